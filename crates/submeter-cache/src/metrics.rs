@@ -1,0 +1,98 @@
+//! What is metered for each tenant.
+
+use submeter::{
+    Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Resource, Schema, SchemaError,
+};
+
+/// Holds the keys of every metric of the cache, with the schema they belong to.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// The schema of the cache's tree.
+    pub schema: Schema,
+    /// Retrievals: a key of `get` or `gets`, or one `mg`. A `get` of three keys counts three.
+    pub cmd_get: Counter<Count>,
+    /// Stores: `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`; refused ones included.
+    pub cmd_set: Counter<Count>,
+    /// `delete` and `md`.
+    pub cmd_delete: Counter<Count>,
+    /// `touch`, and each key of `gat` and `gats`.
+    pub cmd_touch: Counter<Count>,
+    /// `incr`, `decr` and `ma`.
+    pub cmd_arithmetic: Counter<Count>,
+    /// `me`.
+    pub cmd_debug: Counter<Count>,
+    /// Retrievals (of `cmd_get` and `gat`) that found the item.
+    pub get_hits: Counter<Count>,
+    /// Retrievals that did not.
+    pub get_misses: Counter<Count>,
+    /// Items held.
+    pub items: Gauge<Count>,
+    /// Bytes of requests, line ends and values included.
+    pub bytes_in: Counter<Bytes>,
+    /// Bytes of answers.
+    pub bytes_out: Counter<Bytes>,
+    /// Memory held by items: key, value and the item's own overhead.
+    pub memory: Resource<Bytes>,
+    /// Items dropped to make room.
+    pub evictions: Counter<Count>,
+    /// Items dropped because their time was over.
+    pub expired: Counter<Count>,
+    /// Stores refused because nothing more could be evicted.
+    pub store_failures: Counter<Count>,
+    /// Time that worker threads spent on requests.
+    pub cpu: Counter<Nanoseconds>,
+    /// From the arrival of a request's bytes to its answer being ready to send.
+    pub latency: Histogram<Nanoseconds>,
+}
+
+impl Metrics {
+    /// Declares them all.
+    ///
+    /// # Errors
+    /// Never in practice: the names are fixed and distinct.
+    pub fn new() -> Result<Metrics, SchemaError> {
+        let mut s = Schema::builder();
+        let cmd_get = s.counter("cmd_get", "Keys asked for by get, gets and mg");
+        let cmd_set =
+            s.counter("cmd_set", "Stores: set, add, replace, append, prepend, cas and ms");
+        let cmd_delete = s.counter("cmd_delete", "Deletions: delete and md");
+        let cmd_touch = s.counter("cmd_touch", "Keys touched by touch, gat and gats");
+        let cmd_arithmetic = s.counter("cmd_arithmetic", "incr, decr and ma");
+        let cmd_debug = s.counter("cmd_debug", "me");
+        let get_hits = s.counter("get_hits", "Retrievals that found the item");
+        let get_misses = s.counter("get_misses", "Retrievals that found nothing");
+        let items = s.gauge("items", "Items held");
+        let bytes_in = s.counter("bytes_in", "Bytes of requests");
+        let bytes_out = s.counter("bytes_out", "Bytes of answers");
+        let memory = s.resource("memory", "Memory held by items");
+        let evictions = s.counter("evictions", "Items dropped to make room");
+        let expired = s.counter("expired", "Items dropped because their time was over");
+        let store_failures = s.counter("store_failures", "Stores refused for want of memory");
+        let cpu = s.counter("cpu", "Time that worker threads spent on requests");
+        let latency = s.histogram(
+            "latency",
+            "From a request's arrival to its answer being ready",
+            Buckets::LATENCY_NS,
+        );
+        Ok(Metrics {
+            schema: s.build()?,
+            cmd_get,
+            cmd_set,
+            cmd_delete,
+            cmd_touch,
+            cmd_arithmetic,
+            cmd_debug,
+            get_hits,
+            get_misses,
+            items,
+            bytes_in,
+            bytes_out,
+            memory,
+            evictions,
+            expired,
+            store_failures,
+            cpu,
+            latency,
+        })
+    }
+}

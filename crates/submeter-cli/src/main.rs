@@ -1,0 +1,5 @@
+//! The `submeter` command.
+
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Per-CPU storage, counters and reference counts.

@@ -1,0 +1,1 @@
+//! Kernel ABI: restartable sequences, membarrier, CPU topology.

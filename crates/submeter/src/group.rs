@@ -1,0 +1,348 @@
+//! A group: one tenant, or one level of tenants.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::error::Error;
+use crate::histogram::HistogramSnapshot;
+use crate::limit::{Charge, LimitError, Limits, Usage};
+use crate::path;
+use crate::reading::{Reading, Scalar};
+use crate::rstat::{Leaf, Rstat};
+use crate::schema::{Counter, Gauge, Histogram, Key, Resource, Schema};
+use crate::unit::Unit;
+
+/// Handles one group: resolve it once, keep it, update through it. Cloning is a pointer copy.
+///
+/// An update costs about one add on the running CPU's own word, takes no lock, makes no syscall and
+/// allocates nothing; ancestors learn of it at the next flush. A handle keeps the group's storage,
+/// not its name: after [`kill`](Group::kill) updates still count, for the parent's total.
+#[derive(Clone)]
+pub struct Group {
+    pub(crate) inner: Arc<GroupInner>,
+}
+
+pub(crate) struct GroupInner {
+    /// The per-CPU words; first, because every update starts here.
+    leaf: Leaf,
+    pub(crate) limits: Limits,
+    schema: Schema,
+    rstat: Arc<Rstat>,
+    path: Box<str>,
+    depth: u32,
+    parent: Option<Group>,
+    /// Live children by name. Guards `dead` too: a group is killed with this lock held for
+    /// writing, so no child is created in a group that is dying.
+    children: RwLock<BTreeMap<Box<str>, Group>>,
+    dead: AtomicBool,
+}
+
+impl Group {
+    pub(crate) fn new_root(schema: Schema, rstat: Arc<Rstat>) -> Result<Group, Error> {
+        Self::new(schema, rstat, None, "/".into())
+    }
+
+    fn new(
+        schema: Schema,
+        rstat: Arc<Rstat>,
+        parent: Option<&Group>,
+        path: Box<str>,
+    ) -> Result<Group, Error> {
+        let depth = parent.map_or(0, |p| p.inner.depth + 1);
+        if depth as usize > path::DEPTH_MAX {
+            return Err(Error::depth(&path));
+        }
+        let leaf = Leaf::new(&rstat, parent.map(|p| &p.inner.leaf))?;
+        Ok(Group {
+            inner: Arc::new(GroupInner {
+                leaf,
+                limits: Limits::new(&schema),
+                schema,
+                rstat,
+                path,
+                depth,
+                parent: parent.cloned(),
+                children: RwLock::default(),
+                dead: AtomicBool::new(false),
+            }),
+        })
+    }
+
+    // ---- names -------------------------------------------------------------------------------
+
+    /// Returns the absolute path, `/` for the root.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.inner.path
+    }
+
+    /// Returns the last component of the path, `""` for the root.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.inner.path.rsplit('/').next().unwrap_or("")
+    }
+
+    /// Returns the number of ancestors.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.inner.depth as usize
+    }
+
+    /// Returns the parent, or `None` for the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Group> {
+        self.inner.parent.as_ref()
+    }
+
+    /// Returns the schema that its tree was made with.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.inner.schema
+    }
+
+    /// Returns the live child called `name`.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Option<Group> {
+        self.inner.children.read().get(name).cloned()
+    }
+
+    /// Returns the live children in the order of their names.
+    #[must_use]
+    pub fn children(&self) -> Vec<Group> {
+        self.inner.children.read().values().cloned().collect()
+    }
+
+    /// Returns how many live children there are.
+    #[must_use]
+    pub fn children_len(&self) -> usize {
+        self.inner.children.read().len()
+    }
+
+    /// Creates a child.
+    ///
+    /// # Errors
+    /// A bad name, a child of that name, a group that was killed, or a tree that is full.
+    pub fn create(&self, name: &str) -> Result<Group, Error> {
+        self.create_child(name, false)
+    }
+
+    /// Finds a child, or creates it.
+    ///
+    /// # Errors
+    /// A bad name, a group that was killed, or a tree that is full.
+    pub fn child_or_create(&self, name: &str) -> Result<Group, Error> {
+        if let Some(child) = self.child(name) {
+            return Ok(child);
+        }
+        self.create_child(name, true)
+    }
+
+    fn create_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
+        path::check_name(name)?;
+        let mut children = self.inner.children.write();
+        // Relaxed: written only with `children` held for writing, as it is here.
+        if self.inner.dead.load(Ordering::Relaxed) {
+            return Err(Error::dead(self.path()));
+        }
+        if let Some(child) = children.get(name) {
+            if or_get {
+                return Ok(child.clone());
+            }
+            return Err(Error::exists(child.path().to_owned()));
+        }
+        let path = path::join(self.path(), name).into();
+        let inner = &self.inner;
+        let child = Group::new(inner.schema.clone(), Arc::clone(&inner.rstat), Some(self), path)?;
+        children.insert(name.into(), child.clone());
+        Ok(child)
+    }
+
+    // ---- life --------------------------------------------------------------------------------
+
+    /// Takes the group out of the tree: its name is free at once, and what it has counted stays in
+    /// every ancestor. Handles and charges that others hold keep working; the storage goes when the
+    /// last of them is dropped.
+    ///
+    /// # Errors
+    /// The root, a group with children, or one that was killed before.
+    pub fn kill(&self) -> Result<(), Error> {
+        let parent = self.inner.parent.as_ref().ok_or_else(Error::root)?;
+        // Parent before child, as everywhere: `create_child` holds only one of them.
+        let mut siblings = parent.inner.children.write();
+        let children = self.inner.children.write();
+        if !children.is_empty() {
+            return Err(Error::busy(self.path(), children.len()));
+        }
+        // Relaxed: guarded by `children`, see the field.
+        if self.inner.dead.swap(true, Ordering::Relaxed) {
+            return Err(Error::dead(self.path()));
+        }
+        siblings.remove(self.name());
+        Ok(())
+    }
+
+    /// Returns whether the group was killed.
+    #[must_use]
+    pub fn is_dying(&self) -> bool {
+        // Relaxed: a hint by nature, the group may be killed right after.
+        self.inner.dead.load(Ordering::Relaxed)
+    }
+
+    /// Kills everything below, children first, without recursion.
+    pub(crate) fn kill_descendants(&self) {
+        let mut stack = vec![self.clone()];
+        while let Some(group) = stack.pop() {
+            let mut children = group.inner.children.write();
+            for (_, child) in std::mem::take(&mut *children) {
+                // Relaxed: the tree is being dropped; a racing `create` on a held handle makes at
+                // worst a group that nobody can find.
+                child.inner.dead.store(true, Ordering::Relaxed);
+                stack.push(child);
+            }
+        }
+    }
+
+    // ---- updates -----------------------------------------------------------------------------
+
+    /// Adds to a counter.
+    ///
+    /// # Panics
+    /// When the counter is of another tree's schema.
+    #[inline]
+    pub fn add<U: Unit>(&self, counter: Counter<U>, n: u64) {
+        self.inner.leaf.add(self.word(counter.key), n.cast_signed());
+    }
+
+    /// Moves a gauge up or down.
+    ///
+    /// # Panics
+    /// When the gauge is of another tree's schema.
+    #[inline]
+    pub fn adjust<U: Unit>(&self, gauge: Gauge<U>, delta: i64) {
+        self.inner.leaf.add(self.word(gauge.key), delta);
+    }
+
+    /// Records one value in a histogram: two adds.
+    ///
+    /// # Panics
+    /// When the histogram is of another tree's schema.
+    #[inline]
+    pub fn record<U: Unit>(&self, histogram: Histogram<U>, value: u64) {
+        let word = self.word(histogram.key);
+        let bucket = histogram.buckets.index(value);
+        self.inner.leaf.add(word, value.cast_signed());
+        self.inner.leaf.add(word + 1 + bucket, 1);
+    }
+
+    // ---- reads -------------------------------------------------------------------------------
+
+    /// Reads the cached total, own plus descendants': O(1), with an error bound and an age.
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[must_use]
+    pub fn read<M: Scalar>(&self, metric: M) -> Reading<M::Value> {
+        self.inner.rstat.read(&self.inner.leaf, self.word(metric.key())).map(M::value)
+    }
+
+    /// Flushes, then reads: every update that returned before this call is in.
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[must_use]
+    pub fn sum<M: Scalar>(&self, metric: M) -> M::Value {
+        self.inner.rstat.flush();
+        self.read(metric).value
+    }
+
+    /// Copies the cached distribution, own plus descendants', as of the last flush.
+    ///
+    /// # Panics
+    /// When the histogram is of another tree's schema.
+    #[must_use]
+    pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
+        let word = self.word(histogram.key);
+        let buckets = histogram.buckets;
+        let value = |w| self.inner.leaf.total(w).cast_unsigned();
+        let counts = (0..buckets.len()).map(|b| value(word + 1 + b)).collect();
+        HistogramSnapshot::new(buckets, counts, value(word))
+    }
+
+    // ---- limits ------------------------------------------------------------------------------
+
+    /// Returns what is held of a resource, own plus descendants': exact, O(1).
+    ///
+    /// # Panics
+    /// When the resource is of another tree's schema.
+    #[must_use]
+    pub fn usage<U: Unit>(&self, resource: Resource<U>) -> Usage {
+        self.inner.limits.usage(self.word(resource.key))
+    }
+
+    /// Sets or lifts the limit of a resource, and returns by how much usage exceeds it now.
+    ///
+    /// No charge is granted beyond a limit; lowering one below what is held takes nothing away, but
+    /// grants nothing more until enough was given back.
+    ///
+    /// # Panics
+    /// When the resource is of another tree's schema.
+    pub fn set_limit<U: Unit>(&self, resource: Resource<U>, limit: Option<u64>) -> u64 {
+        self.inner.limits.set_limit(self.word(resource.key), limit)
+    }
+
+    /// Charges `n` to this group and every ancestor, or to none.
+    ///
+    /// # Errors
+    /// When a limit on the way to the root would be exceeded; the error names that ancestor and
+    /// the children of it that hold most.
+    ///
+    /// # Panics
+    /// When the resource is of another tree's schema.
+    pub fn try_charge<U: Unit>(&self, resource: Resource<U>, n: u64) -> Result<Charge, LimitError> {
+        Charge::new(self.clone(), resource.key, self.word(resource.key), n)
+    }
+
+    /// The word or slot of a key, which must be of this tree's schema.
+    #[inline]
+    fn word(&self, key: Key) -> usize {
+        if key.schema != self.inner.schema.id() {
+            wrong_schema();
+        }
+        usize::from(key.slot)
+    }
+
+    pub(crate) fn total(&self, word: usize) -> i64 {
+        self.inner.leaf.total(word)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wrong_schema() -> ! {
+    panic!("the metric belongs to the schema of another tree")
+}
+
+impl PartialEq for Group {
+    fn eq(&self, other: &Group) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Group {}
+
+impl Hash for Group {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group({})", self.path())
+    }
+}

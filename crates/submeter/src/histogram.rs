@@ -1,0 +1,188 @@
+//! Log-linear buckets: four to each power of two, so that a bucket is at most 25 % wide.
+
+/// Sub-buckets a power of two, as a power of two itself: 2 bits, 4 sub-buckets.
+const SUB_BITS: u32 = 2;
+
+/// Describes the buckets of a histogram: which values share one.
+///
+/// Values below `2^low` share the first bucket, values of `2^high` and more the last; between them
+/// each power of two is cut into four equal parts. A quantile is therefore off by at most 12.5 %
+/// (half a bucket).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Buckets {
+    low: u8,
+    high: u8,
+}
+
+impl Buckets {
+    /// Buckets for latencies in nanoseconds: 256 ns (2^8) to 69 s (2^36), 114 buckets.
+    pub const LATENCY_NS: Buckets = Buckets::powers(8, 36);
+
+    /// Spans `2^low ..= 2^high`.
+    ///
+    /// # Panics
+    /// Unless `2 ≤ low < high ≤ 62`.
+    #[must_use]
+    pub const fn powers(low: u8, high: u8) -> Buckets {
+        assert!(low >= 2 && low < high && high <= 62, "2 <= low < high <= 62");
+        Buckets { low, high }
+    }
+
+    /// Returns how many buckets there are, the two open ones included.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    pub const fn len(self) -> usize {
+        (((self.high - self.low) as usize) << SUB_BITS) + 2
+    }
+
+    /// Returns the bucket of `value`.
+    #[must_use]
+    pub const fn index(self, value: u64) -> usize {
+        if value >> self.low == 0 {
+            return 0;
+        }
+        if value >> self.high != 0 {
+            return self.len() - 1;
+        }
+        let exponent = 63 - value.leading_zeros();
+        let sub = (value >> (exponent - SUB_BITS)) & ((1 << SUB_BITS) - 1);
+        1 + (((exponent - self.low as u32) as usize) << SUB_BITS) + sub as usize
+    }
+
+    /// Returns the first value above bucket `index` (its exclusive upper bound), or `None` for the
+    /// last bucket, which is open.
+    #[must_use]
+    pub const fn upper(self, index: usize) -> Option<u64> {
+        if index + 1 >= self.len() {
+            return None;
+        }
+        // Bucket `i ≥ 1` starts where `i - 1` quarter octaves above `2^low` end.
+        let quarters = index as u64;
+        let exponent = self.low as u64 + (quarters >> SUB_BITS);
+        let sub = quarters & ((1 << SUB_BITS) - 1);
+        Some((1 << exponent) + (sub << (exponent - SUB_BITS as u64)))
+    }
+}
+
+/// Holds a copy of a distribution at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramSnapshot {
+    buckets: Buckets,
+    counts: Vec<u64>,
+    sum: u64,
+}
+
+impl HistogramSnapshot {
+    pub(crate) fn new(buckets: Buckets, counts: Vec<u64>, sum: u64) -> Self {
+        debug_assert_eq!(counts.len(), buckets.len());
+        HistogramSnapshot { buckets, counts, sum }
+    }
+
+    /// Returns how many values were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Returns the sum of the values recorded, exact (not rebuilt from buckets).
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// Returns the buckets' layout.
+    #[must_use]
+    pub fn buckets(&self) -> Buckets {
+        self.buckets
+    }
+
+    /// Returns the count of each bucket.
+    #[must_use]
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// Returns the mean, or `None` when nothing was recorded.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        let count = self.count();
+        (count > 0).then(|| self.sum as f64 / count as f64)
+    }
+
+    /// Returns the middle of the bucket in which the quantile `q` (0 to 1) falls, or `None` when
+    /// nothing was recorded. Off by at most half a bucket: 12.5 %.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let rank = ((q.clamp(0.0, 1.0) * count as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (index, &n) in self.counts.iter().enumerate() {
+            seen += n;
+            if seen >= rank {
+                let lower = if index == 0 { 0 } else { self.buckets.upper(index - 1).unwrap_or(0) };
+                // The last bucket has no upper end; its lower one is all that is known.
+                let upper = self.buckets.upper(index).unwrap_or(lower);
+                return Some(lower + (upper - lower) / 2);
+            }
+        }
+        None
+    }
+
+    /// Returns this distribution less an earlier one of the same metric: what was recorded between.
+    #[must_use]
+    pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
+        let counts =
+            self.counts.iter().zip(&earlier.counts).map(|(a, b)| a.saturating_sub(*b)).collect();
+        HistogramSnapshot {
+            buckets: self.buckets,
+            counts,
+            sum: self.sum.saturating_sub(earlier.sum),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_lies_below_the_upper_end_of_its_bucket_and_not_below_the_one_before() {
+        let buckets = Buckets::LATENCY_NS;
+        let mut values: Vec<u64> =
+            (0..64).flat_map(|e| [1u64 << e, (1 << e) + 1, (1u64 << e) - 1]).collect();
+        values.extend((0..100_000u64).map(|i| i * i * 37));
+        for value in values {
+            let index = buckets.index(value);
+            assert!(index < buckets.len());
+            if let Some(upper) = buckets.upper(index) {
+                assert!(value < upper, "{value} in bucket {index} below {upper}");
+            }
+            if index > 0 {
+                let lower = buckets.upper(index - 1).expect("only the last is open");
+                assert!(value >= lower, "{value} in bucket {index} from {lower}");
+            }
+        }
+    }
+
+    #[test]
+    fn quantiles_are_within_half_a_bucket() {
+        let buckets = Buckets::LATENCY_NS;
+        let mut counts = vec![0; buckets.len()];
+        let mut sum = 0;
+        for value in 1..=100_000u64 {
+            counts[buckets.index(value * 1000)] += 1;
+            sum += value * 1000;
+        }
+        let snapshot = HistogramSnapshot::new(buckets, counts, sum);
+        assert_eq!(snapshot.count(), 100_000);
+        for q in [0.01, 0.5, 0.9, 0.99, 0.999] {
+            let truth = q * 100_000_000.0;
+            let got = snapshot.quantile(q).expect("not empty") as f64;
+            assert!((got - truth).abs() / truth <= 0.13, "q {q}: {got} for {truth}");
+        }
+        assert_eq!(snapshot.mean(), Some(50_000_500.0));
+    }
+}

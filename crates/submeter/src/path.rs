@@ -1,0 +1,42 @@
+//! Group paths: `/` for the root, `/acme/web` below it.
+
+use crate::error::Error;
+
+/// The longest name of one group, in bytes: Linux's `NAME_MAX`, which bounds a cgroup's name too.
+pub const NAME_MAX: usize = 255;
+
+/// The deepest group, the root being 0. A flush works through levels, not by recursion, so this
+/// only bounds what a path may cost.
+pub const DEPTH_MAX: usize = 64;
+
+/// Checks one path component.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > NAME_MAX {
+        "it is longer than 255 bytes"
+    } else if name == "." || name == ".." {
+        "it is reserved"
+    } else if name.contains('/') {
+        "it contains '/'"
+    } else if name.chars().any(char::is_control) {
+        "it contains a control character"
+    } else {
+        return Ok(());
+    };
+    Err(Error::name(name, reason))
+}
+
+/// Splits an absolute path into its names; the root has none.
+pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str>, Error> {
+    let Some(rest) = path.strip_prefix('/') else {
+        return Err(Error::name(path, "a path starts with '/'"));
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    Ok(rest.split('/').filter(move |_| !rest.is_empty()))
+}
+
+/// Joins a parent's path and a name.
+pub(crate) fn join(parent: &str, name: &str) -> String {
+    if parent == "/" { format!("/{name}") } else { format!("{parent}/{name}") }
+}

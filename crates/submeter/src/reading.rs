@@ -1,0 +1,73 @@
+//! What a read returns: a value and how exact it is.
+
+use std::time::Duration;
+
+use crate::schema::{Counter, Gauge, Key};
+use crate::unit::Unit;
+
+/// Holds a value with its error bound and its age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reading<T> {
+    /// The total as of the last flush.
+    pub value: T,
+    /// How far the truth may be from `value`, in either direction: updates that no flush has seen.
+    pub bound: u64,
+    /// How long ago the flush began that `value` is from.
+    pub age: Duration,
+}
+
+impl<T> Reading<T> {
+    pub(crate) fn new(value: T, bound: u64, age: Duration) -> Self {
+        Reading { value, bound, age }
+    }
+
+    pub(crate) fn map<V>(self, f: impl FnOnce(T) -> V) -> Reading<V> {
+        Reading { value: f(self.value), bound: self.bound, age: self.age }
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<U> Sealed for crate::Counter<U> {}
+    impl<U> Sealed for crate::Gauge<U> {}
+}
+
+/// Marks the metrics that are one number: [`Counter`] (`u64`) and [`Gauge`] (`i64`).
+pub trait Scalar: sealed::Sealed + Copy {
+    /// The number's type.
+    type Value;
+
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn key(self) -> Key;
+
+    #[doc(hidden)]
+    fn value(word: i64) -> Self::Value;
+}
+
+impl<U: Unit> Scalar for Counter<U> {
+    type Value = u64;
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn key(self) -> Key {
+        self.key
+    }
+
+    fn value(word: i64) -> u64 {
+        word.cast_unsigned()
+    }
+}
+
+impl<U: Unit> Scalar for Gauge<U> {
+    type Value = i64;
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn key(self) -> Key {
+        self.key
+    }
+
+    fn value(word: i64) -> i64 {
+        word
+    }
+}

@@ -1,0 +1,177 @@
+//! The tree: where groups are created, found and flushed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::group::Group;
+use crate::path;
+use crate::rstat::{FlushReport, Rstat};
+use crate::schema::Schema;
+use crate::snapshot::Snapshot;
+
+/// Holds a tree of groups that share one [`Schema`]. Cloning is a pointer copy.
+///
+/// Dropping the last clone kills every group; handles that are still held keep working and keep
+/// their storage, but nothing can be found or created any more.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+///
+/// let web = tree.get_or_create("/acme/web")?;
+/// web.add(requests, 3);
+///
+/// assert_eq!(tree.root().sum(requests), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Tree {
+    inner: Arc<TreeInner>,
+}
+
+struct TreeInner {
+    schema: Schema,
+    rstat: Arc<Rstat>,
+    root: Group,
+}
+
+/// The most groups that a tree holds unless [`TreeBuilder::groups_max`] says otherwise.
+pub const GROUPS_MAX_DEFAULT: usize = 1 << 20;
+
+/// Builds a [`Tree`] with other than the usual bounds.
+#[derive(Debug)]
+pub struct TreeBuilder {
+    schema: Schema,
+    groups_max: usize,
+}
+
+impl TreeBuilder {
+    /// Bounds the number of groups that exist at once, the dying included.
+    #[must_use]
+    pub fn groups_max(mut self, groups_max: usize) -> Self {
+        self.groups_max = groups_max;
+        self
+    }
+
+    /// Reserves address space and creates the root.
+    ///
+    /// # Errors
+    /// When the kernel refuses the reservation of address space.
+    pub fn build(self) -> Result<Tree, Error> {
+        let rstat = Arc::new(Rstat::new(&self.schema, self.groups_max)?);
+        let root = Group::new_root(self.schema.clone(), Arc::clone(&rstat))?;
+        Ok(Tree { inner: Arc::new(TreeInner { schema: self.schema, rstat, root }) })
+    }
+}
+
+impl Tree {
+    /// Creates a tree that has only its root.
+    ///
+    /// # Errors
+    /// When the kernel refuses the reservation of address space.
+    pub fn new(schema: Schema) -> Result<Tree, Error> {
+        Tree::builder(schema).build()
+    }
+
+    /// Starts a tree with other than the usual bounds.
+    #[must_use]
+    pub fn builder(schema: Schema) -> TreeBuilder {
+        TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT }
+    }
+
+    /// Returns the schema.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.inner.schema
+    }
+
+    /// Returns the root group, `/`.
+    #[must_use]
+    pub fn root(&self) -> &Group {
+        &self.inner.root
+    }
+
+    /// Returns how many groups exist, the root and the dying included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.rstat.len()
+    }
+
+    /// Always false: the root lives as long as its tree.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Finds a group. Takes one shared lock a level: resolve once, keep the handle.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<Group> {
+        let mut group = self.inner.root.clone();
+        for name in path::names(path).ok()? {
+            group = group.child(name)?;
+        }
+        Some(group)
+    }
+
+    /// Creates one group; its parent must exist.
+    ///
+    /// # Errors
+    /// A bad name, no such parent, a group of that name, or a tree that is full.
+    pub fn create(&self, path: &str) -> Result<Group, Error> {
+        let names: Vec<&str> = path::names(path)?.collect();
+        let Some((last, parents)) = names.split_last() else {
+            return Err(Error::exists("/".to_owned()));
+        };
+        let mut group = self.inner.root.clone();
+        for name in parents {
+            group = group
+                .child(name)
+                .ok_or_else(|| Error::not_found(&path::join(group.path(), name)))?;
+        }
+        group.create(last)
+    }
+
+    /// Finds a group, creating it and its ancestors where they are missing.
+    ///
+    /// # Errors
+    /// A bad name, or a tree that is full.
+    pub fn get_or_create(&self, path: &str) -> Result<Group, Error> {
+        let mut group = self.inner.root.clone();
+        for name in path::names(path)? {
+            group = group.child_or_create(name)?;
+        }
+        Ok(group)
+    }
+
+    /// Brings every group's cached totals up to date: all updates that returned before this call
+    /// are in. Costs time in proportion to what changed since the last flush, and at most one
+    /// `membarrier`. Concurrent callers share a flush where they can.
+    pub fn flush(&self) -> FlushReport {
+        self.inner.rstat.flush()
+    }
+
+    /// Flushes, then copies every group's values at one moment: in a snapshot a parent's value is
+    /// its own plus its children's, exactly. Costs time and memory in proportion to the tree.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::take(&self.inner.schema, &self.inner.rstat, &self.inner.root)
+    }
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("groups", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for TreeInner {
+    fn drop(&mut self) {
+        // Parents own their children and children their parents: without this the cycle would leak.
+        self.root.kill_descendants();
+    }
+}
