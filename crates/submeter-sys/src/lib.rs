@@ -1,1 +1,27 @@
-//! Kernel ABI: restartable sequences, membarrier, CPU topology.
+//! Kernel ABI of submeter: restartable sequences, `membarrier`, CPU topology, address space.
+//!
+//! This crate holds the only `asm!` and the only system calls of submeter, and no policy: what to do
+//! where the kernel offers less is decided by its caller from [`probe`]. Users depend on the
+//! `submeter` crate, not on this one.
+//!
+//! The sequences are described once, in `src/arch/PSEUDOCODE.md`, and implemented in one file for each
+//! instruction set (x86-64, aarch64). Anywhere else the probe says "unsupported" and nothing is lost but
+//! speed.
+
+#![expect(unsafe_code, reason = "the room for it: asm, system calls and mappings live here")]
+
+pub mod cpu;
+pub mod membarrier;
+pub mod memory;
+pub mod probe;
+pub mod rseq;
+
+mod arch;
+mod selftest;
+
+pub use probe::{Probe, Rung, SelfTest, probe};
+pub use rseq::{Added, Exit, Rseq};
+
+/// The distance between two rows of per-CPU words, as a power of two: 1 GiB where addresses have 64
+/// bits. Address space is reserved, not memory. A constant, so that the sequences shift by an immediate.
+pub const STRIDE_SHIFT: u32 = if cfg!(target_pointer_width = "64") { 30 } else { 20 };

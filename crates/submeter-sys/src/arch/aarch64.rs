@@ -1,0 +1,368 @@
+//! AArch64. Implements `PSEUDOCODE.md`; each sequence commits with one plain `str`.
+//!
+//! Loads, adds and stores are separate instructions: an interrupt between them aborts the sequence, which
+//! is why no exclusive pair and no LSE atomic is needed (both would be slower, and LSE would be a locked write).
+//! Orderings: the sequences order nothing; `membarrier` supplies the barrier on both sides.
+//!
+//! Refs: kernel `Documentation/userspace-api/rseq.rst`; the signature is `brk #0x45e0`, the one that
+//! glibc registers (`sys/rseq.h`, `RSEQ_SIG`).
+
+use std::arch::asm;
+
+use super::SpinShared;
+use crate::STRIDE_SHIFT;
+use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
+
+/// The signature that precedes every abort path; must equal what the area was registered with.
+pub(crate) const SIGNATURE: u32 = 0xd428_bc00;
+
+/// The descriptor (label 77), and `rseq_cs` pointing to it; leaves the area's address in `area`.
+macro_rules! arm {
+    () => {
+        concat!(
+            ".pushsection __rseq_cs, \"aw\", %progbits\n",
+            ".balign 32\n",
+            "77: .word 0, 0\n",
+            ".quad 2f, 3f - 2f, 4f\n",
+            ".popsection\n",
+            "adrp {t}, 77b\n",
+            "add {t}, {t}, :lo12:77b\n",
+            "str {t}, [{area}, #8]\n",
+            "2:\n",
+            "ldr {t:w}, [{area}, #4]",
+        )
+    };
+}
+
+/// The abort path of a sequence that leaves through a label.
+macro_rules! abort_to_label {
+    () => {
+        concat!(
+            "3:\n",
+            ".pushsection __rseq_failure, \"ax\", %progbits\n",
+            ".inst 0xd428bc00\n",
+            "4: b {left}\n",
+            ".popsection",
+        )
+    };
+}
+
+/// The abort path of a sequence that leaves through its end: all bits changed, and the reason.
+macro_rules! abort_to_end {
+    () => {
+        concat!(
+            "3:\n",
+            "b 6f\n",
+            ".inst 0xd428bc00\n",
+            "4: mov {t}, {aborted}\n",
+            "mov {changed}, #-1\n",
+            "b 6f\n",
+            "5: mov {t}, {outside}\n",
+            "mov {changed}, #-1\n",
+            "6:",
+        )
+    };
+}
+
+/// Returns the address of the calling thread's area.
+#[inline(always)]
+fn area(offset: isize) -> usize {
+    thread_pointer().wrapping_add_signed(offset)
+}
+
+/// `row[cpu].word += N` with an immediate. Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::increment`].
+#[inline(always)]
+pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word: *mut i64) -> bool {
+    // SAFETY: as `add`, of which this is the case of a constant: the load-add-store shape has no
+    // cheaper form for one on this instruction set.
+    unsafe { add(offset, cpus, word, N as i64) }
+}
+
+/// `row[cpu].word += n`. Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::add`].
+#[inline(always)]
+pub(crate) unsafe fn add(offset: isize, cpus: u32, word: *mut i64, n: i64) -> bool {
+    // SAFETY: 1. `offset` is the thread's rseq area, upheld by whoever made the `Rseq`: the store to
+    // `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared, and rows
+    // `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves registers and
+    // flags as clobbered as the compiler assumes; nothing was committed then.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:w}, {cpus:w}",
+            "b.hs {left}",
+            "lsl {t}, {t}, #{shift}",
+            "add {t}, {t}, {word}",
+            "ldr {d}, [{t}]",
+            "add {d}, {d}, {n}",
+            "str {d}, [{t}]",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            area = in(reg) area(offset),
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// `row[cpu].word += N` while `cpu < *mode`. Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::add_while`].
+#[inline(always)]
+pub(crate) unsafe fn add_while<const N: i32>(
+    offset: isize,
+    word: *mut i64,
+    mode: *const u32,
+) -> bool {
+    // SAFETY: as in `add_value_while`.
+    unsafe { add_value_while(offset, word, mode, N as i64) }
+}
+
+/// [`add_while`] with a value.
+///
+/// # Safety
+/// As [`crate::Rseq::add_while`].
+#[inline(always)]
+pub(crate) unsafe fn add_value_while(
+    offset: isize,
+    word: *mut i64,
+    mode: *const u32,
+    n: i64,
+) -> bool {
+    // SAFETY: as in `add`, with the bound read from `*mode`, which the caller says is readable and
+    // never more than the number of rows.
+    unsafe {
+        asm!(
+            arm!(),
+            "ldr {d:w}, [{mode}]",
+            "cmp {t:w}, {d:w}",
+            "b.hs {left}",
+            "lsl {t}, {t}, #{shift}",
+            "add {t}, {t}, {word}",
+            "ldr {d}, [{t}]",
+            "add {d}, {d}, {n}",
+            "str {d}, [{t}]",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            area = in(reg) area(offset),
+            mode = in(reg) mode,
+            word = in(reg) word,
+            n = in(reg) n,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// `row[cpu].word += n`; returns the word after, and which bits changed.
+///
+/// # Safety
+/// As [`crate::Rseq::add_carry`].
+#[inline(always)]
+pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> Added {
+    let (after, changed, at);
+    // SAFETY: as in `add`; every way out passes label 6 with every output written.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:w}, {cpus:w}",
+            "b.hs 5f",
+            "lsl {t}, {t}, #{shift}",
+            "add {t}, {t}, {word}",
+            "ldr {changed}, [{t}]",
+            "add {after}, {changed}, {n}",
+            "eor {changed}, {changed}, {after}",
+            "str {after}, [{t}]",
+            abort_to_end!(),
+            t = out(reg) at,
+            after = out(reg) after,
+            changed = out(reg) changed,
+            area = in(reg) area(offset),
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            shift = const STRIDE_SHIFT,
+            aborted = const EXIT_ABORTED,
+            outside = const EXIT_OUTSIDE,
+            options(nostack),
+        );
+    }
+    Added { after, changed, at }
+}
+
+/// [`add_carry`], provided that bit `bit % 64` of `row[cpu].marks` is set.
+///
+/// # Safety
+/// As [`crate::Rseq::add_marked`].
+#[inline(always)]
+pub(crate) unsafe fn add_marked(
+    offset: isize,
+    cpus: u32,
+    word: *mut i64,
+    n: i64,
+    marks: *const u64,
+    bit: u32,
+) -> Added {
+    let (after, changed, at);
+    // SAFETY: as in `add_carry`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:w}, {cpus:w}",
+            "b.hs 5f",
+            "lsl {t}, {t}, #{shift}",
+            "ldr {changed}, [{marks}, {t}]",
+            "lsr {changed}, {changed}, {bit:x}",
+            "tbz {changed}, #0, 7f",
+            "add {t}, {t}, {word}",
+            "ldr {changed}, [{t}]",
+            "add {after}, {changed}, {n}",
+            "eor {changed}, {changed}, {after}",
+            "str {after}, [{t}]",
+            "3:",
+            "b 6f",
+            ".inst 0xd428bc00",
+            "4: mov {t}, {aborted}",
+            "b 8f",
+            "7: mov {t}, {unmarked}",
+            "b 8f",
+            "5: mov {t}, {outside}",
+            "8: mov {changed}, #-1",
+            "6:",
+            t = out(reg) at,
+            after = out(reg) after,
+            changed = out(reg) changed,
+            area = in(reg) area(offset),
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            marks = in(reg) marks,
+            bit = in(reg) u64::from(bit),
+            shift = const STRIDE_SHIFT,
+            aborted = const EXIT_ABORTED,
+            outside = const EXIT_OUTSIDE,
+            unmarked = const EXIT_UNMARKED,
+            options(nostack),
+        );
+    }
+    Added { after, changed, at }
+}
+
+/// The self-test's section. Returns whether it was aborted.
+pub(crate) fn spin(offset: isize, shared: &SpinShared, spins: u32) -> bool {
+    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers are
+    // to live atomics, accessed as whole aligned words. 3. The loop ends after `spins` rounds.
+    unsafe {
+        asm!(
+            arm!(),
+            "ldr {t:w}, [{flag}]",
+            "mov {d:w}, #1",
+            "str {d:w}, [{entered}]",
+            "8:",
+            "ldr {d:w}, [{flag}]",
+            "cmp {d:w}, {t:w}",
+            "b.ne 9f",
+            "yield",
+            "subs {spins:w}, {spins:w}, #1",
+            "b.ne 8b",
+            "b 6f",
+            "9:",
+            "mov {d:w}, #1",
+            "str {d:w}, [{result}]",
+            abort_to_label!(),
+            "6:",
+            t = out(reg) _,
+            d = out(reg) _,
+            spins = inout(reg) spins => _,
+            area = in(reg) area(offset),
+            flag = in(reg) shared.flag.as_ptr(),
+            entered = in(reg) shared.entered.as_ptr(),
+            result = in(reg) shared.result.as_ptr(),
+            left = label { return true },
+            options(nostack),
+        );
+    }
+    false
+}
+
+/// Reads a field of the calling thread's rseq area.
+///
+/// # Safety
+/// `offset + field + 4` bytes from the thread pointer must be inside the thread's rseq area.
+#[inline(always)]
+pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
+    let value;
+    // SAFETY: a load of four bytes inside the area, upheld by the caller. Not `pure`: the kernel
+    // changes the field behind the compiler's back.
+    unsafe {
+        asm!(
+            "ldr {value:w}, [{at}]",
+            value = out(reg) value,
+            at = in(reg) area(offset) + field,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    value
+}
+
+// See `x86_64.rs` for why the area is in the initial TLS image.
+std::arch::global_asm!(
+    ".pushsection .tdata.submeter_rseq, \"awT\", %progbits",
+    ".balign 32",
+    ".hidden submeter_sys_rseq_area",
+    ".globl submeter_sys_rseq_area",
+    ".type submeter_sys_rseq_area, %object",
+    ".size submeter_sys_rseq_area, 32",
+    "submeter_sys_rseq_area:",
+    ".word 0",
+    ".word 0xffffffff",
+    ".quad 0",
+    ".quad 0",
+    ".quad 0",
+    ".popsection",
+);
+
+/// Returns the distance of our own area from the thread pointer.
+pub(crate) fn own_area_offset() -> isize {
+    let offset;
+    // SAFETY: reads one entry of this object's global offset table.
+    unsafe {
+        asm!(
+            "adrp {offset}, :gottprel:submeter_sys_rseq_area",
+            "ldr {offset}, [{offset}, :gottprel_lo12:submeter_sys_rseq_area]",
+            offset = out(reg) offset,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    offset
+}
+
+/// Returns the thread pointer.
+#[inline(always)]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: reads a register.
+    unsafe {
+        asm!(
+            "mrs {pointer}, tpidr_el0",
+            pointer = out(reg) pointer,
+            options(nostack, preserves_flags, pure, nomem),
+        );
+    }
+    pointer
+}

@@ -1,0 +1,87 @@
+//! Targets without sequences (and Miri, which has no asm): the probe refuses, so nothing here runs.
+
+use super::SpinShared;
+use crate::rseq::Added;
+
+/// Means "no signature": own registration is refused before it is used.
+pub(crate) const SIGNATURE: u32 = 0;
+
+const NEVER: &str = "no Rseq exists on this target";
+
+/// See `PSEUDOCODE.md`.
+///
+/// # Safety
+/// Never called: an [`crate::Rseq`] cannot be had here.
+pub(crate) unsafe fn add_immediate<const N: i32>(_: isize, _: u32, _: *mut i64) -> bool {
+    unreachable!("{NEVER}")
+}
+
+/// See `PSEUDOCODE.md`.
+///
+/// # Safety
+/// Never called: an [`crate::Rseq`] cannot be had here.
+pub(crate) unsafe fn add(_: isize, _: u32, _: *mut i64, _: i64) -> bool {
+    unreachable!("{NEVER}")
+}
+
+/// See `PSEUDOCODE.md`.
+///
+/// # Safety
+/// Never called: an [`crate::Rseq`] cannot be had here.
+pub(crate) unsafe fn add_while<const N: i32>(_: isize, _: *mut i64, _: *const u32) -> bool {
+    unreachable!("{NEVER}")
+}
+
+/// See `PSEUDOCODE.md`.
+///
+/// # Safety
+/// Never called: an [`crate::Rseq`] cannot be had here.
+pub(crate) unsafe fn add_value_while(_: isize, _: *mut i64, _: *const u32, _: i64) -> bool {
+    unreachable!("{NEVER}")
+}
+
+/// See `PSEUDOCODE.md`.
+///
+/// # Safety
+/// Never called: an [`crate::Rseq`] cannot be had here.
+pub(crate) unsafe fn add_carry(_: isize, _: u32, _: *mut i64, _: i64) -> Added {
+    unreachable!("{NEVER}")
+}
+
+/// See `PSEUDOCODE.md`.
+///
+/// # Safety
+/// Never called: an [`crate::Rseq`] cannot be had here.
+pub(crate) unsafe fn add_marked(
+    _: isize,
+    _: u32,
+    _: *mut i64,
+    _: i64,
+    _: *const u64,
+    _: u32,
+) -> Added {
+    unreachable!("{NEVER}")
+}
+
+/// See `PSEUDOCODE.md`.
+pub(crate) fn spin(_: isize, _: &SpinShared, _: u32) -> bool {
+    unreachable!("{NEVER}")
+}
+
+/// See `PSEUDOCODE.md`.
+///
+/// # Safety
+/// Never called: an [`crate::Rseq`] cannot be had here.
+pub(crate) unsafe fn read_u32(_: isize, _: usize) -> u32 {
+    unreachable!("{NEVER}")
+}
+
+/// No area on this target.
+pub(crate) fn own_area_offset() -> isize {
+    0
+}
+
+/// No area on this target.
+pub(crate) fn thread_pointer() -> usize {
+    0
+}

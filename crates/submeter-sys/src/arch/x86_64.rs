@@ -1,0 +1,400 @@
+//! x86-64. Implements `PSEUDOCODE.md`; each sequence commits with one plain store or `add` to memory.
+//!
+//! Instructions that matter: `add mem, imm` and `mov mem, reg` are single instructions, so an
+//! interrupt falls before or after them and never between load and store; no `lock` is needed because no other
+//! CPU writes the word. `bt reg, reg` takes the bit number modulo 64; the form with a memory operand
+//! would not, and is slow.
+//!
+//! Refs: kernel `Documentation/userspace-api/rseq.rst`; the signature is the one glibc registers
+//! (`sys/rseq.h`, `RSEQ_SIG`), behind the bytes of a `ud1` so that a disassembler stays in step.
+//!
+//! `label` blocks may not be combined with outputs on stable Rust. The sequences that return
+//! values therefore leave through their own end, with a register that says why.
+
+use std::arch::asm;
+
+use super::SpinShared;
+use crate::STRIDE_SHIFT;
+use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
+
+/// The signature that precedes every abort path; must equal what the area was registered with.
+pub(crate) const SIGNATURE: u32 = 0x5305_3053;
+
+/// The descriptor (label 77), and `rseq_cs` pointing to it. Numeric labels, because one
+/// sequence is inlined many times; not 0 or 1, which LLVM reads as binary numbers.
+macro_rules! arm {
+    () => {
+        concat!(
+            ".pushsection __rseq_cs, \"aw\", @progbits\n",
+            ".balign 32\n",
+            "77: .long 0, 0\n",
+            ".quad 2f, 3f - 2f, 4f\n",
+            ".popsection\n",
+            "lea {t}, [rip + 77b]\n",
+            "mov qword ptr fs:[{offset} + 8], {t}\n",
+            "2:\n",
+            "mov {t:e}, dword ptr fs:[{offset} + 4]",
+        )
+    };
+}
+
+/// The abort path of a sequence that leaves through a label.
+macro_rules! abort_to_label {
+    () => {
+        concat!(
+            "3:\n",
+            ".pushsection __rseq_failure, \"ax\", @progbits\n",
+            ".byte 0x0f, 0xb9, 0x3d\n",
+            ".long 0x53053053\n",
+            "4: jmp {left}\n",
+            ".popsection",
+        )
+    };
+}
+
+/// The abort path of a sequence that leaves through its end: all bits changed, and the reason.
+macro_rules! abort_to_end {
+    () => {
+        concat!(
+            "3:\n",
+            ".pushsection __rseq_failure, \"ax\", @progbits\n",
+            ".byte 0x0f, 0xb9, 0x3d\n",
+            ".long 0x53053053\n",
+            "4: mov {t:e}, {aborted}\n",
+            "mov {changed}, -1\n",
+            "jmp 6f\n",
+            "5: mov {t:e}, {outside}\n",
+            "mov {changed}, -1\n",
+            "jmp 6f\n",
+            ".popsection\n",
+            "6:",
+        )
+    };
+}
+
+/// `row[cpu].word += N` with an immediate. Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::increment`].
+#[inline(always)]
+pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word: *mut i64) -> bool {
+    // SAFETY: 1. `offset` is the thread's rseq area, upheld by whoever made the `Rseq`: the store to
+    // `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared, and rows
+    // `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves registers and
+    // flags as clobbered as the compiler assumes; nothing was committed then.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:e}, {cpus:e}",
+            "jae {left}",
+            "shl {t}, {shift}",
+            "add {t}, {word}",
+            "add qword ptr [{t}], {n}",
+            abort_to_label!(),
+            t = out(reg) _,
+            offset = in(reg) offset,
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = const N,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// `row[cpu].word += n`. Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::add`].
+#[inline(always)]
+pub(crate) unsafe fn add(offset: isize, cpus: u32, word: *mut i64, n: i64) -> bool {
+    // SAFETY: as in `add_immediate`.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:e}, {cpus:e}",
+            "jae {left}",
+            "shl {t}, {shift}",
+            "add {t}, {word}",
+            "mov {d}, qword ptr [{t}]",
+            "lea {d}, [{d} + {n}]",
+            "mov qword ptr [{t}], {d}",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            offset = in(reg) offset,
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// `row[cpu].word += N` while `cpu < *mode`. Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::add_while`].
+#[inline(always)]
+pub(crate) unsafe fn add_while<const N: i32>(
+    offset: isize,
+    word: *mut i64,
+    mode: *const u32,
+) -> bool {
+    // SAFETY: as in `add_immediate`, with the bound read from `*mode`, which the caller says is
+    // readable and never more than the number of rows.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:e}, dword ptr [{mode}]",
+            "jae {left}",
+            "shl {t}, {shift}",
+            "add {t}, {word}",
+            "add qword ptr [{t}], {n}",
+            abort_to_label!(),
+            t = out(reg) _,
+            offset = in(reg) offset,
+            mode = in(reg) mode,
+            word = in(reg) word,
+            n = const N,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// [`add_while`] with a value.
+///
+/// # Safety
+/// As [`crate::Rseq::add_while`].
+#[inline(always)]
+pub(crate) unsafe fn add_value_while(
+    offset: isize,
+    word: *mut i64,
+    mode: *const u32,
+    n: i64,
+) -> bool {
+    // SAFETY: as in `add_while`.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:e}, dword ptr [{mode}]",
+            "jae {left}",
+            "shl {t}, {shift}",
+            "add {t}, {word}",
+            "mov {d}, qword ptr [{t}]",
+            "lea {d}, [{d} + {n}]",
+            "mov qword ptr [{t}], {d}",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            offset = in(reg) offset,
+            mode = in(reg) mode,
+            word = in(reg) word,
+            n = in(reg) n,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// `row[cpu].word += n`; returns the word after, and which bits changed.
+///
+/// # Safety
+/// As [`crate::Rseq::add_carry`].
+#[inline(always)]
+pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> Added {
+    let (after, changed, at);
+    // SAFETY: as in `add_immediate`; every way out passes label 6 with every output written.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:e}, {cpus:e}",
+            "jae 5f",
+            "shl {t}, {shift}",
+            "add {t}, {word}",
+            "mov {after}, qword ptr [{t}]",
+            "mov {changed}, {after}",
+            "lea {after}, [{after} + {n}]",
+            "xor {changed}, {after}",
+            "mov qword ptr [{t}], {after}",
+            abort_to_end!(),
+            t = out(reg) at,
+            after = out(reg) after,
+            changed = out(reg) changed,
+            offset = in(reg) offset,
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            shift = const STRIDE_SHIFT,
+            aborted = const EXIT_ABORTED,
+            outside = const EXIT_OUTSIDE,
+            options(nostack),
+        );
+    }
+    Added { after, changed, at }
+}
+
+/// [`add_carry`], provided that bit `bit % 64` of `row[cpu].marks` is set.
+///
+/// # Safety
+/// As [`crate::Rseq::add_marked`].
+#[inline(always)]
+pub(crate) unsafe fn add_marked(
+    offset: isize,
+    cpus: u32,
+    word: *mut i64,
+    n: i64,
+    marks: *const u64,
+    bit: u32,
+) -> Added {
+    let (after, changed, at);
+    // SAFETY: as in `add_carry`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
+    unsafe {
+        asm!(
+            arm!(),
+            "cmp {t:e}, {cpus:e}",
+            "jae 5f",
+            "shl {t}, {shift}",
+            "mov {changed}, qword ptr [{marks} + {t}]",
+            "bt {changed}, {bit:r}",
+            "jnc 7f",
+            "add {t}, {word}",
+            "mov {after}, qword ptr [{t}]",
+            "mov {changed}, {after}",
+            "lea {after}, [{after} + {n}]",
+            "xor {changed}, {after}",
+            "mov qword ptr [{t}], {after}",
+            abort_to_end!(),
+            ".pushsection __rseq_failure, \"ax\", @progbits",
+            "7: mov {t:e}, {unmarked}",
+            "mov {changed}, -1",
+            "jmp 6b",
+            ".popsection",
+            t = out(reg) at,
+            after = out(reg) after,
+            changed = out(reg) changed,
+            offset = in(reg) offset,
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            marks = in(reg) marks,
+            bit = in(reg) bit,
+            shift = const STRIDE_SHIFT,
+            aborted = const EXIT_ABORTED,
+            outside = const EXIT_OUTSIDE,
+            unmarked = const EXIT_UNMARKED,
+            options(nostack),
+        );
+    }
+    Added { after, changed, at }
+}
+
+/// The self-test's section. Returns whether it was aborted.
+pub(crate) fn spin(offset: isize, shared: &SpinShared, spins: u32) -> bool {
+    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers are
+    // to live atomics, accessed as whole aligned words. 3. The loop ends after `spins` rounds.
+    unsafe {
+        asm!(
+            arm!(),
+            "mov {t:e}, dword ptr [{flag}]",
+            "mov dword ptr [{entered}], 1",
+            "8:",
+            "cmp dword ptr [{flag}], {t:e}",
+            "jne 9f",
+            "pause",
+            "dec {spins:e}",
+            "jnz 8b",
+            "jmp 6f",
+            "9:",
+            "mov dword ptr [{result}], 1",
+            abort_to_label!(),
+            "6:",
+            t = out(reg) _,
+            spins = inout(reg) spins => _,
+            offset = in(reg) offset,
+            flag = in(reg) shared.flag.as_ptr(),
+            entered = in(reg) shared.entered.as_ptr(),
+            result = in(reg) shared.result.as_ptr(),
+            left = label { return true },
+            options(nostack),
+        );
+    }
+    false
+}
+
+/// Reads a field of the calling thread's rseq area.
+///
+/// # Safety
+/// `offset + field + 4` bytes from the thread pointer must be inside the thread's rseq area.
+#[inline(always)]
+pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
+    let value;
+    // SAFETY: a load of four bytes inside the area, upheld by the caller. Not `pure`: the kernel
+    // changes the field behind the compiler's back.
+    unsafe {
+        asm!(
+            "mov {value:e}, dword ptr fs:[{at}]",
+            value = out(reg) value,
+            at = in(reg) offset + field.cast_signed(),
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    value
+}
+
+// An area of our own, in the initial TLS image so that its distance from the thread pointer is one
+// constant for every thread, and with `cpu_id` -1 (unregistered) until this thread registers it. Not
+// `thread_local!`: in a library loaded late its distance would differ from thread to thread.
+std::arch::global_asm!(
+    ".pushsection .tdata.submeter_rseq, \"awT\", @progbits",
+    ".balign 32",
+    ".hidden submeter_sys_rseq_area",
+    ".globl submeter_sys_rseq_area",
+    ".type submeter_sys_rseq_area, @object",
+    ".size submeter_sys_rseq_area, 32",
+    "submeter_sys_rseq_area:",
+    ".long 0",
+    ".long 0xffffffff",
+    ".quad 0",
+    ".quad 0",
+    ".quad 0",
+    ".popsection",
+);
+
+/// Returns the distance of our own area from the thread pointer.
+pub(crate) fn own_area_offset() -> isize {
+    let offset;
+    // SAFETY: reads one entry of this object's global offset table.
+    unsafe {
+        asm!(
+            "mov {offset}, qword ptr [rip + submeter_sys_rseq_area@GOTTPOFF]",
+            offset = out(reg) offset,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    offset
+}
+
+/// Returns the thread pointer.
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: the x86-64 ABI keeps the thread pointer's own address in its first word.
+    unsafe {
+        asm!(
+            "mov {pointer}, qword ptr fs:[0]",
+            pointer = out(reg) pointer,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    pointer
+}

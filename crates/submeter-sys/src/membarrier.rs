@@ -1,0 +1,99 @@
+//! `membarrier`: the grace period of per-CPU sequences.
+
+use std::io;
+use std::sync::OnceLock;
+
+// linux/membarrier.h
+const QUERY: libc::c_int = 0;
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
+const REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 8;
+
+fn membarrier(command: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: the call takes three integers and touches no memory of ours.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
+}
+
+/// Returns the bit mask of supported commands, or why there is none (`ENOSYS`, a sandbox's `EPERM`).
+///
+/// # Errors
+/// What the kernel says.
+pub fn query() -> io::Result<u32> {
+    membarrier(QUERY).map(|mask| mask as u32)
+}
+
+/// Registers this process for [`rseq_barrier`]. Idempotent; survives fork, lost at exec.
+///
+/// # Errors
+/// `EINVAL` when the kernel lacks the command (before 5.10), `ENOSYS` or `EPERM` in sandboxes.
+pub fn register_rseq() -> io::Result<()> {
+    static REGISTERED: OnceLock<Option<i32>> = OnceLock::new();
+    let errno = *REGISTERED.get_or_init(|| match membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ) {
+        Ok(_) => None,
+        Err(error) => error.raw_os_error(),
+    });
+    errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+}
+
+/// Waits until every running thread of this process has left, or been made to restart, the
+/// sequence it was in. Costs 0.2 µs with the other CPUs idle, one interrupt to each CPU that runs a
+/// thread of this process otherwise (tens of µs): batch what waits for it.
+///
+/// # Errors
+/// Only if [`register_rseq`] failed, or was undone by an exec that this code survived (impossible).
+///
+/// # Ordering
+/// A full barrier on the caller and on every CPU that runs a thread of this process: a sequence that committed
+/// before is visible after; a sequence that starts after sees what the caller wrote before.
+pub fn rseq_barrier() -> io::Result<()> {
+    match membarrier(PRIVATE_EXPEDITED_RSEQ) {
+        // EPERM means "not registered": a checkpoint restored into a new process loses the
+        // registration without an exec. Once more, registered; a second refusal is final.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ)?;
+            membarrier(PRIVATE_EXPEDITED_RSEQ).map(drop)
+        }
+        result => result.map(drop),
+    }
+}
+
+/// Returns whether [`rseq_barrier`] is among the commands of `mask`, as [`query`] returned it.
+#[must_use]
+pub fn supports_rseq(mask: u32) -> bool {
+    let needed = (PRIVATE_EXPEDITED_RSEQ | REGISTER_PRIVATE_EXPEDITED_RSEQ) as u32;
+    mask & needed == needed
+}
+
+/// Issues the barrier that does not restart sequences, for measuring the cost of the interrupt alone.
+///
+/// # Errors
+/// What the kernel says.
+pub fn plain_barrier() -> io::Result<()> {
+    membarrier(REGISTER_PRIVATE_EXPEDITED)?;
+    membarrier(PRIVATE_EXPEDITED).map(drop)
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registering_twice_is_harmless_and_the_barrier_then_works() {
+        let Ok(mask) = query() else {
+            eprintln!("skipped: this kernel has no membarrier");
+            return;
+        };
+        if !supports_rseq(mask) {
+            eprintln!("skipped: membarrier without rseq (kernel before 5.10)");
+            return;
+        }
+        register_rseq().expect("supported");
+        register_rseq().expect("idempotent");
+        for _ in 0..100 {
+            rseq_barrier().expect("registered");
+        }
+        plain_barrier().expect("supported since 4.14");
+    }
+}

@@ -1,0 +1,265 @@
+//! Restartable sequences: one add on the running CPU's own word, at the price of a plain one.
+
+use crate::arch;
+
+/// [`Added::at`] when the kernel aborted the sequence. Not an address: the first page is never mapped.
+pub(crate) const EXIT_ABORTED: i32 = 1;
+/// [`Added::at`] when the thread has no CPU number below the number of rows.
+pub(crate) const EXIT_OUTSIDE: i32 = 2;
+/// [`Added::at`] when the mark was clear.
+pub(crate) const EXIT_UNMARKED: i32 = 3;
+
+/// `cpu_id` in `struct rseq` (linux/rseq.h).
+pub(crate) const FIELD_CPU_ID: usize = 4;
+/// `mm_cid` in `struct rseq` (linux/rseq.h), in areas of 28 bytes and more.
+pub(crate) const FIELD_MM_CID: usize = 24;
+
+/// Says why a sequence did not commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The thread was preempted, migrated or interrupted by a signal, or a barrier restarted it: try again.
+    Aborted,
+    /// The thread is not registered, or runs on a CPU without a row: do without.
+    Outside,
+    /// The mark was clear: set it, then try again.
+    Unmarked,
+}
+
+/// What a sequence with outputs returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Added {
+    pub(crate) after: i64,
+    pub(crate) changed: u64,
+    /// The address that was written, or one of the `EXIT_` reasons.
+    pub(crate) at: u64,
+}
+
+impl Added {
+    /// Returns the bits in which the word differs from before; all ones when nothing was added. One
+    /// comparison with a batch's mask thus tells the common case from everything else.
+    #[inline(always)]
+    #[must_use]
+    pub fn changed(self) -> u64 {
+        self.changed
+    }
+
+    /// Returns the word after the add. Meaningless unless [`exit`](Added::exit) is `None`.
+    #[inline(always)]
+    #[must_use]
+    pub fn after(self) -> i64 {
+        self.after
+    }
+
+    /// Returns why nothing was added, or `None` if the add committed.
+    #[inline]
+    #[must_use]
+    pub fn exit(self) -> Option<Exit> {
+        match i32::try_from(self.at) {
+            Ok(EXIT_ABORTED) => Some(Exit::Aborted),
+            Ok(EXIT_OUTSIDE) => Some(Exit::Outside),
+            Ok(EXIT_UNMARKED) => Some(Exit::Unmarked),
+            _ => None,
+        }
+    }
+}
+
+/// Runs the sequences. Having one means that the start-up probe found them to work in this process.
+///
+/// Two words, copied into whatever needs it, so that no global is read on a hot path.
+#[derive(Clone, Copy, Debug)]
+pub struct Rseq {
+    /// From the thread pointer to the thread's rseq area; the same for every thread.
+    offset: isize,
+    /// The number of rows: the possible CPUs.
+    cpus: u32,
+}
+
+impl Rseq {
+    pub(crate) const fn new(offset: isize, cpus: u32) -> Rseq {
+        Rseq { offset, cpus }
+    }
+
+    /// Returns the sequences, if [`probe`](crate::probe) found that they work here.
+    #[must_use]
+    pub fn get() -> Option<Rseq> {
+        crate::probe().rseq()
+    }
+
+    /// Returns the number of rows that words must have.
+    #[inline(always)]
+    #[must_use]
+    pub fn cpus(self) -> u32 {
+        self.cpus
+    }
+
+    /// Returns the number of the CPU on which the calling thread runs, `None` if it is not
+    /// registered. One load; stale as soon as it is read.
+    #[inline]
+    #[must_use]
+    pub fn cpu(self) -> Option<u32> {
+        // SAFETY: the probe found `offset` to be the rseq area, of at least 20 bytes, of every thread.
+        let cpu = unsafe { arch::read_u32(self.offset, FIELD_CPU_ID) };
+        (cpu < self.cpus).then_some(cpu)
+    }
+
+    /// Adds 1 to the running CPU's word. Returns whether it was done.
+    ///
+    /// # Safety
+    /// `word + (cpu << STRIDE_SHIFT)` is valid for reads and writes of an aligned `i64` for every
+    /// `cpu < self.cpus()`, and nothing else ever writes those words while a sequence may run on them: not even with an
+    /// atomic instruction, which a plain add would overwrite.
+    ///
+    /// # Ordering
+    /// None. A reader on another CPU that must see it issues [`rseq_barrier`](crate::membarrier::rseq_barrier) first.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn increment(self, word: *mut i64) -> bool {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { arch::add_immediate::<1>(self.offset, self.cpus, word) }
+    }
+
+    /// Adds `n` to the running CPU's word. Returns whether it was done.
+    ///
+    /// # Safety
+    /// As [`increment`](Rseq::increment).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add(self, word: *mut i64, n: i64) -> bool {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { arch::add(self.offset, self.cpus, word, n) }
+    }
+
+    /// Adds the constant `N` to the running CPU's word while its number is below `*mode`. Returns
+    /// whether it was done.
+    ///
+    /// # Safety
+    /// As [`increment`](Rseq::increment), and `mode` is readable and only ever holds 0 or
+    /// `self.cpus()`.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_while<const N: i32>(self, word: *mut i64, mode: *const u32) -> bool {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { arch::add_while::<N>(self.offset, word, mode) }
+    }
+
+    /// As [`add_while`](Rseq::add_while), with a value.
+    ///
+    /// # Safety
+    /// As [`add_while`](Rseq::add_while).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_value_while(self, word: *mut i64, mode: *const u32, n: i64) -> bool {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { arch::add_value_while(self.offset, word, mode, n) }
+    }
+
+    /// Adds `n` to the running CPU's word and returns the word after, with the bits that changed.
+    ///
+    /// # Safety
+    /// As [`increment`](Rseq::increment).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_carry(self, word: *mut i64, n: i64) -> Added {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { arch::add_carry(self.offset, self.cpus, word, n) }
+    }
+
+    /// As [`add_carry`](Rseq::add_carry), but adds only while bit `bit % 64` of the running CPU's `marks`
+    /// word is set, tested in the same sequence.
+    ///
+    /// # Safety
+    /// As [`increment`](Rseq::increment) for `word`; `marks` has readable rows too, which anybody may write
+    /// atomically.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_marked(self, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> Added {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { arch::add_marked(self.offset, self.cpus, word, n, marks, bit) }
+    }
+
+    /// Registers the calling thread where libc does not do it, once a thread. Returns whether the
+    /// thread can run sequences now. For the cold path that follows [`Exit::Outside`].
+    #[cold]
+    #[must_use]
+    pub fn adopt_thread(self) -> bool {
+        self.cpu().is_some() || (crate::probe().registers_threads() && own::register().is_ok())
+    }
+}
+
+/// Returns the calling thread's `mm_cid`: a number unique among the threads of this process that run at
+/// this moment, below the number of possible CPUs and usually far below. `None` unless the kernel
+/// fills it in (its feature size says so) and libc's area has room for it.
+#[must_use]
+pub fn mm_cid() -> Option<u32> {
+    let offset = crate::probe().mm_cid_offset()?;
+    // SAFETY: the probe checked that area and kernel reach beyond the field.
+    Some(unsafe { arch::read_u32(offset, FIELD_MM_CID) })
+}
+
+/// Registration of our own, for a libc that has none.
+pub(crate) mod own {
+    use std::cell::Cell;
+    use std::io;
+
+    use crate::arch;
+
+    /// The original `struct rseq`: 32 bytes, which every kernel with rseq accepts.
+    const AREA_BYTES: usize = 32;
+    const FLAG_UNREGISTER: libc::c_int = 1;
+
+    thread_local! {
+        /// Whether this thread tried; unregisters when the thread ends, because its stack, with the area in it, may be
+        /// unmapped (musl) while the kernel could still write to it.
+        static GUARD: Guard = const { Guard { state: Cell::new(State::Untried) } };
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum State {
+        Untried,
+        Registered,
+        Refused,
+    }
+
+    struct Guard {
+        state: Cell<State>,
+    }
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            if self.state.get() == State::Registered {
+                // A failure leaves the thread registered, as it would be had it never been tried.
+                let _ = rseq(FLAG_UNREGISTER);
+            }
+        }
+    }
+
+    fn rseq(flags: libc::c_int) -> io::Result<()> {
+        let area = arch::thread_pointer().wrapping_add_signed(arch::own_area_offset());
+        // SAFETY: 1. The area is 32 bytes, aligned to 32, in this thread's initial TLS block,
+        // which outlives the registration (see `GUARD`). 2. Only the kernel and this thread's
+        // sequences write it.
+        let result =
+            unsafe { libc::syscall(libc::SYS_rseq, area, AREA_BYTES, flags, arch::SIGNATURE) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Registers the calling thread's area, at most once a thread.
+    pub(crate) fn register() -> io::Result<()> {
+        if arch::SIGNATURE == 0 {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        GUARD
+            .try_with(|guard| match guard.state.get() {
+                State::Registered => Ok(()),
+                State::Refused => Err(io::ErrorKind::Unsupported.into()),
+                State::Untried => {
+                    let result = rseq(0);
+                    let state = if result.is_ok() { State::Registered } else { State::Refused };
+                    guard.state.set(state);
+                    result
+                }
+            })
+            // The thread is ending and has been unregistered: it stays so.
+            .unwrap_or_else(|_| Err(io::ErrorKind::Unsupported.into()))
+    }
+}

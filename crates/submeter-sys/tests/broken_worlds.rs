@@ -1,0 +1,137 @@
+//! Worlds in which rseq is missing, refused or forbidden: the probe says so and nothing hangs.
+//!
+//! Each test runs this program again in such a world, because the probe decides once a process.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "fork, and the sequences")]
+
+use std::process::Command;
+
+use submeter_sys::memory::Reservation;
+use submeter_sys::{Rung, STRIDE_SHIFT, SelfTest, membarrier, probe};
+
+/// Runs `test` of this program in a process of its own with `variables` set; returns its output.
+fn again(test: &str, variables: &[(&str, &str)]) -> String {
+    let program = std::env::current_exe().expect("known");
+    let output = Command::new(program)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("SUBMETER_TEST_CHILD", "1")
+        .envs(variables.iter().copied())
+        .output()
+        .expect("runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+fn is_child() -> bool {
+    std::env::var_os("SUBMETER_TEST_CHILD").is_some()
+}
+
+/// Adds on several threads through whatever the probe offers.
+fn add_on_threads() {
+    let Some(rseq) = probe().rseq() else { return };
+    let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).expect("reserves");
+    let word = rows.base().as_ptr() as usize;
+    let done: i64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(move || {
+                    assert!(rseq.cpu().is_some() || rseq.adopt_thread());
+                    (0..100_000)
+                        // SAFETY: rows `0..cpus` of the word are reserved; only sequences write.
+                        .map(|_| i64::from(unsafe { rseq.increment(word as *mut i64) }))
+                        .sum::<i64>()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    let total: i64 = (0..rseq.cpus() as usize)
+        // SAFETY: inside the reservation, and every writer has been joined.
+        .map(|cpu| unsafe { ((word + (cpu << STRIDE_SHIFT)) as *const i64).read() })
+        .sum();
+    assert_eq!(total, done);
+    assert!(done > 250_000, "only {done} of 300,000 committed");
+}
+
+#[test]
+fn the_variable_switches_sequences_off() {
+    if is_child() {
+        assert!(probe().rseq().is_none());
+        assert_eq!(probe().reason, "SUBMETER_RSEQ=off");
+        assert_eq!(probe().self_test, SelfTest::NotRun);
+        return;
+    }
+    again("the_variable_switches_sequences_off", &[("SUBMETER_RSEQ", "off")]);
+}
+
+#[test]
+fn a_misspelt_variable_is_named_and_taken_for_off() {
+    if is_child() {
+        assert!(probe().rseq().is_none());
+        assert!(probe().reason.contains("\"of\""), "{}", probe().reason);
+        return;
+    }
+    again("a_misspelt_variable_is_named_and_taken_for_off", &[("SUBMETER_RSEQ", "of")]);
+}
+
+#[test]
+fn without_libc_registration_threads_register_themselves() {
+    if is_child() {
+        if probe().libc_area_bytes.is_none_or(|bytes| bytes == 0) && probe().rseq().is_some() {
+            assert_eq!(probe().rung, Rung::OwnRseq);
+            println!("own registration used");
+        }
+        add_on_threads();
+        return;
+    }
+    let sequences = probe().rseq().is_some();
+    let text = again(
+        "without_libc_registration_threads_register_themselves",
+        &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
+    );
+    if !text.contains("own registration used") {
+        assert!(!sequences, "{text}");
+        eprintln!("skipped: this machine has no sequences at all");
+    }
+}
+
+#[test]
+fn the_usual_world_is_exact() {
+    add_on_threads();
+}
+
+#[test]
+fn a_forked_child_keeps_registration_and_barrier() {
+    let Some(rseq) = probe().rseq() else { return };
+    let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).expect("reserves");
+    let word = rows.base().as_ptr().cast::<i64>();
+    // SAFETY: the child only runs sequences and system calls, then `_exit`s.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let ok = (0..100_000)
+            // SAFETY: rows `0..cpus` of the word are reserved; only sequences write.
+            .filter(|_| unsafe { rseq.increment(word) })
+            .count()
+            > 90_000
+            && membarrier::rseq_barrier().is_ok();
+        // SAFETY: ends the child without running the parent's destructors.
+        unsafe { libc::_exit(i32::from(!ok)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above, writing to a live integer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child could not add or not use the barrier");
+    // SAFETY: inside the reservation; no sequence runs in this process.
+    assert_eq!(unsafe { word.read() }, 0, "the child's adds are its own");
+}
+
+#[test]
+fn mm_cid_is_below_the_number_of_possible_cpus_where_it_is_offered() {
+    match submeter_sys::rseq::mm_cid() {
+        Some(id) => assert!((id as usize) < probe().cpus.expect("known where rseq works")),
+        None => eprintln!("skipped: kernel or libc offers no mm_cid"),
+    }
+}
