@@ -19,9 +19,17 @@ pub mod rseq;
 mod arch;
 mod selftest;
 
-pub use probe::{Probe, Rung, SelfTest, probe};
+pub use probe::{CpuHint, Probe, Rung, SelfTest, probe};
 pub use rseq::{Added, Exit, Rseq};
 
 /// The distance between two rows of per-CPU words, as a power of two: 1 GiB where addresses have 64
 /// bits. Address space is reserved, not memory. A constant, so that the sequences shift by an immediate.
-pub const STRIDE_SHIFT: u32 = if cfg!(target_pointer_width = "64") { 30 } else { 20 };
+///
+/// 1 MiB where addresses have 32 bits, 64 KiB under Miri, which has no lazy memory.
+pub const STRIDE_SHIFT: u32 = if cfg!(miri) {
+    16
+} else if cfg!(target_pointer_width = "64") {
+    30
+} else {
+    20
+};

@@ -34,6 +34,24 @@ impl Rung {
     }
 }
 
+/// Tells the running CPU by one load from libc's rseq area. Copied into whatever needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuHint {
+    offset: isize,
+}
+
+impl CpuHint {
+    /// Returns the CPU on which the calling thread runs, stale as soon as it is read; `None` for a
+    /// thread that is not registered.
+    #[inline]
+    #[must_use]
+    pub fn cpu(self) -> Option<u32> {
+        // SAFETY: a `CpuHint` exists only where libc's area does, which is 20 bytes at least.
+        let cpu = unsafe { arch::read_u32(self.offset, FIELD_CPU_ID) };
+        (cpu.cast_signed() >= 0).then_some(cpu)
+    }
+}
+
 /// Holds what was found and what was decided.
 #[derive(Clone, Debug)]
 pub struct Probe {
@@ -63,15 +81,10 @@ impl Probe {
         self.rseq
     }
 
-    /// Returns the CPU on which the calling thread runs, at the price of a load; `None` on
-    /// [`Rung::LockedByThread`].
-    #[inline]
+    /// Returns the way to learn the running CPU at the price of a load, where libc's area tells it.
     #[must_use]
-    pub fn cpu(&self) -> Option<u32> {
-        let offset = self.libc_offset?;
-        // SAFETY: `libc_offset` is set only when libc's area exists, which is 20 bytes at least.
-        let cpu = unsafe { arch::read_u32(offset, FIELD_CPU_ID) };
-        (cpu.cast_signed() >= 0).then_some(cpu)
+    pub fn cpu_hint(&self) -> Option<CpuHint> {
+        self.libc_offset.map(|offset| CpuHint { offset })
     }
 
     pub(crate) fn registers_threads(&self) -> bool {
@@ -127,7 +140,7 @@ fn decide() -> Probe {
         }
         Err(reason) => probe.reason = reason,
     }
-    if probe.cpu().is_some() {
+    if probe.cpu_hint().and_then(CpuHint::cpu).is_some() {
         probe.rung = Rung::LockedByCpu;
     } else {
         probe.libc_offset = None;
@@ -163,7 +176,7 @@ fn usable(probe: &Probe) -> Result<(Rung, isize, u32), String> {
     membarrier::register_rseq().map_err(|error| format!("membarrier registration: {error}"))?;
     if let Some(offset) = probe.libc_offset {
         // libc tried and the kernel refused it (-2): it would refuse us too.
-        return match probe.cpu() {
+        return match probe.cpu_hint().and_then(CpuHint::cpu) {
             Some(_) => Ok((Rung::LibcRseq, offset, cpus)),
             None => Err("libc's registration failed".to_owned()),
         };
