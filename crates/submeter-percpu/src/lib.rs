@@ -1,1 +1,27 @@
 //! Per-CPU storage, counters and reference counts.
+//!
+//! Users depend on the `submeter` crate, which re-exports what is here.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`storage`] | words that every CPU has its own copy of, in one reserved range of addresses |
+//! | [`marks`] | which lines of that storage changed: what makes a flush cost what changed |
+//! | [`counter`] | one number, added to by every CPU, read approximately or exactly |
+//!
+//! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
+
+pub mod marks;
+
+#[cfg(not(loom))]
+pub mod counter;
+#[cfg(not(loom))]
+pub mod storage;
+
+#[cfg(not(loom))]
+mod backend;
+mod sync;
+
+#[cfg(not(loom))]
+pub use counter::{Approximate, PercpuCounter};
+#[cfg(not(loom))]
+pub use storage::{Area, Block};

@@ -1,0 +1,33 @@
+//! Adds by locked instruction, spread over rows so that CPUs rarely meet.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use submeter_sys::CpuHint;
+
+/// Chooses the row for the calling thread, below `rows`. Never a system call.
+#[inline]
+pub(crate) fn row(hint: Option<CpuHint>, rows: usize) -> usize {
+    match hint.and_then(CpuHint::cpu) {
+        Some(cpu) => cpu as usize % rows,
+        None => thread_number() as usize % rows,
+    }
+}
+
+/// A number for the calling thread, in the order of first use.
+fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static NUMBER: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+    NUMBER
+        .try_with(|number| {
+            if number.get() == u32::MAX {
+                // Relaxed: any spread will do.
+                number.set(NEXT.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1));
+            }
+            number.get()
+        })
+        // The thread is ending: any row is right, only not the fastest.
+        .unwrap_or(0)
+}

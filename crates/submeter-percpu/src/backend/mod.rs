@@ -1,0 +1,6 @@
+//! The two ways to add to a per-CPU word. They never share a word: a plain add and a locked one on the same
+//! word would lose either.
+
+pub(crate) mod emulated;
+#[expect(unsafe_code, reason = "runs the sequences on addresses that `storage::raw` vouches for")]
+pub(crate) mod rseq;

@@ -1,0 +1,257 @@
+//! A block: some words, and the adds to them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use submeter_sys::{Exit, Rseq};
+
+use super::raw::{CpuWord, LINE_WORDS};
+use super::{Area, Inner};
+use crate::backend::{emulated, rseq};
+
+/// Holds words of an [`Area`]. Cloning is a pointer copy; the words are zeroed and reused when the last clone goes.
+#[derive(Clone)]
+pub struct Block {
+    /// `None` where there are no sequences.
+    fast: Option<Fast>,
+    owned: Arc<Owned>,
+}
+
+/// What a sequence needs, without following a pointer.
+#[derive(Clone, Copy)]
+struct Fast {
+    rseq: Rseq,
+    first: CpuWord,
+    words: u32,
+}
+
+struct Owned {
+    area: Area,
+    /// The first word, from the start of a row.
+    first: usize,
+    words: usize,
+    /// The lines to give back; 0 for a single word.
+    lines: usize,
+}
+
+impl Block {
+    pub(super) fn new(area: Area, first: usize, words: usize, lines: usize) -> Block {
+        let fast = area.inner.rseq.map(|rseq| Fast {
+            rseq,
+            first: area.inner.rows.cpu_word(first),
+            words: words as u32,
+        });
+        Block { fast, owned: Arc::new(Owned { area, first, words, lines }) }
+    }
+
+    /// Returns the area that it is of.
+    #[must_use]
+    pub fn area(&self) -> &Area {
+        &self.owned.area
+    }
+
+    /// Returns its first word's index in a row.
+    #[must_use]
+    pub fn first_word(&self) -> usize {
+        self.owned.first
+    }
+
+    /// Returns its first line's index in a row.
+    #[must_use]
+    pub fn first_line(&self) -> usize {
+        self.owned.first / LINE_WORDS
+    }
+
+    /// Returns how many words it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.owned.words
+    }
+
+    /// Always false.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Adds `n` to a word: about the price of a plain add. Wraps around.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    ///
+    /// # Ordering
+    /// None: it publishes nothing but itself.
+    #[inline]
+    pub fn add(&self, word: usize, n: i64) {
+        if let Some(fast) = &self.fast
+            && rseq::add(fast.rseq, fast.word(word), n)
+        {
+            return;
+        }
+        self.add_slow(word, n);
+    }
+
+    /// Adds `n` to a word and returns what that carried over the boundaries of the batch `mask + 1`,
+    /// a power of two: 0 in the common case, otherwise a multiple of the batch.
+    ///
+    /// The sum of everything returned, less the sum of the words, is below the batch for each row.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline]
+    #[must_use]
+    pub fn add_carry(&self, word: usize, n: i64, mask: u64) -> i64 {
+        debug_assert!((mask + 1).is_power_of_two());
+        if let Some(fast) = &self.fast {
+            let added = rseq::add_carry(fast.rseq, fast.word(word), n);
+            if added.changed() & !mask == 0 {
+                return 0;
+            }
+            return self.add_carry_slow(added, word, n, mask);
+        }
+        carry(self.locked_add(word, n).1, n, mask)
+    }
+
+    /// As [`add_carry`](Block::add_carry), and marks the word's line first where it is not, so that
+    /// [`Area::take_marked`] finds it.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline]
+    #[must_use]
+    pub fn add_marked(&self, word: usize, n: i64, mask: u64) -> i64 {
+        debug_assert!((mask + 1).is_power_of_two());
+        if let Some(fast) = &self.fast {
+            let added = rseq::add_marked(fast.rseq, fast.word(word), n);
+            if added.changed() & !mask == 0 {
+                return 0;
+            }
+            return self.add_marked_slow(added, word, n, mask);
+        }
+        self.locked_add_marked(word, n, mask)
+    }
+
+    /// Sums a word over its rows: exact once the adds are over, and never misses an add that returned before.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[must_use]
+    pub fn sum(&self, word: usize) -> i64 {
+        assert!(word < self.len(), "no such word");
+        let area = self.area();
+        area.rows_in_use()
+            .map(|row| area.load(row, self.owned.first + word))
+            .fold(0, i64::wrapping_add)
+    }
+
+    #[cold]
+    fn add_slow(&self, word: usize, n: i64) {
+        if let Some(fast) = &self.fast {
+            let first = rseq::add_carry(fast.rseq, fast.word(word), n);
+            let again = || rseq::add_carry(fast.rseq, fast.word(word), n);
+            if rseq::retry(first, |exit| fast.may_retry(exit), again).is_some() {
+                return;
+            }
+        }
+        self.locked_add(word, n);
+    }
+
+    #[cold]
+    fn add_carry_slow(&self, first: submeter_sys::Added, word: usize, n: i64, mask: u64) -> i64 {
+        if let Some(fast) = &self.fast {
+            let again = || rseq::add_carry(fast.rseq, fast.word(word), n);
+            if let Some(added) = rseq::retry(first, |exit| fast.may_retry(exit), again) {
+                return carry(added.after().wrapping_sub(n), n, mask);
+            }
+        }
+        carry(self.locked_add(word, n).1, n, mask)
+    }
+
+    #[cold]
+    fn add_marked_slow(&self, first: submeter_sys::Added, word: usize, n: i64, mask: u64) -> i64 {
+        if let Some(fast) = &self.fast {
+            let before_retry = |exit| {
+                if exit == Exit::Unmarked {
+                    // The thread may move before it tries again; then it finds another mark clear,
+                    // and this one is a mark too many.
+                    if let Some(cpu) = fast.rseq.cpu() {
+                        let line = (self.owned.first + word) / LINE_WORDS;
+                        self.area().inner.rows.marks(cpu as usize).mark(line);
+                    }
+                }
+                fast.may_retry(exit)
+            };
+            let again = || rseq::add_marked(fast.rseq, fast.word(word), n);
+            if let Some(added) = rseq::retry(first, before_retry, again) {
+                return carry(added.after().wrapping_sub(n), n, mask);
+            }
+        }
+        self.locked_add_marked(word, n, mask)
+    }
+
+    fn locked_add_marked(&self, word: usize, n: i64, mask: u64) -> i64 {
+        let (row, before) = self.locked_add(word, n);
+        let inner: &Inner = &self.area().inner;
+        let marks = inner.rows.marks(inner.rows.shape().cpus + row);
+        let line = (self.owned.first + word) / LINE_WORDS;
+        // After the add, unlike a sequence: see the protocol in `marks`.
+        if !marks.is_marked(line) {
+            marks.mark(line);
+        }
+        carry(before, n, mask)
+    }
+
+    /// Adds by a locked instruction, in a row that no sequence writes; returns the locked row and the
+    /// word before.
+    fn locked_add(&self, word: usize, n: i64) -> (usize, i64) {
+        assert!(word < self.len(), "no such word");
+        let inner: &Inner = &self.area().inner;
+        let row = emulated::row(inner.hint, inner.rows.shape().locked);
+        inner.use_locked();
+        // SeqCst: the "store" of "store, then look at the mark"; see `marks`.
+        let before = inner.rows.locked(row, self.owned.first + word).fetch_add(n, Ordering::SeqCst);
+        (row, before)
+    }
+}
+
+impl Fast {
+    /// A word of the block.
+    #[inline(always)]
+    fn word(&self, word: usize) -> CpuWord {
+        assert!(word < self.words as usize, "no such word");
+        self.first.plus(word)
+    }
+
+    /// Whether another attempt may do better.
+    fn may_retry(&self, exit: Exit) -> bool {
+        exit != Exit::Outside || self.rseq.adopt_thread()
+    }
+}
+
+/// How far `n` carried a word over boundaries of the batch `mask + 1`.
+fn carry(before: i64, n: i64, mask: u64) -> i64 {
+    let whole = |word: i64| word & !mask.cast_signed();
+    whole(before.wrapping_add(n)).wrapping_sub(whole(before))
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let inner = &*self.area.inner;
+        // The last `Block` is gone: nobody can add any more, and the adds of others happened before
+        // their clones went, which the reference count orders before this.
+        (self.first..self.first + self.words).for_each(|word| inner.rows.zero(word));
+        let mut allocator = inner.allocator.lock();
+        if self.lines == 0 {
+            allocator.give_word(self.first);
+        } else {
+            allocator.give_lines(self.first / LINE_WORDS, self.lines);
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({}+{})", self.owned.first, self.owned.words)
+    }
+}

@@ -1,0 +1,203 @@
+//! The rows themselves: addresses, and nothing else that is unsafe.
+//!
+//! ```text
+//! row 0            row 1            ...  row cpus           ...  row cpus+locked  ...
+//! | words | marks ||| words | marks |||  | words | marks |||     | words |
+//! \--- written by sequences, one CPU each ---/\- locked adds -/  \- shared: whoever owns the area -/
+//! <- 2^STRIDE_SHIFT ->
+//! ```
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use submeter_sys::STRIDE_SHIFT;
+use submeter_sys::memory::Reservation;
+
+use crate::marks::MarkRow;
+
+const STRIDE: usize = 1 << STRIDE_SHIFT;
+
+/// Words in a row: all but the last 1/128, which holds the marks (1/512 for a bit a line, the rest is
+/// slack up to a round number).
+pub(crate) const WORDS: usize = (STRIDE - STRIDE / 128) / 8;
+/// Words in a line: marks are for 64-byte lines, what CPUs pass around.
+pub(crate) const LINE_WORDS: usize = 8;
+/// Lines in a row.
+pub(crate) const LINES: usize = WORDS / LINE_WORDS;
+
+const MARKS_AT: usize = WORDS * 8;
+const MARK_WORDS: usize = LINES.div_ceil(64);
+const SUMMARY_AT: usize = MARKS_AT + MARK_WORDS * 8;
+const SUMMARY_WORDS: usize = MARK_WORDS.div_ceil(64);
+const LINKING_AT: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
+const _: () = assert!(LINKING_AT + 4 <= STRIDE && MARKS_AT.is_multiple_of(64));
+
+/// How many rows of each kind there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Written by sequences only; 0 where there are none.
+    pub(crate) cpus: usize,
+    /// Written by locked instructions only.
+    pub(crate) locked: usize,
+    /// Written by whoever owns the area.
+    pub(crate) shared: usize,
+}
+
+impl Shape {
+    pub(crate) fn data(self) -> usize {
+        self.cpus + self.locked
+    }
+}
+
+/// Reserved rows. All zero at first; a page takes memory from its first write on.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    reservation: Reservation,
+    shape: Shape,
+}
+
+/// A word of which every CPU row has a copy, for the sequences.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuWord {
+    /// Row 0.
+    base: NonNull<u8>,
+    /// From the start of the row. Invariant: below `WORDS`, so that word and mark are valid in rows
+    /// `0..shape.cpus`, as long as the `Rows` live.
+    word: u32,
+}
+
+// SAFETY: an address; only sequences dereference it, and they are made for concurrent use.
+unsafe impl Send for CpuWord {}
+// SAFETY: as for `Send`; it has no interior of its own.
+unsafe impl Sync for CpuWord {}
+
+impl CpuWord {
+    /// Another word of the same block: the block's owner checked that it has one.
+    #[inline(always)]
+    pub(crate) fn plus(self, words: usize) -> CpuWord {
+        let word = self.word + words as u32;
+        debug_assert!((word as usize) < WORDS);
+        CpuWord { word, ..self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn address(self) -> *mut i64 {
+        self.base.as_ptr().wrapping_add(self.word as usize * 8).cast()
+    }
+
+    /// The word of marks that has the bit of this word's line.
+    #[inline(always)]
+    pub(crate) fn marks(self) -> *const u64 {
+        let at = MARKS_AT + self.line() as usize / 64 * 8;
+        self.base.as_ptr().wrapping_add(at).cast()
+    }
+
+    /// The line; its mark is bit `line % 64`.
+    #[inline(always)]
+    pub(crate) fn line(self) -> u32 {
+        self.word / LINE_WORDS as u32
+    }
+}
+
+impl Rows {
+    pub(crate) fn new(shape: Shape) -> io::Result<Rows> {
+        let rows = shape.data() + shape.shared;
+        let bytes = rows.checked_mul(STRIDE).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Rows { reservation: Reservation::new(bytes)?, shape })
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The word's address for sequences.
+    ///
+    /// # Panics
+    /// When the word does not exist.
+    pub(crate) fn cpu_word(&self, word: usize) -> CpuWord {
+        assert!(word < WORDS && self.shape.cpus > 0, "no such word");
+        CpuWord { base: self.reservation.base(), word: word as u32 }
+    }
+
+    /// A word in a row, as an atomic. Words of CPU rows may only be loaded through it.
+    ///
+    /// # Panics
+    /// When row or word does not exist.
+    #[inline]
+    fn at(&self, row: usize, word: usize) -> &AtomicI64 {
+        assert!(word < WORDS && row < self.shape.data() + self.shape.shared, "no such word");
+        // SAFETY: 1. In bounds: `row` and `word` were checked. 2. Aligned to 8: the base is
+        // page-aligned, strides and words are multiples of 8. 3. Initialised: mappings start
+        // zeroed. 4. Every concurrent access is atomic, but for the sequences' plain stores to CPU
+        // rows: single instructions on aligned words, which the hardware makes as atomic as a relaxed store.
+        // 5. Lives as long as `self`.
+        unsafe { AtomicI64::from_ptr(self.row(row).add(word * 8).cast().as_ptr()) }
+    }
+
+    /// Loads a word of any row.
+    #[inline]
+    pub(crate) fn load(&self, row: usize, word: usize, order: Ordering) -> i64 {
+        self.at(row, word).load(order)
+    }
+
+    /// A word of a locked row, counted from 0.
+    #[inline]
+    pub(crate) fn locked(&self, row: usize, word: usize) -> &AtomicI64 {
+        assert!(row < self.shape.locked, "no such row");
+        self.at(self.shape.cpus + row, word)
+    }
+
+    /// A word of a shared row, counted from 0.
+    #[inline]
+    pub(crate) fn shared(&self, row: usize, word: usize) -> &AtomicI64 {
+        assert!(row < self.shape.shared, "no such row");
+        self.at(self.shape.data() + row, word)
+    }
+
+    /// The marks of a data row.
+    #[inline]
+    pub(crate) fn marks(&self, row: usize) -> MarkRow<'_> {
+        assert!(row < self.shape.data(), "no such row");
+        let base = self.row(row);
+        // SAFETY: 1. The three regions lie inside the row (checked at compile time above), do not
+        // overlap the words, and are aligned to 8, 8 and 4. 2. They start zeroed, which is a valid value of the
+        // atomics. 3. Everybody accesses them atomically; the sequences' loads are single aligned
+        // loads. 4. They live as long as `self`.
+        unsafe {
+            MarkRow {
+                lines: std::slice::from_raw_parts(
+                    base.add(MARKS_AT).cast::<AtomicU64>().as_ptr(),
+                    MARK_WORDS,
+                ),
+                summary: std::slice::from_raw_parts(
+                    base.add(SUMMARY_AT).cast::<AtomicU64>().as_ptr(),
+                    SUMMARY_WORDS,
+                ),
+                linking: base.add(LINKING_AT).cast::<AtomicU32>().as_ref(),
+            }
+        }
+    }
+
+    /// Zeroes a word in every row, for its next user.
+    ///
+    /// Only for a word that nobody can add to: a sequence that runs meanwhile would bring the old
+    /// value back. Whoever uses the word next must learn of it through a lock or the like.
+    pub(crate) fn zero(&self, word: usize) {
+        for row in 0..self.shape.data() + self.shape.shared {
+            let word = self.at(row, word);
+            // Relaxed: the caller synchronises. Loaded first: a store would commit an untouched page.
+            if word.load(Ordering::Relaxed) != 0 {
+                // Relaxed: as above.
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[inline]
+    fn row(&self, row: usize) -> NonNull<u8> {
+        debug_assert!(row < self.shape.data() + self.shape.shared);
+        // SAFETY: callers checked `row`; the reservation has `STRIDE` bytes for each.
+        unsafe { self.reservation.base().add(row << STRIDE_SHIFT) }
+    }
+}

@@ -1,0 +1,216 @@
+//! Storage and counters, the same tests on every rung.
+#![cfg(not(loom))]
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use submeter_percpu::storage::Marked;
+use submeter_percpu::{Area, PercpuCounter};
+use submeter_sys::{Rung, cpu, probe};
+
+/// Adds by each thread; few under Miri, which takes microseconds for each.
+const ADDS: i64 = if cfg!(miri) { 50 } else { 50_000 };
+
+/// Runs `test` on the rung in use and on every rung below it.
+fn on_every_rung(test: impl Fn(&Area)) {
+    let mut rungs = vec![Rung::LockedByThread, Rung::LockedByCpu];
+    if probe().rseq().is_some() {
+        rungs.push(probe().rung);
+    } else {
+        eprintln!("skipped on rseq: {}", probe().reason);
+    }
+    for rung in rungs {
+        test(&Area::with_rung(rung, 2).expect("address space"));
+    }
+}
+
+/// Runs `work` on four threads that change CPU between rounds.
+fn on_threads(rounds: usize, work: impl Fn(i64) + Sync) {
+    let allowed = if cfg!(miri) { vec![0] } else { cpu::affinity().expect("readable") };
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (work, allowed) = (&work, &allowed);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    if !cfg!(miri) {
+                        let to = allowed[(thread + round) % allowed.len()];
+                        cpu::set_affinity(&[to]).expect("allowed");
+                    }
+                    work(thread as i64);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn adds_of_many_threads_add_up_stress() {
+    on_every_rung(|area| {
+        let block = area.block(20).expect("room");
+        on_threads(4, |thread| {
+            for i in 0..ADDS {
+                block.add((i % 20) as usize, thread - 1);
+            }
+        });
+        let sum: i64 = (0..20).map(|word| block.sum(word)).sum();
+        assert_eq!(sum, 4 * ADDS * 2);
+    });
+}
+
+#[test]
+fn carries_and_words_differ_by_less_than_a_batch_for_each_row_stress() {
+    on_every_rung(|area| {
+        let (block, carried) = (area.block(1).expect("room"), AtomicI64::new(0));
+        on_threads(2, |thread| {
+            let mut own = 0;
+            for i in 0..ADDS {
+                own += block.add_carry(0, (i % 7 - 3) * (thread + 1), 63);
+            }
+            carried.fetch_add(own, Ordering::Relaxed);
+        });
+        let rest = block.sum(0) - carried.into_inner();
+        assert!((0..=63 * area.rows_in_use().len() as i64).contains(&rest), "{rest}");
+    });
+}
+
+#[test]
+fn a_counter_reads_within_its_bounds_and_sums_exactly_stress() {
+    on_every_rung(|area| {
+        let counter = PercpuCounter::with_batch(area, 64).expect("room");
+        assert_eq!(counter.sum(), 0);
+        let signs = [5, -7, 5, -7];
+        on_threads(3, |thread| (0..ADDS).for_each(|_| counter.add(signs[thread as usize])));
+        let truth = -4 * 3 * ADDS;
+        assert_eq!(counter.sum(), truth);
+        let read = counter.read();
+        assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
+        assert!((read.value() - truth).unsigned_abs() <= read.bound());
+    });
+}
+
+#[test]
+fn a_counter_wraps_around() {
+    on_every_rung(|area| {
+        let counter = PercpuCounter::with_batch(area, 1 << 20).expect("room");
+        counter.add(i64::MAX);
+        counter.add(i64::MAX);
+        counter.add(3);
+        assert_eq!(counter.sum(), 1);
+    });
+}
+
+#[test]
+fn freed_words_come_back_as_zero() {
+    on_every_rung(|area| {
+        let mut seen = std::collections::HashSet::new();
+        for round in 0..50 {
+            let (word, block) = (area.word().expect("room"), area.block(9).expect("room"));
+            assert_eq!(word.sum(0), 0, "round {round}");
+            seen.insert((word.first_word(), block.first_word()));
+            for index in 0..9 {
+                assert_eq!(block.sum(index), 0, "round {round}");
+                block.add(index, i64::MIN + round);
+            }
+            word.add(0, -1);
+            area.shared(1, block.first_word() + 3).store(9, Ordering::Relaxed);
+            let kept = block.clone();
+            drop(block);
+            assert_eq!(kept.sum(8), i64::MIN + round, "a clone keeps the words");
+        }
+        assert_eq!(seen.len(), 1, "reused each time");
+        let block = area.block(9).expect("room");
+        assert_eq!(area.shared(1, block.first_word() + 3).load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn blocks_never_overlap() {
+    on_every_rung(|area| {
+        let blocks: Vec<_> = (1..40).map(|words| area.block(words).expect("room")).collect();
+        let words: Vec<_> = (0..40).map(|_| area.word().expect("room")).collect();
+        let all = blocks.iter().chain(&words);
+        for (n, block) in all.clone().enumerate() {
+            for word in 0..block.len() {
+                block.add(word, n as i64 + 1);
+            }
+        }
+        for (n, block) in all.enumerate() {
+            assert!((0..block.len()).all(|word| block.sum(word) == n as i64 + 1));
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "no such word")]
+fn a_word_beyond_the_block_is_refused() {
+    let area = Area::new(0).expect("address space");
+    area.block(8).expect("room").add(8, 1);
+}
+
+/// Takes every mark and returns the lines, each once.
+fn take(area: &Area) -> Vec<u32> {
+    let mut marked: Vec<Marked> = Vec::new();
+    area.take_marked(&mut marked);
+    let mut lines: Vec<u32> = marked.iter().map(|marked| marked.line).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    lines
+}
+
+#[test]
+fn only_lines_that_were_added_to_are_marked() {
+    on_every_rung(|area| {
+        let blocks: Vec<_> = (0..100).map(|_| area.block(24).expect("room")).collect();
+        assert!(!area.any_marked());
+        let _ = blocks[7].add_marked(9, 1, 63);
+        let _ = blocks[7].add_marked(15, 1, 63);
+        let _ = blocks[90].add_marked(0, 1, 63);
+        assert!(area.any_marked());
+        assert_eq!(take(area), [7 * 3 + 1, 90 * 3]);
+        assert_eq!(take(area), [0u32; 0]);
+        let _ = blocks[7].add_marked(9, 1, 63);
+        assert_eq!(take(area), [7 * 3 + 1]);
+        assert_eq!((blocks[7].sum(9), blocks[7].sum(15), blocks[90].sum(0)), (2, 1, 1));
+    });
+}
+
+/// A reader that follows the protocol (take, barrier, read, `last`) finds each update exactly once,
+/// and none that returned before it began is missing.
+#[test]
+fn a_reader_that_follows_the_marks_misses_nothing_stress() {
+    on_every_rung(|area| {
+        let blocks: Vec<_> = (0..8).map(|_| area.block(8).expect("room")).collect();
+        let (done, stop) = (AtomicI64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut last = std::collections::HashMap::new();
+                let (mut total, mut finish) = (0, false);
+                loop {
+                    let returned = done.load(Ordering::SeqCst);
+                    let mut marked: Vec<Marked> = Vec::new();
+                    area.take_marked(&mut marked);
+                    area.barrier();
+                    for Marked { row, line } in marked {
+                        for word in line as usize * 8..line as usize * 8 + 8 {
+                            let now = area.load(row as usize, word);
+                            total += now - last.insert((row, word), now).unwrap_or(0);
+                        }
+                    }
+                    assert!(total >= returned, "{returned} had returned, {total} were found");
+                    if finish {
+                        return total;
+                    }
+                    finish = stop.load(Ordering::SeqCst);
+                }
+            });
+            on_threads(3, |thread| {
+                for i in 0..ADDS / 10 {
+                    let _ =
+                        blocks[(i * (thread + 1)) as usize % 8].add_marked(i as usize % 8, 1, 63);
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            stop.store(true, Ordering::SeqCst);
+            assert_eq!(reader.join().expect("no panic"), 4 * 3 * (ADDS / 10));
+        });
+    });
+}
