@@ -225,7 +225,11 @@ mod loom_tests {
     /// An update that returned is found by the next flush, whatever else marks and flushes.
     #[test]
     fn loom_a_flush_finds_every_update_that_returned() {
-        loom::model(|| {
+        // Three threads without a bound take hours. Three preemptions are more than the known bugs need: the
+        // negative models below need one.
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
             let shared = Shared::new();
             let updater = {
                 let shared = Arc::clone(&shared);

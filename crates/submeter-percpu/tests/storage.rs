@@ -19,7 +19,7 @@ fn on_every_rung(test: impl Fn(&Area)) {
         eprintln!("skipped on rseq: {}", probe().reason);
     }
     for rung in rungs {
-        test(&Area::with_rung(rung, 2).expect("address space"));
+        test(&Area::with_rung(rung, |_| 2).expect("address space"));
     }
 }
 
@@ -142,7 +142,7 @@ fn blocks_never_overlap() {
 #[test]
 #[should_panic(expected = "no such word")]
 fn a_word_beyond_the_block_is_refused() {
-    let area = Area::new(0).expect("address space");
+    let area = Area::new(|_| 0).expect("address space");
     area.block(8).expect("room").add(8, 1);
 }
 

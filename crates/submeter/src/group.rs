@@ -15,7 +15,7 @@ use crate::path;
 use crate::reading::{Reading, Scalar};
 use crate::rstat::{Leaf, Rstat};
 use crate::schema::{Counter, Gauge, Histogram, Key, Resource, Schema};
-use crate::unit::Unit;
+use crate::unit::{NO_BATCH_MASK, Unit};
 
 /// Handles one group: resolve it once, keep it, update through it. Cloning is a pointer copy.
 ///
@@ -30,6 +30,8 @@ pub struct Group {
 pub(crate) struct GroupInner {
     /// The per-CPU words; first, because every update starts here.
     leaf: Leaf,
+    /// `schema.id()`, here because every update compares it.
+    schema_id: u32,
     pub(crate) limits: Limits,
     schema: Schema,
     rstat: Arc<Rstat>,
@@ -61,6 +63,7 @@ impl Group {
         Ok(Group {
             inner: Arc::new(GroupInner {
                 leaf,
+                schema_id: schema.id(),
                 limits: Limits::new(&schema),
                 schema,
                 rstat,
@@ -215,7 +218,7 @@ impl Group {
     /// When the counter is of another tree's schema.
     #[inline]
     pub fn add<U: Unit>(&self, counter: Counter<U>, n: u64) {
-        self.inner.leaf.add(self.word(counter.key), n.cast_signed());
+        self.inner.leaf.add(self.word(counter.key), n.cast_signed(), U::KIND.batch_mask());
     }
 
     /// Moves a gauge up or down.
@@ -224,7 +227,7 @@ impl Group {
     /// When the gauge is of another tree's schema.
     #[inline]
     pub fn adjust<U: Unit>(&self, gauge: Gauge<U>, delta: i64) {
-        self.inner.leaf.add(self.word(gauge.key), delta);
+        self.inner.leaf.add(self.word(gauge.key), delta, U::KIND.batch_mask());
     }
 
     /// Records one value in a histogram: two adds.
@@ -235,8 +238,9 @@ impl Group {
     pub fn record<U: Unit>(&self, histogram: Histogram<U>, value: u64) {
         let word = self.word(histogram.key);
         let bucket = histogram.buckets.index(value);
-        self.inner.leaf.add(word, value.cast_signed());
-        self.inner.leaf.add(word + 1 + bucket, 1);
+        // Distributions are read without a bound, so their adds need not carry.
+        self.inner.leaf.add(word, value.cast_signed(), NO_BATCH_MASK);
+        self.inner.leaf.add(word + 1 + bucket, 1, NO_BATCH_MASK);
     }
 
     // ---- reads -------------------------------------------------------------------------------
@@ -247,7 +251,8 @@ impl Group {
     /// When the metric is of another tree's schema.
     #[must_use]
     pub fn read<M: Scalar>(&self, metric: M) -> Reading<M::Value> {
-        self.inner.rstat.read(&self.inner.leaf, self.word(metric.key())).map(M::value)
+        let word = self.word(metric.key());
+        self.inner.rstat.read(&self.inner.leaf, word, M::BATCH_MASK).map(M::value)
     }
 
     /// Flushes, then reads: every update that returned before this call is in.
@@ -310,7 +315,7 @@ impl Group {
     /// The word or slot of a key, which must be of this tree's schema.
     #[inline]
     fn word(&self, key: Key) -> usize {
-        if key.schema != self.inner.schema.id() {
+        if key.schema != self.inner.schema_id {
             wrong_schema();
         }
         usize::from(key.slot)

@@ -39,6 +39,9 @@ pub trait Scalar: sealed::Sealed + Copy {
     type Value;
 
     #[doc(hidden)]
+    const BATCH_MASK: u64;
+
+    #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed")]
     fn key(self) -> Key;
 
@@ -48,6 +51,7 @@ pub trait Scalar: sealed::Sealed + Copy {
 
 impl<U: Unit> Scalar for Counter<U> {
     type Value = u64;
+    const BATCH_MASK: u64 = U::KIND.batch_mask();
 
     #[allow(private_interfaces, reason = "the trait is sealed")]
     fn key(self) -> Key {
@@ -61,6 +65,7 @@ impl<U: Unit> Scalar for Counter<U> {
 
 impl<U: Unit> Scalar for Gauge<U> {
     type Value = i64;
+    const BATCH_MASK: u64 = U::KIND.batch_mask();
 
     #[allow(private_interfaces, reason = "the trait is sealed")]
     fn key(self) -> Key {

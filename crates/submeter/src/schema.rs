@@ -202,11 +202,6 @@ impl Schema {
     pub(crate) fn resources(&self) -> usize {
         self.inner.resources
     }
-
-    /// The resources, in slot order.
-    pub(crate) fn resource_metrics(&self) -> impl Iterator<Item = &Metric> {
-        self.inner.metrics.iter().filter(|m| m.kind == MetricKind::Resource)
-    }
 }
 
 /// Collects the metrics of a [`Schema`].

@@ -43,6 +43,23 @@ impl UnitKind {
     }
 }
 
+impl UnitKind {
+    /// The batch of a metric of this unit, less one: how much a CPU's word may gain before the updater
+    /// tells the ancestors that their cached total is off. A power of two, chosen so that a typical
+    /// request (one event, some hundred bytes, some microseconds) crosses it once in some 64 to
+    /// 256 updates.
+    pub(crate) const fn batch_mask(self) -> u64 {
+        match self {
+            UnitKind::Count => (1 << 6) - 1,
+            UnitKind::Bytes => (1 << 16) - 1,
+            UnitKind::Nanoseconds => (1 << 20) - 1,
+        }
+    }
+}
+
+/// A batch that no word leaves but by wrapping around.
+pub(crate) const NO_BATCH_MASK: u64 = i64::MAX.cast_unsigned();
+
 /// Plain events or things.
 #[derive(Clone, Copy, Debug)]
 pub struct Count;

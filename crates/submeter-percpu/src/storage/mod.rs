@@ -21,9 +21,10 @@ mod block;
 pub(crate) mod raw;
 
 use alloc::Allocator;
-use raw::{LINE_WORDS, Rows, Shape};
+use raw::{Rows, Shape};
 
 pub use block::Block;
+pub use raw::LINE_WORDS;
 
 /// Reserves per-CPU words and hands them out. Cloning is a pointer copy; the reservation goes with
 /// the last [`Block`] and the last clone.
@@ -57,11 +58,12 @@ pub struct Marked {
 const LOCKED_ROWS_MAX: usize = 64;
 
 impl Area {
-    /// Reserves an area with `shared` extra rows for its owner's own use.
+    /// Reserves an area with extra rows for its owner's own use: as many as `shared` makes of the
+    /// number of data rows.
     ///
     /// # Errors
     /// When the kernel refuses the address space.
-    pub fn new(shared: usize) -> io::Result<Area> {
+    pub fn new(shared: impl FnOnce(usize) -> usize) -> io::Result<Area> {
         let probe = submeter_sys::probe();
         Area::on(probe.rseq(), probe.cpu_hint(), shared)
     }
@@ -70,7 +72,7 @@ impl Area {
     ///
     /// # Errors
     /// When the kernel refuses the address space.
-    pub fn with_rung(rung: Rung, shared: usize) -> io::Result<Area> {
+    pub fn with_rung(rung: Rung, shared: impl FnOnce(usize) -> usize) -> io::Result<Area> {
         let probe = submeter_sys::probe();
         match rung {
             Rung::LibcRseq | Rung::OwnRseq => Area::new(shared),
@@ -79,14 +81,16 @@ impl Area {
         }
     }
 
-    fn on(rseq: Option<Rseq>, hint: Option<CpuHint>, shared: usize) -> io::Result<Area> {
+    fn on(
+        rseq: Option<Rseq>,
+        hint: Option<CpuHint>,
+        shared: impl FnOnce(usize) -> usize,
+    ) -> io::Result<Area> {
         let parallel = || std::thread::available_parallelism().map_or(1, usize::from);
         let cpus = submeter_sys::probe().cpus.unwrap_or_else(parallel);
-        let shape = Shape {
-            cpus: rseq.map_or(0, |rseq| rseq.cpus() as usize),
-            locked: cpus.clamp(1, LOCKED_ROWS_MAX),
-            shared,
-        };
+        let fast = rseq.map_or(0, |rseq| rseq.cpus() as usize);
+        let locked = cpus.clamp(1, LOCKED_ROWS_MAX);
+        let shape = Shape { cpus: fast, locked, shared: shared(fast + locked) };
         Ok(Area {
             inner: Arc::new(Inner {
                 rows: Rows::new(shape)?,
@@ -105,7 +109,7 @@ impl Area {
     /// When the kernel refused the address space, the first time.
     pub fn common() -> io::Result<&'static Area> {
         static COMMON: OnceLock<Result<Area, io::ErrorKind>> = OnceLock::new();
-        let area = COMMON.get_or_init(|| Area::new(0).map_err(|error| error.kind()));
+        let area = COMMON.get_or_init(|| Area::new(|_| 0).map_err(|error| error.kind()));
         area.as_ref().map_err(|&kind| kind.into())
     }
 
@@ -208,6 +212,17 @@ impl Area {
         self.inner.rows.load(row, word, Ordering::SeqCst)
     }
 
+    /// Loads a line of a data row.
+    ///
+    /// # Panics
+    /// When there is no such row or line.
+    #[inline]
+    #[must_use]
+    pub fn load_line(&self, row: usize, line: usize) -> [i64; LINE_WORDS] {
+        // SeqCst: as in `load`.
+        std::array::from_fn(|n| self.inner.rows.line(row, line)[n].load(Ordering::SeqCst))
+    }
+
     /// Returns a word of one of the owner's rows.
     ///
     /// # Panics
@@ -216,6 +231,22 @@ impl Area {
     #[must_use]
     pub fn shared(&self, row: usize, word: usize) -> &std::sync::atomic::AtomicI64 {
         self.inner.rows.shared(row, word)
+    }
+
+    /// Returns a line of one of the owner's rows.
+    ///
+    /// # Panics
+    /// When there is no such row or line.
+    #[inline]
+    #[must_use]
+    pub fn shared_line(
+        &self,
+        row: usize,
+        line: usize,
+    ) -> &[std::sync::atomic::AtomicI64; LINE_WORDS] {
+        let shape = self.inner.rows.shape();
+        assert!(row < shape.shared, "no such row");
+        self.inner.rows.line(shape.data() + row, line)
     }
 }
 

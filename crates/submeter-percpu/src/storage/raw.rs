@@ -22,7 +22,7 @@ const STRIDE: usize = 1 << STRIDE_SHIFT;
 /// slack up to a round number).
 pub(crate) const WORDS: usize = (STRIDE - STRIDE / 128) / 8;
 /// Words in a line: marks are for 64-byte lines, what CPUs pass around.
-pub(crate) const LINE_WORDS: usize = 8;
+pub const LINE_WORDS: usize = 8;
 /// Lines in a row.
 pub(crate) const LINES: usize = WORDS / LINE_WORDS;
 
@@ -133,6 +133,18 @@ impl Rows {
         // rows: single instructions on aligned words, which the hardware makes as atomic as a relaxed store.
         // 5. Lives as long as `self`.
         unsafe { AtomicI64::from_ptr(self.row(row).add(word * 8).cast().as_ptr()) }
+    }
+
+    /// A line in a row. Lines of CPU rows may only be loaded through it.
+    ///
+    /// # Panics
+    /// When row or line does not exist.
+    #[inline]
+    pub(crate) fn line(&self, row: usize, line: usize) -> &[AtomicI64; LINE_WORDS] {
+        assert!(line < LINES && row < self.shape.data() + self.shape.shared, "no such line");
+        // SAFETY: as in `at`, for eight words of which the last is in bounds because the line is; an
+        // array of atomics has the layout of its words.
+        unsafe { self.row(row).add(line * LINE_WORDS * 8).cast().as_ref() }
     }
 
     /// Loads a word of any row.
