@@ -1,5 +1,5 @@
 //! A program shown in a document is a file that compiles: `<!-- file: PATH -->` above a fence says
-//! which, and both must be equal.
+//! which, and both must be equal. The file's own `//!` lines are not shown.
 
 use super::{Finding, numbered};
 use crate::repo::Repo;
@@ -17,7 +17,8 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
             };
             let fence: Vec<&str> = file.text.lines().skip(line + 1).collect();
             let end = fence.iter().position(|line| *line == "```").unwrap_or(fence.len());
-            if fence[..end] != source.text.lines().collect::<Vec<_>>() {
+            let program = source.text.lines().skip_while(|l| l.is_empty() || l.starts_with("//!"));
+            if fence[..end] != program.collect::<Vec<_>>() {
                 let what = format!("fence differs from `{shown}` – copy the file in");
                 findings.push(Finding::new(&file.path, line, what));
             }
@@ -34,7 +35,9 @@ mod tests {
 
     #[test]
     fn an_equal_fence_passes() {
-        assert!(check(&Repo::of(&[("a.rs", "fn main() {}\n"), ("x.md", SHOWN)])).is_empty());
+        assert!(
+            check(&Repo::of(&[("a.rs", "//! A.\n\nfn main() {}\n"), ("x.md", SHOWN)])).is_empty()
+        );
     }
 
     #[test]
