@@ -24,6 +24,8 @@ impl Reservation {
     /// `ENOMEM` where the address space is limited (`ulimit -v`) or overcommit is off
     /// (`vm.overcommit_memory=2`); `EINVAL` when `len` is 0.
     pub fn new(len: usize) -> io::Result<Reservation> {
+        // Miri knows neither the flag nor the advice below; it has no lazy memory anyway.
+        let lazy = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
         // SAFETY: 1. A new private anonymous mapping at an address of the kernel's choice aliases
         // nothing. 2. No file is involved.
         let address = unsafe {
@@ -31,7 +33,7 @@ impl Reservation {
                 std::ptr::null_mut(),
                 len,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | lazy,
                 -1,
                 0,
             )
@@ -42,8 +44,10 @@ impl Reservation {
         let base = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         // Huge pages would commit 2 MiB for one touched word. The advice may be refused (kernel
         // without THP): then there is nothing to prevent.
-        // SAFETY: the range is the mapping just made; the advice changes no contents.
-        unsafe { libc::madvise(address, len, libc::MADV_NOHUGEPAGE) };
+        if !cfg!(miri) {
+            // SAFETY: the range is the mapping just made; the advice changes no contents.
+            unsafe { libc::madvise(address, len, libc::MADV_NOHUGEPAGE) };
+        }
         Ok(Reservation { base, len })
     }
 

@@ -112,6 +112,7 @@ fn barrier(offset: isize, prepare: fn() -> bool) -> SelfTest {
                 if membarrier::rseq_barrier().is_err() {
                     return;
                 }
+                // Relaxed: the barrier has ordered it.
                 shared.flag.fetch_add(1, Ordering::Relaxed);
             }
         });

@@ -36,8 +36,8 @@ struct Meter {
 }
 
 impl Meter {
-    /// Adds `n` unless that would exceed the limit.
-    fn try_charge(&self, n: u64) -> Result<(), Refusal> {
+    /// Adds `n` unless that would exceed the limit, and returns what is held then.
+    fn try_charge(&self, n: u64) -> Result<u64, Refusal> {
         // SeqCst on `current` and `limit`, here and in `set_limit`: the charger writes `current`,
         // then reads `limit`; the setter writes `limit`, then reads `current`. In their single
         // order either the charger sees the new limit and takes its charge back, or the setter
@@ -46,32 +46,35 @@ impl Meter {
         loop {
             let limit = self.limit.load(Ordering::SeqCst);
             let Some(after) = current.checked_add(n).filter(|&after| after <= limit) else {
-                // Relaxed: a statistic.
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                return Err(Refusal { current, limit });
+                return Err(self.refuse(current, limit));
             };
             // Not `fetch_add` with an undo: a charge that is going to be refused would meanwhile
-            // make others fail that fit.
-            match self.current.compare_exchange_weak(
-                current,
-                after,
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            ) {
+            // make others fail that fit. SeqCst on both: one order with `limit`, see above.
+            let order = (Ordering::SeqCst, Ordering::SeqCst);
+            match self.current.compare_exchange_weak(current, after, order.0, order.1) {
                 Ok(_) => {
+                    // SeqCst: read after `current` was written, the charger's half of the order.
                     let limit = self.limit.load(Ordering::SeqCst);
                     if after > limit {
                         self.uncharge(n);
-                        self.refused.fetch_add(1, Ordering::Relaxed);
-                        return Err(Refusal { current, limit });
+                        return Err(self.refuse(current, limit));
                     }
-                    // Relaxed: a statistic.
-                    self.peak.fetch_max(after, Ordering::Relaxed);
-                    return Ok(());
+                    return Ok(after);
                 }
                 Err(now) => current = now,
             }
         }
+    }
+
+    fn refuse(&self, current: u64, limit: u64) -> Refusal {
+        // Relaxed: a statistic.
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Refusal { current, limit }
+    }
+
+    fn raise_peak(&self, held: u64) {
+        // Relaxed: a statistic.
+        self.peak.fetch_max(held, Ordering::Relaxed);
     }
 
     fn uncharge(&self, n: u64) {
@@ -118,20 +121,15 @@ impl Limits {
     }
 }
 
-/// Charges the group and its ancestors, or none of them.
+/// Charges the group and its ancestors, or none of them. Recurses at most `DEPTH_MAX` times.
 fn charge(group: &Group, slot: usize, n: u64) -> Result<(), (Group, Refusal)> {
-    let mut level = Some(group);
-    while let Some(at) = level {
-        if let Err(refusal) = at.inner.limits.meters[slot].try_charge(n) {
-            let mut granted = Some(group);
-            while let Some(below) = granted.filter(|below| *below != at) {
-                below.inner.limits.meters[slot].uncharge(n);
-                granted = below.parent();
-            }
-            return Err((at.clone(), refusal));
-        }
-        level = at.parent();
+    let meter = &group.inner.limits.meters[slot];
+    let held = meter.try_charge(n).map_err(|refusal| (group.clone(), refusal))?;
+    if let Some(parent) = group.parent() {
+        charge(parent, slot, n).inspect_err(|_| meter.uncharge(n))?;
     }
+    // Only now that every level has granted it: what an ancestor refuses was never held here.
+    meter.raise_peak(held);
     Ok(())
 }
 

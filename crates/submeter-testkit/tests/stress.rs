@@ -1,0 +1,240 @@
+//! Many threads at once: nothing may get lost, and no limit may be exceeded.
+//!
+//! Every loop is bounded by a number of steps, never by time. `SUBMETER_STRESS=N` multiplies them.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use submeter::{Charge, Group, Tree};
+use submeter_testkit::{Meters, Random};
+
+const THREADS: u64 = 4;
+
+/// Steps of each thread.
+fn steps() -> u64 {
+    let factor = std::env::var("SUBMETER_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    if cfg!(miri) { 40 } else { 100_000 * factor }
+}
+
+fn tree() -> (Meters, Tree) {
+    let meters = Meters::new();
+    let tree = Tree::new(meters.schema.clone()).expect("a tree");
+    (meters, tree)
+}
+
+/// Two parents with three leaves each.
+fn leaves(tree: &Tree) -> Vec<Group> {
+    let paths = ["/a/x", "/a/y", "/a/z", "/b/x", "/b/y", "/b/z"];
+    paths.iter().map(|path| tree.get_or_create(path).expect("a small tree")).collect()
+}
+
+/// Runs `work` on threads, and `watch` over and over until all of them are done.
+fn with_watcher<R: Send>(work: impl Fn(u64) -> R + Sync, mut watch: impl FnMut() + Send) -> Vec<R> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                watch();
+                thread::yield_now();
+            }
+        });
+        let work = &work;
+        let workers: Vec<_> = (0..THREADS).map(|t| scope.spawn(move || work(t))).collect();
+        let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        watcher.join().expect("the watcher saw nothing wrong");
+        results.into_iter().map(|result| result.expect("the worker saw nothing wrong")).collect()
+    })
+}
+
+#[test]
+fn updates_of_many_threads_are_conserved_while_others_flush_stress() {
+    let (meters, tree) = tree();
+    let leaves = leaves(&tree);
+    let work = |thread| {
+        let mut random = Random::new(thread);
+        let mut done = vec![(0u64, 0i64, 0u64); leaves.len()];
+        for _ in 0..steps() {
+            let at = random.below(leaves.len() as u64) as usize;
+            let n = random.below(1000);
+            leaves[at].add(meters.counters[0], n);
+            leaves[at].adjust(meters.gauge, 500 - n.cast_signed());
+            leaves[at].record(meters.histogram, n);
+            done[at] = (done[at].0 + n, done[at].1 + 500 - n.cast_signed(), done[at].2 + 1);
+        }
+        done
+    };
+    let mut flushes = 0u64;
+    let done = with_watcher(work, || {
+        tree.flush();
+        flushes += 1;
+        for leaf in &leaves {
+            assert!(leaf.read(meters.counters[0]).value <= leaf.sum(meters.counters[0]));
+        }
+    });
+    assert!(flushes > 0);
+    let total = |at: usize| {
+        done.iter().fold((0, 0, 0), |sum, thread| {
+            (sum.0 + thread[at].0, sum.1 + thread[at].1, sum.2 + thread[at].2)
+        })
+    };
+    let mut all = (0, 0, 0);
+    for (at, leaf) in leaves.iter().enumerate() {
+        let (counter, gauge, records) = total(at);
+        assert_eq!(leaf.sum(meters.counters[0]), counter, "{}", leaf.path());
+        assert_eq!(leaf.sum(meters.gauge), gauge, "{}", leaf.path());
+        let histogram = leaf.histogram(meters.histogram);
+        assert_eq!((histogram.count(), histogram.sum()), (records, counter), "{}", leaf.path());
+        all = (all.0 + counter, all.1 + gauge, all.2 + records);
+    }
+    let root = tree.root();
+    assert_eq!((root.sum(meters.counters[0]), root.sum(meters.gauge)), (all.0, all.1));
+    assert_eq!(root.histogram(meters.histogram).count(), all.2);
+}
+
+#[test]
+fn what_killed_groups_counted_stays_in_every_ancestor_stress() {
+    let (meters, tree) = tree();
+    let parent = tree.get_or_create("/a/b").expect("a small tree");
+    let names = ["x", "y", "z"];
+    let work = |thread| {
+        let mut random = Random::new(thread);
+        let mut counted = 0;
+        for _ in 0..steps() / 20 {
+            // Several threads find, fill and kill the same child.
+            let Ok(child) = parent.child_or_create(random.pick::<&str>(&names)) else { continue };
+            for _ in 0..random.below(8) {
+                child.add(meters.counters[1], 1);
+                counted += 1;
+            }
+            if random.below(2) == 0 {
+                // Another thread may have killed it before: its updates count all the same.
+                let killed = child.kill();
+                assert!(killed.is_ok() || killed.is_err_and(|error| error.is_dead()));
+                child.add(meters.counters[1], 1);
+                counted += 1;
+            }
+        }
+        counted
+    };
+    let mut seen = 0;
+    let counted: u64 = with_watcher(work, || {
+        let now = parent.sum(meters.counters[1]);
+        assert!(now >= seen, "fell from {seen} to {now}");
+        seen = now;
+        let _ = tree.snapshot();
+    })
+    .into_iter()
+    .sum();
+    for group in [&parent, tree.root()] {
+        assert_eq!(group.sum(meters.counters[1]), counted, "{}", group.path());
+    }
+    for child in parent.children() {
+        child.kill().expect("no children, and nobody else kills now");
+    }
+    assert_eq!(parent.sum(meters.counters[1]), counted);
+}
+
+#[test]
+fn no_limit_is_exceeded_at_any_level_stress() {
+    const LEAF_MAX: u64 = 60;
+    const PARENT_MAX: u64 = 100;
+    let (meters, tree) = tree();
+    let leaves = leaves(&tree);
+    let resource = meters.resources[0];
+    for leaf in &leaves {
+        leaf.set_limit(resource, Some(LEAF_MAX));
+        leaf.parent().expect("not the root").set_limit(resource, Some(PARENT_MAX));
+    }
+    let work = |thread| {
+        let mut random = Random::new(thread);
+        let mut held: Vec<Charge> = Vec::new();
+        let mut refused = 0u64;
+        for _ in 0..steps() / 4 {
+            match random.below(3) {
+                0 if !held.is_empty() => {
+                    drop(held.swap_remove(random.below(held.len() as u64) as usize));
+                }
+                1 if !held.is_empty() => {
+                    let at = random.below(held.len() as u64) as usize;
+                    refused += u64::from(held[at].resize(random.below(30)).is_err());
+                }
+                _ => match random.pick(&leaves).try_charge(resource, random.below(30)) {
+                    Ok(charge) => held.push(charge),
+                    Err(_) => refused += 1,
+                },
+            }
+        }
+        refused
+    };
+    let check = || {
+        for leaf in &leaves {
+            let usage = leaf.usage(resource);
+            assert!(usage.current <= LEAF_MAX && usage.peak <= LEAF_MAX, "{usage:?}");
+            let usage = leaf.parent().expect("not the root").usage(resource);
+            assert!(usage.current <= PARENT_MAX && usage.peak <= PARENT_MAX, "{usage:?}");
+        }
+    };
+    let refused: u64 = with_watcher(work, check).into_iter().sum();
+    let mut counted = 0;
+    for group in leaves.iter().chain([leaves[0].parent(), leaves[3].parent()].into_iter().flatten())
+    {
+        assert_eq!(group.usage(resource).current, 0, "{}", group.path());
+        counted += group.usage(resource).refused;
+    }
+    assert_eq!(counted, refused, "each refusal is counted by the group that refused");
+    assert!(cfg!(miri) || refused > 0, "the limits were never reached");
+}
+
+/// The setter writes the limit and reads what is held, a charger the other way round: whatever the
+/// interleaving, a charge that was granted is either within the limit or in the excess reported.
+#[test]
+fn a_lowered_limit_grants_nothing_beyond_it_stress() {
+    let (meters, tree) = tree();
+    let group = tree.get_or_create("/a").expect("a small tree");
+    let resource = meters.resources[1];
+    let barrier = Barrier::new(THREADS as usize);
+    let rounds = steps() / 20;
+    let charger = |thread| {
+        let mut random = Random::new(thread);
+        for _ in 0..rounds {
+            barrier.wait();
+            let held: Vec<_> =
+                (0..5).filter_map(|_| group.try_charge(resource, random.below(25)).ok()).collect();
+            barrier.wait();
+            // The setter looks.
+            barrier.wait();
+            drop(held);
+        }
+    };
+    let setter = || {
+        let mut random = Random::new(0);
+        // Collected: a panic here would leave the chargers waiting at the barrier for ever.
+        let mut wrong = Vec::new();
+        for _ in 0..rounds {
+            group.set_limit(resource, None);
+            barrier.wait();
+            let limit = random.below(300);
+            let excess = group.set_limit(resource, Some(limit));
+            barrier.wait();
+            let current = group.usage(resource).current;
+            if current > limit + excess {
+                wrong.push((current, limit, excess));
+            }
+            barrier.wait();
+        }
+        wrong
+    };
+    let wrong = thread::scope(|scope| {
+        for thread in 1..THREADS {
+            scope.spawn({
+                let charger = &charger;
+                move || charger(thread)
+            });
+        }
+        setter()
+    });
+    assert_eq!(wrong, [], "(held, limit, excess reported)");
+    assert_eq!(group.usage(resource).current, 0);
+}

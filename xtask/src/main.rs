@@ -1,0 +1,57 @@
+//! Runs the chores of the repository: `cargo xtask tidy`.
+
+#![forbid(unsafe_code)]
+
+mod repo;
+mod rust;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY]";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["tidy"] => tidy_at(&workspace_root()),
+        ["tidy", root] => tidy_at(Path::new(root)),
+        ["-h" | "--help"] => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        [] => refuse("no command"),
+        [command, ..] => refuse(&format!("unknown command {command:?}")),
+    }
+}
+
+fn tidy_at(root: &Path) -> ExitCode {
+    let repo = match repo::Repo::open(root) {
+        Ok(repo) => repo,
+        Err(error) => return refuse(&format!("{}: {error}", root.display())),
+    };
+    let findings = tidy::findings(&repo);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        println!("tidy: {} files, nothing to remark", repo.files().len());
+        ExitCode::SUCCESS
+    } else {
+        eprintln!("tidy: {} findings in {} files", findings.len(), repo.files().len());
+        ExitCode::FAILURE
+    }
+}
+
+/// Cargo tells where this package lies at run time too; a path compiled in would be wrong after the
+/// checkout was moved.
+fn workspace_root() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package.parent().map_or(package.clone(), Path::to_path_buf)
+}
+
+fn refuse(what: &str) -> ExitCode {
+    eprintln!("xtask: {what}; {USAGE}");
+    ExitCode::from(2)
+}

@@ -1,0 +1,170 @@
+//! The repository as text: every file that is, or would be, under version control.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+use ignore::WalkBuilder;
+
+use crate::rust::Rust;
+
+/// Holds the files of a checkout, or of an unpacked source.
+#[derive(Default)]
+pub(crate) struct Repo {
+    files: Vec<File>,
+    /// Every file and directory, relative, with `/`; binary files too.
+    paths: BTreeSet<String>,
+}
+
+/// Holds one text file.
+pub(crate) struct File {
+    /// Relative to the root, with `/`.
+    pub(crate) path: String,
+    /// The content.
+    pub(crate) text: String,
+    /// The content parsed, when the file is Rust.
+    pub(crate) rust: Option<Result<Rust, String>>,
+}
+
+impl Repo {
+    /// Reads all files below `root` that no `.gitignore` excludes.
+    ///
+    /// Walking instead of asking git: an unpacked source has no git, and a file that is not added
+    /// yet is found before the commit that would bring it.
+    pub(crate) fn open(root: &Path) -> io::Result<Repo> {
+        if !root.join("Cargo.toml").is_file() {
+            return Err(io::Error::other("no Cargo.toml here: name the root of the repository"));
+        }
+        let mut repo = Repo::default();
+        let walk = WalkBuilder::new(root)
+            .hidden(false)
+            .require_git(false)
+            .parents(false)
+            .git_global(false)
+            .git_exclude(false)
+            .filter_entry(|entry| entry.file_name() != ".git")
+            .sort_by_file_name(Ord::cmp)
+            .build();
+        for entry in walk {
+            let entry = entry.map_err(io::Error::other)?;
+            let Ok(relative) = entry.path().strip_prefix(root) else { continue };
+            let path = relative.to_string_lossy().replace('\\', "/");
+            if entry.file_type().is_some_and(|kind| kind.is_file()) {
+                // A file that is not UTF-8 (a picture) counts as a path and is not read as text.
+                let text = String::from_utf8(std::fs::read(entry.path())?).ok();
+                repo.insert(path, text);
+            }
+        }
+        Ok(repo)
+    }
+
+    /// Builds a repository from synthetic files.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Repo {
+        let mut repo = Repo::default();
+        for (path, text) in files {
+            repo.insert((*path).to_owned(), Some((*text).to_owned()));
+        }
+        repo
+    }
+
+    fn insert(&mut self, path: String, text: Option<String>) {
+        for (at, _) in path.match_indices('/') {
+            self.paths.insert(path[..at].to_owned());
+        }
+        self.paths.insert(path.clone());
+        if let Some(text) = text {
+            let rust = path.ends_with(".rs").then(|| Rust::parse(&text));
+            self.files.push(File { path, text, rust });
+        }
+    }
+
+    /// Returns the text files in the order of their paths.
+    pub(crate) fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// Returns whether a file or directory of that path exists.
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        path.is_empty() || self.paths.contains(path)
+    }
+
+    /// Returns every file and directory.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(String::as_str)
+    }
+
+    /// Returns the directory of the nearest manifest at or above `path`.
+    pub(crate) fn package_of<'p>(&self, path: &'p str) -> &'p str {
+        let mut dir = path;
+        while let Some(at) = dir.rfind('/') {
+            dir = &dir[..at];
+            if self.exists(&format!("{dir}/Cargo.toml")) {
+                return dir;
+            }
+        }
+        ""
+    }
+
+    /// Returns whether a file holds tests only: it lies in `tests/`, `benches/` or `examples/`, or
+    /// its module is declared under `cfg(test)`.
+    pub(crate) fn is_test(&self, path: &str) -> bool {
+        let in_test_dir =
+            path.split('/').any(|part| matches!(part, "tests" | "benches" | "examples" | "fuzz"));
+        in_test_dir || self.test_modules().any(|module| is_of_module(path, &module))
+    }
+
+    /// The modules declared as `#[cfg(test)] mod name;`, as paths without `.rs`.
+    fn test_modules(&self) -> impl Iterator<Item = String> + '_ {
+        self.rust_files().flat_map(|(file, rust)| {
+            let (dir, stem) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
+            let base = match stem {
+                "mod.rs" | "lib.rs" | "main.rs" => dir.to_owned(),
+                _ => file.path.trim_end_matches(".rs").to_owned(),
+            };
+            rust.test_modules.iter().map(move |name| format!("{base}/{name}"))
+        })
+    }
+
+    /// Returns the Rust files that parse.
+    pub(crate) fn rust_files(&self) -> impl Iterator<Item = (&File, &Rust)> {
+        self.files.iter().filter_map(|file| Some((file, file.rust.as_ref()?.as_ref().ok()?)))
+    }
+}
+
+fn is_of_module(path: &str, module: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_declared_under_cfg_test_is_a_test_file_in_both_layouts() {
+        let repo = Repo::of(&[
+            ("a/src/lib.rs", "#[cfg(test)]\nmod model;\nmod real;\n"),
+            ("a/src/model.rs", ""),
+            ("a/src/model/deep.rs", ""),
+            ("a/src/real.rs", "#[cfg(all(test, loom))]\nmod inner;\n"),
+            ("a/src/real/inner.rs", ""),
+            ("a/src/models.rs", ""),
+            ("a/tests/x.rs", ""),
+        ]);
+        for path in ["a/src/model.rs", "a/src/model/deep.rs", "a/src/real/inner.rs", "a/tests/x.rs"]
+        {
+            assert!(repo.is_test(path), "{path}");
+        }
+        for path in ["a/src/lib.rs", "a/src/real.rs", "a/src/models.rs"] {
+            assert!(!repo.is_test(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn directories_exist_and_the_nearest_manifest_is_found() {
+        let repo = Repo::of(&[("Cargo.toml", ""), ("a/Cargo.toml", ""), ("a/src/x.rs", "")]);
+        assert!(repo.exists("a/src") && repo.exists("a") && !repo.exists("b"));
+        assert_eq!(repo.package_of("a/src/x.rs"), "a");
+        assert_eq!(repo.package_of("b/x.rs"), "");
+    }
+}
