@@ -1,7 +1,7 @@
 //! CPUs: which may ever exist, and where this thread runs.
 
 use std::io;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The most CPUs that anything here handles: Linux's own build-time maximum for x86-64 (`NR_CPUS` 8192).
 pub const CPUS_MAX: usize = 8192;
@@ -12,11 +12,19 @@ pub const CPUS_MAX: usize = 8192;
 /// `None` when the kernel does not say (no `/sys`, or one that a sandbox invented).
 #[must_use]
 pub fn possible() -> Option<usize> {
-    static POSSIBLE: OnceLock<Option<usize>> = OnceLock::new();
-    *POSSIBLE.get_or_init(|| {
-        let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
-        parse_list(&text)
-    })
+    /// 0: not read yet; 1: not known; otherwise 1 more than the answer. No lock, which a fork could
+    /// leave held: two threads that both read the file read the same.
+    static POSSIBLE: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: the number is all there is to see.
+    match POSSIBLE.load(Ordering::Relaxed) {
+        0 => {}
+        known => return (known > 1).then(|| known - 1),
+    }
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
+    let possible = text.and_then(|text| parse_list(&text));
+    // Relaxed: as above.
+    POSSIBLE.store(possible.map_or(1, |cpus| cpus + 1), Ordering::Relaxed);
+    possible
 }
 
 /// Returns one more than the highest number in a kernel CPU list (`0-3,8`), or `None` if it is not one.

@@ -11,12 +11,16 @@
 #![expect(unsafe_code, reason = "the room for it: asm, system calls and mappings live here")]
 
 pub mod cpu;
+#[cfg(submeter_inject)]
+pub mod inject;
 pub mod membarrier;
 pub mod memory;
 pub mod probe;
 pub mod rseq;
 
 mod arch;
+mod own;
+mod pin;
 mod selftest;
 
 pub use probe::{CpuHint, Probe, Rung, SelfTest, probe};

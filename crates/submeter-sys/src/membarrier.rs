@@ -1,7 +1,6 @@
 //! `membarrier`: the grace period of per-CPU sequences.
 
 use std::io;
-use std::sync::OnceLock;
 
 // linux/membarrier.h
 const QUERY: libc::c_int = 0;
@@ -29,12 +28,9 @@ pub fn query() -> io::Result<u32> {
 /// # Errors
 /// `EINVAL` when the kernel lacks the command (before 5.10), `ENOSYS` or `EPERM` in sandboxes.
 pub fn register_rseq() -> io::Result<()> {
-    static REGISTERED: OnceLock<Option<i32>> = OnceLock::new();
-    let errno = *REGISTERED.get_or_init(|| match membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ) {
-        Ok(_) => None,
-        Err(error) => error.raw_os_error(),
-    });
-    errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    // No cache and no lock: it is a system call once a process, and a lock could be held by a thread
+    // that a fork left behind.
+    membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ).map(drop)
 }
 
 /// Waits until every running thread of this process has left, or been made to restart, the

@@ -1,10 +1,10 @@
 //! What this process can use, decided once, with the reason.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::rseq::{FIELD_CPU_ID, FIELD_MM_CID, Rseq, own};
-use crate::selftest;
-use crate::{arch, cpu, membarrier};
+use crate::rseq::{FIELD_CPU_ID, FIELD_MM_CID, Rseq};
+use crate::{arch, cpu, membarrier, own, pin, selftest};
 
 pub use crate::selftest::SelfTest;
 
@@ -107,10 +107,89 @@ impl Probe {
 /// Finds out, on the first call, what this process can use; later calls return the same answer.
 ///
 /// The environment variable `SUBMETER_RSEQ=off`, read on that first call, and `--cfg submeter_no_rseq` rule the
-/// sequences out. The first call takes about a millisecond: it starts threads for the self-test.
+/// sequences out. The first call takes about a millisecond: it starts threads for the self-test. It
+/// allocates too, so it must not be made in a signal handler; later calls may.
+///
+/// A call from *inside* the first one (an allocator that counts, a thread of the self-test) cannot
+/// wait for it. It gets a provisional answer: [`Rung::LockedByThread`], with an empty reason.
 pub fn probe() -> &'static Probe {
-    static PROBE: OnceLock<Probe> = OnceLock::new();
-    PROBE.get_or_init(decide)
+    let asked = Instant::now();
+    loop {
+        if let Some(decided) = decided() {
+            return decided;
+        }
+        // Acquire, also on failure: pairs with the Release in `publish`, whose caller frees the claim after.
+        let claim = DECIDER.compare_exchange(0, identity(), Ordering::Acquire, Ordering::Acquire);
+        match claim {
+            // Somebody may have decided between the look above and the claim.
+            Ok(_) => return publish(decided().is_none().then(decide)),
+            Err(decider) if decider == identity() || selftest::is_running_here() => {
+                return &PROVISIONAL;
+            }
+            // Forked while a thread decided that does not exist in this process: take its place.
+            Err(decider) if decider >> 32 != identity() >> 32 => {
+                // Relaxed: nothing is handed over; the exchange above starts again.
+                let _ = DECIDER.compare_exchange(decider, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            Err(_) if asked.elapsed() > PATIENCE => return &PROVISIONAL,
+            // Not a futex: waiting happens once a process, for a millisecond.
+            Err(_) => std::thread::sleep(Duration::from_micros(100)),
+        }
+    }
+}
+
+/// How long a call waits for another thread's decision: many times what the self-test may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The answer, null until there is one. No `OnceLock`: its waiters would wait for ever in a forked
+/// child, whose deciding thread is gone, and in a call from inside the decision.
+static DECIDED: AtomicPtr<Probe> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Process and thread that decide, 0 for nobody.
+static DECIDER: AtomicU64 = AtomicU64::new(0);
+
+static PROVISIONAL: Probe = Probe {
+    rung: Rung::LockedByThread,
+    reason: String::new(),
+    cpus: None,
+    libc_area_bytes: None,
+    kernel_feature_bytes: 0,
+    membarrier: Err(0),
+    self_test: SelfTest::NotRun,
+    libc_offset: None,
+    rseq: None,
+};
+
+fn decided() -> Option<&'static Probe> {
+    // Acquire: pairs with the Release in `publish`, so that the answer's contents are seen.
+    let decided = DECIDED.load(Ordering::Acquire);
+    // SAFETY: null, or made by `publish` from a box that is never freed and never written again.
+    unsafe { decided.as_ref() }
+}
+
+/// Makes `new`, if there is one, the answer, and ends the claim.
+fn publish(new: Option<Probe>) -> &'static Probe {
+    if let Some(probe) = new {
+        // Release: pairs with the Acquire in `decided`.
+        DECIDED.store(Box::leak(Box::new(probe)), Ordering::Release);
+    }
+    // Release: pairs with the Acquire in `probe`; a claimant after this finds the answer published.
+    DECIDER.store(0, Ordering::Release);
+    decided().unwrap_or(&PROVISIONAL)
+}
+
+/// Returns process and thread number as one, never 0.
+fn identity() -> u64 {
+    // SAFETY: takes nothing, returns a number.
+    #[cfg(not(miri))]
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
+    // Miri may lack the call, and cannot fork: any number of the thread's own does.
+    #[cfg(miri)]
+    let thread = {
+        thread_local!(static HERE: u8 = const { 0 });
+        HERE.with(|here| std::ptr::from_ref(here).addr() as u64)
+    };
+    u64::from(std::process::id()) << 32 | (thread & u64::from(u32::MAX))
 }
 
 fn decide() -> Probe {
@@ -164,6 +243,9 @@ fn usable(probe: &Probe) -> Result<(Rung, isize, u32), String> {
     if arch::SIGNATURE == 0 {
         return Err("no sequences for this target (x86-64 and aarch64 Linux have them)".to_owned());
     }
+    if !pin::keep_loaded() {
+        return Err("the library with the sequences cannot be kept loaded".to_owned());
+    }
     let cpus = probe.cpus.ok_or("/sys/devices/system/cpu/possible is not readable")?;
     let cpus = u32::try_from(cpus).map_err(|_| "too many CPUs")?;
     match probe.membarrier {
@@ -181,7 +263,8 @@ fn usable(probe: &Probe) -> Result<(Rung, isize, u32), String> {
             None => Err("libc's registration failed".to_owned()),
         };
     }
-    own::register()
+    own::prepare_process()
+        .and_then(|()| own::register())
         .map_err(|error| format!("libc registers no rseq and the kernel says: {error}"))?;
     Ok((Rung::OwnRseq, arch::own_area_offset(), cpus))
 }

@@ -1,6 +1,6 @@
 //! Restartable sequences: one add on the running CPU's own word, at the price of a plain one.
 
-use crate::arch;
+use crate::{arch, own};
 
 /// [`Added::at`] when the kernel aborted the sequence. Not an address: the first page is never mapped.
 pub(crate) const EXIT_ABORTED: i32 = 1;
@@ -178,7 +178,8 @@ impl Rseq {
     }
 
     /// Registers the calling thread where libc does not do it, once a thread. Returns whether the
-    /// thread can run sequences now. For the cold path that follows [`Exit::Outside`].
+    /// thread can run sequences now. For the cold path that follows [`Exit::Outside`]. Does not
+    /// allocate; a signal handler may call it.
     #[cold]
     #[must_use]
     pub fn adopt_thread(self) -> bool {
@@ -194,72 +195,4 @@ pub fn mm_cid() -> Option<u32> {
     let offset = crate::probe().mm_cid_offset()?;
     // SAFETY: the probe checked that area and kernel reach beyond the field.
     Some(unsafe { arch::read_u32(offset, FIELD_MM_CID) })
-}
-
-/// Registration of our own, for a libc that has none.
-pub(crate) mod own {
-    use std::cell::Cell;
-    use std::io;
-
-    use crate::arch;
-
-    /// The original `struct rseq`: 32 bytes, which every kernel with rseq accepts.
-    const AREA_BYTES: usize = 32;
-    const FLAG_UNREGISTER: libc::c_int = 1;
-
-    thread_local! {
-        /// Whether this thread tried; unregisters when the thread ends, because its stack, with the area in it, may be
-        /// unmapped (musl) while the kernel could still write to it.
-        static GUARD: Guard = const { Guard { state: Cell::new(State::Untried) } };
-    }
-
-    #[derive(Clone, Copy, PartialEq, Eq)]
-    enum State {
-        Untried,
-        Registered,
-        Refused,
-    }
-
-    struct Guard {
-        state: Cell<State>,
-    }
-
-    impl Drop for Guard {
-        fn drop(&mut self) {
-            if self.state.get() == State::Registered {
-                // A failure leaves the thread registered, as it would be had it never been tried.
-                let _ = rseq(FLAG_UNREGISTER);
-            }
-        }
-    }
-
-    fn rseq(flags: libc::c_int) -> io::Result<()> {
-        let area = arch::thread_pointer().wrapping_add_signed(arch::own_area_offset());
-        // SAFETY: 1. The area is 32 bytes, aligned to 32, in this thread's initial TLS block,
-        // which outlives the registration (see `GUARD`). 2. Only the kernel and this thread's
-        // sequences write it.
-        let result =
-            unsafe { libc::syscall(libc::SYS_rseq, area, AREA_BYTES, flags, arch::SIGNATURE) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    /// Registers the calling thread's area, at most once a thread.
-    pub(crate) fn register() -> io::Result<()> {
-        if arch::SIGNATURE == 0 {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        GUARD
-            .try_with(|guard| match guard.state.get() {
-                State::Registered => Ok(()),
-                State::Refused => Err(io::ErrorKind::Unsupported.into()),
-                State::Untried => {
-                    let result = rseq(0);
-                    let state = if result.is_ok() { State::Registered } else { State::Refused };
-                    guard.state.set(state);
-                    result
-                }
-            })
-            // The thread is ending and has been unregistered: it stays so.
-            .unwrap_or_else(|_| Err(io::ErrorKind::Unsupported.into()))
-    }
 }

@@ -5,6 +5,7 @@
 //! only when no sequence that was running still can commit. Sandboxes that fake rseq are caught
 //! the same way. The test takes about a millisecond, once a process.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -31,7 +32,7 @@ pub enum SelfTest {
     CommittedAfterPreemption,
     /// A sequence committed although a barrier had returned while it ran.
     CommittedAfterBarrier,
-    /// In the time allowed no sequence was interrupted, so nothing is known.
+    /// No sequence could be interrupted (no time, no threads, no affinity), so nothing is known.
     Inconclusive,
     /// Not run: there was no need or no way.
     NotRun,
@@ -45,7 +46,9 @@ impl fmt::Display for SelfTest {
                 "failed: a sequence committed after a preemption on the same CPU"
             }
             SelfTest::CommittedAfterBarrier => "failed: a sequence committed after membarrier",
-            SelfTest::Inconclusive => "inconclusive: no sequence was interrupted in time",
+            SelfTest::Inconclusive => {
+                "inconclusive: with the time and threads allowed no sequence was interrupted"
+            }
             SelfTest::NotRun => "not run",
         })
     }
@@ -60,95 +63,150 @@ pub(crate) fn run(offset: isize, prepare: fn() -> bool) -> SelfTest {
     let Some(target) = here.or(allowed.first().copied()) else {
         return SelfTest::Inconclusive;
     };
+    // The threads inherit it: no handler of the program's runs on a thread that it does not know.
+    let _blocked = SignalsBlocked::new();
     match preemption(offset, target, prepare) {
         SelfTest::Passed => barrier(offset, prepare),
         other => other,
     }
 }
 
-/// Both threads on one CPU: when the flag changes during a section, the section's thread was
-/// preempted in it, and the section must not commit.
+/// Returns whether the calling thread belongs to the test.
+pub(crate) fn is_running_here() -> bool {
+    INSIDE.try_with(Cell::get).unwrap_or(false)
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Both threads on one CPU: when the watcher runs, the section's thread does not. A section that
+/// finds itself let through was preempted, and must not commit.
 fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
-    let shared = SpinShared::default();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            if cpu::set_affinity(&[target]).is_err() {
+    let watch = |shared: &SpinShared, stop: &AtomicBool| {
+        if cpu::set_affinity(&[target]).is_err() {
+            return;
+        }
+        // Relaxed: plain signals between threads of one CPU; all that matters is that they arrive.
+        while !stop.load(Ordering::Relaxed) {
+            shared.flag.store(shared.entered.load(Ordering::Relaxed), Ordering::Relaxed);
+            thread::sleep(NUDGE);
+        }
+    };
+    // Without the pinning a commit would prove nothing.
+    let pinned = || cpu::set_affinity(&[target]).is_ok() && prepare();
+    in_threads(offset, watch, pinned, SelfTest::CommittedAfterPreemption)
+}
+
+/// The watcher waits until a section runs, issues the barrier, and only then lets that section, and no
+/// other, through: one that notices outlived the barrier, and must not commit.
+fn barrier(offset: isize, prepare: fn() -> bool) -> SelfTest {
+    let watch = |shared: &SpinShared, stop: &AtomicBool| {
+        let mut last = 0;
+        // Relaxed: the barrier orders; the signals need only arrive.
+        while !stop.load(Ordering::Relaxed) {
+            let ticket = shared.entered.load(Ordering::Relaxed);
+            if ticket == last {
+                thread::yield_now();
+                continue;
+            }
+            if membarrier::rseq_barrier().is_err() {
                 return;
             }
-            // Relaxed: `stop` and `flag` are plain signals; all that matters is that they arrive.
-            while !stop.load(Ordering::Relaxed) {
-                shared.flag.fetch_add(1, Ordering::Relaxed);
-                thread::sleep(NUDGE);
-            }
-        });
-        let section = scope.spawn(|| {
-            // Without the pinning a commit would prove nothing.
-            if cpu::set_affinity(&[target]).is_err() || !prepare() {
-                return SelfTest::Inconclusive;
-            }
-            repeat(offset, &shared, SelfTest::CommittedAfterPreemption)
-        });
-        let result = section.join().unwrap_or(SelfTest::Inconclusive);
-        // Relaxed: see above.
-        stop.store(true, Ordering::Relaxed);
-        result
-    })
+            // Relaxed: after a system call.
+            shared.flag.store(ticket, Ordering::Relaxed);
+            last = ticket;
+        }
+    };
+    in_threads(offset, watch, prepare, SelfTest::CommittedAfterBarrier)
 }
 
-/// The watcher waits until the section runs, issues the barrier, and only then changes the flag: a
-/// section that sees the change outlived the barrier, and must not commit.
-fn barrier(offset: isize, prepare: fn() -> bool) -> SelfTest {
+/// Runs `watch` on one thread and sections on another, which calls `prepare` first.
+fn in_threads(
+    offset: isize,
+    watch: impl Fn(&SpinShared, &AtomicBool) + Sync,
+    prepare: impl Fn() -> bool + Sync,
+    committed: SelfTest,
+) -> SelfTest {
     let shared = SpinShared::default();
     let stop = AtomicBool::new(false);
+    let named = || thread::Builder::new().name("submeter-probe".to_owned());
     thread::scope(|scope| {
-        scope.spawn(|| {
-            // Relaxed: the barrier orders; the signals need only arrive.
-            while !stop.load(Ordering::Relaxed) {
-                if shared.entered.swap(0, Ordering::Relaxed) == 0 {
-                    thread::yield_now();
-                    continue;
-                }
-                if membarrier::rseq_barrier().is_err() {
-                    return;
-                }
-                // Relaxed: the barrier has ordered it.
-                shared.flag.fetch_add(1, Ordering::Relaxed);
-            }
+        let watcher = named().spawn_scoped(scope, || {
+            INSIDE.set(true);
+            watch(&shared, &stop);
         });
-        let section = scope.spawn(|| {
-            if !prepare() {
-                return SelfTest::Inconclusive;
-            }
-            repeat(offset, &shared, SelfTest::CommittedAfterBarrier)
+        // A limit on threads must not end the program: only speed is at stake.
+        if watcher.is_err() {
+            return SelfTest::Inconclusive;
+        }
+        let section = named().spawn_scoped(scope, || {
+            INSIDE.set(true);
+            if prepare() { repeat(offset, &shared, committed) } else { SelfTest::Inconclusive }
         });
-        let result = section.join().unwrap_or(SelfTest::Inconclusive);
-        // Relaxed: see above.
+        let result = section.map(|thread| thread.join().unwrap_or(SelfTest::Inconclusive));
+        // Relaxed: a plain signal; the scope joins the watcher.
         stop.store(true, Ordering::Relaxed);
-        result
+        result.unwrap_or(SelfTest::Inconclusive)
     })
 }
 
-/// Runs sections until enough were aborted while the flag changed, one committed, or time is up.
+/// Runs sections until enough of those let through were aborted, one committed, or time is up.
 fn repeat(offset: isize, shared: &SpinShared, committed: SelfTest) -> SelfTest {
     let start = Instant::now();
     let mut aborts = 0;
-    while start.elapsed() < PATIENCE {
-        // Relaxed: only whether it changed is asked, and by then long ago.
-        let before = shared.flag.load(Ordering::Relaxed);
-        match arch::spin_once(offset, shared, SPINS) {
+    for ticket in 1.. {
+        match arch::spin_once(offset, shared, ticket, SPINS) {
             Spin::Committed => return committed,
-            Spin::Timeout => {}
-            Spin::Aborted => {
-                // An abort counts when it was ours: the other thread ran meanwhile, or is about to.
-                thread::yield_now();
-                // Relaxed: as above.
-                aborts += u32::from(shared.flag.load(Ordering::Relaxed) != before);
-                if aborts == ABORTS_WANTED {
-                    return SelfTest::Passed;
-                }
-            }
+            Spin::Aborted if let_through(shared, ticket) => aborts += 1,
+            Spin::Aborted | Spin::Timeout => {}
+        }
+        if aborts == ABORTS_WANTED {
+            return SelfTest::Passed;
+        }
+        if start.elapsed() > PATIENCE {
+            break;
         }
     }
     SelfTest::Inconclusive
+}
+
+/// Returns whether the watcher acted on the section of `ticket`, or does within some 25 µs. An abort
+/// counts only then: any other interrupt would prove nothing about what is being tested.
+fn let_through(shared: &SpinShared, ticket: u32) -> bool {
+    (0..50).any(|_| {
+        // Relaxed: only whether it arrived is asked.
+        let arrived = shared.flag.load(Ordering::Relaxed) == ticket;
+        if !arrived {
+            thread::yield_now();
+        }
+        arrived
+    })
+}
+
+/// Blocks every signal on the calling thread until dropped.
+struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    fn new() -> SignalsBlocked {
+        // SAFETY: 1. A signal set is plain data, for which zeroes are valid. 2. Both pointers are to
+        // live, distinct sets.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            SignalsBlocked { before }
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: `before` is a live set, filled by `new`; no old set is asked for.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+        }
+    }
 }

@@ -5,41 +5,10 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use submeter_sys::memory::Reservation;
 use submeter_sys::{Exit, Rseq, STRIDE_SHIFT, cpu, membarrier};
 
-/// Rows of words, as the storage above this crate lays them out.
-struct Rows {
-    reservation: Reservation,
-    rseq: Rseq,
-}
-
-impl Rows {
-    fn new() -> Option<Rows> {
-        let Some(rseq) = Rseq::get() else {
-            eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
-            return None;
-        };
-        let reservation =
-            Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).expect("reserves");
-        Some(Rows { reservation, rseq })
-    }
-
-    fn word(&self, index: usize) -> *mut i64 {
-        assert!(index < 512);
-        self.reservation.base().as_ptr().cast::<i64>().wrapping_add(index)
-    }
-
-    fn row(&self, cpu: u32, index: usize) -> &AtomicI64 {
-        let word = self.word(index).wrapping_byte_add((cpu as usize) << STRIDE_SHIFT);
-        // SAFETY: row `cpu` of word `index` lies inside the reservation, which `self` keeps.
-        unsafe { AtomicI64::from_ptr(word) }
-    }
-
-    fn sum(&self, index: usize) -> i64 {
-        (0..self.rseq.cpus()).map(|cpu| self.row(cpu, index).load(Ordering::Relaxed)).sum()
-    }
-}
+mod common;
+use common::Rows;
 
 /// Runs `work` on four threads for a while, migrating them all the time and issuing barriers.
 fn hammer(work: impl Fn(&AtomicBool) + Sync) {

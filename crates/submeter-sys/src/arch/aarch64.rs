@@ -16,6 +16,49 @@ use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
 /// The signature that precedes every abort path; must equal what the area was registered with.
 pub(crate) const SIGNATURE: u32 = 0xd428_bc00;
 
+/// One sequence's `asm!`, with what the delay points need where they are compiled in.
+///
+/// x16 and x17 are lost: a jump from the abort path to its function, in another section, gets a veneer
+/// from the linker when the program's code is larger than 128 MiB, and veneers use them.
+#[cfg(not(submeter_inject))]
+macro_rules! sequence {
+    ($($part:tt)*) => { asm!($($part)* out("x16") _, out("x17") _) };
+}
+#[cfg(submeter_inject)]
+macro_rules! sequence {
+    ($($part:tt)*) => {
+        asm!($($part)* inject = sym crate::inject::TABLE, out("x16") _, out("x17") _)
+    };
+}
+
+/// Delay point `$n` (see `inject.rs`): nothing at all, or a bounded loop. Never between a comparison and its
+/// branch: it changes the flags.
+#[cfg(not(submeter_inject))]
+macro_rules! point {
+    ($n:literal) => {
+        ""
+    };
+}
+#[cfg(submeter_inject)]
+macro_rules! point {
+    ($n:literal) => {
+        concat!(
+            "adrp x16, {inject}\n",
+            "add x16, x16, :lo12:{inject}\n",
+            "ldr w17, [x16, #4 * ",
+            $n,
+            "]\n",
+            "cbz w17, 62f\n",
+            "str w17, [x16, #16 + 4 * ",
+            $n,
+            "]\n",
+            "63: subs w17, w17, #1\n",
+            "b.ne 63b\n",
+            "62:\n",
+        )
+    };
+}
+
 /// The descriptor (label 77), and `rseq_cs` pointing to it; leaves the area's address in `area`.
 macro_rules! arm {
     () => {
@@ -29,7 +72,9 @@ macro_rules! arm {
             "add {t}, {t}, :lo12:77b\n",
             "str {t}, [{area}, #8]\n",
             "2:\n",
-            "ldr {t:w}, [{area}, #4]",
+            point!(0),
+            "ldr {t:w}, [{area}, #4]\n",
+            point!(1),
         )
     };
 }
@@ -92,14 +137,15 @@ pub(crate) unsafe fn add(offset: isize, cpus: u32, word: *mut i64, n: i64) -> bo
     // `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves registers and
     // flags as clobbered as the compiler assumes; nothing was committed then.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:w}, {cpus:w}",
             "b.hs {left}",
-            "lsl {t}, {t}, #{shift}",
-            "add {t}, {t}, {word}",
+            point!(2),
+            "add {t}, {word}, {t}, lsl #{shift}",
             "ldr {d}, [{t}]",
             "add {d}, {d}, {n}",
+            point!(3),
             "str {d}, [{t}]",
             abort_to_label!(),
             t = out(reg) _,
@@ -144,15 +190,16 @@ pub(crate) unsafe fn add_value_while(
     // SAFETY: as in `add`, with the bound read from `*mode`, which the caller says is readable and
     // never more than the number of rows.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "ldr {d:w}, [{mode}]",
             "cmp {t:w}, {d:w}",
             "b.hs {left}",
-            "lsl {t}, {t}, #{shift}",
-            "add {t}, {t}, {word}",
+            point!(2),
+            "add {t}, {word}, {t}, lsl #{shift}",
             "ldr {d}, [{t}]",
             "add {d}, {d}, {n}",
+            point!(3),
             "str {d}, [{t}]",
             abort_to_label!(),
             t = out(reg) _,
@@ -176,17 +223,19 @@ pub(crate) unsafe fn add_value_while(
 #[inline(always)]
 pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> Added {
     let (after, changed, at);
-    // SAFETY: as in `add`; every way out passes label 6 with every output written.
+    // SAFETY: as in `add`; every way out passes label 6; `at` and `changed` are written on
+    // each, `after` holds whatever its register held where nothing was added.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:w}, {cpus:w}",
             "b.hs 5f",
-            "lsl {t}, {t}, #{shift}",
-            "add {t}, {t}, {word}",
+            point!(2),
+            "add {t}, {word}, {t}, lsl #{shift}",
             "ldr {changed}, [{t}]",
             "add {after}, {changed}, {n}",
             "eor {changed}, {changed}, {after}",
+            point!(3),
             "str {after}, [{t}]",
             abort_to_end!(),
             t = out(reg) at,
@@ -221,10 +270,11 @@ pub(crate) unsafe fn add_marked(
     let (after, changed, at);
     // SAFETY: as in `add_carry`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:w}, {cpus:w}",
             "b.hs 5f",
+            point!(2),
             "lsl {t}, {t}, #{shift}",
             "ldr {changed}, [{marks}, {t}]",
             "lsr {changed}, {changed}, {bit:x}",
@@ -233,6 +283,7 @@ pub(crate) unsafe fn add_marked(
             "ldr {changed}, [{t}]",
             "add {after}, {changed}, {n}",
             "eor {changed}, {changed}, {after}",
+            point!(3),
             "str {after}, [{t}]",
             "3:",
             "b 6f",
@@ -264,31 +315,28 @@ pub(crate) unsafe fn add_marked(
 }
 
 /// The self-test's section. Returns whether it was aborted.
-pub(crate) fn spin(offset: isize, shared: &SpinShared, spins: u32) -> bool {
+pub(crate) fn spin(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> bool {
     // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers are
     // to live atomics, accessed as whole aligned words. 3. The loop ends after `spins` rounds.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
-            "ldr {t:w}, [{flag}]",
-            "mov {d:w}, #1",
-            "str {d:w}, [{entered}]",
+            "str {ticket:w}, [{entered}]",
             "8:",
-            "ldr {d:w}, [{flag}]",
-            "cmp {d:w}, {t:w}",
-            "b.ne 9f",
+            "ldr {t:w}, [{flag}]",
+            "cmp {t:w}, {ticket:w}",
+            "b.eq 9f",
             "yield",
             "subs {spins:w}, {spins:w}, #1",
             "b.ne 8b",
             "b 6f",
             "9:",
-            "mov {d:w}, #1",
-            "str {d:w}, [{result}]",
+            "str {ticket:w}, [{result}]",
             abort_to_label!(),
             "6:",
             t = out(reg) _,
-            d = out(reg) _,
             spins = inout(reg) spins => _,
+            ticket = in(reg) ticket,
             area = in(reg) area(offset),
             flag = in(reg) shared.flag.as_ptr(),
             entered = in(reg) shared.entered.as_ptr(),
@@ -324,27 +372,28 @@ pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
 std::arch::global_asm!(
     ".pushsection .tdata.submeter_rseq, \"awT\", %progbits",
     ".balign 32",
-    ".hidden submeter_sys_rseq_area",
-    ".globl submeter_sys_rseq_area",
-    ".type submeter_sys_rseq_area, %object",
-    ".size submeter_sys_rseq_area, 32",
-    "submeter_sys_rseq_area:",
+    concat!(".hidden ", own_area!()),
+    concat!(".globl ", own_area!()),
+    concat!(".type ", own_area!(), ", %object"),
+    concat!(".size ", own_area!(), ", 64"),
+    concat!(own_area!(), ":"),
     ".word 0",
     ".word 0xffffffff",
-    ".quad 0",
-    ".quad 0",
-    ".quad 0",
+    ".quad 0, 0, 0",
+    ".quad 0, 0, 0, 0",
     ".popsection",
 );
 
 /// Returns the distance of our own area from the thread pointer.
+// Not inlined: the hidden symbol can be reached from this object only.
+#[inline(never)]
 pub(crate) fn own_area_offset() -> isize {
     let offset;
     // SAFETY: reads one entry of this object's global offset table.
     unsafe {
         asm!(
-            "adrp {offset}, :gottprel:submeter_sys_rseq_area",
-            "ldr {offset}, [{offset}, :gottprel_lo12:submeter_sys_rseq_area]",
+            concat!("adrp {offset}, :gottprel:", own_area!()),
+            concat!("ldr {offset}, [{offset}, :gottprel_lo12:", own_area!(), "]"),
             offset = out(reg) offset,
             options(nostack, preserves_flags, pure, readonly),
         );
@@ -361,7 +410,8 @@ pub(crate) fn thread_pointer() -> usize {
         asm!(
             "mrs {pointer}, tpidr_el0",
             pointer = out(reg) pointer,
-            options(nostack, preserves_flags, pure, nomem),
+            // Not `pure`: a coroutine resumed on another thread has another thread pointer.
+            options(nostack, preserves_flags, nomem),
         );
     }
     pointer

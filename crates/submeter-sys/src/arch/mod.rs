@@ -2,19 +2,43 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+/// The name of our own area's symbol.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! own_area {
+    () => {
+        concat!(
+            "submeter_sys_rseq_area_",
+            env!("CARGO_PKG_VERSION_MAJOR"),
+            "_",
+            env!("CARGO_PKG_VERSION_MINOR"),
+            "_",
+            env!("CARGO_PKG_VERSION_PATCH"),
+        )
+    };
+}
+
+// 64-bit pointers only: x32 and ILP32 lay the same registers out otherwise. Little-endian only: a
+// big-endian AArch64 kernel reads another signature than `.inst` writes.
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", target_os = "linux", not(miri)))]
 #[path = "x86_64.rs"]
 mod isa;
 
-#[cfg(all(target_arch = "aarch64", target_os = "linux", not(miri)))]
+#[cfg(all(
+    target_arch = "aarch64",
+    target_pointer_width = "64",
+    target_endian = "little",
+    target_os = "linux",
+    not(miri)
+))]
 #[path = "aarch64.rs"]
 mod isa;
 
-#[cfg(any(
-    miri,
-    not(target_os = "linux"),
-    not(any(target_arch = "x86_64", target_arch = "aarch64"))
-))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
+    target_pointer_width = "64",
+    target_os = "linux",
+    not(miri)
+)))]
 #[path = "none.rs"]
 mod isa;
 
@@ -23,34 +47,33 @@ pub(crate) use isa::*;
 /// How the self-test's section ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spin {
-    /// It saw the flag change and committed.
+    /// It was let through and committed.
     Committed,
     /// The kernel aborted it.
     Aborted,
-    /// The flag did not change in the spins allowed.
+    /// It was not let through in the spins allowed.
     Timeout,
 }
 
 /// What the self-test's section shares with the thread that watches it.
 #[derive(Debug, Default)]
 pub(crate) struct SpinShared {
-    /// Written by the watcher, awaited inside the section.
+    /// The ticket that the watcher has let through; the section that holds it then commits.
     pub(crate) flag: AtomicU32,
-    /// Set to 1 inside the section: the one store that a section makes before its commit.
+    /// The ticket of the section that runs: the one store that a section makes before its commit.
     pub(crate) entered: AtomicU32,
-    /// Set to 1 by the commit.
+    /// The ticket of the section that committed.
     pub(crate) result: AtomicU32,
 }
 
-/// Runs the self-test's section once.
-pub(crate) fn spin_once(offset: isize, shared: &SpinShared, spins: u32) -> Spin {
-    // Relaxed: only this thread, and the section it runs next, write it.
-    shared.result.store(0, Ordering::Relaxed);
-    let aborted = spin(offset, shared, spins);
-    // Relaxed: written by this thread's own section or not at all.
-    match (aborted, shared.result.load(Ordering::Relaxed)) {
-        (true, _) => Spin::Aborted,
-        (false, 0) => Spin::Timeout,
-        (false, _) => Spin::Committed,
+/// Runs the self-test's section once. `ticket` is not 0 and differs from run to run.
+pub(crate) fn spin_once(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> Spin {
+    let aborted = spin(offset, shared, ticket, spins);
+    // Relaxed: written by this thread's own sections only.
+    let committed = shared.result.load(Ordering::Relaxed) == ticket;
+    match (aborted, committed) {
+        (_, true) => Spin::Committed,
+        (true, false) => Spin::Aborted,
+        (false, false) => Spin::Timeout,
     }
 }

@@ -64,7 +64,7 @@ pub(crate) unsafe fn add_marked(
 }
 
 /// See `PSEUDOCODE.md`.
-pub(crate) fn spin(_: isize, _: &SpinShared, _: u32) -> bool {
+pub(crate) fn spin(_: isize, _: &SpinShared, _: u32, _: u32) -> bool {
     unreachable!("{NEVER}")
 }
 

@@ -20,6 +20,43 @@ use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
 /// The signature that precedes every abort path; must equal what the area was registered with.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 
+/// One sequence's `asm!`, with what the delay points need where they are compiled in.
+#[cfg(not(submeter_inject))]
+macro_rules! sequence {
+    ($($part:tt)*) => { asm!($($part)*) };
+}
+#[cfg(submeter_inject)]
+macro_rules! sequence {
+    ($($part:tt)*) => { asm!($($part)* inject = sym crate::inject::TABLE, out("r11") _) };
+}
+
+/// Delay point `$n` (see `inject.rs`): nothing at all, or a bounded loop. Never between a comparison and its
+/// branch: it changes the flags.
+#[cfg(not(submeter_inject))]
+macro_rules! point {
+    ($n:literal) => {
+        ""
+    };
+}
+#[cfg(submeter_inject)]
+macro_rules! point {
+    ($n:literal) => {
+        concat!(
+            "mov r11d, dword ptr [rip + {inject} + 4 * ",
+            $n,
+            "]\n",
+            "test r11d, r11d\n",
+            "jz 62f\n",
+            "mov dword ptr [rip + {inject} + 16 + 4 * ",
+            $n,
+            "], 1\n",
+            "63: dec r11d\n",
+            "jnz 63b\n",
+            "62:\n",
+        )
+    };
+}
+
 /// The descriptor (label 77), and `rseq_cs` pointing to it. Numeric labels, because one
 /// sequence is inlined many times; not 0 or 1, which LLVM reads as binary numbers.
 macro_rules! arm {
@@ -33,7 +70,9 @@ macro_rules! arm {
             "lea {t}, [rip + 77b]\n",
             "mov qword ptr fs:[{offset} + 8], {t}\n",
             "2:\n",
-            "mov {t:e}, dword ptr fs:[{offset} + 4]",
+            point!(0),
+            "mov {t:e}, dword ptr fs:[{offset} + 4]\n",
+            point!(1),
         )
     };
 }
@@ -83,12 +122,14 @@ pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word:
     // `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves registers and
     // flags as clobbered as the compiler assumes; nothing was committed then.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:e}, {cpus:e}",
             "jae {left}",
+            point!(2),
             "shl {t}, {shift}",
             "add {t}, {word}",
+            point!(3),
             "add qword ptr [{t}], {n}",
             abort_to_label!(),
             t = out(reg) _,
@@ -112,14 +153,16 @@ pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word:
 pub(crate) unsafe fn add(offset: isize, cpus: u32, word: *mut i64, n: i64) -> bool {
     // SAFETY: as in `add_immediate`.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:e}, {cpus:e}",
             "jae {left}",
+            point!(2),
             "shl {t}, {shift}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
             "lea {d}, [{d} + {n}]",
+            point!(3),
             "mov qword ptr [{t}], {d}",
             abort_to_label!(),
             t = out(reg) _,
@@ -149,12 +192,14 @@ pub(crate) unsafe fn add_while<const N: i32>(
     // SAFETY: as in `add_immediate`, with the bound read from `*mode`, which the caller says is
     // readable and never more than the number of rows.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:e}, dword ptr [{mode}]",
             "jae {left}",
+            point!(2),
             "shl {t}, {shift}",
             "add {t}, {word}",
+            point!(3),
             "add qword ptr [{t}], {n}",
             abort_to_label!(),
             t = out(reg) _,
@@ -183,14 +228,16 @@ pub(crate) unsafe fn add_value_while(
 ) -> bool {
     // SAFETY: as in `add_while`.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:e}, dword ptr [{mode}]",
             "jae {left}",
+            point!(2),
             "shl {t}, {shift}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
             "lea {d}, [{d} + {n}]",
+            point!(3),
             "mov qword ptr [{t}], {d}",
             abort_to_label!(),
             t = out(reg) _,
@@ -214,18 +261,21 @@ pub(crate) unsafe fn add_value_while(
 #[inline(always)]
 pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> Added {
     let (after, changed, at);
-    // SAFETY: as in `add_immediate`; every way out passes label 6 with every output written.
+    // SAFETY: as in `add_immediate`; every way out passes label 6; `at` and
+    // `changed` are written on each, `after` holds whatever its register held where nothing was added.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:e}, {cpus:e}",
             "jae 5f",
+            point!(2),
             "shl {t}, {shift}",
             "add {t}, {word}",
             "mov {after}, qword ptr [{t}]",
             "mov {changed}, {after}",
             "lea {after}, [{after} + {n}]",
             "xor {changed}, {after}",
+            point!(3),
             "mov qword ptr [{t}], {after}",
             abort_to_end!(),
             t = out(reg) at,
@@ -260,10 +310,11 @@ pub(crate) unsafe fn add_marked(
     let (after, changed, at);
     // SAFETY: as in `add_carry`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
             "cmp {t:e}, {cpus:e}",
             "jae 5f",
+            point!(2),
             "shl {t}, {shift}",
             "mov {changed}, qword ptr [{marks} + {t}]",
             "bt {changed}, {bit:r}",
@@ -273,6 +324,7 @@ pub(crate) unsafe fn add_marked(
             "mov {changed}, {after}",
             "lea {after}, [{after} + {n}]",
             "xor {changed}, {after}",
+            point!(3),
             "mov qword ptr [{t}], {after}",
             abort_to_end!(),
             ".pushsection __rseq_failure, \"ax\", @progbits",
@@ -300,27 +352,27 @@ pub(crate) unsafe fn add_marked(
 }
 
 /// The self-test's section. Returns whether it was aborted.
-pub(crate) fn spin(offset: isize, shared: &SpinShared, spins: u32) -> bool {
+pub(crate) fn spin(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> bool {
     // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers are
     // to live atomics, accessed as whole aligned words. 3. The loop ends after `spins` rounds.
     unsafe {
-        asm!(
+        sequence!(
             arm!(),
-            "mov {t:e}, dword ptr [{flag}]",
-            "mov dword ptr [{entered}], 1",
+            "mov dword ptr [{entered}], {ticket:e}",
             "8:",
-            "cmp dword ptr [{flag}], {t:e}",
-            "jne 9f",
+            "cmp dword ptr [{flag}], {ticket:e}",
+            "je 9f",
             "pause",
             "dec {spins:e}",
             "jnz 8b",
             "jmp 6f",
             "9:",
-            "mov dword ptr [{result}], 1",
+            "mov dword ptr [{result}], {ticket:e}",
             abort_to_label!(),
             "6:",
             t = out(reg) _,
             spins = inout(reg) spins => _,
+            ticket = in(reg) ticket,
             offset = in(reg) offset,
             flag = in(reg) shared.flag.as_ptr(),
             entered = in(reg) shared.entered.as_ptr(),
@@ -353,31 +405,37 @@ pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
 }
 
 // An area of our own, in the initial TLS image so that its distance from the thread pointer is one
-// constant for every thread, and with `cpu_id` -1 (unregistered) until this thread registers it. Not
-// `thread_local!`: in a library loaded late its distance would differ from thread to thread.
+// constant for every thread, with `cpu_id` -1 (unregistered) until the thread registers it. Not
+// `thread_local!`: in a library loaded late its distance would differ from thread to thread, and its
+// first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours
+// (`own.rs`).
+//
+// The symbol carries the version: two versions of this crate in one program each have an area, of
+// which the kernel accepts one a thread.
 std::arch::global_asm!(
     ".pushsection .tdata.submeter_rseq, \"awT\", @progbits",
     ".balign 32",
-    ".hidden submeter_sys_rseq_area",
-    ".globl submeter_sys_rseq_area",
-    ".type submeter_sys_rseq_area, @object",
-    ".size submeter_sys_rseq_area, 32",
-    "submeter_sys_rseq_area:",
+    concat!(".hidden ", own_area!()),
+    concat!(".globl ", own_area!()),
+    concat!(".type ", own_area!(), ", @object"),
+    concat!(".size ", own_area!(), ", 64"),
+    concat!(own_area!(), ":"),
     ".long 0",
     ".long 0xffffffff",
-    ".quad 0",
-    ".quad 0",
-    ".quad 0",
+    ".quad 0, 0, 0",
+    ".quad 0, 0, 0, 0",
     ".popsection",
 );
 
 /// Returns the distance of our own area from the thread pointer.
+// Not inlined: the hidden symbol can be reached from this object only.
+#[inline(never)]
 pub(crate) fn own_area_offset() -> isize {
     let offset;
     // SAFETY: reads one entry of this object's global offset table.
     unsafe {
         asm!(
-            "mov {offset}, qword ptr [rip + submeter_sys_rseq_area@GOTTPOFF]",
+            concat!("mov {offset}, qword ptr [rip + ", own_area!(), "@GOTTPOFF]"),
             offset = out(reg) offset,
             options(nostack, preserves_flags, pure, readonly),
         );
@@ -393,7 +451,8 @@ pub(crate) fn thread_pointer() -> usize {
         asm!(
             "mov {pointer}, qword ptr fs:[0]",
             pointer = out(reg) pointer,
-            options(nostack, preserves_flags, pure, readonly),
+            // Not `pure`: a coroutine resumed on another thread has another thread pointer.
+            options(nostack, preserves_flags, readonly),
         );
     }
     pointer

@@ -1,0 +1,50 @@
+//! Delays inside the sequences, for tests. Compiled with `--cfg submeter_inject` only; no release has it.
+//!
+//! Each sequence has four numbered points. While a point's delay is not zero, every sequence that
+//! passes it says so and counts down before it goes on, so that a test can migrate, interrupt or
+//! restart the thread *there*. The delay is a number of rounds, never a condition: a test that dies
+//! leaves nobody waiting.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The points, in the order in which a sequence passes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// After `rseq_cs` was stored, before the CPU number is read.
+    AfterArming = 0,
+    /// After the CPU number was read, before it is checked.
+    AfterCpu = 1,
+    /// After the check, before the word's address is made.
+    AfterCheck = 2,
+    /// After everything but the committing store.
+    BeforeCommit = 3,
+}
+
+impl Point {
+    /// Every point.
+    pub const ALL: [Point; 4] =
+        [Point::AfterArming, Point::AfterCpu, Point::AfterCheck, Point::BeforeCommit];
+}
+
+/// Lets every later pass of `point` take `rounds` rounds (a CPU cycle or so each); 0 ends it.
+pub fn delay(point: Point, rounds: u32) {
+    // Relaxed: a sequence may see it late; tests wait for `entered`.
+    TABLE.rounds[point as usize].store(rounds, Ordering::Relaxed);
+}
+
+/// Returns whether a sequence has reached `point`, with a delay there, since this was last called.
+#[must_use]
+pub fn entered(point: Point) -> bool {
+    // Relaxed: only whether it happened is asked; what the test does next is a system call.
+    TABLE.entered[point as usize].swap(0, Ordering::Relaxed) != 0
+}
+
+/// The sequences address it as u32 words: the rounds of each point, then the entry marks.
+#[repr(C)]
+pub(crate) struct Table {
+    rounds: [AtomicU32; 4],
+    entered: [AtomicU32; 4],
+}
+
+pub(crate) static TABLE: Table =
+    Table { rounds: [const { AtomicU32::new(0) }; 4], entered: [const { AtomicU32::new(0) }; 4] };

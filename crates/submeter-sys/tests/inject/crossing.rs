@@ -1,0 +1,290 @@
+//! The crossing itself.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use submeter_sys::inject::{self, Point};
+use submeter_sys::{Exit, Rseq, cpu, membarrier};
+
+use crate::common::Rows;
+
+/// A delay of some 100 µs: long enough for a system call of another thread, short enough to try again.
+const ROUNDS: u32 = 400_000;
+/// How many aborts each crossing must see.
+const ABORTS_WANTED: u64 = 3;
+/// When a crossing that sees none has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+const WORD: usize = 0;
+const MARKS: usize = 16;
+const IN_HANDLER: i64 = 1000;
+
+/// The sequences.
+#[derive(Clone, Copy, Debug)]
+enum Sequence {
+    Increment,
+    Add,
+    AddWhile,
+    AddValueWhile,
+    AddCarry,
+    AddMarked,
+}
+
+const SEQUENCES: [Sequence; 6] = [
+    Sequence::Increment,
+    Sequence::Add,
+    Sequence::AddWhile,
+    Sequence::AddValueWhile,
+    Sequence::AddCarry,
+    Sequence::AddMarked,
+];
+
+impl Sequence {
+    /// Runs the sequence once. Returns what it added, 0 if it did not commit.
+    fn step(self, rows: &Rows, mode: &AtomicU32) -> i64 {
+        let (rseq, word) = (rows.rseq, rows.word(WORD));
+        let marks = rows.word(MARKS).cast::<u64>();
+        let took = |done: bool, n: i64| if done { n } else { 0 };
+        // SAFETY: both words lie in rows `0..cpus`; only sequences write the first; `mode` holds 0 or the number of
+        // rows.
+        unsafe {
+            match self {
+                Sequence::Increment => took(rseq.increment(word), 1),
+                Sequence::Add => took(rseq.add(word, 5), 5),
+                Sequence::AddWhile => took(rseq.add_while::<-1>(word, mode.as_ptr()), -1),
+                Sequence::AddValueWhile => took(rseq.add_value_while(word, mode.as_ptr(), 7), 7),
+                Sequence::AddCarry => took(committed(rseq.add_carry(word, 3).exit()), 3),
+                Sequence::AddMarked => {
+                    took(committed(rseq.add_marked(word, 11, marks, 5).exit()), 11)
+                }
+            }
+        }
+    }
+}
+
+/// A registered thread, on a CPU with a row and a mark, leaves a sequence for one reason only.
+fn committed(exit: Option<Exit>) -> bool {
+    assert!(matches!(exit, None | Some(Exit::Aborted)), "{exit:?}");
+    exit.is_none()
+}
+
+/// One thread that adds, and what is known of it.
+struct Victim {
+    rows: Rows,
+    mode: AtomicU32,
+    stop: AtomicBool,
+    tid: AtomicU64,
+    pthread: AtomicU64,
+    added: AtomicI64,
+    commits: AtomicU64,
+    aborts: AtomicU64,
+}
+
+impl Victim {
+    fn new(rows: Rows) -> Victim {
+        let mode = AtomicU32::new(rows.rseq.cpus());
+        for cpu in 0..rows.rseq.cpus() {
+            // SeqCst: set-up.
+            rows.row(cpu, MARKS).store(1 << 5, Ordering::SeqCst);
+        }
+        Victim {
+            rows,
+            mode,
+            stop: AtomicBool::new(false),
+            tid: AtomicU64::new(0),
+            pthread: AtomicU64::new(0),
+            added: AtomicI64::new(0),
+            commits: AtomicU64::new(0),
+            aborts: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds until told to stop.
+    fn run(&self, sequence: Sequence) {
+        // SAFETY: both calls take nothing and name the calling thread.
+        let (tid, pthread) = unsafe { (libc::gettid(), libc::pthread_self()) };
+        // Release: pairs with the Acquire in `cross`, which waits for `tid`.
+        self.pthread.store(pthread, Ordering::Release);
+        self.tid.store(tid.cast_unsigned().into(), Ordering::Release);
+        // Relaxed: statistics and a plain signal; the thread is joined before they are compared.
+        while !self.stop.load(Ordering::Relaxed) {
+            let added = sequence.step(&self.rows, &self.mode);
+            self.added.fetch_add(added, Ordering::Relaxed);
+            let count = if added == 0 { &self.aborts } else { &self.commits };
+            // Relaxed: see above.
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs `sequence` on a thread that is delayed at `point`, and `disturb`s it there until enough aborts
+/// were seen; then lets it run undisturbed. Every commit must be in the sum, and nothing else.
+fn cross(point: Point, sequence: Sequence, disturb: impl Fn(&Victim, u64)) {
+    let Some(rows) = Rows::new() else { return };
+    let victim = Victim::new(rows);
+    let start = Instant::now();
+    // Relaxed: a statistic of the handler's; nobody adds now.
+    let handled_before = HANDLED.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| victim.run(sequence));
+        // Acquire: pairs with the Release in `run`.
+        while victim.tid.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        inject::delay(point, ROUNDS);
+        let mut turn = 0;
+        // Relaxed, here and below: statistics, asked again and again.
+        while victim.aborts.load(Ordering::Relaxed) < ABORTS_WANTED && start.elapsed() < PATIENCE {
+            if inject::entered(point) {
+                disturb(&victim, turn);
+                turn += 1;
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        inject::delay(point, 0);
+        let commits = victim.commits.load(Ordering::Relaxed);
+        while victim.commits.load(Ordering::Relaxed) < commits + 1000 && start.elapsed() < PATIENCE
+        {
+            std::thread::yield_now();
+        }
+        // Relaxed: a plain signal.
+        victim.stop.store(true, Ordering::Relaxed);
+    });
+    // Relaxed: the only other thread was joined.
+    let handled = HANDLED.load(Ordering::Relaxed) - handled_before;
+    let added = victim.added.load(Ordering::Relaxed) + IN_HANDLER * handled;
+    assert_eq!(victim.rows.sum(WORD), added, "{point:?} {sequence:?}");
+    // Relaxed: as above.
+    let (aborts, commits) =
+        (victim.aborts.load(Ordering::Relaxed), victim.commits.load(Ordering::Relaxed));
+    assert!(aborts >= ABORTS_WANTED, "{point:?} {sequence:?}: {aborts} aborts");
+    assert!(commits >= 1000, "{point:?} {sequence:?}: {commits} commits");
+}
+
+/// Crosses every point with every one of `sequences`.
+fn cross_all(sequences: &[Sequence], disturb: impl Fn(&Victim, u64)) {
+    let _alone = alone();
+    for point in Point::ALL {
+        for &sequence in sequences {
+            cross(point, sequence, &disturb);
+        }
+    }
+}
+
+/// The delays are the process's: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn migration_at_every_point_loses_nothing() {
+    let allowed = cpu::affinity().expect("readable");
+    if allowed.len() < 2 {
+        eprintln!("skipped: one CPU allowed, nowhere to migrate to");
+        return;
+    }
+    cross_all(&SEQUENCES, |victim, turn| {
+        // Relaxed: set once, before the first call.
+        let tid = victim.tid.load(Ordering::Relaxed) as libc::pid_t;
+        let target = allowed[turn as usize % allowed.len()];
+        // SAFETY: 1. A CPU set is plain data. 2. The victim runs until it is told to stop, so `tid` is its own.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(target, &mut set);
+            assert_eq!(libc::sched_setaffinity(tid, size_of_val(&set), &raw const set), 0);
+        }
+    });
+}
+
+#[test]
+fn a_barrier_at_every_point_loses_nothing() {
+    cross_all(&SEQUENCES, |_, _| membarrier::rseq_barrier().expect("registered"));
+}
+
+#[test]
+fn a_kill_at_every_point_is_final_once_the_barrier_returns() {
+    cross_all(&[Sequence::AddWhile, Sequence::AddValueWhile], |victim, _| {
+        // Relaxed: the barrier orders it.
+        victim.mode.store(0, Ordering::Relaxed);
+        membarrier::rseq_barrier().expect("registered");
+        let folded = victim.rows.sum(WORD);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_micros(150) {
+            assert_eq!(victim.rows.sum(WORD), folded, "an add landed after the barrier");
+        }
+        // Relaxed: as above; a later sequence may see it late.
+        victim.mode.store(victim.rows.rseq.cpus(), Ordering::Relaxed);
+    });
+}
+
+static HANDLER: OnceLock<Rseq> = OnceLock::new();
+/// The address of the word, 0 while there is none.
+static HANDLER_WORD: AtomicU64 = AtomicU64::new(0);
+static HANDLED: AtomicI64 = AtomicI64::new(0);
+
+extern "C" fn add_in_handler(_: libc::c_int) {
+    // Acquire: pairs with the Release in the test.
+    let word = HANDLER_WORD.load(Ordering::Acquire) as *mut i64;
+    let Some(&rseq) = HANDLER.get() else { return };
+    // Tried again, because barrier, preemption and delay meet the handler's sequence too.
+    for _ in 0..3 {
+        // SAFETY: the word lies in rows `0..cpus`, and only sequences write it.
+        if unsafe { rseq.add(word, IN_HANDLER) } {
+            // Relaxed: a statistic, read when the victim has been joined.
+            HANDLED.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_signal_whose_handler_adds_to_the_same_word_at_every_point_loses_nothing() {
+    let Some(rseq) = Rseq::get() else { return };
+    HANDLER.set(rseq).expect("set once");
+    // SAFETY: installs a handler that does async-signal-safe work only: sequences and atomics.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = add_in_handler as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    cross_all(&SEQUENCES, |victim, _| {
+        // Release: pairs with the Acquire in the handler.
+        HANDLER_WORD.store(victim.rows.word(WORD) as u64, Ordering::Release);
+        // Relaxed: set once, before the first call.
+        let pthread = victim.pthread.load(Ordering::Relaxed);
+        // SAFETY: the victim runs until it is told to stop.
+        assert_eq!(unsafe { libc::pthread_kill(pthread, libc::SIGUSR1) }, 0);
+    });
+}
+
+#[test]
+fn a_stop_and_a_continue_at_every_point_lose_nothing() {
+    if std::env::var_os("SUBMETER_TEST_CHILD").is_some() {
+        // The parent stops this process; whoever waits here only watches.
+        cross_all(&SEQUENCES, |_, _| std::thread::sleep(Duration::from_micros(50)));
+        return;
+    }
+    let _alone = alone();
+    let mut child = std::process::Command::new(std::env::current_exe().expect("known"))
+        .args(["--exact", "crossing::a_stop_and_a_continue_at_every_point_lose_nothing"])
+        .env("SUBMETER_TEST_CHILD", "1")
+        .spawn()
+        .expect("runs");
+    let pid = child.id() as libc::pid_t;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            break status;
+        }
+        assert!(start.elapsed() < 4 * PATIENCE, "the child does not end");
+        for signal in [libc::SIGSTOP, libc::SIGCONT] {
+            // SAFETY: the child has not been waited for, so `pid` is its own.
+            assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    };
+    assert!(status.success(), "{status}");
+}
