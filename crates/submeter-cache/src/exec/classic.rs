@@ -14,9 +14,9 @@ use crate::tenant::Tenant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
     Yes { cas: u64, len: usize },
-    NotStored,
+    No,
     Exists,
-    NotFound,
+    Missing,
     NoMemory,
 }
 
@@ -92,9 +92,9 @@ impl Session {
                     Store { mode, draft, cas, new_cas: None, invalidate: false, vivify_ms: None };
                 let (line, effect) = match self.store(&tenant, &store) {
                     Stored::Yes { .. } => ("STORED", Effect::new(Kind::Set)),
-                    Stored::NotStored => ("NOT_STORED", Effect::new(Kind::Set)),
+                    Stored::No => ("NOT_STORED", Effect::new(Kind::Set)),
                     Stored::Exists => ("EXISTS", Effect::new(Kind::Set)),
-                    Stored::NotFound => ("NOT_FOUND", Effect::new(Kind::Set)),
+                    Stored::Missing => ("NOT_FOUND", Effect::new(Kind::Set)),
                     Stored::NoMemory => (reply::NO_MEMORY, Effect::no_memory(Kind::Set)),
                 };
                 answer(line, quiet, out);
@@ -210,10 +210,10 @@ impl Session {
         match (store.mode, slot.item()) {
             (Mode::Add, Some(item)) => {
                 item.bump(self.now.ms);
-                return Stored::NotStored;
+                return Stored::No;
             }
-            (Mode::Replace, None) => return Stored::NotStored,
-            (Mode::Cas, None) => return Stored::NotFound,
+            (Mode::Replace, None) => return Stored::No,
+            (Mode::Cas, None) => return Stored::Missing,
             (Mode::Cas, Some(item)) if item.cas() != store.cas => {
                 if !(store.invalidate && store.cas < item.cas()) {
                     return Stored::Exists;
@@ -234,7 +234,7 @@ impl Session {
             let mut slot = self.cache.store().slot(store.draft.key, self.now);
             let Some(item) = slot.item().cloned() else {
                 drop(slot);
-                let Some(expires_ms) = store.vivify_ms else { return Stored::NotStored };
+                let Some(expires_ms) = store.vivify_ms else { return Stored::No };
                 let draft = Draft { expires_ms, ..store.draft };
                 return self.store(tenant, &Store { mode: Mode::Add, draft, cas: 0, ..*store });
             };
@@ -248,7 +248,7 @@ impl Session {
             };
             let len = value[0].len() + value[1].len();
             if len > self.cache.config().value_max {
-                return Stored::NotStored;
+                return Stored::No;
             }
             let draft = inherit(&item, value, item.marks() & BINARY_KEY);
             match self.room(slot, tenant, draft) {

@@ -153,9 +153,9 @@ impl Session {
         let (code, cas, len) = match stored {
             Stored::Yes { .. } if flags.quiet => return Effect::new(Kind::Set),
             Stored::Yes { cas, len } => (&b"HD"[..], cas, Some(len)),
-            Stored::NotStored => (&b"NS"[..], 0, None),
+            Stored::No => (&b"NS"[..], 0, None),
             Stored::Exists => (&b"EX"[..], 0, None),
-            Stored::NotFound => (&b"NF"[..], 0, None),
+            Stored::Missing => (&b"NF"[..], 0, None),
             Stored::NoMemory => {
                 out.line(reply::NO_MEMORY);
                 return Effect::no_memory(Kind::Set);

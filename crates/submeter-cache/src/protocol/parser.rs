@@ -49,11 +49,6 @@ impl Parser {
         Parser { value_max, swallow: 0 }
     }
 
-    /// Whether a part of a refused value is yet to come.
-    pub(crate) fn is_swallowing(&self) -> bool {
-        self.swallow > 0
-    }
-
     /// Looks at what lies at the front of `input`. What it says does not depend on how much lies
     /// behind, except that swallowed bytes are reported as they come.
     pub(crate) fn step<'a>(&mut self, input: &'a [u8]) -> Step<'a> {

@@ -11,8 +11,6 @@ pub(crate) struct Clock {
 /// A moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tick {
-    /// The counter, for differences.
-    pub(crate) raw: u64,
     /// Milliseconds on the store's scale, never 0.
     pub(crate) ms: u64,
 }
@@ -45,7 +43,7 @@ impl Clock {
     }
 
     pub(crate) fn tick(&self, raw: u64) -> Tick {
-        Tick { raw, ms: START_MS + self.between_ns(self.start, raw) / 1_000_000 }
+        Tick { ms: START_MS + self.between_ns(self.start, raw) / 1_000_000 }
     }
 
     pub(crate) fn now(&self) -> Tick {
@@ -90,7 +88,7 @@ mod tests {
 
     #[test]
     fn expiries_are_relative_absolute_or_over() {
-        let now = Tick { raw: 0, ms: 5000 };
+        let now = Tick { ms: 5000 };
         assert_eq!(now.deadline_ms(0), 0);
         assert_eq!(now.deadline_ms(-1), PAST_MS);
         assert_eq!(now.deadline_ms(i64::MIN), PAST_MS);
