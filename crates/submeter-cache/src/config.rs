@@ -8,9 +8,11 @@ pub struct Config {
     /// The byte that separates the names of nested tenants at the front of a key: with `:`,
     /// `acme:web:k` belongs to `/acme/web`. A key without it belongs to the root.
     pub delimiter: u8,
-    /// The deepest tenant; what lies deeper is part of the key.
+    /// The deepest tenant; keys of deeper ones are accounted to the child `other` of the tenant at
+    /// this depth.
     pub depth_max: usize,
-    /// The most tenants; keys of further ones are accounted to their parent's child `other`.
+    /// The most tenants, those called `other` aside; keys of further ones are accounted to their
+    /// parent's child `other`.
     pub tenants_max: usize,
     /// The most memory that items may hold in all, in bytes.
     pub memory_max: u64,
@@ -36,6 +38,84 @@ impl Default for Config {
         }
     }
 }
+
+impl Config {
+    /// Refuses what cannot work, with the setting, the value and the remedy.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |text: String| Err(ConfigError(text));
+        let delimiter = char::from(self.delimiter);
+        if !self.delimiter.is_ascii_graphic() || self.delimiter == b'/' {
+            return refuse(format!(
+                "delimiter {delimiter:?} cannot separate tenants: use a printable ASCII character \
+                 other than '/'"
+            ));
+        }
+        // One level is kept for the child `other` of the deepest tenant.
+        if self.depth_max >= submeter::DEPTH_MAX {
+            return refuse(format!(
+                "depth_max {} is too deep: {} levels are the most",
+                self.depth_max,
+                submeter::DEPTH_MAX - 1
+            ));
+        }
+        if self.tenants_max > TENANTS_MAX {
+            return refuse(format!(
+                "tenants_max {} is too many: {TENANTS_MAX} are the most",
+                self.tenants_max
+            ));
+        }
+        if self.value_max == 0 || self.value_max > VALUE_MAX {
+            return refuse(format!(
+                "value_max {} is not a size of values: use 1 to {VALUE_MAX} bytes",
+                self.value_max
+            ));
+        }
+        if self.memory_max == 0 {
+            return refuse("memory_max 0 leaves no room for items: use 1 MiB or more".to_owned());
+        }
+        for (index, (path, limit)) in self.tenant_limits.iter().enumerate() {
+            self.check_limit(path, *limit)?;
+            if self.tenant_limits[..index].iter().any(|(earlier, _)| earlier == path) {
+                return refuse(format!("tenant {path:?} has two limits: keep one"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_limit(&self, path: &str, limit: u64) -> Result<(), ConfigError> {
+        let refuse = |text: String| Err(ConfigError(text));
+        if limit == 0 {
+            return refuse(format!("limit 0 of tenant {path:?} leaves no room: leave it out"));
+        }
+        let Some(names) = path.strip_prefix('/') else {
+            return refuse(format!("tenant {path:?} is not a path: write it like \"/acme/web\""));
+        };
+        if names.is_empty() {
+            return refuse("tenant \"/\" is the whole server: set memory_max".to_owned());
+        }
+        if names.split('/').count() > self.depth_max {
+            return refuse(format!(
+                "tenant {path:?} is deeper than depth_max {}: raise it or limit an ancestor",
+                self.depth_max
+            ));
+        }
+        if names.bytes().any(|byte| byte == self.delimiter) {
+            return refuse(format!(
+                "tenant {path:?} contains the delimiter {:?}, so no key belongs to it: write '/' \
+                 between names",
+                char::from(self.delimiter)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The most tenants that may be asked for: each may bring a child `other`, and as many again may
+/// be dying, which together stay within what a tree holds.
+const TENANTS_MAX: usize = submeter::GROUPS_MAX_DEFAULT / 4;
+
+/// The largest value that may be asked for: memcached's own ceiling.
+const VALUE_MAX: usize = 1 << 30;
 
 /// Says which setting cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod config;
+mod exec;
 mod metrics;
+mod protocol;
+mod server;
+mod store;
+mod tenant;
 
+pub use cache::Cache;
 pub use config::{Config, ConfigError};
 pub use metrics::Metrics;
+pub use server::Server;

@@ -1,0 +1,369 @@
+//! The commands of the classic protocol.
+
+use std::sync::Arc;
+
+use submeter::Charge;
+
+use super::{Effect, Kind, Next, Paused, Session};
+use crate::protocol::{Mode, Request, reply, token};
+use crate::server::Output;
+use crate::store::{BINARY_KEY, Draft, Item, STALE, Slot, WON};
+use crate::tenant::Tenant;
+
+/// How a store ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    Yes { cas: u64, len: usize },
+    No,
+    Exists,
+    Missing,
+    NoMemory,
+}
+
+/// What is to be stored, and under which conditions.
+pub(super) struct Store<'a> {
+    pub(super) mode: Mode,
+    pub(super) draft: Draft<'a>,
+    /// The `cas` that the item must have; 0 for any, except in [`Mode::Cas`].
+    pub(super) cas: u64,
+    pub(super) new_cas: Option<u64>,
+    /// Whether an older `cas` is good enough, at the price of a stale item.
+    pub(super) invalidate: bool,
+    /// The moment at which an item made by appending to nothing expires; nothing: it is not made.
+    pub(super) vivify_ms: Option<u64>,
+}
+
+/// How a sum ended.
+pub(super) enum Counted {
+    Yes(Sum),
+    NotFound,
+    Exists,
+    NotNumeric,
+    NoMemory,
+}
+
+/// A number that was counted up or down, as it is stored now.
+pub(super) struct Sum {
+    pub(super) value: u64,
+    pub(super) cas: u64,
+    pub(super) expires_ms: u64,
+}
+
+/// What is to be counted, and under which conditions.
+#[derive(Default)]
+pub(super) struct Count {
+    pub(super) up: bool,
+    pub(super) delta: u64,
+    /// The `cas` that the item must have, if any.
+    pub(super) cas: Option<u64>,
+    pub(super) new_cas: Option<u64>,
+    /// The item's new expiry, if it gets one.
+    pub(super) expires_ms: Option<u64>,
+}
+
+/// The most padding that a shrunk number is given.
+const PADDING: &[u8] = &[b' '; 256];
+
+/// How often a change that needs room under a lock tries again: each time room is made outside of it.
+pub(super) const RETRIES_MAX: usize = 8;
+
+/// Values up to this size are copied into the answer: cheaper than counting a reference and sending
+/// another piece.
+const COPY_MAX: usize = 4096;
+
+impl Session {
+    /// Carries out a request with one key, or returns nothing when it is of another kind.
+    pub(super) fn classic(
+        &mut self,
+        request: &Request<'_>,
+        out: &mut Output,
+    ) -> Option<(Arc<Tenant>, Effect)> {
+        match *request {
+            Request::Store { mode, key, flags, exptime, cas, value, quiet } => {
+                let tenant = self.tenant(key);
+                let draft = Draft {
+                    key,
+                    value: [value, b""],
+                    client_flags: flags,
+                    expires_ms: self.now.deadline_ms(exptime),
+                    marks: 0,
+                };
+                let store =
+                    Store { mode, draft, cas, new_cas: None, invalidate: false, vivify_ms: None };
+                let (line, effect) = match self.store(&tenant, &store) {
+                    Stored::Yes { .. } => ("STORED", Effect::new(Kind::Set)),
+                    Stored::No => ("NOT_STORED", Effect::new(Kind::Set)),
+                    Stored::Exists => ("EXISTS", Effect::new(Kind::Set)),
+                    Stored::Missing => ("NOT_FOUND", Effect::new(Kind::Set)),
+                    Stored::NoMemory => (reply::NO_MEMORY, Effect::no_memory(Kind::Set)),
+                };
+                answer(line, quiet, out);
+                Some((tenant, effect))
+            }
+            Request::Delete { key, quiet } => {
+                let tenant = self.tenant(key);
+                let mut slot = self.cache.store().slot(key, self.now);
+                let found = slot.item().is_some();
+                slot.remove();
+                drop(slot);
+                answer(if found { "DELETED" } else { "NOT_FOUND" }, quiet, out);
+                Some((tenant, Effect::new(Kind::Delete)))
+            }
+            Request::Touch { key, exptime, quiet } => {
+                let tenant = self.tenant(key);
+                let found = self.fetch(key, Some(exptime)).is_some();
+                answer(if found { "TOUCHED" } else { "NOT_FOUND" }, quiet, out);
+                Some((tenant, Effect::new(Kind::Touch)))
+            }
+            Request::Arithmetic { key, up, delta, quiet } => {
+                let tenant = self.tenant(key);
+                let mut effect = Effect::new(Kind::Arithmetic);
+                match self.count(&tenant, key, &Count { up, delta, ..Count::default() }) {
+                    Counted::Yes(sum) if !quiet => {
+                        out.number(sum.value);
+                        out.line("");
+                    }
+                    Counted::Yes(_) => {}
+                    Counted::NotNumeric => answer(reply::NOT_NUMERIC, quiet, out),
+                    Counted::NoMemory => {
+                        effect.no_memory = true;
+                        answer("SERVER_ERROR out of memory", quiet, out);
+                    }
+                    Counted::NotFound | Counted::Exists => answer("NOT_FOUND", quiet, out),
+                }
+                Some((tenant, effect))
+            }
+            _ => None,
+        }
+    }
+
+    /// Looks keys up until there are no more or the answer has grown large.
+    pub(crate) fn get(&mut self, mut paused: Paused, keys: &[u8], out: &mut Output) -> Next {
+        let kind = if paused.touch.is_some() { Kind::Touch } else { Kind::Get };
+        let metering = self.cache.config().metering;
+        let mut rest = keys;
+        loop {
+            let (key, after) = token::first(rest);
+            if key.is_empty() {
+                break;
+            }
+            if out.is_full() {
+                paused.keys_at += keys.len() - rest.len();
+                // Each key was charged the bytes up to its end; the first, those before it too.
+                return Next::Pause(paused);
+            }
+            let before = out.written();
+            let item = self.fetch(key, paused.touch);
+            let hit = item.is_some();
+            if let Some((item, cas)) = item {
+                value(&item, cas, paused.with_cas, out);
+            }
+            if metering {
+                // The keys to come are theirs; the rest of the line is the first one's.
+                let later = after.len();
+                let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
+                let (clock, metrics) = (&self.cache.store().clock, self.cache.metrics());
+                let tenant = self.resolver.resolve(self.cache.tenants(), key);
+                self.meter.turn(tenant, clock, metrics);
+                self.meter.add(Effect::fetch(kind, hit), bytes_in, out.written() - before);
+            }
+            rest = after;
+        }
+        let before = out.written();
+        out.line("END");
+        if token::first(keys).0.is_empty() {
+            self.account_root(paused.bytes_in, out.written() - before);
+        } else if metering {
+            self.meter.add_bytes(paused.bytes_in, out.written() - before);
+            self.meter.boundary(&self.cache.store().clock, self.cache.metrics());
+        }
+        Next::Go
+    }
+
+    /// Finds an item, marks it fetched and gives it a new time if one is given.
+    pub(super) fn fetch(&self, key: &[u8], touch: Option<i64>) -> Option<(Arc<Item>, u64)> {
+        let now = self.now;
+        let mut slot = self.cache.store().slot(key, now);
+        let item = slot.item()?;
+        item.bump(now.ms);
+        if let Some(exptime) = touch {
+            item.set_expires_ms(now.deadline_ms(exptime));
+        }
+        Some((Arc::clone(item), item.cas()))
+    }
+
+    /// Stores under conditions, as one step.
+    pub(super) fn store(&self, tenant: &Arc<Tenant>, store: &Store<'_>) -> Stored {
+        if matches!(store.mode, Mode::Append | Mode::Prepend) {
+            return self.extend(tenant, store);
+        }
+        let draft = store.draft;
+        let Ok(charge) = self.cache.store().charge(tenant, draft.cost(), self.now) else {
+            // What the client believes overwritten must not be read again.
+            if store.mode == Mode::Set {
+                self.cache.store().slot(draft.key, self.now).remove();
+            }
+            return Stored::NoMemory;
+        };
+        let mut slot = self.cache.store().slot(draft.key, self.now);
+        let mut draft = draft;
+        match (store.mode, slot.item()) {
+            (Mode::Add, Some(item)) => {
+                item.bump(self.now.ms);
+                return Stored::No;
+            }
+            (Mode::Replace, None) => return Stored::No,
+            (Mode::Cas, None) => return Stored::Missing,
+            (Mode::Cas, Some(item)) if item.cas() != store.cas => {
+                if !(store.invalidate && store.cas < item.cas()) {
+                    return Stored::Exists;
+                }
+                draft.expires_ms = item.expires_ms();
+                draft.marks |= STALE | (item.marks() & WON);
+            }
+            _ => {}
+        }
+        let len = draft.value[0].len();
+        Stored::Yes { cas: slot.put(draft, tenant, charge, store.new_cas), len }
+    }
+
+    /// Appends or prepends, as one step.
+    fn extend(&self, tenant: &Arc<Tenant>, store: &Store<'_>) -> Stored {
+        let added = store.draft.value[0];
+        for _ in 0..RETRIES_MAX {
+            let mut slot = self.cache.store().slot(store.draft.key, self.now);
+            let Some(item) = slot.item().cloned() else {
+                drop(slot);
+                let Some(expires_ms) = store.vivify_ms else { return Stored::No };
+                let draft = Draft { expires_ms, ..store.draft };
+                return self.store(tenant, &Store { mode: Mode::Add, draft, cas: 0, ..*store });
+            };
+            if store.cas != 0 && store.cas != item.cas() {
+                return Stored::Exists;
+            }
+            let value = if store.mode == Mode::Append {
+                [item.value(), added]
+            } else {
+                [added, item.value()]
+            };
+            let len = value[0].len() + value[1].len();
+            if len > self.cache.config().value_max {
+                return Stored::No;
+            }
+            let draft = inherit(&item, value, item.marks() & BINARY_KEY);
+            match self.room(slot, tenant, draft) {
+                Room::Granted(mut slot, charge) => {
+                    return Stored::Yes {
+                        cas: slot.put(draft, tenant, charge, store.new_cas),
+                        len,
+                    };
+                }
+                Room::Made => {}
+                Room::None => return Stored::NoMemory,
+            }
+        }
+        Stored::NoMemory
+    }
+
+    /// Adds to or subtracts from the number that an item is, as one step.
+    pub(super) fn count(&self, tenant: &Arc<Tenant>, key: &[u8], count: &Count) -> Counted {
+        for _ in 0..RETRIES_MAX {
+            let mut slot = self.cache.store().slot(key, self.now);
+            let Some(item) = slot.item().cloned() else { return Counted::NotFound };
+            if count.cas.is_some_and(|cas| cas != 0 && cas != item.cas()) {
+                return Counted::Exists;
+            }
+            let Some(number) = token::stored_number(item.value()) else {
+                return Counted::NotNumeric;
+            };
+            let value = if count.up {
+                number.wrapping_add(count.delta)
+            } else {
+                number.saturating_sub(count.delta)
+            };
+            let mut buffer = itoa::Buffer::new();
+            let digits = buffer.format(value).as_bytes();
+            // A number that loses a digit keeps its length, as in memcached.
+            let padding = item.value().len().saturating_sub(digits.len()).min(PADDING.len());
+            let mut draft = inherit(&item, [digits, &PADDING[..padding]], item.marks());
+            draft.expires_ms = count.expires_ms.unwrap_or(draft.expires_ms);
+            match self.room(slot, tenant, draft) {
+                Room::Granted(mut slot, charge) => {
+                    let cas = slot.put(draft, tenant, charge, count.new_cas);
+                    return Counted::Yes(Sum { value, cas, expires_ms: draft.expires_ms });
+                }
+                Room::Made => {}
+                Room::None => return Counted::NoMemory,
+            }
+        }
+        Counted::NoMemory
+    }
+
+    /// Charges for a draft under the lock, or makes room outside of it and asks to try again.
+    pub(super) fn room<'s>(
+        &self,
+        slot: Slot<'s>,
+        tenant: &Arc<Tenant>,
+        draft: Draft<'_>,
+    ) -> Room<'s> {
+        match slot.try_charge(tenant, draft.cost()) {
+            Ok(charge) => Room::Granted(slot, charge),
+            Err(_) => {
+                drop(slot);
+                match self.cache.store().charge(tenant, draft.cost(), self.now) {
+                    Ok(_given_back) => Room::Made,
+                    Err(_) => Room::None,
+                }
+            }
+        }
+    }
+}
+
+/// What came of asking for room under a lock.
+pub(super) enum Room<'s> {
+    Granted(Slot<'s>, Charge),
+    Made,
+    None,
+}
+
+/// A draft that takes the place of `item` with another value and keeps all else.
+fn inherit<'a>(item: &'a Item, value: [&'a [u8]; 2], marks: u8) -> Draft<'a> {
+    Draft {
+        key: item.key(),
+        value,
+        client_flags: item.client_flags,
+        expires_ms: item.expires_ms(),
+        marks,
+    }
+}
+
+fn answer(line: &str, quiet: bool, out: &mut Output) {
+    if !quiet {
+        out.line(line);
+    }
+}
+
+/// Writes the answer of one hit.
+fn value(item: &Arc<Item>, cas: u64, with_cas: bool, out: &mut Output) {
+    out.bytes(b"VALUE ");
+    out.bytes(item.key());
+    out.bytes(b" ");
+    out.number(u64::from(item.client_flags));
+    out.bytes(b" ");
+    out.number(item.value().len() as u64);
+    if with_cas {
+        out.bytes(b" ");
+        out.number(cas);
+    }
+    out.bytes(b"\r\n");
+    data(item, out);
+}
+
+/// Writes a value and its line end.
+pub(super) fn data(item: &Arc<Item>, out: &mut Output) {
+    if item.value_line().len() <= COPY_MAX {
+        out.bytes(item.value_line());
+    } else {
+        out.value(Arc::clone(item));
+    }
+}

@@ -1,0 +1,243 @@
+//! One connection: reads, has requests carried out in batches, sends all their answers at once.
+//!
+//! A batch is what lies in the buffer, up to a bound on requests and on bytes of answers; between
+//! batches other connections get their turn. Nothing is read while answers wait to be sent, so a
+//! client that does not read stops being served and costs a bounded amount of memory.
+
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::buffers;
+use super::output::{Output, SLICES_MAX};
+use crate::cache::Cache;
+use crate::exec::{Next, Paused, Session};
+use crate::protocol::{Outcome, Parser, Refusal, Step, reply};
+
+/// The most requests in a batch: about a tenth of a millisecond of work.
+const BATCH_MAX: usize = 256;
+
+/// After so many malformed requests in a row the other end does not speak this protocol.
+const ERRORS_MAX: usize = 100;
+
+/// How much is read, and for how long, from a client that was refused: closing at once would make
+/// the kernel discard the answer together with what was not read.
+const LINGER_BYTES: usize = 1 << 20;
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Serves one connection until its client leaves or the server stops.
+pub(super) async fn serve(stream: TcpStream, cache: Cache, stopped: watch::Receiver<bool>) {
+    // Answers are sent whole, so waiting for more to send only delays them. A failure leaves a
+    // slower but correct connection.
+    let _ = stream.set_nodelay(true);
+    let mut connection = Connection {
+        parser: Parser::new(cache.config().value_max),
+        session: Session::new(cache),
+        stream,
+        input: Vec::new(),
+        at: 0,
+        wanted: 1,
+        out: Output::default(),
+        paused: None,
+        errors: 0,
+    };
+    // An error means that the client is gone: there is nobody to tell.
+    let _ = connection.serve(stopped).await;
+    buffers::give(connection.input);
+}
+
+struct Connection {
+    stream: TcpStream,
+    parser: Parser,
+    session: Session,
+    input: Vec<u8>,
+    /// Where in `input` the next request begins.
+    at: usize,
+    /// How many bytes from there on are needed before parsing can get any further.
+    wanted: usize,
+    out: Output,
+    /// A retrieval at the front of the input whose answer is sent in parts, and its length.
+    paused: Option<(Paused, usize)>,
+    /// Malformed requests in a row.
+    errors: usize,
+}
+
+/// Why a batch ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Batch {
+    /// The input holds no whole request.
+    Drained,
+    /// There may be more, but it is time to send or to let others go on.
+    Long,
+    /// The client said farewell.
+    Quit,
+    /// The client was refused.
+    Refused,
+}
+
+impl Connection {
+    async fn serve(&mut self, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
+        loop {
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
+                ready = self.stream.readable() => ready?,
+            }
+            if self.read().await? == 0 {
+                return Ok(());
+            }
+            if self.input.len() - self.at < self.wanted {
+                continue;
+            }
+            self.session.begin();
+            loop {
+                self.out.set_buffer(buffers::take());
+                let batch = self.batch();
+                // Before the answers leave: who has an answer finds the request in the totals.
+                self.session.settle();
+                let sent = self.send().await;
+                buffers::give(self.out.take_buffer());
+                sent?;
+                match batch {
+                    Batch::Drained => break,
+                    Batch::Long => tokio::task::yield_now().await,
+                    Batch::Quit => return Ok(()),
+                    Batch::Refused => return self.linger().await,
+                }
+                self.session.resume();
+            }
+            if self.at == self.input.len() {
+                self.at = 0;
+                buffers::give(std::mem::take(&mut self.input));
+            }
+        }
+    }
+
+    /// Reads what is there, making room for it first.
+    async fn read(&mut self) -> io::Result<usize> {
+        if self.input.capacity() == 0 {
+            self.input = buffers::take();
+        }
+        let held = self.input.len() - self.at;
+        if self.wanted.max(held + 1) > self.input.capacity() - self.at {
+            self.input.drain(..self.at);
+            self.at = 0;
+            // Grown as bytes come, not as they are announced: to announce is free.
+            let room = self.wanted.saturating_sub(held).min(held.max(buffers::BUFFER_BYTES));
+            self.input.reserve_exact(room);
+        }
+        self.stream.read_buf(&mut self.input).await
+    }
+
+    /// Carries out what lies in the input.
+    fn batch(&mut self) -> Batch {
+        for _ in 0..BATCH_MAX {
+            if self.paused.is_some() || self.out.is_full() {
+                if !self.go_on() {
+                    return Batch::Long;
+                }
+                continue;
+            }
+            let input = &self.input[self.at..];
+            if input.len() < self.wanted {
+                return Batch::Drained;
+            }
+            let Step { consumed, outcome } = self.parser.step(input);
+            let mut next = Next::Go;
+            match outcome {
+                Outcome::More { wanted } => {
+                    self.wanted = wanted;
+                    return Batch::Drained;
+                }
+                Outcome::Swallowed => self.session.swallowed(consumed),
+                Outcome::Request(request) => {
+                    self.errors = 0;
+                    next = self.session.request(request, consumed, &mut self.out);
+                }
+                Outcome::Refused(refusal) => {
+                    self.errors += 1;
+                    self.session.refuse(&refusal, consumed, &mut self.out);
+                    if self.errors == ERRORS_MAX {
+                        let refusal = Refusal::new(reply::TOO_MANY_ERRORS);
+                        self.session.refuse(&refusal, 0, &mut self.out);
+                        return Batch::Refused;
+                    }
+                }
+                Outcome::Close(reply) => {
+                    let unread = self.input.len() - self.at;
+                    self.session.refuse(&Refusal::new(reply), unread, &mut self.out);
+                    return Batch::Refused;
+                }
+            }
+            match next {
+                Next::Go => self.at += consumed,
+                Next::Pause(paused) => {
+                    self.paused = Some((paused, consumed));
+                    return Batch::Long;
+                }
+                Next::Close => return Batch::Quit,
+            }
+            self.wanted = 1;
+        }
+        Batch::Long
+    }
+
+    /// Goes on with an interrupted retrieval. Says whether there is room for more answers.
+    fn go_on(&mut self) -> bool {
+        if self.out.is_full() {
+            return false;
+        }
+        let Some((paused, consumed)) = self.paused.take() else { return true };
+        let line = &self.input[self.at..self.at + consumed];
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        match self.session.get(paused, &line[paused.keys_at..], &mut self.out) {
+            Next::Pause(paused) => {
+                self.paused = Some((paused, consumed));
+                false
+            }
+            _ => {
+                self.at += consumed;
+                self.wanted = 1;
+                true
+            }
+        }
+    }
+
+    /// Sends every answer.
+    async fn send(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let filled = self.out.slices(&mut slices);
+            let sent = self.stream.write_vectored(&slices[..filled]).await?;
+            if sent == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.out.sent(sent);
+        }
+        Ok(())
+    }
+
+    /// Closes so that the last answer arrives.
+    async fn linger(&mut self) -> io::Result<()> {
+        self.stream.shutdown().await?;
+        let drain = async {
+            let mut left = LINGER_BYTES;
+            self.input.clear();
+            while left > 0 {
+                match self.stream.read_buf(&mut self.input).await {
+                    Ok(n) if n > 0 => left = left.saturating_sub(n),
+                    _ => break,
+                }
+                self.input.clear();
+            }
+        };
+        // A client that neither reads nor leaves is not waited for.
+        let _ = timeout(LINGER, drain).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! One item: a key and a value that never change, and marks that do.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use submeter::Charge;
+
+use crate::tenant::Tenant;
+
+/// What an item costs beside its key and value: itself, the counts in front of it, its place in the
+/// table (a pointer and a byte, at worst seven eighths full and just doubled), its place in its
+/// tenant's ring (a pointer, just doubled) and the allocator's headers of two blocks.
+pub(crate) const OVERHEAD_BYTES: u64 = (size_of::<Item>() + COUNTS + TABLE + RING + HEADERS) as u64;
+const COUNTS: usize = 2 * size_of::<usize>();
+const TABLE: usize = 2 * (size_of::<usize>() + 1);
+const RING: usize = 2 * size_of::<usize>();
+const HEADERS: usize = 2 * size_of::<usize>();
+
+/// Holds a value under a key. Shared by the table, the ring of its tenant and every answer that is
+/// being sent, so that sending holds no lock and copies nothing.
+///
+/// Field law: `slot` belongs to the ring's lock. The other atomics are written with the item's shard
+/// locked; what is decided by them is decided under that lock too. Eviction reads two as hints.
+pub(crate) struct Item {
+    /// Key, value and line end, as they are sent.
+    data: Box<[u8]>,
+    hash: u64,
+    pub(crate) tenant: Arc<Tenant>,
+    charge: Charge,
+    expires_ms: AtomicU64,
+    accessed_ms: AtomicU64,
+    cas: AtomicU64,
+    slot: AtomicU32,
+    pub(crate) client_flags: u32,
+    marks: AtomicU8,
+    key_len: u8,
+}
+
+/// It was fetched since it was stored.
+pub(crate) const FETCHED: u8 = 1;
+/// It was invalidated; clients may use it until one of them has renewed it.
+pub(crate) const STALE: u8 = 2;
+/// A client was told to renew it.
+pub(crate) const WON: u8 = 4;
+/// Its key came in base64.
+pub(crate) const BINARY_KEY: u8 = 8;
+
+/// The value of an item that is about to be stored, with what the client says about it.
+#[derive(Clone, Copy)]
+pub(crate) struct Draft<'a> {
+    pub(crate) key: &'a [u8],
+    /// Two parts, so that appending needs no buffer of its own.
+    pub(crate) value: [&'a [u8]; 2],
+    pub(crate) client_flags: u32,
+    pub(crate) expires_ms: u64,
+    pub(crate) marks: u8,
+}
+
+impl Draft<'_> {
+    fn value_len(&self) -> usize {
+        self.value[0].len() + self.value[1].len()
+    }
+
+    /// What is charged for it.
+    pub(crate) fn cost(&self) -> u64 {
+        OVERHEAD_BYTES + (self.key.len() + self.value_len() + 2) as u64
+    }
+}
+
+impl Item {
+    pub(crate) fn new(
+        draft: Draft<'_>,
+        hash: u64,
+        tenant: Arc<Tenant>,
+        charge: Charge,
+        now_ms: u64,
+    ) -> Item {
+        let mut data = Vec::with_capacity(draft.key.len() + draft.value_len() + 2);
+        data.extend_from_slice(draft.key);
+        data.extend_from_slice(draft.value[0]);
+        data.extend_from_slice(draft.value[1]);
+        data.extend_from_slice(b"\r\n");
+        Item {
+            data: data.into_boxed_slice(),
+            hash,
+            tenant,
+            charge,
+            expires_ms: AtomicU64::new(draft.expires_ms),
+            accessed_ms: AtomicU64::new(now_ms),
+            cas: AtomicU64::new(0),
+            slot: AtomicU32::new(0),
+            client_flags: draft.client_flags,
+            marks: AtomicU8::new(draft.marks),
+            // The parser lets no longer key through.
+            key_len: u8::try_from(draft.key.len()).unwrap_or(u8::MAX),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.data[..usize::from(self.key_len)]
+    }
+
+    /// The value with the line end behind it.
+    pub(crate) fn value_line(&self) -> &[u8] {
+        &self.data[usize::from(self.key_len)..]
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.data[usize::from(self.key_len)..self.data.len() - 2]
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// What was charged for it.
+    pub(crate) fn cost(&self) -> u64 {
+        self.charge.amount()
+    }
+
+    // Relaxed in all of the following: the locks of the field law order them.
+
+    pub(crate) fn cas(&self) -> u64 {
+        self.cas.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cas(&self, cas: u64) {
+        self.cas.store(cas, Ordering::Relaxed);
+    }
+
+    /// When it expires, 0 for never.
+    pub(crate) fn expires_ms(&self) -> u64 {
+        self.expires_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_expires_ms(&self, at_ms: u64) {
+        self.expires_ms.store(at_ms, Ordering::Relaxed);
+    }
+
+    // Relaxed: as above, and for `accessed_ms` a hint is all that eviction wants.
+
+    pub(crate) fn accessed_ms(&self) -> u64 {
+        self.accessed_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn marks(&self) -> u8 {
+        self.marks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_marks(&self, marks: u8) {
+        self.marks.store(marks, Ordering::Relaxed);
+    }
+
+    // Relaxed: as above.
+
+    /// Records a fetch.
+    pub(crate) fn bump(&self, now_ms: u64) {
+        self.accessed_ms.store(now_ms, Ordering::Relaxed);
+        let marks = self.marks.load(Ordering::Relaxed);
+        if marks & FETCHED == 0 {
+            self.set_marks(marks | FETCHED);
+        }
+    }
+
+    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
+        let expires_ms = self.expires_ms();
+        expires_ms != 0 && expires_ms <= now_ms
+    }
+
+    // Relaxed: the ring's lock orders these.
+
+    pub(super) fn slot(&self) -> usize {
+        self.slot.load(Ordering::Relaxed) as usize
+    }
+
+    pub(super) fn set_slot(&self, slot: usize) {
+        // A ring of 2^32 items would take half a terabyte of overhead alone.
+        self.slot.store(u32::try_from(slot).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Item({} bytes)", self.cost())
+    }
+}

@@ -1,0 +1,271 @@
+//! Where items are: a hash table in shards, each behind a lock.
+//!
+//! The table is `hashbrown`'s in `parking_lot`'s locks, and not a concurrent map: nearly every command
+//! looks, decides and changes as one step (compare a `cas`, count up, win a recache), and an entry
+//! has to be found by the key inside the item, so that the key is held once. `dashmap` is the same
+//! construction but keeps its own copy of the key; `papaya` would run the step again under contention.
+
+mod clock;
+mod evict;
+mod item;
+mod ring;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ahash::RandomState;
+use crossbeam_utils::CachePadded;
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+use submeter::{Bytes, Charge, Count, Counter, Gauge, LimitError, Resource};
+
+use crate::metrics::Metrics;
+use crate::tenant::Tenant;
+
+pub(crate) use clock::{Clock, Tick};
+pub(crate) use evict::Hint;
+pub(crate) use item::{BINARY_KEY, Draft, FETCHED, Item, OVERHEAD_BYTES, STALE, WON};
+pub(crate) use ring::Ring;
+
+/// How many shards: far more than threads on the machines of today, so that two rarely meet, and few
+/// enough for an empty cache to be small. A power of two.
+const SHARDS: usize = 256;
+
+/// Holds all items of a cache.
+pub(crate) struct Store {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    hasher: RandomState,
+    pub(crate) clock: Clock,
+    metering: bool,
+    memory: Resource<Bytes>,
+    items: Gauge<Count>,
+    evictions: Counter<Count>,
+    expired: Counter<Count>,
+    /// When a delayed `flush_all` is due, `u64::MAX` for never.
+    flush_at_ms: AtomicU64,
+}
+
+struct Shard {
+    table: HashTable<Arc<Item>>,
+    /// The last `cas` given out. Shards count in strides, so that no two items ever share one.
+    cas: u64,
+}
+
+/// Holds the place of one key, locked.
+pub(crate) struct Slot<'s> {
+    store: &'s Store,
+    shard: MutexGuard<'s, Shard>,
+    key: &'s [u8],
+    hash: u64,
+    now: Tick,
+}
+
+/// Why an item leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    Replaced,
+    Expired,
+    Evicted,
+}
+
+impl Store {
+    pub(crate) fn new(metrics: &Metrics, metering: bool) -> Store {
+        let shard = |index| Shard { table: HashTable::new(), cas: index as u64 };
+        Store {
+            shards: (0..SHARDS).map(|i| CachePadded::new(Mutex::new(shard(i)))).collect(),
+            hasher: RandomState::new(),
+            clock: Clock::new(),
+            metering,
+            memory: metrics.memory,
+            items: metrics.items,
+            evictions: metrics.evictions,
+            expired: metrics.expired,
+            flush_at_ms: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Locks the place of `key`.
+    pub(crate) fn slot<'s>(&'s self, key: &'s [u8], now: Tick) -> Slot<'s> {
+        let hash = self.hasher.hash_one(key);
+        Slot { store: self, shard: self.shard(hash).lock(), key, hash, now }
+    }
+
+    /// Charges a tenant for an item, making room where a limit stands in the way.
+    ///
+    /// # Errors
+    /// When no room can be made. Must not be called with a slot locked: room is made in any shard.
+    pub(crate) fn charge(
+        &self,
+        tenant: &Arc<Tenant>,
+        bytes: u64,
+        now: Tick,
+    ) -> Result<Charge, LimitError> {
+        match tenant.group.try_charge(self.memory, bytes) {
+            Ok(charge) => Ok(charge),
+            Err(error) => evict::make_room(self, tenant, error, now),
+        }
+    }
+
+    /// Counts the items.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().table.len()).sum()
+    }
+
+    /// Drops every item now.
+    pub(crate) fn flush(&self) {
+        for shard in &self.shards {
+            // Out of the lock: giving back many charges takes time.
+            let items = std::mem::take(&mut shard.lock().table);
+            for item in items {
+                self.leave(&item, Leave::Replaced);
+            }
+        }
+    }
+
+    /// Drops every item once `at_ms` has come; replaces an earlier appointment.
+    pub(crate) fn flush_at(&self, at_ms: u64) {
+        // Relaxed: the appointment is all there is to see.
+        self.flush_at_ms.store(at_ms, Ordering::Relaxed);
+    }
+
+    /// Keeps a due appointment to flush. Cheap when there is none: called for every batch.
+    pub(crate) fn flush_if_due(&self, now: Tick) {
+        // Relaxed: as in `flush_at`; the exchange makes exactly one caller flush.
+        let at_ms = self.flush_at_ms.load(Ordering::Relaxed);
+        if at_ms <= now.ms {
+            let swap = self.flush_at_ms.compare_exchange(
+                at_ms,
+                u64::MAX,
+                // Relaxed: as above.
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if swap.is_ok() {
+                self.flush();
+            }
+        }
+    }
+
+    /// Drops the expired among the items of one shard in turn; `round` says which.
+    pub(crate) fn sweep(&self, round: usize, now: Tick) {
+        let mut shard = self.shards[round % SHARDS].lock();
+        let expired: Vec<Arc<Item>> =
+            shard.table.extract_if(|item| item.is_expired(now.ms)).collect();
+        drop(shard);
+        for item in expired {
+            self.leave(&item, Leave::Expired);
+        }
+    }
+
+    pub(crate) const SWEEP_ROUNDS: usize = SHARDS;
+
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        // The table uses the low bits for its buckets and the top seven as tags.
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    /// Removes an item if it is still the one under its key.
+    fn unlink(&self, item: &Arc<Item>, why: Leave) -> bool {
+        let mut shard = self.shard(item.hash()).lock();
+        let found = shard.table.find_entry(item.hash(), |held| Arc::ptr_eq(held, item));
+        let Ok(entry) = found else { return false };
+        entry.remove();
+        drop(shard);
+        self.leave(item, why);
+        true
+    }
+
+    /// Settles what follows from an item having left its shard's table.
+    ///
+    /// Whoever took it out of the table calls this exactly once. It is done with the shard locked or
+    /// not: in between the item can only be found by an eviction, which then finds it gone.
+    fn leave(&self, item: &Arc<Item>, why: Leave) {
+        item.tenant.ring.lock().remove(item);
+        if !self.metering {
+            return;
+        }
+        let group = &item.tenant.group;
+        group.adjust(self.items, -1);
+        match why {
+            Leave::Replaced => {}
+            Leave::Expired => group.add(self.expired, 1),
+            Leave::Evicted => group.add(self.evictions, 1),
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl Slot<'_> {
+    /// Finds the item, dropping it if its time is over.
+    pub(crate) fn item(&mut self) -> Option<&Arc<Item>> {
+        let Slot { store, shard, key, hash, now } = self;
+        let entry = shard.table.find_entry(*hash, |item| item.key() == *key).ok()?;
+        if entry.get().is_expired(now.ms) {
+            let (item, _) = entry.remove();
+            store.leave(&item, Leave::Expired);
+            return None;
+        }
+        Some(entry.into_mut())
+    }
+
+    /// Puts an item here in the place of any before it, under a new `cas` or the one given.
+    pub(crate) fn put(
+        &mut self,
+        draft: Draft<'_>,
+        tenant: &Arc<Tenant>,
+        charge: Charge,
+        cas: Option<u64>,
+    ) -> u64 {
+        let item = Item::new(draft, self.hash, Arc::clone(tenant), charge, self.now.ms);
+        let cas = cas.unwrap_or_else(|| self.next_cas());
+        item.set_cas(cas);
+        let item = Arc::new(item);
+        // In the ring before in the table: what is in the table is always in a ring, which is what
+        // `leave` relies on. The shard's lock keeps an eviction from seeing the moment between.
+        tenant.ring.lock().insert(Arc::clone(&item));
+        if self.store.metering {
+            tenant.group.adjust(self.store.items, 1);
+        }
+        let key = self.key;
+        match self.shard.table.find_mut(self.hash, |held| held.key() == key) {
+            Some(held) => {
+                let before = std::mem::replace(held, item);
+                self.store.leave(&before, Leave::Replaced);
+            }
+            None => {
+                self.shard.table.insert_unique(self.hash, item, |item| item.hash());
+            }
+        }
+        cas
+    }
+
+    /// Drops the item, if there is one.
+    pub(crate) fn remove(&mut self) {
+        let key = self.key;
+        if let Ok(entry) = self.shard.table.find_entry(self.hash, |item| item.key() == key) {
+            let (item, _) = entry.remove();
+            self.store.leave(&item, Leave::Replaced);
+        }
+    }
+
+    /// Gives out a number that no item of this store had, greater than any this key had.
+    pub(crate) fn next_cas(&mut self) -> u64 {
+        self.shard.cas += SHARDS as u64;
+        self.shard.cas
+    }
+
+    /// Charges a tenant with the slot locked, where no room can be made.
+    pub(crate) fn try_charge(&self, tenant: &Tenant, bytes: u64) -> Result<Charge, LimitError> {
+        tenant.group.try_charge(self.store.memory, bytes)
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.now
+    }
+}
