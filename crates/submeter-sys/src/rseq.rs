@@ -50,6 +50,20 @@ impl Added {
         self.after
     }
 
+    /// Returns the word after and where it is, to be put together again by [`unpack`](Added::unpack):
+    /// three words would be passed to a cold function through memory, stored on the hot path.
+    #[inline(always)]
+    #[must_use]
+    pub fn pack(self) -> (i64, u64) {
+        (self.after, self.at)
+    }
+
+    /// Undoes [`pack`](Added::pack), but for the bits that changed, which read as all.
+    #[must_use]
+    pub fn unpack((after, at): (i64, u64)) -> Added {
+        Added { after, changed: u64::MAX, at }
+    }
+
     /// Returns why nothing was added, or `None` if the add committed.
     #[inline]
     #[must_use]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use submeter_sys::{Exit, Rseq};
+use submeter_sys::{Added, Exit, Rseq};
 
 use super::raw::{CpuWord, LINE_WORDS};
 use super::{Area, Inner};
@@ -108,7 +108,8 @@ impl Block {
             if added.changed() & !mask == 0 {
                 return 0;
             }
-            return self.add_carry_slow(added, word, n, mask);
+            let (after, at) = added.pack();
+            return self.add_carry_slow(after, at, word, n, mask);
         }
         carry(self.locked_add(word, n).1, n, mask)
     }
@@ -127,7 +128,8 @@ impl Block {
             if added.changed() & !mask == 0 {
                 return 0;
             }
-            return self.add_marked_slow(added, word, n, mask);
+            let (after, at) = added.pack();
+            return self.add_marked_slow(after, at, word, n, mask);
         }
         self.locked_add_marked(word, n, mask)
     }
@@ -158,8 +160,9 @@ impl Block {
     }
 
     #[cold]
-    fn add_carry_slow(&self, first: submeter_sys::Added, word: usize, n: i64, mask: u64) -> i64 {
+    fn add_carry_slow(&self, after: i64, at: u64, word: usize, n: i64, mask: u64) -> i64 {
         if let Some(fast) = &self.fast {
+            let first = Added::unpack((after, at));
             let again = || rseq::add_carry(fast.rseq, fast.word(word), n);
             if let Some(added) = rseq::retry(first, |exit| fast.may_retry(exit), again) {
                 return carry(added.after().wrapping_sub(n), n, mask);
@@ -169,7 +172,7 @@ impl Block {
     }
 
     #[cold]
-    fn add_marked_slow(&self, first: submeter_sys::Added, word: usize, n: i64, mask: u64) -> i64 {
+    fn add_marked_slow(&self, after: i64, at: u64, word: usize, n: i64, mask: u64) -> i64 {
         if let Some(fast) = &self.fast {
             let before_retry = |exit| {
                 if exit == Exit::Unmarked {
@@ -182,6 +185,7 @@ impl Block {
                 }
                 fast.may_retry(exit)
             };
+            let first = Added::unpack((after, at));
             let again = || rseq::add_marked(fast.rseq, fast.word(word), n);
             if let Some(added) = rseq::retry(first, before_retry, again) {
                 return carry(added.after().wrapping_sub(n), n, mask);
