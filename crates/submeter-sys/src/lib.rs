@@ -1,7 +1,7 @@
 //! Kernel ABI of submeter: restartable sequences, `membarrier`, CPU topology, address space.
 //!
 //! This crate holds the only `asm!` and the only system calls of submeter, and no policy: what to do
-//! where the kernel offers less is decided by its caller from [`probe`]. Users depend on the
+//! where the kernel offers less is decided by its caller from [`probe()`]. Users depend on the
 //! `submeter` crate, not on this one.
 //!
 //! The sequences are described once, in `src/arch/PSEUDOCODE.md`, and implemented in one file for each

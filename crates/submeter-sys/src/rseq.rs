@@ -93,7 +93,7 @@ impl Rseq {
         Rseq { offset, cpus }
     }
 
-    /// Returns the sequences, if [`probe`](crate::probe) found that they work here.
+    /// Returns the sequences, if [`probe`](crate::probe()) found that they work here.
     #[must_use]
     pub fn get() -> Option<Rseq> {
         crate::probe().rseq()
