@@ -22,6 +22,7 @@ mod arch;
 mod own;
 mod pin;
 mod selftest;
+mod thread;
 
 pub use probe::{CpuHint, Probe, Rung, SelfTest, probe};
 pub use rseq::{Added, Exit, Rseq};

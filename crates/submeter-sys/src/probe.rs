@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::rseq::{FIELD_CPU_ID, FIELD_MM_CID, Rseq};
-use crate::{arch, cpu, membarrier, own, pin, selftest};
+use crate::{arch, cpu, membarrier, own, pin, selftest, thread};
 
 pub use crate::selftest::SelfTest;
 
@@ -123,7 +123,7 @@ pub fn probe() -> &'static Probe {
         match claim {
             // Somebody may have decided between the look above and the claim.
             Ok(_) => return publish(decided().is_none().then(decide)),
-            Err(decider) if decider == identity() || selftest::is_running_here() => {
+            Err(decider) if decider == identity() || thread::is_ours() => {
                 return &PROVISIONAL;
             }
             // Forked while a thread decided that does not exist in this process: take its place.
