@@ -154,9 +154,14 @@ impl Item {
 
     // Relaxed: as above.
 
+    /// Records a use that is no fetch.
+    pub(crate) fn used(&self, now_ms: u64) {
+        self.accessed_ms.store(now_ms, Ordering::Relaxed);
+    }
+
     /// Records a fetch.
     pub(crate) fn bump(&self, now_ms: u64) {
-        self.accessed_ms.store(now_ms, Ordering::Relaxed);
+        self.used(now_ms);
         let marks = self.marks.load(Ordering::Relaxed);
         if marks & FETCHED == 0 {
             self.set_marks(marks | FETCHED);
