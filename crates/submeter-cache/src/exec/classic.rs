@@ -185,7 +185,7 @@ impl Session {
         let now = self.now;
         let mut slot = self.cache.store().slot(key, now);
         let item = slot.item()?;
-        item.bump(now.ms);
+        item.bump(now);
         if let Some(exptime) = touch {
             item.set_expires_ms(now.deadline_ms(exptime));
         }
@@ -209,7 +209,7 @@ impl Session {
         let mut draft = draft;
         match (store.mode, slot.item()) {
             (Mode::Add, Some(item)) => {
-                item.used(self.now.ms);
+                item.used(self.now);
                 return Stored::No;
             }
             (Mode::Replace, None) => return Stored::No,
