@@ -170,7 +170,7 @@ fn parents_are_sums(server: &Running, own: impl Fn(&str) -> bool) {
 
 #[test]
 fn totals_are_what_concurrent_clients_counted() {
-    let server = start(Config { memory_max: 60_000, ..Config::default() });
+    let server = start(Config { memory_max: 25_000, ..Config::default() });
     let mut books = Books::new();
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..6)
