@@ -1,0 +1,4 @@
+//! What each command does.
+
+pub(crate) mod load;
+pub(crate) mod serve;
