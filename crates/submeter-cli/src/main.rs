@@ -4,6 +4,8 @@
 
 mod cli;
 mod commands;
+mod load;
+mod show;
 
 use std::process::ExitCode;
 

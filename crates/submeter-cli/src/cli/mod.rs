@@ -9,7 +9,6 @@ mod top;
 pub(crate) use failure::{Failure, refuse};
 pub(crate) use load::LoadArgs;
 pub(crate) use serve::ServeArgs;
-pub(crate) use size::{Size, TenantLimit, delimiter};
 pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand};

@@ -22,10 +22,11 @@ impl FromStr for Size {
             "t" | "tb" | "tib" => 1 << 40,
             _ => return Err(wrong()),
         };
-        let bytes = match number.parse::<u64>() {
-            Ok(whole) => whole.checked_mul(factor).ok_or_else(wrong)?,
+        let bytes = if number.contains('.') {
             // A fraction is converted with 53 bits; nobody writes a limit of 9 PiB to the byte.
-            Err(_) => (number.parse::<f64>().map_err(|_| wrong())? * factor as f64) as u64,
+            (number.parse::<f64>().map_err(|_| wrong())? * factor as f64) as u64
+        } else {
+            number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(wrong)?
         };
         if bytes == 0 {
             return Err(format!("{text:?} is no size to work with: it must be at least 1 byte"));
