@@ -9,6 +9,7 @@ mod top;
 pub(crate) use failure::{Failure, refuse};
 pub(crate) use load::LoadArgs;
 pub(crate) use serve::ServeArgs;
+pub(crate) use size::TenantLimit;
 pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand};

@@ -21,7 +21,7 @@ use super::tally::{Corruption, Tallies};
 use super::verb::Verb;
 
 /// How long answers may take after the last request was sent.
-pub(crate) const DRAIN: Duration = Duration::from_secs(10);
+pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 /// Tokens for `cas` that are kept for each tenant.
 const TOKENS_MAX: usize = 16;
 /// Stores that fills may stand for, for each tenant: after a cold start the mix must come back.
@@ -73,6 +73,8 @@ struct Connection<'a> {
     left: u64,
     /// When the next request is due, with an interval.
     due: Instant,
+    /// Requests are overdue because answers are.
+    behind: bool,
     stopping: bool,
 }
 
@@ -111,6 +113,7 @@ pub(crate) async fn drive(
         left: requests,
         // Spread over one interval, or all connections would send in the same instant.
         due: Instant::now() + shared.interval.unwrap_or_default().mul_f64(phase(index)),
+        behind: false,
         stopping: false,
     };
     connection.run(&socket, &mut stop).await?;
@@ -177,13 +180,17 @@ impl Connection<'_> {
         while self.sent.len() < self.shared.pipeline && self.left > 0 {
             let at = match self.shared.interval {
                 None => now,
-                Some(_) if self.due > now => break,
-                // Counted from when it should have been sent, or a slow server would look fast:
-                // it delays the very requests that would have seen it slow.
+                Some(_) if self.due > now => {
+                    self.behind = false;
+                    break;
+                }
+                // A request that answers kept back counts from when it should have been sent, or
+                // a slow server would look fast: it delays the very requests that would have seen
+                // it slow. One that only the timer (1 ms coarse) delayed counts from now.
                 Some(interval) => {
-                    let due = self.due;
+                    let at = if self.behind { self.due } else { now };
                     self.due += interval;
-                    due
+                    at
                 }
             };
             let (request, is_fill) = self.next();
@@ -193,6 +200,7 @@ impl Connection<'_> {
             self.sent.push_back(Sent { request, bytes, at, is_fill });
             self.left -= 1;
         }
+        self.behind |= self.sent.len() >= self.shared.pipeline && self.due <= now;
     }
 
     /// Chooses the next request: a fill of an earlier miss, or one of the mix.

@@ -31,8 +31,6 @@ pub(crate) struct Request {
 /// A tenant ready to be drawn from; shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Tenant {
-    /// The group that a server charges, below `/load`.
-    pub(crate) name: String,
     /// What its figures are.
     pub(crate) profile: Profile,
     /// What its keys begin with.
@@ -76,7 +74,6 @@ impl Tenant {
             .map_err(|e| format!("tenant {name:?}: zipf_alpha: {e}"))?;
         let pieces = profile.uses(&[Verb::Append, Verb::Prepend]);
         Ok(Tenant {
-            name: name.to_owned(),
             prefix_hash: hash_bytes(&prefix),
             prefix,
             counters: profile.uses(&[Verb::Incr, Verb::Decr]),
