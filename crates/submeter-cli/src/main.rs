@@ -4,6 +4,7 @@
 
 mod cli;
 mod commands;
+mod dashboard;
 mod load;
 mod show;
 
