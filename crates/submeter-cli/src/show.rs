@@ -1,5 +1,6 @@
 //! How figures and tables look on a terminal.
 
+use std::io::Write;
 use std::time::Duration;
 
 use anstyle::Style;
@@ -9,6 +10,13 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 pub(crate) const BOLD: Style = Style::new().bold();
 /// What explains rather than tells.
 pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// Prints on standard output. A reader that has left (`| head`) is no reason to fail, as `print!`
+/// would.
+pub(crate) fn print(text: &str) {
+    let mut out = anstream::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
 
 /// Writes a time with three digits: `812 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
 pub(crate) fn time(ns: u64) -> String {

@@ -5,7 +5,7 @@ mod support;
 use std::net::TcpListener;
 
 use serde_json::Value;
-use support::{Fake, Lie, TempFile, refused, submeter, text};
+use support::{Fake, Lie, Running, TempFile, refused, submeter, text};
 
 /// Small values, few hot keys, and only what the fake server knows.
 const CSV: &str = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
@@ -142,4 +142,25 @@ fn a_rate_is_kept() {
     let json: Value = serde_json::from_str(&out).expect("JSON");
     // The hundredth is due after 0.495 s; how much later it comes is the machine's affair.
     assert!(json["seconds"].as_f64().is_some_and(|s| s >= 0.49), "{}", json["seconds"]);
+}
+
+#[test]
+fn a_signal_ends_it_with_its_results() {
+    let fake = Fake::start(Lie::None);
+    let csv = TempFile::new("signal.csv", CSV);
+    let addr = fake.addr.to_string();
+    let json = TempFile::new("signal.json", "");
+    let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--seconds", "60"];
+    let load = Running::start(&[&args[..], &["--json", json.path()]].concat());
+    while fake.log().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    load.signal("INT");
+    let (code, out) = load.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("every byte checked: all right"), "{out}");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(json.path()).expect("written"))
+        .expect("JSON");
+    assert_eq!(json["total"]["bytes_sent"].as_u64(), Some(fake.log().len() as u64));
+    assert!(json["seconds"].as_f64().is_some_and(|s| s < 60.0));
 }

@@ -8,6 +8,7 @@ use super::signals;
 use crate::cli::{Failure, LoadArgs};
 use crate::load::drive::{self, Plan};
 use crate::load::{report, tenants_file};
+use crate::show;
 
 /// How long a load takes unless told otherwise.
 const SECONDS_DEFAULT: Duration = Duration::from_secs(10);
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         match &args.json {
             // Standard output is the JSON's: people read the other.
             Some(path) if path.as_os_str() == "-" => anstream::eprint!("{text}"),
-            _ => anstream::print!("{text}"),
+            _ => show::print(&text),
         }
         if let Some(path) = &args.json {
             report::write_json(&report::json(&plan, &outcome, &total), path)

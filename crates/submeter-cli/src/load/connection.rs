@@ -20,8 +20,10 @@ use super::stream::{Request, Stream, Tenant};
 use super::tally::{Corruption, Tallies};
 use super::verb::Verb;
 
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
 /// How long answers may take after the last request was sent.
-pub(crate) const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(5);
 /// Tokens for `cas` that are kept for each tenant.
 const TOKENS_MAX: usize = 16;
 /// Stores that fills may stand for, for each tenant: after a cold start the mix must come back.
@@ -78,28 +80,39 @@ struct Connection<'a> {
     stopping: bool,
 }
 
-/// Drives one connection until `stop` says so or `requests` were sent, and waits for the answers.
+/// Connects.
+///
+/// # Errors
+/// One line that names the server and the remedy.
+pub(crate) async fn connect(server: SocketAddr) -> Result<TcpStream, String> {
+    let connected = match tokio::time::timeout(CONNECT, TcpStream::connect(server)).await {
+        Ok(connected) => connected.and_then(|s| s.set_nodelay(true).map(|()| s)),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    connected.map_err(|e| match e.kind() {
+        io::ErrorKind::ConnectionRefused => format!(
+            "cannot connect to {server}: connection refused; start a server with \
+             \"submeter serve\", or name one with --connect"
+        ),
+        _ => format!(
+            "cannot connect to {server}: {e}; see whether --connect is right, \
+             or try fewer --connections"
+        ),
+    })
+}
+
+/// Drives connection number `index` until `stop` says so or `requests` were sent, and waits for
+/// the answers.
 ///
 /// # Errors
 /// One line that names the server and the remedy.
 pub(crate) async fn drive(
     shared: &Shared,
+    socket: &TcpStream,
     index: usize,
     requests: u64,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Tallies, String> {
-    let tallies = Tallies::new(shared.tenants.len()).map_err(|e| e.to_string())?;
-    let connected = tokio::select! {
-        connected = TcpStream::connect(shared.server) => connected,
-        _ = stop.wait_for(|&stop| stop) => return Ok(tallies),
-    };
-    let socket = connected.and_then(|s| s.set_nodelay(true).map(|()| s)).map_err(|e| {
-        format!(
-            "cannot connect to {}: {e}; start a server with \"submeter serve\", \
-             or name one with --connect",
-            shared.server
-        )
-    })?;
     let mut connection = Connection {
         shared,
         stream: Stream::new(&shared.tenants, shared.seed, index)?,
@@ -109,14 +122,14 @@ pub(crate) async fn drive(
         out: Vec::with_capacity(READ),
         written: 0,
         incoming: Vec::with_capacity(READ),
-        tallies,
+        tallies: Tallies::new(shared.tenants.len()).map_err(|e| e.to_string())?,
         left: requests,
         // Spread over one interval, or all connections would send in the same instant.
         due: Instant::now() + shared.interval.unwrap_or_default().mul_f64(phase(index)),
         behind: false,
         stopping: false,
     };
-    connection.run(&socket, &mut stop).await?;
+    connection.run(socket, &mut stop).await?;
     Ok(connection.tallies)
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 /// Says what happened.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// From the first connection to the last answer.
+    /// From the first request to the last answer.
     pub(crate) took: Duration,
     pub(crate) tallies: Tallies,
 }
@@ -82,13 +82,24 @@ pub(crate) async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Resul
             .map(|rate| Duration::from_secs_f64(plan.connections as f64 / rate as f64)),
         progress: Progress::default(),
     });
+    // All before the first request: what is measured is requests, and a server that cannot be
+    // reached is found at once. One after the other: a burst of thousands would overrun its queue.
+    let mut sockets = Vec::with_capacity(plan.connections);
+    while sockets.len() < plan.connections && !*stop.borrow() {
+        sockets.push(tokio::select! {
+            socket = connection::connect(plan.server) => socket?,
+            _ = stop.wait_for(|&stop| stop) => break,
+        });
+    }
     let started = Instant::now();
     let (stop_all, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    for index in 0..plan.connections {
+    for (index, socket) in sockets.into_iter().enumerate() {
         let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
         let requests = share(plan.requests, plan.connections, index);
-        tasks.spawn(async move { connection::drive(&shared, index, requests, stopped).await });
+        tasks.spawn(
+            async move { connection::drive(&shared, &socket, index, requests, stopped).await },
+        );
     }
     let ended = async {
         tokio::select! {

@@ -101,7 +101,7 @@ pub(crate) fn json(plan: &Plan, outcome: &Outcome, total: &Tally) -> Value {
 pub(crate) fn write_json(value: &Value, path: &Path) -> Result<(), String> {
     let text = format!("{value:#}\n");
     if path == Path::new("-") {
-        anstream::print!("{text}");
+        show::print(&text);
         return Ok(());
     }
     std::fs::write(path, text)
