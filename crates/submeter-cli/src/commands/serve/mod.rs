@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::signals;
 use crate::cli::{Failure, ServeArgs};
+use crate::dashboard::{self, ServerInfo};
 use crate::load::drive::{self, Outcome, Plan};
 use crate::load::tenants_file;
 use crate::show::{self, BOLD, DIM};
@@ -49,22 +50,26 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
     let listen = server.local_addr();
     let page = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
-    anstream::print!("{}", greeting(args, listen, page));
+    show::print(&greeting(args, listen, page));
 
     let (end, ended) = watch::channel(false);
+    let info = ServerInfo::new(listen, !args.no_metering);
     let started = Instant::now();
-    let mut serving = tokio::spawn(server.run(signals::arrived(ended)));
+    let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
+    let mut paging =
+        tokio::spawn(dashboard::serve(http, cache.clone(), info, signals::arrived(ended)));
     let plan = plan.map(|plan| Plan { server: reachable(listen), ..plan });
     let driven = tokio::select! {
         driven = work(plan.as_ref(), args.seconds, signals) => driven,
         ended = &mut serving => Err(stopped("the cache", ended)),
+        ended = &mut paging => Err(stopped("the page", ended)),
     };
     end.send_replace(true);
     let outcome = driven?;
     // Only when the last answer has been counted do the server's counts stand still.
     finished("the cache", serving).await?;
     let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
-    drop(http);
+    finished("the page", paging).await?;
     conclude(&cache, plan.as_ref().zip(outcome.as_ref()), took)
 }
 
@@ -109,7 +114,7 @@ fn conclude(
     }
     let verdict = conservation::check(&snapshot, cache.metrics(), cache.config().metering, load);
     text.push_str(&verdict.text());
-    anstream::print!("{text}");
+    show::print(&text);
     let good = verdict.is_exact() && corrupt == 0;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
