@@ -53,7 +53,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     show::print(&greeting(args, listen, page)).map_err(Failure::new)?;
 
     let (end, ended) = watch::channel(false);
-    let info = ServerInfo::new(listen, !args.no_metering);
+    let info = ServerInfo::new(listen);
     let started = Instant::now();
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let mut paging =
