@@ -7,6 +7,7 @@ mod commands;
 mod dashboard;
 mod load;
 mod show;
+mod top;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve(args) => commands::serve::run(&args),
         Command::Load(args) => commands::load::run(&args),
-        Command::Top(args) => Err(Failure::new(format_args!("not in this build yet: {args:?}"))),
+        Command::Top(args) => top::run(&args),
     }
 }

@@ -29,7 +29,6 @@ pub(crate) enum Command {
     /// Drive a memcached-compatible server with tenants drawn from production statistics
     Load(LoadArgs),
     /// Watch the tenants of a running server
-    #[command(hide = true)]
     Top(TopArgs),
 }
 

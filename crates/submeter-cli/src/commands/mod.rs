@@ -2,4 +2,4 @@
 
 pub(crate) mod load;
 pub(crate) mod serve;
-mod signals;
+pub(crate) mod signals;
