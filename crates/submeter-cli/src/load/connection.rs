@@ -24,6 +24,8 @@ use super::verb::Verb;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a server that owes answers may give none.
 const QUIET: Duration = Duration::from_secs(10);
+/// What a server did that has gone.
+const CLOSED: &str = "it closed the connection";
 /// Tokens for `cas` that are kept for each tenant.
 const TOKENS_MAX: usize = 16;
 /// Stores that fills may stand for, for each tenant: after a cold start the mix must come back.
@@ -162,7 +164,7 @@ impl Connection<'_> {
             };
             tokio::select! {
                 ready = socket.ready(interest) => {
-                    ready.map_err(|e| self.lost(&e.to_string()))?;
+                    ready.map_err(|e| self.failed(&e))?;
                 }
                 () = tokio::time::sleep_until(self.wake(ended).into()) => {}
                 changed = stop.changed(), if !self.stopping => {
@@ -288,7 +290,7 @@ impl Connection<'_> {
             match socket.try_write(&self.out[self.written..]) {
                 Ok(n) => self.written += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(self.lost(&e.to_string())),
+                Err(e) => return Err(self.failed(&e)),
             }
         }
         self.out.clear();
@@ -300,10 +302,10 @@ impl Connection<'_> {
         loop {
             self.incoming.reserve(READ);
             match socket.try_read_buf(&mut self.incoming) {
-                Ok(0) => return Err(self.lost("it closed the connection")),
+                Ok(0) => return Err(self.lost(CLOSED)),
                 Ok(_) => self.take_answers()?,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(self.lost(&e.to_string())),
+                Err(e) => return Err(self.failed(&e)),
             }
         }
     }
@@ -393,6 +395,15 @@ impl Connection<'_> {
                 key: asked.escape_ascii().to_string(),
                 what,
             });
+        }
+    }
+
+    /// A socket's error. Whether a server that leaves is seen as an end, a reset or a broken pipe
+    /// depends on what was under way.
+    fn failed(&self, error: &io::Error) -> String {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.lost(CLOSED),
+            _ => self.lost(&error.to_string()),
         }
     }
 
