@@ -55,6 +55,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod export;
 mod group;
 mod histogram;
 mod limit;

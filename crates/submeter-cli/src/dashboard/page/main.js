@@ -1,0 +1,152 @@
+// Connection, tiles, and the rest of the page's furniture.
+
+const TILES = [
+  { key: "req", label: "Requests/s", show: format.rate, note: () => "" },
+  { key: "hit", label: "Hits", show: format.percent, top: 1, note: () => "" },
+  { key: "p99", label: "p99 latency", show: format.ns, second: true, note: () => "" },
+  { key: "cpu", label: "CPU", show: (v) => v ? format.percent(v) : ["0", "%"], note: () => `of ${model.server.cpus * 100}${NBSP}%` },
+  { key: "mem", label: "Memory", show: format.bytes, meter: true, note: (get) => get("limit") === null ? "" : "of " + format.text(format.bytes(get("limit"))) },
+  { key: "evict", label: "Evictions/s", show: format.rate, note: (get) => get("items") ? `${format.text(format.count(get("items")))} items` : "" },
+];
+
+const tiles = {
+  start() {
+    const box = document.getElementById("tiles");
+    for (const tile of TILES) {
+      tile.figure = figure("figure");
+      tile.noteBox = el("span", { class: "note" });
+      tile.line = tile.meter ? meter() : sparkline(tile.second ? "second" : "");
+      tile.figure.set(["–", ""]);
+      box.append(el("div", { class: "tile" }, el("h2", { text: tile.label }), tile.noteBox, tile.figure, tile.line));
+    }
+  },
+  paint() {
+    if (!model.root) return;
+    const get = (key) => model.get(model.root, key);
+    for (const tile of TILES) {
+      const value = get(tile.key);
+      tile.figure.set(tile.show(value));
+      setText(tile.noteBox, tile.note(get));
+      if (tile.meter) tile.line.set(value, get("limit"), value);
+      else tile.line.draw(model.rootHistory[tile.key] || [], SLOTS, tile.top || 0);
+    }
+    document.title = get("req") ? `${format.text(format.rate(get("req")))}/s · submeter` : "submeter";
+  },
+};
+
+const link = {
+  source: null, last: 0, was: "connecting",
+
+  open() {
+    if (this.source) this.source.close();
+    this.opened = Date.now();
+    const source = this.source = new EventSource("/api/events");
+    const take = (f) => (event) => { if (source === this.source) { this.last = Date.now(); f(JSON.parse(event.data)); this.state("live"); } };
+    source.addEventListener("full", take((doc) => {
+      model.full(doc);
+      setText(document.getElementById("where"), doc.server.listen);
+      setText(document.getElementById("uptime"), `up ${duration(doc.at_ms - doc.server.started_ms)}`);
+      paint(true);
+      detail.follow();
+    }));
+    source.addEventListener("tick", take((doc) => {
+      const structure = doc.new.length + doc.gone.length > 0;
+      model.tick(doc);
+      paint(structure);
+      detail.refresh();
+    }));
+    source.addEventListener("error", () => { if (source === this.source) this.state(this.last ? "lost" : "connecting"); });
+  },
+
+  state(state) {
+    const text = { live: "live", lost: "connection lost, retrying", connecting: "connecting" }[state];
+    setAttr(document.getElementById("state"), "data-state", state);
+    setText(document.getElementById("state-text"), text);
+    document.getElementById("main").classList.toggle("stale", state === "lost");
+    this.was = state;
+    this.notice();
+  },
+
+  notice() {
+    const box = document.getElementById("notice");
+    let text = "";
+    if (this.was === "lost") {
+      text = `The server does not answer; its figures are from ${duration(Date.now() - this.last)} ago. Retrying.`;
+    } else if (model.server && !model.server.metering) {
+      text = "Metering is off (--no-metering): memory and limits are known, requests are not.";
+    }
+    setText(box, text);
+    box.hidden = !text;
+  },
+
+  // Notices what the browser does not: a server that is there and says nothing.
+  watch() {
+    const now = Date.now();
+    if (this.was === "live" && now - this.last > 5000) this.state("lost");
+    if (this.was === "lost") this.notice();
+    const stuck = this.was !== "live" && now - this.opened > 12000;
+    if (this.source.readyState === EventSource.CLOSED ? now - this.opened > 2000 : stuck) this.open();
+  },
+};
+
+function paint(structure) {
+  tiles.paint();
+  table.refresh(structure);
+  if (model.server) setText(document.getElementById("uptime"), `up ${duration(model.at - model.server.started_ms)}`);
+}
+
+function clearFilter() {
+  const input = document.getElementById("filter");
+  input.value = "";
+  input.dispatchEvent(new Event("input"));
+  input.focus();
+}
+
+const theme = {
+  names: ["auto", "light", "dark"],
+  // Without storage (a private window, a file) the choice lasts as long as the page.
+  read() { try { return localStorage.getItem("submeter-theme") || "auto"; } catch { return "auto"; } },
+  write(name) { try { localStorage.setItem("submeter-theme", name); } catch { /* see read */ } },
+  now: "auto",
+  set(name) {
+    this.now = this.names.includes(name) ? name : "auto";
+    setAttr(document.documentElement, "data-theme", this.now === "auto" ? null : this.now);
+    const label = `Colours: ${this.now === "auto" ? "as the system" : this.now}`;
+    const button = document.getElementById("theme");
+    setAttr(button, "title", label);
+    setAttr(button, "aria-label", label);
+  },
+  next() {
+    const name = this.names[(this.names.indexOf(this.now) + 1) % this.names.length];
+    this.write(name);
+    this.set(name);
+  },
+};
+
+theme.set(theme.read());
+document.getElementById("theme").addEventListener("click", () => theme.next());
+tiles.start();
+table.start();
+detail.start();
+document.getElementById("filter").addEventListener("input", (event) => {
+  model.filter = event.target.value.trim().toLowerCase();
+  table.refresh(true);
+});
+document.getElementById("expand").addEventListener("click", () => { model.foldAll(false); table.refresh(true); });
+document.getElementById("collapse").addEventListener("click", () => { model.foldAll(true); table.refresh(true); });
+addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, select, textarea");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    document.getElementById("filter").focus();
+  } else if (event.key === "Escape" && typing && typing.id === "filter") {
+    if (typing.value) clearFilter(); else table.move(0);
+  } else if (event.key === "ArrowDown" && typing && typing.id === "filter") {
+    event.preventDefault();
+    table.move(0);
+  } else if (event.key === "Escape" && model.selected !== null) {
+    detail.close();
+  }
+});
+link.open();
+setInterval(() => link.watch(), 1000);

@@ -1,0 +1,119 @@
+//! Which address answers what.
+
+use std::collections::HashMap;
+
+use axum::extract::{Query, State};
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderName, StatusCode, Uri};
+use axum::middleware::map_response;
+use axum::response::sse::Sse;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use submeter::export::{OPENMETRICS_CONTENT_TYPE, openmetrics};
+
+use super::events;
+use super::page;
+use super::sampler::Sampler;
+
+/// What every metric's name starts with.
+const METRICS_PREFIX: &str = "submeter_cache";
+
+/// Builds the routes. `HEAD` works wherever `GET` does.
+pub(super) fn router(sampler: Sampler) -> Router {
+    Router::new()
+        .route("/", get(the_page))
+        .route("/api/tree", get(tree))
+        .route("/api/group", get(group))
+        .route("/api/events", get(event_stream))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .with_state(sampler)
+        .layer(map_response(common_headers))
+}
+
+async fn the_page() -> impl IntoResponse {
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY)),
+    ];
+    (headers, page::PAGE)
+}
+
+async fn tree(State(sampler): State<Sampler>) -> Response {
+    let body = sampler.work(|sampler| serde_json::to_vec(&sampler.tree())).await;
+    match body {
+        Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("the tree is not JSON: {error}\n"))
+                .into_response()
+        }
+    }
+}
+
+async fn group(
+    State(sampler): State<Sampler>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    let Some(path) = query.get("path").cloned() else {
+        let message = "say which group: /api/group?path=/acme/web\n";
+        return (StatusCode::BAD_REQUEST, message).into_response();
+    };
+    match sampler.work(move |sampler| sampler.detail(&path).ok_or(path)).await {
+        Ok(detail) => Json(detail).into_response(),
+        Err(path) => {
+            let message = format!("no group {path}: /api/tree lists those that live\n");
+            (StatusCode::NOT_FOUND, message).into_response()
+        }
+    }
+}
+
+async fn event_stream(State(sampler): State<Sampler>) -> Response {
+    // No keep-alive comments: a tick a second is one.
+    Sse::new(events::stream(sampler)).into_response()
+}
+
+async fn metrics(State(sampler): State<Sampler>) -> Response {
+    let text = sampler
+        .work(|sampler| {
+            let mut text = String::new();
+            openmetrics(&sampler.snapshot(), METRICS_PREFIX, &mut text).map(|()| text)
+        })
+        .await;
+    match text {
+        Ok(text) => ([(CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE)], text).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("no exposition: {error}\n")).into_response()
+        }
+    }
+}
+
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+async fn not_found(uri: Uri) -> (StatusCode, String) {
+    let message = format!(
+        "nothing at {}: there are / (the page), /api/tree, /api/group?path=, /api/events, \
+         /metrics and /healthz\n",
+        uri.path()
+    );
+    (StatusCode::NOT_FOUND, message)
+}
+
+async fn method_not_allowed() -> impl IntoResponse {
+    let message = "everything here is read only: use GET or HEAD\n";
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET,HEAD")], message)
+}
+
+const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");
+
+/// Live figures are never cached, and nothing here is to be guessed to be a script.
+async fn common_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

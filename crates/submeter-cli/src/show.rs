@@ -1,0 +1,133 @@
+//! How figures and tables look on a terminal.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anstyle::Style;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// Headings and totals.
+pub(crate) const BOLD: Style = Style::new().bold();
+/// What explains rather than tells.
+pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// Prints on standard output. A reader that has left (`| head`) is no reason to fail, as it would
+/// be for `print!`.
+///
+/// # Errors
+/// One line that says why it cannot be written, such as a full disk.
+pub(crate) fn print(text: &str) -> Result<(), String> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {e}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a time with three digits: `812 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
+pub(crate) fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => scaled(ns, 1e3, "µs"),
+        1_000_000..1_000_000_000 => scaled(ns, 1e6, "ms"),
+        _ => scaled(ns, 1e9, "s"),
+    }
+}
+
+/// Writes a number of bytes with three digits: `512 B`, `1.50 KiB`, `64.0 MiB`.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        0..1024 => format!("{n} B"),
+        1024..1_048_576 => scaled(n, 1024.0, "KiB"),
+        1_048_576..1_073_741_824 => scaled(n, 1_048_576.0, "MiB"),
+        _ => scaled(n, 1_073_741_824.0, "GiB"),
+    }
+}
+
+fn scaled(n: u64, unit: f64, name: &str) -> String {
+    let value = n as f64 / unit;
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.digits$} {name}")
+}
+
+/// Writes a count with separators: `1,234,567`.
+pub(crate) fn count(n: u64) -> String {
+    indicatif::HumanCount(n).to_string()
+}
+
+/// Writes events a second.
+pub(crate) fn rate(n: u64, took: Duration) -> String {
+    format!("{}/s", count((n as f64 / took.as_secs_f64().max(1e-9)).round() as u64))
+}
+
+/// Writes a share of hits; a dash where nothing was asked.
+pub(crate) fn ratio(part: u64, rest: u64) -> String {
+    let all = part + rest;
+    if all == 0 { "–".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / all as f64) }
+}
+
+/// Lays out rows below a heading: the first column to the left, numbers to the right, the last row
+/// (the total) bold when `total` says so.
+pub(crate) fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(heading.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(if index == 0 { (0, 1) } else { (1, 1) });
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let last = rows.len();
+    let styled = table.lines().enumerate().map(|(index, line)| {
+        let line = line.trim_end();
+        if index == 0 {
+            format!("{DIM}{line}{DIM:#}\n")
+        } else if total && index == last {
+            format!("{BOLD}{line}{BOLD:#}\n")
+        } else {
+            format!("{line}\n")
+        }
+    });
+    styled.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (12_345, "12.3 µs"),
+            (999_400, "999 µs"),
+            (4_560_000, "4.56 ms"),
+            (61_000_000_000, "61.0 s"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+        for (n, text) in [(1023, "1023 B"), (1536, "1.50 KiB"), (64 << 20, "64.0 MiB")] {
+            assert_eq!(bytes(n), text);
+        }
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(ratio(3, 1), "75.0 %");
+        assert_eq!(ratio(0, 0), "–");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a", "1 µs"], ["longer", "10.0 µs"]].map(|row| row.map(String::from).to_vec());
+        let text =
+            anstream::adapter::strip_str(&table(&["tenant", "p50"], &rows, false)).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines, ["tenant      p50", "a          1 µs", "longer  10.0 µs"]);
+    }
+}

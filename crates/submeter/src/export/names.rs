@@ -1,0 +1,197 @@
+//! The names under which a schema's metrics are exported, unique whatever the schema is called.
+
+use std::collections::HashSet;
+
+use crate::schema::{Metric, MetricKind, Schema};
+use crate::unit::UnitKind;
+
+/// One family of the exposition: a name, a type and where its samples come from.
+#[derive(Debug)]
+pub(super) struct Family<'a> {
+    pub(super) name: String,
+    pub(super) metric: &'a Metric,
+    pub(super) part: Part,
+}
+
+/// Which part of a metric a family shows. Only a resource has more than one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Counter,
+    Gauge,
+    Histogram,
+    Current,
+    Limit,
+    Peak,
+    Refused,
+}
+
+impl Part {
+    fn of(kind: MetricKind) -> &'static [Part] {
+        match kind {
+            MetricKind::Counter => &[Part::Counter],
+            MetricKind::Gauge => &[Part::Gauge],
+            MetricKind::Histogram => &[Part::Histogram],
+            MetricKind::Resource => &[Part::Current, Part::Limit, Part::Peak, Part::Refused],
+        }
+    }
+
+    fn infix(self) -> &'static str {
+        match self {
+            Part::Counter | Part::Gauge | Part::Histogram | Part::Current => "",
+            Part::Limit => "limit",
+            Part::Peak => "peak",
+            Part::Refused => "refused",
+        }
+    }
+
+    /// The suffixes of the family's samples, which must not meet another family's.
+    fn samples(self) -> &'static [&'static str] {
+        match self {
+            Part::Counter | Part::Refused => &["_total", "_created"],
+            Part::Histogram => &["_bucket", "_sum", "_count", "_created"],
+            Part::Gauge | Part::Current | Part::Limit | Part::Peak => &[""],
+        }
+    }
+
+    /// The unit of the family, which is not the metric's for a count of refusals.
+    pub(super) fn unit(self, metric: &Metric) -> UnitKind {
+        if self == Part::Refused { UnitKind::Count } else { metric.unit() }
+    }
+}
+
+/// Names every family of a schema.
+pub(super) fn families<'a>(schema: &'a Schema, prefix: &str) -> Vec<Family<'a>> {
+    let mut taken = HashSet::new();
+    let mut families = Vec::new();
+    for metric in schema.metrics() {
+        for &part in Part::of(metric.kind()) {
+            let name = unique(&mut taken, part, prefix, &stem(metric, part), part.unit(metric));
+            families.push(Family { name, metric, part });
+        }
+    }
+    families
+}
+
+/// The metric's name without unit or `total`, which the exposition puts at the end by itself:
+/// `bytes_in` of bytes becomes `in`, to be `in_bytes_total` rather than `bytes_in_bytes_total`.
+fn stem(metric: &Metric, part: Part) -> String {
+    let unit = metric.unit().base_name();
+    let mut words: Vec<&str> = metric.name().split('_').filter(|word| !word.is_empty()).collect();
+    let mut drop = |word: &str| {
+        if words.len() > 1
+            && let Some(at) = words.iter().position(|w| *w == word)
+        {
+            words.remove(at);
+        }
+    };
+    if !unit.is_empty() {
+        drop(unit);
+    }
+    if metric.kind() == MetricKind::Counter {
+        drop("total");
+    }
+    if !part.infix().is_empty() {
+        words.push(part.infix());
+    }
+    words.join("_")
+}
+
+/// Joins the parts and, should the name or one of its samples be taken, numbers the stem.
+///
+/// A schema may well have both a gauge `x_total` and a counter `x`. Refusing it here would make an
+/// exporter's convention a rule of the library, and two families of one name make a scrape invalid.
+fn unique(
+    taken: &mut HashSet<String>,
+    part: Part,
+    prefix: &str,
+    stem: &str,
+    unit: UnitKind,
+) -> String {
+    let mut n = 1;
+    loop {
+        let mut name = sanitized(prefix);
+        for word in [stem, &if n == 1 { String::new() } else { n.to_string() }, unit.base_name()] {
+            if !word.is_empty() {
+                if !name.is_empty() {
+                    name.push('_');
+                }
+                name.push_str(word);
+            }
+        }
+        let mut all: Vec<String> = part.samples().iter().map(|s| format!("{name}{s}")).collect();
+        all.push(name.clone());
+        if all.iter().all(|sample| !taken.contains(sample)) {
+            taken.extend(all);
+            return name;
+        }
+        n += 1;
+    }
+}
+
+/// Makes the prefix one that a metric's name may start with.
+fn sanitized(prefix: &str) -> String {
+    let mut name: String = prefix
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == ':' { c } else { '_' })
+        .collect();
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.insert(0, '_');
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buckets, Bytes, Count, Nanoseconds};
+
+    fn names(build: impl FnOnce(&mut crate::SchemaBuilder), prefix: &str) -> Vec<String> {
+        let mut schema = Schema::builder();
+        build(&mut schema);
+        let schema = schema.build().expect("a valid schema");
+        families(&schema, prefix).into_iter().map(|f| f.name).collect()
+    }
+
+    #[test]
+    fn units_go_last_and_once() {
+        let got = names(
+            |s| {
+                s.counter::<Bytes>("bytes_in", "");
+                s.counter::<Nanoseconds>("cpu", "");
+                s.counter::<Count>("requests_total", "");
+                s.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+                s.resource::<Bytes>("memory", "");
+                s.gauge::<Bytes>("bytes", "");
+            },
+            "app",
+        );
+        let expected = "app_in_bytes app_cpu_seconds app_requests app_latency_seconds \
+                        app_memory_bytes app_memory_limit_bytes app_memory_peak_bytes \
+                        app_memory_refused app_bytes_bytes";
+        assert_eq!(got.join(" "), expected);
+    }
+
+    #[test]
+    fn no_two_families_share_a_sample_name() {
+        let got = names(
+            |s| {
+                s.gauge::<Count>("x_total", "");
+                s.counter::<Count>("x", "");
+                s.gauge::<Bytes>("memory_peak", "");
+                s.resource::<Bytes>("memory", "");
+                s.gauge::<Count>("y_count", "");
+                s.histogram::<Count>("y", "", Buckets::powers(2, 8));
+            },
+            "",
+        );
+        assert_eq!(got[..3], ["x_total", "x_2", "memory_peak_bytes"]);
+        assert_eq!(got[3..6], ["memory_bytes", "memory_limit_bytes", "memory_peak_2_bytes"]);
+        assert_eq!(got[6..], ["memory_refused", "y_count", "y_2"]);
+    }
+
+    #[test]
+    fn a_prefix_becomes_a_legal_start() {
+        let got = names(|s| drop(s.gauge::<Count>("x", "")), "9 lives-of");
+        assert_eq!(got, ["_9_lives_of_x"]);
+    }
+}
