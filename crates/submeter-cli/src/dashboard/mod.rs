@@ -12,6 +12,8 @@ mod overview;
 mod page;
 mod routes;
 mod sampler;
+#[cfg(test)]
+mod tests;
 pub(crate) mod wire;
 
 use std::io;

@@ -7,9 +7,13 @@ mod client;
 mod figures;
 mod once;
 mod state;
+#[cfg(test)]
+mod state_tests;
 mod stream;
 mod terminal;
 mod view;
+#[cfg(test)]
+mod view_tests;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

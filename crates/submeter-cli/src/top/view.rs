@@ -104,22 +104,29 @@ fn totals_lines<'a>(state: &State, theme: Theme, width: u16) -> Vec<Line<'a>> {
         }
         None => show::bytes(row.memory_bytes),
     };
+    // The most telling first: what does not fit is left out, not cut.
     let facts = [
         ("requests/s", rate(row.requests_per_s)),
         ("hits", percent(row.hit_ratio)),
         ("p99", time(row.p99_ns)),
-        ("cpu", percent(Some(row.cpu_cores))),
         ("memory", memory),
+        ("cpu", percent(Some(row.cpu_cores))),
         ("evictions/s", rate(row.evictions_per_s)),
         ("tenants", show::count(state.tenants() as u64)),
     ];
-    let mut spans = Vec::new();
+    let width = usize::from(width);
+    let mut spans: Vec<Span<'_>> = Vec::new();
+    let mut used = 0;
     for (name, value) in facts {
+        used += name.width() + value.width() + 4;
+        if used > width + 3 {
+            break;
+        }
         spans.push(Span::styled(format!("{name} "), theme.dim));
         spans.push(Span::styled(format!("{value}   "), theme.bold));
     }
     let past: Vec<f64> = state.past("/").collect();
-    vec![Line::from(spans), Line::styled(sparkline(&past, usize::from(width)), theme.accent)]
+    vec![Line::from(spans), Line::styled(sparkline(&past, width), theme.accent)]
 }
 
 /// Which columns fit, widest rows first.
