@@ -3,10 +3,10 @@
 //! Every loop is bounded by a number of steps, never by time. `SUBMETER_STRESS=N` multiplies them.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use submeter::{Charge, Group, Tree};
+use submeter::{Charge, Group, Snapshot, Tree};
 use submeter_testkit::{Meters, Random};
 
 const THREADS: u64 = 4;
@@ -48,6 +48,21 @@ fn with_watcher<R: Send>(work: impl Fn(u64) -> R + Sync, mut watch: impl FnMut()
     })
 }
 
+/// In a snapshot a parent that counts nothing itself is the sum of its children, whatever goes on.
+fn assert_parents_are_sums(meters: &Meters, snapshot: &Snapshot) {
+    let groups = snapshot.groups();
+    let leaf = |at: usize| !groups.iter().any(|group| group.parent() == Some(at));
+    for (at, parent) in groups.iter().enumerate().filter(|(at, _)| !leaf(*at)) {
+        let children = || groups.iter().filter(|group| group.parent() == Some(at));
+        let counter: u64 = children().map(|child| child.counter(meters.counters[0])).sum();
+        assert_eq!(parent.counter(meters.counters[0]), counter, "{}", parent.path());
+        let gauge: i64 = children().map(|child| child.gauge(meters.gauge)).sum();
+        assert_eq!(parent.gauge(meters.gauge), gauge, "{}", parent.path());
+        let records: u64 = children().map(|c| c.histogram(meters.histogram).count()).sum();
+        assert_eq!(parent.histogram(meters.histogram).count(), records, "{}", parent.path());
+    }
+}
+
 #[test]
 fn updates_of_many_threads_are_conserved_while_others_flush_stress() {
     let (meters, tree) = tree();
@@ -65,15 +80,13 @@ fn updates_of_many_threads_are_conserved_while_others_flush_stress() {
         }
         done
     };
-    let mut flushes = 0u64;
     let done = with_watcher(work, || {
-        tree.flush();
-        flushes += 1;
+        assert_parents_are_sums(&meters, &tree.snapshot());
         for leaf in &leaves {
             assert!(leaf.read(meters.counters[0]).value <= leaf.sum(meters.counters[0]));
         }
     });
-    assert!(flushes > 0);
+    assert_parents_are_sums(&meters, &tree.snapshot());
     let total = |at: usize| {
         done.iter().fold((0, 0, 0), |sum, thread| {
             (sum.0 + thread[at].0, sum.1 + thread[at].1, sum.2 + thread[at].2)
@@ -91,6 +104,42 @@ fn updates_of_many_threads_are_conserved_while_others_flush_stress() {
     let root = tree.root();
     assert_eq!((root.sum(meters.counters[0]), root.sum(meters.gauge)), (all.0, all.1));
     assert_eq!(root.histogram(meters.histogram).count(), all.2);
+}
+
+/// What had returned before a read is in its value and bound; its value has nothing that was not begun.
+#[test]
+fn a_read_is_within_its_bound_while_others_add_stress() {
+    let (meters, tree) = tree();
+    let leaves = leaves(&tree);
+    let (begun, returned) = (AtomicU64::new(0), AtomicU64::new(0));
+    let work = |thread| {
+        let mut random = Random::new(thread);
+        for step in 0..steps() / 4 {
+            // Now and then more than a batch at once.
+            let n = if step % 64 == 0 { random.below(1 << 20) } else { random.below(50) };
+            begun.fetch_add(n, Ordering::SeqCst);
+            random.pick(&leaves).add(meters.counters[1], n);
+            returned.fetch_add(n, Ordering::SeqCst);
+            if thread == 0 && step % 256 == 0 {
+                tree.flush();
+            }
+        }
+    };
+    let mut inexact = 0u64;
+    with_watcher(work, || {
+        let before = returned.load(Ordering::SeqCst);
+        let reading = tree.root().read(meters.counters[1]);
+        let after = begun.load(Ordering::SeqCst);
+        assert!(reading.value + reading.bound >= before, "{before} not within {reading:?}");
+        assert!(reading.value <= after, "{reading:?} of {after}");
+        inexact += u64::from(reading.bound > 0);
+    });
+    let total = returned.into_inner();
+    let reading = tree.root().read(meters.counters[1]);
+    assert!(total.abs_diff(reading.value) <= reading.bound, "{total} in {reading:?}");
+    assert_eq!(tree.root().sum(meters.counters[1]), total);
+    assert_eq!(tree.root().read(meters.counters[1]).bound, 0, "nothing changed since the flush");
+    assert!(cfg!(miri) || inexact > 0, "no read met an update that was not flushed");
 }
 
 #[test]
