@@ -195,7 +195,10 @@ impl Twin {
         let resized = charge.resize(amount);
         let more = amount.saturating_sub(before);
         let expected = match more {
-            0 => Ok(self.oracle.uncharge(id, resource, before - amount)),
+            0 => {
+                self.oracle.uncharge(id, resource, before - amount);
+                Ok(())
+            }
             more => self.oracle.charge(id, resource, more),
         };
         let after = if expected.is_ok() { amount } else { before };
