@@ -1,7 +1,10 @@
-//! The grace period for model checkers: what is deferred runs when the last guard goes.
+//! The grace period for checkers: what is deferred runs when the last guard goes.
 //!
 //! crossbeam-epoch keeps its state in threads' locals, which the threads of a model share, and in
 //! atomics that no model sees. This one is coarser, never frees earlier, and lives in the model.
+//!
+//! Under `--cfg submeter_model_epoch` it serves Miri's strict rules (provenance, Stacked Borrows,
+//! leaks), which crossbeam-epoch's tagged pointers, intrusive list and global garbage cannot meet.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -11,18 +14,26 @@ use std::mem;
 use loom::{lazy_static, sync::Mutex};
 #[cfg(all(shuttle, not(loom)))]
 use shuttle::{lazy_static, sync::Mutex};
+#[cfg(not(any(loom, shuttle)))]
+use std::sync::Mutex;
 
 type Deferred = Box<dyn FnOnce() + Send>;
 
-#[derive(Default)]
 struct Epoch {
     guards: usize,
     deferred: Vec<Deferred>,
 }
 
-lazy_static! {
-    static ref EPOCH: Mutex<Epoch> = Mutex::new(Epoch::default());
+impl Epoch {
+    const START: Epoch = Epoch { guards: 0, deferred: Vec::new() };
 }
+
+#[cfg(any(loom, shuttle))]
+lazy_static! {
+    static ref EPOCH: Mutex<Epoch> = Mutex::new(Epoch::START);
+}
+#[cfg(not(any(loom, shuttle)))]
+static EPOCH: Mutex<Epoch> = Mutex::new(Epoch::START);
 
 pub(super) struct Guard {
     /// What this guard deferred; joins the rest when the guard goes.
