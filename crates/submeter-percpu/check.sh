@@ -25,10 +25,10 @@ for checker in "$@"; do
         run shuttle env RUSTFLAGS="--cfg shuttle" \
             cargo test -q --release -p submeter-percpu --lib "$filter" ;;
     miri)
-        run miri-strict env RUSTFLAGS="--cfg submeter_model_epoch" \
-            MIRIFLAGS="-Zmiri-strict-provenance" \
+        run miri-strict env MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" \
             cargo +nightly miri test -q -p submeter-percpu --lib "$filter"
-        run miri-epoch env MIRIFLAGS="-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
+        run miri-epoch env RUSTFLAGS="--cfg submeter_real_epoch" \
+            MIRIFLAGS="-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
             cargo +nightly miri test -q -p submeter-percpu --lib "$filter" ;;
     tsan)
         # Doc tests and proc macros cannot be built for it, hence the explicit target and --lib.

@@ -14,16 +14,16 @@
 pub mod marks;
 pub mod rcuref;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod counter;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod storage;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod backend;
 mod sync;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use counter::{Approximate, PercpuCounter};
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use storage::{Area, Block};

@@ -9,10 +9,10 @@
 
 use std::fmt;
 
-#[cfg(not(any(loom, shuttle, submeter_model_epoch)))]
+#[cfg(not(any(loom, shuttle, all(miri, not(submeter_real_epoch)))))]
 use crossbeam_epoch as epoch;
 
-#[cfg(any(loom, shuttle, submeter_model_epoch))]
+#[cfg(any(loom, shuttle, all(miri, not(submeter_real_epoch))))]
 use super::guard_model as epoch;
 
 /// Keeps every object that can be reached now in memory until it is dropped.

@@ -3,8 +3,9 @@
 //! crossbeam-epoch keeps its state in threads' locals, which the threads of a model share, and in
 //! atomics that no model sees. This one is coarser, never frees earlier, and lives in the model.
 //!
-//! Under `--cfg submeter_model_epoch` it serves Miri's strict rules (provenance, Stacked Borrows,
-//! leaks), which crossbeam-epoch's tagged pointers, intrusive list and global garbage cannot meet.
+//! Miri gets it too, so as to judge this crate by its strict rules (provenance, Stacked Borrows,
+//! leaks), which crossbeam-epoch's tagged pointers, intrusive list and global garbage cannot meet;
+//! `--cfg submeter_real_epoch` has Miri run the real one.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;

@@ -7,7 +7,7 @@ mod arc;
 mod count;
 mod event;
 mod guard;
-#[cfg(any(loom, shuttle, submeter_model_epoch))]
+#[cfg(any(loom, shuttle, all(miri, not(submeter_real_epoch))))]
 mod guard_model;
 #[expect(unsafe_code, reason = "owns the objects' memory, behind a safe face")]
 mod raw;
