@@ -5,8 +5,24 @@
 //! `submeter` crate, not on this one.
 //!
 //! The sequences are described once, in `src/arch/PSEUDOCODE.md`, and implemented in one file for each
-//! instruction set (x86-64, aarch64). Anywhere else the probe says "unsupported" and nothing is lost but
-//! speed.
+//! instruction set (x86-64, aarch64). On other Linux targets the probe says "unsupported" and nothing is
+//! lost but speed; other systems are not supported.
+//!
+//! # What may go wrong around a sequence, and why it does not
+//!
+//! | event | answer |
+//! |---|---|
+//! | preemption, migration, signal in a sequence | the kernel aborts it; the caller tries again, a bounded number of times |
+//! | a thread without registration | `cpu_id` is -1: the sequence leaves with [`Exit::Outside`] |
+//! | a thread that ends | own registrations end in the second round of pthread key destructors, before the memory goes |
+//! | fork | registration, `membarrier` and the decision are inherited; a decision under way is made anew |
+//! | the library is closed | it stays loaded: the kernel may still look at its descriptors |
+//! | a sandbox refuses `rseq`, `membarrier`, affinity or threads | the probe says which, and takes a lower rung |
+//! | a kernel that does not abort when it must | the self-test notices, and takes a lower rung |
+//! | an allocator that asks the probe while it decides | gets a provisional answer: no sequences |
+//!
+//! Tests: `tests/sequences.rs` (exactness under stress), `tests/inject.rs` (every point inside every
+//! sequence), `tests/broken_worlds.rs`, `tests/unload.rs`, `tests/reentrant_probe.rs`, `tests/codegen.rs` (golden assembly).
 
 #![expect(unsafe_code, reason = "the room for it: asm, system calls and mappings live here")]
 
@@ -22,6 +38,7 @@ mod arch;
 mod own;
 mod pin;
 mod selftest;
+mod thread;
 
 pub use probe::{CpuHint, Probe, Rung, SelfTest, probe};
 pub use rseq::{Added, Exit, Rseq};

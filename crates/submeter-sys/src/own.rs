@@ -57,7 +57,10 @@ pub(crate) fn register() -> io::Result<()> {
     // memory of its area may be unmapped (musl does) while the kernel could still write to it.
     // SAFETY: the key exists; its value is not dereferenced by anybody.
     let errno = unsafe {
-        libc::pthread_setspecific((key - 1) as libc::pthread_key_t, std::ptr::dangling())
+        libc::pthread_setspecific(
+            (key - 1) as libc::pthread_key_t,
+            std::ptr::without_provenance(FIRST_ROUND),
+        )
     };
     let result = if errno == 0 { rseq(0) } else { Err(io::Error::from_raw_os_error(errno)) };
     let result = match result {
@@ -73,15 +76,29 @@ pub(crate) fn register() -> io::Result<()> {
 /// The pthread key plus 1, 0 before there is one. Never deleted: threads hold values of it.
 static KEY: AtomicU64 = AtomicU64::new(0);
 
-/// Ends a thread's registration. Keys come after the destructors of `thread_local!` values, so that adds
-/// in those are sequences still; adds from destructors of later keys find no registration, and do without.
-extern "C" fn end(_: *mut libc::c_void) {
+/// Ends a thread's registration: on the second round of key destructors, so that adds in the destructors of
+/// `thread_local!` values (keys themselves in static programs) and of first-round keys are
+/// sequences still. Adds even later find no registration, and do without.
+extern "C" fn end(round: *mut libc::c_void) {
+    if round.addr() == FIRST_ROUND {
+        // Acquire: pairs with the Release in `prepare_process`.
+        let key = (KEY.load(Ordering::Acquire) - 1) as libc::pthread_key_t;
+        // SAFETY: the key exists; its value is not dereferenced by anybody.
+        if unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(FIRST_ROUND + 1)) }
+            == 0
+        {
+            return;
+        }
+    }
     // Relaxed: only this thread uses the word. A handler that comes between sees the thread ended.
     if state().swap(ENDED, Ordering::Relaxed) == REGISTERED {
         // A failure leaves the thread registered, as it would be had this never been tried.
         let _ = rseq(FLAG_UNREGISTER);
     }
 }
+
+/// The key's value until its destructor first runs.
+const FIRST_ROUND: usize = 1;
 
 /// Returns the calling thread's state word.
 fn state() -> &'static AtomicU32 {

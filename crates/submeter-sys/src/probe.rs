@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::rseq::{FIELD_CPU_ID, FIELD_MM_CID, Rseq};
-use crate::{arch, cpu, membarrier, own, pin, selftest};
+use crate::{arch, cpu, membarrier, own, pin, selftest, thread};
 
 pub use crate::selftest::SelfTest;
 
@@ -123,7 +123,7 @@ pub fn probe() -> &'static Probe {
         match claim {
             // Somebody may have decided between the look above and the claim.
             Ok(_) => return publish(decided().is_none().then(decide)),
-            Err(decider) if decider == identity() || selftest::is_running_here() => {
+            Err(decider) if decider == identity() || thread::is_ours() => {
                 return &PROVISIONAL;
             }
             // Forked while a thread decided that does not exist in this process: take its place.
@@ -278,20 +278,28 @@ fn prepare(rung: Rung) -> fn() -> bool {
 }
 
 /// Returns size and offset of libc's rseq area, `None` if this libc knows nothing of rseq.
-///
-/// Looked up at run time: linking to the symbols would tie the program to glibc 2.35.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn libc_area() -> Option<(u32, isize)> {
-    let symbol = |name: &std::ffi::CStr| {
-        // SAFETY: `name` is a NUL-terminated string; the call only looks it up.
-        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        (!address.is_null()).then_some(address)
-    };
-    let (size, offset) = (symbol(c"__rseq_size")?, symbol(c"__rseq_offset")?);
+    let (size, offset) = libc_symbols();
+    if size.is_null() || offset.is_null() {
+        return None;
+    }
     // SAFETY: glibc documents `__rseq_size` as `const unsigned int` and `__rseq_offset` as
     // `const ptrdiff_t`, both set before `main` and never changed.
-    Some(unsafe { (size.cast::<u32>().read(), offset.cast::<isize>().read()) })
+    Some(unsafe { (size.read(), offset.read()) })
 }
+
+/// Looked up at run time: linking to the symbols would tie the program to glibc 2.35.
+#[cfg(all(target_os = "linux", not(miri), not(target_feature = "crt-static")))]
+fn libc_symbols() -> (*const u32, *const isize) {
+    // SAFETY: the name is a NUL-terminated string; the call only looks it up.
+    let symbol = |name: &std::ffi::CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (symbol(c"__rseq_size").cast(), symbol(c"__rseq_offset").cast())
+}
+
+/// A static program has no dynamic linker to ask, and no other libc to run with either.
+#[cfg(all(target_os = "linux", not(miri), target_feature = "crt-static"))]
+use arch::libc_symbols;
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 fn libc_area() -> Option<(u32, isize)> {

@@ -5,14 +5,13 @@
 //! only when no sequence that was running still can commit. Sandboxes that fake rseq are caught
 //! the same way. The test takes about a millisecond, once a process.
 
-use std::cell::Cell;
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::arch::{self, Spin, SpinShared};
-use crate::{cpu, membarrier};
+use crate::{cpu, membarrier, thread};
 
 /// How long either test may take before its result counts as unknown.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -71,15 +70,6 @@ pub(crate) fn run(offset: isize, prepare: fn() -> bool) -> SelfTest {
     }
 }
 
-/// Returns whether the calling thread belongs to the test.
-pub(crate) fn is_running_here() -> bool {
-    INSIDE.try_with(Cell::get).unwrap_or(false)
-}
-
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Both threads on one CPU: when the watcher runs, the section's thread does not. A section that
 /// finds itself let through was preempted, and must not commit.
 fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
@@ -90,7 +80,7 @@ fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
         // Relaxed: plain signals between threads of one CPU; all that matters is that they arrive.
         while !stop.load(Ordering::Relaxed) {
             shared.flag.store(shared.entered.load(Ordering::Relaxed), Ordering::Relaxed);
-            thread::sleep(NUDGE);
+            std::thread::sleep(NUDGE);
         }
     };
     // Without the pinning a commit would prove nothing.
@@ -107,7 +97,7 @@ fn barrier(offset: isize, prepare: fn() -> bool) -> SelfTest {
         while !stop.load(Ordering::Relaxed) {
             let ticket = shared.entered.load(Ordering::Relaxed);
             if ticket == last {
-                thread::yield_now();
+                std::thread::yield_now();
                 continue;
             }
             if membarrier::rseq_barrier().is_err() {
@@ -130,25 +120,19 @@ fn in_threads(
 ) -> SelfTest {
     let shared = SpinShared::default();
     let stop = AtomicBool::new(false);
-    let named = || thread::Builder::new().name("submeter-probe".to_owned());
-    thread::scope(|scope| {
-        let watcher = named().spawn_scoped(scope, || {
-            INSIDE.set(true);
-            watch(&shared, &stop);
-        });
-        // A limit on threads must not end the program: only speed is at stake.
-        if watcher.is_err() {
-            return SelfTest::Inconclusive;
+    let result = OnceLock::new();
+    let section = || {
+        if prepare() {
+            let _ = result.set(repeat(offset, &shared, committed));
         }
-        let section = named().spawn_scoped(scope, || {
-            INSIDE.set(true);
-            if prepare() { repeat(offset, &shared, committed) } else { SelfTest::Inconclusive }
-        });
-        let result = section.map(|thread| thread.join().unwrap_or(SelfTest::Inconclusive));
-        // Relaxed: a plain signal; the scope joins the watcher.
+    };
+    // Without threads (a limit on them) nothing is known; only speed is at stake.
+    thread::beside(&|| watch(&shared, &stop), || {
+        thread::beside(&section, || ());
+        // Relaxed: a plain signal; `beside` joins the watcher.
         stop.store(true, Ordering::Relaxed);
-        result.unwrap_or(SelfTest::Inconclusive)
-    })
+    });
+    result.into_inner().unwrap_or(SelfTest::Inconclusive)
 }
 
 /// Runs sections until enough of those let through were aborted, one committed, or time is up.
@@ -178,7 +162,7 @@ fn let_through(shared: &SpinShared, ticket: u32) -> bool {
         // Relaxed: only whether it arrived is asked.
         let arrived = shared.flag.load(Ordering::Relaxed) == ticket;
         if !arrived {
-            thread::yield_now();
+            std::thread::yield_now();
         }
         arrived
     })

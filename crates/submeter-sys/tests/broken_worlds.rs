@@ -4,29 +4,15 @@
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "fork, and the sequences")]
 
-use std::process::Command;
-
 use submeter_sys::memory::Reservation;
 use submeter_sys::{Rung, STRIDE_SHIFT, SelfTest, membarrier, probe};
 
-/// Runs `test` of this program in a process of its own with `variables` set; returns its output.
-fn again(test: &str, variables: &[(&str, &str)]) -> String {
-    let program = std::env::current_exe().expect("known");
-    let output = Command::new(program)
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("SUBMETER_TEST_CHILD", "1")
-        .envs(variables.iter().copied())
-        .output()
-        .expect("runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    text
-}
-
-fn is_child() -> bool {
-    std::env::var_os("SUBMETER_TEST_CHILD").is_some()
-}
+mod common;
+#[path = "broken_worlds/registration.rs"]
+mod registration;
+#[path = "broken_worlds/seccomp.rs"]
+mod seccomp;
+use common::world::{again, is_child};
 
 /// Adds on several threads through whatever the probe offers.
 fn add_on_threads() {

@@ -416,3 +416,26 @@ pub(crate) fn thread_pointer() -> usize {
     }
     pointer
 }
+
+/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, null in one
+/// whose libc lacks them.
+#[cfg(target_feature = "crt-static")]
+pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
+    let (size, offset);
+    // SAFETY: reads two entries of the global offset table, which the linker fills with the address
+    // or with null: the references are weak.
+    unsafe {
+        asm!(
+            ".weak __rseq_size",
+            ".weak __rseq_offset",
+            "adrp {size}, :got:__rseq_size",
+            "ldr {size}, [{size}, :got_lo12:__rseq_size]",
+            "adrp {offset}, :got:__rseq_offset",
+            "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
+            size = out(reg) size,
+            offset = out(reg) offset,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    (size, offset)
+}

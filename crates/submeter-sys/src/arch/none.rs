@@ -85,3 +85,9 @@ pub(crate) fn own_area_offset() -> isize {
 pub(crate) fn thread_pointer() -> usize {
     0
 }
+
+/// No area on this target.
+#[cfg(target_feature = "crt-static")]
+pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
+    (std::ptr::null(), std::ptr::null())
+}

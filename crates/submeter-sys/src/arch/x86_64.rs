@@ -457,3 +457,24 @@ pub(crate) fn thread_pointer() -> usize {
     }
     pointer
 }
+
+/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, null in one
+/// whose libc lacks them.
+#[cfg(target_feature = "crt-static")]
+pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
+    let (size, offset);
+    // SAFETY: reads two entries of the global offset table, which the linker fills with the address
+    // or with null: the references are weak.
+    unsafe {
+        asm!(
+            ".weak __rseq_size",
+            ".weak __rseq_offset",
+            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            size = out(reg) size,
+            offset = out(reg) offset,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    (size, offset)
+}
