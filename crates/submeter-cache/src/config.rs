@@ -58,6 +58,9 @@ impl Config {
                 submeter::DEPTH_MAX - 1
             ));
         }
+        if self.depth_max == 0 {
+            return refuse("depth_max 0 leaves no tenants: use 1 or more".to_owned());
+        }
         if self.tenants_max > TENANTS_MAX {
             return refuse(format!(
                 "tenants_max {} is too many: {TENANTS_MAX} are the most",

@@ -24,20 +24,28 @@ fn transcript(client: &mut Client, script: &str) -> String {
         client.send(step);
     }
     answers.push_str(&client.talk(""));
-    answers.split("\r\n").map(without_cas).collect::<Vec<_>>().join("\r\n")
+    comparable(&answers)
 }
 
-/// Replaces the `cas` of one line of answer.
-fn without_cas(line: &str) -> String {
+/// Takes out of answers what two servers need not agree on.
+fn comparable(answers: &str) -> String {
+    answers.split("\r\n").map(comparable_line).collect::<Vec<_>>().join("\r\n")
+}
+
+fn comparable_line(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
-    let is_cas = |index: usize, word: &str| match words[0] {
-        "VALUE" => index == 4,
-        "HD" | "VA" => word.len() > 1 && word[1..].parse::<u64>().is_ok() && word.starts_with('c'),
-        _ => false,
+    let comparable = |(index, word): (usize, &&str)| {
+        let (letter, number) = word.split_at_checked(1).unwrap_or(("", ""));
+        match (words[0], letter, number.parse::<u64>()) {
+            ("VALUE", ..) if index == 4 => "{}".to_owned(),
+            ("HD" | "VA", "c", Ok(_)) => "c{}".to_owned(),
+            // memcached's seconds begin when its clock ticks: allow for four ticks.
+            ("HD" | "VA", "t", Ok(left)) => format!("t{}", left.next_multiple_of(5)),
+            ("HD" | "VA", "l", Ok(_)) => "l{}".to_owned(),
+            _ => (*word).to_owned(),
+        }
     };
-    let words = words.iter().enumerate();
-    let words = words.map(|(index, word)| if is_cas(index, word) { "{}" } else { word });
-    words.collect::<Vec<_>>().join(" ")
+    words.iter().enumerate().map(comparable).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether both servers answer a script alike.
@@ -196,11 +204,15 @@ fn meta_commands() {
 /// A request out of a grammar that also makes malformed ones, on few keys so that they meet.
 fn random_request(rng: &mut fastrand::Rng, out: &mut String) {
     use std::fmt::Write;
-    let key = ["a", "b", "c:d", "c:e", "c:f:g"][rng.usize(..5)];
+    // Numbers have keys of their own, which only grow and whose marks are not asked for: whether
+    // memcached changes a number in place depends on when it is done with an earlier answer.
+    let key = ["a", "b", "c:d", "c:e", "n", "c:n"][rng.usize(..6)];
+    let is_number = key.ends_with('n');
     let value = ["", "0", "7", "99", "abc", "18446744073709551615", "1 2", "x y z"][rng.usize(..8)];
+    let value = if is_number { ["0", "7", "99", "abc"][rng.usize(..4)] } else { value };
     let noreply = if rng.u8(..5) == 0 { " noreply" } else { "" };
     let exptime = [0, 0, 0, 1000, -1][rng.usize(..5)];
-    let number = ["0", "1", "3", "18446744073709551615", "x", ""][rng.usize(..6)];
+    let number = ["0", "1", "3", "123456", "x", ""][rng.usize(..6)];
     // Too short at times. Too long would make the value swallow what follows.
     let length = if rng.u8(..20) == 0 { value.len().saturating_sub(1) } else { value.len() };
     match rng.u8(..14) {
@@ -224,8 +236,8 @@ fn random_request(rng: &mut fastrand::Rng, out: &mut String) {
             let _ = write!(out, "delete {key}{noreply}\r\n");
         }
         6 | 7 => {
-            let command = ["incr", "decr"][rng.usize(..2)];
-            let _ = write!(out, "{command} {key} {number}{noreply}\r\n");
+            let key = ["n", "c:n"][rng.usize(..2)];
+            let _ = write!(out, "incr {key} {number}{noreply}\r\n");
         }
         8 => {
             let _ = write!(out, "touch {key} {exptime}{noreply}\r\n");
@@ -233,7 +245,7 @@ fn random_request(rng: &mut fastrand::Rng, out: &mut String) {
         9 | 10 => {
             let flags: Vec<&str> = ["v", "k", "q", "s", "f", "h", "u", "O77", "N0", "R30", "t"]
                 .into_iter()
-                .filter(|_| rng.u8(..3) == 0)
+                .filter(|flag| rng.u8(..3) == 0 && !(is_number && "hN0R30".contains(flag)))
                 .collect();
             let _ = write!(out, "mg {key} {}\r\n", flags.join(" "));
         }
@@ -247,15 +259,16 @@ fn random_request(rng: &mut fastrand::Rng, out: &mut String) {
         12 => {
             let flags: Vec<&str> = ["k", "q", "O5", "I", "T1000", "C1"]
                 .into_iter()
-                .filter(|_| rng.u8(..3) == 0)
+                .filter(|flag| rng.u8(..3) == 0 && !(is_number && *flag == "I"))
                 .collect();
             let _ = write!(out, "md {key} {}\r\n", flags.join(" "));
         }
         _ => {
-            let flags: Vec<&str> = ["k", "v", "O5", "MD", "T1000", "N0", "J5", "D3"]
+            let flags: Vec<&str> = ["k", "v", "O5", "MI", "N0", "J5", "D3"]
                 .into_iter()
                 .filter(|_| rng.u8(..3) == 0)
                 .collect();
+            let key = ["n", "c:n"][rng.usize(..2)];
             let _ = write!(out, "ma {key} {}\r\n", flags.join(" "));
         }
     }
@@ -276,9 +289,12 @@ fn random_requests() {
             let mut request = String::new();
             random_request(&mut rng, &mut request);
             so_far.push_str(&request);
-            let expected = real.talk(&request);
-            let got = ours.talk(&request);
-            assert_eq!(got, expected, "this server and memcached, seed {seed}, after {so_far}");
+            let expected = comparable(&real.talk(&request));
+            let got = comparable(&ours.talk(&request));
+            assert!(
+                got == expected,
+                "seed {seed}: {so_far}this server answers {got:?}, memcached {expected:?}"
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ mod commands;
 mod dashboard;
 mod load;
 mod show;
+mod top;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Load(args) => commands::load::run(&args),
-        Command::Top(args) => Err(Failure::new(format_args!("not in this build yet: {args:?}"))),
+        Command::Top(args) => top::run(&args),
     }
 }

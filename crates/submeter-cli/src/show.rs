@@ -1,6 +1,6 @@
 //! How figures and tables look on a terminal.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use anstyle::Style;
@@ -11,11 +11,19 @@ pub(crate) const BOLD: Style = Style::new().bold();
 /// What explains rather than tells.
 pub(crate) const DIM: Style = Style::new().dimmed();
 
-/// Prints on standard output. A reader that has left (`| head`) is no reason to fail, as `print!`
-/// would.
-pub(crate) fn print(text: &str) {
+/// Prints on standard output. A reader that has left (`| head`) is no reason to fail, as it would
+/// be for `print!`.
+///
+/// # Errors
+/// One line that says why it cannot be written, such as a full disk.
+pub(crate) fn print(text: &str) -> Result<(), String> {
     let mut out = anstream::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {e}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Writes a time with three digits: `812 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.

@@ -121,7 +121,7 @@ fn the_server_leaves_talks_nonsense_or_is_silent() {
     for (lie, told) in [
         (Lie::Close, "closed the connection"),
         (Lie::Nonsense, "HTTP/1.1 400 Bad Request"),
-        (Lie::Silence, "does not answer"),
+        (Lie::Silence, "has not answered for 10 s"),
     ] {
         let fake = Fake::start(lie);
         let (code, out, err) = load(&fake, &csv, &["--seconds", "1"]);

@@ -7,21 +7,23 @@
 //! | [`storage`] | words that every CPU has its own copy of, in one reserved range of addresses |
 //! | [`marks`] | which lines of that storage changed: what makes a flush cost what changed |
 //! | [`counter`] | one number, added to by every CPU, read approximately or exactly |
+//! | [`rcuref`] | reference counts for what is looked up: unconditional to take, freed after a grace period |
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
 
 pub mod marks;
+pub mod rcuref;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod counter;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod storage;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod backend;
 mod sync;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use counter::{Approximate, PercpuCounter};
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use storage::{Area, Block};

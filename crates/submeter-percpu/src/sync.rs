@@ -1,7 +1,37 @@
-//! The seam between the algorithms and what runs them: std, or loom's models with `--cfg loom`.
-
-#[cfg(not(loom))]
-pub(crate) use std::sync::atomic;
+//! Picks the atomics: std's, or those of a model checker under `--cfg loom` or `--cfg shuttle`.
+//!
+//! Everything that loom is to explore takes its atomics from here; a file that names
+//! `std::sync::atomic` itself is invisible to the models.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic;
+#[cfg(all(shuttle, not(loom)))]
+pub(crate) use shuttle::sync::atomic;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::atomic;
+
+/// Defines a constructor that is `const` except under loom, whose atomics register at run time.
+macro_rules! model_const_fn {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block) => {
+        #[cfg(not(loom))]
+        $(#[$meta])*
+        $vis const fn $name($($arg: $type),*) -> $ret $body
+
+        #[cfg(loom)]
+        $(#[$meta])*
+        $vis fn $name($($arg: $type),*) -> $ret $body
+    };
+}
+pub(crate) use model_const_fn;
+
+/// Completes the SeqCst accesses around it to a full barrier where the checker needs telling.
+///
+/// A SeqCst read-modify-write and a later SeqCst load are already in the single total order, on
+/// every machine. Loom weakens SeqCst accesses to AcqRel and honours only SeqCst fences, so for
+/// loom, and for it alone, the fence is spelled out.
+#[inline(always)]
+pub(crate) fn seq_cst_order() {
+    // SeqCst: stands in for the SeqCst of the accesses around the call, which loom drops.
+    #[cfg(loom)]
+    loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+}

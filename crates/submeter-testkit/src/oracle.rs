@@ -262,7 +262,7 @@ impl Oracle {
             .filter(|(_, held)| *held > 0)
             .collect();
         // Stable: of equals the first in the order of names comes first.
-        holders.sort_by(|a, b| b.1.cmp(&a.1));
+        holders.sort_by_key(|(_, held)| std::cmp::Reverse(*held));
         holders.truncate(3);
         holders
     }

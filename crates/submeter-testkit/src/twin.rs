@@ -1,5 +1,7 @@
 //! Drives a tree and its oracle through the same script.
 
+use std::collections::BTreeSet;
+
 use submeter::{Charge, Error, Group, GroupValues, HistogramSnapshot, LimitError, Tree, Usage};
 
 use crate::meters::{COUNTERS, Meters, RESOURCES};
@@ -85,10 +87,7 @@ impl Twin {
                 assert_eq!(excess, self.oracle.set_limit(id, resource, limit), "excess of {id}");
                 self.compare_usage(id);
             }
-            Op::Flush => {
-                self.tree.flush();
-                self.held().into_iter().for_each(|id| self.compare_cached(id));
-            }
+            Op::Flush => self.flush(),
             Op::Read { at } => self.compare_read(self.pick(at)),
             Op::Sum { at } => self.compare_sum(self.pick(at)),
             Op::Snapshot => self.compare_snapshot(),
@@ -196,7 +195,10 @@ impl Twin {
         let resized = charge.resize(amount);
         let more = amount.saturating_sub(before);
         let expected = match more {
-            0 => Ok(self.oracle.uncharge(id, resource, before - amount)),
+            0 => {
+                self.oracle.uncharge(id, resource, before - amount);
+                Ok(())
+            }
             more => self.oracle.charge(id, resource, more),
         };
         let after = if expected.is_ok() { amount } else { before };
@@ -261,6 +263,22 @@ impl Twin {
         let reading = self.group(id).read(self.meters.gauge);
         let truth = self.oracle.gauge(id);
         assert!(truth.abs_diff(reading.value) <= reading.bound, "{truth} in {reading:?}");
+    }
+
+    /// A flush visits nothing that did not change, and lets go of groups that nobody holds.
+    fn flush(&mut self) {
+        assert!(self.tree.flush().groups <= self.oracle.created());
+        let again = self.tree.flush();
+        assert_eq!((again.groups, again.lines, again.joined), (0, 0, false), "nothing changed");
+        assert_eq!(self.tree.len(), self.existing().len(), "groups that exist");
+        self.held().into_iter().for_each(|id| self.compare_cached(id));
+    }
+
+    /// The live groups, and the killed ones that a handle or a charge keeps, with their ancestors.
+    fn existing(&self) -> BTreeSet<Id> {
+        let charged = self.charges.iter().map(|(id, _, _)| *id);
+        let kept = self.held().into_iter().chain(charged).chain(self.oracle.live());
+        kept.flat_map(|id| std::iter::successors(Some(id), |&id| self.oracle.parent(id))).collect()
     }
 
     /// Every kind of read is exact just after a flush.

@@ -60,12 +60,14 @@ fn lines_with_orderings(rust: &Rust) -> BTreeMap<usize, BTreeSet<&str>> {
 fn is_explained(rust: &Rust, line: usize, orderings: &BTreeSet<&str>) -> bool {
     let first = line.saturating_sub(REACH).max(1);
     // Joined, because a reason may begin on the line after the name.
-    let comment = rust.comments[first - 1..line].join(" ");
+    let lines = rust.comments[first - 1..line].iter();
+    let comment: Vec<&str> = lines.map(|text| text.trim_start_matches(['/', '!']).trim()).collect();
+    let comment = comment.join(" ").trim_end().to_owned();
     NAMES.iter().filter(|name| orderings.is_empty() || orderings.contains(*name)).any(|name| {
         comment.match_indices(name).any(|(at, _)| {
             let rest = &comment[at + name.len()..];
             rest.split_once(':').is_some_and(|(between, reason)| {
-                !between.contains('.') && reason.trim_start().starts_with(|c: char| c != '/')
+                !between.contains('.') && !reason.trim().is_empty()
             })
         })
     })
@@ -110,6 +112,7 @@ mod tests {
         for text in [
             "fn f() {\n    // Relaxed: a statistic.\n    X.load(Ordering::Relaxed);\n}\n",
             "fn f() {\n    X.load(Ordering::Relaxed); // Relaxed: a statistic.\n}\n",
+            "fn f() {\n    // So it is. Relaxed:\n    // a statistic.\n    X.load(Ordering::Relaxed);\n}\n",
             "fn f() {\n    // SeqCst on both, here and below: one order.\n    fence(SeqCst);\n}\n",
         ] {
             assert!(found(text).is_empty(), "{text}");

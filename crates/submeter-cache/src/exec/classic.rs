@@ -185,7 +185,7 @@ impl Session {
         let now = self.now;
         let mut slot = self.cache.store().slot(key, now);
         let item = slot.item()?;
-        item.bump(now.ms);
+        item.bump(now);
         if let Some(exptime) = touch {
             item.set_expires_ms(now.deadline_ms(exptime));
         }
@@ -209,7 +209,7 @@ impl Session {
         let mut draft = draft;
         match (store.mode, slot.item()) {
             (Mode::Add, Some(item)) => {
-                item.bump(self.now.ms);
+                item.used(self.now);
                 return Stored::No;
             }
             (Mode::Replace, None) => return Stored::No,
@@ -285,7 +285,10 @@ impl Session {
             let digits = buffer.format(value).as_bytes();
             // A number that loses a digit keeps its length, as in memcached.
             let padding = item.value().len().saturating_sub(digits.len()).min(PADDING.len());
-            let mut draft = inherit(&item, [digits, &PADDING[..padding]], item.marks());
+            // One that grows is a new item there, unfetched and fresh.
+            let grows = digits.len() > item.value().len();
+            let marks = if grows { item.marks() & BINARY_KEY } else { item.marks() };
+            let mut draft = inherit(&item, [digits, &PADDING[..padding]], marks);
             draft.expires_ms = count.expires_ms.unwrap_or(draft.expires_ms);
             match self.room(slot, tenant, draft) {
                 Room::Granted(mut slot, charge) => {

@@ -9,7 +9,7 @@ use super::classic::{Count, Counted, RETRIES_MAX, Room, Store, Stored, data};
 use super::{Effect, Kind, Session};
 use crate::protocol::{Meta, Mode, Verb, reply, token};
 use crate::server::Output;
-use crate::store::{BINARY_KEY, Draft, FETCHED, Item, STALE, Slot, WON};
+use crate::store::{BINARY_KEY, Draft, FETCHED, Item, STALE, Slot, Tick, WON};
 use crate::tenant::Tenant;
 
 impl Session {
@@ -64,7 +64,7 @@ impl Session {
                 b't' => time_left(item.expires_ms(), now, out),
                 b'c' => flag(b'c', item.cas(), out),
                 b'f' => flag(b'f', u64::from(item.client_flags), out),
-                b'l' => flag(b'l', now.ms.saturating_sub(item.accessed_ms()) / 1000, out),
+                b'l' => flag(b'l', idle_s(&item, now), out),
                 b'h' => flag(b'h', u64::from(item.marks() & FETCHED != 0), out),
                 b'O' => opaque(word, out),
                 b'k' => key(item.key(), item.marks() & BINARY_KEY != 0, out),
@@ -74,7 +74,7 @@ impl Session {
         self.recache_flags(&item, won, out);
         out.bytes(b"\r\n");
         if !flags.no_update {
-            item.bump(now.ms);
+            item.bump(now);
         }
         drop(slot);
         if with_value {
@@ -332,7 +332,7 @@ impl Session {
             0 => -1,
             at_ms => i64::try_from(self.now.left_s(at_ms)).unwrap_or(i64::MAX),
         };
-        let idle_s = self.now.ms.saturating_sub(item.accessed_ms()) / 1000;
+        let idle_s = idle_s(&item, self.now);
         let fetched = if item.marks() & FETCHED != 0 { "yes" } else { "no" };
         out.line(&format!(
             " exp={expires} la={idle_s} cas={} fetch={fetched} cls=1 size={}",
@@ -368,7 +368,12 @@ fn flag(letter: u8, value: u64, out: &mut Output) {
     out.number(value);
 }
 
-fn time_left(expires_ms: u64, now: crate::store::Tick, out: &mut Output) {
+/// For how many seconds nobody has used an item.
+fn idle_s(item: &Item, now: Tick) -> u64 {
+    now.us.saturating_sub(item.accessed_us()) / 1_000_000
+}
+
+fn time_left(expires_ms: u64, now: Tick, out: &mut Output) {
     if expires_ms == 0 {
         out.bytes(b" t-1");
     } else {

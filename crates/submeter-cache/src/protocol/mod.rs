@@ -28,6 +28,8 @@
 mod classic;
 mod meta;
 mod parser;
+#[cfg(test)]
+mod tests;
 pub(crate) mod token;
 
 use std::borrow::Cow;

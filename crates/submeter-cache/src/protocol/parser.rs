@@ -5,11 +5,15 @@ use std::borrow::Cow;
 use super::classic;
 use super::{KEYS_LINE_MAX, LINE_MAX, Refusal, Request, reply, token};
 
-/// Parses one connection's bytes. Its only state is how much of a refused value is yet to come.
+/// Parses one connection's bytes.
 #[derive(Debug)]
 pub(crate) struct Parser {
     value_max: usize,
+    /// How much of a refused value is yet to come.
     swallow: u64,
+    /// How much of the front is known to hold no line's end: without this a line that comes in byte
+    /// by byte would be searched once a byte.
+    searched: usize,
 }
 
 /// What lies at the front of a buffer.
@@ -46,10 +50,11 @@ pub(super) enum Line<'a> {
 
 impl Parser {
     pub(crate) fn new(value_max: usize) -> Parser {
-        Parser { value_max, swallow: 0 }
+        Parser { value_max, swallow: 0, searched: 0 }
     }
 
-    /// Looks at what lies at the front of `input`. What it says does not depend on how much lies
+    /// Looks at what lies at the front of `input`, which after [`Outcome::More`] must begin with what
+    /// it held then. What it says does not depend on how much lies
     /// behind, except that swallowed bytes are reported as they come.
     pub(crate) fn step<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if input.is_empty() {
@@ -63,7 +68,9 @@ impl Parser {
         }
         let most = line_max(input);
         let seen = &input[..input.len().min(most)];
-        let Some(end) = memchr::memchr(b'\n', seen) else {
+        let searched = std::mem::take(&mut self.searched);
+        let Some(end) = memchr::memchr(b'\n', &seen[searched..]) else {
+            self.searched = seen.len();
             let outcome = if input.len() >= most {
                 Outcome::Close(reply::LINE_TOO_LONG)
             } else {
@@ -71,6 +78,7 @@ impl Parser {
             };
             return Step { consumed: 0, outcome };
         };
+        let end = searched + end;
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         self.line(input, line, end + 1)
     }

@@ -126,8 +126,10 @@ impl Connection {
         if self.wanted.max(held + 1) > self.input.capacity() - self.at {
             self.input.drain(..self.at);
             self.at = 0;
-            // Grown as bytes come, not as they are announced: to announce is free.
-            let room = self.wanted.saturating_sub(held).min(held.max(buffers::BUFFER_BYTES));
+            // Grown as bytes come, not as they are announced: to announce is free. And by no less than
+            // a buffer: the end of a line that is not there yet may be anywhere.
+            let missing = self.wanted.saturating_sub(held);
+            let room = missing.clamp(buffers::BUFFER_BYTES, held.max(buffers::BUFFER_BYTES));
             self.input.reserve_exact(room);
         }
         self.stream.read_buf(&mut self.input).await

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -40,6 +40,11 @@ pub struct Server {
     cache: Cache,
 }
 
+/// How many connections may wait to be accepted. With the usual 128 a burst of clients, such as a
+/// fleet that reconnects, has some of them wait a second and more before they try again. The system
+/// may allow less (`net.core.somaxconn`).
+const BACKLOG: u32 = 4096;
+
 /// How long requests that run at shutdown may take to finish.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -55,7 +60,11 @@ impl Server {
     /// # Errors
     /// When the address cannot be listened on, most often because its port is in use.
     pub async fn bind(addr: SocketAddr, cache: Cache) -> io::Result<Server> {
-        let listener = TcpListener::bind(addr).await?;
+        let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A restarted server must not wait for the connections of the one before to be forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(addr)?;
+        let listener = socket.listen(BACKLOG)?;
         let local_addr = listener.local_addr()?;
         Ok(Server { listener, local_addr, cache })
     }

@@ -11,8 +11,10 @@ pub(crate) struct Clock {
 /// A moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tick {
-    /// Milliseconds on the store's scale, never 0.
+    /// Milliseconds on the store's scale, never 0: for expiry.
     pub(crate) ms: u64,
+    /// Microseconds on the same scale: for the order of use.
+    pub(crate) us: u64,
 }
 
 /// Where the store's scale begins, so that 0 can mean never and 1 long ago.
@@ -43,7 +45,8 @@ impl Clock {
     }
 
     pub(crate) fn tick(&self, raw: u64) -> Tick {
-        Tick { ms: START_MS + self.between_ns(self.start, raw) / 1_000_000 }
+        let us = START_MS * 1000 + self.between_ns(self.start, raw) / 1000;
+        Tick { ms: us / 1000, us }
     }
 
     pub(crate) fn now(&self) -> Tick {
@@ -88,7 +91,7 @@ mod tests {
 
     #[test]
     fn expiries_are_relative_absolute_or_over() {
-        let now = Tick { ms: 5000 };
+        let now = Tick { ms: 5000, us: 5_000_000 };
         assert_eq!(now.deadline_ms(0), 0);
         assert_eq!(now.deadline_ms(-1), PAST_MS);
         assert_eq!(now.deadline_ms(i64::MIN), PAST_MS);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use submeter::Charge;
 
+use super::clock::Tick;
 use crate::tenant::Tenant;
 
 /// What an item costs beside its key and value: itself, the counts in front of it, its place in the
@@ -29,7 +30,7 @@ pub(crate) struct Item {
     pub(crate) tenant: Arc<Tenant>,
     charge: Charge,
     expires_ms: AtomicU64,
-    accessed_ms: AtomicU64,
+    accessed_us: AtomicU64,
     cas: AtomicU64,
     slot: AtomicU32,
     pub(crate) client_flags: u32,
@@ -74,7 +75,7 @@ impl Item {
         hash: u64,
         tenant: Arc<Tenant>,
         charge: Charge,
-        now_ms: u64,
+        now: Tick,
     ) -> Item {
         let mut data = Vec::with_capacity(draft.key.len() + draft.value_len() + 2);
         data.extend_from_slice(draft.key);
@@ -87,7 +88,7 @@ impl Item {
             tenant,
             charge,
             expires_ms: AtomicU64::new(draft.expires_ms),
-            accessed_ms: AtomicU64::new(now_ms),
+            accessed_us: AtomicU64::new(now.us),
             cas: AtomicU64::new(0),
             slot: AtomicU32::new(0),
             client_flags: draft.client_flags,
@@ -138,10 +139,10 @@ impl Item {
         self.expires_ms.store(at_ms, Ordering::Relaxed);
     }
 
-    // Relaxed: as above, and for `accessed_ms` a hint is all that eviction wants.
+    // Relaxed: as above, and for `accessed_us` a hint is all that eviction wants.
 
-    pub(crate) fn accessed_ms(&self) -> u64 {
-        self.accessed_ms.load(Ordering::Relaxed)
+    pub(crate) fn accessed_us(&self) -> u64 {
+        self.accessed_us.load(Ordering::Relaxed)
     }
 
     pub(crate) fn marks(&self) -> u8 {
@@ -154,9 +155,14 @@ impl Item {
 
     // Relaxed: as above.
 
+    /// Records a use that is no fetch.
+    pub(crate) fn used(&self, now: Tick) {
+        self.accessed_us.store(now.us, Ordering::Relaxed);
+    }
+
     /// Records a fetch.
-    pub(crate) fn bump(&self, now_ms: u64) {
-        self.accessed_ms.store(now_ms, Ordering::Relaxed);
+    pub(crate) fn bump(&self, now: Tick) {
+        self.used(now);
         let marks = self.marks.load(Ordering::Relaxed);
         if marks & FETCHED == 0 {
             self.set_marks(marks | FETCHED);

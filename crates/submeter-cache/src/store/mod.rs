@@ -222,7 +222,7 @@ impl Slot<'_> {
         charge: Charge,
         cas: Option<u64>,
     ) -> u64 {
-        let item = Item::new(draft, self.hash, Arc::clone(tenant), charge, self.now.ms);
+        let item = Item::new(draft, self.hash, Arc::clone(tenant), charge, self.now);
         let cas = cas.unwrap_or_else(|| self.next_cas());
         item.set_cas(cas);
         let item = Arc::new(item);

@@ -51,7 +51,7 @@ impl Ring {
         let len = self.items.len();
         let pick = |index: usize| if len <= SAMPLES { index } else { fastrand::usize(..len) };
         let candidates = (0..len.min(SAMPLES)).map(|index| &self.items[pick(index)]);
-        let age = |item: &&Arc<Item>| (!item.is_expired(now_ms), item.accessed_ms());
+        let age = |item: &&Arc<Item>| (!item.is_expired(now_ms), item.accessed_us());
         candidates.min_by_key(age).cloned()
     }
 

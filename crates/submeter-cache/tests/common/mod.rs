@@ -91,6 +91,11 @@ impl Client {
         Client { stream, pending: Vec::new() }
     }
 
+    /// The same connection once more, to read from while another thread writes.
+    pub(crate) fn reader(&self) -> Client {
+        Client { stream: self.stream.try_clone().expect("a clone"), pending: Vec::new() }
+    }
+
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).expect("the server reads");
     }

@@ -15,6 +15,11 @@ impl Failure {
         Failure(line.to_string())
     }
 
+    /// Returns the line.
+    pub(crate) fn line(&self) -> &str {
+        &self.0
+    }
+
     /// Prints the line on standard error and returns the exit code of bad input, 2.
     pub(crate) fn report(&self) -> ExitCode {
         const RED: Style = AnsiColor::Red.on_default().bold();

@@ -9,6 +9,10 @@ use super::size::{delimiter, seconds};
 
 /// What `submeter load` is told.
 #[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Built in are six clusters of Yang, Yue, Vinayak: A large scale analysis of \
+    hundreds of in-memory cache clusters at Twitter, OSDI 2020 (per-cluster statistics, CC BY 4.0)."
+)]
 pub(crate) struct LoadArgs {
     /// Server to drive
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]

@@ -33,7 +33,6 @@ pub(crate) enum Command {
     /// Say what this machine offers, what was decided, and what an add costs either way
     Doctor(DoctorArgs),
     /// Watch the tenants of a running server
-    #[command(hide = true)]
     Top(TopArgs),
 }
 

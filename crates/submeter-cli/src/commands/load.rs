@@ -54,7 +54,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         match &args.json {
             // Standard output is the JSON's: people read the other.
             Some(path) if path.as_os_str() == "-" => anstream::eprint!("{text}"),
-            _ => show::print(&text),
+            _ => show::print(&text).map_err(Failure::new)?,
         }
         if let Some(path) = &args.json {
             report::write_json(&report::json(&plan, &outcome, &total), path)

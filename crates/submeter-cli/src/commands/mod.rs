@@ -3,4 +3,4 @@
 pub(crate) mod doctor;
 pub(crate) mod load;
 pub(crate) mod serve;
-mod signals;
+pub(crate) mod signals;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use submeter::{GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, UnitKind, Value};
-use submeter_cache::Metrics;
+use submeter_cache::{Config, Metrics};
 
 use super::ServerInfo;
 use super::history::round;
@@ -14,12 +14,13 @@ use super::wire::{
 };
 
 /// Describes the server.
-pub(super) fn server(info: &ServerInfo) -> ServerDoc {
+pub(super) fn server(info: &ServerInfo, config: &Config) -> ServerDoc {
     ServerDoc {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         listen: info.listen.to_string(),
         started_ms: unix_ms(info.started),
-        metering: info.metering,
+        metering: config.metering,
+        delimiter: char::from(config.delimiter),
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
     }
 }
@@ -55,7 +56,7 @@ pub(super) fn tree(
     fresh: &Snapshot,
     sample: &Sample,
     metrics: &Metrics,
-    info: &ServerInfo,
+    server: ServerDoc,
 ) -> TreeDoc {
     let groups = fresh.groups().iter();
     let groups = groups
@@ -81,7 +82,7 @@ pub(super) fn tree(
         })
         .collect();
     TreeDoc {
-        server: server(info),
+        server,
         at_ms: unix_ms(fresh.system_time()),
         window_s: sample.window.as_secs_f64(),
         schema: schema(fresh.schema()),

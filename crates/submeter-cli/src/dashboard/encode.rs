@@ -5,11 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::ServerInfo;
 use super::api;
 use super::history::{History, round};
 use super::sampler::{Sample, unix_ms};
-use super::wire::Overview;
+use super::wire::{Overview, ServerDoc};
 
 /// What follows the id in a row.
 pub(super) const COLUMNS: [&str; 11] = [
@@ -27,7 +26,7 @@ pub(super) const COLUMNS: [&str; 11] = [
 ];
 
 /// Encodes everything: what a page shows when it opens.
-pub(super) fn full(sample: &Sample, history: &History, info: &ServerInfo) -> String {
+pub(super) fn full(sample: &Sample, history: &History, server: ServerDoc) -> String {
     let groups = sample.now.snapshot.groups().iter().zip(&sample.rows);
     let groups: Vec<Value> = groups
         .map(|(group, row)| json!([row.id, row.parent, group.name(), columns(&row.overview)]))
@@ -38,7 +37,7 @@ pub(super) fn full(sample: &Sample, history: &History, info: &ServerInfo) -> Str
     json!({
         "number": sample.number,
         "at_ms": unix_ms(sample.now.snapshot.system_time()),
-        "server": api::server(info),
+        "server": server,
         "schema": api::schema(sample.now.snapshot.schema()),
         "columns": COLUMNS,
         "groups": groups,

@@ -4,6 +4,7 @@
 //! loses its place, and when it reads again it gets the whole tree instead of what it missed.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::response::sse::Event;
 use futures_util::Stream;
@@ -12,6 +13,9 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::sampler::{Sampler, Tick};
+
+/// After how long a page asks again when the server has gone.
+const RETRY: Duration = Duration::from_secs(1);
 
 struct Place {
     sampler: Sampler,
@@ -36,7 +40,7 @@ impl Place {
             let Some(has) = self.has else {
                 let (number, full) = self.sampler.work(Sampler::full).await;
                 self.has = Some(number);
-                return Some(Event::default().event("full").data(&*full));
+                return Some(Event::default().event("full").retry(RETRY).data(&*full));
             };
             match self.receiver.recv().await {
                 // Sent between joining and the full event, which includes it.

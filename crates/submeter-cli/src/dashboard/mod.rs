@@ -12,33 +12,32 @@ mod overview;
 mod page;
 mod routes;
 mod sampler;
+#[cfg(test)]
+mod tests;
 pub(crate) mod wire;
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use submeter::Tree;
-use submeter_cache::{Cache, Metrics};
+use submeter_cache::Cache;
 use tokio::net::TcpListener;
 
 use self::sampler::Sampler;
 
-/// What the page says about the server it belongs to.
+/// What the page says about the server it belongs to, beyond what its cache was told.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerInfo {
     /// Where the cache listens.
     pub(crate) listen: SocketAddr,
     /// When it started.
     pub(crate) started: SystemTime,
-    /// Whether requests are metered.
-    pub(crate) metering: bool,
 }
 
 impl ServerInfo {
     /// Describes a server that starts now.
-    pub(crate) fn new(listen: SocketAddr, metering: bool) -> ServerInfo {
-        ServerInfo { listen, started: SystemTime::now(), metering }
+    pub(crate) fn new(listen: SocketAddr) -> ServerInfo {
+        ServerInfo { listen, started: SystemTime::now() }
     }
 }
 
@@ -52,25 +51,8 @@ pub(crate) async fn serve(
     info: ServerInfo,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let source = Source { tree: cache.tree().clone(), metrics: cache.metrics().clone() };
-    serve_source(listener, source, info, shutdown).await
-}
-
-/// What is shown: a tree, and which of its metrics the page gives a column.
-#[derive(Clone, Debug)]
-struct Source {
-    tree: Tree,
-    metrics: Metrics,
-}
-
-async fn serve_source(
-    listener: TcpListener,
-    source: Source,
-    info: ServerInfo,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
     listener.local_addr()?;
-    let sampler = Sampler::new(source, info);
+    let sampler = Sampler::new(cache, info);
     let ticking = tokio::spawn(sampler::run(sampler.clone()));
     let app = routes::router(sampler.clone());
     connections::serve(listener, app, shutdown, || sampler.close()).await;

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use submeter::{GroupValues, Snapshot};
+use submeter_cache::{Cache, Metrics};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
 use super::encode;
 use super::history::History;
 use super::overview::overview;
-use super::wire::{DetailDoc, Overview, TreeDoc};
-use super::{ServerInfo, Source, api};
+use super::wire::{DetailDoc, Overview, ServerDoc, TreeDoc};
+use super::{ServerInfo, api};
 
 /// Between two samples while somebody watches.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -42,7 +43,7 @@ pub(super) struct Sampler {
 }
 
 struct Shared {
-    source: Source,
+    cache: Cache,
     info: ServerInfo,
     state: Mutex<State>,
     /// Taken away at the end, which ends every stream of events.
@@ -121,7 +122,7 @@ impl Sample {
 }
 
 impl Sampler {
-    pub(super) fn new(source: Source, info: ServerInfo) -> Sampler {
+    pub(super) fn new(cache: Cache, info: ServerInfo) -> Sampler {
         let (events, _) = broadcast::channel(BACKLOG);
         let state = State {
             ids: Ids::default(),
@@ -132,7 +133,7 @@ impl Sampler {
         };
         let sampler = Sampler {
             shared: Arc::new(Shared {
-                source,
+                cache,
                 info,
                 state: Mutex::new(state),
                 events: Mutex::new(Some(events)),
@@ -180,7 +181,7 @@ impl Sampler {
         {
             return (*number, Arc::clone(full));
         }
-        let full: Arc<str> = encode::full(&sample, &state.history, &self.shared.info).into();
+        let full: Arc<str> = encode::full(&sample, &state.history, self.server()).into();
         state.full = Some((sample.number, Arc::clone(&full)));
         (sample.number, full)
     }
@@ -189,8 +190,8 @@ impl Sampler {
     pub(super) fn tree(&self) -> TreeDoc {
         self.asked();
         let sample = self.shared.state.lock().newest();
-        let fresh = self.shared.source.tree.snapshot();
-        api::tree(&fresh, &sample, &self.shared.source.metrics, &self.shared.info)
+        let fresh = self.shared.cache.tree().snapshot();
+        api::tree(&fresh, &sample, self.shared.cache.metrics(), self.server())
     }
 
     /// Returns one group as of the last sample.
@@ -206,7 +207,11 @@ impl Sampler {
 
     /// Returns the tree as it is, for exporters.
     pub(super) fn snapshot(&self) -> Snapshot {
-        self.shared.source.tree.snapshot()
+        self.shared.cache.tree().snapshot()
+    }
+
+    fn server(&self) -> ServerDoc {
+        api::server(&self.shared.info, self.shared.cache.config())
     }
 
     fn asked(&self) {
@@ -222,11 +227,11 @@ impl Sampler {
 
     /// Takes one sample, and sends what changed to those who watch.
     fn tick(&self) {
-        let Shared { source, state, events, .. } = &*self.shared;
-        let snapshot = source.tree.snapshot();
+        let Shared { cache, state, events, .. } = &*self.shared;
+        let snapshot = cache.tree().snapshot();
         let mut state = state.lock();
         let before = state.sample.clone();
-        let sample = Arc::new(state.take(snapshot, before.as_deref(), source));
+        let sample = Arc::new(state.take(snapshot, before.as_deref(), cache.metrics()));
         let State { ids, history, .. } = &mut *state;
         let gone = ids.retire(&sample.now.index);
         for id in &gone {
@@ -249,7 +254,7 @@ impl State {
         Arc::clone(self.sample.as_ref().expect("a sampler is born with a sample"))
     }
 
-    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, source: &Source) -> Sample {
+    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, metrics: &Metrics) -> Sample {
         let window = before.map_or(Duration::ZERO, |b| snapshot.at() - b.now.snapshot.at());
         let mut rows: Vec<Row> = Vec::with_capacity(snapshot.groups().len());
         for group in snapshot.groups() {
@@ -257,7 +262,7 @@ impl State {
             rows.push(Row {
                 id: self.ids.of(group.path()),
                 parent: group.parent().map(|parent| rows[parent].id),
-                overview: overview(&source.metrics, group, earlier, window),
+                overview: overview(metrics, group, earlier, window),
             });
         }
         let number = before.map_or(1, |b| b.number + 1);

@@ -26,6 +26,8 @@ pub(crate) struct ServerDoc {
     pub(crate) started_ms: u64,
     /// Whether requests are metered; if not, only memory is known.
     pub(crate) metering: bool,
+    /// What separates the names of tenants in a key.
+    pub(crate) delimiter: char,
     /// Processors of the machine, to read `cpu_cores` by.
     pub(crate) cpus: usize,
 }

@@ -22,8 +22,10 @@ use super::verb::Verb;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long answers may take after the last request was sent.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long a server that owes answers may give none.
+const QUIET: Duration = Duration::from_secs(10);
+/// What a server did that has gone.
+const CLOSED: &str = "it closed the connection";
 /// Tokens for `cas` that are kept for each tenant.
 const TOKENS_MAX: usize = 16;
 /// Stores that fills may stand for, for each tenant: after a cold start the mix must come back.
@@ -75,6 +77,8 @@ struct Connection<'a> {
     left: u64,
     /// When the next request is due, with an interval.
     due: Instant,
+    /// When the last answer came.
+    heard: Instant,
     /// Requests are overdue because answers are.
     behind: bool,
     stopping: bool,
@@ -126,6 +130,7 @@ pub(crate) async fn drive(
         left: requests,
         // Spread over one interval, or all connections would send in the same instant.
         due: Instant::now() + shared.interval.unwrap_or_default().mul_f64(phase(index)),
+        heard: Instant::now(),
         behind: false,
         stopping: false,
     };
@@ -139,33 +144,31 @@ impl Connection<'_> {
         socket: &TcpStream,
         stop: &mut watch::Receiver<bool>,
     ) -> Result<(), String> {
-        let mut drain_until = None;
         loop {
             self.stopping |= *stop.borrow();
-            self.send_due();
+            let ended = self.stopping || self.left == 0;
+            if !ended {
+                self.send_due();
+            }
             self.write(socket)?;
-            if self.sent.is_empty() && (self.stopping || self.left == 0) {
+            if ended && self.sent.is_empty() {
                 return Ok(());
             }
-            let ended = self.stopping || self.left == 0;
-            if ended && drain_until.is_none() {
-                drain_until = Some(tokio::time::Instant::now() + DRAIN);
+            if !self.sent.is_empty() && self.heard.elapsed() >= QUIET {
+                return Err(self.lost("it has not answered for 10 s"));
             }
             let interest = if self.written < self.out.len() {
                 Interest::READABLE | Interest::WRITABLE
             } else {
                 Interest::READABLE
             };
-            let wake = self.wake(drain_until);
             tokio::select! {
-                ready = socket.ready(interest) => { ready.map_err(|e| self.lost(&e.to_string()))?; }
-                () = sleep_until(wake) => {
-                    if drain_until.is_some_and(|at| tokio::time::Instant::now() >= at) {
-                        return Err(self.lost("it does not answer"));
-                    }
+                ready = socket.ready(interest) => {
+                    ready.map_err(|e| self.failed(&e))?;
                 }
+                () = tokio::time::sleep_until(self.wake(ended).into()) => {}
                 changed = stop.changed(), if !self.stopping => {
-                    // The sender has gone: nobody wants more.
+                    // An error means that the sender has gone: nobody wants more.
                     self.stopping |= changed.is_err();
                 }
             }
@@ -174,20 +177,20 @@ impl Connection<'_> {
     }
 
     /// When to look again even if the socket is quiet.
-    fn wake(&self, drain_until: Option<tokio::time::Instant>) -> Option<tokio::time::Instant> {
-        if drain_until.is_some() {
-            return drain_until;
-        }
+    fn wake(&self, ended: bool) -> Instant {
         let full = self.sent.len() >= self.shared.pipeline;
-        (self.shared.interval.is_some() && !full).then(|| self.due.into())
+        // With nothing under way this is in vain, and harmless.
+        let lost = self.heard + QUIET;
+        if self.shared.interval.is_some() && !full && !ended { self.due.min(lost) } else { lost }
     }
 
     /// Encodes what may be sent now.
     fn send_due(&mut self) {
-        if self.stopping || self.left == 0 {
-            return;
-        }
         let now = Instant::now();
+        if self.sent.is_empty() {
+            // It owes nothing, so its silence begins with what is sent now.
+            self.heard = now;
+        }
         // The date is needed for times to live beyond 30 days only; a second of error is nothing.
         let date = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         while self.sent.len() < self.shared.pipeline && self.left > 0 {
@@ -287,7 +290,7 @@ impl Connection<'_> {
             match socket.try_write(&self.out[self.written..]) {
                 Ok(n) => self.written += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(self.lost(&e.to_string())),
+                Err(e) => return Err(self.failed(&e)),
             }
         }
         self.out.clear();
@@ -299,10 +302,10 @@ impl Connection<'_> {
         loop {
             self.incoming.reserve(READ);
             match socket.try_read_buf(&mut self.incoming) {
-                Ok(0) => return Err(self.lost("it closed the connection")),
+                Ok(0) => return Err(self.lost(CLOSED)),
                 Ok(_) => self.take_answers()?,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(self.lost(&e.to_string())),
+                Err(e) => return Err(self.failed(&e)),
             }
         }
     }
@@ -337,6 +340,9 @@ impl Connection<'_> {
         incoming.drain(..taken);
         self.incoming = incoming;
         self.shared.progress.answered(answered);
+        if answered > 0 {
+            self.heard = now;
+        }
         Ok(())
     }
 
@@ -392,6 +398,15 @@ impl Connection<'_> {
         }
     }
 
+    /// A socket's error. Whether a server that leaves is seen as an end, a reset or a broken pipe
+    /// depends on what was under way.
+    fn failed(&self, error: &io::Error) -> String {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.lost(CLOSED),
+            _ => self.lost(&error.to_string()),
+        }
+    }
+
     fn lost(&self, why: &str) -> String {
         let unanswered = self.sent.len();
         let requests: u64 = self.tallies.tenants.iter().map(super::tally::Tally::requests).sum();
@@ -409,13 +424,6 @@ impl Connection<'_> {
             excerpt(line, 0),
             sent.request.verb.name()
         )
-    }
-}
-
-async fn sleep_until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -3,6 +3,15 @@
 //! [`profile`] says what a tenant is like, [`stream`] draws its requests, [`pattern`] makes and
 //! checks its values, [`connection`] drives one connection and counts, [`drive`] runs them all,
 //! [`report`] shows what came of it.
+//!
+//! The statistics are means, so some things are assumed:
+//! - Value lengths spread evenly from half to one and a half of the mean; a key always has the
+//!   same. Keys have the mean length, or as much more as tenant and number take.
+//! - A tenant has 1,000 to 100,000 keys: as many as its working set holds, within these bounds.
+//!   Production working sets reach terabytes; it is the skew that a cache feels.
+//! - A miss is filled by a store, as clients of caches do, and each fill stands for one store of
+//!   the mix. So a tenant whose statistics show reads only finds its items as well.
+//! - A `cas` without a token from an earlier `gets` becomes that `gets`.
 
 pub(crate) mod answer;
 pub(crate) mod connection;

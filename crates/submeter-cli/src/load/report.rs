@@ -101,8 +101,7 @@ pub(crate) fn json(plan: &Plan, outcome: &Outcome, total: &Tally) -> Value {
 pub(crate) fn write_json(value: &Value, path: &Path) -> Result<(), String> {
     let text = format!("{value:#}\n");
     if path == Path::new("-") {
-        show::print(&text);
-        return Ok(());
+        return show::print(&text);
     }
     std::fs::write(path, text)
         .map_err(|e| format!("cannot write {}: {e}; name another file by --json", path.display()))

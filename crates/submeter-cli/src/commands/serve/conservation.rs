@@ -76,6 +76,9 @@ impl Verdict {
         if n > SHOWN {
             text.push_str(&format!("  and {} more\n", n - SHOWN));
         }
+        if self.driven {
+            text.push_str("  (other clients that use keys of the load's tenants differ as well)\n");
+        }
         text
     }
 

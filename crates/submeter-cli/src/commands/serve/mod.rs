@@ -50,10 +50,10 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
     let listen = server.local_addr();
     let page = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
-    show::print(&greeting(args, listen, page));
+    show::print(&greeting(args, listen, page)).map_err(Failure::new)?;
 
     let (end, ended) = watch::channel(false);
-    let info = ServerInfo::new(listen, !args.no_metering);
+    let info = ServerInfo::new(listen);
     let started = Instant::now();
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let mut paging =
@@ -111,10 +111,11 @@ fn conclude(
         let total = outcome.tallies.total().map_err(Failure::new)?;
         corrupt = total.corrupt;
         text.push_str(&summary::clients(outcome, &total));
+        text.push_str(&summary::others(&snapshot, cache.metrics(), &total));
     }
     let verdict = conservation::check(&snapshot, cache.metrics(), cache.config().metering, load);
     text.push_str(&verdict.text());
-    show::print(&text);
+    show::print(&text).map_err(Failure::new)?;
     let good = verdict.is_exact() && corrupt == 0;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -66,6 +66,15 @@ pub(super) fn clients(outcome: &Outcome, total: &Tally) -> String {
     )
 }
 
+/// Says how many requests came from clients that are not the load's, if any.
+pub(super) fn others(snapshot: &Snapshot, metrics: &Metrics, load: &Tally) -> String {
+    let all = snapshot.groups().first().map_or(0, |root| requests(root, metrics));
+    match all.saturating_sub(load.requests()) {
+        0 => String::new(),
+        n => format!("{DIM}others{DIM:#}  {} requests by other clients\n", show::count(n)),
+    }
+}
+
 fn row(name: &str, group: &GroupValues, metrics: &Metrics, took: Duration) -> Vec<String> {
     let latency = group.histogram(metrics.latency);
     let quantile = |q| latency.quantile(q).map_or_else(|| "–".to_owned(), show::time);
@@ -85,7 +94,7 @@ fn row(name: &str, group: &GroupValues, metrics: &Metrics, took: Duration) -> Ve
 }
 
 /// Requests of every kind.
-pub(super) fn requests(group: &GroupValues, metrics: &Metrics) -> u64 {
+fn requests(group: &GroupValues, metrics: &Metrics) -> u64 {
     [
         metrics.cmd_get,
         metrics.cmd_set,

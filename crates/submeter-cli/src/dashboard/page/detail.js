@@ -197,7 +197,7 @@ const detail = {
     for (const tick of ticks) {
       const y = (4 + height - tick / top * height).toFixed(1);
       nodes.push(svg("line", { class: "grid", x1: left, x2: left + width, y1: y, y2: y }));
-      nodes.push(svg("text", { x: left - 6, y: +y + 3.5, "text-anchor": "end", text: format.text(chart.show(tick)) }));
+      nodes.push(svg("text", { x: left - 6, y: +y + 3.5, "text-anchor": "end", text: format.tick(chart.show(tick)) }));
     }
     const span = ago.length ? ago[0] : 0;
     for (const [at, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
@@ -243,7 +243,7 @@ const detail = {
       };
       nodes.push(bar(total[i], all, "all"), bar(recent[i], now, "now"));
       if (i < upper.length - 1 && i % 4 === 0 && (upper[i] / upper[first] >= 1)) {
-        const label = format.text(format.ns(upper[i]));
+        const label = format.tick(format.ns(upper[i]));
         if ((i - first) * step > 24 && (i - first + 1) * step < 372 && (slots < 34 || i % 8 === 0)) nodes.push(svg("text", { x: x + step, y: 111, "text-anchor": "middle", text: label }));
       }
     }

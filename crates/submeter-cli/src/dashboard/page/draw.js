@@ -84,7 +84,8 @@ function meter() {
     const open = limit === null || limit === undefined;
     const part = open ? (scale ? value / scale : 0) : limit ? value / limit : 1;
     fill.style.width = (100 * Math.min(1, part)).toFixed(1) + "%";
-    node.className = "meter" + (open ? " open" : part >= 0.97 ? " bad" : part >= 0.85 ? " warn" : "");
+    // A cache is meant to be full; only the last few percent say that something must go.
+    node.className = "meter" + (open ? " open" : part >= 0.97 ? " warn" : "");
   };
   return node;
 }

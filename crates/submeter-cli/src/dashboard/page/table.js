@@ -59,7 +59,7 @@ const table = {
 
   empty(none, unmatched) {
     this.emptyBox.hidden = !none && !unmatched;
-    document.getElementById("head").hidden = none || unmatched;
+    for (const id of ["head", "keys"]) document.getElementById(id).hidden = none || unmatched;
     if (none) this.rows = [];
     const kind = none ? "none" : unmatched ? "unmatched" : "";
     const said = kind + (kind === "unmatched" ? model.filter : "");
@@ -71,7 +71,7 @@ const table = {
       this.emptyBox.append(
         el("h2", { text: "No tenants yet" }),
         el("p", { text: "A tenant comes into being with its first key: what stands before the last delimiter is its path. Store one, and it appears here within a second." }),
-        el("pre", { text: `printf 'set acme:web:greeting 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc ${host} ${port}` }));
+        el("pre", { text: `printf 'set ${["acme", "web", "greeting"].join(model.server.delimiter)} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc ${host} ${port}` }));
     } else if (unmatched) {
       this.emptyBox.append(
         el("h2", { text: "Nothing matches" }),
@@ -183,7 +183,7 @@ function makeRow(group) {
     el("div", { class: "c-name", role: "rowheader" }, part.fold, part.label, part.kids),
     cell("req", el("div", { class: "withline" }, part.reqLine, part.req)),
     cell("hit", part.hit), cell("p99", el("div", { class: "withline" }, part.p99Line, part.p99)), cell("cpu", part.cpu),
-    cell("mem", el("div", {}, part.mem, part.of), part.meter), cell("evict", part.evict), cell("items", part.items), part.sub);
+    cell("mem", el("div", { class: "held" }, part.mem, part.of), part.meter), cell("evict", part.evict), cell("items", part.items), part.sub);
   node.group = group;
   node.cells = part;
   node.style.setProperty("--depth", Math.min(group.depth, 12));
@@ -208,7 +208,7 @@ function fillRow(node, group, widest) {
   part.cpu.set(get("cpu") ? format.percent(get("cpu")) : ["0", "%"]);
   part.mem.set(format.bytes(get("mem")));
   const limit = get("limit");
-  setText(part.of, limit === null ? "" : " / " + format.text(format.bytes(limit)));
+  setText(part.of, limit === null ? "" : "of " + format.text(format.bytes(limit)));
   part.meter.set(get("mem"), limit, widest);
   part.evict.set(format.rate(get("evict")));
   part.evict.classList.toggle("hot", get("evict") > 0);

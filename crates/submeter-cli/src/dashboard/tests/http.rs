@@ -1,0 +1,152 @@
+//! What each address answers.
+
+use std::io::Read;
+
+use super::super::connections::CONNECTIONS_MAX;
+use super::super::page;
+use super::super::wire::{DetailDoc, TreeDoc, ValueDoc};
+use super::World;
+
+#[test]
+fn the_page_is_one_file_that_asks_nobody_else() {
+    let answer = World::start().get("/");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(answer.header("content-security-policy").is_some_and(|p| p.contains("'none'")));
+    assert!(answer.body.starts_with("<!doctype html>") && answer.body.ends_with("</html>\n"));
+    for outside in ["<script src", "<link rel=\"stylesheet\"", "@import", "//cdn", "https://"] {
+        assert!(!answer.body.contains(outside), "the page contains {outside}");
+    }
+}
+
+#[test]
+fn no_text_from_the_server_is_ever_parsed_as_markup() {
+    let parsers = ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser"];
+    for parser in parsers.iter().chain(&["createContextualFragment", "eval(", "new Function"]) {
+        assert!(!page::PAGE.contains(parser), "the page uses {parser}");
+    }
+}
+
+#[test]
+fn head_answers_as_get_does_without_the_body() {
+    let world = World::start();
+    for target in ["/", "/healthz", "/api/tree", "/metrics"] {
+        let answer = world.request("HEAD", target);
+        assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{target}");
+    }
+    assert_eq!(world.get("/healthz").body, "ok\n");
+}
+
+#[test]
+fn what_is_not_there_says_what_is() {
+    let world = World::start();
+    let answer = world.get("/metric");
+    assert_eq!(answer.status, 404);
+    assert!(answer.body.contains("/metric:") && answer.body.contains("/metrics"), "{answer:?}");
+    let answer = world.request("POST", "/api/tree");
+    assert_eq!(answer.status, 405);
+    assert!(answer.header("allow").is_some_and(|allow| allow.contains("GET")), "{answer:?}");
+    let answer = world.get("/api/group");
+    assert_eq!(answer.status, 400);
+    assert!(answer.body.contains("?path="), "{answer:?}");
+    let answer = world.get("/api/group?path=/nobody");
+    assert_eq!(answer.status, 404);
+    assert!(answer.body.contains("/nobody"), "{answer:?}");
+}
+
+#[test]
+fn the_tree_has_this_moments_values_and_parents_are_sums() {
+    let world = World::start();
+    world.gets("/acme/web", 7);
+    world.gets("/acme/api", 5);
+    let held = world.tenant("/acme/web").try_charge(world.cache.metrics().memory, 1000);
+    world.tenant("/acme/web").set_limit(world.cache.metrics().memory, Some(5000));
+    let tree: TreeDoc =
+        serde_json::from_value(world.json("/api/tree")).expect("reads as it was written");
+    drop(held);
+    let paths: Vec<&str> = tree.groups.iter().map(|group| group.path.as_str()).collect();
+    assert_eq!(paths, ["/", "/acme", "/acme/api", "/acme/web"]);
+    assert_eq!(tree.groups[3].parent, Some(1));
+    for (index, gets) in [(0, 12), (1, 12), (2, 5), (3, 7)] {
+        assert_eq!(tree.groups[index].values["cmd_get"], ValueDoc::Unsigned(gets));
+    }
+    assert_eq!(tree.groups[0].overview.memory_bytes, 1000);
+    assert_eq!(tree.groups[3].overview.memory_limit_bytes, Some(5000));
+    assert_eq!(tree.groups[2].overview.memory_limit_bytes, None);
+    assert_eq!(tree.schema.len(), world.cache.metrics().schema.metrics().len());
+}
+
+#[test]
+fn a_group_comes_with_its_histogram_and_its_past() {
+    let world = World::start();
+    world.gets("/acme/web", 3);
+    let mut detail: Option<DetailDoc> = None;
+    // The group is there from the first sample after its making.
+    for _ in 0..600 {
+        let answer = world.get("/api/group?path=%2Facme%2Fweb");
+        if answer.status == 200 {
+            detail = Some(serde_json::from_str(&answer.body).expect("JSON"));
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let detail = detail.expect("sampled within a minute");
+    assert_eq!(detail.group.path, "/acme/web");
+    assert_eq!(detail.group.values["get_hits"], ValueDoc::Unsigned(3));
+    let latency = &detail.histograms["latency"];
+    assert_eq!(latency.total.iter().sum::<u64>(), 1);
+    assert_eq!(latency.upper.len(), latency.total.len());
+    assert_eq!(detail.history.ago_s.len(), detail.history.requests_per_s.len());
+    assert!(!detail.history.ago_s.is_empty());
+}
+
+#[test]
+fn hostile_names_arrive_as_they_are() {
+    let world = World::start();
+    let name = "<img src=x onerror=alert(1)>\"'`&</script><!--\\u0000\u{202e}";
+    world.gets(&format!("/{}", name.replace('/', "|")), 1);
+    let tree = world.json("/api/tree");
+    assert_eq!(tree["groups"][1]["path"], format!("/{}", name.replace('/', "|")));
+    let answer = world.get("/api/group?path=/%3Cscript%3Ealert(1)%3C/script%3E");
+    assert_eq!(answer.status, 404);
+    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+}
+
+#[test]
+fn metrics_are_openmetrics() {
+    let world = World::start();
+    world.gets("/acme/web", 7);
+    let answer = world.get("/metrics");
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    );
+    assert!(answer.body.contains("submeter_cache_cmd_get_total{group=\"/acme/web\"} 7\n"));
+    assert!(answer.body.contains("submeter_cache_cmd_get_total{group=\"/\"} 7\n"));
+    assert!(answer.body.ends_with("# EOF\n"));
+}
+
+#[test]
+fn one_client_too_many_is_told_so_and_the_others_stay() {
+    let world = World::start();
+    let mut idle: Vec<_> = (0..CONNECTIONS_MAX).map(|_| world.connect()).collect();
+    let mut refused = world.connect();
+    let answer = refused.head();
+    let mut body = String::new();
+    refused.reader.read_to_string(&mut body).expect("a body");
+    assert_eq!(answer.status, 503);
+    assert!(body.contains(&CONNECTIONS_MAX.to_string()), "{body}");
+    let mut first = idle.swap_remove(0);
+    first.send("GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert_eq!(first.head().status, 200);
+}
+
+#[test]
+fn what_is_not_http_is_refused_and_harms_nobody() {
+    let world = World::start();
+    let mut garbage = world.connect();
+    garbage.send("\0\u{1}get k\r\n\r\n");
+    assert_eq!(garbage.head().status, 400);
+    assert_eq!(world.get("/healthz").status, 200);
+}

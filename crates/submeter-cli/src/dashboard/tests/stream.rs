@@ -1,0 +1,119 @@
+//! The stream of events.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::{Connection, PATIENCE, World};
+
+/// Reads events off a chunked answer.
+struct Events {
+    connection: Connection,
+}
+
+impl Events {
+    fn join(world: &World) -> Events {
+        let mut connection = world.connect();
+        connection.send("GET /api/events HTTP/1.1\r\nHost: test\r\n\r\n");
+        let head = connection.head();
+        assert_eq!(head.status, 200);
+        assert_eq!(head.header("content-type"), Some("text/event-stream"));
+        Events { connection }
+    }
+
+    /// The next event's name and data; `None` when the stream has ended.
+    fn next(&mut self) -> Option<(String, Value)> {
+        let mut name = None;
+        loop {
+            // The sizes of chunks stand on lines of their own, which no field looks like.
+            let line = self.connection.line()?;
+            if let Some(event) = line.strip_prefix("event: ") {
+                name = Some(event.to_owned());
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                let value = serde_json::from_str(data).expect("an event's data is JSON");
+                return Some((name.expect("a name before the data"), value));
+            }
+        }
+    }
+
+    /// Waits for an event that `wanted` makes something of.
+    fn find<T>(&mut self, mut wanted: impl FnMut(&str, &Value) -> Option<T>) -> T {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let (name, data) = self.next().expect("the stream goes on");
+            if let Some(found) = wanted(&name, &data) {
+                return found;
+            }
+        }
+        panic!("no such event within {PATIENCE:?}");
+    }
+}
+
+/// The id under which an event lists a group as there or as new.
+fn id_of(list: &Value, name: &str) -> Option<u64> {
+    let group = list.as_array()?.iter().find(|group| group[2] == name)?;
+    group[0].as_u64()
+}
+
+#[test]
+fn the_first_event_is_everything_and_the_next_what_changed() {
+    let world = World::start();
+    let mut events = Events::join(&world);
+    let (name, full) = events.next().expect("an event");
+    assert_eq!(name, "full");
+    assert_eq!(full["server"]["listen"], "127.0.0.1:11211");
+    assert_eq!(full["groups"][0][1], Value::Null, "the root has no parent");
+    let number = full["number"].as_u64().expect("a number");
+
+    world.gets("/acme", 10);
+    let requests = full["columns"].as_array().expect("columns");
+    let requests = requests.iter().position(|column| column == "requests_per_s").expect("a column");
+    // Not necessarily in one event: a sample may fall between a group's making and its counting.
+    let (mut id, mut rate) = (None, None);
+    let (id, rate) = events.find(|name, tick| {
+        assert_eq!(name, "tick");
+        id = id.or_else(|| id_of(&tick["new"], "acme"));
+        let root = tick["rows"].as_array()?.iter().find(|row| row[0] == full["groups"][0][0]);
+        rate = rate.or_else(|| root?[1][requests].as_f64().filter(|&rate| rate > 0.0));
+        id.zip(rate)
+    });
+    assert!(rate > 0.0, "the root sums its children: {rate}");
+
+    world.tenant("/acme").kill().expect("a leaf");
+    let gone = events.find(|_, tick| {
+        let next = tick["number"].as_u64().expect("a number");
+        assert!(next > number, "sample {next} after {number}");
+        tick["gone"].as_array().filter(|gone| !gone.is_empty()).cloned()
+    });
+    assert_eq!(gone, [id]);
+}
+
+#[test]
+fn a_client_that_does_not_read_delays_nobody() {
+    let world = World::start();
+    for n in 0..500 {
+        world.tenant(&format!("/tenant{n}"));
+    }
+    // These never read, and their events are large.
+    let _stalled: Vec<Events> = (0..8).map(|_| Events::join(&world)).collect();
+    let mut events = Events::join(&world);
+    let (_, first) = events.next().expect("an event");
+    let first = first["number"].as_u64().expect("a number");
+    for n in 0..3u64 {
+        world.gets("/tenant0", n + 1);
+        let number = events.find(|_, tick| tick["number"].as_u64());
+        assert!(number > first + n, "{number} after {first}");
+    }
+}
+
+#[test]
+fn a_stream_ends_with_the_server() {
+    let mut world = World::start();
+    let mut events = Events::join(&world);
+    assert!(events.next().is_some());
+    world.stop();
+    let start = Instant::now();
+    while events.next().is_some() {
+        assert!(start.elapsed() < PATIENCE, "the stream outlives its server");
+    }
+}

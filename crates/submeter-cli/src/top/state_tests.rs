@@ -1,0 +1,199 @@
+//! Order, folding, filter and selection, without a terminal.
+
+use std::collections::BTreeMap;
+
+use super::state::{Action, Column, Link, State};
+use crate::dashboard::wire::{GroupDoc, Overview, ServerDoc, TreeDoc};
+
+/// A tree of groups given by path and requests a second; parents are to come first.
+pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
+    let parent_of = |path: &str| match path.rsplit_once('/') {
+        _ if path == "/" => None,
+        Some(("", _)) => Some("/".to_owned()),
+        Some((parent, _)) => Some(parent.to_owned()),
+        None => None,
+    };
+    let groups = groups
+        .iter()
+        .map(|&(path, requests_per_s)| GroupDoc {
+            path: path.to_owned(),
+            depth: if path == "/" { 0 } else { path.matches('/').count() },
+            parent: parent_of(path)
+                .map(|parent| groups.iter().position(|(p, _)| *p == parent).expect("a parent")),
+            overview: Overview {
+                requests_per_s,
+                hit_ratio: (requests_per_s > 0.0).then_some(0.925),
+                memory_bytes: (requests_per_s * 1024.0) as u64,
+                memory_limit_bytes: (path == "/").then_some(4 << 20),
+                p99_ns: (requests_per_s > 0.0).then_some(180_000),
+                cpu_cores: requests_per_s / 10_000.0,
+                evictions_per_s: if path == "/b" { 12.0 } else { 0.0 },
+                items: requests_per_s as i64,
+                ..Overview::default()
+            },
+            values: BTreeMap::new(),
+            rates: BTreeMap::new(),
+        })
+        .collect();
+    TreeDoc {
+        server: ServerDoc {
+            version: "0.0.0".to_owned(),
+            listen: "127.0.0.1:11211".to_owned(),
+            started_ms: 0,
+            metering: true,
+            delimiter: ':',
+            cpus: 2,
+        },
+        at_ms: 75_000,
+        window_s: 1.0,
+        schema: Vec::new(),
+        groups,
+    }
+}
+
+pub(super) const GROUPS: [(&str, f64); 6] =
+    [("/", 2100.0), ("/a", 900.0), ("/a/x", 300.0), ("/a/y", 600.0), ("/b", 1200.0), ("/c", 0.0)];
+
+pub(super) fn state() -> State {
+    let mut state = State::new();
+    state.update(tree(&GROUPS));
+    state
+}
+
+fn paths(state: &State) -> Vec<&str> {
+    state.rows().map(|row| row.node.path.as_str()).collect()
+}
+
+fn selected(state: &State) -> &str {
+    let row = state.rows().find(|row| row.is_selected).expect("something is selected");
+    row.node.path.as_str()
+}
+
+#[test]
+fn siblings_are_ordered_below_their_parent() {
+    let mut state = state();
+    assert_eq!(paths(&state), ["/", "/b", "/a", "/a/y", "/a/x", "/c"]);
+    state.act(Action::Reverse);
+    assert_eq!(paths(&state), ["/", "/c", "/a", "/a/x", "/a/y", "/b"]);
+    state.act(Action::SortBy(Column::Name));
+    assert_eq!(paths(&state), ["/", "/a", "/a/x", "/a/y", "/b", "/c"]);
+    state.act(Action::Sort(-1));
+    assert_eq!(state.sort, Column::Items);
+    assert_eq!(paths(&state), ["/", "/b", "/a", "/a/y", "/a/x", "/c"]);
+    state.act(Action::Sort(1));
+    assert_eq!(state.sort, Column::Name);
+}
+
+#[test]
+fn every_column_orders_by_its_own_figure() {
+    let mut doc = tree(&[("/", 9.0), ("/p", 1.0), ("/q", 2.0)]);
+    let (p, q) = (1, 2);
+    // Better by every figure but requests.
+    doc.groups[p].overview = Overview {
+        requests_per_s: 1.0,
+        hit_ratio: Some(0.9),
+        memory_bytes: 90,
+        p99_ns: Some(90),
+        cpu_cores: 0.9,
+        evictions_per_s: 9.0,
+        items: 9,
+        ..Overview::default()
+    };
+    doc.groups[q].overview = Overview { requests_per_s: 2.0, ..Overview::default() };
+    let mut state = State::new();
+    state.update(doc);
+    for column in Column::ALL {
+        state.act(Action::SortBy(column));
+        let first = if column == Column::Requests { "/q" } else { "/p" };
+        assert_eq!(paths(&state)[1], first, "{column:?}");
+    }
+}
+
+#[test]
+fn rows_fold_and_the_selection_goes_to_what_is_left() {
+    let mut state = state();
+    state.act(Action::Move(3));
+    assert_eq!(selected(&state), "/a/y");
+    // A leaf has nothing to close: up to its parent, then close that.
+    state.act(Action::Close);
+    assert_eq!(selected(&state), "/a");
+    state.act(Action::Close);
+    assert_eq!(paths(&state), ["/", "/b", "/a", "/c"]);
+    state.act(Action::Open);
+    state.act(Action::Open);
+    assert_eq!(selected(&state), "/a/y", "opening an open row enters it");
+    state.act(Action::CloseAll);
+    assert_eq!((paths(&state).len(), selected(&state)), (4, "/a"));
+    state.act(Action::OpenAll);
+    assert_eq!(paths(&state).len(), 6);
+    state.act(Action::First);
+    state.act(Action::Toggle);
+    assert_eq!(paths(&state), ["/"]);
+}
+
+#[test]
+fn a_filter_shows_matches_and_what_leads_to_them() {
+    let mut state = state();
+    state.act(Action::SortBy(Column::Name));
+    state.act(Action::CloseAll);
+    state.act(Action::Filter);
+    for c in "A/Y".chars() {
+        state.act(Action::Type(c));
+    }
+    assert_eq!(paths(&state), ["/", "/a", "/a/y"]);
+    let matches: Vec<bool> = state.rows().map(|row| row.is_match).collect();
+    assert_eq!(matches, [false, false, true]);
+    state.act(Action::Type('!'));
+    assert_eq!(paths(&state), [""; 0]);
+    state.act(Action::Erase);
+    state.act(Action::Keep);
+    assert!(!state.is_typing);
+    assert_eq!(paths(&state).len(), 3);
+    state.act(Action::Escape);
+    assert_eq!(paths(&state), ["/", "/a", "/b", "/c"], "folded as before");
+}
+
+#[test]
+fn the_selection_stays_within_the_rows_and_with_its_tenant() {
+    let mut state = state();
+    state.act(Action::Move(-5));
+    assert_eq!(selected(&state), "/");
+    state.act(Action::Last);
+    state.act(Action::Move(99));
+    assert_eq!(selected(&state), "/c");
+    // A tenant that becomes the busiest takes the selection along.
+    let busy = [("/", 9e9), ("/a", 900.0), ("/b", 1200.0), ("/c", 9e9)];
+    state.update(tree(&busy));
+    assert_eq!((selected(&state), paths(&state)[1]), ("/c", "/c"));
+    // One that is killed leaves it to what is there.
+    state.update(tree(&[("/", 1.0), ("/a", 1.0)]));
+    assert_eq!(selected(&state), "/");
+}
+
+#[test]
+fn a_lost_server_leaves_its_last_figures() {
+    let mut state = state();
+    state.lose("cannot watch".to_owned());
+    assert_eq!(state.link, Link::Lost("cannot watch".to_owned()));
+    assert_eq!(paths(&state).len(), 6);
+    state.update(tree(&GROUPS));
+    assert_eq!(state.link, Link::Live);
+}
+
+#[test]
+fn the_past_is_bounded_and_goes_with_its_tenant() {
+    let mut state = state();
+    for _ in 0..200 {
+        state.update(tree(&GROUPS));
+    }
+    assert_eq!(state.past("/b").count(), super::state::PAST);
+    state.update(tree(&[("/", 1.0)]));
+    assert_eq!(state.past("/b").count(), 0);
+}
+
+#[test]
+fn a_name_cannot_drive_the_terminal() {
+    let mut state = State::new();
+    state.update(tree(&[("/", 1.0), ("/\u{1b}[2Jx", 1.0)]));
+    assert_eq!(paths(&state)[1], "/\u{fffd}[2Jx");
+}

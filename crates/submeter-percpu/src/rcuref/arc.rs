@@ -1,0 +1,217 @@
+//! The pointer face: objects that are shared by count and looked up under a guard.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::guard::Guard;
+use super::raw;
+
+/// Shares a value by reference count; its readers may be looking it up while it goes away.
+///
+/// Against [`std::sync::Arc`]: cloning costs the same one locked instruction. Dropping costs an
+/// epoch guard on top, a second locked instruction unless the thread holds a [`Guard`] already;
+/// [`release`](RcuArc::release) takes the guard at hand. In return a thread that merely *reads*
+/// the pointer, from a [`RcuSlot`](super::RcuSlot) or a [`RcuBorrow`], can take a reference with
+/// one unconditional add where `Weak::upgrade` needs a compare-and-swap loop, and a count that
+/// runs over leaks its object where `Arc` aborts the process.
+///
+/// Do not use it where nobody looks anything up: `Arc` drops cheaper and frees at once. Do not
+/// rely on when a value is dropped: that is after a grace period, on any thread that collects,
+/// and a panic in its `Drop` surfaces there.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::rcuref::{RcuArc, pin};
+///
+/// let config = RcuArc::new(String::from("quota=3"));
+/// let other = config.clone();
+/// assert_eq!(*other, "quota=3");
+/// assert_eq!(RcuArc::references(&config), 2);
+///
+/// let guard = pin();
+/// RcuArc::release(other, &guard);
+/// assert_eq!(RcuArc::references(&config), 1);
+/// ```
+///
+/// The value outlives every borrow and is dropped on any thread, so it must be `Send + 'static`:
+/// ```compile_fail,E0277
+/// use submeter_percpu::rcuref::RcuArc;
+/// RcuArc::new(std::rc::Rc::new(1));
+/// ```
+/// ```compile_fail,E0597
+/// use submeter_percpu::rcuref::RcuArc;
+/// let local = 1;
+/// RcuArc::new(&local);
+/// ```
+/// and only a value that is also `Sync` can be shared with other threads:
+/// ```compile_fail,E0277
+/// use submeter_percpu::rcuref::RcuArc;
+/// let shared = RcuArc::new(std::cell::Cell::new(1));
+/// std::thread::spawn(move || shared.set(2));
+/// ```
+///
+/// # Ordering
+/// Cloning is Relaxed, dropping is Release, and the last drop acquires all earlier ones: what
+/// anybody did to the value through a reference is visible to its `Drop`.
+///
+/// # Differences from Linux
+/// The object and its count are one allocation, which is never reused while a count is in flight;
+/// a delayed mark of death can therefore not hit an object's successor at the same address.
+pub struct RcuArc<T>(raw::Owned<T>);
+
+impl<T> RcuArc<T> {
+    /// Allocates `value` with one reference.
+    #[must_use]
+    pub fn new(value: T) -> RcuArc<T>
+    where
+        T: Send + 'static,
+    {
+        RcuArc(raw::Owned::new(value))
+    }
+
+    /// Drops a reference under the caller's guard: one locked instruction.
+    #[inline]
+    pub fn release(this: RcuArc<T>, guard: &Guard) {
+        this.0.release(guard);
+    }
+
+    /// Borrows the value for as long as the guard lives, however long `this` does.
+    #[inline]
+    #[must_use]
+    pub fn borrow<'g>(this: &RcuArc<T>, guard: &'g Guard) -> RcuBorrow<'g, T> {
+        RcuBorrow(this.0.borrow(guard))
+    }
+
+    /// Returns how many references there are, this one included.
+    ///
+    /// A number to look at, out of date when it is returned; above 2^31 it says "pinned". One
+    /// conclusion is sound: see [`RcuSlot::take`](super::RcuSlot::take).
+    #[must_use]
+    pub fn references(this: &RcuArc<T>) -> u32 {
+        this.0.references()
+    }
+
+    /// Tells whether both hold the same object.
+    #[must_use]
+    pub fn ptr_eq(this: &RcuArc<T>, other: &RcuArc<T>) -> bool {
+        RcuArc::as_ptr(this) == RcuArc::as_ptr(other)
+    }
+
+    /// Returns where the value is, to tell objects apart.
+    #[must_use]
+    pub fn as_ptr(this: &RcuArc<T>) -> *const T {
+        this.0.as_ptr()
+    }
+
+    pub(super) fn into_raw(self) -> raw::Owned<T> {
+        self.0
+    }
+
+    pub(super) fn from_raw(owned: raw::Owned<T>) -> RcuArc<T> {
+        RcuArc(owned)
+    }
+}
+
+impl<T> Clone for RcuArc<T> {
+    /// Takes a reference: one locked instruction, never a loop, never a failure.
+    #[inline]
+    fn clone(&self) -> RcuArc<T> {
+        RcuArc(self.0.duplicate())
+    }
+}
+
+impl<T> Deref for RcuArc<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.0.value()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for RcuArc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Borrows an object without a reference, for as long as a guard lives.
+///
+/// Costs nothing to make, copy or drop. The object may have lost its last reference already: the
+/// value is still there to be read, but it may have been replaced or closed, which
+/// [`try_get`](RcuBorrow::try_get) finds out. For a look within the guard's section; whatever is to
+/// be kept longer needs a reference, and the compiler says so:
+///
+/// ```compile_fail,E0505
+/// use submeter_percpu::rcuref::{RcuArc, pin};
+/// let arc = RcuArc::new(1);
+/// let guard = pin();
+/// let borrow = RcuArc::borrow(&arc, &guard);
+/// drop(guard);
+/// println!("{}", *borrow);
+/// ```
+pub struct RcuBorrow<'g, T>(raw::Borrowed<'g, T>);
+
+impl<'g, T> RcuBorrow<'g, T> {
+    /// Takes a reference, unless the last one is gone.
+    ///
+    /// One unconditional locked instruction; `None` costs two, and is for good.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_percpu::rcuref::{RcuArc, pin};
+    ///
+    /// let guard = pin();
+    /// let arc = RcuArc::new(7);
+    /// let borrow = RcuArc::borrow(&arc, &guard);
+    /// let second = borrow.try_get().expect("two references");
+    /// RcuArc::release(arc, &guard);
+    /// RcuArc::release(second, &guard);
+    /// assert!(borrow.try_get().is_none());
+    /// assert_eq!(*borrow, 7, "readable until the guard goes");
+    /// ```
+    ///
+    /// # Ordering
+    /// SeqCst. A caller that looks again afterwards whether the pointer is still where it was
+    /// found does so by a SeqCst load, and whoever removes it by a SeqCst swap: a Relaxed get lets
+    /// the second look pass before the count on weakly ordered machines, and x86 never shows it.
+    #[inline]
+    #[must_use]
+    pub fn try_get(self) -> Option<RcuArc<T>> {
+        self.0.try_get().map(RcuArc)
+    }
+
+    /// Returns the value, for as long as the guard lives.
+    #[inline]
+    #[must_use]
+    pub fn value(self) -> &'g T {
+        self.0.value()
+    }
+
+    pub(super) fn from_raw(borrowed: raw::Borrowed<'g, T>) -> RcuBorrow<'g, T> {
+        RcuBorrow(borrowed)
+    }
+}
+
+impl<T> Clone for RcuBorrow<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for RcuBorrow<'_, T> {}
+
+impl<T> Deref for RcuBorrow<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.0.value()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for RcuBorrow<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,204 @@
+//! The count: one word, its zones, and the transitions between them.
+//!
+//! No memory is freed here and nothing is `unsafe`: what a transition means for the object is
+//! its caller's affair. That is why the models and the differential tests drive this type.
+
+use crate::sync::atomic::{AtomicI32, Ordering};
+use crate::sync::model_const_fn;
+
+/// The highest count that is counted: 2^31 references.
+pub(super) const MAXREF: u32 = 0x7FFF_FFFF;
+/// Where an overflowed count is pinned: the middle of the saturation zone.
+pub(super) const SATURATED: u32 = 0xA000_0000;
+/// The floor of the dead zone.
+pub(super) const RELEASED: u32 = 0xC000_0000;
+/// Where a released count rests: the middle of the dead zone.
+pub(super) const DEAD: u32 = 0xE000_0000;
+/// No reference, not yet marked dead: one below the count of one reference.
+pub(super) const NOREF: u32 = 0xFFFF_FFFF;
+/// Operations in flight at once that every zone tolerates on both sides of its middle.
+pub(super) const TOLERANCE: u32 = 0x1000_0000;
+
+/// What a count noticed beside its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// The count left the valid zone upwards and is pinned for good.
+    Saturated,
+    /// So many more puts than gets.
+    ExcessPuts(u32),
+}
+
+/// A reference count in one word.
+///
+/// Bits: all, as a number in the zones above; a valid count is references − 1. Writers: anybody,
+/// by read-modify-write only, except that `pin` stores into a zone which nothing leaves.
+///
+/// **The ledger.** Once dead, the word is `DEAD + gets in flight − unsettled excess puts`,
+/// exactly: a failed get takes its own increment back, where a plain store of `DEAD` would lose
+/// what others wrote meanwhile. A value below `DEAD` therefore *proves* an excess put, and a
+/// putter that finds the word dead needs no more than the sign its own decrement returned. Had
+/// it asked for the whole returned number, x86-64 would pay `lock xadd` on every put for the sake
+/// of the last one.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(super) struct Count(AtomicI32);
+
+impl Count {
+    model_const_fn! {
+        /// Starts with `refs` references, 1 to 2^31; 0 wraps to `NOREF`.
+        pub(super) fn new(refs: u32) -> Count {
+            Count(AtomicI32::new(refs.wrapping_sub(1).cast_signed()))
+        }
+    }
+
+    /// Takes a reference; false once dead.
+    #[inline]
+    pub(super) fn get(&self, notify: impl Fn(Notice)) -> bool {
+        // Relaxed: who got here holds a reference, or found the pointer by an Acquire load, so
+        // that the object is visible already; success is only used under a branch on it.
+        if self.0.fetch_add(1, Ordering::Relaxed).wrapping_add(1) >= 0 {
+            return true;
+        }
+        self.get_slow(notify)
+    }
+
+    /// Takes a reference before every SeqCst access that follows; false once dead.
+    #[inline]
+    pub(super) fn get_ordered(&self, notify: impl Fn(Notice)) -> bool {
+        // SeqCst: pairs with a remover that unlinks and then reads the count, both SeqCst: either
+        // it sees this reference, or the caller's next SeqCst load sees the pointer gone.
+        let negative = self.0.fetch_add(1, Ordering::SeqCst).wrapping_add(1) < 0;
+        crate::sync::seq_cst_order();
+        !negative || self.get_slow(notify)
+    }
+
+    /// Drops a reference; true for exactly one caller, who owns the object from there on.
+    ///
+    /// The word is touched after the reference was given up: the caller keeps its memory alive.
+    #[inline]
+    pub(super) fn put(&self, notify: impl Fn(Notice)) -> bool {
+        self.decrement() && self.put_slow(notify)
+    }
+
+    /// Does the first half of a put; `put_slow` must follow if it returns true.
+    ///
+    /// Apart for the pointer face, whose own slow half then joins that one out of line.
+    #[inline]
+    #[must_use]
+    pub(super) fn decrement(&self) -> bool {
+        // Release: pairs with the Acquire in `put_slow`, so that all a holder did is visible to
+        // whoever frees. `+ -1`, not `- 1`: that shape compiles to `lock dec` and a branch on
+        // the sign, the other to `lock xadd`.
+        self.0.fetch_add(-1, Ordering::Release).wrapping_add(-1) < 0
+    }
+
+    /// Returns the references now; 0 when there are none or the count is dead.
+    pub(super) fn read(&self) -> u32 {
+        // SeqCst: pairs with `get_ordered`, so that a remover may trust it after an unlink.
+        crate::sync::seq_cst_order();
+        let now = self.0.load(Ordering::SeqCst).cast_unsigned();
+        if now >= RELEASED { 0 } else { now + 1 }
+    }
+
+    /// Tells whether the object was released, for good.
+    pub(super) fn is_dead(&self) -> bool {
+        // Acquire: pairs with the Release of the puts before the word was marked dead, so that
+        // who sees death also sees what the holders did.
+        let now = self.0.load(Ordering::Acquire).cast_unsigned();
+        now >= RELEASED && now != NOREF
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_slow(&self, notify: impl Fn(Notice)) -> bool {
+        // Relaxed: only this word is looked at, and a thread never sees it older than its own
+        // increment. Reading again is sound here as it is not in `put_slow`: neither the dead
+        // nor the saturation zone is ever left, so a later value has the same meaning.
+        let now = self.0.load(Ordering::Relaxed).cast_unsigned();
+        if now <= MAXREF {
+            return true;
+        }
+        if now < RELEASED {
+            self.pin(now, notify);
+            return true;
+        }
+        // Relaxed: takes this call's increment back; nothing was done under it.
+        let now = self.0.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1).cast_unsigned();
+        self.settle(now, notify);
+        false
+    }
+
+    /// Runs for every put whose decrement returned a negative number; true for the last one.
+    ///
+    /// It takes that number for `NOREF`, which is what a balanced put made, and never reads first:
+    /// by the time of a read another put may have marked the word dead, and this one would look
+    /// like one too many. `loom_models.rs` keeps that mistake and the checker's verdict on it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn put_slow(&self, notify: impl Fn(Notice)) -> bool {
+        let (noref, dead) = (NOREF.cast_signed(), DEAD.cast_signed());
+        // Acquire on success: pairs with the Release of every put, all of them earlier in this
+        // word's release sequence, so that the owner may destroy what they wrote.
+        // Relaxed on failure: the value decides only what becomes of the word itself.
+        let exchanged = self.0.compare_exchange(noref, dead, Ordering::Acquire, Ordering::Relaxed);
+        let Err(now) = exchanged.map_err(i32::cast_unsigned) else { return true };
+        if now > MAXREF && now < RELEASED {
+            self.pin(now, notify);
+        } else if now >= RELEASED {
+            self.settle(now, notify);
+        }
+        // Otherwise a get revived the count in between, and its put will be here in its turn.
+        false
+    }
+
+    /// Brings a count in the saturation zone back to its middle; tells of the first arrival.
+    fn pin(&self, mut now: u32, notify: impl Fn(Notice)) {
+        while now > MAXREF && now < SATURATED - TOLERANCE {
+            let (from, to) = (now.cast_signed(), SATURATED.cast_signed());
+            // Relaxed: a pinned object is never freed, so that nobody orders anything by it.
+            match self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return notify(Notice::Saturated),
+                Err(other) => now = other.cast_unsigned(),
+            }
+        }
+        if now > MAXREF {
+            // Relaxed: as above. A store loses other operations, which count for nothing here.
+            self.0.store(SATURATED.cast_signed(), Ordering::Relaxed);
+        }
+    }
+
+    /// Books excess puts out of a dead count, telling how many.
+    ///
+    /// Whoever decremented last looks here, so a quiet word is `DEAD` exactly and every excess
+    /// put was told of once, if not always by the one who did it.
+    fn settle(&self, mut now: u32, notify: impl Fn(Notice)) {
+        loop {
+            let excess = match now {
+                RELEASED..DEAD => DEAD - now,
+                // Below `NOREF` without having been dead: a put too many met the last one before
+                // its mark. Nobody knows any more whose reference the last was: the object leaks.
+                _ if now >= DEAD + TOLERANCE && now != NOREF => NOREF - now,
+                _ => return,
+            };
+            let (from, to) = (now.cast_signed(), DEAD.cast_signed());
+            // Relaxed: bookkeeping on a word which nobody orders anything by any more.
+            match self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return notify(Notice::ExcessPuts(excess)),
+                Err(other) => now = other.cast_unsigned(),
+            }
+        }
+    }
+
+    /// Starts anywhere in the zones.
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn at(word: u32) -> Count {
+        Count(AtomicI32::new(word.cast_signed()))
+    }
+
+    /// Returns the word as it is.
+    #[cfg(test)]
+    pub(super) fn word(&self) -> u32 {
+        // Relaxed: a test looks at a quiet word.
+        self.0.load(Ordering::Relaxed).cast_unsigned()
+    }
+}

@@ -1,0 +1,81 @@
+//! Holds off the freeing of what a put or a lookup may still touch.
+//!
+//! crossbeam-epoch does the work, and no type of it shows. The alternative was seize;
+//! `benches/epoch_choice.rs` compares them, and RECORD has the figures. Both hold everything back
+//! behind one stalled reader, and retiring is a matter of which CPU asks. Entering decided, which
+//! every drop outside a guard pays: crossbeam's costs less than seize's, unless seize calls
+//! membarrier for every batch it retires, which interrupts all other CPUs on a path that is to
+//! make no system call, and then they tie.
+
+use std::fmt;
+
+#[cfg(not(any(loom, shuttle, all(miri, not(submeter_real_epoch)))))]
+use crossbeam_epoch as epoch;
+
+#[cfg(any(loom, shuttle, all(miri, not(submeter_real_epoch))))]
+use super::guard_model as epoch;
+
+/// Keeps every object that can be reached now in memory until it is dropped.
+///
+/// Costs one locked instruction and a thread-local lookup, or the lookup alone while the thread
+/// holds another guard; it neither blocks nor makes a system call. Do not hold one across waiting
+/// of any kind: nothing that is released anywhere in the process is freed meanwhile. A guard stays
+/// on its thread, which the compiler sees to:
+///
+/// ```compile_fail,E0277
+/// let guard = submeter_percpu::rcuref::pin();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+#[must_use = "an object is safe from being freed only while the guard is held"]
+pub struct Guard(epoch::Guard);
+
+/// Enters a section in which nothing that is reachable now is freed.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::rcuref::{RcuArc, RcuSlot, pin};
+///
+/// let slot = RcuSlot::new(RcuArc::new(7));
+/// let guard = pin();
+/// assert_eq!(slot.peek(&guard).as_deref(), Some(&7));
+/// ```
+///
+/// # Panics
+/// When the thread holds 2^64 guards.
+pub fn pin() -> Guard {
+    Guard(epoch::pin())
+}
+
+impl Guard {
+    /// Runs `f` after a grace period: once every guard that exists now was dropped.
+    ///
+    /// It runs on whichever thread collects, some operations later; [`flush`](Self::flush) moves
+    /// that forward. A panic in `f` surfaces there.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_percpu::rcuref::{RcuRef, pin};
+    ///
+    /// let count = RcuRef::new();
+    /// let guard = pin();
+    /// if count.put(&guard) {
+    ///     guard.defer(move || drop(count));
+    /// }
+    /// ```
+    pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
+        self.0.defer(f);
+    }
+
+    /// Hands this thread's deferred work to the collector, and runs what is due.
+    ///
+    /// Costs a visit of every thread's epoch. For teardown and tests, not for hot paths.
+    pub fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,71 @@
+//! The grace period for checkers: what is deferred runs when the last guard goes.
+//!
+//! crossbeam-epoch keeps its state in threads' locals, which the threads of a model share, and in
+//! atomics that no model sees. This one is coarser, never frees earlier, and lives in the model.
+//!
+//! Miri gets it too, so as to judge this crate by its strict rules (provenance, Stacked Borrows,
+//! leaks), which crossbeam-epoch's tagged pointers, intrusive list and global garbage cannot meet;
+//! `--cfg submeter_real_epoch` has Miri run the real one.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::mem;
+
+#[cfg(loom)]
+use loom::{lazy_static, sync::Mutex};
+#[cfg(all(shuttle, not(loom)))]
+use shuttle::{lazy_static, sync::Mutex};
+#[cfg(not(any(loom, shuttle)))]
+use std::sync::Mutex;
+
+type Deferred = Box<dyn FnOnce() + Send>;
+
+struct Epoch {
+    guards: usize,
+    deferred: Vec<Deferred>,
+}
+
+impl Epoch {
+    const START: Epoch = Epoch { guards: 0, deferred: Vec::new() };
+}
+
+#[cfg(any(loom, shuttle))]
+lazy_static! {
+    static ref EPOCH: Mutex<Epoch> = Mutex::new(Epoch::START);
+}
+#[cfg(not(any(loom, shuttle)))]
+static EPOCH: Mutex<Epoch> = Mutex::new(Epoch::START);
+
+pub(super) struct Guard {
+    /// What this guard deferred; joins the rest when the guard goes.
+    deferred: RefCell<Vec<Deferred>>,
+    stays_on_its_thread: PhantomData<*const ()>,
+}
+
+pub(super) fn pin() -> Guard {
+    EPOCH.lock().expect("a model panicked").guards += 1;
+    Guard { deferred: RefCell::default(), stays_on_its_thread: PhantomData }
+}
+
+impl Guard {
+    pub(super) fn defer(&self, f: impl FnOnce() + Send + 'static) {
+        self.deferred.borrow_mut().push(Box::new(f));
+    }
+
+    pub(super) fn flush(&self) {}
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let due = {
+            let mut epoch = EPOCH.lock().expect("a model panicked");
+            epoch.guards -= 1;
+            epoch.deferred.append(self.deferred.get_mut());
+            if epoch.guards == 0 { mem::take(&mut epoch.deferred) } else { Vec::new() }
+        };
+        // After the lock was given back: what runs may pin again.
+        for f in due {
+            f();
+        }
+    }
+}

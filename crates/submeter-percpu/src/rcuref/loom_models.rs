@@ -1,0 +1,299 @@
+//! Every interleaving, within loom's memory model: `RUSTFLAGS="--cfg loom" cargo test --release`.
+//!
+//! Two of the models are of mistakes, and pass only while loom finds them.
+
+use std::sync::Arc;
+// Not loom's: what the models note for themselves must add neither orders nor states.
+use std::sync::atomic::AtomicU32 as Notes;
+
+use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use loom::thread;
+
+use super::count::{Count, DEAD, NOREF, Notice, RELEASED};
+use super::{RcuArc, RcuSlot, pin};
+
+/// Counts up; Relaxed: loom runs one thread at a time.
+fn note(notes: &Notes) {
+    notes.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Relaxed: as in `note`.
+fn noted(notes: &Notes) -> u32 {
+    notes.load(Ordering::Relaxed)
+}
+
+fn unexpected(notice: Notice) {
+    panic!("told of misuse where there was none: {notice:?}");
+}
+
+#[test]
+fn loom_rcuref_1_exactly_one_put_returns_true() {
+    loom::model(|| {
+        let shared = Arc::new((Count::new(2), AtomicU32::new(0), AtomicU32::new(0)));
+        let wins = Arc::new(Notes::new(0));
+        let other = thread::spawn({
+            let (shared, wins) = (shared.clone(), wins.clone());
+            move || {
+                // Relaxed: the puts alone are to order what was written under the references.
+                shared.1.store(1, Ordering::Relaxed);
+                if shared.0.put(unexpected) {
+                    note(&wins);
+                    // Relaxed: as above.
+                    assert_eq!(shared.2.load(Ordering::Relaxed), 1, "the winner sees all");
+                }
+            }
+        });
+        // Relaxed: as above.
+        shared.2.store(1, Ordering::Relaxed);
+        if shared.0.put(unexpected) {
+            note(&wins);
+            // Relaxed: as above.
+            assert_eq!(shared.1.load(Ordering::Relaxed), 1, "the winner sees all");
+        }
+        other.join().unwrap();
+        assert_eq!((noted(&wins), shared.0.word()), (1, DEAD));
+    });
+}
+
+#[test]
+fn loom_rcuref_2_no_get_succeeds_after_dead() {
+    loom::model(|| {
+        let count = Arc::new(Count::new(1));
+        let other = thread::spawn({
+            let count = count.clone();
+            move || {
+                let dead = count.is_dead();
+                let got = count.get(unexpected);
+                assert!(!(dead && got), "a get succeeded on the dead");
+                got && count.put(unexpected)
+            }
+        });
+        let won = count.put(unexpected);
+        if won {
+            assert!(!count.get(unexpected), "a get succeeded after the last put");
+        }
+        assert!(won ^ other.join().unwrap());
+        assert!(count.is_dead() && !count.get_ordered(unexpected));
+    });
+}
+
+/// Runs one put against two threads that get and put, and returns how many puts won.
+fn revive(count: &Arc<Count>, lookups: usize) -> u32 {
+    let others: Vec<_> = (0..lookups)
+        .map(|_| {
+            let count = count.clone();
+            thread::spawn(move || count.get(unexpected) && count.put(unexpected))
+        })
+        .collect();
+    let won = count.put(unexpected);
+    others.into_iter().map(|other| u32::from(other.join().unwrap())).sum::<u32>() + u32::from(won)
+}
+
+#[test]
+fn loom_rcuref_3_a_revived_count_dies_by_the_later_put() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let count = Arc::new(Count::new(1));
+        assert_eq!(revive(&count, 2), 1);
+        assert_eq!(count.word(), DEAD, "failed gets take back what they added");
+    });
+}
+
+#[test]
+fn loom_rcuref_4_slow_path_uses_what_the_decrement_returned() {
+    loom::model(|| {
+        // `unexpected` is the check: nobody puts too often here, however the two puts meet.
+        let count = Arc::new(Count::new(1));
+        assert_eq!(revive(&count, 1), 1);
+    });
+}
+
+/// The slow path as it was until January 2025: it asks the word again what its put did.
+fn put_reading_again(word: &AtomicI32) -> bool {
+    // Release: as in `Count::decrement`.
+    if word.fetch_add(-1, Ordering::Release).wrapping_add(-1) >= 0 {
+        return false;
+    }
+    // Relaxed: the mistake, whatever the ordering.
+    let now = word.load(Ordering::Relaxed).cast_unsigned();
+    if now == NOREF {
+        let (noref, dead) = (NOREF.cast_signed(), DEAD.cast_signed());
+        // Acquire, Relaxed: as in `Count::put_slow`.
+        return word.compare_exchange(noref, dead, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    }
+    assert!(now < RELEASED, "told of misuse where there was none");
+    false
+}
+
+#[test]
+#[should_panic(expected = "told of misuse where there was none")]
+fn loom_rcuref_4_finds_the_race_of_a_slow_path_that_reads_again() {
+    loom::model(|| {
+        let word = Arc::new(AtomicI32::new(0));
+        let other = thread::spawn({
+            let word = word.clone();
+            move || {
+                // Relaxed: as in `Count::get`.
+                if word.fetch_add(1, Ordering::Relaxed).wrapping_add(1) >= 0 {
+                    put_reading_again(&word);
+                }
+            }
+        });
+        put_reading_again(&word);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_rcuref_excess_puts_are_told_of_once_each() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (count, excess) = (Arc::new(Count::at(DEAD)), Arc::new(Notes::new(0)));
+        let counting = |excess: &Arc<Notes>| {
+            let excess = excess.clone();
+            move |notice| match notice {
+                // Relaxed: as in `note`.
+                Notice::ExcessPuts(more) => drop(excess.fetch_add(more, Ordering::Relaxed)),
+                Notice::Saturated => unexpected(notice),
+            }
+        };
+        let putters: Vec<_> = (0..2)
+            .map(|_| {
+                let (count, notify) = (count.clone(), counting(&excess));
+                thread::spawn(move || assert!(!count.put(notify), "a dead count died again"))
+            })
+            .collect();
+        assert!(!count.get(counting(&excess)));
+        putters.into_iter().for_each(|putter| putter.join().unwrap());
+        assert_eq!((noted(&excess), count.word()), (2, DEAD));
+    });
+}
+
+#[test]
+fn loom_rcuref_6_saturation_is_told_of_once_and_stays() {
+    loom::model(|| {
+        let (count, told) = (Arc::new(Count::new(1 << 31)), Arc::new(Notes::new(0)));
+        let other = thread::spawn({
+            let (count, told) = (count.clone(), told.clone());
+            move || assert!(count.get(|_| note(&told)), "a get fails on the dead only")
+        });
+        assert!(count.get(|_| note(&told)));
+        other.join().unwrap();
+        assert_eq!(noted(&told), 1);
+        assert!(!count.put(unexpected) && !count.is_dead());
+    });
+}
+
+/// A reader that looks again, and a remover that looks at the count: whether both may miss.
+fn both_may_miss(get: fn(&Count) -> bool) {
+    loom::model(move || {
+        let mut object = 0_u8;
+        let shared = Arc::new((Count::new(1), AtomicPtr::new(&raw mut object), AtomicU32::new(0)));
+        let reader = thread::spawn({
+            let shared = shared.clone();
+            move || {
+                assert!(get(&shared.0));
+                // SeqCst: the second look, as in `Cell::load`.
+                !shared.1.load(Ordering::SeqCst).is_null()
+            }
+        });
+        // SeqCst: unlinks, as in `Cell::swap`.
+        shared.1.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        let alone = shared.0.read() == 1;
+        let kept = reader.join().unwrap();
+        assert!(!(alone && kept), "each missed the other");
+    });
+}
+
+#[test]
+fn loom_rcuref_ordered_get_and_second_look_meet_the_remover() {
+    both_may_miss(|count| count.get_ordered(unexpected));
+}
+
+#[test]
+#[should_panic(expected = "each missed the other")]
+fn loom_rcuref_finds_that_a_relaxed_get_misses_the_remover() {
+    both_may_miss(|count| count.get(unexpected));
+}
+
+/// Notices, by loom's own rules, a drop that is concurrent with a look.
+struct Canary(AtomicU32);
+
+impl Canary {
+    fn new() -> Canary {
+        Canary(AtomicU32::new(7))
+    }
+
+    fn look(&self) {
+        // Relaxed: adds no order that could hide a missing one.
+        assert_eq!(self.0.load(Ordering::Relaxed), 7, "looked at after its drop");
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.0.with_mut(|value| *value = 0);
+    }
+}
+
+#[test]
+fn loom_rcuarc_the_last_drop_follows_every_look() {
+    loom::model(|| {
+        let arc = RcuArc::new(Canary::new());
+        let other = thread::spawn({
+            let arc = arc.clone();
+            move || arc.look()
+        });
+        arc.look();
+        drop(arc);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_rcuslot_load_and_peek_survive_a_replacement() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let slot = Arc::new(RcuSlot::new(RcuArc::new(Canary::new())));
+        let reader = thread::spawn({
+            let slot = slot.clone();
+            move || {
+                let guard = pin();
+                let seen = slot.peek(&guard).expect("never empty");
+                let kept = slot.load(&guard).expect("never empty");
+                seen.look();
+                drop(guard);
+                kept.look();
+            }
+        });
+        slot.replace(RcuArc::new(Canary::new())).expect("never empty").look();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_rcuslot_taken_and_alone_means_no_loader_has_it() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let slot = Arc::new(RcuSlot::new(RcuArc::new(AtomicU32::new(0))));
+        let reader = thread::spawn({
+            let slot = slot.clone();
+            move || {
+                let guard = pin();
+                let kept = slot.load(&guard);
+                // Relaxed: the taker's conclusion alone is to order this.
+                kept.inspect(|value| assert_eq!(value.load(Ordering::Relaxed), 0, "in use"));
+            }
+        });
+        let taken = slot.take().expect("filled once");
+        if RcuArc::references(&taken) == 1 {
+            // Relaxed: as above.
+            taken.store(1, Ordering::Relaxed);
+        }
+        reader.join().unwrap();
+    });
+}

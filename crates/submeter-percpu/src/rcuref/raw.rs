@@ -1,0 +1,263 @@
+//! Owns the memory behind the pointer face: every dereference, and every argument for it.
+//!
+//! Three facts carry all of it, and each SAFETY comment names those it uses:
+//!
+//! 1. **Counted.** Each `Owned`, each filled `Cell`, holds one reference of its object's count.
+//!    Upheld by this file: an `Owned` is made only from a successful get or from another holder's
+//!    reference, and gives its reference up exactly once, in `Drop` or by becoming a cell's.
+//! 2. **Freed last.** Memory is freed only by what `put_slow` defers, which runs after a grace
+//!    period that starts once the count was marked dead. Upheld by `put`, which says so to one
+//!    caller only (the count's proof), and by `Guard::defer`.
+//! 3. **Unlinked first.** A cell gives its reference up only after its pointer was replaced, so
+//!    that who reads the pointer under a guard did so before the grace period began. Upheld by
+//!    `Cell::swap` and `Drop`.
+
+use std::any::type_name;
+use std::marker::PhantomData;
+use std::mem;
+use std::ptr::{self, NonNull};
+
+use super::count::{Count, Notice};
+use super::event;
+use super::guard::{Guard, pin};
+use crate::sync::atomic::{AtomicPtr, Ordering};
+use crate::sync::model_const_fn;
+
+struct Inner<T> {
+    count: Count,
+    value: T,
+}
+
+impl<T> Inner<T> {
+    /// Names the object for events. A closure, so that the hot path carries no arguments for it.
+    #[inline]
+    fn notify(count: &Count) -> impl Fn(Notice) + '_ {
+        move |notice| event::report(notice, type_name::<T>(), ptr::from_ref(count).addr())
+    }
+}
+
+/// Holds one reference.
+pub(super) struct Owned<T> {
+    inner: NonNull<Inner<T>>,
+    owns: PhantomData<Inner<T>>,
+}
+
+// SAFETY: an `Owned` is a `&T` whose last holder sends the `T` to whichever thread collects, so
+// moving one needs what moving a `&T` and a `T` need. The count is atomic.
+unsafe impl<T: Send + Sync> Send for Owned<T> {}
+// SAFETY: a shared `Owned` can be cloned, and the clone moved: as above.
+unsafe impl<T: Send + Sync> Sync for Owned<T> {}
+
+impl<T> Owned<T> {
+    /// Allocates an object with one reference.
+    ///
+    /// `Send + 'static`, here and in no other place: the value is dropped later and on any
+    /// thread. `Owned` is covariant, so that its `T` may shrink afterwards; the value does not.
+    pub(super) fn new(value: T) -> Owned<T>
+    where
+        T: Send + 'static,
+    {
+        let inner = Box::new(Inner { count: Count::new(1), value });
+        Owned { inner: NonNull::from(Box::leak(inner)), owns: PhantomData }
+    }
+
+    #[inline]
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: 1 (counted): this reference keeps the count from being marked dead, and by 2
+        // (freed last) the memory with it. The object is never borrowed mutably before that.
+        unsafe { self.inner.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn value(&self) -> &T {
+        &self.inner().value
+    }
+
+    #[inline]
+    pub(super) fn as_ptr(&self) -> *const T {
+        &raw const self.inner().value
+    }
+
+    #[inline]
+    pub(super) fn references(&self) -> u32 {
+        self.inner().count.read()
+    }
+
+    #[inline]
+    pub(super) fn duplicate(&self) -> Owned<T> {
+        let count = &self.inner().count;
+        let got = count.get(Inner::<T>::notify(count));
+        // A get fails on a dead count only, and this reference keeps it alive. Unlike `Arc`, no
+        // abort is needed against overflow: the count pins itself.
+        debug_assert!(got, "a held object was dead");
+        Owned { inner: self.inner, owns: PhantomData }
+    }
+
+    /// Gives the reference up.
+    #[inline]
+    pub(super) fn release(self, guard: &Guard) {
+        put(mem::ManuallyDrop::new(self).inner, guard);
+    }
+
+    #[inline]
+    pub(super) fn borrow<'g>(&self, _guard: &'g Guard) -> Borrowed<'g, T> {
+        Borrowed { inner: self.inner, keeps: PhantomData }
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    #[inline]
+    fn drop(&mut self) {
+        put(self.inner, &pin());
+    }
+}
+
+/// Gives up one reference, which the caller owned; the last one has the object freed.
+#[inline]
+fn put<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
+    // SAFETY: 1 (counted): until the put's decrement the reference keeps the object. After it, 2
+    // (freed last): whoever marks the count dead defers the freeing past `guard`, which exists
+    // already.
+    let count = unsafe { &(*inner.as_ptr()).count };
+    if count.decrement() {
+        put_slow(inner, guard);
+    }
+}
+
+/// Does the rest of a put whose decrement went below zero. Out of line in one piece, so that the
+/// hot path saves no registers for it.
+#[cold]
+#[inline(never)]
+fn put_slow<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
+    // SAFETY: as in `put`, for the time after the decrement.
+    let count = unsafe { &(*inner.as_ptr()).count };
+    if !count.put_slow(Inner::<T>::notify(count)) {
+        return;
+    }
+    let garbage = Garbage { object: inner.as_ptr().cast(), free: free::<T> };
+    guard.defer(move || garbage.free());
+}
+
+/// An object after its last reference, its type erased: a deferred call must be `'static`, and a
+/// shrunken `T` is not, although its value is (see `Owned::new`).
+struct Garbage {
+    object: *mut (),
+    free: unsafe fn(*mut ()),
+}
+
+// SAFETY: `Owned::new` took a `T: Send`, and this is the only way to the object that is left.
+unsafe impl Send for Garbage {}
+
+impl Garbage {
+    /// Takes the whole: a closure that used the fields would capture the bare pointer.
+    fn free(self) {
+        // SAFETY: made in `put_slow` only: `free` belongs to the object's type, and by 2 (freed
+        // last) this runs once and after the grace period.
+        unsafe { (self.free)(self.object) }
+    }
+}
+
+/// Drops and deallocates an `Inner<T>`.
+///
+/// # Safety
+/// `object` came from `Owned::<T>::new`, nobody uses it any more, and nobody frees it again.
+unsafe fn free<T>(object: *mut ()) {
+    // SAFETY: the caller's promise; `Owned::new` leaked a `Box` of this type.
+    drop(unsafe { Box::from_raw(object.cast::<Inner<T>>()) });
+}
+
+/// Points to an object without a reference, while a guard is held. Not `Send`, as the guard is.
+pub(super) struct Borrowed<'g, T> {
+    inner: NonNull<Inner<T>>,
+    keeps: PhantomData<(&'g Guard, &'g T)>,
+}
+
+impl<T> Clone for Borrowed<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Borrowed<'_, T> {}
+
+impl<'g, T> Borrowed<'g, T> {
+    #[inline]
+    pub(super) fn value(self) -> &'g T {
+        // SAFETY: made under a guard that lives for `'g`, from an `Owned` or from a cell's pointer:
+        // the object was alive then, so by 2 (freed last) and 3 (unlinked first) it is still in
+        // memory; a value is not touched mutably before it is freed.
+        unsafe { &(*self.inner.as_ptr()).value }
+    }
+
+    #[inline]
+    pub(super) fn try_get(self) -> Option<Owned<T>> {
+        // SAFETY: as in `value`.
+        let count = unsafe { &(*self.inner.as_ptr()).count };
+        // Ordered, although most callers do not look twice: see `RcuBorrow::try_get`.
+        // `then`, not `then_some`: an `Owned` that was never got must not exist to be dropped.
+        count
+            .get_ordered(Inner::<T>::notify(count))
+            .then(|| Owned { inner: self.inner, owns: PhantomData })
+    }
+}
+
+/// Holds one reference, or none, that threads exchange.
+///
+/// Bits: the pointer, null for none. Writers: `swap`, by anybody.
+pub(super) struct Cell<T> {
+    object: AtomicPtr<Inner<T>>,
+    owns: PhantomData<Owned<T>>,
+}
+
+impl<T> Cell<T> {
+    model_const_fn! {
+        pub(super) fn empty() -> Cell<T> {
+            Cell { object: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+        }
+    }
+
+    pub(super) fn new(owned: Owned<T>) -> Cell<T> {
+        Cell { object: AtomicPtr::new(into_pointer(Some(owned))), owns: PhantomData }
+    }
+
+    #[inline]
+    pub(super) fn load(&self, guard: &Guard) -> Option<Owned<T>> {
+        loop {
+            let seen = self.peek(guard)?;
+            // On failure the object was unlinked and released since: the next look sees that, as
+            // the get synchronised with the puts, and they came after the unlinking.
+            let Some(owned) = seen.try_get() else { continue };
+            // SeqCst: pairs with the SeqCst get before it: see `Count::get_ordered`.
+            if self.object.load(Ordering::SeqCst) == owned.inner.as_ptr() {
+                return Some(owned);
+            }
+            owned.release(guard);
+        }
+    }
+
+    #[inline]
+    pub(super) fn peek<'g>(&self, _guard: &'g Guard) -> Option<Borrowed<'g, T>> {
+        // Acquire: pairs with the SeqCst in `swap`, so that the object is seen as published.
+        let object = self.object.load(Ordering::Acquire);
+        NonNull::new(object).map(|inner| Borrowed { inner, keeps: PhantomData })
+    }
+
+    #[inline]
+    pub(super) fn swap(&self, new: Option<Owned<T>>) -> Option<Owned<T>> {
+        // SeqCst: publishes the new object to `peek`, sees the old one as published, and comes
+        // before a later SeqCst read of the old one's count: see `Count::get_ordered`.
+        let old = self.object.swap(into_pointer(new), Ordering::SeqCst);
+        NonNull::new(old).map(|inner| Owned { inner, owns: PhantomData })
+    }
+}
+
+impl<T> Drop for Cell<T> {
+    fn drop(&mut self) {
+        drop(self.swap(None));
+    }
+}
+
+/// Turns a holder into its pointer, which now stands for its reference.
+fn into_pointer<T>(owned: Option<Owned<T>>) -> *mut Inner<T> {
+    owned.map_or(ptr::null_mut(), |owned| mem::ManuallyDrop::new(owned).inner.as_ptr())
+}

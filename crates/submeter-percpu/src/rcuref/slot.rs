@@ -1,0 +1,132 @@
+//! A cell that holds an `RcuArc` and is read without a lock.
+
+use std::fmt;
+
+use super::arc::{RcuArc, RcuBorrow};
+use super::guard::Guard;
+use super::raw;
+use crate::sync::model_const_fn;
+
+/// Holds the current version of something: read by many, replaced now and then, never locked.
+///
+/// [`peek`](Self::peek) costs a plain load; [`load`](Self::load) one locked instruction on the
+/// object's count, which all readers share. For what is looked at within a guard's section, peek.
+/// Writers cost an exchange and never wait for readers; the replaced object is freed after a
+/// grace period once its last reference is gone. Do not use it for a value that is written as
+/// often as read: every version is an allocation.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::rcuref::{RcuArc, RcuSlot, pin};
+///
+/// static CURRENT: RcuSlot<String> = RcuSlot::empty();
+///
+/// CURRENT.replace(RcuArc::new("v1".into()));
+/// let guard = pin();
+/// let kept = CURRENT.load(&guard).expect("filled above");
+/// let seen = CURRENT.peek(&guard).expect("filled above");
+/// CURRENT.replace(RcuArc::new("v2".into()));
+/// assert_eq!((&**kept, &**seen), ("v1", "v1"));
+/// assert_eq!(CURRENT.take().as_deref().map(String::as_str), Some("v2"));
+/// assert!(CURRENT.load(&guard).is_none());
+/// ```
+///
+/// What is peeked at does not outlive the guard:
+/// ```compile_fail,E0505
+/// use submeter_percpu::rcuref::{RcuArc, RcuSlot, pin};
+/// let slot = RcuSlot::new(RcuArc::new(1));
+/// let guard = pin();
+/// let seen = slot.peek(&guard);
+/// drop(guard);
+/// println!("{seen:?}");
+/// ```
+/// nor may a slot be used to shorten, then overwrite, the life of what it holds:
+/// ```compile_fail
+/// use submeter_percpu::rcuref::RcuSlot;
+/// fn shrink<'a>(slot: &'a RcuSlot<&'static str>) -> &'a RcuSlot<&'a str> { slot }
+/// ```
+/// and only what is `Send + Sync` is shared through one:
+/// ```compile_fail,E0277
+/// use submeter_percpu::rcuref::RcuSlot;
+/// static SLOT: RcuSlot<std::cell::Cell<u8>> = RcuSlot::empty();
+/// ```
+///
+/// # Ordering
+/// What was done to a value before it was stored is visible to who loads it. All operations but
+/// `peek` are SeqCst; `peek` is Acquire.
+///
+/// # Differences from Linux
+/// The kernel re-validates because a file's memory may be recycled under the reader. Here it is
+/// not, and a reference to a version that was just replaced would be sound; the second look buys
+/// what [`take`](Self::take) promises.
+pub struct RcuSlot<T>(raw::Cell<T>);
+
+impl<T> RcuSlot<T> {
+    /// Holds `value`.
+    #[must_use]
+    pub fn new(value: RcuArc<T>) -> RcuSlot<T> {
+        RcuSlot(raw::Cell::new(value.into_raw()))
+    }
+
+    model_const_fn! {
+        /// Holds nothing yet.
+        #[must_use]
+        pub fn empty() -> RcuSlot<T> {
+            RcuSlot(raw::Cell::empty())
+        }
+    }
+
+    /// Takes a reference to the object that is in the slot, at a moment when it was there.
+    ///
+    /// Reads the pointer, gets, and looks whether the pointer is still the same; tries again if
+    /// not, which happens only when somebody replaced it meanwhile (lock-free, not wait-free).
+    #[inline]
+    #[must_use]
+    pub fn load(&self, guard: &Guard) -> Option<RcuArc<T>> {
+        self.0.load(guard).map(RcuArc::from_raw)
+    }
+
+    /// Borrows the object that is in the slot, without a reference: a plain load.
+    #[inline]
+    #[must_use]
+    pub fn peek<'g>(&self, guard: &'g Guard) -> Option<RcuBorrow<'g, T>> {
+        self.0.peek(guard).map(RcuBorrow::from_raw)
+    }
+
+    /// Exchanges the contents, and returns what was there.
+    #[inline]
+    pub fn swap(&self, new: Option<RcuArc<T>>) -> Option<RcuArc<T>> {
+        self.0.swap(new.map(RcuArc::into_raw)).map(RcuArc::from_raw)
+    }
+
+    /// Stores `new`, and returns what was there.
+    #[inline]
+    pub fn replace(&self, new: RcuArc<T>) -> Option<RcuArc<T>> {
+        self.swap(Some(new))
+    }
+
+    /// Empties the slot, and returns what was there.
+    ///
+    /// When [`RcuArc::references`] of the result is then 1, and it was in no other slot, every
+    /// [`load`](Self::load) that returned it has its reference dropped again, and none will return
+    /// it any more: who took it out may close what it stands for. Readers that
+    /// [`peek`](Self::peek) are not counted; they need a grace period
+    /// ([`Guard::defer`](super::Guard::defer)).
+    #[inline]
+    pub fn take(&self) -> Option<RcuArc<T>> {
+        self.swap(None)
+    }
+}
+
+impl<T> Default for RcuSlot<T> {
+    fn default() -> RcuSlot<T> {
+        RcuSlot::empty()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for RcuSlot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let guard = super::pin();
+        f.debug_tuple("RcuSlot").field(&self.peek(&guard)).finish()
+    }
+}

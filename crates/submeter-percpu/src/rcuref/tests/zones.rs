@@ -1,0 +1,260 @@
+//! The count: six numbered statements, and what lies at the edges of the zones.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use crate::rcuref::count::{Count, DEAD, MAXREF, NOREF, Notice, RELEASED, SATURATED, TOLERANCE};
+use crate::rcuref::{RcuRef, pin};
+
+const THREADS: u32 = 4;
+/// Capacities shrink under Miri, which runs some thousand times slower.
+const ROUNDS: u32 = if cfg!(miri) { 8 } else { 2_000 };
+
+fn unexpected(notice: Notice) {
+    panic!("told of misuse where there was none: {notice:?}");
+}
+
+/// Collects what a count tells of.
+#[derive(Default)]
+struct Told(RefCell<Vec<Notice>>);
+
+impl Told {
+    fn note(&self) -> impl Fn(Notice) + '_ {
+        |notice| self.0.borrow_mut().push(notice)
+    }
+
+    fn take(&self) -> Vec<Notice> {
+        self.0.take()
+    }
+}
+
+#[test]
+fn rcuref_1_exactly_one_put_returns_true() {
+    let count = RcuRef::with_refs(5);
+    let guard = pin();
+    let wins: Vec<bool> = (0..5).map(|_| count.put(&guard)).collect();
+    assert_eq!(wins, [false, false, false, false, true]);
+}
+
+#[test]
+fn rcuref_1_exactly_one_put_returns_true_stress() {
+    for _ in 0..ROUNDS {
+        let (count, wins, start) = (Count::new(THREADS), AtomicU32::new(0), spinning(THREADS));
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    start();
+                    let got = count.get(unexpected);
+                    assert!(got, "this thread holds a reference");
+                    let puts = [count.put(unexpected), count.put(unexpected)];
+                    let won = puts.iter().map(|&won| u32::from(won)).sum();
+                    // Relaxed: read after the joins.
+                    wins.fetch_add(won, Ordering::Relaxed);
+                });
+            }
+        });
+        // Relaxed: after the joins.
+        assert_eq!((wins.load(Ordering::Relaxed), count.word()), (1, DEAD));
+    }
+}
+
+/// Returns what lets `threads` threads through together.
+fn spinning(threads: u32) -> impl Fn() + Sync {
+    let barrier = Barrier::new(threads as usize);
+    move || {
+        barrier.wait();
+    }
+}
+
+#[test]
+fn rcuref_2_no_get_succeeds_after_dead() {
+    let count = RcuRef::new();
+    assert!(!count.is_dead());
+    assert!(count.put(&pin()));
+    for _ in 0..3 {
+        assert!(count.is_dead() && !count.get() && !count.get_ordered());
+        assert_eq!(count.read(), 0);
+    }
+    assert_eq!(count.0.word(), DEAD, "failed gets leave no trace");
+}
+
+#[test]
+fn rcuref_3_a_get_that_revives_defeats_the_racing_put() {
+    // The put between its two halves, and a get in the middle.
+    let count = Count::new(1);
+    assert!(count.decrement());
+    assert_eq!((count.word(), count.read()), (NOREF, 0));
+    assert!(!count.is_dead(), "nobody marked it yet");
+    assert!(count.get(unexpected));
+    assert!(!count.put_slow(unexpected), "revived: not this put's to free");
+    assert_eq!(count.read(), 1);
+    assert!(count.put(unexpected), "the later put wins");
+}
+
+#[test]
+fn rcuref_3_of_two_puts_in_their_slow_path_one_wins() {
+    let count = Count::new(1);
+    assert!(count.decrement());
+    assert!(count.get(unexpected));
+    assert!(count.decrement());
+    assert!(count.put_slow(unexpected));
+    assert!(!count.put_slow(unexpected));
+}
+
+#[test]
+fn rcuref_4_slow_path_uses_what_the_decrement_returned() {
+    // The order of January 2025: two decrements reached NOREF, and the second putter gets on
+    // only after the first one marked the count dead. It must not take itself for one too many,
+    // even while a failing get is half done.
+    let count = Count::new(1);
+    assert!(count.decrement());
+    assert!(count.get(unexpected));
+    assert!(count.decrement());
+    assert!(count.put_slow(unexpected));
+    assert!(!count.get(unexpected));
+    assert!(!count.put_slow(unexpected));
+    assert_eq!(count.word(), DEAD);
+}
+
+#[test]
+fn rcuref_5_zones_hold_under_2_pow_28_operations_in_flight() {
+    let told = Told::default();
+    for word in [DEAD - TOLERANCE, DEAD - 1, DEAD, DEAD + 1, DEAD + TOLERANCE - 1] {
+        let at = Count::at(word);
+        assert!(at.is_dead() && at.read() == 0, "{word:#x}");
+        assert!(!at.get(told.note()) && !at.get_ordered(told.note()), "{word:#x}");
+        assert!(!at.put(told.note()), "{word:#x}");
+        assert!(at.word() >= DEAD - 1 && at.word() <= DEAD + TOLERANCE, "{word:#x}");
+    }
+    told.take();
+    for word in [SATURATED - TOLERANCE, SATURATED - 1, SATURATED, SATURATED + TOLERANCE] {
+        for operation in [|at: &Count| at.get(unexpected), |at: &Count| !at.put(unexpected)] {
+            let at = Count::at(word);
+            assert!(!at.is_dead() && at.read() > MAXREF, "{word:#x}");
+            // Below the tolerated drift it looks like a fresh overflow, so start inside it.
+            let at = if word == SATURATED - TOLERANCE { Count::at(word + 1) } else { at };
+            assert!(operation(&at), "{word:#x}");
+            assert_eq!(at.word(), SATURATED, "{word:#x}");
+        }
+    }
+}
+
+#[test]
+fn rcuref_6_saturated_never_frees() {
+    let (count, told) = (Count::new(1 << 31), Told::default());
+    assert_eq!((count.word(), count.read()), (MAXREF, 1 << 31));
+    assert!(count.get(told.note()), "one reference too many, and it is granted");
+    assert_eq!((told.take(), count.word()), (vec![Notice::Saturated], SATURATED));
+    for _ in 0..100_u32 {
+        assert!(!count.put(unexpected), "a pinned count never frees");
+        assert!(count.get(unexpected) && count.get_ordered(unexpected));
+        assert_eq!(count.word(), SATURATED, "told of once, and pinned");
+    }
+}
+
+#[test]
+fn rcuref_overflow_that_is_put_in_time_is_no_saturation() {
+    let count = Count::at(MAXREF);
+    assert!(count.get_ordered(|_| ()));
+    let count = Count::at(MAXREF + 1);
+    assert!(!count.put(unexpected), "back in the valid zone by itself");
+    assert_eq!(count.word(), MAXREF);
+}
+
+#[test]
+fn rcuref_excess_put_of_the_dead_is_told_of_once() {
+    let (count, told) = (Count::new(1), Told::default());
+    assert!(count.put(told.note()));
+    assert!(!count.put(told.note()));
+    assert_eq!((told.take(), count.word()), (vec![Notice::ExcessPuts(1)], DEAD));
+    assert!(!count.get(told.note()) && told.take().is_empty());
+}
+
+#[test]
+fn rcuref_excess_put_hidden_by_a_get_is_told_of_by_it() {
+    let (count, told) = (Count::at(DEAD + 1), Told::default());
+    assert!(!count.put(told.note()), "meets the increment of a get in flight");
+    assert!(told.take().is_empty(), "which hides it for now");
+    // The get goes on from where it was, one increment in: a whole get does the same there.
+    let count = Count::at(count.word() - 1);
+    assert!(!count.get(told.note()));
+    assert_eq!((told.take(), count.word()), (vec![Notice::ExcessPuts(1)], DEAD));
+}
+
+#[test]
+fn rcuref_excess_put_before_the_mark_leaks() {
+    let (count, told) = (Count::new(1), Told::default());
+    assert!(count.decrement() && count.decrement());
+    assert!(!count.put_slow(told.note()) && !count.put_slow(told.note()));
+    assert_eq!((told.take(), count.word()), (vec![Notice::ExcessPuts(1)], DEAD));
+}
+
+#[test]
+fn rcuref_excess_puts_stress() {
+    let rounds = if cfg!(miri) { 4 } else { 500 };
+    for _ in 0..rounds {
+        let (count, told, start) = (Count::at(DEAD), AtomicU32::new(0), spinning(THREADS));
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (count, told, start) = (&count, &told, &start);
+                scope.spawn(move || {
+                    let notify = |notice| match notice {
+                        // Relaxed: read after the joins.
+                        Notice::ExcessPuts(more) => drop(told.fetch_add(more, Ordering::Relaxed)),
+                        Notice::Saturated => unexpected(notice),
+                    };
+                    start();
+                    for _ in 0..8 {
+                        match thread % 2 {
+                            0 => assert!(!count.get(notify)),
+                            _ => assert!(!count.put(notify)),
+                        }
+                    }
+                });
+            }
+        });
+        // Relaxed: after the joins.
+        assert_eq!((told.load(Ordering::Relaxed), count.word()), (8 * THREADS / 2, DEAD));
+    }
+}
+
+#[test]
+fn rcuref_revival_stress() {
+    for _ in 0..ROUNDS {
+        let (count, wins, start) = (Arc::new(Count::new(1)), AtomicU32::new(0), spinning(THREADS));
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (count, wins, start) = (&count, &wins, &start);
+                scope.spawn(move || {
+                    start();
+                    for _ in 0..4 {
+                        let held = thread == 0 || count.get(unexpected);
+                        let won = held && count.put(unexpected);
+                        // Relaxed: read after the joins.
+                        wins.fetch_add(u32::from(won), Ordering::Relaxed);
+                        if thread == 0 {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        // Relaxed: after the joins.
+        assert_eq!((wins.load(Ordering::Relaxed), count.word()), (1, DEAD));
+    }
+}
+
+#[test]
+fn rcuref_starts_with_what_it_is_given() {
+    assert_eq!(RcuRef::default().read(), 1);
+    assert_eq!(RcuRef::with_refs(1 << 31).read(), 1 << 31);
+    assert_eq!(size_of::<RcuRef>(), 4);
+    assert_eq!(format!("{:?}", RcuRef::with_refs(3)), "RcuRef(3)");
+    let dead = RcuRef(Count::at(RELEASED));
+    assert_eq!(format!("{dead:?}"), "RcuRef(dead)");
+    for refs in [0, (1 << 31) + 1] {
+        assert!(std::panic::catch_unwind(|| RcuRef::with_refs(refs)).is_err(), "{refs}");
+    }
+}
