@@ -26,6 +26,6 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     } else {
         report::human(&diagnosis)
     };
-    show::print(&text);
+    show::print(&text).map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }
