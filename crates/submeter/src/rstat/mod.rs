@@ -154,8 +154,8 @@ impl Rstat {
         let sequence = self.sequence.load(Ordering::SeqCst);
         let drift = leaf.shared(rows::DRIFT, word).load(Ordering::SeqCst).cast_unsigned();
         let value = leaf.shared(rows::TOTAL, word).load(Ordering::SeqCst);
-        // No mark set and no flush under way or ended since: all that returned is in `value`. SeqCst
-        // again, after the marks were looked at.
+        // No mark set and no flush under way or ended since: all that returned is in `value`.
+        // SeqCst again: after the marks were looked at, and paired with the increments of a flush.
         let exact = sequence.is_multiple_of(2)
             && !self.area.any_marked()
             && self.sequence.load(Ordering::SeqCst) == sequence;
