@@ -28,6 +28,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => top::run(&args),

@@ -29,6 +29,7 @@
 pub mod cpu;
 #[cfg(submeter_inject)]
 pub mod inject;
+pub mod kernel;
 pub mod membarrier;
 pub mod memory;
 pub mod probe;

@@ -62,6 +62,23 @@ pub fn supports_rseq(mask: u32) -> bool {
     mask & needed == needed
 }
 
+/// Returns the names of the commands in `mask`, as `linux/membarrier.h` has them, less their prefix.
+pub fn names(mask: u32) -> impl Iterator<Item = &'static str> {
+    const NAMES: [&str; 10] = [
+        "GLOBAL",
+        "GLOBAL_EXPEDITED",
+        "REGISTER_GLOBAL_EXPEDITED",
+        "PRIVATE_EXPEDITED",
+        "REGISTER_PRIVATE_EXPEDITED",
+        "PRIVATE_EXPEDITED_SYNC_CORE",
+        "REGISTER_PRIVATE_EXPEDITED_SYNC_CORE",
+        "PRIVATE_EXPEDITED_RSEQ",
+        "REGISTER_PRIVATE_EXPEDITED_RSEQ",
+        "GET_REGISTRATIONS",
+    ];
+    NAMES.into_iter().enumerate().filter(move |(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| name)
+}
+
 /// Issues the barrier that does not restart sequences, for measuring the cost of the interrupt alone.
 ///
 /// # Errors
@@ -85,6 +102,7 @@ mod tests {
             eprintln!("skipped: membarrier without rseq (kernel before 5.10)");
             return;
         }
+        assert!(names(mask).any(|name| name == "PRIVATE_EXPEDITED_RSEQ"));
         register_rseq().expect("supported");
         register_rseq().expect("idempotent");
         for _ in 0..100 {

@@ -1,11 +1,13 @@
 //! What may be typed: commands, flags and the types of their values.
 
+mod doctor;
 mod failure;
 mod load;
 mod serve;
 mod size;
 mod top;
 
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use failure::{Failure, refuse};
 pub(crate) use load::LoadArgs;
 pub(crate) use serve::ServeArgs;
@@ -28,6 +30,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Drive a memcached-compatible server with tenants drawn from production statistics
     Load(LoadArgs),
+    /// Say what this machine offers, what was decided, and what an add costs either way
+    Doctor(DoctorArgs),
     /// Watch the tenants of a running server
     Top(TopArgs),
 }
