@@ -1,7 +1,7 @@
 //! What a connection meters: gathered while it works through a batch of requests, handed to the
 //! tenant's group before the answers are sent.
 //!
-//! Gathering makes a pipeline of requests of one tenant cost one add per metric. Handing over before
+//! Gathering makes a pipeline of requests cost one add per tenant and metric. Handing over before
 //! sending makes totals exact for whoever has an answer in hand.
 //!
 //! A retrieval of several keys is metered as if it were one request a key: each key's tenant gets
@@ -9,13 +9,11 @@
 //! the closing `END` to the last one's. Neighbouring keys of one tenant share one reading of the
 //! clock. So what tenants are charged adds up to what went over the wire, for any mix.
 
-use std::sync::Arc;
-
 use submeter::{Count, Counter};
 
 use crate::metrics::Metrics;
 use crate::store::Clock;
-use crate::tenant::Tenant;
+use crate::tenant::{Account, Resolver};
 
 /// Which counter a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,23 +54,42 @@ impl Effect {
     }
 }
 
-/// Gathers for one tenant at a time.
+/// Gathers for the accounts of one connection.
 #[derive(Default)]
 pub(crate) struct Meter {
-    tenant: Option<Arc<Tenant>>,
-    kinds: [u64; KINDS],
-    hits: u64,
-    misses: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    store_failures: u64,
-    cpu_ns: u64,
+    /// By account; shorter than the list of accounts.
+    tallies: Vec<Tally>,
+    /// The accounts that have something in their tally.
+    touched: Vec<Account>,
+    /// Whose requests are `running`.
+    current: Account,
     /// Requests since the last reading of the clock.
-    running: u64,
+    running: u32,
     /// When the bytes of the batch arrived.
     arrival: u64,
     /// When the last request ended.
     boundary: u64,
+}
+
+/// What one account has consumed in this batch.
+#[derive(Clone, Default)]
+struct Tally {
+    touched: bool,
+    kinds: [u32; KINDS],
+    hits: u32,
+    misses: u32,
+    store_failures: u32,
+    bytes_in: u64,
+    bytes_out: u64,
+    cpu_ns: u64,
+}
+
+/// What accounts and readings of the clock mean.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) resolver: &'a Resolver,
+    pub(crate) clock: &'a Clock,
+    pub(crate) metrics: &'a Metrics,
 }
 
 impl Meter {
@@ -87,93 +104,104 @@ impl Meter {
         self.boundary = raw;
     }
 
-    /// Turns to a tenant: what follows is its.
+    /// Turns to an account: what follows is its.
     #[inline]
-    pub(crate) fn turn(&mut self, tenant: &Arc<Tenant>, clock: &Clock, metrics: &Metrics) {
-        if !self.tenant.as_ref().is_some_and(|current| Arc::ptr_eq(current, tenant)) {
-            self.flush(clock, metrics);
-            self.tenant = Some(Arc::clone(tenant));
+    pub(crate) fn turn(&mut self, account: Account, context: Context<'_>) {
+        if self.current != account {
+            self.boundary(context);
+            self.current = account;
         }
     }
 
     /// Adds one request, or one key of a retrieval.
     #[inline]
     pub(crate) fn add(&mut self, effect: Effect, bytes_in: usize, bytes_out: usize) {
-        self.kinds[effect.kind as usize] += 1;
+        self.running += 1;
+        let tally = self.tally();
+        tally.kinds[effect.kind as usize] += 1;
         match effect.hit {
-            Some(true) => self.hits += 1,
-            Some(false) => self.misses += 1,
+            Some(true) => tally.hits += 1,
+            Some(false) => tally.misses += 1,
             None => {}
         }
-        self.store_failures += u64::from(effect.no_memory);
-        self.bytes_in += bytes_in as u64;
-        self.bytes_out += bytes_out as u64;
-        self.running += 1;
+        tally.store_failures += u32::from(effect.no_memory);
+        tally.bytes_in += bytes_in as u64;
+        tally.bytes_out += bytes_out as u64;
     }
 
     /// Adds bytes that belong to the request added last.
     #[inline]
     pub(crate) fn add_bytes(&mut self, bytes_in: usize, bytes_out: usize) {
-        self.bytes_in += bytes_in as u64;
-        self.bytes_out += bytes_out as u64;
+        let tally = self.tally();
+        tally.bytes_in += bytes_in as u64;
+        tally.bytes_out += bytes_out as u64;
     }
 
     /// Ends a request: reads the clock once.
     #[inline]
-    pub(crate) fn boundary(&mut self, clock: &Clock, metrics: &Metrics) {
-        let Some(tenant) = &self.tenant else { return };
+    pub(crate) fn boundary(&mut self, context: Context<'_>) {
         if self.running == 0 {
             return;
         }
-        let now = clock.raw();
-        self.cpu_ns += clock.between_ns(self.boundary, now);
+        let now = context.clock.raw();
+        let cpu_ns = context.clock.between_ns(self.boundary, now);
+        let latency_ns = context.clock.between_ns(self.arrival, now);
         self.boundary = now;
-        let latency_ns = clock.between_ns(self.arrival, now);
+        self.tally().cpu_ns += cpu_ns;
+        let group = &context.resolver.tenant(self.current).group;
         for _ in 0..std::mem::take(&mut self.running) {
-            tenant.group.record(metrics.latency, latency_ns);
+            group.record(context.metrics.latency, latency_ns);
         }
     }
 
     /// Hands over what was gathered.
-    pub(crate) fn flush(&mut self, clock: &Clock, metrics: &Metrics) {
-        self.boundary(clock, metrics);
-        let Some(tenant) = &self.tenant else { return };
-        let group = &tenant.group;
-        let commands: [Option<Counter<Count>>; KINDS] = [
-            Some(metrics.cmd_get),
-            Some(metrics.cmd_set),
-            Some(metrics.cmd_delete),
-            Some(metrics.cmd_touch),
-            Some(metrics.cmd_arithmetic),
-            Some(metrics.cmd_debug),
-            None,
-        ];
-        for (command, n) in commands.into_iter().zip(&mut self.kinds) {
-            let n = std::mem::take(n);
-            if let Some(command) = command.filter(|_| n > 0) {
-                group.add(command, n);
-            }
+    pub(crate) fn flush(&mut self, context: Context<'_>) {
+        self.boundary(context);
+        for account in self.touched.drain(..) {
+            let tally = std::mem::take(&mut self.tallies[account.index()]);
+            tally.hand_over(account, context);
         }
-        let add = |counter, n: &mut u64| {
-            let n = std::mem::take(n);
+    }
+
+    /// The tally of the current account.
+    #[inline]
+    fn tally(&mut self) -> &mut Tally {
+        let index = self.current.index();
+        if index >= self.tallies.len() {
+            self.tallies.resize(index + 1, Tally::default());
+        }
+        let tally = &mut self.tallies[index];
+        if !tally.touched {
+            tally.touched = true;
+            self.touched.push(self.current);
+        }
+        tally
+    }
+}
+
+impl Tally {
+    fn hand_over(self, account: Account, context: Context<'_>) {
+        let group = &context.resolver.tenant(account).group;
+        let metrics = context.metrics;
+        let count = |counter: Counter<Count>, n: u32| {
             if n > 0 {
-                group.add(counter, n);
+                group.add(counter, u64::from(n));
             }
         };
-        add(metrics.get_hits, &mut self.hits);
-        add(metrics.get_misses, &mut self.misses);
-        add(metrics.store_failures, &mut self.store_failures);
-        for (counter, n) in
-            [(metrics.bytes_in, &mut self.bytes_in), (metrics.bytes_out, &mut self.bytes_out)]
-        {
-            let n = std::mem::take(n);
-            if n > 0 {
-                group.add(counter, n);
-            }
+        let [gets, sets, deletes, touches, arithmetic, debugs, _] = self.kinds;
+        count(metrics.cmd_get, gets);
+        count(metrics.cmd_set, sets);
+        count(metrics.cmd_delete, deletes);
+        count(metrics.cmd_touch, touches);
+        count(metrics.cmd_arithmetic, arithmetic);
+        count(metrics.cmd_debug, debugs);
+        count(metrics.get_hits, self.hits);
+        count(metrics.get_misses, self.misses);
+        count(metrics.store_failures, self.store_failures);
+        group.add(metrics.bytes_in, self.bytes_in);
+        if self.bytes_out > 0 {
+            group.add(metrics.bytes_out, self.bytes_out);
         }
-        let cpu_ns = std::mem::take(&mut self.cpu_ns);
-        if cpu_ns > 0 {
-            group.add(metrics.cpu, cpu_ns);
-        }
+        group.add(metrics.cpu, self.cpu_ns);
     }
 }
