@@ -1,7 +1,7 @@
 //! Holds off the freeing of what a put or a lookup may still touch.
 //!
 //! crossbeam-epoch does the work, and no type of it shows. The alternative was seize;
-//! `benches/epoch_choice.rs` compares them, and RECORD has the figures. Both hold everything back
+//! `benches/epoch_choice` compares them, and `bench/record/2026-11-21-rcuref.md` has the figures. Both hold everything back
 //! behind one stalled reader, and retiring is a matter of which CPU asks. Entering decided, which
 //! every drop outside a guard pays: crossbeam's costs less than seize's, unless seize calls
 //! membarrier for every batch it retires, which interrupts all other CPUs on a path that is to
