@@ -130,9 +130,12 @@ impl Rstat {
         // Deaths first: what the dead counted is marked, and is taken below. Births after the marks
         // were taken: whoever marked had its group announced before.
         let deaths = std::mem::take(&mut *self.deaths.lock());
-        flusher.take_marked();
-        let births = std::mem::take(&mut *self.births.lock());
-        births.into_iter().for_each(|node| flusher.learn(node));
+        self.take_marked(flusher);
+        if flusher.note_drift() {
+            // Once more: an add may have marked after the first look and carried before its drift was
+            // noted. That drift will be subtracted, so this flush must read the add as well.
+            self.take_marked(flusher);
+        }
         flusher.carry_up();
         // Relaxed: a statistic.
         self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
@@ -144,6 +147,12 @@ impl Rstat {
         self.sequence.fetch_add(1, Ordering::SeqCst);
         flusher.report.duration = start.elapsed();
         flusher.report
+    }
+
+    fn take_marked(&self, flusher: &mut Flusher) {
+        flusher.take_marked();
+        let births = std::mem::take(&mut *self.births.lock());
+        births.into_iter().for_each(|node| flusher.learn(node));
     }
 
     /// Reads a cached total. O(1): one load for each row beside it.
