@@ -77,3 +77,12 @@ pub(crate) fn spin_once(offset: isize, shared: &SpinShared, ticket: u32, spins: 
         (false, false) => Spin::Timeout,
     }
 }
+
+#[cfg(all(
+    test,
+    any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
+    target_pointer_width = "64",
+    target_os = "linux",
+    not(miri)
+))]
+mod tests;

@@ -1,0 +1,194 @@
+//! Each sequence on an area that the kernel does not know: nothing aborts, so that every result can be
+//! foretold, on any machine and in an emulator.
+
+use crate::memory::Reservation;
+use crate::rseq::{Exit, FIELD_CPU_ID, Rseq};
+use crate::{STRIDE_SHIFT, arch};
+
+const CPUS: u32 = 3;
+const FIELD_RSEQ_CS: usize = 8;
+
+/// An area of ours, in the layout of linux/rseq.h, and rows to add to.
+struct Fake {
+    area: Box<Area>,
+    rows: Reservation,
+}
+
+#[repr(align(32))]
+struct Area([u8; 32]);
+
+/// `struct rseq_cs` of linux/rseq.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Descriptor {
+    version: u32,
+    flags: u32,
+    start: u64,
+    length: u64,
+    abort: u64,
+}
+
+impl Fake {
+    fn new() -> Fake {
+        let rows = Reservation::new((CPUS as usize) << STRIDE_SHIFT).expect("reserves");
+        Fake { area: Box::new(Area([0; 32])), rows }
+    }
+
+    /// Returns sequences that believe to run on `cpu`.
+    fn on(&mut self, cpu: i32) -> Rseq {
+        self.area.0[FIELD_CPU_ID..][..4].copy_from_slice(&cpu.to_ne_bytes());
+        let offset =
+            self.area.0.as_mut_ptr().expose_provenance().wrapping_sub(arch::thread_pointer());
+        Rseq::new(offset.cast_signed(), CPUS)
+    }
+
+    fn word(&self) -> *mut i64 {
+        self.rows.base().as_ptr().cast()
+    }
+
+    fn marks(&self) -> *mut u64 {
+        self.word().wrapping_add(64).cast()
+    }
+
+    /// Returns the word of every row.
+    fn words(&self) -> [i64; CPUS as usize] {
+        // SAFETY: inside the reservation; this thread alone uses it.
+        std::array::from_fn(|cpu| unsafe {
+            self.word().wrapping_byte_add(cpu << STRIDE_SHIFT).read()
+        })
+    }
+
+    /// Returns what the last sequence armed.
+    fn armed(&self) -> Descriptor {
+        let field: [u8; 8] = self.area.0[FIELD_RSEQ_CS..][..8].try_into().expect("eight bytes");
+        let address = usize::try_from(u64::from_ne_bytes(field)).expect("64-bit target");
+        assert!(address != 0 && address.is_multiple_of(32), "{address:#x}");
+        // SAFETY: the sequences store the address of a static descriptor only.
+        unsafe { std::ptr::with_exposed_provenance::<Descriptor>(address).read() }
+    }
+}
+
+#[test]
+fn every_sequence_adds_on_the_cpu_that_the_area_names() {
+    let mut fake = Fake::new();
+    let mode = CPUS;
+    for cpu in 0..CPUS {
+        let before = fake.words();
+        let rseq = fake.on(cpu.cast_signed());
+        let word = fake.word();
+        assert_eq!(rseq.cpu(), Some(cpu));
+        // SAFETY: rows `0..CPUS` are reserved, and this thread alone uses them.
+        unsafe {
+            assert!(rseq.increment(word));
+            assert!(rseq.add(word, 1 << 40));
+            assert!(rseq.add_while::<-3>(word, &raw const mode));
+            assert!(rseq.add_value_while(word, &raw const mode, -(1 << 33)));
+        }
+        let mut expected = before;
+        expected[cpu as usize] += 1 + (1 << 40) - 3 - (1 << 33);
+        assert_eq!(fake.words(), expected, "cpu {cpu}");
+    }
+}
+
+#[test]
+fn outputs_are_the_word_after_and_the_bits_that_changed() {
+    let mut fake = Fake::new();
+    for (n, was) in [(1, 0), (-1, 0), (i64::MAX, 5), (i64::MIN, -1), (3, -2)] {
+        let rseq = fake.on(1);
+        // SAFETY: as above.
+        let added = unsafe {
+            fake.word().wrapping_byte_add(1 << STRIDE_SHIFT).write(was);
+            rseq.add_carry(fake.word(), n)
+        };
+        let after = was.wrapping_add(n);
+        assert_eq!((added.exit(), added.after()), (None, after));
+        assert_eq!(added.changed(), (was ^ after).cast_unsigned());
+        assert_eq!(fake.words(), [0, after, 0]);
+    }
+}
+
+#[test]
+fn a_mark_is_tested_on_the_same_cpu_modulo_64() {
+    let mut fake = Fake::new();
+    // SAFETY: as above.
+    unsafe { fake.marks().wrapping_byte_add(2 << STRIDE_SHIFT).write(1 << 37) };
+    for (cpu, bit, adds) in
+        [(2, 37, true), (2, 37 + 64, true), (2, 36, false), (1, 37, false), (2, 38, false)]
+    {
+        let before = fake.words();
+        let rseq = fake.on(cpu);
+        // SAFETY: as above.
+        let added = unsafe { rseq.add_marked(fake.word(), 9, fake.marks(), bit) };
+        let mut expected = before;
+        if adds {
+            expected[cpu as usize] += 9;
+            assert_eq!((added.exit(), added.after()), (None, expected[cpu as usize]));
+        } else {
+            assert_eq!((added.exit(), added.changed()), (Some(Exit::Unmarked), u64::MAX));
+        }
+        assert_eq!(fake.words(), expected, "cpu {cpu}, bit {bit}");
+    }
+}
+
+#[test]
+fn no_row_and_no_mode_mean_no_add() {
+    let mut fake = Fake::new();
+    let (alive, dead) = (CPUS, 0);
+    // Unregistered, refused, beyond the rows, and as far beyond as can be.
+    for cpu in [-1, -2, CPUS.cast_signed(), i32::MAX, i32::MIN] {
+        let rseq = fake.on(cpu);
+        let word = fake.word();
+        assert_eq!(rseq.cpu(), None);
+        // SAFETY: as above.
+        unsafe {
+            assert!(!rseq.increment(word));
+            assert!(!rseq.add(word, 7));
+            assert!(!rseq.add_while::<1>(word, &raw const alive));
+            assert!(!rseq.add_value_while(word, &raw const alive, 7));
+            let added = [rseq.add_carry(word, 7), rseq.add_marked(word, 7, fake.marks(), 0)];
+            for added in added {
+                assert_eq!((added.exit(), added.changed()), (Some(Exit::Outside), u64::MAX));
+            }
+        }
+    }
+    let rseq = fake.on(0);
+    // SAFETY: as above.
+    unsafe {
+        assert!(!rseq.add_while::<1>(fake.word(), &raw const dead));
+        assert!(!rseq.add_value_while(fake.word(), &raw const dead, 7));
+    }
+    assert_eq!(fake.words(), [0; 3]);
+}
+
+#[test]
+fn every_descriptor_is_one_that_the_kernel_accepts() {
+    let mut fake = Fake::new();
+    let mode = CPUS;
+    let mut seen = Vec::new();
+    for sequence in 0..6 {
+        let rseq = fake.on(0);
+        let (word, marks) = (fake.word(), fake.marks());
+        // SAFETY: as above.
+        unsafe {
+            match sequence {
+                0 => drop(rseq.increment(word)),
+                1 => drop(rseq.add(word, 1)),
+                2 => drop(rseq.add_while::<1>(word, &raw const mode)),
+                3 => drop(rseq.add_value_while(word, &raw const mode, 1)),
+                4 => drop(rseq.add_carry(word, 1)),
+                _ => drop(rseq.add_marked(word, 1, marks, 0)),
+            }
+        }
+        let armed = fake.armed();
+        assert_eq!((armed.version, armed.flags), (0, 0));
+        // Fewer bytes would leave instructions out; more, with the delay points, are still few.
+        assert!((8..512).contains(&armed.length), "{} bytes", armed.length);
+        let section = armed.start..armed.start + armed.length;
+        assert!(!section.contains(&armed.abort), "an abort path inside its section is refused");
+        let signature = std::ptr::with_exposed_provenance::<u32>(armed.abort as usize - 4);
+        // SAFETY: four bytes of this program's code, before an address inside it.
+        assert_eq!(unsafe { signature.read_unaligned() }, arch::SIGNATURE);
+        assert!(!seen.contains(&armed.start), "each sequence has its own descriptor");
+        seen.push(armed.start);
+    }
+}
