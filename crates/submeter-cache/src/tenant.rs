@@ -272,7 +272,7 @@ impl Resolver {
         let last = &self.known[self.last.index()];
         // The root has no prefix, so it is never mistaken for the tenant of an empty one.
         let same = self.last != Account::ROOT && *last.prefix == *prefix;
-        if !(same && !last.tenant.group.is_dying()) {
+        if !same || last.tenant.group.is_dying() {
             self.last = self.find(tenants, prefix);
         }
         self.last

@@ -165,8 +165,10 @@ impl Session {
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
                 let account = self.resolve(key);
                 let (meter, context) = self.books();
-                meter.turn(account, context);
-                meter.add(Effect::fetch(kind, hit), bytes_in, out.written() - before);
+                meter.add(account, Effect::fetch(kind, hit), bytes_in, out.written() - before);
+                if !meter.may_share(0) {
+                    meter.boundary(context);
+                }
             }
             rest = after;
         }
@@ -176,9 +178,7 @@ impl Session {
             let nothing = Effect::new(Kind::Other);
             self.account(Account::ROOT, nothing, paused.bytes_in, out.written() - before);
         } else if metering {
-            let (meter, context) = self.books();
-            meter.add_bytes(paused.bytes_in, out.written() - before);
-            meter.boundary(context);
+            self.meter.add_bytes(paused.bytes_in, out.written() - before);
         }
         Next::Go
     }

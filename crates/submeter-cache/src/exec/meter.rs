@@ -6,8 +6,12 @@
 //!
 //! A retrieval of several keys is metered as if it were one request a key: each key's tenant gets
 //! its own bytes; the bytes of the command word and the line's end go to the first key's tenant and
-//! the closing `END` to the last one's. Neighbouring keys of one tenant share one reading of the
-//! clock. So what tenants are charged adds up to what went over the wire, for any mix.
+//! the closing `END` to the last one's. So what tenants are charged adds up to what went over the
+//! wire, for any mix.
+//!
+//! Small neighbours in a batch, up to [`SHARE_MAX`], share one reading of the clock: the time between
+//! two readings is split evenly among them, and all take the later one for the end of their latency.
+//! Their answers leave together anyway, and a reading costs as much as a small request's lookup.
 
 use submeter::{Count, Counter};
 
@@ -61,9 +65,11 @@ pub(crate) struct Meter {
     tallies: Vec<Tally>,
     /// The accounts that have something in their tally.
     touched: Vec<Account>,
-    /// Whose requests are `running`.
+    /// Whose request was added last.
     current: Account,
-    /// Requests since the last reading of the clock.
+    /// The accounts of the requests since the last reading of the clock.
+    run: Vec<Account>,
+    /// How many requests those are.
     running: u32,
     /// When the bytes of the batch arrived.
     arrival: u64,
@@ -75,6 +81,8 @@ pub(crate) struct Meter {
 #[derive(Clone, Default)]
 struct Tally {
     touched: bool,
+    /// Requests since the last reading of the clock.
+    running: u32,
     kinds: [u32; KINDS],
     hits: u32,
     misses: u32,
@@ -83,6 +91,12 @@ struct Tally {
     bytes_out: u64,
     cpu_ns: u64,
 }
+
+/// The most requests that share one reading of the clock.
+const SHARE_MAX: u32 = 16;
+
+/// A request of so many bytes has readings of its own, for to copy its value takes time.
+const LARGE_BYTES: usize = 4096;
 
 /// What accounts and readings of the clock mean.
 #[derive(Clone, Copy)]
@@ -104,20 +118,19 @@ impl Meter {
         self.boundary = raw;
     }
 
-    /// Turns to an account: what follows is its.
-    #[inline]
-    pub(crate) fn turn(&mut self, account: Account, context: Context<'_>) {
-        if self.current != account {
-            self.boundary(context);
-            self.current = account;
-        }
-    }
-
     /// Adds one request, or one key of a retrieval.
     #[inline]
-    pub(crate) fn add(&mut self, effect: Effect, bytes_in: usize, bytes_out: usize) {
+    pub(crate) fn add(
+        &mut self,
+        account: Account,
+        effect: Effect,
+        bytes_in: usize,
+        bytes_out: usize,
+    ) {
+        self.current = account;
         self.running += 1;
         let tally = self.tally();
+        tally.running += 1;
         tally.kinds[effect.kind as usize] += 1;
         match effect.hit {
             Some(true) => tally.hits += 1,
@@ -127,6 +140,9 @@ impl Meter {
         tally.store_failures += u32::from(effect.no_memory);
         tally.bytes_in += bytes_in as u64;
         tally.bytes_out += bytes_out as u64;
+        if tally.running == 1 {
+            self.run.push(account);
+        }
     }
 
     /// Adds bytes that belong to the request added last.
@@ -137,20 +153,33 @@ impl Meter {
         tally.bytes_out += bytes_out as u64;
     }
 
-    /// Ends a request: reads the clock once.
+    /// Whether the next request may share a reading of the clock with those before it.
     #[inline]
+    pub(crate) fn may_share(&self, bytes_in: usize) -> bool {
+        self.running < SHARE_MAX && bytes_in < LARGE_BYTES
+    }
+
+    /// Reads the clock and settles the time of the requests since the last reading.
     pub(crate) fn boundary(&mut self, context: Context<'_>) {
         if self.running == 0 {
             return;
         }
         let now = context.clock.raw();
-        let cpu_ns = context.clock.between_ns(self.boundary, now);
+        let mut cpu_ns = context.clock.between_ns(self.boundary, now);
         let latency_ns = context.clock.between_ns(self.arrival, now);
         self.boundary = now;
-        self.tally().cpu_ns += cpu_ns;
-        let group = &context.resolver.tenant(self.current).group;
-        for _ in 0..std::mem::take(&mut self.running) {
-            group.record(context.metrics.latency, latency_ns);
+        for account in self.run.drain(..) {
+            let tally = &mut self.tallies[account.index()];
+            let requests = std::mem::take(&mut tally.running);
+            // Of what is left among those who are left: the shares add up to the whole.
+            let share_ns = cpu_ns * u64::from(requests) / u64::from(self.running);
+            tally.cpu_ns += share_ns;
+            cpu_ns -= share_ns;
+            self.running -= requests;
+            let group = &context.resolver.tenant(account).group;
+            for _ in 0..requests {
+                group.record(context.metrics.latency, latency_ns);
+            }
         }
     }
 

@@ -90,6 +90,10 @@ impl Session {
         out: &mut Output,
     ) -> Next {
         let before = out.written();
+        if self.cache.config().metering && !self.meter.may_share(bytes_in) {
+            let (meter, context) = self.books();
+            meter.boundary(context);
+        }
         let (account, effect) = match request {
             Request::Get { with_cas, touch, keys_at, keys } => {
                 let paused = Paused { with_cas, touch, keys_at, bytes_in };
@@ -142,9 +146,10 @@ impl Session {
     fn account(&mut self, account: Account, effect: Effect, bytes_in: usize, bytes_out: usize) {
         if self.cache.config().metering {
             let (meter, context) = self.books();
-            meter.turn(account, context);
-            meter.add(effect, bytes_in, bytes_out);
-            meter.boundary(context);
+            meter.add(account, effect, bytes_in, bytes_out);
+            if !meter.may_share(bytes_in) {
+                meter.boundary(context);
+            }
         }
     }
 
