@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ahash::RandomState;
+use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock};
 use submeter::{Error, Group};
 
@@ -97,10 +98,6 @@ impl Tenants {
     /// again may be dying while their names were taken anew.
     pub(crate) fn groups_max(tenants_max: usize) -> usize {
         4 * (tenants_max + 1)
-    }
-
-    pub(crate) fn root(&self) -> &Arc<Tenant> {
-        &self.root
     }
 
     /// Creates the tenant of a path that the configuration names.
@@ -225,41 +222,101 @@ impl Drop for Tenants {
 /// Resolves the keys of one connection, remembering where they led.
 ///
 /// One a connection rather than one a thread: a connection's keys are mostly of few tenants, and no
-/// lock is needed.
-#[derive(Default)]
+/// lock is needed. What it hands out is an index, so that neither finding a tenant nor turning to
+/// another touches a count that other threads touch too.
 pub(crate) struct Resolver {
-    last: Option<(Box<[u8]>, Arc<Tenant>)>,
-    known: HashMap<Box<[u8]>, Arc<Tenant>, RandomState>,
+    /// The root first.
+    known: Vec<Known>,
+    /// Indices into `known` by prefix.
+    table: HashTable<u32>,
+    hasher: RandomState,
+    last: Account,
+}
+
+struct Known {
+    prefix: Box<[u8]>,
+    tenant: Arc<Tenant>,
+}
+
+/// Names a tenant to the [`Resolver`] that handed it out, until that forgets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account(u32);
+
+impl Account {
+    pub(crate) const ROOT: Account = Account(0);
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// The most tenants that a connection remembers. Beyond it everything is forgotten: cheaper than
 /// choosing, and a connection with so many tenants pays the walk only now and then.
-const KNOWN_MAX: usize = 64;
+const KNOWN_MAX: usize = 256;
 
 impl Resolver {
-    /// Finds the tenant of `key`.
-    pub(crate) fn resolve<'r>(&'r mut self, tenants: &'r Tenants, key: &[u8]) -> &'r Arc<Tenant> {
-        let Some(prefix) = tenants.prefix(key) else { return &tenants.root };
-        let is_last = |(last, tenant): &(Box<[u8]>, Arc<Tenant>)| {
-            **last == *prefix && !tenant.group.is_dying()
-        };
-        if !self.last.as_ref().is_some_and(is_last) {
-            let tenant = self.remembered(tenants, prefix);
-            self.last = Some((prefix.into(), tenant));
+    pub(crate) fn new(tenants: &Tenants) -> Resolver {
+        let root = Known { prefix: Box::default(), tenant: Arc::clone(&tenants.root) };
+        Resolver {
+            known: vec![root],
+            table: HashTable::new(),
+            hasher: RandomState::new(),
+            last: Account::ROOT,
         }
-        self.last.as_ref().map_or(&tenants.root, |(_, tenant)| tenant)
     }
 
-    fn remembered(&mut self, tenants: &Tenants, prefix: &[u8]) -> Arc<Tenant> {
-        if let Some(known) = self.known.get(prefix).filter(|known| !known.group.is_dying()) {
-            return Arc::clone(known);
+    /// Finds the account of the tenant of `key`.
+    #[inline]
+    pub(crate) fn resolve(&mut self, tenants: &Tenants, key: &[u8]) -> Account {
+        let Some(prefix) = tenants.prefix(key) else { return Account::ROOT };
+        let last = &self.known[self.last.index()];
+        // The root has no prefix, so it is never mistaken for the tenant of an empty one.
+        let same = self.last != Account::ROOT && *last.prefix == *prefix;
+        if !same || last.tenant.group.is_dying() {
+            self.last = self.find(tenants, prefix);
         }
-        let tenant = tenants.walk(prefix);
-        if self.known.len() >= KNOWN_MAX {
-            self.known.clear();
+        self.last
+    }
+
+    fn find(&mut self, tenants: &Tenants, prefix: &[u8]) -> Account {
+        let hash = self.hasher.hash_one(prefix);
+        let known = &self.known;
+        let found = self.table.find_mut(hash, |&index| *known[index as usize].prefix == *prefix);
+        let new = Account(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
+        match found {
+            Some(&mut index) if !known[index as usize].tenant.group.is_dying() => {
+                return Account(index);
+            }
+            // The account of a killed tenant stays as it is: something may yet be booked on it.
+            Some(index) => *index = new.0,
+            None => {
+                let hasher = &self.hasher;
+                self.table.insert_unique(hash, new.0, |&index| {
+                    // The newest is not in `known` yet, but it is not what is being moved.
+                    hasher.hash_one(&*known[index as usize].prefix)
+                });
+            }
         }
-        self.known.insert(prefix.into(), Arc::clone(&tenant));
-        tenant
+        self.known.push(Known { prefix: prefix.into(), tenant: tenants.walk(prefix) });
+        new
+    }
+
+    #[inline]
+    pub(crate) fn tenant(&self, account: Account) -> &Arc<Tenant> {
+        &self.known[account.index()].tenant
+    }
+
+    /// Whether it is time to [`forget`](Resolver::forget).
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.known.len() > KNOWN_MAX
+    }
+
+    /// Forgets all but the root. Accounts are void after this.
+    pub(crate) fn forget(&mut self) {
+        self.known.truncate(1);
+        self.table = HashTable::new();
+        self.last = Account::ROOT;
     }
 }
 
@@ -269,7 +326,11 @@ mod tests {
     use crate::{Cache, Config};
 
     fn path(cache: &Cache, resolver: &mut Resolver, key: &[u8]) -> String {
-        resolver.resolve(cache.tenants(), key).group.path().to_owned()
+        if resolver.is_full() {
+            resolver.forget();
+        }
+        let account = resolver.resolve(cache.tenants(), key);
+        resolver.tenant(account).group.path().to_owned()
     }
 
     fn cache(config: Config) -> Cache {
@@ -279,7 +340,7 @@ mod tests {
     #[test]
     fn the_names_before_the_last_delimiter_are_the_path() {
         let cache = cache(Config::default());
-        let mut resolver = Resolver::default();
+        let mut resolver = Resolver::new(cache.tenants());
         for (key, expected) in [
             (&b"k"[..], "/"),
             (b"acme:k", "/acme"),
@@ -295,7 +356,7 @@ mod tests {
     #[test]
     fn what_is_too_deep_goes_to_other_of_the_deepest() {
         let cache = cache(Config { depth_max: 2, ..Config::default() });
-        let mut resolver = Resolver::default();
+        let mut resolver = Resolver::new(cache.tenants());
         assert_eq!(path(&cache, &mut resolver, b"a:b:k"), "/a/b");
         assert_eq!(path(&cache, &mut resolver, b"a:b:c:k"), "/a/b/other");
         assert_eq!(path(&cache, &mut resolver, b"a:b:c:d:e:k"), "/a/b/other");
@@ -305,7 +366,7 @@ mod tests {
     #[test]
     fn what_is_too_many_goes_to_other_of_the_parent() {
         let cache = cache(Config { tenants_max: 3, ..Config::default() });
-        let mut resolver = Resolver::default();
+        let mut resolver = Resolver::new(cache.tenants());
         assert_eq!(path(&cache, &mut resolver, b"a:b:k"), "/a/b");
         assert_eq!(path(&cache, &mut resolver, b"c:k"), "/c");
         assert_eq!(path(&cache, &mut resolver, b"d:k"), "/other");
@@ -317,7 +378,7 @@ mod tests {
     #[test]
     fn names_that_no_group_can_have_go_to_other() {
         let cache = cache(Config::default());
-        let mut resolver = Resolver::default();
+        let mut resolver = Resolver::new(cache.tenants());
         for (key, expected) in [
             (&b":k"[..], "/other"),
             (b"a::k", "/a/other"),
@@ -334,10 +395,12 @@ mod tests {
     #[test]
     fn a_killed_tenant_is_created_anew_and_not_counted_twice() {
         let cache = cache(Config { tenants_max: 1, ..Config::default() });
-        let mut resolver = Resolver::default();
-        let first = resolver.resolve(cache.tenants(), b"a:k").group.clone();
+        let mut resolver = Resolver::new(cache.tenants());
+        let first = resolver.resolve(cache.tenants(), b"a:k");
+        let first = resolver.tenant(first).group.clone();
         first.kill().expect("it has no children");
-        let second = resolver.resolve(cache.tenants(), b"a:k").group.clone();
+        let second = resolver.resolve(cache.tenants(), b"a:k");
+        let second = resolver.tenant(second).group.clone();
         assert_eq!(second.path(), "/a");
         assert_ne!(first, second);
         assert!(!second.is_dying());
@@ -346,7 +409,7 @@ mod tests {
     #[test]
     fn more_tenants_than_are_remembered_are_still_told_apart() {
         let cache = cache(Config::default());
-        let mut resolver = Resolver::default();
+        let mut resolver = Resolver::new(cache.tenants());
         for round in 0..2 {
             for n in 0..2 * KNOWN_MAX {
                 let expected = format!("/t{n}");

@@ -164,3 +164,22 @@ fn a_signal_ends_it_with_its_results() {
     assert_eq!(json["total"]["bytes_sent"].as_u64(), Some(fake.log().len() as u64));
     assert!(json["seconds"].as_f64().is_some_and(|s| s < 60.0));
 }
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let fake = Fake::start(Lie::Silence);
+    let csv = TempFile::new("twice.csv", CSV);
+    let addr = fake.addr.to_string();
+    let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--seconds", "600"];
+    let mut load = Running::start(&args);
+    while fake.log().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // Again and again: two that arrive at the same moment are one.
+    while !load.has_ended() {
+        load.signal("INT");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let (code, out) = load.end();
+    assert_eq!(code, Some(130), "{out}");
+}

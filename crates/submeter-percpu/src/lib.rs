@@ -7,11 +7,15 @@
 //! | [`storage`] | words that every CPU has its own copy of, in one reserved range of addresses |
 //! | [`marks`] | which lines of that storage changed: what makes a flush cost what changed |
 //! | [`counter`] | one number, added to by every CPU, read approximately or exactly |
+//! | [`percpu_ref`] | reference counts that cost a plain add until they are killed |
 //! | [`rcuref`] | reference counts for what is looked up: unconditional to take, freed after a grace period |
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
 
 pub mod marks;
+// Under a checker only the models use it: its face needs storage, which none of them can run.
+#[cfg(any(test, not(any(loom, shuttle))))]
+pub mod percpu_ref;
 pub mod rcuref;
 
 #[cfg(not(any(loom, shuttle)))]
@@ -25,5 +29,7 @@ mod sync;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use counter::{Approximate, PercpuCounter};
+#[cfg(not(any(loom, shuttle)))]
+pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
 #[cfg(not(any(loom, shuttle)))]
 pub use storage::{Area, Block};

@@ -27,6 +27,7 @@
 #![expect(unsafe_code, reason = "the room for it: asm, system calls and mappings live here")]
 
 pub mod cpu;
+pub mod fork;
 #[cfg(submeter_inject)]
 pub mod inject;
 pub mod kernel;

@@ -99,6 +99,16 @@ impl Rseq {
         crate::probe().rseq()
     }
 
+    /// Returns sequences that never commit, so that what must do without runs the same code up to
+    /// the refusal: a branch fewer for everybody else. Only for [`add_while`](Rseq::add_while) and
+    /// [`add_value_while`](Rseq::add_value_while), on a mode that stays 0.
+    #[must_use]
+    pub fn inert() -> Rseq {
+        // Every thread has the area, registered or not; arming it is a store that nobody reads.
+        let offset = if arch::SIGNATURE == 0 { 0 } else { arch::own_area_offset() };
+        Rseq::new(offset, 0)
+    }
+
     /// Returns the number of rows that words must have.
     #[inline(always)]
     #[must_use]

@@ -163,7 +163,7 @@ impl Twin {
 
     fn kill(&mut self, id: Id) {
         match (self.group(id).kill(), self.oracle.kill(id)) {
-            (Ok(()), Ok(())) => {}
+            (Ok(_), Ok(())) => {}
             (Err(error), Err(refused)) => assert_refused(&error, refused),
             (killed, expected) => panic!("kill {id}: {killed:?}, oracle {expected:?}"),
         }

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use submeter_percpu::PercpuOwner;
+
 use crate::error::Error;
-use crate::group::Group;
+use crate::group::{Group, GroupInner};
 use crate::path;
 use crate::rstat::{FlushReport, Rstat};
 use crate::schema::Schema;
@@ -38,6 +40,8 @@ struct TreeInner {
     schema: Schema,
     rstat: Arc<Rstat>,
     root: Group,
+    /// Decides the root's end.
+    owner: PercpuOwner<GroupInner>,
 }
 
 /// The most groups that a tree holds unless [`TreeBuilder::groups_max`] says otherwise.
@@ -64,8 +68,8 @@ impl TreeBuilder {
     /// When the kernel refuses the reservation of address space.
     pub fn build(self) -> Result<Tree, Error> {
         let rstat = Arc::new(Rstat::new(&self.schema, self.groups_max)?);
-        let root = Group::new_root(self.schema.clone(), Arc::clone(&rstat))?;
-        Ok(Tree { inner: Arc::new(TreeInner { schema: self.schema, rstat, root }) })
+        let (owner, root) = Group::new_root(self.schema.clone(), Arc::clone(&rstat))?;
+        Ok(Tree { inner: Arc::new(TreeInner { schema: self.schema, rstat, root, owner }) })
     }
 }
 
@@ -171,7 +175,7 @@ impl fmt::Debug for Tree {
 
 impl Drop for TreeInner {
     fn drop(&mut self) {
-        // Parents own their children and children their parents: without this the cycle would leak.
-        self.root.kill_descendants();
+        // Parents own their children and children refer to their parents: nothing would ever end.
+        self.root.kill_tree(&self.owner);
     }
 }

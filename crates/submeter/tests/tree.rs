@@ -94,6 +94,61 @@ fn a_killed_childs_totals_stay_in_its_parent_and_its_storage_is_reused() {
 }
 
 #[test]
+fn a_killed_group_is_released_when_the_last_handle_and_charge_are_gone() {
+    let f = fixture();
+    let group = f.tree.get_or_create("/p/tenant").expect("created");
+    let charge = group.try_charge(f.memory, 10).expect("no limit");
+    let request = f.tree.get("/p/tenant").expect("alive");
+    let killed = group.kill().expect("a leaf");
+    assert_eq!(killed.path(), "/p/tenant");
+    assert!(f.tree.get("/p/tenant").is_none());
+    drop(group);
+    request.add(f.requests, 5);
+    let soon = std::time::Instant::now() + std::time::Duration::from_millis(10);
+    let held = killed.wait_released(soon).expect_err("a request and a charge hold it");
+    assert_eq!(held.references(), Some(2), "{held}");
+    drop(request);
+    assert!(!killed.is_released());
+    drop(charge);
+    assert!(killed.is_released());
+    assert_eq!(f.tree.get("/p").expect("lives").sum(f.requests), 5);
+    assert_eq!(f.tree.root().usage(f.memory).current, 0);
+    f.tree.get_or_create("/p/tenant").expect("the name is free").add(f.requests, 1);
+    assert_eq!(f.tree.root().sum(f.requests), 6);
+}
+
+#[test]
+fn deleting_groups_under_load_loses_nothing_and_lets_nobody_in_stress() {
+    let f = fixture();
+    let (stop, counted) = (AtomicBool::new(false), AtomicU64::new(0));
+    f.tree.get_or_create("/p/t").expect("created");
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    // A request: finds its tenant, works, ends.
+                    let group = f.tree.get_or_create("/p/t").expect("room");
+                    group.add(f.requests, 1);
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let mut killed = Vec::new();
+        while killed.len() < 100 {
+            let Some(group) = f.tree.get("/p/t") else { continue };
+            let Ok(one) = group.kill() else { continue };
+            drop(group);
+            let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            one.wait_released(patience).expect("requests end");
+            killed.push(one);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(f.tree.get("/p").expect("lives").sum(f.requests), counted.into_inner());
+    assert!(f.tree.len() <= 3, "/, /p and at most one /p/t");
+}
+
+#[test]
 fn a_group_with_children_cannot_be_killed_and_the_root_never() {
     let f = fixture();
     f.tree.get_or_create("/a/b").expect("created");
@@ -226,21 +281,19 @@ fn a_read_is_within_its_bound_of_the_truth_stress() {
                 std::thread::sleep(std::time::Duration::from_micros(300));
             }
         });
-        let (mut exact, mut reads) = (0u64, 0u64);
         while done.load(Ordering::SeqCst) < 120_000 {
             let least = done.load(Ordering::SeqCst);
             let read = parent.read(f.requests);
             let most = begun.load(Ordering::SeqCst);
-            reads += 1;
-            exact += u64::from(read.bound == 0);
             assert!(read.value + read.bound >= least, "{read:?} but {least} had returned");
             assert!(read.value <= most + read.bound, "{read:?} but only {most} had begun");
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(reads > exact);
     });
     assert_eq!(parent.sum(f.requests), 120_000);
-    assert_eq!(parent.read(f.requests).bound, 0);
+    assert_eq!(parent.read(f.requests).bound, 0, "nothing changed since the flush");
+    leaves[0].add(f.requests, 1);
+    assert!(parent.read(f.requests).bound > 0, "something did");
 }
 
 #[test]

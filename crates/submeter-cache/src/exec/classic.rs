@@ -8,7 +8,7 @@ use super::{Effect, Kind, Next, Paused, Session};
 use crate::protocol::{Mode, Request, reply, token};
 use crate::server::Output;
 use crate::store::{BINARY_KEY, Draft, Item, STALE, Slot, WON};
-use crate::tenant::Tenant;
+use crate::tenant::{Account, Tenant};
 
 /// How a store ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +77,10 @@ impl Session {
         &mut self,
         request: &Request<'_>,
         out: &mut Output,
-    ) -> Option<(Arc<Tenant>, Effect)> {
+    ) -> Option<(Account, Effect)> {
         match *request {
             Request::Store { mode, key, flags, exptime, cas, value, quiet } => {
-                let tenant = self.tenant(key);
+                let account = self.resolve(key);
                 let draft = Draft {
                     key,
                     value: [value, b""],
@@ -90,7 +90,7 @@ impl Session {
                 };
                 let store =
                     Store { mode, draft, cas, new_cas: None, invalidate: false, vivify_ms: None };
-                let (line, effect) = match self.store(&tenant, &store) {
+                let (line, effect) = match self.store(self.resolver.tenant(account), &store) {
                     Stored::Yes { .. } => ("STORED", Effect::new(Kind::Set)),
                     Stored::No => ("NOT_STORED", Effect::new(Kind::Set)),
                     Stored::Exists => ("EXISTS", Effect::new(Kind::Set)),
@@ -98,27 +98,28 @@ impl Session {
                     Stored::NoMemory => (reply::NO_MEMORY, Effect::no_memory(Kind::Set)),
                 };
                 answer(line, quiet, out);
-                Some((tenant, effect))
+                Some((account, effect))
             }
             Request::Delete { key, quiet } => {
-                let tenant = self.tenant(key);
+                let account = self.resolve(key);
                 let mut slot = self.cache.store().slot(key, self.now);
                 let found = slot.item().is_some();
                 slot.remove();
                 drop(slot);
                 answer(if found { "DELETED" } else { "NOT_FOUND" }, quiet, out);
-                Some((tenant, Effect::new(Kind::Delete)))
+                Some((account, Effect::new(Kind::Delete)))
             }
             Request::Touch { key, exptime, quiet } => {
-                let tenant = self.tenant(key);
+                let account = self.resolve(key);
                 let found = self.fetch(key, Some(exptime)).is_some();
                 answer(if found { "TOUCHED" } else { "NOT_FOUND" }, quiet, out);
-                Some((tenant, Effect::new(Kind::Touch)))
+                Some((account, Effect::new(Kind::Touch)))
             }
             Request::Arithmetic { key, up, delta, quiet } => {
-                let tenant = self.tenant(key);
+                let account = self.resolve(key);
                 let mut effect = Effect::new(Kind::Arithmetic);
-                match self.count(&tenant, key, &Count { up, delta, ..Count::default() }) {
+                let tenant = self.resolver.tenant(account);
+                match self.count(tenant, key, &Count { up, delta, ..Count::default() }) {
                     Counted::Yes(sum) if !quiet => {
                         out.number(sum.value);
                         out.line("");
@@ -131,7 +132,7 @@ impl Session {
                     }
                     Counted::NotFound | Counted::Exists => answer("NOT_FOUND", quiet, out),
                 }
-                Some((tenant, effect))
+                Some((account, effect))
             }
             _ => None,
         }
@@ -162,20 +163,22 @@ impl Session {
                 // The keys to come are theirs; the rest of the line is the first one's.
                 let later = after.len();
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
-                let (clock, metrics) = (&self.cache.store().clock, self.cache.metrics());
-                let tenant = self.resolver.resolve(self.cache.tenants(), key);
-                self.meter.turn(tenant, clock, metrics);
-                self.meter.add(Effect::fetch(kind, hit), bytes_in, out.written() - before);
+                let account = self.resolve(key);
+                let (meter, context) = self.books();
+                meter.add(account, Effect::fetch(kind, hit), bytes_in, out.written() - before);
+                if !meter.may_share(0) {
+                    meter.boundary(context);
+                }
             }
             rest = after;
         }
         let before = out.written();
         out.line("END");
         if token::first(keys).0.is_empty() {
-            self.account_root(paused.bytes_in, out.written() - before);
+            let nothing = Effect::new(Kind::Other);
+            self.account(Account::ROOT, nothing, paused.bytes_in, out.written() - before);
         } else if metering {
             self.meter.add_bytes(paused.bytes_in, out.written() - before);
-            self.meter.boundary(&self.cache.store().clock, self.cache.metrics());
         }
         Next::Go
     }

@@ -10,19 +10,20 @@ use super::{Effect, Kind, Session};
 use crate::protocol::{Meta, Mode, Verb, reply, token};
 use crate::server::Output;
 use crate::store::{BINARY_KEY, Draft, FETCHED, Item, STALE, Slot, Tick, WON};
-use crate::tenant::Tenant;
+use crate::tenant::{Account, Tenant};
 
 impl Session {
-    pub(super) fn meta(&mut self, meta: &Meta<'_>, out: &mut Output) -> (Arc<Tenant>, Effect) {
-        let tenant = self.tenant(&meta.key);
+    pub(super) fn meta(&mut self, meta: &Meta<'_>, out: &mut Output) -> (Account, Effect) {
+        let account = self.resolve(&meta.key);
+        let tenant = self.resolver.tenant(account);
         let effect = match meta.verb {
-            Verb::Get => self.meta_get(&tenant, meta, out),
-            Verb::Set(mode) => self.meta_set(&tenant, mode, meta, out),
-            Verb::Delete => self.meta_delete(&tenant, meta, out),
-            Verb::Arithmetic(up) => self.meta_arithmetic(&tenant, up, meta, out),
+            Verb::Get => self.meta_get(tenant, meta, out),
+            Verb::Set(mode) => self.meta_set(tenant, mode, meta, out),
+            Verb::Delete => self.meta_delete(tenant, meta, out),
+            Verb::Arithmetic(up) => self.meta_arithmetic(tenant, up, meta, out),
             Verb::Debug => self.meta_debug(meta, out),
         };
-        (tenant, effect)
+        (account, effect)
     }
 
     /// An empty item under the request's key.

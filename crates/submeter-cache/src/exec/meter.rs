@@ -1,21 +1,23 @@
 //! What a connection meters: gathered while it works through a batch of requests, handed to the
 //! tenant's group before the answers are sent.
 //!
-//! Gathering makes a pipeline of requests of one tenant cost one add per metric. Handing over before
+//! Gathering makes a pipeline of requests cost one add per tenant and metric. Handing over before
 //! sending makes totals exact for whoever has an answer in hand.
 //!
 //! A retrieval of several keys is metered as if it were one request a key: each key's tenant gets
 //! its own bytes; the bytes of the command word and the line's end go to the first key's tenant and
-//! the closing `END` to the last one's. Neighbouring keys of one tenant share one reading of the
-//! clock. So what tenants are charged adds up to what went over the wire, for any mix.
-
-use std::sync::Arc;
+//! the closing `END` to the last one's. So what tenants are charged adds up to what went over the
+//! wire, for any mix.
+//!
+//! Small neighbours in a batch, up to [`SHARE_MAX`], share one reading of the clock: the time between
+//! two readings is split evenly among them, and all take the later one for the end of their latency.
+//! Their answers leave together anyway, and a reading costs as much as a small request's lookup.
 
 use submeter::{Count, Counter};
 
 use crate::metrics::Metrics;
 use crate::store::Clock;
-use crate::tenant::Tenant;
+use crate::tenant::{Account, Resolver};
 
 /// Which counter a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,23 +58,52 @@ impl Effect {
     }
 }
 
-/// Gathers for one tenant at a time.
+/// Gathers for the accounts of one connection.
 #[derive(Default)]
 pub(crate) struct Meter {
-    tenant: Option<Arc<Tenant>>,
-    kinds: [u64; KINDS],
-    hits: u64,
-    misses: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    store_failures: u64,
-    cpu_ns: u64,
-    /// Requests since the last reading of the clock.
-    running: u64,
+    /// By account; shorter than the list of accounts.
+    tallies: Vec<Tally>,
+    /// The accounts that have something in their tally.
+    touched: Vec<Account>,
+    /// Whose request was added last.
+    current: Account,
+    /// The accounts of the requests since the last reading of the clock.
+    run: Vec<Account>,
+    /// How many requests those are.
+    running: u32,
     /// When the bytes of the batch arrived.
     arrival: u64,
     /// When the last request ended.
     boundary: u64,
+}
+
+/// What one account has consumed in this batch.
+#[derive(Clone, Default)]
+struct Tally {
+    touched: bool,
+    /// Requests since the last reading of the clock.
+    running: u32,
+    kinds: [u32; KINDS],
+    hits: u32,
+    misses: u32,
+    store_failures: u32,
+    bytes_in: u64,
+    bytes_out: u64,
+    cpu_ns: u64,
+}
+
+/// The most requests that share one reading of the clock.
+const SHARE_MAX: u32 = 16;
+
+/// A request of so many bytes has readings of its own, for to copy its value takes time.
+const LARGE_BYTES: usize = 4096;
+
+/// What accounts and readings of the clock mean.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) resolver: &'a Resolver,
+    pub(crate) clock: &'a Clock,
+    pub(crate) metrics: &'a Metrics,
 }
 
 impl Meter {
@@ -87,93 +118,119 @@ impl Meter {
         self.boundary = raw;
     }
 
-    /// Turns to a tenant: what follows is its.
-    #[inline]
-    pub(crate) fn turn(&mut self, tenant: &Arc<Tenant>, clock: &Clock, metrics: &Metrics) {
-        if !self.tenant.as_ref().is_some_and(|current| Arc::ptr_eq(current, tenant)) {
-            self.flush(clock, metrics);
-            self.tenant = Some(Arc::clone(tenant));
-        }
-    }
-
     /// Adds one request, or one key of a retrieval.
     #[inline]
-    pub(crate) fn add(&mut self, effect: Effect, bytes_in: usize, bytes_out: usize) {
-        self.kinds[effect.kind as usize] += 1;
+    pub(crate) fn add(
+        &mut self,
+        account: Account,
+        effect: Effect,
+        bytes_in: usize,
+        bytes_out: usize,
+    ) {
+        self.current = account;
+        self.running += 1;
+        let tally = self.tally();
+        tally.running += 1;
+        tally.kinds[effect.kind as usize] += 1;
         match effect.hit {
-            Some(true) => self.hits += 1,
-            Some(false) => self.misses += 1,
+            Some(true) => tally.hits += 1,
+            Some(false) => tally.misses += 1,
             None => {}
         }
-        self.store_failures += u64::from(effect.no_memory);
-        self.bytes_in += bytes_in as u64;
-        self.bytes_out += bytes_out as u64;
-        self.running += 1;
+        tally.store_failures += u32::from(effect.no_memory);
+        tally.bytes_in += bytes_in as u64;
+        tally.bytes_out += bytes_out as u64;
+        if tally.running == 1 {
+            self.run.push(account);
+        }
     }
 
     /// Adds bytes that belong to the request added last.
     #[inline]
     pub(crate) fn add_bytes(&mut self, bytes_in: usize, bytes_out: usize) {
-        self.bytes_in += bytes_in as u64;
-        self.bytes_out += bytes_out as u64;
+        let tally = self.tally();
+        tally.bytes_in += bytes_in as u64;
+        tally.bytes_out += bytes_out as u64;
     }
 
-    /// Ends a request: reads the clock once.
+    /// Whether the next request may share a reading of the clock with those before it.
     #[inline]
-    pub(crate) fn boundary(&mut self, clock: &Clock, metrics: &Metrics) {
-        let Some(tenant) = &self.tenant else { return };
+    pub(crate) fn may_share(&self, bytes_in: usize) -> bool {
+        self.running < SHARE_MAX && bytes_in < LARGE_BYTES
+    }
+
+    /// Reads the clock and settles the time of the requests since the last reading.
+    pub(crate) fn boundary(&mut self, context: Context<'_>) {
         if self.running == 0 {
             return;
         }
-        let now = clock.raw();
-        self.cpu_ns += clock.between_ns(self.boundary, now);
+        let now = context.clock.raw();
+        let mut cpu_ns = context.clock.between_ns(self.boundary, now);
+        let latency_ns = context.clock.between_ns(self.arrival, now);
         self.boundary = now;
-        let latency_ns = clock.between_ns(self.arrival, now);
-        for _ in 0..std::mem::take(&mut self.running) {
-            tenant.group.record(metrics.latency, latency_ns);
+        for account in self.run.drain(..) {
+            let tally = &mut self.tallies[account.index()];
+            let requests = std::mem::take(&mut tally.running);
+            // Of what is left among those who are left: the shares add up to the whole.
+            let share_ns = cpu_ns * u64::from(requests) / u64::from(self.running);
+            tally.cpu_ns += share_ns;
+            cpu_ns -= share_ns;
+            self.running -= requests;
+            let group = &context.resolver.tenant(account).group;
+            for _ in 0..requests {
+                group.record(context.metrics.latency, latency_ns);
+            }
         }
     }
 
     /// Hands over what was gathered.
-    pub(crate) fn flush(&mut self, clock: &Clock, metrics: &Metrics) {
-        self.boundary(clock, metrics);
-        let Some(tenant) = &self.tenant else { return };
-        let group = &tenant.group;
-        let commands: [Option<Counter<Count>>; KINDS] = [
-            Some(metrics.cmd_get),
-            Some(metrics.cmd_set),
-            Some(metrics.cmd_delete),
-            Some(metrics.cmd_touch),
-            Some(metrics.cmd_arithmetic),
-            Some(metrics.cmd_debug),
-            None,
-        ];
-        for (command, n) in commands.into_iter().zip(&mut self.kinds) {
-            let n = std::mem::take(n);
-            if let Some(command) = command.filter(|_| n > 0) {
-                group.add(command, n);
-            }
+    pub(crate) fn flush(&mut self, context: Context<'_>) {
+        self.boundary(context);
+        for account in self.touched.drain(..) {
+            let tally = std::mem::take(&mut self.tallies[account.index()]);
+            tally.hand_over(account, context);
         }
-        let add = |counter, n: &mut u64| {
-            let n = std::mem::take(n);
+    }
+
+    /// The tally of the current account.
+    #[inline]
+    fn tally(&mut self) -> &mut Tally {
+        let index = self.current.index();
+        if index >= self.tallies.len() {
+            self.tallies.resize(index + 1, Tally::default());
+        }
+        let tally = &mut self.tallies[index];
+        if !tally.touched {
+            tally.touched = true;
+            self.touched.push(self.current);
+        }
+        tally
+    }
+}
+
+impl Tally {
+    fn hand_over(self, account: Account, context: Context<'_>) {
+        let group = &context.resolver.tenant(account).group;
+        let metrics = context.metrics;
+        let count = |counter: Counter<Count>, n: u32| {
             if n > 0 {
-                group.add(counter, n);
+                group.add(counter, u64::from(n));
             }
         };
-        add(metrics.get_hits, &mut self.hits);
-        add(metrics.get_misses, &mut self.misses);
-        add(metrics.store_failures, &mut self.store_failures);
-        for (counter, n) in
-            [(metrics.bytes_in, &mut self.bytes_in), (metrics.bytes_out, &mut self.bytes_out)]
-        {
-            let n = std::mem::take(n);
-            if n > 0 {
-                group.add(counter, n);
-            }
+        let [gets, sets, deletes, touches, arithmetic, debugs, _] = self.kinds;
+        count(metrics.cmd_get, gets);
+        count(metrics.cmd_set, sets);
+        count(metrics.cmd_delete, deletes);
+        count(metrics.cmd_touch, touches);
+        count(metrics.cmd_arithmetic, arithmetic);
+        count(metrics.cmd_debug, debugs);
+        count(metrics.get_hits, self.hits);
+        count(metrics.get_misses, self.misses);
+        count(metrics.store_failures, self.store_failures);
+        group.add(metrics.bytes_in, self.bytes_in);
+        if self.bytes_out > 0 {
+            group.add(metrics.bytes_out, self.bytes_out);
         }
-        let cpu_ns = std::mem::take(&mut self.cpu_ns);
-        if cpu_ns > 0 {
-            group.add(metrics.cpu, cpu_ns);
-        }
+        group.add(metrics.cpu, self.cpu_ns);
     }
 }

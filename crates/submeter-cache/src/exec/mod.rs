@@ -11,9 +11,9 @@ use crate::cache::Cache;
 use crate::protocol::{Refusal, Request, reply};
 use crate::server::Output;
 use crate::store::Tick;
-use crate::tenant::{Resolver, Tenant};
+use crate::tenant::{Account, Resolver, Tenant};
 
-use meter::{Effect, Kind, Meter};
+use meter::{Context, Effect, Kind, Meter};
 
 /// Carries out the requests of one connection.
 pub(crate) struct Session {
@@ -48,13 +48,8 @@ pub(crate) struct Paused {
 impl Session {
     pub(crate) fn new(cache: Cache) -> Session {
         let now = cache.store().clock.now();
-        Session {
-            cache,
-            resolver: Resolver::default(),
-            meter: Meter::default(),
-            now,
-            swallowing: None,
-        }
+        let resolver = Resolver::new(cache.tenants());
+        Session { cache, resolver, meter: Meter::default(), now, swallowing: None }
     }
 
     /// Begins a batch: its bytes have just arrived.
@@ -76,8 +71,15 @@ impl Session {
     /// Ends a batch: all that its requests consumed is on the books after this.
     pub(crate) fn settle(&mut self) {
         if self.cache.config().metering {
-            self.meter.flush(&self.cache.store().clock, self.cache.metrics());
+            let (meter, context) = self.books();
+            meter.flush(context);
         }
+    }
+
+    fn books(&mut self) -> (&mut Meter, Context<'_>) {
+        let Session { cache, resolver, meter, .. } = self;
+        let context = Context { resolver, clock: &cache.store().clock, metrics: cache.metrics() };
+        (meter, context)
     }
 
     /// Carries out one request of `bytes_in` bytes.
@@ -88,26 +90,29 @@ impl Session {
         out: &mut Output,
     ) -> Next {
         let before = out.written();
-        let (tenant, effect) = match request {
+        if self.cache.config().metering && !self.meter.may_share(bytes_in) {
+            let (meter, context) = self.books();
+            meter.boundary(context);
+        }
+        let (account, effect) = match request {
             Request::Get { with_cas, touch, keys_at, keys } => {
                 let paused = Paused { with_cas, touch, keys_at, bytes_in };
                 return self.get(paused, keys, out);
             }
             Request::Meta(meta) => self.meta(&meta, out),
             Request::Quit => {
-                self.account_root(bytes_in, 0);
+                self.account(Account::ROOT, Effect::new(Kind::Other), bytes_in, 0);
                 return Next::Close;
             }
             request => match self.classic(&request, out) {
                 Some(done) => done,
                 None => {
                     self.keyless(&request, out);
-                    self.account_root(bytes_in, out.written() - before);
-                    return Next::Go;
+                    (Account::ROOT, Effect::new(Kind::Other))
                 }
             },
         };
-        self.account(&tenant, effect, bytes_in, out.written() - before);
+        self.account(account, effect, bytes_in, out.written() - before);
         Next::Go
     }
 
@@ -117,45 +122,44 @@ impl Session {
         if !refusal.quiet {
             out.line(refusal.reply);
         }
-        let Some(key) = &refusal.store else {
-            self.account_root(bytes_in, out.written() - before);
-            self.swallowing = None;
-            return;
+        let (account, effect) = match &refusal.store {
+            Some(key) => {
+                if refusal.purge {
+                    self.cache.store().slot(key, self.now).remove();
+                }
+                (self.resolve(key), Effect::new(Kind::Set))
+            }
+            None => (Account::ROOT, Effect::new(Kind::Other)),
         };
-        let tenant = self.tenant(key);
-        if refusal.purge {
-            self.cache.store().slot(key, self.now).remove();
-        }
-        self.account(&tenant, Effect::new(Kind::Set), bytes_in, out.written() - before);
-        self.swallowing = Some(tenant);
+        self.account(account, effect, bytes_in, out.written() - before);
+        self.swallowing = Some(Arc::clone(self.resolver.tenant(account)));
     }
 
     /// Accounts for bytes of a refused value.
     pub(crate) fn swallowed(&mut self, bytes: usize) {
-        if self.cache.config().metering {
-            let tenant = self.swallowing.as_ref().unwrap_or(self.cache.tenants().root());
-            self.meter.turn(tenant, &self.cache.store().clock, self.cache.metrics());
-            self.meter.add_bytes(bytes, 0);
+        if let Some(tenant) = self.swallowing.as_ref().filter(|_| self.cache.config().metering) {
+            tenant.group.add(self.cache.metrics().bytes_in, bytes as u64);
         }
     }
 
-    /// Accounts for bytes that belong to no request, and for the answer to them.
-    pub(crate) fn account_root(&mut self, bytes_in: usize, bytes_out: usize) {
-        let root = Arc::clone(self.cache.tenants().root());
-        self.account(&root, Effect::new(Kind::Other), bytes_in, bytes_out);
-    }
-
-    fn account(&mut self, tenant: &Arc<Tenant>, effect: Effect, bytes_in: usize, bytes_out: usize) {
+    #[inline]
+    fn account(&mut self, account: Account, effect: Effect, bytes_in: usize, bytes_out: usize) {
         if self.cache.config().metering {
-            let (clock, metrics) = (&self.cache.store().clock, self.cache.metrics());
-            self.meter.turn(tenant, clock, metrics);
-            self.meter.add(effect, bytes_in, bytes_out);
-            self.meter.boundary(clock, metrics);
+            let (meter, context) = self.books();
+            meter.add(account, effect, bytes_in, bytes_out);
+            if !meter.may_share(bytes_in) {
+                meter.boundary(context);
+            }
         }
     }
 
-    fn tenant(&mut self, key: &[u8]) -> Arc<Tenant> {
-        Arc::clone(self.resolver.resolve(self.cache.tenants(), key))
+    #[inline]
+    fn resolve(&mut self, key: &[u8]) -> Account {
+        if self.resolver.is_full() {
+            self.settle();
+            self.resolver.forget();
+        }
+        self.resolver.resolve(self.cache.tenants(), key)
     }
 
     /// Answers what has no key.

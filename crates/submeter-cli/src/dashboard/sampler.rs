@@ -48,7 +48,7 @@ struct Shared {
     state: Mutex<State>,
     /// Taken away at the end, which ends every stream of events.
     events: Mutex<Option<broadcast::Sender<Tick>>>,
-    work: Semaphore,
+    work: Arc<Semaphore>,
     /// Somebody began to watch.
     watched: Notify,
 }
@@ -137,7 +137,7 @@ impl Sampler {
                 info,
                 state: Mutex::new(state),
                 events: Mutex::new(Some(events)),
-                work: Semaphore::new(WORK_MAX),
+                work: Arc::new(Semaphore::new(WORK_MAX)),
                 watched: Notify::new(),
             }),
         };
@@ -165,8 +165,13 @@ impl Sampler {
     ) -> T {
         let sampler = self.clone();
         // The semaphore is never closed; were it, work would merely be unbounded.
-        let _turn = self.shared.work.acquire().await;
-        match tokio::task::spawn_blocking(move || f(&sampler)).await {
+        let turn = Arc::clone(&self.shared.work).acquire_owned().await;
+        let work = move || {
+            // Held by the work, not by its client, who may hang up and ask again.
+            let _turn = turn;
+            f(&sampler)
+        };
+        match tokio::task::spawn_blocking(work).await {
             Ok(value) => value,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
@@ -220,9 +225,10 @@ impl Sampler {
     }
 
     fn is_watched(&self) -> bool {
-        let events = self.shared.events.lock();
-        events.as_ref().is_some_and(|events| events.receiver_count() > 0)
-            || self.shared.state.lock().asked.is_some_and(|at| at.elapsed() < WATCHED_AFTER)
+        // One lock after the other, never both: `tick` takes them in the other order.
+        let has_streams =
+            self.shared.events.lock().as_ref().is_some_and(|events| events.receiver_count() > 0);
+        has_streams || self.shared.state.lock().asked.is_some_and(|at| at.elapsed() < WATCHED_AFTER)
     }
 
     /// Takes one sample, and sends what changed to those who watch.

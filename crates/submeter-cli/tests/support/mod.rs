@@ -86,6 +86,11 @@ impl Running {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// Returns whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     /// Waits for the end; returns the exit code and everything printed.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let since = Instant::now();

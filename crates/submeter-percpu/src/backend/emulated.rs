@@ -8,10 +8,12 @@ use submeter_sys::CpuHint;
 /// Chooses the row for the calling thread, below `rows`. Never a system call.
 #[inline]
 pub(crate) fn row(hint: Option<CpuHint>, rows: usize) -> usize {
-    match hint.and_then(CpuHint::cpu) {
-        Some(cpu) => cpu as usize % rows,
-        None => thread_number() as usize % rows,
-    }
+    let number = match hint.and_then(CpuHint::cpu) {
+        Some(cpu) => cpu as usize,
+        None => thread_number() as usize,
+    };
+    // Not the remainder alone: a division costs as much as the add that follows.
+    if number < rows { number } else { number % rows }
 }
 
 /// A number for the calling thread, in the order of first use.

@@ -1,5 +1,7 @@
 //! Adds by restartable sequence.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use submeter_sys::{Added, Exit, Rseq};
 
 use crate::storage::raw::CpuWord;
@@ -46,4 +48,90 @@ pub(crate) fn retry(
         }
     }
     added.exit().is_none().then_some(added)
+}
+
+/// Opens and closes a [`GatedWord`]: what its sequences test in the section that commits.
+///
+/// Law: holds 0, or the number of CPU rows of the area whose words it gates. Writer: whoever holds the lock of the
+/// reference count that it belongs to.
+#[derive(Debug)]
+pub(crate) struct Gate(AtomicU32);
+
+impl Gate {
+    pub(crate) const fn closed() -> Gate {
+        Gate(AtomicU32::new(0))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        // Relaxed: a hint to everybody but the lock's holder, who is ordered by the lock.
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Lets sequences commit that start from now on.
+    pub(crate) fn open(&self, word: GatedWord) {
+        // Release: a sequence that finds it open, and so whoever is handed what that sequence counted, comes
+        // after what was written before (the count's bias).
+        self.0.store(word.rseq.cpus(), Ordering::Release);
+    }
+
+    /// Lets no sequence commit that starts after the barrier which the caller issues next.
+    pub(crate) fn close(&self) {
+        // Relaxed: the barrier orders it.
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A word of every CPU row that takes adds while its [`Gate`] is open. Copied into whatever adds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatedWord {
+    rseq: Rseq,
+    /// In row 0. Dangling where `rseq` is inert.
+    address: *mut i64,
+}
+
+// SAFETY: an address; only sequences dereference it, and they are made for concurrent use.
+unsafe impl Send for GatedWord {}
+// SAFETY: as for `Send`; it has no interior of its own.
+unsafe impl Sync for GatedWord {}
+
+impl GatedWord {
+    pub(crate) fn new(rseq: Rseq, word: CpuWord) -> GatedWord {
+        GatedWord { rseq, address: word.address() }
+    }
+
+    /// A word that never takes an add, for areas without sequences.
+    pub(crate) fn inert() -> GatedWord {
+        GatedWord { rseq: Rseq::inert(), address: std::ptr::NonNull::dangling().as_ptr() }
+    }
+
+    /// Adds the constant `N`, 1 or -1, if the gate is open. Returns whether it was done.
+    #[inline(always)]
+    pub(crate) fn add_one<const N: i32>(self, gate: &Gate) -> bool {
+        // SAFETY: 1. An open gate holds the number of rows of the area that the word is of, which its
+        // reference count keeps; a closed one lets nothing commit, so that the inert word is never
+        // touched. 2. Only sequences write the word, but for `Rows::zero`, which excludes them.
+        // 3. The gate is a live atomic.
+        unsafe { self.rseq.add_while::<N>(self.address, gate.0.as_ptr()) }
+    }
+
+    /// As [`add_one`](GatedWord::add_one), with a value.
+    #[inline(always)]
+    pub(crate) fn add(self, gate: &Gate, n: i64) -> bool {
+        // SAFETY: as in `add_one`.
+        unsafe { self.rseq.add_value_while(self.address, gate.0.as_ptr(), n) }
+    }
+
+    /// Tries again where trying may help. Returns whether the add was done.
+    #[cold]
+    pub(crate) fn add_again(self, gate: &Gate, n: i64) -> bool {
+        for _ in 0..ATTEMPTS {
+            if !gate.is_open() || !self.rseq.adopt_thread() {
+                return false;
+            }
+            if self.add(gate, n) {
+                return true;
+            }
+        }
+        false
+    }
 }

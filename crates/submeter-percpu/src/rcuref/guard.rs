@@ -1,11 +1,11 @@
 //! Holds off the freeing of what a put or a lookup may still touch.
 //!
-//! crossbeam-epoch does the work, and no type of it shows. The alternative was seize;
-//! `benches/epoch_choice.rs` compares them, and RECORD has the figures. Both hold everything back
-//! behind one stalled reader, and retiring is a matter of which CPU asks. Entering decided, which
-//! every drop outside a guard pays: crossbeam's costs less than seize's, unless seize calls
-//! membarrier for every batch it retires, which interrupts all other CPUs on a path that is to
-//! make no system call, and then they tie.
+//! crossbeam-epoch does the work, and no type of it shows. The alternative was seize; the bench
+//! `epoch_choice` compares them, and `bench/record/2026-11-21-rcuref.md` has the figures. Neither
+//! bounds what gathers behind a stalled reader. Entering decided, which every drop outside a guard
+//! pays, while only the last one retires: crossbeam's costs less than seize's, unless seize calls
+//! membarrier for every batch it retires. Then they tie, at the price of an interrupt to all other
+//! CPUs on a path that is to make no system call.
 
 use std::fmt;
 

@@ -142,7 +142,8 @@ impl RcuRef {
         self.0.read()
     }
 
-    /// Tells whether the object was released. Never true first and false later.
+    /// Tells whether the object was released. Never true first and false later, unless a put too
+    /// many met the last one.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.0.is_dead()

@@ -147,6 +147,38 @@ impl Block {
             .fold(0, i64::wrapping_add)
     }
 
+    /// Returns a word for sequences, where there are any.
+    pub(crate) fn cpu_word(&self, word: usize) -> Option<(Rseq, CpuWord)> {
+        self.fast.as_ref().map(|fast| (fast.rseq, fast.word(word)))
+    }
+
+    /// Sums a word over the rows that sequences write.
+    pub(crate) fn sum_cpus(&self, word: usize) -> i64 {
+        assert!(word < self.len(), "no such word");
+        let (area, word) = (self.area(), self.owned.first + word);
+        let rows = 0..area.inner.rows.shape().cpus;
+        rows.map(|row| area.load(row, word)).fold(0, i64::wrapping_add)
+    }
+
+    /// Returns how many locked rows there are.
+    pub(crate) fn locked_rows(&self) -> usize {
+        self.area().inner.rows.shape().locked
+    }
+
+    /// Returns the number of the locked row for the calling thread.
+    #[inline]
+    pub(crate) fn locked_row_here(&self) -> usize {
+        emulated::row(self.area().inner.hint, self.locked_rows())
+    }
+
+    /// Returns a word of a locked row. Whoever writes it leaves it to `Drop` to zero it again; `sum` and flushes do
+    /// not look there unless [`add`](Block::add) was ever used.
+    #[inline]
+    pub(crate) fn locked_word(&self, row: usize, word: usize) -> &std::sync::atomic::AtomicI64 {
+        assert!(word < self.len(), "no such word");
+        self.area().inner.rows.locked(row, self.owned.first + word)
+    }
+
     #[cold]
     fn add_slow(&self, word: usize, n: i64) {
         if let Some(fast) = &self.fast {

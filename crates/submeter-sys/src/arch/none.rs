@@ -24,20 +24,22 @@ pub(crate) unsafe fn add(_: isize, _: u32, _: *mut i64, _: i64) -> bool {
     unreachable!("{NEVER}")
 }
 
-/// See `PSEUDOCODE.md`.
+/// Never commits: there is [`crate::Rseq::inert`] only.
 ///
 /// # Safety
-/// Never called: an [`crate::Rseq`] cannot be had here.
+/// None needed.
+#[inline(always)]
 pub(crate) unsafe fn add_while<const N: i32>(_: isize, _: *mut i64, _: *const u32) -> bool {
-    unreachable!("{NEVER}")
+    false
 }
 
-/// See `PSEUDOCODE.md`.
+/// Never commits, as [`add_while`].
 ///
 /// # Safety
-/// Never called: an [`crate::Rseq`] cannot be had here.
+/// None needed.
+#[inline(always)]
 pub(crate) unsafe fn add_value_while(_: isize, _: *mut i64, _: *const u32, _: i64) -> bool {
-    unreachable!("{NEVER}")
+    false
 }
 
 /// See `PSEUDOCODE.md`.

@@ -191,7 +191,12 @@ mod tests {
 
     #[test]
     fn a_prefix_becomes_a_legal_start() {
-        let got = names(|s| drop(s.gauge::<Count>("x", "")), "9 lives-of");
+        let got = names(
+            |s| {
+                s.gauge::<Count>("x", "");
+            },
+            "9 lives-of",
+        );
         assert_eq!(got, ["_9_lives_of_x"]);
     }
 }

@@ -51,7 +51,10 @@ pub(crate) struct Flusher {
     nodes: Vec<Option<Node>>,
     /// By depth: the nodes that have something pending. Emptied by each flush, never freed.
     levels: Vec<Vec<u32>>,
+    /// What was found marked; emptied by each flush.
     marked: Vec<Marked>,
+    /// How many of them were found before the drift was noted.
+    noted: usize,
     /// The last flush.
     pub(super) number: u64,
     pub(super) report: FlushReport,
@@ -65,14 +68,14 @@ impl Flusher {
             nodes: Vec::new(),
             levels: Vec::new(),
             marked: Vec::new(),
+            noted: 0,
             number: 0,
             report: FlushReport::default(),
         }
     }
 
-    /// Finds out what changed.
+    /// Finds out what changed since it was last asked.
     pub(super) fn take_marked(&mut self) {
-        self.marked.clear();
         self.area.take_marked(&mut self.marked);
     }
 
@@ -91,20 +94,32 @@ impl Flusher {
         self.nodes[index] = Some(node);
     }
 
+    /// Lists the groups that changed, and notes the drift that this flush will make up for. Returns
+    /// whether there are any.
+    pub(super) fn note_drift(&mut self) -> bool {
+        self.noted = self.marked.len();
+        for at in 0..self.noted {
+            self.enlist(self.marked[at].line as usize, true);
+        }
+        self.noted > 0
+    }
+
     /// Takes the differences of the marked lines to the totals, deepest level first.
     pub(super) fn carry_up(&mut self) {
         self.report = FlushReport { lines: self.marked.len(), ..FlushReport::default() };
         if self.marked.is_empty() {
             return;
         }
-        let marked = std::mem::take(&mut self.marked);
-        for marked in &marked {
-            self.enlist(marked.line as usize);
+        let mut marked = std::mem::take(&mut self.marked);
+        for marked in &marked[self.noted..] {
+            // Their drift stays, for a flush that finds it first: a bound that is too wide is a bound.
+            self.enlist(marked.line as usize, false);
         }
         self.area.barrier();
         for marked in &marked {
             self.collect(*marked);
         }
+        marked.clear();
         self.marked = marked;
         for depth in (0..self.levels.len()).rev() {
             let mut level = std::mem::take(&mut self.levels[depth]);
@@ -117,9 +132,9 @@ impl Flusher {
         }
     }
 
-    /// Lists the group of `line` and its ancestors as having something pending there, and notes
-    /// the drift that this flush will make up for.
-    fn enlist(&mut self, line: usize) {
+    /// Lists the group of `line` and its ancestors as having something pending there, and notes their
+    /// drift if it is to be made up for.
+    fn enlist(&mut self, line: usize, note: bool) {
         let (mut id, line) = (line / self.lines, line % self.lines);
         let bit = 1 << line;
         while let Some(node) = &mut self.nodes[id] {
@@ -131,20 +146,26 @@ impl Flusher {
                 self.levels[node.depth as usize].push(node.id);
             }
             node.dirty |= bit;
-            let at = id * self.lines + line;
-            let drift = self.area.shared_line(rows::DRIFT, at);
-            let taken = self.area.shared_line(rows::TAKEN, at);
-            for (drift, taken) in drift.iter().zip(taken) {
-                // SeqCst: before the barrier and the words are read: an add whose carry is seen
-                // here has committed, and will be read.
-                let drift = drift.load(Ordering::SeqCst);
-                // Relaxed: the flusher's own row. Loaded first, not to touch pages in vain.
-                if drift != taken.load(Ordering::Relaxed) {
-                    taken.store(drift, Ordering::Relaxed);
-                }
+            let parent = node.parent;
+            if note {
+                self.note_drift_of(id * self.lines + line);
             }
-            let Some(parent) = node.parent else { return };
+            let Some(parent) = parent else { return };
             id = parent as usize;
+        }
+    }
+
+    fn note_drift_of(&self, line: usize) {
+        let drift = self.area.shared_line(rows::DRIFT, line);
+        let taken = self.area.shared_line(rows::TAKEN, line);
+        for (drift, taken) in drift.iter().zip(taken) {
+            // SeqCst: before the marks are taken a second time. An add whose carry is seen here had
+            // committed and marked before, so that its line was, or will be, among the marked.
+            let drift = drift.load(Ordering::SeqCst);
+            // Relaxed: the flusher's own row. Loaded first, not to touch pages in vain.
+            if drift != taken.load(Ordering::Relaxed) {
+                taken.store(drift, Ordering::Relaxed);
+            }
         }
     }
 

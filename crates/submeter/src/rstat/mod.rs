@@ -130,9 +130,12 @@ impl Rstat {
         // Deaths first: what the dead counted is marked, and is taken below. Births after the marks
         // were taken: whoever marked had its group announced before.
         let deaths = std::mem::take(&mut *self.deaths.lock());
-        flusher.take_marked();
-        let births = std::mem::take(&mut *self.births.lock());
-        births.into_iter().for_each(|node| flusher.learn(node));
+        self.take_marked(flusher);
+        if flusher.note_drift() {
+            // Once more: an add may have marked after the first look and carried before its drift was
+            // noted. That drift will be subtracted, so this flush must read the add as well.
+            self.take_marked(flusher);
+        }
         flusher.carry_up();
         // Relaxed: a statistic.
         self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
@@ -146,6 +149,12 @@ impl Rstat {
         flusher.report
     }
 
+    fn take_marked(&self, flusher: &mut Flusher) {
+        flusher.take_marked();
+        let births = std::mem::take(&mut *self.births.lock());
+        births.into_iter().for_each(|node| flusher.learn(node));
+    }
+
     /// Reads a cached total. O(1): one load for each row beside it.
     pub(crate) fn read(&self, leaf: &Leaf, word: usize, batch_mask: u64) -> Reading<i64> {
         // SeqCst, all the way down: a flush stores the total, then subtracts the drift, then ends the
@@ -154,8 +163,8 @@ impl Rstat {
         let sequence = self.sequence.load(Ordering::SeqCst);
         let drift = leaf.shared(rows::DRIFT, word).load(Ordering::SeqCst).cast_unsigned();
         let value = leaf.shared(rows::TOTAL, word).load(Ordering::SeqCst);
-        // No mark set and no flush under way or ended since: all that returned is in `value`. SeqCst
-        // again, after the marks were looked at.
+        // No mark set and no flush under way or ended since: all that returned is in `value`.
+        // SeqCst again: after the marks were looked at, and paired with the increments of a flush.
         let exact = sequence.is_multiple_of(2)
             && !self.area.any_marked()
             && self.sequence.load(Ordering::SeqCst) == sequence;

@@ -10,7 +10,7 @@ const CHARTS = [
 ];
 
 const detail = {
-  chart: CHARTS[0], doc: null, asking: null, cross: null,
+  chart: CHARTS[0], doc: null, lost: null, asking: null, cross: null,
 
   start() {
     this.box = document.getElementById("detail");
@@ -41,7 +41,7 @@ const detail = {
     model.selected = path;
     document.querySelector(".columns").classList.toggle("open", path !== null);
     this.box.hidden = path === null;
-    if (changed) { this.doc = null; this.cross = null; this.box.replaceChildren(); this.built = false; }
+    if (changed) { this.doc = null; this.lost = null; this.cross = null; this.box.replaceChildren(); this.built = false; }
     if (path !== null) { this.refresh(); if (this.wantFocus) this.box.focus({ preventScroll: true }); }
     this.wantFocus = false;
     table.refresh(true);
@@ -50,17 +50,19 @@ const detail = {
   async refresh() {
     const path = model.selected;
     if (path === null || this.asking === path) return;
+    if (!model.byPath(path)) { this.gone(path); return; }
     this.asking = path;
     try {
       const answer = await fetch("/api/group?path=" + encodeURIComponent(path), { signal: AbortSignal.timeout(5000) });
       if (model.selected !== path) return;
-      if (answer.status === 404) this.gone(path);
-      else if (answer.ok) { this.doc = await answer.json(); if (model.selected === path) this.paint(); }
+      if (answer.ok) { this.doc = await answer.json(); if (model.selected === path) this.paint(); }
     } catch { /* The stream of events notices a lost server, and says so. */
     } finally { if (this.asking === path) this.asking = null; }
   },
 
   gone(path) {
+    if (this.lost === path) return;
+    this.lost = path;
     this.built = false;
     this.box.replaceChildren(this.header(path), el("p", { class: "lost", text: "This tenant does not exist, or no longer. What it counted is still in its parent's totals." }));
   },
@@ -126,6 +128,7 @@ const detail = {
       body.append(el("tr", {}, el("td", {}, el("code", { text: metric.name }), el("span", { class: "help", text: metric.help })), total, rate));
       part["m:" + metric.name] = [total, rate];
     }
+    this.lost = null;
     this.box.replaceChildren(this.header(doc.group.path), figures, past, memory, latency, all);
     this.built = true;
   },

@@ -4,13 +4,16 @@
 //! turns, three kinds of it: entering and leaving (alone, nested, on every CPU), retiring boxes,
 //! and the garbage that gathers behind one reader who does not leave.
 #![expect(clippy::print_stdout, reason = "a bench prints its table")]
-#![expect(unsafe_code, reason = "retiring a raw pointer is unsafe in both candidates")]
 
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Barrier, LazyLock};
 use std::thread;
 use std::time::Instant;
+
+#[expect(unsafe_code, reason = "retiring a raw pointer is unsafe in both candidates")]
+mod raw;
+use raw::{Candidate, Crossbeam, Seize};
 
 /// Rounds; the candidates alternate inside each.
 const ROUNDS: usize = 15;
@@ -21,13 +24,13 @@ const OPS: u64 = 200_000;
 /// or as a peak that may be late.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
-struct Payload([u8; 64]);
+pub(crate) struct Payload([u8; 64]);
 
 impl Payload {
-    fn boxed() -> *mut Payload {
+    fn boxed() -> Box<Payload> {
         // Relaxed: a statistic.
         LIVE.fetch_add(1, Ordering::Relaxed);
-        Box::into_raw(Box::new(Payload([1; 64])))
+        Box::new(Payload([1; 64]))
     }
 }
 
@@ -36,52 +39,6 @@ impl Drop for Payload {
         black_box(self.0[0]);
         // Relaxed: a statistic.
         LIVE.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-trait Candidate: Sync {
-    const NAME: &'static str;
-    fn enter(&self, inside: impl FnOnce());
-    fn retire(&self, boxed: *mut Payload);
-}
-
-struct Crossbeam;
-
-impl Candidate for Crossbeam {
-    const NAME: &'static str = "crossbeam-epoch";
-
-    fn enter(&self, inside: impl FnOnce()) {
-        let guard = crossbeam_epoch::pin();
-        inside();
-        drop(guard);
-    }
-
-    fn retire(&self, boxed: *mut Payload) {
-        let address = boxed as usize;
-        let guard = crossbeam_epoch::pin();
-        // SAFETY: `boxed` came from `Box::into_raw`, is retired once, and was never shared.
-        unsafe { guard.defer_unchecked(move || drop(Box::from_raw(address as *mut Payload))) };
-    }
-}
-
-struct Seize;
-
-static COLLECTOR: LazyLock<seize::Collector> = LazyLock::new(seize::Collector::new);
-
-impl Candidate for Seize {
-    const NAME: &'static str = "seize";
-
-    fn enter(&self, inside: impl FnOnce()) {
-        let guard = COLLECTOR.enter();
-        inside();
-        drop(guard);
-    }
-
-    fn retire(&self, boxed: *mut Payload) {
-        use seize::Guard as _;
-        let guard = COLLECTOR.enter();
-        // SAFETY: `boxed` came from `Box::into_raw`, is retired once, and was never shared.
-        unsafe { guard.defer_retire(boxed, seize::reclaim::boxed) };
     }
 }
 

@@ -1,0 +1,126 @@
+//! A lock for changes of mode, which a fork cannot leave locked for ever.
+//!
+//! Held for some tens of instructions, never across a barrier or a callback: waiting is spinning, then
+//! sleeping. A thread that held it in the parent does not exist in a forked child; its generation tells,
+//! and the lock is taken from it. What it guards is therefore written such that a change that stops
+//! anywhere can be continued by the next holder.
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+#[derive(Debug)]
+pub(super) struct ForkLock {
+    /// The holder's fork generation, 0 when free.
+    holder: AtomicU32,
+}
+
+/// Shows that the lock is held; lets go when dropped.
+pub(super) struct Held<'a> {
+    lock: &'a ForkLock,
+    /// Whether a thread that a fork left behind held it: what it guards may be half-changed.
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models do not fork"))]
+    pub(super) stolen: bool,
+}
+
+impl ForkLock {
+    pub(super) fn new() -> ForkLock {
+        watch();
+        ForkLock { holder: AtomicU32::new(0) }
+    }
+
+    pub(super) fn lock(&self) -> Held<'_> {
+        let here = generation();
+        let mut rounds = 0;
+        loop {
+            // Acquire: pairs with the Release in `drop`. Relaxed on failure: nothing is read on.
+            match self.holder.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Held { lock: self, stolen: false },
+                Err(holder) if holder != here => {
+                    // Acquire: as above; what the fork copied is visible anyway. Relaxed on failure: another thread of this process was faster.
+                    let stolen = self.holder.compare_exchange(
+                        holder,
+                        here,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    );
+                    if stolen.is_ok() {
+                        return Held { lock: self, stolen: true };
+                    }
+                }
+                Err(_) => wait(&mut rounds),
+            }
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `lock`.
+        self.lock.holder.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+fn wait(rounds: &mut u32) {
+    *rounds += 1;
+    match rounds {
+        // Not a futex: the holder is at most descheduled, and nothing hot waits here.
+        0..100 => std::hint::spin_loop(),
+        100..200 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+    }
+}
+
+#[cfg(loom)]
+fn wait(_: &mut u32) {
+    loom::thread::yield_now();
+}
+
+#[cfg(all(shuttle, not(loom)))]
+fn wait(_: &mut u32) {
+    shuttle::thread::yield_now();
+}
+
+#[cfg(not(any(loom, shuttle)))]
+use submeter_sys::fork::{generation, watch};
+
+#[cfg(any(loom, shuttle))]
+fn generation() -> u32 {
+    1
+}
+
+#[cfg(any(loom, shuttle))]
+fn watch() {}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_excludes() {
+        let (lock, inside) = (ForkLock::new(), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..if cfg!(miri) { 20 } else { 5_000 } {
+                        let held = lock.lock();
+                        assert!(!held.stolen);
+                        // Relaxed: the lock is what is tested.
+                        let before = inside.load(Ordering::Relaxed);
+                        inside.store(before + 1, Ordering::Relaxed);
+                        drop(held);
+                    }
+                });
+            }
+        });
+        assert_eq!(inside.into_inner(), 4 * if cfg!(miri) { 20 } else { 5_000 });
+    }
+
+    #[test]
+    fn a_holder_of_another_generation_is_dispossessed() {
+        let lock = ForkLock::new();
+        // Relaxed: one thread.
+        lock.holder.store(generation() + 7, Ordering::Relaxed);
+        assert!(lock.lock().stolen);
+        assert!(!lock.lock().stolen);
+    }
+}

@@ -1,0 +1,251 @@
+//! Changes of mode: between counting per CPU and counting in one word.
+//!
+//! # The protocol
+//! To **stop** counting per CPU: close the gate; issue one barrier; fold (add the sum of the CPUs'
+//! words and take the bias away, in one operation). A sequence tests the gate in the section that
+//! commits, so after the barrier every one has committed and is visible, or starts again and finds
+//! the gate closed: nothing is added to a word that was summed.
+//!
+//! To **start**: add the bias, less what the words hold; open the gate. Words are never written from
+//! elsewhere, not even to zero them: a sequence's plain add would bring the old value back, and on ARM a
+//! sequence could load its word before the gate and the zeroing after. The difference of two sums
+//! needs neither a store nor a second barrier.
+//!
+//! The lock is *not* held across the barrier, so that many references share one, and so that a fork
+//! hardly ever copies a held lock. Between closing and folding the state is "closed and biased", which
+//! is all that anybody needs to know to finish the job: whoever wants to change the mode in that state
+//! issues a barrier of its own and folds. Who comes second finds that it is done: by the bias, or by
+//! the number of the opening, when the gate was opened and closed again meanwhile and the barrier was issued too early
+//! for that.
+
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::count::{Count, Kill, Put, Revival};
+use super::lock::{ForkLock, Held};
+
+/// Words, one a CPU, that take adds while they are open. Changed with the switch's lock held.
+pub(super) trait Slots {
+    /// Adds the constant 1 or -1, if open. Returns whether it was done.
+    fn add_one<const N: i32>(&self) -> bool;
+    /// Adds `n`, if open. Returns whether it was done.
+    fn add(&self, n: i64) -> bool;
+    /// Returns whether adds are taken.
+    fn is_open(&self) -> bool;
+    /// Prepares to open, and returns what the words sum up to already. In atomic mode.
+    fn prepare(&self) -> i64;
+    /// Takes adds from now on. Biased.
+    fn open(&self);
+    /// Takes no adds after the next barrier. Biased.
+    fn close(&self);
+    /// Waits until nobody adds who found it open.
+    fn barrier(&self);
+    /// Sums the words. Closed, and after the barrier.
+    fn collect(&self) -> i64;
+}
+
+/// A reference count that changes between its two modes.
+#[derive(Debug)]
+pub(super) struct Switch<S> {
+    pub(super) slots: S,
+    pub(super) count: Count,
+    /// Guards `slots`' mode, `opened` and `sticky`, the death and the bias in `count`.
+    lock: ForkLock,
+    /// How often the slots were opened. Wraps around; a barrier does not take that long.
+    opened: AtomicU32,
+    /// Stay in atomic mode whatever is revived.
+    sticky: AtomicBool,
+}
+
+/// What must be finished after a barrier: the number of the opening that was closed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopping(u32);
+
+/// What a change of mode found out on the way, for the caller to act on after it let go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(super) struct After {
+    /// The last reference is gone: release.
+    pub(super) last: bool,
+    /// There were more puts than gets: report.
+    pub(super) below: bool,
+}
+
+impl After {
+    pub(super) fn note(&mut self, put: Put) {
+        match put {
+            Put::Held => {}
+            Put::Last => self.last = true,
+            Put::Below => self.below = true,
+        }
+    }
+}
+
+impl<S: Slots> Switch<S> {
+    /// Starts per CPU unless `sticky` or `dead`, with one reference unless `dead`.
+    pub(super) fn new(slots: S, sticky: bool, dead: bool) -> Switch<S> {
+        let switch = Switch {
+            slots,
+            count: Count::new(u32::from(!dead), dead),
+            lock: ForkLock::new(),
+            opened: AtomicU32::new(0),
+            sticky: AtomicBool::new(sticky),
+        };
+        if !dead {
+            switch.open_if_wanted(&switch.lock.lock());
+        }
+        switch
+    }
+
+    /// Takes a reference. False when there was none to go by: nothing was taken.
+    #[inline(always)]
+    pub(super) fn get_one(&self) -> bool {
+        self.slots.add_one::<1>() || self.count.get(1)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, n: u32) -> bool {
+        let n = i64::from(n);
+        self.slots.add(n) || self.count.get(n)
+    }
+
+    #[inline]
+    pub(super) fn try_get(&self, n: u32, live: bool) -> bool {
+        let n = i64::from(n);
+        self.slots.add(n) || self.count.try_get(n, live)
+    }
+
+    #[inline(always)]
+    pub(super) fn try_get_one(&self, live: bool) -> bool {
+        self.slots.add_one::<1>() || self.count.try_get(1, live)
+    }
+
+    #[inline(always)]
+    pub(super) fn put_one(&self) -> Put {
+        if self.slots.add_one::<-1>() { Put::Held } else { self.count.put(1) }
+    }
+
+    #[inline]
+    pub(super) fn put(&self, n: u32) -> Put {
+        let n = i64::from(n);
+        if self.slots.add(-n) { Put::Held } else { self.count.put(n) }
+    }
+
+    /// Marks it dead and closes, unless it was dead (`None`). With `keep`, the initial reference remains for
+    /// the caller to put.
+    pub(super) fn begin_kill(&self, keep: bool) -> Option<(After, Option<Stopping>)> {
+        let held = self.lock.lock();
+        let mut after = After::default();
+        match self.count.kill(keep) {
+            Kill::Twice => return None,
+            Kill::Done(put) => after.note(put),
+        }
+        Some((after, self.close(&held)))
+    }
+
+    /// Closes, to stay so until somebody asks for per-CPU mode.
+    pub(super) fn begin_atomic(&self, sticky: bool) -> Option<Stopping> {
+        let held = self.lock.lock();
+        if sticky {
+            // Relaxed: read with the lock held.
+            self.sticky.store(true, Ordering::Relaxed);
+        }
+        self.close(&held)
+    }
+
+    /// Folds what was closed, if nobody else did. After a barrier that was issued after the closing.
+    pub(super) fn finish(&self, stopping: Stopping) -> After {
+        let held = self.lock.lock();
+        self.fold(&held, stopping)
+    }
+
+    /// Opens unless it is dead, or nobody is left to count. Forgets that atomic mode was asked for, if `forget`.
+    pub(super) fn to_percpu(&self, forget: bool) -> After {
+        let (held, after) = self.settle();
+        if forget {
+            // Relaxed: read with the lock held.
+            self.sticky.store(false, Ordering::Relaxed);
+        }
+        if !self.count.is_dead() {
+            self.open_if_wanted(&held);
+        }
+        after
+    }
+
+    /// Undoes a kill.
+    pub(super) fn resurrect(&self) -> (Revival, After) {
+        let (held, after) = self.settle();
+        let revival = self.count.resurrect();
+        if revival == Revival::Done {
+            self.open_if_wanted(&held);
+        }
+        (revival, after)
+    }
+
+    /// Starts again from zero, if it is dead, at zero, and `restart` agrees. Returns whether it did.
+    pub(super) fn reinit(&self, restart: impl FnOnce() -> bool) -> (bool, After) {
+        let (held, after) = self.settle();
+        let ready = self.count.is_dead() && self.count.exact() == Some(0);
+        let done = ready && restart() && self.count.reinit();
+        if done {
+            self.open_if_wanted(&held);
+        }
+        (done, after)
+    }
+
+    /// Finishes what a thread left between closing and folding, perhaps for ever (in a fork's child).
+    pub(super) fn help(&self) -> After {
+        self.settle().1
+    }
+
+    /// Takes the lock when nothing is between closing and folding.
+    fn settle(&self) -> (Held<'_>, After) {
+        let mut after = After::default();
+        loop {
+            let held = self.lock.lock();
+            let Some(stopping) = self.unfinished(&held) else { return (held, after) };
+            drop(held);
+            self.slots.barrier();
+            let held = self.lock.lock();
+            let folded = self.fold(&held, stopping);
+            after.last |= folded.last;
+            after.below |= folded.below;
+            if self.unfinished(&held).is_none() {
+                return (held, after);
+            }
+        }
+    }
+
+    fn unfinished(&self, _: &Held<'_>) -> Option<Stopping> {
+        let unfinished = self.count.is_biased() && !self.slots.is_open();
+        // Relaxed: with the lock held.
+        unfinished.then(|| Stopping(self.opened.load(Ordering::Relaxed)))
+    }
+
+    fn close(&self, held: &Held<'_>) -> Option<Stopping> {
+        if self.slots.is_open() {
+            self.slots.close();
+        }
+        self.unfinished(held)
+    }
+
+    fn fold(&self, held: &Held<'_>, Stopping(opened): Stopping) -> After {
+        let mut after = After::default();
+        if self.unfinished(held).is_some_and(|now| now.0 == opened) {
+            after.note(self.count.fold(self.slots.collect()));
+        }
+        after
+    }
+
+    fn open_if_wanted(&self, _: &Held<'_>) {
+        // Relaxed: with the lock held.
+        if self.sticky.load(Ordering::Relaxed) || self.slots.is_open() {
+            return;
+        }
+        let base = self.slots.prepare();
+        if self.count.bias(base) {
+            // Relaxed: with the lock held.
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            self.slots.open();
+        }
+    }
+}
