@@ -12,7 +12,7 @@ mod common;
 mod registration;
 #[path = "broken_worlds/seccomp.rs"]
 mod seccomp;
-use common::world::{again, is_child};
+use common::world::{again, built_without_sequences, is_child};
 
 /// Adds on several threads through whatever the probe offers.
 fn add_on_threads() {
@@ -43,6 +43,9 @@ fn add_on_threads() {
 
 #[test]
 fn the_variable_switches_sequences_off() {
+    if built_without_sequences() {
+        return;
+    }
     if is_child() {
         assert!(probe().rseq().is_none());
         assert_eq!(probe().reason, "SUBMETER_RSEQ=off");
@@ -54,6 +57,9 @@ fn the_variable_switches_sequences_off() {
 
 #[test]
 fn a_misspelt_variable_is_named_and_taken_for_off() {
+    if built_without_sequences() {
+        return;
+    }
     if is_child() {
         assert!(probe().rseq().is_none());
         assert!(probe().reason.contains("\"of\""), "{}", probe().reason);

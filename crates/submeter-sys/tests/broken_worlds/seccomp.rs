@@ -2,7 +2,7 @@
 
 use submeter_sys::{Rung, SelfTest, probe};
 
-use crate::common::world::{again_under, deny, install, is_child};
+use crate::common::world::{again_under, built_without_sequences, deny, install, is_child};
 
 const REGISTER_RSEQ: u32 = 1 << 8;
 
@@ -25,6 +25,9 @@ fn assert_locked() {
 #[test]
 fn a_forbidden_membarrier_is_named() {
     const NAME: &str = "seccomp::a_forbidden_membarrier_is_named";
+    if built_without_sequences() {
+        return;
+    }
     if is_child() {
         let errno = std::env::var("SUBMETER_TEST_ERRNO").expect("set").parse().expect("a number");
         assert_eq!(probe().membarrier, Err(errno));
@@ -41,6 +44,9 @@ fn a_forbidden_membarrier_is_named() {
 #[test]
 fn a_forbidden_membarrier_registration_is_named() {
     const NAME: &str = "seccomp::a_forbidden_membarrier_registration_is_named";
+    if built_without_sequences() {
+        return;
+    }
     if is_child() {
         assert!(probe().reason.starts_with("membarrier"), "{}", probe().reason);
         assert_locked();
@@ -52,6 +58,9 @@ fn a_forbidden_membarrier_registration_is_named() {
 #[test]
 fn a_forbidden_rseq_leaves_locked_adds_by_thread() {
     const NAME: &str = "seccomp::a_forbidden_rseq_leaves_locked_adds_by_thread";
+    if built_without_sequences() {
+        return;
+    }
     if is_child() {
         assert!(probe().rseq().is_none());
         assert_eq!(probe().rung, Rung::LockedByThread, "{:?}", probe());
@@ -67,6 +76,9 @@ fn a_forbidden_rseq_leaves_locked_adds_by_thread() {
 #[test]
 fn a_forbidden_affinity_makes_the_self_test_inconclusive() {
     const NAME: &str = "seccomp::a_forbidden_affinity_makes_the_self_test_inconclusive";
+    if built_without_sequences() {
+        return;
+    }
     if is_child() {
         assert_locked();
         if probe().membarrier.is_ok_and(submeter_sys::membarrier::supports_rseq) {

@@ -9,6 +9,14 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os("SUBMETER_TEST_CHILD").is_some()
 }
 
+/// Returns whether the probe was built to refuse before it asks anything; says so.
+pub(crate) fn built_without_sequences() -> bool {
+    if cfg!(submeter_no_rseq) {
+        eprintln!("skipped: built with --cfg submeter_no_rseq");
+    }
+    cfg!(submeter_no_rseq)
+}
+
 /// Runs `test` of this program with `variables` set; returns its output.
 pub(crate) fn again(test: &str, variables: &[(&str, &str)]) -> String {
     again_under(test, variables, &[]).expect("nothing to refuse")
@@ -25,6 +33,8 @@ pub(crate) fn again_under(
     command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("SUBMETER_TEST_CHILD", "1")
+        // Each world is complete: what this process was told is not part of it.
+        .env_remove("SUBMETER_RSEQ")
         .envs(variables.iter().copied());
     if !filter.is_empty() {
         let filter = filter.to_vec();
