@@ -1,8 +1,7 @@
 //! The same bytes to memcached and to this server: the same answers.
 //!
 //! `{k}` in a script stands for the `cas` that the server at hand gives key `k`; in answers it stands
-//! for any `cas`, which two servers need not agree on. Where this server differs on purpose is in
-//! `deviations.rs`.
+//! for any `cas`, which two servers need not agree on.
 
 mod common;
 
@@ -218,9 +217,8 @@ fn random_request(rng: &mut fastrand::Rng, out: &mut String) {
     match rng.u8(..14) {
         0 | 1 => {
             let command = ["set", "add", "replace", "append", "prepend"][rng.usize(..5)];
-            let flags = rng.u32(..);
-            let _ =
-                write!(out, "{command} {key} {flags} {exptime} {length}{noreply}\r\n{value}\r\n");
+            let head = format!("{command} {key} {} {exptime} {length}{noreply}", rng.u32(..));
+            let _ = write!(out, "{head}\r\n{value}\r\n");
         }
         2 => {
             let _ = write!(out, "set {key} 0 0 {length}\r\n{value}\r\n");
