@@ -118,6 +118,7 @@ mod tests {
         assert_eq!(parse_list("0-8192"), None, "beyond CPUS_MAX");
     }
 
+    #[cfg(not(miri))]
     #[test]
     fn affinity_round_trips() {
         let before = affinity().expect("readable");

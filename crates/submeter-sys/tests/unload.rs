@@ -19,7 +19,8 @@ fn library() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["build", "--quiet", "--locked", "--example", "unloadable", "--target-dir"])
+        .args(["rustc", "--quiet", "--locked", "--example", "unloadable"])
+        .args(["--crate-type", "cdylib", "--target-dir"])
         .arg(&out)
         .env_remove("CARGO_BUILD_TARGET")
         .output()

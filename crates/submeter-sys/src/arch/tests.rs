@@ -62,7 +62,7 @@ impl Fake {
     fn armed(&self) -> Descriptor {
         let field: [u8; 8] = self.area.0[FIELD_RSEQ_CS..][..8].try_into().expect("eight bytes");
         let address = usize::try_from(u64::from_ne_bytes(field)).expect("64-bit target");
-        assert!(address != 0 && address.is_multiple_of(32), "{address:#x}");
+        assert!(address != 0 && address % 32 == 0, "{address:#x}");
         // SAFETY: the sequences store the address of a static descriptor only.
         unsafe { std::ptr::with_exposed_provenance::<Descriptor>(address).read() }
     }
@@ -190,5 +190,24 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
         assert_eq!(unsafe { signature.read_unaligned() }, arch::SIGNATURE);
         assert!(!seen.contains(&armed.start), "each sequence has its own descriptor");
         seen.push(armed.start);
+    }
+}
+
+#[test]
+fn our_own_area_is_aligned_and_unregistered_on_every_new_thread() {
+    let look = || {
+        let offset = arch::own_area_offset();
+        let address = arch::thread_pointer().wrapping_add_signed(offset);
+        assert_eq!(address % 32, 0, "the kernel refuses any other");
+        // SAFETY: the area is 64 bytes in every thread's initial TLS block.
+        let cpu = unsafe { arch::read_u32(offset, FIELD_CPU_ID) };
+        (offset, address, cpu)
+    };
+    let (offset, address, _) = look();
+    let others: Vec<_> =
+        (0..3).map(|_| std::thread::spawn(look).join().expect("no panic")).collect();
+    for (their_offset, their_address, cpu) in others {
+        assert_eq!((their_offset, cpu), (offset, u32::MAX));
+        assert_ne!(their_address, address);
     }
 }
