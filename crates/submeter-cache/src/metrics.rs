@@ -39,9 +39,11 @@ pub struct Metrics {
     pub expired: Counter<Count>,
     /// Stores refused because nothing more could be evicted.
     pub store_failures: Counter<Count>,
-    /// Time that worker threads spent on requests.
+    /// Time that worker threads spent on requests: parsing and carrying out, without the calls that
+    /// read and write sockets.
     pub cpu: Counter<Nanoseconds>,
-    /// From the arrival of a request's bytes to its answer being ready to send.
+    /// From the arrival of a request's last bytes to its answer being ready to send. A retrieval of
+    /// several keys counts once a key, like the other metrics.
     pub latency: Histogram<Nanoseconds>,
 }
 

@@ -1,8 +1,8 @@
 //! The same bytes to memcached and to this server: the same answers.
 //!
 //! `{k}` in a script stands for the `cas` that the server at hand gives key `k`; in answers it stands
-//! for any `cas`, which two servers need not agree on. Where this server differs on purpose is in
-//! `deviations.rs`.
+//! for any `cas`, which two servers need not agree on. Where this server differs on purpose is said
+//! at the front of its module `protocol`.
 
 mod common;
 
@@ -242,36 +242,40 @@ fn random_request(rng: &mut fastrand::Rng, out: &mut String) {
         8 => {
             let _ = write!(out, "touch {key} {exptime}{noreply}\r\n");
         }
-        9 | 10 => {
-            let flags: Vec<&str> = ["v", "k", "q", "s", "f", "h", "u", "O77", "N0", "R30", "t"]
-                .into_iter()
-                .filter(|flag| rng.u8(..3) == 0 && !(is_number && "hN0R30".contains(flag)))
-                .collect();
-            let _ = write!(out, "mg {key} {}\r\n", flags.join(" "));
-        }
-        11 => {
-            let flags: Vec<&str> = ["k", "q", "O5", "F9", "ME", "T1000", "I", "C1"]
-                .into_iter()
-                .filter(|_| rng.u8(..3) == 0)
-                .collect();
-            let _ = write!(out, "ms {key} {length} {}\r\n{value}\r\n", flags.join(" "));
-        }
-        12 => {
-            let flags: Vec<&str> = ["k", "q", "O5", "I", "T1000", "C1"]
-                .into_iter()
-                .filter(|flag| rng.u8(..3) == 0 && !(is_number && *flag == "I"))
-                .collect();
-            let _ = write!(out, "md {key} {}\r\n", flags.join(" "));
-        }
-        _ => {
-            let flags: Vec<&str> = ["k", "v", "O5", "MI", "N0", "J5", "D3"]
-                .into_iter()
-                .filter(|_| rng.u8(..3) == 0)
-                .collect();
-            let key = ["n", "c:n"][rng.usize(..2)];
-            let _ = write!(out, "ma {key} {}\r\n", flags.join(" "));
-        }
+        _ => random_meta_request(rng, key, &format!("{length}"), value, out),
     }
+}
+
+fn random_meta_request(
+    rng: &mut fastrand::Rng,
+    key: &str,
+    length: &str,
+    value: &str,
+    out: &mut String,
+) {
+    use std::fmt::Write;
+    let is_number = key.ends_with('n');
+    let mut some = |flags: &[&str], but: &str| {
+        let mut some = String::new();
+        for flag in flags.iter().filter(|flag| !(is_number && but.contains(**flag))) {
+            if rng.u8(..3) == 0 {
+                some.push_str(flag);
+                some.push(' ');
+            }
+        }
+        some
+    };
+    let get = some(&["v", "k", "q", "s", "f", "h", "u", "O77", "N0", "R30", "t"], "hN0R30");
+    let set = some(&["k", "q", "O5", "F9", "ME", "T1000", "I", "C1"], "");
+    let delete = some(&["k", "q", "O5", "I", "T1000", "C1"], "I");
+    let count = some(&["k", "v", "O5", "MI", "N0", "J5", "D3"], "");
+    let number = ["n", "c:n"][rng.usize(..2)];
+    let _ = match rng.u8(..5) {
+        0 | 1 => write!(out, "mg {key} {get}\r\n"),
+        2 => write!(out, "ms {key} {length} {set}\r\n{value}\r\n"),
+        3 => write!(out, "md {key} {delete}\r\n"),
+        _ => write!(out, "ma {number} {count}\r\n"),
+    };
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
 use crate::repo::Repo;
-use crate::rust::Rust;
+use crate::rust::{Rust, Token};
 
 const NAMES: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
@@ -46,13 +46,24 @@ fn lines_with_orderings(rust: &Rust) -> BTreeMap<usize, BTreeSet<&str>> {
             "fence" | "compiler_fence" if next == "(" && !importing => {
                 lines.entry(token.line).or_default();
             }
-            name if NAMES.contains(&name) && !importing => {
+            name if NAMES.contains(&name) && !importing && is_ordering(&rust.tokens[..i]) => {
                 lines.entry(token.line).or_default().insert(name);
             }
             _ => {}
         }
     }
     lines
+}
+
+/// Whether a name that follows `before` is an ordering's: bare, or of `Ordering`. Other enumerations
+/// have a `Release` too (a key's, for one).
+fn is_ordering(before: &[Token]) -> bool {
+    match before {
+        [.., path, first, second] if first.text == ":" && second.text == ":" => {
+            path.text == "Ordering"
+        }
+        _ => true,
+    }
 }
 
 /// A comment on the line or shortly above names one of the orderings, then gives a reason after a
@@ -125,6 +136,7 @@ mod tests {
             "use std::sync::atomic::Ordering::{Relaxed, Release};\n",
             "fn f() { a.cmp(&b) == std::cmp::Ordering::Less; }\n",
             "fn f() { g(\"Ordering::Relaxed\"); }\n",
+            "fn f() { kind == KeyEventKind::Release; }\n",
             "#[cfg(test)]\nmod tests {\n    fn f() { X.load(Ordering::Relaxed); }\n}\n",
         ] {
             assert!(found(text).is_empty(), "{text}");

@@ -24,6 +24,20 @@
 //! | `stats` | `stats [settings\|items\|slabs\|sizes\|conns\|reset\|tenants]` | `STAT <name> <value>`…, `END` |
 //! | `version` `quit` | | `VERSION …`; the end of the connection |
 //! | `shutdown` | | refused |
+//!
+//! # Differences from memcached 1.6.18
+//! - A NUL in a command line is an error; there it ends the line.
+//! - Numbers that do not fit (flags beyond 32 bits, lengths beyond 31) are errors; there they wrap.
+//!   Expiry times have 64 bits.
+//! - A line longer than 2048 bytes, or 1 MiB of keys, is answered with `CLIENT_ERROR line too long`
+//!   before the connection ends, and so are a hundred malformed requests in a row; there it ends
+//!   without a word, and never for many errors.
+//! - A value of exactly the largest size fits; there the item's header counts.
+//! - Expiry is exact to the millisecond; there seconds begin when its clock ticks.
+//! - `ma` with `T` gives the time to the new item also when the number grew; there it is lost.
+//! - An append that finds no memory says so; there it is `NOT_STORED`.
+//! - `E`, `C` in `mg`, `N` and `s` in `ms`, and `x` in `md` came with later versions.
+//! - The binary protocol, UDP, `watch`, `lru_crawler`, `slabs` and `cache_memlimit` are left out.
 
 mod classic;
 mod meta;

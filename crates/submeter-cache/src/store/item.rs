@@ -120,50 +120,52 @@ impl Item {
         self.charge.amount()
     }
 
-    // Relaxed in all of the following: the locks of the field law order them.
-
     pub(crate) fn cas(&self) -> u64 {
+        // Relaxed: the shard's lock orders it, see the field law.
         self.cas.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_cas(&self, cas: u64) {
+        // Relaxed: the shard's lock orders it, see the field law.
         self.cas.store(cas, Ordering::Relaxed);
     }
 
     /// When it expires, 0 for never.
     pub(crate) fn expires_ms(&self) -> u64 {
+        // Relaxed: the shard's lock orders it; to eviction it is a hint.
         self.expires_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_expires_ms(&self, at_ms: u64) {
+        // Relaxed: the shard's lock orders it, see the field law.
         self.expires_ms.store(at_ms, Ordering::Relaxed);
     }
 
-    // Relaxed: as above, and for `accessed_us` a hint is all that eviction wants.
-
     pub(crate) fn accessed_us(&self) -> u64 {
+        // Relaxed: the shard's lock orders it; to eviction it is a hint.
         self.accessed_us.load(Ordering::Relaxed)
     }
 
     pub(crate) fn marks(&self) -> u8 {
+        // Relaxed: the shard's lock orders it, see the field law.
         self.marks.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_marks(&self, marks: u8) {
+        // Relaxed: the shard's lock orders it, see the field law.
         self.marks.store(marks, Ordering::Relaxed);
     }
 
-    // Relaxed: as above.
-
     /// Records a use that is no fetch.
     pub(crate) fn used(&self, now: Tick) {
+        // Relaxed: the shard's lock orders it; to eviction it is a hint.
         self.accessed_us.store(now.us, Ordering::Relaxed);
     }
 
     /// Records a fetch.
     pub(crate) fn bump(&self, now: Tick) {
         self.used(now);
-        let marks = self.marks.load(Ordering::Relaxed);
+        let marks = self.marks();
         if marks & FETCHED == 0 {
             self.set_marks(marks | FETCHED);
         }
@@ -174,15 +176,16 @@ impl Item {
         expires_ms != 0 && expires_ms <= now_ms
     }
 
-    // Relaxed: the ring's lock orders these.
-
     pub(super) fn slot(&self) -> usize {
+        // Relaxed: the ring's lock orders it, see the field law.
         self.slot.load(Ordering::Relaxed) as usize
     }
 
     pub(super) fn set_slot(&self, slot: usize) {
         // A ring of 2^32 items would take half a terabyte of overhead alone.
-        self.slot.store(u32::try_from(slot).unwrap_or(u32::MAX), Ordering::Relaxed);
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+        // Relaxed: the ring's lock orders it, see the field law.
+        self.slot.store(slot, Ordering::Relaxed);
     }
 }
 

@@ -46,9 +46,48 @@ impl Place {
                 // Sent between joining and the full event, which includes it.
                 Ok(tick) if tick.number <= has => {}
                 Ok(tick) => return Some(Event::default().event("tick").data(&*tick.json)),
-                Err(RecvError::Lagged(_)) => self.has = None,
+                Err(RecvError::Lagged(_)) => {
+                    // The rest of the queue is older than what it is sent now; left there, it would
+                    // make the client fall behind again at the next event.
+                    self.receiver = self.receiver.resubscribe();
+                    self.has = None;
+                }
                 Err(RecvError::Closed) => return None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter_cache::{Cache, Config};
+
+    use super::super::ServerInfo;
+    use super::*;
+
+    #[tokio::test]
+    async fn who_falls_behind_is_sent_everything_and_then_what_follows() {
+        let cache = Cache::new(Config::default()).expect("the default configuration");
+        let sampler = Sampler::new(cache, ServerInfo::new(([127, 0, 0, 1], 1).into()));
+        let receiver = sampler.subscribe().expect("not closed");
+        let mut place = Place { sampler: sampler.clone(), receiver, has: None };
+        assert!(place.next().await.is_some(), "everything");
+        assert_eq!(place.has, Some(1));
+
+        // More than the queue holds: the first of them are lost to this client.
+        for _ in 0..20 {
+            sampler.tick();
+        }
+        assert!(place.next().await.is_some(), "everything again");
+        assert_eq!(place.has, Some(21));
+
+        sampler.tick();
+        assert!(place.next().await.is_some(), "what changed");
+        assert_eq!(place.has, Some(21));
+        assert!(place.receiver.is_empty());
+
+        sampler.close();
+        assert!(place.next().await.is_none());
+        assert!(sampler.subscribe().is_none());
     }
 }

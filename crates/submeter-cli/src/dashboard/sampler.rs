@@ -232,7 +232,7 @@ impl Sampler {
     }
 
     /// Takes one sample, and sends what changed to those who watch.
-    fn tick(&self) {
+    pub(super) fn tick(&self) {
         let Shared { cache, state, events, .. } = &*self.shared;
         let snapshot = cache.tree().snapshot();
         let mut state = state.lock();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 
 use super::client::Client;
 use super::figures::{percent, rate};
@@ -83,7 +83,7 @@ fn interact(
         let mut patience = PATIENCE;
         while event::poll(patience)? {
             match event::read()? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                Event::Key(key) if !key.is_release() => {
                     if let Some(action) = action(state, key) {
                         state.act(action);
                     }
