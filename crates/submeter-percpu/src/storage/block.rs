@@ -84,12 +84,13 @@ impl Block {
     /// None: it publishes nothing but itself.
     #[inline]
     pub fn add(&self, word: usize, n: i64) {
-        if let Some(fast) = &self.fast
-            && rseq::add(fast.rseq, fast.word(word), n)
-        {
-            return;
+        match &self.fast {
+            Some(fast) if rseq::add(fast.rseq, fast.word(word), n) => {}
+            Some(_) => self.add_slow(word, n),
+            None => {
+                self.locked_add(word, n);
+            }
         }
-        self.add_slow(word, n);
     }
 
     /// Adds `n` to a word and returns what that carried over the boundaries of the batch `mask + 1`,
@@ -226,6 +227,7 @@ impl Block {
         self.locked_add_marked(word, n, mask)
     }
 
+    #[inline]
     fn locked_add_marked(&self, word: usize, n: i64, mask: u64) -> i64 {
         let (row, before) = self.locked_add(word, n);
         let inner: &Inner = &self.area().inner;
@@ -240,6 +242,7 @@ impl Block {
 
     /// Adds by a locked instruction, in a row that no sequence writes; returns the locked row and the
     /// word before.
+    #[inline]
     fn locked_add(&self, word: usize, n: i64) -> (usize, i64) {
         assert!(word < self.len(), "no such word");
         let inner: &Inner = &self.area().inner;
