@@ -39,3 +39,10 @@ pub use self::{
     face::{Hold, Options, PercpuRef, Released, Start},
     report::{Event, EventKind, HookAlreadySet, set_event_hook},
 };
+
+#[cfg(all(test, loom))]
+mod loom_models;
+#[cfg(all(test, any(loom, shuttle)))]
+mod models;
+#[cfg(all(test, shuttle, not(loom)))]
+mod shuttle_models;

@@ -103,12 +103,14 @@ impl<S: Slots> Switch<S> {
     }
 
     #[inline]
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models count by one"))]
     pub(super) fn get(&self, n: u32) -> bool {
         let n = i64::from(n);
         self.slots.add(n) || self.count.get(n)
     }
 
     #[inline]
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models count by one"))]
     pub(super) fn try_get(&self, n: u32, live: bool) -> bool {
         let n = i64::from(n);
         self.slots.add(n) || self.count.try_get(n, live)
@@ -125,6 +127,7 @@ impl<S: Slots> Switch<S> {
     }
 
     #[inline]
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models count by one"))]
     pub(super) fn put(&self, n: u32) -> Put {
         let n = i64::from(n);
         if self.slots.add(-n) { Put::Held } else { self.count.put(n) }

@@ -1,0 +1,260 @@
+//! Every interleaving, within loom's memory model: `RUSTFLAGS="--cfg loom" cargo test --release`.
+//!
+//! Each model runs over sequences and over locked rows. Two of them are of mistakes, and pass only
+//! while loom finds them.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+use super::count::{Count, Kill, Put};
+use super::models::{Locked, Model, Sequences};
+use super::switch::Slots;
+
+/// Three threads without a bound take hours; the known mistakes need one preemption or two.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Instantiates a model for both ways to hold words.
+macro_rules! on_both {
+    ($model:ident: $sequences:ident, $locked:ident) => {
+        #[test]
+        fn $sequences() {
+            explore($model::<Sequences>);
+        }
+
+        #[test]
+        fn $locked() {
+            explore($model::<Locked>);
+        }
+    };
+}
+
+/// A user that takes another reference, and puts both, while the owner kills.
+fn users_and_a_kill<S: Slots + Default + Send + Sync + 'static>() {
+    let model = Model::<S>::new();
+    model.get();
+    let user = thread::spawn({
+        let model = Arc::clone(&model);
+        move || {
+            model.get();
+            model.put();
+            model.write_and_put(0);
+        }
+    });
+    model.kill();
+    user.join().unwrap();
+    model.must_be_released();
+}
+on_both!(users_and_a_kill: loom_percpu_ref_1_release_runs_exactly_once,
+    loom_percpu_ref_1_release_runs_exactly_once_locked);
+
+/// Two users that each hold a reference which was taken elsewhere.
+fn each_put_meets_the_fold<S: Slots + Default + Send + Sync + 'static>() {
+    let model = Model::<S>::new();
+    model.get();
+    model.get();
+    let users: Vec<_> = (0..2)
+        .map(|place| {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.write_and_put(place))
+        })
+        .collect();
+    model.kill();
+    users.into_iter().for_each(|user| user.join().unwrap());
+    model.must_be_released();
+}
+on_both!(each_put_meets_the_fold: loom_percpu_ref_2_a_fold_in_one_step_cannot_reach_zero_early,
+    loom_percpu_ref_2_a_fold_in_one_step_cannot_reach_zero_early_locked);
+
+/// The mistake: the bias goes first, then one CPU's word after the other is added.
+#[test]
+#[should_panic(expected = "released while held")]
+fn loom_percpu_ref_2_finds_that_folding_cpu_by_cpu_reaches_zero_early() {
+    loom::model(|| {
+        // Got on the second CPU: the words are 0 and 1. The first one's is folded with the bias.
+        let count = Arc::new(Count::new(1, false));
+        assert!(count.bias(0));
+        assert_eq!(count.kill(false), Kill::Done(Put::Held));
+        let user = thread::spawn({
+            let count = Arc::clone(&count);
+            // Another reference, for a while.
+            move || count.get(1) && count.put(1) == Put::Last
+        });
+        let early = count.fold(0) == Put::Last;
+        let in_between = user.join().unwrap();
+        assert!(!early && !in_between, "released while held");
+        assert!(count.get(1), "the second CPU's");
+    });
+}
+
+/// `tryget_live` against a kill that confirms, from either mode.
+fn confirm_against_tryget<S: Slots + Default + Send + Sync + 'static>(atomic: bool) {
+    let model = Model::<S>::new();
+    if atomic {
+        model.to_atomic();
+    }
+    let confirmed = Arc::new(AtomicBool::new(false));
+    let user = thread::spawn({
+        let (model, confirmed) = (Arc::clone(&model), Arc::clone(&confirmed));
+        move || {
+            // Acquire: pairs with the Release below: after the confirmation means after it.
+            let late = confirmed.load(Ordering::Acquire);
+            let took = model.try_get(true);
+            assert!(!(late && took), "a tryget_live after the confirmation");
+            if took {
+                model.put();
+            }
+        }
+    });
+    model.kill();
+    // Release: as above.
+    confirmed.store(true, Ordering::Release);
+    user.join().unwrap();
+    model.must_be_released();
+}
+fn confirm_per_cpu<S: Slots + Default + Send + Sync + 'static>() {
+    confirm_against_tryget::<S>(false);
+}
+fn confirm_atomic<S: Slots + Default + Send + Sync + 'static>() {
+    confirm_against_tryget::<S>(true);
+}
+on_both!(confirm_per_cpu: loom_percpu_ref_3_tryget_live_never_succeeds_after_confirm,
+    loom_percpu_ref_3_tryget_live_never_succeeds_after_confirm_locked);
+on_both!(confirm_atomic: loom_percpu_ref_3_tryget_live_in_atomic_mode,
+    loom_percpu_ref_3_tryget_live_in_atomic_mode_locked);
+
+/// The mistake: the mode is tested, then the section begins. The model is the first one.
+#[test]
+#[should_panic(expected = "released")]
+fn loom_percpu_ref_4_finds_that_a_mode_test_outside_of_the_section_loses_an_add() {
+    explore(users_and_a_kill::<Sequences<true>>);
+}
+
+/// Changes of mode by two threads, while a third one uses the count.
+fn changes_of_mode<S: Slots + Default + Send + Sync + 'static>() {
+    let model = Model::<S>::new();
+    model.get();
+    let user = thread::spawn({
+        let model = Arc::clone(&model);
+        move || {
+            model.get();
+            model.put();
+            model.put();
+        }
+    });
+    let other = thread::spawn({
+        let model = Arc::clone(&model);
+        move || {
+            model.to_atomic();
+            model.to_percpu();
+        }
+    });
+    model.kill();
+    user.join().unwrap();
+    other.join().unwrap();
+    model.must_be_released();
+}
+fn changes_of_mode_bounded<S: Slots + Default + Send + Sync + 'static>() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(changes_of_mode::<S>);
+}
+#[test]
+fn loom_percpu_ref_5_changes_of_mode_serialise() {
+    changes_of_mode_bounded::<Sequences>();
+}
+#[test]
+fn loom_percpu_ref_5_changes_of_mode_serialise_locked() {
+    changes_of_mode_bounded::<Locked>();
+}
+
+/// A kill that is taken back in time, or not, then killed again.
+fn kill_against_resurrect<S: Slots + Default + Send + Sync + 'static>() {
+    let model = Model::<S>::new();
+    model.get();
+    let begun = model.begin_kill();
+    let user = thread::spawn({
+        let model = Arc::clone(&model);
+        move || model.put()
+    });
+    let other = thread::spawn({
+        let model = Arc::clone(&model);
+        move || model.resurrect()
+    });
+    model.finish(begun);
+    user.join().unwrap();
+    if other.join().unwrap() {
+        assert_eq!(model.releases(), 0, "released while alive");
+        model.kill();
+    }
+    model.must_be_released();
+}
+on_both!(kill_against_resurrect: loom_percpu_ref_5_resurrect_meets_the_last_put,
+    loom_percpu_ref_5_resurrect_meets_the_last_put_locked);
+
+/// A lookup that races a new life finds it, or nothing; its count is not lost in words of the old one.
+fn lookup_against_reinit<S: Slots + Default + Send + Sync + 'static>() {
+    let model = Model::<S>::new();
+    model.get();
+    model.put();
+    model.kill();
+    model.must_be_released();
+    let lookup = thread::spawn({
+        let model = Arc::clone(&model);
+        move || model.try_get(true)
+    });
+    model.reinit();
+    if lookup.join().unwrap() {
+        model.put();
+    }
+    assert_eq!(model.releases(), 0, "released while alive");
+    model.kill();
+    model.must_be_released();
+}
+on_both!(lookup_against_reinit: loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted,
+    loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted_locked);
+
+/// What was written before any put is visible to whoever releases; `Model::act` looks.
+fn writes_before_puts<S: Slots + Default + Send + Sync + 'static>() {
+    let model = Model::<S>::new();
+    model.get();
+    let user = thread::spawn({
+        let model = Arc::clone(&model);
+        move || model.write_and_put(0)
+    });
+    model.get();
+    let begun = model.begin_kill();
+    model.write_and_put(1);
+    model.finish(begun);
+    user.join().unwrap();
+    model.must_be_released();
+}
+on_both!(writes_before_puts: loom_percpu_ref_6_writes_before_a_put_are_visible_in_release,
+    loom_percpu_ref_6_writes_before_a_put_are_visible_in_release_locked);
+
+/// A killer that a fork leaves behind after closing: two that help, and a put.
+fn helpers_of_a_vanished_killer<S: Slots + Default + Send + Sync + 'static>() {
+    let model = Model::<S>::new();
+    model.get();
+    let (after, _vanished) = model.begin_kill();
+    model.act(after);
+    let helper = thread::spawn({
+        let model = Arc::clone(&model);
+        move || model.act(model.switch.help())
+    });
+    let user = thread::spawn({
+        let model = Arc::clone(&model);
+        move || model.put()
+    });
+    model.act(model.switch.help());
+    helper.join().unwrap();
+    user.join().unwrap();
+    model.must_be_released();
+}
+on_both!(helpers_of_a_vanished_killer: loom_percpu_ref_a_vanished_killer_is_helped_once,
+    loom_percpu_ref_a_vanished_killer_is_helped_once_locked);
