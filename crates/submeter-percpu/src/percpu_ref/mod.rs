@@ -1,7 +1,7 @@
 //! Reference counts that cost a plain add on the running CPU, until somebody wants to know.
 //!
 //! [`PercpuRef`] is the kernel's `percpu_ref`: get and put while alive, kill, then learn of the last
-//! put. [`PercpuArc`] puts a pointer on top.
+//! put. [`PercpuArc`] puts a pointer on top, [`ManagedRef`] one for objects that nobody kills.
 //!
 //! Trade-offs: while it is alive, the count is not known; it takes a word per CPU and some 150 bytes; a
 //! kill interrupts every CPU that runs a thread of this process (some tens of microseconds, however
@@ -21,6 +21,8 @@ mod face;
 mod life;
 mod lock;
 #[cfg(not(any(loom, shuttle)))]
+mod managed;
+#[cfg(not(any(loom, shuttle)))]
 #[expect(unsafe_code, reason = "a value under a lock, and objects that free themselves")]
 mod raw;
 #[cfg(not(any(loom, shuttle)))]
@@ -37,6 +39,7 @@ pub use self::{
     arc::{PercpuArc, PercpuOwner},
     error::StillHeld,
     face::{Hold, Options, PercpuRef, Released, Start},
+    managed::{ManagedRef, Scan, Scanner, Scanning},
     report::{Event, EventKind, HookAlreadySet, set_event_hook},
 };
 
