@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use submeter_percpu::percpu_ref::{Options, Start};
 use submeter_percpu::{Area, PercpuRef};
 
+#[allow(dead_code, reason = "shared with other tests")]
 mod common;
 use common::{migrate, on_every_rung, rounds, soon};
 

@@ -200,8 +200,11 @@ impl PercpuRef {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn hold_live(&self) -> Option<Hold<'_>> {
-        let took = self.core.switch.try_get_one(true);
-        took.then(|| Hold { of: self, site: self.core.sites.took(1) })
+        if self.core.switch.try_get_one(true) {
+            Some(Hold { of: self, site: self.core.sites.took(1) })
+        } else {
+            None
+        }
     }
 
     /// Puts a reference; if it is the last, runs the release callback before it returns.

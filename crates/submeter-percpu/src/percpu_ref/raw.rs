@@ -127,7 +127,12 @@ impl<T> Shared<T> {
     pub(super) fn try_get(self: &Arc<Self>, live: bool) -> Option<Reference<T>> {
         let shared = NonNull::new(Arc::as_ptr(self).cast_mut()).expect("an Arc is never null");
         let took = self.core.switch.try_get_one(live);
-        took.then(|| Reference { shared, site: self.core.sites.took(1), owns: PhantomData })
+        // Not `then`: in a closure, the caller's place in the source is the closure's.
+        if took {
+            Some(Reference { shared, site: self.core.sites.took(1), owns: PhantomData })
+        } else {
+            None
+        }
     }
 
     /// Acts on what a change of mode of this object's own count brought to light.
@@ -167,7 +172,7 @@ impl<T> Reference<T> {
     pub(super) fn try_clone_live(&self) -> Option<Reference<T>> {
         let core = self.core();
         let took = core.switch.try_get_one(true);
-        took.then(|| Reference { site: core.sites.took(1), ..*self })
+        if took { Some(Reference { site: core.sites.took(1), ..*self }) } else { None }
     }
 }
 
