@@ -219,6 +219,10 @@ impl<S: Slots> Switch<S> {
     }
 
     fn unfinished(&self, _: &Held<'_>) -> Option<Stopping> {
+        // A killer lets go of the lock with the slots closed, unless a fork left it behind in between.
+        if self.slots.is_open() && self.count.is_dead() {
+            self.slots.close();
+        }
         let unfinished = self.count.is_biased() && !self.slots.is_open();
         // Relaxed: with the lock held.
         unfinished.then(|| Stopping(self.opened.load(Ordering::Relaxed)))
