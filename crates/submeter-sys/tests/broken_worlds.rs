@@ -1,8 +1,7 @@
 //! Worlds in which rseq is missing, refused or forbidden: the probe says so and nothing hangs.
 //!
-//! Each test runs this program again in such a world, because the probe decides once a process. A
-//! build without sequences has one world only, in which the probe says so.
-#![cfg(not(any(miri, submeter_no_rseq)))]
+//! Each test runs this program again in such a world, because the probe decides once a process.
+#![cfg(not(miri))]
 #![expect(unsafe_code, reason = "fork, and the sequences")]
 
 use submeter_sys::memory::Reservation;
