@@ -3,9 +3,11 @@
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+#[cfg(debug_assertions)]
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
+#[cfg(debug_assertions)]
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::core::Core;
@@ -52,9 +54,11 @@ impl<T> std::fmt::Debug for ForkMutex<T> {
 }
 
 /// A place in the source, set once, by whoever comes first; never blocks.
+#[cfg(debug_assertions)]
 #[derive(Debug, Default)]
 pub(super) struct Place(AtomicPtr<Location<'static>>);
 
+#[cfg(debug_assertions)]
 impl Place {
     pub(super) fn get(&self) -> Option<&'static Location<'static>> {
         // Relaxed: a location is static data of the program.
