@@ -15,7 +15,7 @@ fn config() -> ProptestConfig {
     }
 }
 
-const LEN_MAX: usize = if cfg!(miri) { 20 } else { 150 };
+const LEN_MAX: usize = if cfg!(miri) { 12 } else { 150 };
 
 proptest! {
     #![proptest_config(config())]
