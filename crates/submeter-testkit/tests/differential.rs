@@ -8,14 +8,14 @@ use submeter_testkit::{Op, Twin, script};
 /// `PROPTEST_CASES` asks for more than the usual 256.
 fn config() -> ProptestConfig {
     if cfg!(miri) {
-        ProptestConfig { cases: 2, failure_persistence: None, ..ProptestConfig::default() }
+        ProptestConfig { cases: 1, failure_persistence: None, ..ProptestConfig::default() }
     } else {
         let beside = Box::new(FileFailurePersistence::WithSource("regressions"));
         ProptestConfig { failure_persistence: Some(beside), ..ProptestConfig::default() }
     }
 }
 
-const LEN_MAX: usize = if cfg!(miri) { 20 } else { 150 };
+const LEN_MAX: usize = if cfg!(miri) { 12 } else { 150 };
 
 proptest! {
     #![proptest_config(config())]

@@ -14,7 +14,7 @@ const THREADS: u64 = 4;
 fn steps() -> u64 {
     let factor = std::env::var("SUBMETER_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     match () {
-        () if cfg!(miri) => 20,
+        () if cfg!(miri) => 12,
         // Each add takes tens of microseconds, see `tree`.
         () if cfg!(submeter_inject) => 10_000 * factor,
         () => 100_000 * factor,

@@ -7,10 +7,11 @@
 //! no waiting for a flush.
 //!
 //! # One flush
-//! [`Rstat::flush`] takes the marks of every row, issues one barrier, reads the marked lines,
-//! subtracts what it read of them last (`last`), and carries the differences from the deepest level up:
-//! each group once, children before parents, by buckets of depth and not by recursion. Words are never set
-//! back; an update that races with the flush is either in or left marked for the next.
+//! [`Rstat::flush`] takes the marks of every row, notes the drift of the groups they are of, takes
+//! the marks that came meanwhile, issues one barrier, reads the marked lines, subtracts what it read
+//! of them last (`last`), and carries the differences from the deepest level up: each group once,
+//! children before parents, by buckets of depth and not by recursion. Words are never set back; an
+//! update that races with the flush is either in or left marked for the next.
 //!
 //! # One read
 //! [`Rstat::read`] loads the cached total, and says by how much it can be wrong: nothing, if no line is marked; otherwise
