@@ -42,6 +42,7 @@ const BATCH: u32 = 512;
 /// How often a disturbed sample is taken before it has to do.
 const TRIES: u32 = 8;
 const ROUNDS_MIN: usize = 5;
+const VARIANTS: usize = 5;
 /// References killed behind one barrier.
 const KILLED_TOGETHER: usize = 1000;
 
@@ -61,29 +62,31 @@ type Loops = Box<dyn Fn(u32, &mut Copier) + Sync>;
 /// Measures the table `percpu_ref`.
 fn counting(budget: Duration) -> io::Result<Vec<Row>> {
     let cpus = affinity()?;
-    let variants = variants()?;
+    let nothing = variants::<true>()?;
+    let some = variants::<false>()?;
     let settings = [("1", &cpus[..1]), ("all", &cpus[..])];
     let cells: Vec<_> = COPY_BYTES
         .iter()
         .flat_map(|&bytes| settings.map(|(name, cpus)| (bytes, name, cpus)))
         .collect();
-    let mut samples = vec![Vec::new(); cells.len() * variants.len()];
+    let mut samples = vec![Vec::new(); cells.len() * VARIANTS];
     let deadline = Instant::now() + budget;
     let mut round = 0;
     // The first round warms up: caches, the clock, the branch predictor, the CPU's frequency.
     while round <= ROUNDS_MIN || Instant::now() < deadline {
         for (cell, &(bytes, _, cpus)) in cells.iter().enumerate() {
-            for turn in 0..variants.len() {
-                let variant = (turn + round) % variants.len();
+            let variants = if bytes == 0 { &nothing } else { &some };
+            for turn in 0..VARIANTS {
+                let variant = (turn + round) % VARIANTS;
                 let rate = sample(cpus, bytes, &*variants[variant].1)?;
                 if round > 0 {
-                    samples[cell * variants.len() + variant].push(rate);
+                    samples[cell * VARIANTS + variant].push(rate);
                 }
             }
         }
         round += 1;
     }
-    let names = cells.iter().flat_map(|cell| variants.iter().map(move |v| (cell, v.0)));
+    let names = cells.iter().flat_map(|cell| some.iter().map(move |variant| (cell, variant.0)));
     Ok(names
         .zip(samples)
         .map(|(((bytes, cpus, _), variant), samples)| Row {
@@ -103,24 +106,24 @@ struct Apart<T>(T);
 
 /// A buffer of the thread's own, as the kernel's test has one per CPU.
 struct Copier {
-    from: [u8; 512],
-    to: [u8; 512],
+    from: Apart<[u8; 512]>,
+    to: Apart<[u8; 512]>,
     bytes: usize,
 }
 
 impl Copier {
-    #[inline]
-    fn copy(&mut self) {
-        let bytes = self.bytes;
-        if bytes > 0 {
-            self.to[..bytes].copy_from_slice(&self.from[..bytes]);
+    /// Copies, unless `NOTHING`: known when compiled, as every other instruction would count there.
+    #[inline(always)]
+    fn copy<const NOTHING: bool>(&mut self) {
+        if !NOTHING {
+            self.to.0[..self.bytes].copy_from_slice(&self.from.0[..self.bytes]);
             black_box(&mut self.to);
         }
     }
 }
 
 /// Returns the variants with their loops.
-fn variants() -> io::Result<[(&'static str, Loops); 5]> {
+fn variants<const NOTHING: bool>() -> io::Result<[(&'static str, Loops); VARIANTS]> {
     let atomic = Apart(AtomicU32::new(1));
     let arc = Arc::new(Apart(0_u8));
     let fallback = Area::with_rung(Rung::LockedByCpu, |_| 0)?;
@@ -134,23 +137,26 @@ fn variants() -> io::Result<[(&'static str, Loops); 5]> {
                 for _ in 0..loops {
                     // Relaxed: the cheapest there is; nothing is freed.
                     count.fetch_add(1, Ordering::Relaxed);
-                    copier.copy();
+                    copier.copy::<NOTHING>();
                     // Release: as a count's, with nothing checked.
                     count.fetch_sub(1, Ordering::Release);
                 }
             }),
         ),
-        ("percpu_ref", Box::new(move |loops, copier| get_and_put(&percpu.0, loops, copier))),
+        (
+            "percpu_ref",
+            Box::new(move |loops, copier| get_and_put::<NOTHING>(&percpu.0, loops, copier)),
+        ),
         (
             "percpu_ref_fallback",
-            Box::new(move |loops, copier| get_and_put(&fallback.0, loops, copier)),
+            Box::new(move |loops, copier| get_and_put::<NOTHING>(&fallback.0, loops, copier)),
         ),
         (
             "arc",
             Box::new(move |loops, copier| {
                 for _ in 0..loops {
                     let clone = Arc::clone(&arc);
-                    copier.copy();
+                    copier.copy::<NOTHING>();
                     drop(clone);
                 }
             }),
@@ -161,17 +167,17 @@ fn variants() -> io::Result<[(&'static str, Loops); 5]> {
                 for _ in 0..loops {
                     // Keeps the loop where there is nothing to copy.
                     black_box(&mut copier.bytes);
-                    copier.copy();
+                    copier.copy::<NOTHING>();
                 }
             }),
         ),
     ])
 }
 
-fn get_and_put(count: &PercpuRef, loops: u32, copier: &mut Copier) {
+fn get_and_put<const NOTHING: bool>(count: &PercpuRef, loops: u32, copier: &mut Copier) {
     for _ in 0..loops {
         count.get();
-        copier.copy();
+        copier.copy::<NOTHING>();
         count.put();
     }
 }
@@ -206,7 +212,7 @@ struct Run {
 
 impl Run {
     fn of(bytes: usize, loops: &(dyn Fn(u32, &mut Copier) + Sync)) -> Run {
-        let mut copier = Copier { from: [7; 512], to: [0; 512], bytes };
+        let mut copier = Copier { from: Apart([7; 512]), to: Apart([0; 512]), bytes };
         let from = Instant::now();
         let mut run = Run { from, until: from, loops: 0, longest: Duration::ZERO };
         while run.until - from < SAMPLE {
@@ -270,8 +276,10 @@ fn killing(budget: Duration) -> io::Result<Vec<Row>> {
     for (load, hammered) in [("idle", &cpus[..0]), ("hammered", &cpus[1..])] {
         let (count, stop) = (PercpuRef::new(|| ())?, AtomicBool::new(false));
         let (count, stop) = (&count, &stop);
+        let beats: Vec<Apart<AtomicU32>> =
+            hammered.iter().map(|_| Apart(AtomicU32::new(0))).collect();
         let latencies = thread::scope(|scope| {
-            for &cpu in hammered {
+            for (&cpu, beat) in hammered.iter().zip(&beats) {
                 scope.spawn(move || {
                     // Unpinned where refused: it hammers from wherever it is.
                     let _ = set_affinity(&[cpu]);
@@ -281,12 +289,14 @@ fn killing(budget: Duration) -> io::Result<Vec<Row>> {
                             count.get();
                             count.put();
                         });
+                        // Relaxed: says that it runs, nothing else.
+                        beat.0.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
             let killer = scope.spawn(|| {
                 set_affinity(&cpus[..1])?;
-                latencies(budget / 2)
+                latencies(budget / 2, &beats)
             });
             let latencies = killer.join().expect("a killer panicked");
             // Relaxed: as above.
@@ -318,16 +328,19 @@ fn killing(budget: Duration) -> io::Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn latencies(budget: Duration) -> io::Result<Latencies> {
+fn latencies(budget: Duration, beats: &[Apart<AtomicU32>]) -> io::Result<Latencies> {
     let (mut latencies, deadline) = (Latencies::default(), Instant::now() + budget);
     let mut round = 0;
     while round <= ROUNDS_MIN || Instant::now() < deadline {
         let counts = used_counts(KILLED_TOGETHER)?;
+        await_beats(beats);
         let batch = time(|| PercpuRef::kill_many(&counts));
         let mut singles = Vec::new();
         for count in used_counts(20)? {
             // Where there are no sequences, a kill needs no barrier and there is none to compare.
+            await_beats(beats);
             let barrier = Area::common()?.rseq().map(|_| time(membarrier::rseq_barrier));
+            await_beats(beats);
             singles.push((barrier, time(|| count.kill())));
         }
         // The first round warms up.
@@ -339,6 +352,19 @@ fn latencies(budget: Duration) -> io::Result<Latencies> {
         round += 1;
     }
     Ok(latencies)
+}
+
+/// Waits until every hammering thread is seen to run: on a shared machine it often does not, and then
+/// the CPU is idle for all that a barrier has to do.
+fn await_beats(beats: &[Apart<AtomicU32>]) {
+    for beat in beats {
+        // Relaxed: as where it is written.
+        let before = beat.0.load(Ordering::Relaxed);
+        // Relaxed: as above.
+        while beat.0.load(Ordering::Relaxed) == before {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// Makes counts that were used, so that a kill finds something to sum.

@@ -1,8 +1,8 @@
 //! Adds by restartable sequence.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use submeter_sys::{Added, Exit, Rseq};
+use submeter_sys::{Added, Exit, Rseq, STRIDE_SHIFT};
 
 use crate::storage::raw::CpuWord;
 
@@ -119,6 +119,20 @@ impl GatedWord {
     pub(crate) fn add(self, gate: &Gate, n: i64) -> bool {
         // SAFETY: as in `add_one`.
         unsafe { self.rseq.add_value_while(self.address, gate.0.as_ptr(), n) }
+    }
+
+    /// Sums the rows. 0 for an inert word, which has none.
+    pub(crate) fn sum(self) -> i64 {
+        let rows = 0..self.rseq.cpus() as usize;
+        let load = |row: usize| {
+            // SAFETY: 1. Row `row` of the word is valid, as in `add_one`. 2. The sequences' plain stores to it are single
+            // instructions on an aligned word, as atomic as a relaxed store.
+            let word =
+                unsafe { AtomicI64::from_ptr(self.address.wrapping_byte_add(row << STRIDE_SHIFT)) };
+            // Acquire: after the barrier, which the caller issued; before what it does with the sum.
+            word.load(Ordering::Acquire)
+        };
+        rows.map(load).fold(0, i64::wrapping_add)
     }
 
     /// Tries again where trying may help. Returns whether the add was done.

@@ -1,6 +1,10 @@
 //! The per-CPU words of one reference count, by sequence or by locked row.
 
+use submeter_sys::CpuHint;
+
+use crate::backend::emulated;
 use crate::backend::rseq::{Gate, GatedWord};
+use crate::storage::raw::LockedWord;
 use crate::storage::{Area, Block};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -13,43 +17,57 @@ pub(super) struct AreaSlots {
     pub(super) word: GatedWord,
     /// Always closed where there are no sequences.
     pub(super) gate: Gate,
+    /// Keeps both kinds of words.
     block: Block,
-    locked: bool,
+    locked: Option<Locked>,
     /// Whether locked rows are live: a hint that spares a locked add to a dead one. Writer: the lock's holder.
     live: AtomicBool,
 }
 
-/// In a locked row: where adds go, and what the row had counted when it died.
-const COUNTED: usize = 0;
-const COLLECTED: usize = 1;
+/// The words of an area without sequences.
+#[derive(Clone, Copy, Debug)]
+struct Locked {
+    /// Where adds go.
+    counted: LockedWord,
+    /// What the row had counted when it died.
+    collected: LockedWord,
+    hint: Option<CpuHint>,
+}
 
 impl AreaSlots {
     pub(super) fn new(area: &Area) -> std::io::Result<AreaSlots> {
         // Where there are sequences, a thread that cannot use them counts in the shared word: it is
         // rare, and locked rows would cost every kill a visit.
-        let locked = area.rseq().is_none();
-        let block = if locked { area.block(2)? } else { area.word()? };
-        let word = block
-            .cpu_word(COUNTED)
-            .map_or_else(GatedWord::inert, |(rseq, word)| GatedWord::new(rseq, word));
+        let block = if area.rseq().is_none() { area.block(2)? } else { area.word()? };
+        let (word, locked) = match block.cpu_word(0) {
+            Some((rseq, word)) => (GatedWord::new(rseq, word), None),
+            None => {
+                let (counted, collected) = (block.locked_word(0), block.locked_word(1));
+                (GatedWord::inert(), Some(Locked { counted, collected, hint: block.hint() }))
+            }
+        };
         Ok(AreaSlots { word, gate: Gate::closed(), block, locked, live: AtomicBool::new(false) })
     }
 
     /// Returns whether [`barrier`](Slots::barrier) does anything.
     pub(super) fn needs_barrier(&self) -> bool {
-        !self.locked
+        self.locked.is_none()
     }
 
     /// Returns the row in which the calling thread may try to count after its sequence did not commit.
     #[inline]
     pub(super) fn row_here(&self) -> Option<&AtomicI64> {
+        let locked = self.locked.as_ref()?;
         // Relaxed: a hint; the row's sign decides.
-        let live = self.locked && self.live.load(Ordering::Relaxed);
-        live.then(|| self.block.locked_word(self.block.locked_row_here(), COUNTED))
+        if !self.live.load(Ordering::Relaxed) {
+            return None;
+        }
+        let row = emulated::row(locked.hint, locked.counted.rows());
+        Some(locked.counted.at(&self.block, row))
     }
 
     /// The rest of an add whose first sequence did not commit.
-    #[inline(never)]
+    #[inline(always)]
     fn add_slow(&self, n: i64) -> bool {
         match self.row_here() {
             Some(row) => rows::add(row, n),
@@ -58,8 +76,10 @@ impl AreaSlots {
     }
 
     fn each_row(&self, mut visit: impl FnMut(&AtomicI64, &AtomicI64)) {
-        for row in 0..self.block.locked_rows() {
-            visit(self.block.locked_word(row, COUNTED), self.block.locked_word(row, COLLECTED));
+        if let Some(Locked { counted, collected, .. }) = self.locked {
+            for row in 0..counted.rows() {
+                visit(counted.at(&self.block, row), collected.at(&self.block, row));
+            }
         }
     }
 }
@@ -81,14 +101,12 @@ impl Slots for AreaSlots {
     }
 
     fn prepare(&self) -> i64 {
-        if self.locked {
-            self.each_row(rows::forget);
-        }
-        self.block.sum_cpus(COUNTED)
+        self.each_row(rows::forget);
+        self.word.sum()
     }
 
     fn open(&self) {
-        if self.locked {
+        if self.locked.is_some() {
             self.each_row(|row, _| rows::live(row));
             // Relaxed: a hint.
             self.live.store(true, Ordering::Relaxed);
@@ -109,8 +127,8 @@ impl Slots for AreaSlots {
     }
 
     fn collect(&self) -> i64 {
-        if !self.locked {
-            return self.block.sum_cpus(COUNTED);
+        if self.locked.is_none() {
+            return self.word.sum();
         }
         let mut sum = 0i64;
         self.each_row(|row, collected| {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use submeter_sys::{Added, Exit, Rseq};
+use submeter_sys::{Added, CpuHint, Exit, Rseq};
 
-use super::raw::{CpuWord, LINE_WORDS};
+use super::raw::{CpuWord, LINE_WORDS, LockedWord};
 use super::{Area, Inner};
 use crate::backend::{emulated, rseq};
 
@@ -153,31 +153,16 @@ impl Block {
         self.fast.as_ref().map(|fast| (fast.rseq, fast.word(word)))
     }
 
-    /// Sums a word over the rows that sequences write.
-    pub(crate) fn sum_cpus(&self, word: usize) -> i64 {
+    /// Returns a word of the locked rows. Whoever writes it leaves it to `Drop` to zero it again; `sum`
+    /// and flushes do not look there unless [`add`](Block::add) was ever used.
+    pub(crate) fn locked_word(&self, word: usize) -> LockedWord {
         assert!(word < self.len(), "no such word");
-        let (area, word) = (self.area(), self.owned.first + word);
-        let rows = 0..area.inner.rows.shape().cpus;
-        rows.map(|row| area.load(row, word)).fold(0, i64::wrapping_add)
+        self.area().inner.rows.locked_word(self.owned.first + word)
     }
 
-    /// Returns how many locked rows there are.
-    pub(crate) fn locked_rows(&self) -> usize {
-        self.area().inner.rows.shape().locked
-    }
-
-    /// Returns the number of the locked row for the calling thread.
-    #[inline]
-    pub(crate) fn locked_row_here(&self) -> usize {
-        emulated::row(self.area().inner.hint, self.locked_rows())
-    }
-
-    /// Returns a word of a locked row. Whoever writes it leaves it to `Drop` to zero it again; `sum` and flushes do
-    /// not look there unless [`add`](Block::add) was ever used.
-    #[inline]
-    pub(crate) fn locked_word(&self, row: usize, word: usize) -> &std::sync::atomic::AtomicI64 {
-        assert!(word < self.len(), "no such word");
-        self.area().inner.rows.locked(row, self.owned.first + word)
+    /// Returns what tells the locked row for the calling thread.
+    pub(crate) fn hint(&self) -> Option<CpuHint> {
+        self.area().inner.hint
     }
 
     #[cold]

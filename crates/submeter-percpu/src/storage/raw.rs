@@ -100,6 +100,38 @@ impl CpuWord {
     }
 }
 
+/// A word of which every locked row has a copy, without the way there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockedWord {
+    /// In the first locked row.
+    base: NonNull<u8>,
+    rows: usize,
+}
+
+// SAFETY: an address; whoever dereferences it does so through atomics.
+unsafe impl Send for LockedWord {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for LockedWord {}
+
+impl LockedWord {
+    #[inline(always)]
+    pub(crate) fn rows(self) -> usize {
+        self.rows
+    }
+
+    /// The word in a row. `_keeper` is the block that the word is of.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[inline(always)]
+    pub(crate) fn at<T>(self, _keeper: &T, row: usize) -> &AtomicI64 {
+        assert!(row < self.rows, "no such row");
+        // SAFETY: 1. The row exists, so the word does. 2. Aligned and initialised, as in `Rows::at`. 3. Locked
+        // rows are accessed atomically only. 4. The block keeps the reservation as long as it is borrowed.
+        unsafe { AtomicI64::from_ptr(self.base.add(row << STRIDE_SHIFT).cast().as_ptr()) }
+    }
+}
+
 impl Rows {
     pub(crate) fn new(shape: Shape) -> io::Result<Rows> {
         let rows = shape.data() + shape.shared;
@@ -158,6 +190,17 @@ impl Rows {
     pub(crate) fn locked(&self, row: usize, word: usize) -> &AtomicI64 {
         assert!(row < self.shape.locked, "no such row");
         self.at(self.shape.cpus + row, word)
+    }
+
+    /// A word of every locked row.
+    ///
+    /// # Panics
+    /// When the word does not exist.
+    pub(crate) fn locked_word(&self, word: usize) -> LockedWord {
+        let base = NonNull::from(self.locked(0, word)).cast::<u8>();
+        // Derived from the reservation, not from the reference, which is to one word only.
+        let base = self.row(self.shape.cpus).with_addr(base.addr());
+        LockedWord { base, rows: self.shape.locked }
     }
 
     /// A word of a shared row, counted from 0.
