@@ -54,10 +54,9 @@ impl Cache {
             .build()
             .map_err(|e| internal("tree of tenants", &e))?;
         tree.root().set_limit(metrics.memory, Some(config.memory_max));
-        let tenants = Tenants::new(&config, tree.root().clone());
-        for (path, limit) in &config.tenant_limits {
-            let group = tenants.preset(path)?;
-            group.set_limit(metrics.memory, Some(*limit));
+        let tenants = Tenants::new(&config, tree.root().clone(), metrics.memory);
+        for (path, _) in &config.tenant_limits {
+            tenants.preset(path)?;
         }
         let store = Store::new(&metrics, config.metering);
         let connections = Connections::default();

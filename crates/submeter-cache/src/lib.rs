@@ -4,6 +4,7 @@
 
 mod cache;
 mod config;
+mod delete;
 mod exec;
 mod metrics;
 mod protocol;
@@ -13,5 +14,6 @@ mod tenant;
 
 pub use cache::Cache;
 pub use config::{Config, ConfigError};
+pub use delete::{DeleteError, Deletion};
 pub use metrics::Metrics;
 pub use server::Server;

@@ -119,3 +119,41 @@ fn a_page_that_is_open_does_not_keep_the_server_from_ending() {
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");
 }
+
+#[test]
+fn tenants_deleted_under_load_leave_exact_sums() {
+    let mut server = Running::start(&[&FREE[..], &["--load", "3"]].concat());
+    let (page, addr) = addresses(&mut server);
+    server.line_with("  ends   ");
+    let delete = |path: &str| {
+        let url = format!("{page}/api/group?path={path}");
+        match ureq::delete(&url).header("X-Submeter", "1").call() {
+            Ok(mut answer) => {
+                let text = answer.body_mut().read_to_string().expect("a body");
+                Some(serde_json::from_str::<Value>(&text).expect("JSON"))
+            }
+            Err(ureq::Error::StatusCode(404)) => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    };
+    // Each time only once the load has stored something there again.
+    let mut times = 0;
+    for _ in 0..2000 {
+        let deletion = delete("/load/tenant1");
+        times += u32::from(deletion.is_some_and(|deletion| deletion["items"].as_u64() > Some(0)));
+        if times == 5 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(times, 5);
+    cache(addr, &[b"set acme:web:k 0 0 2\r\nhi\r\n"]);
+    let deletion = delete("/acme").expect("it was just made");
+    assert_eq!((deletion["groups"].as_u64(), deletion["items"].as_u64()), (Some(2), Some(1)));
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("sums    exact: ") && out.contains("what 2 deleted left"), "{out}");
+    // Two tenants of the load are compared by themselves, and all three together.
+    assert!(out.contains("30 counts of tenants equal their clients'"), "{out}");
+}

@@ -134,3 +134,38 @@ fn load_and_serve_count_the_same_in_two_processes() {
         assert_eq!(Some(requests(&out, group)), tenant["requests"].as_u64(), "{group}");
     }
 }
+
+#[test]
+fn more_clients_than_the_soft_limit_of_files_are_served() {
+    let mut server = Running::start_with_files(128, &FREE);
+    let addr = server.cache();
+    let clients: Vec<_> = (0..400).map(|_| TcpStream::connect(addr).expect("it listens")).collect();
+    for mut client in &clients {
+        client.write_all(b"mn\r\n").expect("sent");
+        let answer = BufReader::new(client).lines().next().expect("an answer").expect("readable");
+        assert_eq!(answer, "MN");
+    }
+    server.signal("INT");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn a_signal_while_it_starts_ends_it_with_a_summary() {
+    for _ in 0..20 {
+        let mut server = Running::start(&[&FREE[..], &["--load", "2"]].concat());
+        // From when on its handlers are in place can be seen from outside: SIGINT is bit 1 there.
+        let status = format!("/proc/{}/status", server.id());
+        let caught = || {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            line.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|m| m & 2 != 0))
+        };
+        while !caught() && !server.has_ended() {
+            std::thread::yield_now();
+        }
+        server.signal("INT");
+        let (code, out) = server.end();
+        assert_eq!(code, Some(0), "{out}");
+        assert!(out.contains("sums    exact: "), "{out}");
+    }
+}

@@ -5,13 +5,11 @@ mod meta;
 mod meter;
 mod stats;
 
-use std::sync::Arc;
-
 use crate::cache::Cache;
 use crate::protocol::{Refusal, Request, reply};
 use crate::server::Output;
 use crate::store::Tick;
-use crate::tenant::{Account, Resolver, Tenant};
+use crate::tenant::{Account, Resolver};
 
 use meter::{Context, Effect, Kind, Meter};
 
@@ -21,8 +19,9 @@ pub(crate) struct Session {
     resolver: Resolver,
     meter: Meter,
     now: Tick,
-    /// Whose value is being swallowed.
-    swallowing: Option<Arc<Tenant>>,
+    /// The key, if it has one, whose value is being swallowed. Not its tenant: the rest of the value may
+    /// be long in coming, and whoever waits for it must not keep a deleted tenant.
+    swallowing: Box<[u8]>,
 }
 
 /// What the connection has to do next.
@@ -49,7 +48,7 @@ impl Session {
     pub(crate) fn new(cache: Cache) -> Session {
         let now = cache.store().clock.now();
         let resolver = Resolver::new(cache.tenants());
-        Session { cache, resolver, meter: Meter::default(), now, swallowing: None }
+        Session { cache, resolver, meter: Meter::default(), now, swallowing: Box::default() }
     }
 
     /// Begins a batch: its bytes have just arrived.
@@ -68,12 +67,13 @@ impl Session {
         self.cache.store().flush_if_due(self.now);
     }
 
-    /// Ends a batch: all that its requests consumed is on the books after this.
+    /// Ends a batch: all that its requests consumed is on the books after this, and no tenant is held.
     pub(crate) fn settle(&mut self) {
         if self.cache.config().metering {
             let (meter, context) = self.books();
             meter.flush(context);
         }
+        self.resolver.forget();
     }
 
     fn books(&mut self) -> (&mut Meter, Context<'_>) {
@@ -132,13 +132,17 @@ impl Session {
             None => (Account::ROOT, Effect::new(Kind::Other)),
         };
         self.account(account, effect, bytes_in, out.written() - before);
-        self.swallowing = Some(Arc::clone(self.resolver.tenant(account)));
+        self.swallowing = refusal.store.as_deref().map(Box::from).unwrap_or_default();
     }
 
     /// Accounts for bytes of a refused value.
     pub(crate) fn swallowed(&mut self, bytes: usize) {
-        if let Some(tenant) = self.swallowing.as_ref().filter(|_| self.cache.config().metering) {
+        if self.cache.config().metering {
+            let key = std::mem::take(&mut self.swallowing);
+            let account = self.resolve(&key);
+            let tenant = self.resolver.tenant(account);
             tenant.group.add(self.cache.metrics().bytes_in, bytes as u64);
+            self.swallowing = key;
         }
     }
 
@@ -157,7 +161,6 @@ impl Session {
     fn resolve(&mut self, key: &[u8]) -> Account {
         if self.resolver.is_full() {
             self.settle();
-            self.resolver.forget();
         }
         self.resolver.resolve(self.cache.tenants(), key)
     }

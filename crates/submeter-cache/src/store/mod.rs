@@ -8,6 +8,7 @@
 mod clock;
 mod evict;
 mod item;
+mod purge;
 mod ring;
 
 use std::fmt;

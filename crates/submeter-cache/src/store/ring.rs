@@ -55,6 +55,11 @@ impl Ring {
         candidates.min_by_key(age).cloned()
     }
 
+    /// Picks up to `n`, those that are taken out cheapest.
+    pub(crate) fn some(&self, n: usize) -> Vec<Arc<Item>> {
+        self.items.iter().rev().take(n).cloned().collect()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.items = Vec::new();
         self.bytes = 0;

@@ -5,6 +5,7 @@
 
 mod api;
 mod connections;
+mod deletion;
 mod encode;
 mod events;
 mod history;
@@ -23,6 +24,8 @@ use std::time::SystemTime;
 use submeter_cache::Cache;
 use tokio::net::TcpListener;
 
+pub(crate) use self::deletion::Deleted;
+use self::deletion::Desk;
 use self::sampler::Sampler;
 
 /// What the page says about the server it belongs to, beyond what its cache was told.
@@ -41,7 +44,7 @@ impl ServerInfo {
     }
 }
 
-/// Serves until `shutdown` resolves, then ends the event streams and returns within seconds.
+/// Serves until `shutdown` resolves, noting in `deleted` what it was told to delete; then ends the event streams and returns within seconds.
 ///
 /// # Errors
 /// When the listener is not usable. A failing connection is not an error of the server's.
@@ -49,12 +52,13 @@ pub(crate) async fn serve(
     listener: TcpListener,
     cache: Cache,
     info: ServerInfo,
+    deleted: Deleted,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    listener.local_addr()?;
+    let desk = Desk { cache: cache.clone(), page: listener.local_addr()?, deleted };
     let sampler = Sampler::new(cache, info);
     let ticking = tokio::spawn(sampler::run(sampler.clone()));
-    let app = routes::router(sampler.clone());
+    let app = routes::router(sampler.clone(), desk);
     connections::serve(listener, app, shutdown, || sampler.close()).await;
     ticking.abort();
     Ok(())

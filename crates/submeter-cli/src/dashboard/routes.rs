@@ -9,9 +9,10 @@ use axum::middleware::map_response;
 use axum::response::sse::Sse;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use submeter::export::{OPENMETRICS_CONTENT_TYPE, openmetrics};
 
+use super::deletion::{self, Desk};
 use super::events;
 use super::page;
 use super::sampler::Sampler;
@@ -20,17 +21,18 @@ use super::sampler::Sampler;
 const METRICS_PREFIX: &str = "submeter_cache";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
-pub(super) fn router(sampler: Sampler) -> Router {
+pub(super) fn router(sampler: Sampler, desk: Desk) -> Router {
     Router::new()
         .route("/", get(the_page))
         .route("/api/tree", get(tree))
-        .route("/api/group", get(group))
+        .route("/api/group", get(group).delete(deletion::delete))
         .route("/api/events", get(event_stream))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(sampler)
+        .layer(Extension(desk))
         .layer(map_response(common_headers))
 }
 
@@ -103,9 +105,12 @@ async fn not_found(uri: Uri) -> (StatusCode, String) {
     (StatusCode::NOT_FOUND, message)
 }
 
-async fn method_not_allowed() -> impl IntoResponse {
-    let message = "everything here is read only: use GET or HEAD\n";
-    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET,HEAD")], message)
+async fn method_not_allowed(uri: Uri) -> impl IntoResponse {
+    let (allowed, message) = match uri.path() {
+        "/api/group" => ("GET,HEAD,DELETE", "use GET or HEAD to read, DELETE to delete\n"),
+        _ => ("GET,HEAD", "this is read only: use GET or HEAD\n"),
+    };
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, allowed)], message)
 }
 
 const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");

@@ -131,3 +131,21 @@ pub(crate) struct HistoryDoc {
     pub(crate) cpu_cores: Vec<Option<f64>>,
     pub(crate) evictions_per_s: Vec<Option<f64>>,
 }
+
+/// `DELETE /api/group`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DeletionDoc {
+    /// Which group.
+    pub(crate) path: String,
+    /// How many groups went with it, itself included.
+    pub(crate) groups: usize,
+    /// Items dropped.
+    pub(crate) items: u64,
+    /// Bytes that those had been charged.
+    pub(crate) bytes: u64,
+    /// How long it took, waiting for requests included.
+    pub(crate) took_ms: f64,
+    /// What still holds it, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}

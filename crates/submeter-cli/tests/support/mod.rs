@@ -49,8 +49,21 @@ pub(crate) struct Running {
 impl Running {
     /// Starts the command.
     pub(crate) fn start(args: &[&str]) -> Running {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_submeter"))
-            .args(args)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_submeter"));
+        command.args(args);
+        Running::spawn(command)
+    }
+
+    /// Starts the command with a soft limit of `n` open files.
+    pub(crate) fn start_with_files(n: u32, args: &[&str]) -> Running {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -S -n {n} && exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_submeter")]).args(args);
+        Running::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Running {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -77,6 +90,11 @@ impl Running {
         let line = self.line_with("  cache  ");
         let addr = line.split_whitespace().nth(1).expect("an address");
         addr.trim_end_matches(',').parse().expect("an address")
+    }
+
+    /// Returns the process' number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal by name.

@@ -2,7 +2,10 @@
 //!
 //! What a group counted by itself is its total less its children's; it cannot be negative, and
 //! where only the load's clients spoke it must be what they did: nothing at `/load`, and for each
-//! tenant what its clients counted, request by request and byte by byte.
+//! tenant what its clients counted, request by request and byte by byte. What a tenant had counted when
+//! it was deleted is its parent's own: then the load's tenants are compared together.
+
+use std::collections::BTreeSet;
 
 use submeter::{GroupValues, Snapshot, Value};
 use submeter_cache::Metrics;
@@ -21,6 +24,8 @@ pub(super) struct Verdict {
     counts: usize,
     metering: bool,
     driven: bool,
+    /// Groups that were deleted.
+    deleted: usize,
     differences: Vec<String>,
 }
 
@@ -33,16 +38,26 @@ pub(super) fn check(
     metrics: &Metrics,
     metering: bool,
     load: Option<(&Plan, &Outcome)>,
-) -> Verdict {
-    let mut verdict = Verdict { metering, driven: load.is_some(), ..Verdict::default() };
-    verdict.parents(snapshot, load.is_some());
+    deleted: &BTreeSet<String>,
+) -> Result<Verdict, String> {
+    let driven = load.is_some();
+    let mut verdict = Verdict { metering, driven, deleted: deleted.len(), ..Verdict::default() };
+    let inherits = deleted.iter().any(|path| path.starts_with("/load/"));
+    verdict.parents(snapshot, driven && !inherits);
     // Without metering there is nothing that could equal the clients' counts.
-    if let Some((plan, outcome)) = load.filter(|_| metering) {
+    if let Some((plan, outcome)) = load.filter(|_| metering && !deleted.contains("/load")) {
         for ((name, _), tally) in plan.tenants.iter().zip(&outcome.tallies.tenants) {
-            verdict.tenant(snapshot, metrics, &format!("/load/{name}"), tally);
+            let path = format!("/load/{name}");
+            if !deleted.contains(&path) {
+                verdict.tenant(snapshot, metrics, &path, tally);
+            }
+        }
+        if inherits {
+            let total = outcome.tallies.total().map_err(|e| e.to_string())?;
+            verdict.tenant(snapshot, metrics, "/load", &total);
         }
     }
-    verdict
+    Ok(verdict)
 }
 
 impl Verdict {
@@ -63,9 +78,13 @@ impl Verdict {
                     format!(", {counts} counts of tenants equal their clients'")
                 }
             };
+            let deleted = match self.deleted {
+                0 => String::new(),
+                n => format!(" and what {n} deleted left"),
+            };
             return format!(
                 "{DIM}sums{DIM:#}    {BOLD}exact{BOLD:#}: {sums} totals of parents equal their \
-                 children's{clients}\n"
+                 children's{deleted}{clients}\n"
             );
         }
         let n = self.differences.len();
@@ -82,7 +101,7 @@ impl Verdict {
         text
     }
 
-    fn parents(&mut self, snapshot: &Snapshot, driven: bool) {
+    fn parents(&mut self, snapshot: &Snapshot, load_is_sum: bool) {
         let groups = snapshot.groups();
         let mut children: Vec<Vec<&GroupValues>> = vec![Vec::new(); groups.len()];
         for group in groups {
@@ -94,7 +113,7 @@ impl Verdict {
             if children.is_empty() {
                 continue;
             }
-            let nothing_own = driven && group.path() == "/load";
+            let nothing_own = load_is_sum && group.path() == "/load";
             for metric in snapshot.schema().metrics() {
                 let total = numbers(&group.value(metric));
                 let mut sum = vec![0; total.len()];
@@ -186,6 +205,7 @@ mod tests {
         tree: Tree,
         plan: Plan,
         outcome: Outcome,
+        deleted: BTreeSet<String>,
     }
 
     fn agreeing() -> World {
@@ -214,13 +234,13 @@ mod tests {
             seed: 1,
         };
         let outcome = Outcome { took: Duration::from_secs(1), tallies };
-        World { metrics, tree, plan, outcome }
+        World { metrics, tree, plan, outcome, deleted: BTreeSet::new() }
     }
 
     impl World {
         fn check(&self) -> Verdict {
             let load = Some((&self.plan, &self.outcome));
-            check(&self.tree.snapshot(), &self.metrics, true, load)
+            check(&self.tree.snapshot(), &self.metrics, true, load, &self.deleted).expect("sums")
         }
 
         fn refused(&self, named: &[&str]) {
@@ -281,6 +301,20 @@ mod tests {
         let mut world = agreeing();
         world.outcome.tallies.tenants[0].hits = 1;
         world.refused(&["/load/a get_hits: server 0, clients 1"]);
+    }
+
+    #[test]
+    fn what_a_deleted_tenant_left_is_looked_for_in_its_parent() {
+        let mut world = agreeing();
+        world.tree.get("/load/a").expect("exists").kill().expect("has no children");
+        world.refused(&["/load/a does not exist, clients made 1 requests"]);
+        world.deleted.insert("/load/a".to_owned());
+        assert!(world.check().is_exact(), "{}", world.check().text());
+        assert!(world.check().text().contains("what 1 deleted left"));
+        world.outcome.tallies.tenants[0].answered(Verb::Set, 9, 8, Duration::from_micros(1));
+        world.refused(&["/load cmd_set: server 0, clients 1"]);
+        world.deleted.insert("/load".to_owned());
+        assert!(world.check().is_exact(), "nothing to compare: /load may have begun anew");
     }
 
     #[test]

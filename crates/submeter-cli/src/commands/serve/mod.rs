@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::signals;
 use crate::cli::{Failure, ServeArgs};
-use crate::dashboard::{self, ServerInfo};
+use crate::dashboard::{self, Deleted, ServerInfo};
 use crate::load::drive::{self, Outcome, Plan};
 use crate::load::tenants_file;
 use crate::show::{self, BOLD, DIM};
@@ -28,11 +28,15 @@ const LOAD_PIPELINE: usize = 8;
 
 /// Runs the command. A sum that is not exact or a corrupt value makes the exit code 1.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    let deaf = |e| Failure::new(format_args!("cannot listen to signals: {e}"));
+    // Before anything else: Ctrl-C during the start ends with a summary too.
+    let early = signals::Early::new().map_err(deaf)?;
+    // Connections take a descriptor each, and the usual soft limit of 1,024 is there only for programs
+    // that use select(2). Where the hard limit is no higher this many must do.
+    let _ = rlimit::increase_nofile_limit(u64::MAX);
     let runtime = runtime(args.threads.map(usize::from))?;
     let code = runtime.block_on(async {
-        // Before anything else: Ctrl-C during the start ends with a summary too.
-        let signals = signals::listen()
-            .map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))?;
+        let signals = early.listen().map_err(deaf)?;
         serve(args, signals).await
     });
     // Connections that outlived the grace period must not hold the process.
@@ -56,8 +60,10 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let info = ServerInfo::new(listen);
     let started = Instant::now();
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
-    let mut paging =
-        tokio::spawn(dashboard::serve(http, cache.clone(), info, signals::arrived(ended)));
+    let deleted = Deleted::default();
+    let shutdown = signals::arrived(ended);
+    let page = dashboard::serve(http, cache.clone(), info, deleted.clone(), shutdown);
+    let mut paging = tokio::spawn(page);
     let plan = plan.map(|plan| Plan { server: reachable(listen), ..plan });
     let driven = tokio::select! {
         driven = work(plan.as_ref(), args.seconds, signals) => driven,
@@ -70,7 +76,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     finished("the cache", serving).await?;
     let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
     finished("the page", paging).await?;
-    conclude(&cache, plan.as_ref().zip(outcome.as_ref()), took)
+    conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took)
 }
 
 /// Drives the load, or waits, until it is time or a signal arrives.
@@ -102,6 +108,7 @@ async fn work(
 fn conclude(
     cache: &Cache,
     load: Option<(&Plan, &Outcome)>,
+    deleted: &Deleted,
     took: Duration,
 ) -> Result<ExitCode, Failure> {
     let snapshot = cache.tree().snapshot();
@@ -113,7 +120,9 @@ fn conclude(
         text.push_str(&summary::clients(outcome, &total));
         text.push_str(&summary::others(&snapshot, cache.metrics(), &total));
     }
-    let verdict = conservation::check(&snapshot, cache.metrics(), cache.config().metering, load);
+    let metering = cache.config().metering;
+    let verdict = conservation::check(&snapshot, cache.metrics(), metering, load, &deleted.paths())
+        .map_err(Failure::new)?;
     text.push_str(&verdict.text());
     show::print(&text).map_err(Failure::new)?;
     let good = verdict.is_exact() && corrupt == 0;

@@ -1,5 +1,6 @@
 //! The web server on a real socket, over a cache whose tenants the test makes itself.
 
+mod delete;
 mod http;
 mod stream;
 
@@ -43,7 +44,8 @@ impl World {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
                 let info = ServerInfo::new(([127, 0, 0, 1], 11211).into());
                 let shutdown = async move { drop(stopped.await) };
-                super::serve(listener, served, info, shutdown).await.expect("serves");
+                let deleted = super::Deleted::default();
+                super::serve(listener, served, info, deleted, shutdown).await.expect("serves");
             });
             // A client that does not read must not hold the test.
             runtime.shutdown_timeout(Duration::from_millis(100));
@@ -72,10 +74,14 @@ impl World {
     }
 
     fn request(&self, method: &str, target: &str) -> Answer {
+        self.request_with(method, target, &["Host: test"])
+    }
+
+    fn request_with(&self, method: &str, target: &str, headers: &[&str]) -> Answer {
         let mut connection = self.connect();
-        connection.send(&format!(
-            "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
-        ));
+        let headers = headers.join("\r\n");
+        connection
+            .send(&format!("{method} {target} HTTP/1.1\r\n{headers}\r\nConnection: close\r\n\r\n"));
         let mut answer = connection.head();
         let mut body = Vec::new();
         connection.reader.read_to_end(&mut body).expect("a body");

@@ -1,0 +1,127 @@
+//! From a key's prefix to its tenant, without a lock.
+//!
+//! A shard is a small table that is never changed: who adds or removes copies it, changes the copy and
+//! puts that in its place. Tenants come and go rarely and are looked up by every batch of requests,
+//! which costs here an epoch guard, a probe and the counts of what is handed out. A lock for readers
+//! would be one more line that all CPUs write to; a concurrent map would bring a second scheme of
+//! reclamation beside the one that is there.
+
+use std::sync::Arc;
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+use submeter::percpu::rcuref::{RcuArc, RcuSlot, pin};
+
+use super::{Lease, Tenant};
+
+/// Holds the tenants that have a prefix of their own.
+pub(super) struct Index {
+    /// As many as a power of two, chosen by the upper half of the hash.
+    shards: Box<[Shard]>,
+    hasher: RandomState,
+}
+
+struct Shard {
+    table: RcuSlot<HashTable<Entry>>,
+    /// Held by the one who replaces `table`.
+    writing: Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    hash: u64,
+    prefix: Arc<[u8]>,
+    tenant: Arc<Tenant>,
+}
+
+/// How many tenants a shard has when there are as many as there may be: what a change copies.
+const SHARD_TENANTS: usize = 16;
+
+/// The fewest shards, so that two threads rarely change the same.
+const SHARDS_MIN: usize = 64;
+
+impl Index {
+    pub(super) fn new(tenants_max: usize) -> Index {
+        let shards = (tenants_max / SHARD_TENANTS).max(SHARDS_MIN).next_power_of_two();
+        let shard = |_| Shard { table: RcuSlot::empty(), writing: Mutex::new(()) };
+        Index { shards: (0..shards).map(shard).collect(), hasher: RandomState::new() }
+    }
+
+    #[inline]
+    pub(super) fn hash(&self, prefix: &[u8]) -> u64 {
+        self.hasher.hash_one(prefix)
+    }
+
+    /// Leases the tenant of a prefix, unless it is not there or was killed.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, prefix: &[u8]) -> Option<Lease> {
+        let guard = pin();
+        let table = self.shard(hash).table.peek(&guard)?;
+        let entry = table.find(hash, |entry| *entry.prefix == *prefix)?;
+        // Either the kill finds this reference and its release waits for it, or there is none.
+        let hold = entry.tenant.group.try_clone_live()?;
+        Some(Lease { tenant: Arc::clone(&entry.tenant), _hold: hold })
+    }
+
+    /// Enters a tenant, unless it is dying: whoever deletes it may have looked here already.
+    pub(super) fn insert(&self, hash: u64, prefix: &[u8], tenant: &Arc<Tenant>) {
+        self.change(hash, |table| {
+            // Killed before it is removed: who finds it alive under the lock is before the removal.
+            if tenant.group.is_dying() {
+                return false;
+            }
+            match table.find_mut(hash, |entry| *entry.prefix == *prefix) {
+                Some(entry) if Arc::ptr_eq(&entry.tenant, tenant) => return false,
+                Some(entry) => entry.tenant = Arc::clone(tenant),
+                None => {
+                    let entry = Entry { hash, prefix: prefix.into(), tenant: Arc::clone(tenant) };
+                    table.insert_unique(hash, entry, |entry| entry.hash);
+                }
+            }
+            true
+        });
+    }
+
+    /// Removes a tenant; another that has taken over its prefix stays.
+    pub(super) fn remove(&self, prefix: &[u8], tenant: &Arc<Tenant>) {
+        let hash = self.hash(prefix);
+        self.change(hash, |table| {
+            let found = table.find_entry(hash, |entry| Arc::ptr_eq(&entry.tenant, tenant));
+            found.map(|entry| entry.remove()).is_ok()
+        });
+    }
+
+    /// Empties it.
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            drop(shard.table.take());
+        }
+        pin().flush();
+    }
+
+    /// Puts a changed copy in a table's place, if `change` says that it has changed it.
+    fn change(&self, hash: u64, change: impl FnOnce(&mut HashTable<Entry>) -> bool) {
+        let shard = self.shard(hash);
+        let writing = shard.writing.lock();
+        let guard = pin();
+        let mut table =
+            shard.table.peek(&guard).map_or_else(HashTable::new, |table| table.value().clone());
+        if !change(&mut table) {
+            return;
+        }
+        let before = shard.table.swap((!table.is_empty()).then(|| RcuArc::new(table)));
+        drop(writing);
+        if let Some(before) = before {
+            RcuArc::release(before, &guard);
+        }
+        // The old table refers to tenants, and a deletion waits until nothing does: left with this
+        // thread it might stay for as long as the thread makes no others.
+        guard.flush();
+    }
+
+    fn shard(&self, hash: u64) -> &Shard {
+        // The tables use the low bits for their buckets and the top seven as tags.
+        &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)]
+    }
+}

@@ -1,0 +1,85 @@
+//! Deleting over HTTP, and who may.
+
+use super::super::wire::DeletionDoc;
+use super::{Answer, World};
+
+const HEADER: &str = "X-Submeter: 1";
+
+fn delete(world: &World, target: &str, headers: &[&str]) -> Answer {
+    world.request_with("DELETE", target, headers)
+}
+
+#[test]
+fn a_group_is_deleted_with_all_below_it_and_its_counts_stay() {
+    let world = World::start();
+    drop(world.gets("/acme/web", 7));
+    drop(world.gets("/acme/api", 5));
+    let host = format!("Host: {}", world.addr);
+    let own = format!("Origin: http://{}", world.addr);
+    let answer = delete(&world, "/api/group?path=%2Facme%2Fweb", &[&host, HEADER, &own]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let doc: DeletionDoc = serde_json::from_str(&answer.body).expect("JSON");
+    assert_eq!((doc.path.as_str(), doc.groups, doc.items), ("/acme/web", 1, 0));
+    assert!(world.cache.tree().get("/acme/web").is_none());
+    let gets = world.cache.metrics().cmd_get;
+    assert_eq!(world.tenant("/acme").sum(gets), 12);
+    let answer = delete(&world, "/api/group?path=/acme", &[&host, HEADER]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(world.cache.tree().get("/acme").is_none());
+    assert_eq!(world.cache.tree().root().sum(gets), 12);
+}
+
+#[test]
+fn what_cannot_be_deleted_says_why() {
+    let world = World::start();
+    for (target, status, named) in [
+        ("/api/group", 400, "?path="),
+        ("/api/group?path=", 400, "not a path"),
+        ("/api/group?path=acme", 400, "\"acme\" is not a path"),
+        ("/api/group?path=/", 400, "the whole server"),
+        ("/api/group?path=/nobody", 404, "\"/nobody\""),
+    ] {
+        let answer = delete(&world, target, &["Host: localhost", HEADER]);
+        assert_eq!(answer.status, status, "{target}: {answer:?}");
+        assert!(answer.body.contains(named), "{target}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_page_of_another_site_cannot_delete() {
+    let world = World::start();
+    drop(world.gets("/acme", 1));
+    let port = world.addr.port();
+    let own = format!("Host: 127.0.0.1:{port}");
+    let rebound = format!("Host: evil.example:{port}");
+    let neighbour = format!("Origin: http://127.0.0.1:{}", port ^ 1);
+    for headers in [
+        &[own.as_str()][..],
+        &[&own, "X-Submeter: 0"],
+        &[HEADER],
+        &[&rebound, HEADER],
+        &["Host: 192.0.2.1", HEADER],
+        &["Host: 127.0.0.1.evil.example", HEADER],
+        &["Host: localhost.evil.example", HEADER],
+        &[&own, HEADER, "Origin: http://evil.example"],
+        &[&own, HEADER, "Origin: null"],
+        &[&own, HEADER, &neighbour],
+    ] {
+        let answer = delete(&world, "/api/group?path=/acme", headers);
+        // Without a Host it is no HTTP/1.1, which may be found out before.
+        assert!(matches!(answer.status, 400 | 403), "{headers:?}: {answer:?}");
+    }
+    let preflight = ["Access-Control-Request-Method: DELETE", "Origin: http://evil.example", &own];
+    let answer = world.request_with("OPTIONS", "/api/group?path=/acme", &preflight);
+    assert_eq!(answer.status, 405);
+    assert_eq!(answer.header("allow"), Some("GET,HEAD,DELETE"));
+    assert!(answer.headers.iter().all(|(name, _)| !name.starts_with("access-control")));
+    assert!(world.cache.tree().get("/acme").is_some());
+    for host in ["Host: localhost:1", "Host: [::1]:1", "Host: 127.0.0.2"] {
+        assert_eq!(
+            delete(&world, "/api/group?path=/nobody", &[host, HEADER]).status,
+            404,
+            "{host}"
+        );
+    }
+}
