@@ -146,6 +146,24 @@ fn a_word_beyond_the_block_is_refused() {
     area.block(8).expect("room").add(8, 1);
 }
 
+#[test]
+fn more_rows_than_there_are_addresses_are_refused() {
+    for shared in [usize::MAX, usize::MAX >> 8] {
+        assert!(Area::new(|_| shared).is_err(), "{shared}");
+        // The sum of all rows wraps around to 1: less than the rows of CPUs.
+        assert!(Area::new(|data| shared - data.saturating_sub(2)).is_err(), "{shared}");
+    }
+}
+
+#[test]
+fn a_batch_whose_width_would_wrap_around_is_refused() {
+    let area = Area::new(|_| 0).expect("address space");
+    let read = PercpuCounter::with_batch(&area, 1 << 48).expect("room").read();
+    assert!(read.low() < read.high());
+    let too_wide = || PercpuCounter::with_batch(&area, 1 << 49);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(too_wide)).is_err());
+}
+
 /// Takes every mark and returns the lines, each once.
 fn take(area: &Area) -> Vec<u32> {
     let mut marked: Vec<Marked> = Vec::new();

@@ -60,6 +60,15 @@ impl Error {
         matches!(self.kind, Kind::Name { .. } | Kind::Depth(_))
     }
 
+    /// Whether there is no room, which the dead may be taking up until a flush has seen them.
+    pub(crate) fn wants_flush(&self) -> bool {
+        match &self.kind {
+            Kind::Full { .. } => true,
+            Kind::Storage(cause) => cause.kind() == std::io::ErrorKind::OutOfMemory,
+            _ => false,
+        }
+    }
+
     pub(crate) fn name(name: &str, reason: &'static str) -> Error {
         Error { kind: Kind::Name { name: name.to_owned(), reason } }
     }

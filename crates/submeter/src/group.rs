@@ -161,6 +161,18 @@ impl Group {
 
     fn create_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
         path::check_name(name)?;
+        match self.try_create_child(name, or_get) {
+            // Not flushed where it was found out: with `children` locked that would wait for a
+            // snapshot, which waits for `children`.
+            Err(error) if error.wants_flush() => {
+                self.inner.rstat.flush();
+                self.try_create_child(name, or_get)
+            }
+            result => result,
+        }
+    }
+
+    fn try_create_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
         let mut children = self.inner.children.write();
         // Relaxed: written only with `children` held for writing, as it is here.
         if self.inner.dead.load(Ordering::Relaxed) {

@@ -17,6 +17,9 @@ use crate::unit::{Unit, UnitKind};
 /// A flush keeps one bit for each 64-byte line of a group's block in one 64-bit mask.
 pub const WORDS_MAX: usize = 512;
 
+/// The most metrics of a schema: a key numbers them with 16 bits.
+pub const METRICS_MAX: usize = u16::MAX as usize;
+
 /// Names a monotonic sum. Copy it around; it is an index.
 pub struct Counter<U> {
     pub(crate) key: Key,
@@ -242,7 +245,8 @@ impl SchemaBuilder {
     /// Closes the schema.
     ///
     /// # Errors
-    /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words.
+    /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words, or
+    /// [`METRICS_MAX`] metrics.
     pub fn build(self) -> Result<Schema, SchemaError> {
         let mut names = HashSet::new();
         for metric in &self.metrics {
@@ -255,6 +259,10 @@ impl SchemaBuilder {
             if !names.insert(metric.name.as_str()) {
                 return Err(SchemaError::Repeated(metric.name.clone()));
             }
+        }
+        // Resources take no words, so that nothing else bounds them.
+        if self.metrics.len() > METRICS_MAX {
+            return Err(SchemaError::TooMany { metrics: self.metrics.len() });
         }
         if self.words > WORDS_MAX {
             return Err(SchemaError::TooLarge { words: self.words });
@@ -278,7 +286,7 @@ impl SchemaBuilder {
         buckets: Option<Buckets>,
     ) -> Key {
         let slot = if kind == MetricKind::Resource { self.resources } else { self.words };
-        // Saturation is safe: `build` refuses a schema anywhere near 65,535 words or metrics.
+        // Saturation is safe: `build` refuses a schema of 65,536 words or metrics.
         let narrow = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
         let key = Key { schema: self.id, metric: narrow(self.metrics.len()), slot: narrow(slot) };
         let metric =
@@ -303,6 +311,11 @@ pub enum SchemaError {
         /// What they need.
         words: usize,
     },
+    /// There are more than [`METRICS_MAX`] metrics.
+    TooMany {
+        /// How many there are.
+        metrics: usize,
+    },
 }
 
 impl fmt::Display for SchemaError {
@@ -316,6 +329,9 @@ impl fmt::Display for SchemaError {
                 f,
                 "the metrics need {words} words of {WORDS_MAX}: use fewer or coarser histograms"
             ),
+            SchemaError::TooMany { metrics } => {
+                write!(f, "{metrics} metrics are too many: declare at most {METRICS_MAX}")
+            }
         }
     }
 }

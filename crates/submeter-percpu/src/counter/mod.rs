@@ -9,6 +9,9 @@ use crate::storage::{Area, Block};
 /// The batch of a counter unless it is told otherwise: Linux's `percpu_counter_batch` at its smallest.
 pub const BATCH_DEFAULT: u64 = 32;
 
+/// With the most rows that an area can have (8,192 CPUs and 64), the width of a read still fits an `i64`.
+const BATCH_MAX: u64 = 1 << 48;
+
 /// Counts up and down on the running CPU's own word; reads cheaply with a bound, or exactly.
 ///
 /// An add costs about a plain one; each time a CPU's word crosses a multiple of the batch, it also
@@ -94,9 +97,10 @@ impl PercpuCounter {
     /// `OutOfMemory` when the area has no word left.
     ///
     /// # Panics
-    /// Unless `batch` is a power of two and at most 2^62.
+    /// Unless `batch` is a power of two and at most 2^48.
     pub fn with_batch(area: &Area, batch: u64) -> io::Result<PercpuCounter> {
-        assert!(batch.is_power_of_two() && batch <= 1 << 62, "a batch is a power of two");
+        assert!(batch.is_power_of_two(), "a batch is a power of two");
+        assert!(batch <= BATCH_MAX, "a batch is at most 2^48");
         Ok(PercpuCounter { block: area.word()?, mask: batch - 1, shared: AtomicI64::new(0) })
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::core::{Begun, Core};
 use super::error::StillHeld;
-use super::face::{Options, Released, Start, barrier_for};
+use super::face::{Options, Released, Start, barrier_for, finish_each};
 use super::raw::{Reference, Shared};
 
 /// Shares a value like [`Arc`], with clone and drop counted per CPU, until its [owner](PercpuOwner) kills it.
@@ -157,8 +157,16 @@ impl<T> PercpuOwner<T> {
         let Some(begun) = self.shared.core().begin_kill(true) else { return false };
         barrier_for([(self.shared.core(), &begun)].into_iter());
         self.shared.act(self.shared.core().finish(begun));
+        /// Puts the initial reference, kept so that nobody dropped the value before; also if `confirm`
+        /// panics, since nobody else will.
+        struct Initial<'a, T>(&'a Arc<Shared<T>>);
+        impl<T> Drop for Initial<'_, T> {
+            fn drop(&mut self) {
+                self.0.put_initial();
+            }
+        }
+        let _initial = Initial(&self.shared);
         confirm();
-        self.shared.put_initial();
         true
     }
 
@@ -173,9 +181,7 @@ impl<T> PercpuOwner<T> {
             .collect();
         barrier_for(begun.iter().map(|(owner, begun)| (owner.shared.core(), begun)));
         let killed = begun.len();
-        for (owner, begun) in begun {
-            owner.shared.act(owner.shared.core().finish(begun));
-        }
+        finish_each(begun, |(owner, begun)| owner.shared.act(owner.shared.core().finish(begun)));
         killed
     }
 

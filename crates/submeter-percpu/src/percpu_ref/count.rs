@@ -160,10 +160,12 @@ impl Count {
         }
     }
 
-    /// Starts again with one reference, if it is dead and at zero. With the lock held.
-    pub(super) fn reinit(&self) -> bool {
-        // AcqRel: Release pairs with `try_get`. Relaxed on failure: nothing was done.
-        self.0.compare_exchange(DEAD, ONE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    /// Starts again with one reference. With the lock held, found dead and at zero.
+    pub(super) fn reinit(&self) {
+        // An add, not an exchange with what was found: a get or put too many may be about to take back
+        // what it added, and the life has begun already.
+        // AcqRel: Release pairs with `try_get`; Acquire: the state that the last put left.
+        self.0.fetch_add(ONE - DEAD, Ordering::AcqRel);
     }
 
     /// Starts to count per CPU: adds the bias, less what the CPUs' words hold already. False if nobody holds a
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(count.put(1), Put::Below);
         assert!(!count.get(1) && !count.try_get(1, false));
         assert_eq!((count.exact(), count.is_dead()), (Some(0), true));
-        assert!(count.reinit() && !count.reinit());
+        count.reinit();
         assert_eq!((count.exact(), count.is_dead()), (Some(1), false));
     }
 
@@ -261,6 +263,18 @@ mod tests {
         assert_eq!(count.fold(-4), Put::Below);
         assert_eq!(count.put(1), Put::Held);
         assert!(!count.bias(0), "stays as it is");
+    }
+
+    #[test]
+    fn a_life_starts_although_misuse_is_about_to_take_itself_back() {
+        for excess in [ONE, -ONE] {
+            let count = Count::new(0, true);
+            // Relaxed, here and below: one thread, that stands for two.
+            count.0.fetch_add(excess, Ordering::Relaxed);
+            count.reinit();
+            count.0.fetch_sub(excess, Ordering::Relaxed);
+            assert_eq!((count.exact(), count.is_dead()), (Some(1), false), "{excess}");
+        }
     }
 
     #[test]

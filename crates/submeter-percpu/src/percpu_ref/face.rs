@@ -246,9 +246,16 @@ impl PercpuRef {
             self.core.switch.slots.barrier();
         }
         self.finish(begun);
+        /// Puts the initial reference, kept so that nobody released before; also if `confirm` panics, since
+        /// nobody else will.
+        struct Initial<'a>(&'a PercpuRef);
+        impl Drop for Initial<'_> {
+            fn drop(&mut self) {
+                self.0.core.after_put(self.0.core.switch.put_one(), &self.0.release);
+            }
+        }
+        let _initial = Initial(self);
         confirm();
-        // The initial reference, kept so that nobody released before.
-        self.core.after_put(self.core.switch.put_one(), &self.release);
         true
     }
 
@@ -270,9 +277,7 @@ impl PercpuRef {
             .collect();
         barrier_for(begun.iter().map(|(reference, begun)| (&reference.core, begun)));
         let killed = begun.len();
-        for (reference, begun) in begun {
-            reference.finish(begun);
-        }
+        finish_each(begun, |(reference, begun)| reference.finish(begun));
         killed
     }
 
@@ -358,6 +363,24 @@ impl PercpuRef {
             self.core.act(after, &self.release);
         }
     }
+}
+
+/// Finishes each kill, the rest of them too when a release panics; a second panic aborts.
+pub(super) fn finish_each<K>(begun: Vec<K>, finish: impl Fn(K)) {
+    struct Rest<K, F: Fn(K)>(std::vec::IntoIter<K>, F);
+    impl<K, F: Fn(K)> Rest<K, F> {
+        fn run(&mut self) {
+            for kill in self.0.by_ref() {
+                (self.1)(kill);
+            }
+        }
+    }
+    impl<K, F: Fn(K)> Drop for Rest<K, F> {
+        fn drop(&mut self) {
+            self.run();
+        }
+    }
+    Rest(begun.into_iter(), finish).run();
 }
 
 /// Issues one barrier if any of them waits for one.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -137,7 +138,8 @@ impl Reports {
         let event = Event { kind, name: &self.name };
         match HOOK.get() {
             Some(hook) => hook(&event),
-            None => eprintln!("submeter: {event}"),
+            // Not `eprintln`, which panics when nobody reads stderr, in the middle of a put.
+            None => drop(writeln!(std::io::stderr(), "submeter: {event}")),
         }
     }
 }

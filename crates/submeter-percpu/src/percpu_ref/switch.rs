@@ -188,8 +188,9 @@ impl<S: Slots> Switch<S> {
     pub(super) fn reinit(&self, restart: impl FnOnce() -> bool) -> (bool, After) {
         let (held, after) = self.settle();
         let ready = self.count.is_dead() && self.count.exact() == Some(0);
-        let done = ready && restart() && self.count.reinit();
+        let done = ready && restart();
         if done {
+            self.count.reinit();
             self.open_if_wanted(&held);
         }
         (done, after)

@@ -1,6 +1,7 @@
 //! Tells of misuse that was contained: once to people, always to a hook.
 
 use std::fmt;
+use std::io::Write;
 use std::sync::OnceLock;
 // Not the seam's: a flag that no model looks at.
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,6 +120,10 @@ pub(super) fn report(notice: Notice, name: &'static str, address: usize) {
     }
     // Relaxed: the flag alone elects the one that prints; nothing is published by it.
     if !TOLD[index].swap(true, Ordering::Relaxed) {
-        eprintln!("submeter: {event} (told once; set_event_hook sees every case)");
+        // Not `eprintln`, which panics when nobody reads stderr, in the middle of a put.
+        let _ = writeln!(
+            std::io::stderr(),
+            "submeter: {event} (told once; set_event_hook sees every case)"
+        );
     }
 }

@@ -134,8 +134,10 @@ impl LockedWord {
 
 impl Rows {
     pub(crate) fn new(shape: Shape) -> io::Result<Rows> {
-        let rows = shape.data() + shape.shared;
-        let bytes = rows.checked_mul(STRIDE).ok_or(io::ErrorKind::OutOfMemory)?;
+        // Checked: the owner says how many are shared, and every later bound is this sum.
+        let rows = shape.data().checked_add(shape.shared);
+        let bytes = rows.and_then(|rows| rows.checked_mul(STRIDE));
+        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Rows { reservation: Reservation::new(bytes)?, shape })
     }
 

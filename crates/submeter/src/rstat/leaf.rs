@@ -34,8 +34,9 @@ impl Lineage {
     /// Leaves the population of itself and its ancestors.
     pub(super) fn leave(&self) {
         for at in self.upward() {
-            // Relaxed: a bound that is one group too wide for a moment is a bound.
-            at.population.fetch_sub(1, Ordering::Relaxed);
+            // Release: after the flush that had its words stored the totals; pairs with the Acquire in
+            // `population`, so that who counts it no more finds its words in the total.
+            at.population.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -104,8 +105,8 @@ impl Leaf {
     }
 
     pub(super) fn population(&self) -> u64 {
-        // Relaxed: see `Lineage::leave`.
-        self.lineage.population.load(Ordering::Relaxed)
+        // Acquire: see `Lineage::leave`.
+        self.lineage.population.load(Ordering::Acquire)
     }
 }
 

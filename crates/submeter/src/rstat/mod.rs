@@ -142,8 +142,8 @@ impl Rstat {
         self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
         flusher.forget(deaths);
         let as_of = start.duration_since(self.epoch);
-        // Relaxed: an age that is one flush old is a true age.
-        self.as_of_ns.store(as_of.as_nanos() as u64, Ordering::Relaxed);
+        // Release: after the totals; pairs with the Acquire in `read`.
+        self.as_of_ns.store(as_of.as_nanos() as u64, Ordering::Release);
         // SeqCst: after the totals; pairs with the loads in `read`.
         self.sequence.fetch_add(1, Ordering::SeqCst);
         flusher.report.duration = start.elapsed();
@@ -158,6 +158,11 @@ impl Rstat {
 
     /// Reads a cached total. O(1): one load for each row beside it.
     pub(crate) fn read(&self, leaf: &Leaf, word: usize, batch_mask: u64) -> Reading<i64> {
+        // Acquire: before the total, so that the total is of this flush or of a later one: an age that is
+        // one flush old is a true age.
+        let as_of = Duration::from_nanos(self.as_of_ns.load(Ordering::Acquire));
+        // Before the total too: groups that have left it by now are in the total.
+        let population = leaf.population();
         // SeqCst, all the way down: a flush stores the total, then subtracts the drift, then ends the
         // sequence; this loads in the opposite order, so that whatever it misses of the total it
         // still sees in the drift.
@@ -172,28 +177,19 @@ impl Rstat {
         let bound = if exact {
             0
         } else {
-            let words = leaf.population() * self.area.rows_in_use().len().max(1) as u64;
+            let words = population * self.area.rows_in_use().len().max(1) as u64;
             drift.saturating_add(words.saturating_mul(batch_mask))
         };
-        // Relaxed: see `flush_locked`.
-        let as_of = Duration::from_nanos(self.as_of_ns.load(Ordering::Relaxed));
         Reading::new(value, bound, self.epoch.elapsed().saturating_sub(as_of))
     }
 
-    /// Counts a new group, if there may be one more.
+    /// Counts a new group, if there may be one more. The dead count until a flush has seen them.
     fn admit(&self) -> Result<(), Error> {
-        let admit = || {
-            // Relaxed: the counter alone decides; nothing else is published by it.
-            self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |len| {
-                (len < self.groups_max).then_some(len + 1)
-            })
-        };
-        if admit().is_ok() {
-            return Ok(());
-        }
-        // The dead count until a flush has seen them.
-        self.flush();
-        admit().map(drop).map_err(|_| Error::full(self.groups_max))
+        // Relaxed: the counter alone decides; nothing else is published by it.
+        let admitted = self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |len| {
+            (len < self.groups_max).then_some(len + 1)
+        });
+        admitted.map(drop).map_err(|_| Error::full(self.groups_max))
     }
 
     fn announce(&self, node: Node) {
