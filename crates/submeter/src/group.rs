@@ -240,7 +240,7 @@ impl Group {
     /// let killed = acme.kill_subtree()?;
     /// assert_eq!(killed.iter().map(|k| k.path()).collect::<Vec<_>>(), ["/acme/web", "/acme"]);
     /// assert!(tree.get("/acme").is_none());
-    /// # Ok::<(), submeter::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
