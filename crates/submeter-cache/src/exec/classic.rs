@@ -156,14 +156,17 @@ impl Session {
             let before = out.written();
             let item = self.fetch(key, paused.touch);
             let hit = item.is_some();
-            if let Some((item, cas)) = item {
-                value(&item, cas, paused.with_cas, out);
+            if let Some((item, cas)) = &item {
+                value(item, *cas, paused.with_cas, out);
             }
             if metering {
                 // The keys to come are theirs; the rest of the line is the first one's.
                 let later = after.len();
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
-                let account = self.resolve(key);
+                let account = match &item {
+                    Some((item, _)) => self.account_of(item, key),
+                    None => self.resolve(key),
+                };
                 let (meter, context) = self.books();
                 meter.add(account, Effect::fetch(kind, hit), bytes_in, out.written() - before);
                 if !meter.may_share(0) {

@@ -230,11 +230,14 @@ impl Slot<'_> {
         // In the ring before in the table: what is in the table is always in a ring, which is what
         // `leave` relies on. The shard's lock keeps an eviction from seeing the moment between.
         tenant.ring.lock().insert(Arc::clone(&item));
-        if self.store.metering {
-            tenant.group.adjust(self.store.items, 1);
-        }
         let key = self.key;
         match self.shard.table.find_mut(self.hash, |held| held.key() == key) {
+            // One for one of the same tenant, nearly always: its number of items stays.
+            Some(held) if Arc::ptr_eq(&held.tenant, tenant) => {
+                let before = std::mem::replace(held, item);
+                tenant.ring.lock().remove(&before);
+                return cas;
+            }
             Some(held) => {
                 let before = std::mem::replace(held, item);
                 self.store.leave(&before, Leave::Replaced);
@@ -242,6 +245,9 @@ impl Slot<'_> {
             None => {
                 self.shard.table.insert_unique(self.hash, item, |item| item.hash());
             }
+        }
+        if self.store.metering {
+            tenant.group.adjust(self.store.items, 1);
         }
         cas
     }
