@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use submeter::Group;
+use submeter::percpu::rcuref::pin;
 
 use super::{Children, Tenant, Tenants};
 
@@ -28,6 +29,8 @@ impl Tenants {
             self.index.remove(&self.prefix_of(&tenant), &tenant);
             detached.push(tenant);
         }
+        // Once for all: it visits every thread's epoch.
+        pin().flush();
         detached
     }
 

@@ -81,9 +81,13 @@ impl Index {
             }
             true
         });
+        // The old table refers to tenants, and a deletion waits until nothing does: left with this
+        // thread it might stay for as long as the thread makes no others.
+        pin().flush();
     }
 
-    /// Removes a tenant; another that has taken over its prefix stays.
+    /// Removes a tenant; another that has taken over its prefix stays. The table that listed it is freed
+    /// with its epoch, which moves on when the caller is through and [flushes](submeter::percpu::rcuref::Guard::flush).
     pub(super) fn remove(&self, prefix: &[u8], tenant: &Arc<Tenant>) {
         let hash = self.hash(prefix);
         self.change(hash, |table| {
@@ -115,9 +119,6 @@ impl Index {
         if let Some(before) = before {
             RcuArc::release(before, &guard);
         }
-        // The old table refers to tenants, and a deletion waits until nothing does: left with this
-        // thread it might stay for as long as the thread makes no others.
-        guard.flush();
     }
 
     fn shard(&self, hash: u64) -> &Shard {

@@ -1,5 +1,6 @@
 //! What can be seen of a load while it runs.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,7 @@ pub(crate) async fn show(progress: &Progress, seconds: Option<Duration>, request
             HumanCount(answered),
             HumanCount(rate as u64)
         ));
+        bar.rewind();
     }
 }
 
@@ -82,6 +84,15 @@ impl Bar {
             bar.set_style(style.progress_chars("━╸─"));
         }
         Bar(bar)
+    }
+
+    /// Puts the cursor at the line's start. A drawn line fills the terminal's width, and the `^C` that a
+    /// terminal echoes behind it would go to the next line, which alone would then be cleared.
+    fn rewind(&self) {
+        if !self.0.is_hidden() {
+            // A terminal that has gone away will have no stale line either.
+            let _ = std::io::stderr().write_all(b"\r");
+        }
     }
 }
 
