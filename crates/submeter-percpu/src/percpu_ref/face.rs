@@ -22,7 +22,7 @@ use crate::storage::Area;
 /// the count is created, and makes the count exact; whoever then puts the last reference runs
 /// the release callback, once.
 ///
-/// Every operation is wait-free but the changes of mode (`kill`, `reinit`, `resurrect`, `switch_…`),
+/// Every operation is wait-free (in atomic mode gets are lock-free) but the changes of mode (`kill`, `reinit`, `resurrect`, `switch_…`),
 /// which serialise among themselves and wait for each other and for the barrier, never for gets and puts. Gets and puts,
 /// unless a put is the last, may be made in signal handlers, and in children of a fork.
 ///
