@@ -90,14 +90,15 @@ fn cell(load: &'static str, cpus: &[usize], variant: &'static str, act: Act) -> 
 
 /// Acts on the first of `cpus` while the others hammer.
 fn sample(cpus: &[usize], act: Act) -> io::Result<Sample> {
-    let (target, start) = (Target::new()?, Barrier::new(cpus.len()));
+    let (target, start) = (Target::new(cpus.len() - 1)?, Barrier::new(cpus.len()));
     thread::scope(|scope| {
         let (target, start) = (&target, &start);
         let hammer = |&cpu: &usize| {
             scope.spawn(move || {
                 let pinned = set_affinity(&[cpu]);
                 start.wait();
-                pinned.map(|()| target.hammer())
+                // The killer waits for hammers; one that cannot come ends the sample.
+                pinned.map(|()| target.hammer()).inspect_err(|_| target.stop())
             })
         };
         let hammers: Vec<_> = cpus[1..].iter().map(hammer).collect();
@@ -122,16 +123,22 @@ struct Target {
     counts: Mutex<Arc<Vec<PercpuRef>>>,
     /// Goes up with each new vector in `counts`, after it.
     generation: AtomicU64,
+    /// How many threads hammer.
+    hammers: u64,
+    /// Goes up with each new vector that a hammer took up.
+    taken: AtomicU64,
     /// Hammered between a kill and the next counts; never killed before the end.
     spare: PercpuRef,
     ended: AtomicBool,
 }
 
 impl Target {
-    fn new() -> io::Result<Target> {
+    fn new(hammers: usize) -> io::Result<Target> {
         Ok(Target {
             counts: Mutex::new(Arc::new(Vec::new())),
             generation: AtomicU64::new(0),
+            hammers: hammers as u64,
+            taken: AtomicU64::new(0),
             spare: PercpuRef::new(|| ())?,
             ended: AtomicBool::new(false),
         })
@@ -152,10 +159,8 @@ impl Target {
             let counts = (0..references).map(|_| PercpuRef::new(|| ()));
             let counts = Arc::new(counts.collect::<io::Result<Vec<_>>>()?);
             self.show(&counts);
-            let from = Instant::now();
-            while from.elapsed() < HEAT {
-                std::hint::spin_loop();
-            }
+            // Used, so that idle as well there is something in the words that are summed.
+            assert!(counts.iter().all(pair), "alive until now");
             let from = Instant::now();
             match act {
                 Act::Barrier => membarrier::rseq_barrier()?,
@@ -169,10 +174,19 @@ impl Target {
         Ok(Sample { values, disturbed: preemptions.any() })
     }
 
+    /// Puts up what is killed next, and waits until all hammer it.
     fn show(&self, counts: &Arc<Vec<PercpuRef>>) {
         *self.counts.lock() = Arc::clone(counts);
         // Relaxed: says that it is worth taking the lock, which hands over the counts.
-        self.generation.fetch_add(1, Ordering::Relaxed);
+        let shown = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        // Relaxed: tells that threads run; there is nothing to see of what they did.
+        while self.taken.load(Ordering::Relaxed) < shown * self.hammers && !self.has_ended() {
+            std::hint::spin_loop();
+        }
+        let from = Instant::now();
+        while from.elapsed() < HEAT {
+            std::hint::spin_loop();
+        }
     }
 
     /// Takes and puts references until the end; returns whether it was disturbed.
@@ -182,8 +196,7 @@ impl Target {
         let mut used = Vec::with_capacity(KILLS);
         let mut seen = 0;
         while !self.has_ended() {
-            // Relaxed: see `show`.
-            let generation = self.generation.load(Ordering::Relaxed);
+            let generation = self.shown();
             if generation == seen {
                 for _ in 0..64 {
                     pair(&self.spare);
@@ -192,10 +205,18 @@ impl Target {
             }
             seen = generation;
             let counts = Arc::clone(&self.counts.lock());
-            while !counts.is_empty() && counts.iter().all(pair) && !self.has_ended() {}
+            // Relaxed: see `show`.
+            self.taken.fetch_add(1, Ordering::Relaxed);
+            // Until they are killed or, where only the barrier is measured, until the next are there.
+            while counts.iter().all(pair) && self.shown() == seen && !self.has_ended() {}
             used.push(counts);
         }
         preemptions.any()
+    }
+
+    fn shown(&self) -> u64 {
+        // Relaxed: see `show`.
+        self.generation.load(Ordering::Relaxed)
     }
 
     fn stop(&self) {
