@@ -54,7 +54,7 @@ fn rcuref_is_measured_shown_and_written() {
     for row in json["rows"].as_array().expect("a list") {
         assert_eq!(row["unit"], "pairs/s");
         assert!(["1", "all"].iter().any(|cpus| row["params"]["cpus"] == *cpus), "{row}");
-        assert!(row["samples"].as_array().is_some_and(|samples| samples.len() == 5), "{row}");
+        assert!(row["samples"].as_array().is_some_and(|s| (1..=5).contains(&s.len())), "{row}");
     }
 }
 

@@ -9,7 +9,7 @@ use crate::show::{self, BOLD, DIM};
 
 /// Beyond this distance between the quartiles, as a share of the median, two runs will not agree.
 const SPREAD_MAX: f64 = 0.15;
-/// Beyond this share of samples during which a thread was off its CPU, medians suffer.
+/// Beyond this share of samples during which a thread was off its CPU, few are left for medians.
 const DISTURBED_MAX: f64 = 0.1;
 /// Beyond this load average for each CPU, others run most of the time.
 const LOAD_MAX: f64 = 0.5;
@@ -57,12 +57,23 @@ pub(crate) fn warnings(outcome: &Outcome) -> Vec<String> {
         ));
     }
     for (table, measured) in &outcome.tables {
-        let disturbed = measured.disturbed as f64 / measured.kept.max(1) as f64;
+        let disturbed = measured.disturbed as f64 / measured.taken.max(1) as f64;
         if disturbed > DISTURBED_MAX {
             warnings.push(format!(
-                "{}: a measuring thread was off its CPU in {} of {} samples, which were kept for want \
-                 of better ones. Give it more time with --seconds, or stop what else runs.",
-                table.name, measured.disturbed, measured.kept
+                "{}: a measuring thread was off its CPU in {} of {} samples, which are left out. Give it \
+                 more time with --seconds, or stop what else runs.",
+                table.name, measured.disturbed, measured.taken
+            ));
+        }
+        let poor = measured.poor.iter().filter_map(|&place| measured.rows.get(place));
+        let poor: Vec<String> =
+            poor.map(|row| format!("{} ({})", row.variant, params(row))).collect();
+        if !poor.is_empty() {
+            warnings.push(format!(
+                "{}: of these cells only samples with a thread off its CPU are to be had, which say \
+                 little: {}. Stop what else runs, or give it more time with --seconds.",
+                table.name,
+                poor.join("; ")
             ));
         }
         if let Some((row, spread)) = widest(&measured.rows).filter(|(_, s)| *s > SPREAD_MAX) {

@@ -25,8 +25,9 @@ fn outcome(rows: Vec<Row>) -> Outcome {
         debug_build: false,
         ..Machine::gather()
     };
-    let (kept, notes) = (100, vec!["something is missing".to_owned()]);
-    let measured = Measured { rows, rounds: 7, kept, disturbed: 0, interrupted: false, notes };
+    let notes = vec!["something is missing".to_owned()];
+    let (taken, disturbed, poor, interrupted) = (100, 0, Vec::new(), false);
+    let measured = Measured { rows, rounds: 7, taken, disturbed, poor, interrupted, notes };
     Outcome { machine, tables: vec![(&TABLES[0], measured)], budget: Duration::ZERO }
 }
 
@@ -85,16 +86,18 @@ fn each_kind_of_noise_is_named_with_its_remedy() {
     noisy.machine.load_average = Some([9.5, 0.0, 0.0]);
     noisy.machine.debug_build = true;
     noisy.tables[0].1.disturbed = 40;
+    noisy.tables[0].1.poor = vec![0];
     let warnings = warnings(&noisy);
     for (warning, parts) in warnings.iter().zip([
         ["debug build", "--release"],
         ["load average was 9.5 on 2 CPUs", "stop the others"],
         ["40 of 100 samples", "--seconds"],
+        ["only samples with a thread off its CPU", "inc_not_zero (cpus 1)"],
         ["inc_not_zero (cpus 1) spreads over 100 %", "--seconds"],
     ]) {
         assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
     }
-    assert_eq!(warnings.len(), 4);
+    assert_eq!(warnings.len(), 5);
 }
 
 #[test]

@@ -2,13 +2,14 @@
 //!
 //! Variants that are compared are measured within milliseconds of each other, and each round starts with
 //! another one, so that what else the machine does hits all of them alike. A sample during which the
-//! machine was elsewhere is taken again, as long as the budget lasts.
+//! machine was elsewhere is taken again, as long as the budget lasts, and left out if it stays so: a shared
+//! line that others do not want just then is not what was to be measured.
 
 use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::row::{Params, Row, quantile, sorted};
+use super::row::{Param, Params, Row, quantile, sorted};
 
 /// How often a disturbed sample is taken before it has to do.
 const TRIES: u32 = 8;
@@ -69,10 +70,12 @@ pub(crate) struct Measured {
     pub(crate) rows: Vec<Row>,
     /// Rounds that were begun, the one that warms up apart.
     pub(crate) rounds: usize,
-    /// Samples that were kept.
-    pub(crate) kept: usize,
-    /// Samples that were kept although they were disturbed.
+    /// Samples that were to be taken.
+    pub(crate) taken: usize,
+    /// Those among them that were disturbed at each try.
     pub(crate) disturbed: usize,
+    /// Rows that have only such samples, by their place.
+    pub(crate) poor: Vec<usize>,
     /// Whether it was told to stop before it was done.
     pub(crate) interrupted: bool,
     /// What could not be measured, and why.
@@ -89,9 +92,9 @@ pub(crate) fn run(
     go_on: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> io::Result<Measured> {
     let deadline = Instant::now() + budget;
-    let mut samples: Vec<Vec<Vec<f64>>> =
-        plan.groups.iter().map(|group| vec![Vec::new(); group.len()]).collect();
-    let (mut kept, mut disturbed, mut round) = (0, 0, 0);
+    let mut samples: Vec<Vec<Samples>> =
+        plan.groups.iter().map(|group| vec![Samples::default(); group.len()]).collect();
+    let (mut taken, mut disturbed, mut round) = (0, 0, 0);
     // The first round warms up: caches, the clock, the branch predictor, the CPU's frequency.
     let flow = 'measuring: loop {
         let enough = round > ROUNDS_MIN && Instant::now() >= deadline;
@@ -106,18 +109,41 @@ pub(crate) fn run(
                 let tries = if round == 0 { 1 } else { TRIES };
                 let sample = undisturbed(&mut cells[index].measure, tries, deadline)?;
                 if round > 0 {
-                    kept += 1;
+                    taken += 1;
                     disturbed += usize::from(sample.disturbed);
-                    samples[index].extend(sample.values);
+                    samples[index].add(sample);
                 }
             }
         }
         round += 1;
     };
     let notes = std::mem::take(&mut plan.notes);
-    let (rows, interrupted) = (rows(&plan, samples), flow.is_break());
+    let ((rows, poor), interrupted) = (rows(&plan, &samples), flow.is_break());
     let rounds = round.saturating_sub(usize::from(!interrupted));
-    Ok(Measured { rows, rounds, kept, disturbed, interrupted, notes })
+    Ok(Measured { rows, rounds, taken, disturbed, poor, interrupted, notes })
+}
+
+/// What was found of one cell.
+#[derive(Clone, Debug, Default)]
+struct Samples {
+    calm: Vec<f64>,
+    disturbed: Vec<f64>,
+}
+
+impl Samples {
+    fn add(&mut self, sample: Sample) {
+        let to = if sample.disturbed { &mut self.disturbed } else { &mut self.calm };
+        to.extend(sample.values);
+    }
+
+    /// Returns what there is to show.
+    fn best(&self) -> &[f64] {
+        if self.is_poor() { &self.disturbed } else { &self.calm }
+    }
+
+    fn is_poor(&self) -> bool {
+        self.calm.is_empty()
+    }
 }
 
 /// Returns the order in which a round takes `cells` cells: each round starts with another one.
@@ -137,27 +163,32 @@ fn undisturbed(measure: &mut Measure, tries: u32, deadline: Instant) -> io::Resu
     Ok(sample)
 }
 
-fn rows(plan: &Plan, samples: Vec<Vec<Vec<f64>>>) -> Vec<Row> {
-    let mut rows = Vec::new();
+/// Returns the rows, and the places of those that are poor.
+fn rows(plan: &Plan, samples: &[Vec<Samples>]) -> (Vec<Row>, Vec<usize>) {
+    let (mut rows, mut poor) = (Vec::new(), Vec::new());
+    let figures = match plan.figures {
+        Figures::Median => &[("", 0.5)][..],
+        Figures::Quantiles(quantiles) => quantiles,
+    };
     for (cells, samples) in plan.groups.iter().zip(samples) {
-        let figures = match plan.figures {
-            Figures::Median => &[("", 0.5)][..],
-            Figures::Quantiles(quantiles) => quantiles,
-        };
         // All variants of one figure together, as they are read.
         for &(name, part) in figures {
-            for (cell, samples) in cells.iter().zip(&samples) {
-                let Some(value) = quantile(&sorted(samples), part) else { continue };
+            for (cell, found) in cells.iter().zip(samples) {
+                let samples = found.best().to_vec();
+                let Some(value) = quantile(&sorted(&samples), part) else { continue };
                 let mut params = cell.params.clone();
                 if !name.is_empty() {
-                    params.push(("quantile", super::row::Param::Word(name)));
+                    params.push(("quantile", Param::Word(name)));
+                }
+                if found.is_poor() {
+                    poor.push(rows.len());
                 }
                 let (table, variant, unit) = (plan.table, cell.variant, plan.unit);
-                rows.push(Row { table, params, variant, value, unit, samples: samples.clone() });
+                rows.push(Row { table, params, variant, value, unit, samples });
             }
         }
     }
-    rows
+    (rows, poor)
 }
 
 #[cfg(test)]

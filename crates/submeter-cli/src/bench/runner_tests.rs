@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::*;
-use crate::bench::row::Param;
 
 type Log = Rc<RefCell<Vec<(usize, &'static str)>>>;
 
@@ -58,18 +57,35 @@ fn the_first_round_is_measured_but_not_kept() {
     assert_eq!(measured.rows[0].samples, [3.0, 5.0, 7.0, 9.0, 11.0]);
     assert_eq!(measured.rows[0].value, 7.0);
     assert_eq!(measured.rows[1].samples, [4.0, 6.0, 8.0, 10.0, 12.0]);
-    assert_eq!((measured.kept, measured.disturbed), (10, 0));
+    assert_eq!((measured.taken, measured.disturbed), (10, 0));
 }
 
 #[test]
-fn disturbed_samples_are_taken_again_and_counted_if_kept() {
+fn disturbed_samples_are_taken_again_and_counted_if_that_does_not_help() {
     let log = Log::default();
     let mut plan = plan(&log, &["rough"], Figures::Median);
     plan.rounds_max = 2;
     let measured = run(plan, Duration::from_secs(3600), &mut always).expect("measured");
     let tries = usize::try_from(TRIES).expect("small");
     assert_eq!(log.borrow().len(), 2 * (1 + 2 * tries), "the warm-up is not worth a second try");
-    assert_eq!((measured.kept, measured.disturbed), (4, 4));
+    assert_eq!((measured.taken, measured.disturbed), (4, 4));
+}
+
+#[test]
+fn disturbed_samples_are_left_out_where_there_are_others() {
+    let log = Log::default();
+    let mut plan = plan(&log, &["a", "b"], Figures::Median);
+    let mut calls = 0;
+    plan.groups[0][0].measure = Box::new(move || {
+        calls += 1;
+        Ok(Sample { values: vec![f64::from(calls)], disturbed: calls % 2 == 0 })
+    });
+    plan.groups[1][1].measure = Box::new(|| Ok(Sample { values: vec![7.0], disturbed: true }));
+    let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
+    // The first is the warm-up; after the deadline, which this is, there is no second try.
+    assert_eq!(measured.rows[0].samples, [3.0, 5.0]);
+    assert_eq!(measured.rows[3].samples, [7.0; ROUNDS_MIN], "better than nothing, and told of");
+    assert_eq!((measured.poor, measured.disturbed), (vec![3], 3 + ROUNDS_MIN));
 }
 
 #[test]
@@ -93,7 +109,7 @@ fn stopped_it_keeps_what_it_has() {
     };
     let measured = run(plan, Duration::from_secs(3600), &mut ten).expect("measured");
     assert!(measured.interrupted);
-    assert_eq!((measured.rounds, measured.kept), (2, 6));
+    assert_eq!((measured.rounds, measured.taken), (2, 6));
     let samples: Vec<usize> = measured.rows.iter().map(|row| row.samples.len()).collect();
     assert_eq!(samples, [2, 2, 1, 1]);
     let stopped_at_once = &mut |_| ControlFlow::Break(());
