@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cli;
 mod commands;
 mod dashboard;
@@ -32,5 +33,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(args) => commands::serve::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
     }
 }

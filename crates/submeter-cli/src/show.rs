@@ -1,5 +1,6 @@
 //! How figures and tables look on a terminal.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -95,6 +96,23 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> Stri
         }
     });
     styled.collect()
+}
+
+/// Appends a labelled line, folded at 96 columns and indented below its label.
+pub(crate) fn paragraph(text: &mut String, label: &str, words: &str) {
+    const WIDTH: usize = 96;
+    let _ = write!(text, "{BOLD}{label:<6}{BOLD:#}");
+    let mut column = label.len();
+    for word in words.split_whitespace() {
+        if column + 1 + word.chars().count() > WIDTH {
+            text.push_str("\n      ");
+            column = 6;
+        }
+        text.push(' ');
+        text.push_str(word);
+        column += 1 + word.chars().count();
+    }
+    text.push('\n');
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What may be typed: commands, flags and the types of their values.
 
+mod bench;
 mod doctor;
 mod failure;
 mod load;
@@ -7,6 +8,7 @@ mod serve;
 mod size;
 mod top;
 
+pub(crate) use bench::BenchArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use failure::{Failure, refuse};
 pub(crate) use load::LoadArgs;
@@ -34,6 +36,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Watch the tenants of a running server
     Top(TopArgs),
+    /// Measure what counting costs, next to what else people use
+    Bench(BenchArgs),
 }
 
 #[cfg(test)]

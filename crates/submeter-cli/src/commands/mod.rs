@@ -1,5 +1,6 @@
 //! What each command does.
 
+pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod load;
 pub(crate) mod serve;

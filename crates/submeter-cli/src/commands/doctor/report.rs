@@ -23,10 +23,10 @@ pub(crate) fn human(diagnosis: &Diagnosis) -> String {
     let facts = &diagnosis.facts;
     let mut text = format!("{BOLD}{}{BOLD:#}, because {}\n", name(facts.rung), facts.reason);
     for remedy in &diagnosis.remedies {
-        paragraph(&mut text, "better", remedy);
+        show::paragraph(&mut text, "better", remedy);
     }
     for warning in &diagnosis.warnings {
-        paragraph(&mut text, "beware", warning);
+        show::paragraph(&mut text, "beware", warning);
     }
     text.push('\n');
     for (what, found) in found(facts) {
@@ -114,21 +114,4 @@ fn row(adds: &Adds) -> Vec<String> {
         });
     }
     row
-}
-
-/// Appends a labelled line, folded at 96 columns and indented below its label.
-fn paragraph(text: &mut String, label: &str, words: &str) {
-    const WIDTH: usize = 96;
-    let _ = write!(text, "{BOLD}{label:<6}{BOLD:#}");
-    let mut column = label.len();
-    for word in words.split_whitespace() {
-        if column + 1 + word.chars().count() > WIDTH {
-            text.push_str("\n      ");
-            column = 6;
-        }
-        text.push(' ');
-        text.push_str(word);
-        column += 1 + word.chars().count();
-    }
-    text.push('\n');
 }

@@ -1,0 +1,31 @@
+//! `submeter bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::size::seconds;
+use crate::bench::TABLES;
+
+/// What `submeter bench` is told.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "All variants of a table are measured in turns within one run, so that ratios hold \
+    on a machine that does other things too; absolute figures do not. Figures of a debug build say nothing."
+)]
+pub(crate) struct BenchArgs {
+    /// Tables to measure [default: all]
+    #[arg(value_name = "TABLE", value_parser = PossibleValuesParser::new(TABLES.map(|table| table.name)))]
+    pub(crate) tables: Vec<String>,
+    /// Budget of each table [default: 6]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// As few rounds as a median needs
+    #[arg(long, conflicts_with = "seconds")]
+    pub(crate) quick: bool,
+    /// Write machine and all samples to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}

@@ -1,0 +1,91 @@
+//! `submeter bench`.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::signals;
+use crate::bench::{self, TABLES, Table};
+use crate::cli::{BenchArgs, Failure};
+use crate::show;
+
+/// How long a table takes unless told otherwise.
+const SECONDS_DEFAULT: Duration = Duration::from_secs(6);
+
+/// Runs the command. Interrupted, it says what it has.
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    let budget = match args.seconds {
+        Some(seconds) => seconds,
+        None if args.quick => Duration::ZERO,
+        None => SECONDS_DEFAULT,
+    };
+    // The runtime's one thread sleeps until a signal comes; whatever measures is no task.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
+    let stop = runtime
+        .block_on(async { signals::listen() })
+        .map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))?;
+    let file = args.json.as_deref().filter(|path| *path != Path::new("-"));
+    if let Some(path) = file {
+        writable(path)?;
+    }
+    let tables = tables(&args.tables);
+    let outcome = bench::measure(&tables, budget, &|| *stop.borrow()).map_err(Failure::new)?;
+    let warnings = bench::warnings(&outcome);
+    let text = bench::human(&outcome, &warnings);
+    let json = || {
+        let json = bench::json(&outcome, &warnings);
+        json.map_err(|e| Failure::new(format_args!("cannot write JSON: {e}")))
+    };
+    match (&args.json, file) {
+        (Some(_), None) => {
+            // Standard output is the JSON's: people read the other.
+            anstream::eprint!("{text}");
+            show::print(&json()?).map_err(Failure::new)?;
+        }
+        (_, file) => {
+            show::print(&text).map_err(Failure::new)?;
+            if let Some(path) = file {
+                std::fs::write(path, json()?).map_err(|e| refused(path, &e))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Finds the tables that were named, or all, in the order in which they are measured.
+fn tables(named: &[String]) -> Vec<&'static Table> {
+    let wanted = |table: &&Table| named.is_empty() || named.iter().any(|name| name == table.name);
+    TABLES.iter().filter(wanted).collect()
+}
+
+/// Makes sure, before anybody waits for figures, that they can be written. What is there stays until
+/// there is something better.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|e| refused(path, &e))
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    Failure::new(format_args!("cannot write {path}: {error}; name another file by --json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_come_once_and_in_their_order() {
+        let names = |named: &[&str]| -> Vec<&str> {
+            let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+            tables(&named).iter().map(|table| table.name).collect()
+        };
+        assert_eq!(names(&[]), TABLES.map(|table| table.name));
+        assert_eq!(names(&["kill", "rcuref", "kill"]), ["rcuref", "kill"]);
+    }
+}
