@@ -8,7 +8,9 @@
 # tsan     data races on the machine, with std instrumented too
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-filter=rcuref
+# The models and unit tests of both kinds of counts; tests/ of percpu_ref below.
+filter=ref
+tests=(--test percpu_ref --test percpu_ref_modes --test percpu_ref_events --test percpu_ref_wait --test percpu_arc)
 
 run() { # run NAME COMMAND...: each checker builds apart, so that none rebuilds the others' world
     printf '== %s\n' "$1"
@@ -29,12 +31,19 @@ for checker in "$@"; do
             cargo +nightly miri test -q -p submeter-percpu --lib "$filter"
         run miri-epoch env RUSTFLAGS="--cfg submeter_real_epoch" \
             MIRIFLAGS="-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
-            cargo +nightly miri test -q -p submeter-percpu --lib "$filter" ;;
+            cargo +nightly miri test -q -p submeter-percpu --lib "$filter"
+        # parking_lot makes pointers from integers.
+        run miri-percpu env MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" \
+            cargo +nightly miri test -q -p submeter-percpu "${tests[@]}" ;;
     tsan)
         # Doc tests and proc macros cannot be built for it, hence the explicit target and --lib.
         run tsan env RUSTFLAGS="-Zsanitizer=thread" \
             cargo +nightly test -q -Zbuild-std --target "$(rustc -vV | sed -n 's/^host: //p')" \
-            -p submeter-percpu --lib "$filter" ;;
+            -p submeter-percpu --lib "$filter"
+        # Without sequences: it sees neither their stores nor what the barrier orders.
+        run tsan env RUSTFLAGS="-Zsanitizer=thread" SUBMETER_RSEQ=off \
+            cargo +nightly test -q -Zbuild-std --target "$(rustc -vV | sed -n 's/^host: //p')" \
+            -p submeter-percpu "${tests[@]}" ;;
     *)
         printf 'check.sh: no checker %s: loom, shuttle, miri or tsan\n' "$checker" >&2
         exit 2 ;;

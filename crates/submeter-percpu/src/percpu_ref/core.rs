@@ -15,6 +15,7 @@ use super::switch::{After, Slots, Stopping, Switch};
 use crate::storage::Area;
 
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Core {
     pub(super) switch: Switch<AreaSlots>,
     pub(super) life: Life,
@@ -65,10 +66,33 @@ impl Core {
 
     #[inline(always)]
     pub(super) fn get(&self, n: u32) {
-        let done = if n == 1 { self.switch.get_one() } else { self.switch.get(n) };
+        let slots = &self.switch.slots;
+        let done = if n == 1 { slots.add_one::<1>() } else { slots.add(n.into()) };
         if !done {
+            self.get_slow(n);
+        }
+    }
+
+    #[inline(never)]
+    fn get_slow(&self, n: u32) {
+        if !self.switch.get_slow(n) {
             self.report(EventKind::GetAtZero);
         }
+    }
+
+    /// Puts `n` references, and releases if they were the last.
+    #[inline(always)]
+    pub(super) fn put<R: Fn()>(&self, n: u32, release: &R) {
+        let slots = &self.switch.slots;
+        let done = if n == 1 { slots.add_one::<-1>() } else { slots.add(-i64::from(n)) };
+        if !done {
+            self.put_slow(n, release);
+        }
+    }
+
+    #[inline(never)]
+    fn put_slow<R: Fn()>(&self, n: u32, release: &R) {
+        self.after_put(self.switch.put_slow(n), release);
     }
 
     /// Acts on a put's answer.

@@ -57,6 +57,7 @@ use crate::storage::Area;
 /// period. So `switch_to_atomic` is its `_sync` too, and there is no reference of the switch's own
 /// that could outlive it. Words of CPUs are never zeroed. `tryget_live` and the kill meet in one word, so that it
 /// fails after the confirmation in atomic mode as well. `resurrect` says whether it came in time. A second kill does not put.
+#[repr(C)]
 pub struct PercpuRef {
     core: Core,
     release: Box<dyn Fn() + Send + Sync>,
@@ -213,7 +214,7 @@ impl PercpuRef {
     pub fn put(&self) {
         #[cfg(debug_assertions)]
         self.core.sites.took(-1i32);
-        self.core.after_put(self.core.switch.put_one(), &self.release);
+        self.core.put(1, &self.release);
     }
 
     /// Puts `n` references.
@@ -222,7 +223,7 @@ impl PercpuRef {
     pub fn put_many(&self, n: u32) {
         #[cfg(debug_assertions)]
         self.core.sites.took(-i64::from(n));
-        self.core.after_put(self.core.switch.put(n), &self.release);
+        self.core.put(n, &self.release);
     }
 
     /// Marks it dead, waits for the barrier, and puts the initial reference. Returns whether it did: a
@@ -251,7 +252,7 @@ impl PercpuRef {
         struct Initial<'a>(&'a PercpuRef);
         impl Drop for Initial<'_> {
             fn drop(&mut self) {
-                self.0.core.after_put(self.0.core.switch.put_one(), &self.0.release);
+                self.0.core.put(1, &self.0.release);
             }
         }
         let _initial = Initial(self);
@@ -423,8 +424,7 @@ impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
         self.of.core.sites.gave(self.site);
-        let put = self.of.core.switch.put_one();
-        self.of.core.after_put(put, &self.of.release);
+        self.of.core.put(1, &self.of.release);
     }
 }
 

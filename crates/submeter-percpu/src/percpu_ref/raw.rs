@@ -87,6 +87,7 @@ impl Place {
 ///
 /// The memory is an `Arc`'s. One of that `Arc`'s counts belongs to all references together, and goes
 /// after the release; whoever asks about the object later (its owner) has another.
+#[repr(C)]
 pub(super) struct Shared<T> {
     core: Core,
     /// Dropped by the release, never by the `Arc`.

@@ -12,11 +12,15 @@ use super::rows;
 use super::switch::Slots;
 
 /// The words of an area with sequences: one a CPU row. Without: two a locked row.
+///
+/// Laid out as written, as is everything that holds it first: the gate's address is then the count's own, and a
+/// get needs no instruction for it.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct AreaSlots {
-    pub(super) word: GatedWord,
     /// Always closed where there are no sequences.
     pub(super) gate: Gate,
+    pub(super) word: GatedWord,
     /// Keeps both kinds of words.
     block: Block,
     locked: Option<Locked>,
@@ -46,7 +50,7 @@ impl AreaSlots {
                 (GatedWord::inert(), Some(Locked { counted, collected, hint: block.hint() }))
             }
         };
-        Ok(AreaSlots { word, gate: Gate::closed(), block, locked, live: AtomicBool::new(false) })
+        Ok(AreaSlots { gate: Gate::closed(), word, block, locked, live: AtomicBool::new(false) })
     }
 
     /// Returns whether [`barrier`](Slots::barrier) does anything.
@@ -66,15 +70,6 @@ impl AreaSlots {
         Some(locked.counted.at(&self.block, row))
     }
 
-    /// The rest of an add whose first sequence did not commit.
-    #[inline(always)]
-    fn add_slow(&self, n: i64) -> bool {
-        match self.row_here() {
-            Some(row) => rows::add(row, n),
-            None => self.word.add_again(&self.gate, n),
-        }
-    }
-
     fn each_row(&self, mut visit: impl FnMut(&AtomicI64, &AtomicI64)) {
         if let Some(Locked { counted, collected, .. }) = self.locked {
             for row in 0..counted.rows() {
@@ -87,12 +82,20 @@ impl AreaSlots {
 impl Slots for AreaSlots {
     #[inline(always)]
     fn add_one<const N: i32>(&self) -> bool {
-        self.word.add_one::<N>(&self.gate) || self.add_slow(i64::from(N))
+        self.word.add_one::<N>(&self.gate)
+    }
+
+    #[inline(always)]
+    fn add(&self, n: i64) -> bool {
+        self.word.add(&self.gate, n)
     }
 
     #[inline]
-    fn add(&self, n: i64) -> bool {
-        self.word.add(&self.gate, n) || self.add_slow(n)
+    fn add_slow(&self, n: i64) -> bool {
+        match self.row_here() {
+            Some(row) => rows::add(row, n),
+            None => self.word.add_again(&self.gate, n),
+        }
     }
 
     fn is_open(&self) -> bool {

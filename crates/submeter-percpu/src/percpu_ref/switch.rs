@@ -25,10 +25,12 @@ use super::lock::{ForkLock, Held};
 
 /// Words, one a CPU, that take adds while they are open. Changed with the switch's lock held.
 pub(super) trait Slots {
-    /// Adds the constant 1 or -1, if open. Returns whether it was done.
+    /// Tries once to add the constant 1 or -1, if open. Returns whether it was done.
     fn add_one<const N: i32>(&self) -> bool;
-    /// Adds `n`, if open. Returns whether it was done.
+    /// Tries once to add `n`, if open. Returns whether it was done.
     fn add(&self, n: i64) -> bool;
+    /// Adds `n`, if open, after one of the above did not. Returns whether it was done.
+    fn add_slow(&self, n: i64) -> bool;
     /// Returns whether adds are taken.
     fn is_open(&self) -> bool;
     /// Prepares to open, and returns what the words sum up to already. In atomic mode.
@@ -45,6 +47,7 @@ pub(super) trait Slots {
 
 /// A reference count that changes between its two modes.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Switch<S> {
     pub(super) slots: S,
     pub(super) count: Count,
@@ -97,40 +100,48 @@ impl<S: Slots> Switch<S> {
     }
 
     /// Takes a reference. False when there was none to go by: nothing was taken.
-    #[inline(always)]
+    ///
+    /// The real count has the first half in `Core::get`, and the second in a function of its own, as those below: in line, its
+    /// registers would be saved by the first half too.
+    #[cfg(any(loom, shuttle))]
     pub(super) fn get_one(&self) -> bool {
-        self.slots.add_one::<1>() || self.count.get(1)
+        self.slots.add_one::<1>() || self.get_slow(1)
     }
 
+    /// The rest of a get, of `n` references, that the slots did not take at once.
     #[inline]
-    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models count by one"))]
-    pub(super) fn get(&self, n: u32) -> bool {
+    pub(super) fn get_slow(&self, n: u32) -> bool {
         let n = i64::from(n);
-        self.slots.add(n) || self.count.get(n)
-    }
-
-    #[inline]
-    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models count by one"))]
-    pub(super) fn try_get(&self, n: u32, live: bool) -> bool {
-        let n = i64::from(n);
-        self.slots.add(n) || self.count.try_get(n, live)
+        self.slots.add_slow(n) || self.count.get(n)
     }
 
     #[inline(always)]
     pub(super) fn try_get_one(&self, live: bool) -> bool {
-        self.slots.add_one::<1>() || self.count.try_get(1, live)
+        self.slots.add_one::<1>() || self.try_get_slow(1, live)
+    }
+
+    #[inline(always)]
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models count by one"))]
+    pub(super) fn try_get(&self, n: u32, live: bool) -> bool {
+        self.slots.add(n.into()) || self.try_get_slow(n, live)
+    }
+
+    #[inline(never)]
+    fn try_get_slow(&self, n: u32, live: bool) -> bool {
+        let n = i64::from(n);
+        self.slots.add_slow(n) || self.count.try_get(n, live)
     }
 
     #[inline(always)]
     pub(super) fn put_one(&self) -> Put {
-        if self.slots.add_one::<-1>() { Put::Held } else { self.count.put(1) }
+        if self.slots.add_one::<-1>() { Put::Held } else { self.put_slow(1) }
     }
 
+    /// The rest of a put, of `n` references, that the slots did not take at once.
     #[inline]
-    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models count by one"))]
-    pub(super) fn put(&self, n: u32) -> Put {
+    pub(super) fn put_slow(&self, n: u32) -> Put {
         let n = i64::from(n);
-        if self.slots.add(-n) { Put::Held } else { self.count.put(n) }
+        if self.slots.add_slow(-n) { Put::Held } else { self.count.put(n) }
     }
 
     /// Marks it dead and closes, unless it was dead (`None`). With `keep`, the initial reference remains for
