@@ -196,6 +196,43 @@ impl Charge {
         self.amount = amount;
         Ok(())
     }
+
+    /// Takes over what another charge holds, so that one handle stands for both. Free: nothing is
+    /// given back or charged anew.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.resource::<Bytes>("memory", "Held by items");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let mut held = tree.root().try_charge(memory, 70)?;
+    /// held.merge(tree.root().try_charge(memory, 30)?);
+    /// assert_eq!((held.amount(), tree.root().usage(memory).current), (100, 100));
+    ///
+    /// drop(held.split(60));
+    /// assert_eq!((held.amount(), tree.root().usage(memory).current), (40, 40));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the other is of another group or resource.
+    pub fn merge(&mut self, mut other: Charge) {
+        let alike = self.group == other.group && self.key == other.key;
+        assert!(alike, "charges of different groups or resources cannot be one");
+        self.amount += std::mem::take(&mut other.amount);
+    }
+
+    /// Splits `amount` off into a charge of its own. Costs a handle to the group.
+    ///
+    /// # Panics
+    /// When less than that is held.
+    pub fn split(&mut self, amount: u64) -> Charge {
+        assert!(amount <= self.amount, "{amount} of the {} held", self.amount);
+        self.amount -= amount;
+        Charge { group: self.group.clone(), key: self.key, amount }
+    }
 }
 
 impl Drop for Charge {

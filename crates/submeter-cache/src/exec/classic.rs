@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use submeter::Charge;
+use submeter::percpu::rcuref::{Guard, RcuBorrow, pin};
 
 use super::{Effect, Kind, Next, Paused, Session};
 use crate::protocol::{Mode, Request, reply, token};
@@ -102,7 +103,8 @@ impl Session {
             }
             Request::Delete { key, quiet } => {
                 let account = self.resolve(key);
-                let mut slot = self.cache.store().slot(key, self.now);
+                let guard = pin();
+                let mut slot = self.cache.store().slot(key, self.now, &guard);
                 let found = slot.item().is_some();
                 slot.remove();
                 drop(slot);
@@ -111,7 +113,7 @@ impl Session {
             }
             Request::Touch { key, exptime, quiet } => {
                 let account = self.resolve(key);
-                let found = self.fetch(key, Some(exptime)).is_some();
+                let found = self.fetch(key, Some(exptime), &pin()).is_some();
                 answer(if found { "TOUCHED" } else { "NOT_FOUND" }, quiet, out);
                 Some((account, Effect::new(Kind::Touch)))
             }
@@ -142,6 +144,7 @@ impl Session {
     pub(crate) fn get(&mut self, mut paused: Paused, keys: &[u8], out: &mut Output) -> Next {
         let kind = if paused.touch.is_some() { Kind::Touch } else { Kind::Get };
         let metering = self.cache.config().metering;
+        let guard = pin();
         let mut rest = keys;
         loop {
             let (key, after) = token::first(rest);
@@ -154,17 +157,17 @@ impl Session {
                 return Next::Pause(paused);
             }
             let before = out.written();
-            let item = self.fetch(key, paused.touch);
+            let item = self.fetch(key, paused.touch, &guard);
             let hit = item.is_some();
-            if let Some((item, cas)) = &item {
-                value(item, *cas, paused.with_cas, out);
+            if let Some((item, cas)) = item {
+                value(item, cas, paused.with_cas, out);
             }
             if metering {
                 // The keys to come are theirs; the rest of the line is the first one's.
                 let later = after.len();
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
-                let account = match &item {
-                    Some((item, _)) => self.account_of(item, key),
+                let account = match item {
+                    Some((item, _)) => self.account_of(item.value(), key),
                     None => self.resolve(key),
                 };
                 let (meter, context) = self.books();
@@ -187,15 +190,20 @@ impl Session {
     }
 
     /// Finds an item, marks it fetched and gives it a new time if one is given.
-    pub(super) fn fetch(&self, key: &[u8], touch: Option<i64>) -> Option<(Arc<Item>, u64)> {
+    pub(super) fn fetch<'g>(
+        &self,
+        key: &[u8],
+        touch: Option<i64>,
+        guard: &'g Guard,
+    ) -> Option<(RcuBorrow<'g, Item>, u64)> {
         let now = self.now;
-        let mut slot = self.cache.store().slot(key, now);
-        let item = slot.item()?;
+        let mut slot = self.cache.store().slot(key, now, guard);
+        let item = slot.find()?;
         item.bump(now);
         if let Some(exptime) = touch {
             item.set_expires_ms(now.deadline_ms(exptime));
         }
-        Some((Arc::clone(item), item.cas()))
+        Some((item, item.cas()))
     }
 
     /// Stores under conditions, as one step.
@@ -203,15 +211,16 @@ impl Session {
         if matches!(store.mode, Mode::Append | Mode::Prepend) {
             return self.extend(tenant, store);
         }
+        let guard = pin();
         let draft = store.draft;
         let Ok(charge) = self.cache.store().charge(tenant, draft.cost(), self.now) else {
             // What the client believes overwritten must not be read again.
             if store.mode == Mode::Set {
-                self.cache.store().slot(draft.key, self.now).remove();
+                self.cache.store().slot(draft.key, self.now, &guard).remove();
             }
             return Stored::NoMemory;
         };
-        let mut slot = self.cache.store().slot(draft.key, self.now);
+        let mut slot = self.cache.store().slot(draft.key, self.now, &guard);
         let mut draft = draft;
         match (store.mode, slot.item()) {
             (Mode::Add, Some(item)) => {
@@ -236,9 +245,10 @@ impl Session {
     /// Appends or prepends, as one step.
     fn extend(&self, tenant: &Arc<Tenant>, store: &Store<'_>) -> Stored {
         let added = store.draft.value[0];
+        let guard = pin();
         for _ in 0..RETRIES_MAX {
-            let mut slot = self.cache.store().slot(store.draft.key, self.now);
-            let Some(item) = slot.item().cloned() else {
+            let mut slot = self.cache.store().slot(store.draft.key, self.now, &guard);
+            let Some(item) = slot.item() else {
                 drop(slot);
                 let Some(expires_ms) = store.vivify_ms else { return Stored::No };
                 let draft = Draft { expires_ms, ..store.draft };
@@ -256,7 +266,7 @@ impl Session {
             if len > self.cache.config().value_max {
                 return Stored::No;
             }
-            let draft = inherit(&item, value, item.marks() & BINARY_KEY);
+            let draft = inherit(item, value, item.marks() & BINARY_KEY);
             match self.room(slot, tenant, draft) {
                 Room::Granted(mut slot, charge) => {
                     return Stored::Yes {
@@ -273,9 +283,10 @@ impl Session {
 
     /// Adds to or subtracts from the number that an item is, as one step.
     pub(super) fn count(&self, tenant: &Arc<Tenant>, key: &[u8], count: &Count) -> Counted {
+        let guard = pin();
         for _ in 0..RETRIES_MAX {
-            let mut slot = self.cache.store().slot(key, self.now);
-            let Some(item) = slot.item().cloned() else { return Counted::NotFound };
+            let mut slot = self.cache.store().slot(key, self.now, &guard);
+            let Some(item) = slot.item() else { return Counted::NotFound };
             if count.cas.is_some_and(|cas| cas != 0 && cas != item.cas()) {
                 return Counted::Exists;
             }
@@ -294,7 +305,7 @@ impl Session {
             // One that grows is a new item there, unfetched and fresh.
             let grows = digits.len() > item.value().len();
             let marks = if grows { item.marks() & BINARY_KEY } else { item.marks() };
-            let mut draft = inherit(&item, [digits, &PADDING[..padding]], marks);
+            let mut draft = inherit(item, [digits, &PADDING[..padding]], marks);
             draft.expires_ms = count.expires_ms.unwrap_or(draft.expires_ms);
             match self.room(slot, tenant, draft) {
                 Room::Granted(mut slot, charge) => {
@@ -309,12 +320,12 @@ impl Session {
     }
 
     /// Charges for a draft under the lock, or makes room outside of it and asks to try again.
-    pub(super) fn room<'s>(
+    pub(super) fn room<'s, 'g>(
         &self,
-        slot: Slot<'s>,
+        slot: Slot<'s, 'g>,
         tenant: &Arc<Tenant>,
         draft: Draft<'_>,
-    ) -> Room<'s> {
+    ) -> Room<'s, 'g> {
         match slot.try_charge(tenant, draft.cost()) {
             Ok(charge) => Room::Granted(slot, charge),
             Err(_) => {
@@ -329,8 +340,8 @@ impl Session {
 }
 
 /// What came of asking for room under a lock.
-pub(super) enum Room<'s> {
-    Granted(Slot<'s>, Charge),
+pub(super) enum Room<'s, 'g> {
+    Granted(Slot<'s, 'g>, Charge),
     Made,
     None,
 }
@@ -353,7 +364,8 @@ fn answer(line: &str, quiet: bool, out: &mut Output) {
 }
 
 /// Writes the answer of one hit.
-fn value(item: &Arc<Item>, cas: u64, with_cas: bool, out: &mut Output) {
+fn value(found: RcuBorrow<'_, Item>, cas: u64, with_cas: bool, out: &mut Output) {
+    let item = found.value();
     out.bytes(b"VALUE ");
     out.bytes(item.key());
     out.bytes(b" ");
@@ -365,14 +377,18 @@ fn value(item: &Arc<Item>, cas: u64, with_cas: bool, out: &mut Output) {
         out.number(cas);
     }
     out.bytes(b"\r\n");
-    data(item, out);
+    data(found, out);
 }
 
 /// Writes a value and its line end.
-pub(super) fn data(item: &Arc<Item>, out: &mut Output) {
-    if item.value_line().len() <= COPY_MAX {
-        out.bytes(item.value_line());
-    } else {
-        out.value(Arc::clone(item));
+pub(super) fn data(found: RcuBorrow<'_, Item>, out: &mut Output) {
+    let line = found.value_line();
+    if line.len() > COPY_MAX {
+        // It may have left since it was found, and with it the last reference: then it can still
+        // be read, but not kept.
+        if let Some(kept) = found.try_get() {
+            return out.value(kept);
+        }
     }
+    out.bytes(line);
 }

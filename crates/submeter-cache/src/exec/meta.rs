@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use submeter::percpu::rcuref::{Guard, pin};
 
 use super::classic::{Count, Counted, RETRIES_MAX, Room, Store, Stored, data};
 use super::{Effect, Kind, Session};
@@ -38,10 +39,12 @@ impl Session {
     }
 
     fn meta_get(&self, tenant: &Arc<Tenant>, meta: &Meta<'_>, out: &mut Output) -> Effect {
-        let Some((mut slot, created)) = self.find_or_create(tenant, meta) else {
+        let guard = pin();
+        let Some((mut slot, created)) = self.find_or_create(tenant, meta, &guard) else {
             return miss(meta, out);
         };
-        let Some(item) = slot.item().cloned() else { return miss(meta, out) };
+        let Some(found) = slot.find() else { return miss(meta, out) };
+        let item = found.value();
         let now = slot.now();
         let flags = &meta.flags;
         let same = flags.cas.is_some_and(|cas| cas == item.cas());
@@ -65,21 +68,21 @@ impl Session {
                 b't' => time_left(item.expires_ms(), now, out),
                 b'c' => flag(b'c', item.cas(), out),
                 b'f' => flag(b'f', u64::from(item.client_flags), out),
-                b'l' => flag(b'l', idle_s(&item, now), out),
+                b'l' => flag(b'l', idle_s(item, now), out),
                 b'h' => flag(b'h', u64::from(item.marks() & FETCHED != 0), out),
                 b'O' => opaque(word, out),
                 b'k' => key(item.key(), item.marks() & BINARY_KEY != 0, out),
                 _ => {}
             }
         }
-        self.recache_flags(&item, won, out);
+        self.recache_flags(item, won, out);
         out.bytes(b"\r\n");
         if !flags.no_update {
             item.bump(now);
         }
         drop(slot);
         if with_value {
-            data(&item, out);
+            data(found, out);
         }
         Effect::fetch(Kind::Get, !created)
     }
@@ -103,13 +106,14 @@ impl Session {
 
     /// Locks the place of the key, making an empty item there if that is asked for and there is
     /// none; says whether it did. Returns nothing when there is none and none could be made.
-    fn find_or_create<'s>(
+    fn find_or_create<'s, 'g>(
         &'s self,
         tenant: &Arc<Tenant>,
         meta: &'s Meta<'_>,
-    ) -> Option<(Slot<'s>, bool)> {
+        guard: &'g Guard,
+    ) -> Option<(Slot<'s, 'g>, bool)> {
         for _ in 0..RETRIES_MAX {
-            let mut slot = self.cache.store().slot(&meta.key, self.now);
+            let mut slot = self.cache.store().slot(&meta.key, self.now, guard);
             let exptime = match (slot.item(), meta.flags.vivify) {
                 (None, Some(exptime)) => exptime,
                 _ => return Some((slot, false)),
@@ -188,9 +192,10 @@ impl Session {
 
     fn delete_or_mark(&self, tenant: &Arc<Tenant>, meta: &Meta<'_>) -> &'static str {
         let flags = &meta.flags;
+        let guard = pin();
         for _ in 0..RETRIES_MAX {
-            let mut slot = self.cache.store().slot(&meta.key, self.now);
-            let Some(item) = slot.item().cloned() else { return "NF" };
+            let mut slot = self.cache.store().slot(&meta.key, self.now, &guard);
+            let Some(item) = slot.item() else { return "NF" };
             if flags.cas.is_some_and(|cas| cas != item.cas()) {
                 return "EX";
             }
@@ -220,7 +225,7 @@ impl Session {
                 }
                 Room::Made => {}
                 // No room even for an empty item: then there is none.
-                Room::None => self.cache.store().slot(&meta.key, self.now).remove(),
+                Room::None => self.cache.store().slot(&meta.key, self.now, &guard).remove(),
             }
         }
         "NF"
@@ -317,8 +322,9 @@ impl Session {
 
     fn meta_debug(&self, meta: &Meta<'_>, out: &mut Output) -> Effect {
         let effect = Effect::new(Kind::Debug);
-        let mut slot = self.cache.store().slot(&meta.key, self.now);
-        let Some(item) = slot.item().cloned() else {
+        let guard = pin();
+        let mut slot = self.cache.store().slot(&meta.key, self.now, &guard);
+        let Some(item) = slot.item() else {
             out.line("EN");
             return effect;
         };
@@ -333,7 +339,7 @@ impl Session {
             0 => -1,
             at_ms => i64::try_from(self.now.left_s(at_ms)).unwrap_or(i64::MAX),
         };
-        let idle_s = idle_s(&item, self.now);
+        let idle_s = idle_s(item, self.now);
         let fetched = if item.marks() & FETCHED != 0 { "yes" } else { "no" };
         out.line(&format!(
             " exp={expires} la={idle_s} cas={} fetch={fetched} cls=1 size={}",

@@ -5,7 +5,7 @@ mod meta;
 mod meter;
 mod stats;
 
-use std::sync::Arc;
+use submeter::percpu::rcuref::pin;
 
 use crate::cache::Cache;
 use crate::protocol::{Refusal, Request, reply};
@@ -134,7 +134,7 @@ impl Session {
         let (account, effect) = match &refusal.store {
             Some(key) => {
                 if refusal.purge {
-                    self.cache.store().slot(key, self.now).remove();
+                    self.cache.store().slot(key, self.now, &pin()).remove();
                 }
                 (self.resolve(key), Effect::new(Kind::Set))
             }
@@ -179,12 +179,12 @@ impl Session {
     #[inline]
     fn account_of(&mut self, item: &Item, key: &[u8]) -> Account {
         // The top bits of the product with 2^64 over the golden ratio: they depend on all bits.
-        let address = Arc::as_ptr(&item.tenant).addr() as u64;
+        let address = item.tenant_ptr().addr() as u64;
         let place = address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - ACCOUNTS.ilog2());
         let known = self.accounts[place as usize];
         let tenant = self.resolver.tenant(known);
         // The key of a killed tenant's item belongs to whoever takes its name next.
-        if Arc::ptr_eq(tenant, &item.tenant) && !tenant.group.is_dying() {
+        if item.is_of(tenant) && !tenant.group.is_dying() {
             return known;
         }
         let account = self.resolve(key);

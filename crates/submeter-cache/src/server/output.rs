@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::sync::Arc;
+
+use submeter::percpu::rcuref::RcuArc;
 
 use crate::store::Item;
 
@@ -32,7 +33,7 @@ enum Part {
     /// So much of the text.
     Text(usize),
     /// A value, from this byte on.
-    Value(Arc<Item>, usize),
+    Value(RcuArc<Item>, usize),
 }
 
 impl Output {
@@ -65,7 +66,7 @@ impl Output {
     }
 
     /// Adds an item's value with its line end.
-    pub(crate) fn value(&mut self, item: Arc<Item>) {
+    pub(crate) fn value(&mut self, item: RcuArc<Item>) {
         self.cut();
         let len = item.value_line().len();
         self.queued += len;

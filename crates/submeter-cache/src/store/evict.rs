@@ -14,6 +14,7 @@
 
 use std::sync::{Arc, Weak};
 
+use submeter::percpu::rcuref::pin;
 use submeter::{Charge, Group, LimitError};
 
 use super::item::OVERHEAD_BYTES;
@@ -23,8 +24,7 @@ use crate::tenant::Tenant;
 /// How often a charge is tried again. Each round made enough room when it was made.
 const ROUNDS_MAX: usize = 64;
 
-/// Items dropped beyond what the missing bytes can need: some may still be on their way to a client
-/// and give back their charge only after that.
+/// Items dropped beyond what the missing bytes can need: other threads may drop the same ones.
 const SLACK: u64 = 64;
 
 /// Drops items until the charge is granted.
@@ -61,16 +61,17 @@ fn free(
     now: Tick,
 ) -> bool {
     let mut freed = 0;
+    let guard = pin();
     for _ in 0..missing / OVERHEAD_BYTES + SLACK {
         if freed >= missing {
             break;
         }
         let Some(holder) = holder(store, limiting, storing) else { break };
-        let Some(victim) = holder.ring.lock().victim(now.ms) else { continue };
+        let Some(victim) = holder.ring.lock().victim(now.ms, &guard) else { continue };
         let why = if victim.is_expired(now.ms) { Leave::Expired } else { Leave::Evicted };
         // Another thread may have dropped it meanwhile: that freed it just as well.
-        store.unlink(&victim, why);
         freed += victim.cost();
+        store.unlink(victim.value(), why);
     }
     freed > 0
 }
@@ -96,8 +97,8 @@ fn holder(store: &Store, top: &Arc<Tenant>, storing: &Arc<Tenant>) -> Option<Arc
         }
         let next = match path_child(&at, storing) {
             Some(child) if holds_fair_share(store, &at, &child) => child,
-            // Bytes are held but no item is below: those items were dropped and are still being
-            // sent. Whoever has any item left must do.
+            // Bytes are held but no item is below: they were charged for items that are not stored
+            // yet. Whoever has any item left must do.
             _ => match largest(store, &at) {
                 Some(largest) => largest,
                 None => return any_holder(top),

@@ -1,25 +1,24 @@
 //! One item: a key and a value that never change, and marks that do.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-use submeter::Charge;
+use std::sync::{Arc, Weak};
 
 use super::clock::Tick;
 use crate::tenant::Tenant;
 
-/// What an item costs beside its key and value: itself, the counts in front of it, its place in the
+/// What an item costs beside its key and value: itself, the count in front of it, its place in the
 /// table (a pointer and a byte, at worst seven eighths full and just doubled), its place in its
 /// tenant's ring (a pointer, just doubled) and the allocator's headers of two blocks.
-pub(crate) const OVERHEAD_BYTES: u64 = (size_of::<Item>() + COUNTS + TABLE + RING + HEADERS) as u64;
-const COUNTS: usize = 2 * size_of::<usize>();
+pub(crate) const OVERHEAD_BYTES: u64 = (size_of::<Item>() + COUNT + TABLE + RING + HEADERS) as u64;
+const COUNT: usize = size_of::<usize>();
 const TABLE: usize = 2 * (size_of::<usize>() + 1);
 const RING: usize = 2 * size_of::<usize>();
 const HEADERS: usize = 2 * size_of::<usize>();
 
-/// Holds a value under a key. Shared by the table, the ring of its tenant and every answer that is
-/// being sent, so that sending holds no lock and copies nothing.
+/// Holds a value under a key. Shared by the table, the ring of its tenant and every large answer that
+/// is being sent, so that sending holds no lock and copies nothing. Who only looks at it, or copies
+/// a small value, takes no reference: the epoch guard keeps the memory.
 ///
 /// Field law: `slot` belongs to the ring's lock. The other atomics are written with the item's shard
 /// locked; what is decided by them is decided under that lock too. Eviction reads two as hints.
@@ -27,8 +26,9 @@ pub(crate) struct Item {
     /// Key, value and line end, as they are sent.
     data: Box<[u8]>,
     hash: u64,
-    pub(crate) tenant: Arc<Tenant>,
-    charge: Charge,
+    /// Weak, for an item's memory outlives it, and a deleted tenant must not wait for that. While
+    /// the item is in, its ring keeps the tenant.
+    tenant: Weak<Tenant>,
     expires_ms: AtomicU64,
     accessed_us: AtomicU64,
     cas: AtomicU64,
@@ -70,13 +70,7 @@ impl Draft<'_> {
 }
 
 impl Item {
-    pub(crate) fn new(
-        draft: Draft<'_>,
-        hash: u64,
-        tenant: Arc<Tenant>,
-        charge: Charge,
-        now: Tick,
-    ) -> Item {
+    pub(crate) fn new(draft: Draft<'_>, hash: u64, tenant: &Arc<Tenant>, now: Tick) -> Item {
         let mut data = Vec::with_capacity(draft.key.len() + draft.value_len() + 2);
         data.extend_from_slice(draft.key);
         data.extend_from_slice(draft.value[0]);
@@ -85,8 +79,7 @@ impl Item {
         Item {
             data: data.into_boxed_slice(),
             hash,
-            tenant,
-            charge,
+            tenant: Arc::downgrade(tenant),
             expires_ms: AtomicU64::new(draft.expires_ms),
             accessed_us: AtomicU64::new(now.us),
             cas: AtomicU64::new(0),
@@ -111,13 +104,26 @@ impl Item {
         &self.data[usize::from(self.key_len)..self.data.len() - 2]
     }
 
+    /// Its tenant; nothing only after it has left.
+    pub(super) fn tenant(&self) -> Option<Arc<Tenant>> {
+        self.tenant.upgrade()
+    }
+
+    pub(crate) fn tenant_ptr(&self) -> *const Tenant {
+        self.tenant.as_ptr()
+    }
+
+    pub(crate) fn is_of(&self, tenant: &Arc<Tenant>) -> bool {
+        std::ptr::eq(self.tenant_ptr(), Arc::as_ptr(tenant))
+    }
+
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// What was charged for it.
+    /// What is charged for it, as its draft said.
     pub(crate) fn cost(&self) -> u64 {
-        self.charge.amount()
+        OVERHEAD_BYTES + self.data.len() as u64
     }
 
     pub(crate) fn cas(&self) -> u64 {

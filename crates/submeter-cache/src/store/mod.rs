@@ -4,9 +4,14 @@
 //! looks, decides and changes as one step (compare a `cas`, count up, win a recache), and an entry
 //! has to be found by the key inside the item, so that the key is held once. `dashmap` is the same
 //! construction but keeps its own copy of the key; `papaya` would run the step again under contention.
+//!
+//! A lock is held to find and to change, never while a value is copied or sent: what was found stays
+//! in memory under the epoch guard of the batch, without a reference being counted. An item's charge
+//! is given back when it leaves, its memory after a grace period; `garbage` bounds what lies between.
 
 mod clock;
 mod evict;
+mod garbage;
 mod item;
 mod purge;
 mod ring;
@@ -19,6 +24,7 @@ use ahash::RandomState;
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
+use submeter::percpu::rcuref::{Guard, RcuArc, RcuBorrow, pin};
 use submeter::{Bytes, Charge, Count, Counter, Gauge, LimitError, Resource};
 
 use crate::metrics::Metrics;
@@ -26,6 +32,7 @@ use crate::tenant::Tenant;
 
 pub(crate) use clock::{Clock, Tick};
 pub(crate) use evict::Hint;
+pub(crate) use garbage::collect_if_due;
 pub(crate) use item::{BINARY_KEY, Draft, FETCHED, Item, OVERHEAD_BYTES, STALE, WON};
 pub(crate) use ring::Ring;
 
@@ -48,18 +55,20 @@ pub(crate) struct Store {
 }
 
 struct Shard {
-    table: HashTable<Arc<Item>>,
+    table: HashTable<RcuArc<Item>>,
     /// The last `cas` given out. Shards count in strides, so that no two items ever share one.
     cas: u64,
 }
 
-/// Holds the place of one key, locked.
-pub(crate) struct Slot<'s> {
+/// Holds the place of one key, locked. What is found there stays readable for as long as the guard
+/// lives, which is longer than the lock is held.
+pub(crate) struct Slot<'s, 'g> {
     store: &'s Store,
     shard: MutexGuard<'s, Shard>,
     key: &'s [u8],
     hash: u64,
     now: Tick,
+    guard: &'g Guard,
 }
 
 /// Why an item leaves.
@@ -87,9 +96,14 @@ impl Store {
     }
 
     /// Locks the place of `key`.
-    pub(crate) fn slot<'s>(&'s self, key: &'s [u8], now: Tick) -> Slot<'s> {
+    pub(crate) fn slot<'s, 'g>(
+        &'s self,
+        key: &'s [u8],
+        now: Tick,
+        guard: &'g Guard,
+    ) -> Slot<'s, 'g> {
         let hash = self.hasher.hash_one(key);
-        Slot { store: self, shard: self.shard(hash).lock(), key, hash, now }
+        Slot { store: self, shard: self.shard(hash).lock(), key, hash, now, guard }
     }
 
     /// Charges a tenant for an item, making room where a limit stands in the way.
@@ -119,7 +133,7 @@ impl Store {
             // Out of the lock: giving back many charges takes time.
             let items = std::mem::take(&mut shard.lock().table);
             for item in items {
-                self.leave(&item, Leave::Replaced);
+                self.leave(item, Leave::Replaced);
             }
         }
     }
@@ -148,15 +162,17 @@ impl Store {
         }
     }
 
-    /// Drops the expired among the items of one shard in turn; `round` says which.
+    /// Drops the expired among the items of one shard in turn; `round` says which. Frees what was let
+    /// go before.
     pub(crate) fn sweep(&self, round: usize, now: Tick) {
         let mut shard = self.shards[round % SHARDS].lock();
-        let expired: Vec<Arc<Item>> =
+        let expired: Vec<RcuArc<Item>> =
             shard.table.extract_if(|item| item.is_expired(now.ms)).collect();
         drop(shard);
         for item in expired {
-            self.leave(&item, Leave::Expired);
+            self.leave(item, Leave::Expired);
         }
+        garbage::clear();
     }
 
     pub(crate) const SWEEP_ROUNDS: usize = SHARDS;
@@ -167,11 +183,12 @@ impl Store {
     }
 
     /// Removes an item if it is still the one under its key.
-    fn unlink(&self, item: &Arc<Item>, why: Leave) -> bool {
+    fn unlink(&self, item: &Item, why: Leave) -> bool {
         let mut shard = self.shard(item.hash()).lock();
-        let found = shard.table.find_entry(item.hash(), |held| Arc::ptr_eq(held, item));
+        // Whoever holds `item` holds a guard or a reference: no other item can be at its address.
+        let found = shard.table.find_entry(item.hash(), |held| std::ptr::eq(&**held, item));
         let Ok(entry) = found else { return false };
-        entry.remove();
+        let (item, _) = entry.remove();
         drop(shard);
         self.leave(item, why);
         true
@@ -181,18 +198,28 @@ impl Store {
     ///
     /// Whoever took it out of the table calls this exactly once. It is done with the shard locked or
     /// not: in between the item can only be found by an eviction, which then finds it gone.
-    fn leave(&self, item: &Arc<Item>, why: Leave) {
-        item.tenant.ring.lock().remove(item);
-        if !self.metering {
-            return;
+    fn leave(&self, item: RcuArc<Item>, why: Leave) {
+        // Never missing: an item in the table is in the ring of its tenant, which keeps it.
+        let Some(tenant) = item.tenant() else { return };
+        if self.metering {
+            let group = &tenant.group;
+            group.adjust(self.items, -1);
+            match why {
+                Leave::Replaced => {}
+                Leave::Expired => group.add(self.expired, 1),
+                Leave::Evicted => group.add(self.evictions, 1),
+            }
         }
-        let group = &item.tenant.group;
-        group.adjust(self.items, -1);
-        match why {
-            Leave::Replaced => {}
-            Leave::Expired => group.add(self.expired, 1),
-            Leave::Evicted => group.add(self.evictions, 1),
-        }
+        Store::let_go(item, &tenant);
+    }
+
+    /// Gives back an item's charge at once, and its memory after a grace period.
+    fn let_go(item: RcuArc<Item>, tenant: &Tenant) {
+        let guard = pin();
+        let removed = tenant.ring.lock().remove(&item);
+        garbage::count(item.cost());
+        RcuArc::release(removed.item, &guard);
+        RcuArc::release(item, &guard);
     }
 }
 
@@ -202,17 +229,22 @@ impl fmt::Debug for Store {
     }
 }
 
-impl Slot<'_> {
+impl<'g> Slot<'_, 'g> {
     /// Finds the item, dropping it if its time is over.
-    pub(crate) fn item(&mut self) -> Option<&Arc<Item>> {
-        let Slot { store, shard, key, hash, now } = self;
+    pub(crate) fn item(&mut self) -> Option<&'g Item> {
+        self.find().map(RcuBorrow::value)
+    }
+
+    /// As [`item`](Slot::item), for a caller that may want to keep it beyond the guard.
+    pub(crate) fn find(&mut self) -> Option<RcuBorrow<'g, Item>> {
+        let Slot { store, shard, key, hash, now, guard } = self;
         let entry = shard.table.find_entry(*hash, |item| item.key() == *key).ok()?;
         if entry.get().is_expired(now.ms) {
             let (item, _) = entry.remove();
-            store.leave(&item, Leave::Expired);
+            store.leave(item, Leave::Expired);
             return None;
         }
-        Some(entry.into_mut())
+        Some(RcuArc::borrow(entry.get(), guard))
     }
 
     /// Puts an item here in the place of any before it, under a new `cas` or the one given.
@@ -223,24 +255,23 @@ impl Slot<'_> {
         charge: Charge,
         cas: Option<u64>,
     ) -> u64 {
-        let item = Item::new(draft, self.hash, Arc::clone(tenant), charge, self.now);
+        let item = Item::new(draft, self.hash, tenant, self.now);
         let cas = cas.unwrap_or_else(|| self.next_cas());
         item.set_cas(cas);
-        let item = Arc::new(item);
+        let item = RcuArc::new(item);
         // In the ring before in the table: what is in the table is always in a ring, which is what
         // `leave` relies on. The shard's lock keeps an eviction from seeing the moment between.
-        tenant.ring.lock().insert(Arc::clone(&item));
+        tenant.ring.lock().insert(item.clone(), charge, tenant);
         let key = self.key;
         match self.shard.table.find_mut(self.hash, |held| held.key() == key) {
             // One for one of the same tenant, nearly always: its number of items stays.
-            Some(held) if Arc::ptr_eq(&held.tenant, tenant) => {
-                let before = std::mem::replace(held, item);
-                tenant.ring.lock().remove(&before);
+            Some(held) if held.is_of(tenant) => {
+                Store::let_go(std::mem::replace(held, item), tenant);
                 return cas;
             }
             Some(held) => {
                 let before = std::mem::replace(held, item);
-                self.store.leave(&before, Leave::Replaced);
+                self.store.leave(before, Leave::Replaced);
             }
             None => {
                 self.shard.table.insert_unique(self.hash, item, |item| item.hash());
@@ -257,7 +288,7 @@ impl Slot<'_> {
         let key = self.key;
         if let Ok(entry) = self.shard.table.find_entry(self.hash, |item| item.key() == key) {
             let (item, _) = entry.remove();
-            self.store.leave(&item, Leave::Replaced);
+            self.store.leave(item, Leave::Replaced);
         }
     }
 
