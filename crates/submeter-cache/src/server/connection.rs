@@ -102,9 +102,9 @@ impl Connection {
                 // Before the answers leave: who has an answer finds the request in the totals.
                 self.session.settle();
                 store::collect_if_due();
-                let sent = self.send().await;
+                // A client that is gone takes the buffer with it: answers that cannot be sent are in it.
+                self.send().await?;
                 buffers::give(self.out.take_buffer());
-                sent?;
                 match batch {
                     Batch::Drained => break,
                     Batch::Long => tokio::task::yield_now().await,
