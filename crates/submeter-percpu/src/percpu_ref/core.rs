@@ -9,6 +9,7 @@ use super::error::StillHeld;
 use super::face::{Options, Start};
 use super::life::Life;
 use super::report::{EventKind, Reports};
+use super::rows;
 use super::sites::Sites;
 use super::slots::AreaSlots;
 use super::switch::{After, Slots, Stopping, Switch};
@@ -75,6 +76,17 @@ impl Core {
 
     #[inline(never)]
     fn get_slow(&self, n: u32) {
+        if let Some(row) = self.switch.slots.row_by_cpu()
+            && rows::add(row, n.into())
+        {
+            return;
+        }
+        self.get_slower(n);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_slower(&self, n: u32) {
         if !self.switch.get_slow(n) {
             self.report(EventKind::GetAtZero);
         }
@@ -92,6 +104,17 @@ impl Core {
 
     #[inline(never)]
     fn put_slow<R: Fn()>(&self, n: u32, release: &R) {
+        if let Some(row) = self.switch.slots.row_by_cpu()
+            && rows::add(row, -i64::from(n))
+        {
+            return;
+        }
+        self.put_slower(n, release);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_slower<R: Fn()>(&self, n: u32, release: &R) {
         self.after_put(self.switch.put_slow(n), release);
     }
 

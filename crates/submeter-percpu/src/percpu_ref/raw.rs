@@ -220,6 +220,24 @@ unsafe fn put_slow<T>(shared: *const Shared<T>) {
     // SAFETY: as in `drop`: every step below either leaves the reference where it is or is the last to touch
     // the object.
     let switch = unsafe { &(*shared).core.switch };
+    if let Some(row) = switch.slots.row_by_cpu()
+        && rows::add(row, -1)
+    {
+        return;
+    }
+    // SAFETY: a dead row discards what is added: the reference is still the caller's.
+    unsafe { put_slower(shared) };
+}
+
+/// As [`put_slow`], after the row by CPU did not take it either.
+///
+/// # Safety
+/// As [`put_slow`].
+#[cold]
+#[inline(never)]
+unsafe fn put_slower<T>(shared: *const Shared<T>) {
+    // SAFETY: as in `put_slow`.
+    let switch = unsafe { &(*shared).core.switch };
     let done = match switch.slots.row_here() {
         Some(row) => rows::add(row, -1),
         None => switch.slots.word.add_again(&switch.slots.gate, -1),

@@ -70,6 +70,20 @@ impl AreaSlots {
         Some(locked.counted.at(&self.block, row))
     }
 
+    /// As [`row_here`](Self::row_here), where the CPU's number says it without ado: what a put or get takes
+    /// first where there are no sequences. Calls nothing, so that its caller has no register to save: a
+    /// store in front of a locked instruction is paid for in full.
+    #[inline(always)]
+    pub(super) fn row_by_cpu(&self) -> Option<&AtomicI64> {
+        let locked = self.locked.as_ref()?;
+        // Relaxed: a hint; the row's sign decides.
+        if !self.live.load(Ordering::Relaxed) {
+            return None;
+        }
+        let row = locked.hint?.cpu()? as usize;
+        (row < locked.counted.rows()).then(|| locked.counted.at(&self.block, row))
+    }
+
     fn each_row(&self, mut visit: impl FnMut(&AtomicI64, &AtomicI64)) {
         if let Some(Locked { counted, collected, .. }) = self.locked {
             for row in 0..counted.rows() {
