@@ -165,16 +165,11 @@ impl Block {
         self.area().inner.hint
     }
 
+    /// The rest of an add whose sequence did not commit: what [`add_carry`](Block::add_carry) does for its own,
+    /// with a batch that nothing carries over but a change of sign.
     #[cold]
     fn add_slow(&self, word: usize, n: i64) {
-        if let Some(fast) = &self.fast {
-            let first = rseq::add_carry(fast.rseq, fast.word(word), n);
-            let again = || rseq::add_carry(fast.rseq, fast.word(word), n);
-            if rseq::retry(first, |exit| fast.may_retry(exit), again).is_some() {
-                return;
-            }
-        }
-        self.locked_add(word, n);
+        let _ = self.add_carry(word, n, i64::MAX.cast_unsigned());
     }
 
     #[cold]
