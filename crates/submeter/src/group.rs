@@ -16,8 +16,9 @@ use crate::killed::Killed;
 use crate::limit::{Charge, LimitError, Limits, Usage};
 use crate::path;
 use crate::reading::{Reading, Scalar};
-use crate::rstat::{Leaf, Rstat};
+use crate::rstat::Leaf;
 use crate::schema::{Counter, Gauge, Histogram, Key, Resource, Schema};
+use crate::stats::Stats;
 use crate::unit::{NO_BATCH_MASK, Unit};
 
 /// Handles one group: resolve it once, keep it, update through it. Cloning and dropping cost an add each
@@ -34,11 +35,13 @@ pub struct Group {
 pub(crate) struct GroupInner {
     /// The per-CPU words; first, because every update starts here.
     leaf: Leaf,
-    /// `schema.id()`, here because every update compares it.
-    schema_id: u32,
+    /// The number of the first set, whose words `leaf` has; here because every update compares it.
+    set_id: u32,
+    /// The words of the other sets, in the schema's order.
+    others: Box<[OtherLeaf]>,
     pub(crate) limits: Limits,
     schema: Schema,
-    rstat: Arc<Rstat>,
+    stats: Arc<Stats>,
     path: Box<str>,
     depth: u32,
     parent: Option<Group>,
@@ -48,18 +51,24 @@ pub(crate) struct GroupInner {
     dead: AtomicBool,
 }
 
+/// The words of a set other than the first.
+struct OtherLeaf {
+    set_id: u32,
+    leaf: Leaf,
+}
+
 impl Group {
     /// Returns what decides the root's end, and the root.
     pub(crate) fn new_root(
         schema: Schema,
-        rstat: Arc<Rstat>,
+        stats: Arc<Stats>,
     ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
-        Self::new(schema, rstat, None, "/".to_owned())
+        Self::new(schema, stats, None, "/".to_owned())
     }
 
     fn new(
         schema: Schema,
-        rstat: Arc<Rstat>,
+        stats: Arc<Stats>,
         parent: Option<&Group>,
         path: String,
     ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
@@ -67,14 +76,21 @@ impl Group {
         if depth as usize > path::DEPTH_MAX {
             return Err(Error::depth(&path));
         }
-        let leaf = Leaf::new(&rstat, parent.map(|p| &p.inner.leaf))?;
+        let leaf = Leaf::new(stats.first(), parent.map(|p| &p.inner.leaf))?;
+        let others = schema.sets()[1..].iter().zip(stats.others()).enumerate();
+        let others = others.map(|(index, (set, rstat))| {
+            let above = parent.map(|p| &p.inner.others[index].leaf);
+            Ok(OtherLeaf { set_id: set.id, leaf: Leaf::new(rstat, above)? })
+        });
+        let others = others.collect::<Result<_, Error>>()?;
         let options = Options::new().name(path.clone());
         let inner = GroupInner {
             leaf,
-            schema_id: schema.id(),
+            set_id: schema.id(),
+            others,
             limits: Limits::new(&schema),
             schema,
-            rstat,
+            stats,
             path: path.into(),
             depth,
             parent: parent.cloned(),
@@ -165,7 +181,7 @@ impl Group {
             // Not flushed where it was found out: with `children` locked that would wait for a
             // snapshot, which waits for `children`.
             Err(error) if error.wants_flush() => {
-                self.inner.rstat.flush();
+                self.inner.stats.flush();
                 self.try_create_child(name, or_get)
             }
             result => result,
@@ -184,7 +200,7 @@ impl Group {
         }
         let inner = &self.inner;
         let (owner, child) =
-            Group::new(inner.schema.clone(), Arc::clone(&inner.rstat), Some(self), path)?;
+            Group::new(inner.schema.clone(), Arc::clone(&inner.stats), Some(self), path)?;
         children.insert(name.into(), owner);
         Ok(child)
     }
@@ -304,7 +320,7 @@ impl Group {
     /// When the counter is of another tree's schema.
     #[inline]
     pub fn add<U: Unit>(&self, counter: Counter<U>, n: u64) {
-        self.inner.leaf.add(self.word(counter.key), n.cast_signed(), U::KIND.batch_mask());
+        self.add_to(counter.key, 0, n.cast_signed(), U::KIND.batch_mask());
     }
 
     /// Moves a gauge up or down.
@@ -313,7 +329,7 @@ impl Group {
     /// When the gauge is of another tree's schema.
     #[inline]
     pub fn adjust<U: Unit>(&self, gauge: Gauge<U>, delta: i64) {
-        self.inner.leaf.add(self.word(gauge.key), delta, U::KIND.batch_mask());
+        self.add_to(gauge.key, 0, delta, U::KIND.batch_mask());
     }
 
     /// Records one value in a histogram: two adds.
@@ -345,12 +361,27 @@ impl Group {
     /// When the histogram is of another tree's schema.
     #[inline]
     pub fn record_many<U: Unit>(&self, histogram: Histogram<U>, value: u64, n: u64) {
-        let word = self.word(histogram.key);
         let bucket = histogram.buckets.index(value);
         // Distributions are read without a bound, so their adds need not carry.
         let sum = value.wrapping_mul(n).cast_signed();
-        self.inner.leaf.add(word, sum, NO_BATCH_MASK);
-        self.inner.leaf.add(word + 1 + bucket, n.cast_signed(), NO_BATCH_MASK);
+        self.add_to(histogram.key, 0, sum, NO_BATCH_MASK);
+        self.add_to(histogram.key, 1 + bucket, n.cast_signed(), NO_BATCH_MASK);
+    }
+
+    /// Adds to a word of a metric: of its first, or of one after it.
+    #[inline]
+    fn add_to(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
+        if key.set == self.inner.set_id {
+            self.inner.leaf.add(usize::from(key.slot) + offset, n, batch_mask);
+        } else {
+            self.add_elsewhere(key, offset, n, batch_mask);
+        }
+    }
+
+    /// Not inlined: metrics of the first set are not to pay for the others.
+    #[inline(never)]
+    fn add_elsewhere(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
+        self.leaf(key).add(usize::from(key.slot) + offset, n, batch_mask);
     }
 
     // ---- reads -------------------------------------------------------------------------------
@@ -361,17 +392,18 @@ impl Group {
     /// When the metric is of another tree's schema.
     #[must_use]
     pub fn read<M: Scalar>(&self, metric: M) -> Reading<M::Value> {
-        let word = self.word(metric.key());
-        self.inner.rstat.read(&self.inner.leaf, word, M::BATCH_MASK).map(M::value)
+        let key = metric.key();
+        let leaf = self.leaf(key);
+        leaf.rstat().read(leaf, usize::from(key.slot), M::BATCH_MASK).map(M::value)
     }
 
-    /// Flushes, then reads: every update that returned before this call is in.
+    /// Flushes the metric's set, then reads: every update that returned before this call is in.
     ///
     /// # Panics
     /// When the metric is of another tree's schema.
     #[must_use]
     pub fn sum<M: Scalar>(&self, metric: M) -> M::Value {
-        self.inner.rstat.flush();
+        self.leaf(metric.key()).rstat().flush();
         self.read(metric).value
     }
 
@@ -381,9 +413,9 @@ impl Group {
     /// When the histogram is of another tree's schema.
     #[must_use]
     pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
-        let word = self.word(histogram.key);
+        let (leaf, word) = (self.leaf(histogram.key), usize::from(histogram.key.slot));
         let buckets = histogram.buckets;
-        let value = |w| self.inner.leaf.total(w).cast_unsigned();
+        let value = |w| leaf.total(w).cast_unsigned();
         let counts = (0..buckets.len()).map(|b| value(word + 1 + b)).collect();
         HistogramSnapshot::new(buckets, counts, value(word))
     }
@@ -396,7 +428,7 @@ impl Group {
     /// When the resource is of another tree's schema.
     #[must_use]
     pub fn usage<U: Unit>(&self, resource: Resource<U>) -> Usage {
-        self.inner.limits.usage(self.word(resource.key))
+        self.inner.limits.usage(self.slot(resource.key))
     }
 
     /// Sets or lifts the limit of a resource, and returns by how much usage exceeds it now.
@@ -407,7 +439,7 @@ impl Group {
     /// # Panics
     /// When the resource is of another tree's schema.
     pub fn set_limit<U: Unit>(&self, resource: Resource<U>, limit: Option<u64>) -> u64 {
-        self.inner.limits.set_limit(self.word(resource.key), limit)
+        self.inner.limits.set_limit(self.slot(resource.key), limit)
     }
 
     /// Charges `n` to this group and every ancestor, or to none.
@@ -419,20 +451,37 @@ impl Group {
     /// # Panics
     /// When the resource is of another tree's schema.
     pub fn try_charge<U: Unit>(&self, resource: Resource<U>, n: u64) -> Result<Charge, LimitError> {
-        Charge::new(self.clone(), resource.key, self.word(resource.key), n)
+        Charge::new(self.clone(), resource.key, self.slot(resource.key), n)
     }
 
-    /// The word or slot of a key, which must be of this tree's schema.
+    /// The slot of a resource, which must be of this tree's schema.
     #[inline]
-    fn word(&self, key: Key) -> usize {
-        if key.schema != self.inner.schema_id {
+    fn slot(&self, key: Key) -> usize {
+        if key.set != self.inner.set_id {
             wrong_schema();
         }
         usize::from(key.slot)
     }
 
-    pub(crate) fn total(&self, word: usize) -> i64 {
-        self.inner.leaf.total(word)
+    /// The words of a metric's set; the metric must be of this tree's schema.
+    #[inline]
+    fn leaf(&self, key: Key) -> &Leaf {
+        if key.set == self.inner.set_id {
+            return &self.inner.leaf;
+        }
+        let other = self.inner.others.iter().find(|other| other.set_id == key.set);
+        other.map_or_else(|| wrong_schema(), |other| &other.leaf)
+    }
+
+    /// All cached totals, set after set.
+    pub(crate) fn totals(&self) -> Box<[i64]> {
+        let others = self.inner.others.iter().map(|other| &other.leaf);
+        let leaves = std::iter::once(&self.inner.leaf).chain(others);
+        let sets = self.inner.schema.sets();
+        sets.iter()
+            .zip(leaves)
+            .flat_map(|(set, leaf)| (0..set.words).map(|word| leaf.total(word)))
+            .collect()
     }
 }
 

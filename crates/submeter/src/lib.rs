@@ -65,6 +65,7 @@ mod reading;
 mod rstat;
 mod schema;
 mod snapshot;
+mod stats;
 mod tree;
 mod unit;
 
@@ -80,8 +81,8 @@ pub use path::{DEPTH_MAX, NAME_MAX};
 pub use reading::{Reading, Scalar};
 pub use rstat::FlushReport;
 pub use schema::{
-    Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKind, Resource, Schema, SchemaBuilder,
-    SchemaError, WORDS_MAX,
+    Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKind, MetricSet, Resource, SETS_MAX,
+    Schema, SchemaBuilder, SchemaError, WORDS_MAX,
 };
 pub use snapshot::{GroupValues, Snapshot, Value};
 pub use tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};

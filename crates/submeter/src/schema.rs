@@ -12,13 +12,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::histogram::Buckets;
 use crate::unit::{Unit, UnitKind};
 
-/// The most words (8 bytes each) that the metrics of one group may take.
+/// The most words (8 bytes each) that the metrics of one set may take in a group.
 ///
 /// A flush keeps one bit for each 64-byte line of a group's block in one 64-bit mask.
 pub const WORDS_MAX: usize = 512;
 
 /// The most metrics of a schema: a key numbers them with 16 bits.
 pub const METRICS_MAX: usize = u16::MAX as usize;
+
+/// The most sets that the metrics of a schema may be split into: each takes address space of its own.
+pub const SETS_MAX: usize = 16;
+
+/// The name of the set that metrics belong to unless [`SchemaBuilder::set`] says otherwise.
+const FIRST_SET: &str = "main";
 
 /// Names a monotonic sum. Copy it around; it is an index.
 pub struct Counter<U> {
@@ -45,14 +51,25 @@ pub struct Resource<U> {
     unit: PhantomData<fn() -> U>,
 }
 
-/// An index into the schema, with the schema it belongs to.
+/// Names metrics that are flushed together, apart from those of other sets. Copy it around; it is an index.
+///
+/// Made by [`SchemaBuilder::set`], found by [`Schema::set`] and [`Metric::set`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MetricSet {
+    /// As in [`Key`].
+    pub(crate) id: u32,
+}
+
+/// An index into the schema, with the set of metrics that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// Which schema made it: a key used with another tree is a bug that must not read other metrics.
-    pub(crate) schema: u32,
+    /// Which set of which schema made it, by a number that no two sets of the process share: one comparison
+    /// finds the right words, and a key used with another tree, a bug, reads no other metrics. For a
+    /// resource that of the first set: resources are exact without a flush, so sets mean nothing to them.
+    pub(crate) set: u32,
     /// Index into `Schema::metrics`.
     pub(crate) metric: u16,
-    /// First word in the group's block; for a resource its index among the resources.
+    /// First word in the group's block for the set; for a resource its index among the resources.
     pub(crate) slot: u16,
 }
 
@@ -123,6 +140,12 @@ impl Metric {
         self.unit
     }
 
+    /// Returns the set that it is flushed with; the first one for a resource, which needs no flush.
+    #[must_use]
+    pub fn set(&self) -> MetricSet {
+        MetricSet { id: self.key.set }
+    }
+
     /// Returns the histogram's buckets, or `None` for any other kind.
     #[must_use]
     pub fn buckets(&self) -> Option<Buckets> {
@@ -160,22 +183,37 @@ pub struct Schema {
 
 #[derive(Debug)]
 struct Inner {
-    id: u32,
     metrics: Vec<Metric>,
-    words: usize,
+    /// Never empty.
+    sets: Vec<Set>,
     resources: usize,
+}
+
+/// What metrics of one set need.
+#[derive(Debug)]
+pub(crate) struct Set {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    /// Of one group, all CPUs alike.
+    pub(crate) words: usize,
+}
+
+impl Set {
+    fn new(name: &str) -> Set {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: only uniqueness matters, and one atomic's modification order gives that.
+        Set { id: NEXT.fetch_add(1, Ordering::Relaxed), name: name.to_owned(), words: 0 }
+    }
 }
 
 impl Schema {
     /// Starts an empty schema.
     #[must_use]
     pub fn builder() -> SchemaBuilder {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         SchemaBuilder {
-            // Relaxed: only uniqueness matters, and one atomic's modification order gives that.
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
             metrics: Vec::new(),
-            words: 0,
+            sets: vec![Set::new(FIRST_SET)],
+            current: 0,
             resources: 0,
         }
     }
@@ -192,14 +230,31 @@ impl Schema {
         self.inner.metrics.iter().find(|m| m.name == name)
     }
 
-    /// Returns the 8-byte words that the per-CPU block of one group takes.
+    /// Finds a set by its name: `main` is where metrics are unless another set was begun.
     #[must_use]
-    pub fn words(&self) -> usize {
-        self.inner.words
+    pub fn set(&self, name: &str) -> Option<MetricSet> {
+        let set = self.inner.sets.iter().find(|set| set.name == name)?;
+        Some(MetricSet { id: set.id })
     }
 
+    /// Returns the sets with their names, in the order in which they were begun.
+    pub fn set_names(&self) -> impl Iterator<Item = (MetricSet, &str)> {
+        self.inner.sets.iter().map(|set| (MetricSet { id: set.id }, set.name.as_str()))
+    }
+
+    /// Returns the 8-byte words that one group takes on each CPU that updates it, all sets together.
+    #[must_use]
+    pub fn words(&self) -> usize {
+        self.inner.sets.iter().map(|set| set.words).sum()
+    }
+
+    /// The number of the first set.
     pub(crate) fn id(&self) -> u32 {
-        self.inner.id
+        self.inner.sets[0].id
+    }
+
+    pub(crate) fn sets(&self) -> &[Set] {
+        &self.inner.sets
     }
 
     pub(crate) fn resources(&self) -> usize {
@@ -210,13 +265,53 @@ impl Schema {
 /// Collects the metrics of a [`Schema`].
 #[derive(Debug)]
 pub struct SchemaBuilder {
-    id: u32,
     metrics: Vec<Metric>,
-    words: usize,
+    sets: Vec<Set>,
+    /// The set that takes what is declared next.
+    current: usize,
     resources: usize,
 }
 
 impl SchemaBuilder {
+    /// Begins a set of metrics, or goes back to one: what is declared from here on is flushed with it, and apart
+    /// from all others. A read that flushes then pays for its own set only.
+    ///
+    /// Costs a reservation of address space for each tree, a block of words and what keeps it for each group, and a
+    /// few instructions for each update of a metric outside the first set. Worth it where metrics are
+    /// read at different times; where all are read together it only adds a barrier to each flush.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let io = schema.set("io");
+    /// let written = schema.counter::<Bytes>("written", "Bytes written to disk");
+    /// let tree = Tree::new(schema.build()?)?;
+    ///
+    /// tree.root().add(requests, 1);
+    /// tree.root().add(written, 4096);
+    /// assert_eq!(tree.root().sum(written), 4096); // flushes the metrics of `io`
+    /// assert_eq!(tree.root().read(requests).value, 0); // and no others
+    /// tree.flush();
+    /// assert_eq!(tree.root().read(requests).value, 1);
+    /// # let _ = io;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Differences from Linux
+    /// There each controller has its tree of updated groups, since 2025. Here the user decides what
+    /// belongs together.
+    pub fn set(&mut self, name: &str) -> MetricSet {
+        let known = self.sets.iter().position(|set| set.name == name);
+        self.current = known.unwrap_or_else(|| {
+            self.sets.push(Set::new(name));
+            self.sets.len() - 1
+        });
+        MetricSet { id: self.sets[self.current].id }
+    }
+
     /// Declares a monotonic sum. Add to it with [`Group::add`](crate::Group::add).
     pub fn counter<U: Unit>(&mut self, name: &str, help: &str) -> Counter<U> {
         let key = self.push(name, help, MetricKind::Counter, U::KIND, None);
@@ -245,15 +340,12 @@ impl SchemaBuilder {
     /// Closes the schema.
     ///
     /// # Errors
-    /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words, or
-    /// [`METRICS_MAX`] metrics.
+    /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words in a set,
+    /// [`METRICS_MAX`] metrics, or [`SETS_MAX`] sets.
     pub fn build(self) -> Result<Schema, SchemaError> {
         let mut names = HashSet::new();
         for metric in &self.metrics {
-            let mut bytes = metric.name.bytes();
-            let well_formed = bytes.next().is_some_and(|b| b.is_ascii_lowercase())
-                && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-            if !well_formed {
+            if !is_well_formed(&metric.name) {
                 return Err(SchemaError::Name(metric.name.clone()));
             }
             if !names.insert(metric.name.as_str()) {
@@ -264,14 +356,19 @@ impl SchemaBuilder {
         if self.metrics.len() > METRICS_MAX {
             return Err(SchemaError::TooMany { metrics: self.metrics.len() });
         }
-        if self.words > WORDS_MAX {
-            return Err(SchemaError::TooLarge { words: self.words });
+        if let Some(set) = self.sets.iter().find(|set| !is_well_formed(&set.name)) {
+            return Err(SchemaError::SetName(set.name.clone()));
+        }
+        if self.sets.len() > SETS_MAX {
+            return Err(SchemaError::TooManySets { sets: self.sets.len() });
+        }
+        if let Some(set) = self.sets.iter().find(|set| set.words > WORDS_MAX) {
+            return Err(SchemaError::TooLarge { words: set.words });
         }
         Ok(Schema {
             inner: Arc::new(Inner {
-                id: self.id,
                 metrics: self.metrics,
-                words: self.words,
+                sets: self.sets,
                 resources: self.resources,
             }),
         })
@@ -285,17 +382,25 @@ impl SchemaBuilder {
         unit: UnitKind,
         buckets: Option<Buckets>,
     ) -> Key {
-        let slot = if kind == MetricKind::Resource { self.resources } else { self.words };
-        // Saturation is safe: `build` refuses a schema of 65,536 words or metrics.
+        let is_resource = kind == MetricKind::Resource;
+        let set = &self.sets[if is_resource { 0 } else { self.current }];
+        let slot = if is_resource { self.resources } else { set.words };
+        // Saturation is safe: `build` refuses a set of 65,536 words, or as many metrics.
         let narrow = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-        let key = Key { schema: self.id, metric: narrow(self.metrics.len()), slot: narrow(slot) };
+        let key = Key { set: set.id, metric: narrow(self.metrics.len()), slot: narrow(slot) };
         let metric =
             Metric { name: name.to_owned(), help: help.to_owned(), kind, unit, key, buckets };
-        self.words += metric.words();
-        self.resources += usize::from(kind == MetricKind::Resource);
+        self.sets[self.current].words += metric.words();
+        self.resources += usize::from(is_resource);
         self.metrics.push(metric);
         key
     }
+}
+
+fn is_well_formed(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_lowercase())
+        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
 /// Says why a schema was refused.
@@ -306,7 +411,14 @@ pub enum SchemaError {
     Name(String),
     /// Two metrics have this name.
     Repeated(String),
-    /// The metrics need more than [`WORDS_MAX`] words.
+    /// The name of a set is not `[a-z][a-z0-9_]*`.
+    SetName(String),
+    /// There are more than [`SETS_MAX`] sets.
+    TooManySets {
+        /// How many there are.
+        sets: usize,
+    },
+    /// The metrics of a set need more than [`WORDS_MAX`] words.
     TooLarge {
         /// What they need.
         words: usize,
@@ -325,9 +437,15 @@ impl fmt::Display for SchemaError {
                 write!(f, "metric name {name:?} is not of the form [a-z][a-z0-9_]*")
             }
             SchemaError::Repeated(name) => write!(f, "two metrics are named {name:?}"),
+            SchemaError::SetName(name) => {
+                write!(f, "set name {name:?} is not of the form [a-z][a-z0-9_]*")
+            }
+            SchemaError::TooManySets { sets } => {
+                write!(f, "{sets} sets are too many: declare at most {SETS_MAX}")
+            }
             SchemaError::TooLarge { words } => write!(
                 f,
-                "the metrics need {words} words of {WORDS_MAX}: use fewer or coarser histograms"
+                "the metrics need {words} words of {WORDS_MAX}: use fewer or coarser histograms, or sets"
             ),
             SchemaError::TooMany { metrics } => {
                 write!(f, "{metrics} metrics are too many: declare at most {METRICS_MAX}")

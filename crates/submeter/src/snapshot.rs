@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime};
 use crate::group::Group;
 use crate::histogram::HistogramSnapshot;
 use crate::limit::Usage;
-use crate::rstat::Rstat;
 use crate::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Resource, Schema};
+use crate::stats::Stats;
 use crate::unit::Unit;
 
 /// Holds the values of every live group, parents before children.
@@ -29,6 +29,7 @@ pub struct GroupValues {
     path: Arc<str>,
     depth: usize,
     parent: Option<usize>,
+    /// Set after set.
     words: Box<[i64]>,
     usage: Box<[Usage]>,
 }
@@ -48,8 +49,8 @@ pub enum Value {
 }
 
 impl Snapshot {
-    pub(crate) fn take(schema: &Schema, rstat: &Rstat, root: &Group) -> Snapshot {
-        let (groups, at) = rstat.flushed(|| {
+    pub(crate) fn take(schema: &Schema, stats: &Stats, root: &Group) -> Snapshot {
+        let (groups, at) = stats.flushed(|| {
             let mut groups = Vec::new();
             // Depth first, siblings in the order of their names.
             let mut stack = vec![(root.clone(), None)];
@@ -60,7 +61,7 @@ impl Snapshot {
                     path: group.path().into(),
                     depth: group.depth(),
                     parent,
-                    words: (0..schema.words()).map(|w| group.total(w)).collect(),
+                    words: group.totals(),
                     usage: (0..schema.resources()).map(|s| group.inner.limits.usage(s)).collect(),
                 });
                 stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
@@ -129,19 +130,19 @@ impl GroupValues {
     /// Returns a counter's value. Panics when it is of another schema.
     #[must_use]
     pub fn counter<U: Unit>(&self, counter: Counter<U>) -> u64 {
-        self.words[self.slot(counter.key)].cast_unsigned()
+        self.words[self.word(counter.key)].cast_unsigned()
     }
 
     /// Returns a gauge's value. Panics when it is of another schema.
     #[must_use]
     pub fn gauge<U: Unit>(&self, gauge: Gauge<U>) -> i64 {
-        self.words[self.slot(gauge.key)]
+        self.words[self.word(gauge.key)]
     }
 
     /// Returns a histogram's distribution. Panics when it is of another schema.
     #[must_use]
     pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
-        self.histogram_at(self.slot(histogram.key), histogram.buckets)
+        self.histogram_at(self.word(histogram.key), histogram.buckets)
     }
 
     /// Returns a resource's usage. Panics when it is of another schema.
@@ -156,15 +157,15 @@ impl GroupValues {
     /// When the metric is of another schema.
     #[must_use]
     pub fn value(&self, metric: &Metric) -> Value {
-        let slot = self.slot(metric.key);
+        let key = metric.key;
         match (metric.kind, metric.buckets) {
-            (MetricKind::Counter, _) => Value::Counter(self.words[slot].cast_unsigned()),
-            (MetricKind::Gauge, _) => Value::Gauge(self.words[slot]),
+            (MetricKind::Counter, _) => Value::Counter(self.words[self.word(key)].cast_unsigned()),
+            (MetricKind::Gauge, _) => Value::Gauge(self.words[self.word(key)]),
             (MetricKind::Histogram, Some(buckets)) => {
-                Value::Histogram(self.histogram_at(slot, buckets))
+                Value::Histogram(self.histogram_at(self.word(key), buckets))
             }
             (MetricKind::Histogram, None) => unreachable!("a histogram has buckets"),
-            (MetricKind::Resource, _) => Value::Resource(self.usage[slot]),
+            (MetricKind::Resource, _) => Value::Resource(self.usage[self.slot(key)]),
         }
     }
 
@@ -176,12 +177,18 @@ impl GroupValues {
         HistogramSnapshot::new(buckets, counts, self.words[slot].cast_unsigned())
     }
 
+    /// The place of a resource in `usage`.
     fn slot(&self, key: Key) -> usize {
-        assert_eq!(
-            key.schema,
-            self.schema.id(),
-            "the metric belongs to the schema of another tree"
-        );
+        assert!(key.set == self.schema.id(), "{WRONG_SCHEMA}");
         usize::from(key.slot)
     }
+
+    /// The place of any other metric in `words`.
+    fn word(&self, key: Key) -> usize {
+        let sets = self.schema.sets();
+        let set = sets.iter().position(|set| set.id == key.set).expect(WRONG_SCHEMA);
+        sets[..set].iter().map(|set| set.words).sum::<usize>() + usize::from(key.slot)
+    }
 }
+
+const WRONG_SCHEMA: &str = "the metric belongs to the schema of another tree";

@@ -8,9 +8,10 @@ use submeter_percpu::PercpuOwner;
 use crate::error::Error;
 use crate::group::{Group, GroupInner};
 use crate::path;
-use crate::rstat::{FlushReport, Rstat};
-use crate::schema::Schema;
+use crate::rstat::FlushReport;
+use crate::schema::{MetricSet, Schema};
 use crate::snapshot::Snapshot;
+use crate::stats::Stats;
 
 /// Holds a tree of groups that share one [`Schema`]. Cloning is a pointer copy.
 ///
@@ -38,7 +39,7 @@ pub struct Tree {
 
 struct TreeInner {
     schema: Schema,
-    rstat: Arc<Rstat>,
+    stats: Arc<Stats>,
     root: Group,
     /// Decides the root's end.
     owner: PercpuOwner<GroupInner>,
@@ -67,9 +68,9 @@ impl TreeBuilder {
     /// # Errors
     /// When the kernel refuses the reservation of address space.
     pub fn build(self) -> Result<Tree, Error> {
-        let rstat = Arc::new(Rstat::new(&self.schema, self.groups_max)?);
-        let (owner, root) = Group::new_root(self.schema.clone(), Arc::clone(&rstat))?;
-        Ok(Tree { inner: Arc::new(TreeInner { schema: self.schema, rstat, root, owner }) })
+        let stats = Arc::new(Stats::new(&self.schema, self.groups_max)?);
+        let (owner, root) = Group::new_root(self.schema.clone(), Arc::clone(&stats))?;
+        Ok(Tree { inner: Arc::new(TreeInner { schema: self.schema, stats, root, owner }) })
     }
 }
 
@@ -103,7 +104,7 @@ impl Tree {
     /// Returns how many groups exist, the root and the dying included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.rstat.len()
+        self.inner.stats.len()
     }
 
     /// Always false: the root lives as long as its tree.
@@ -154,16 +155,32 @@ impl Tree {
 
     /// Brings every group's cached totals up to date: all updates that returned before this call
     /// are in. Costs time in proportion to what changed since the last flush, and at most one
-    /// `membarrier`. Concurrent callers share a flush where they can.
+    /// `membarrier` for each set of metrics. Concurrent callers share a flush where they can.
+    ///
+    /// What [collectors](crate::Collect) hold is flushed apart, by them: one that is slow delays nobody else.
     pub fn flush(&self) -> FlushReport {
-        self.inner.rstat.flush()
+        self.inner.stats.flush()
+    }
+
+    /// As [`flush`](Tree::flush), for the metrics of one [set](crate::SchemaBuilder::set) only: what changed in others costs
+    /// nothing and stays to be flushed.
+    ///
+    /// # Panics
+    /// When the set is of another tree's schema.
+    pub fn flush_set(&self, set: MetricSet) -> FlushReport {
+        let sets = self.inner.schema.sets();
+        let index = sets.iter().position(|known| known.id == set.id);
+        self.inner.stats.flush_set(index.expect("the set belongs to the schema of another tree"))
     }
 
     /// Flushes, then copies every group's values at one moment: in a snapshot a parent's value is
     /// its own plus its children's, exactly. Costs time and memory in proportion to the tree.
+    ///
+    /// Where metrics are split into sets, that holds in each of them; one set may know of an update, and the
+    /// next not yet of one that came before it.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::take(&self.inner.schema, &self.inner.rstat, &self.inner.root)
+        Snapshot::take(&self.inner.schema, &self.inner.stats, &self.inner.root)
     }
 }
 

@@ -70,6 +70,11 @@ impl Leaf {
         Ok(leaf)
     }
 
+    /// The statistics that it is a part of.
+    pub(crate) fn rstat(&self) -> &Rstat {
+        &self.rstat
+    }
+
     /// The block's number among its equals; reused once the flusher has forgotten the group.
     fn id(&self) -> u32 {
         (self.block.first_line() / self.rstat.lines) as u32

@@ -27,7 +27,6 @@ use submeter_percpu::storage::LINE_WORDS;
 
 use crate::error::Error;
 use crate::reading::Reading;
-use crate::schema::Schema;
 
 mod flush;
 mod leaf;
@@ -51,7 +50,7 @@ pub(crate) mod rows {
     pub(crate) const LAST: usize = 4;
 }
 
-/// The statistics of one tree.
+/// The statistics of one tree, or of one set of its metrics.
 pub(crate) struct Rstat {
     area: Area,
     /// Words of a group.
@@ -76,9 +75,10 @@ pub(crate) struct Rstat {
 }
 
 impl Rstat {
-    pub(crate) fn new(schema: &Schema, groups_max: usize) -> Result<Rstat, Error> {
+    /// For groups of `words` words each.
+    pub(crate) fn new(words: usize, groups_max: usize) -> Result<Rstat, Error> {
         let area = Area::new(|data_rows| rows::LAST + data_rows).map_err(Error::storage)?;
-        let words = schema.words().max(1);
+        let words = words.max(1);
         let lines = words.div_ceil(LINE_WORDS);
         Ok(Rstat {
             flusher: Mutex::new(Flusher::new(area.clone(), lines)),
