@@ -6,12 +6,14 @@
 //! |---|---|
 //! | [`storage`] | words that every CPU has its own copy of, in one reserved range of addresses |
 //! | [`marks`] | which lines of that storage changed: what makes a flush cost what changed |
+//! | [`mark_set`] | the same for state that is not words |
 //! | [`counter`] | one number, added to by every CPU, read approximately or exactly |
 //! | [`percpu_ref`] | reference counts that cost a plain add until they are killed |
 //! | [`rcuref`] | reference counts for what is looked up: unconditional to take, freed after a grace period |
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
 
+pub mod mark_set;
 pub mod marks;
 // Under a checker only the models use it: its face needs storage, which none of them can run.
 #[cfg(any(test, not(any(loom, shuttle))))]
@@ -29,6 +31,8 @@ mod sync;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use counter::{Approximate, PercpuCounter};
+#[cfg(not(any(loom, shuttle)))]
+pub use mark_set::MarkSet;
 #[cfg(not(any(loom, shuttle)))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
 #[cfg(not(any(loom, shuttle)))]
