@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 use submeter_percpu::percpu_ref::Options;
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
+use crate::collector::Seats;
 use crate::error::Error;
 use crate::histogram::HistogramSnapshot;
 use crate::killed::Killed;
@@ -44,6 +45,8 @@ pub(crate) struct GroupInner {
     stats: Arc<Stats>,
     path: Box<str>,
     depth: u32,
+    /// What collectors keep of it. Before `parent`, as all that tells a flusher of the group's end: children end first.
+    seats: Seats,
     parent: Option<Group>,
     /// Live children by name. Guards `dead` too: a group is killed with this lock held for
     /// writing, so no child is created in a group that is dying.
@@ -93,6 +96,7 @@ impl Group {
             stats,
             path: path.into(),
             depth,
+            seats: Seats::default(),
             parent: parent.cloned(),
             children: RwLock::default(),
             dead: AtomicBool::new(false),
@@ -471,6 +475,15 @@ impl Group {
         }
         let other = self.inner.others.iter().find(|other| other.set_id == key.set);
         other.map_or_else(|| wrong_schema(), |other| &other.leaf)
+    }
+
+    pub(crate) fn seats(&self) -> &Seats {
+        &self.inner.seats
+    }
+
+    /// The statistics of its tree.
+    pub(crate) fn stats(&self) -> &Arc<Stats> {
+        &self.inner.stats
     }
 
     /// All cached totals, set after set.

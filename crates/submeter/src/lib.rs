@@ -54,6 +54,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod collector;
 mod error;
 pub mod export;
 mod group;
@@ -72,6 +73,9 @@ mod unit;
 /// The primitives below groups: per-CPU words, counters, and their storage.
 pub use submeter_percpu as percpu;
 
+pub use collector::{
+    Attached, Collect, CollectReport, Collected, Collector, CollectorError, Origin,
+};
 pub use error::Error;
 pub use group::Group;
 pub use histogram::{Buckets, HistogramSnapshot};

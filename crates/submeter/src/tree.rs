@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use submeter_percpu::PercpuOwner;
 
+use crate::collector::{Collect, Collector};
 use crate::error::Error;
 use crate::group::{Group, GroupInner};
 use crate::path;
@@ -171,6 +172,14 @@ impl Tree {
         let sets = self.inner.schema.sets();
         let index = sets.iter().position(|known| known.id == set.id);
         self.inner.stats.flush_set(index.expect("the set belongs to the schema of another tree"))
+    }
+
+    /// Adds a collector: state of the user's own for each group and CPU, flushed apart from the numbers. See [`Collect`].
+    ///
+    /// The tree does not know it afterwards: it lives as long as the handle that this returns, and `name` is only
+    /// what its errors call it.
+    pub fn collector<C: Collect>(&self, name: &str, collect: C) -> Collector<C> {
+        Collector::new(name, collect, &self.inner.stats)
     }
 
     /// Flushes, then copies every group's values at one moment: in a snapshot a parent's value is
