@@ -235,3 +235,21 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
         });
     });
 }
+
+#[test]
+fn a_simulated_area_has_a_row_for_each_cpu() {
+    let cpus = if cfg!(miri) { 5 } else { 200 };
+    let area = Area::simulated(cpus).expect("address space");
+    assert_eq!((area.data_rows(), area.rows_in_use()), (cpus, 0..0));
+    let word = area.word().expect("room");
+    for cpu in 0..cpus {
+        Area::simulate_cpu(cpu as u32);
+        word.add(0, cpu as i64 + 1);
+    }
+    for row in 0..cpus {
+        assert_eq!(area.load(row, word.first_word()), row as i64 + 1);
+    }
+    Area::simulate_cpu(cpus as u32);
+    word.add(0, 100);
+    assert_eq!(area.load(0, word.first_word()), 101, "modulo the number of CPUs");
+}

@@ -16,12 +16,20 @@ pub(crate) fn row(hint: Option<CpuHint>, rows: usize) -> usize {
     if number < rows { number } else { number % rows }
 }
 
+thread_local! {
+    /// `u32::MAX` until it is first needed.
+    static NUMBER: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+/// Changes the calling thread's number.
+pub(crate) fn set_thread_number(number: u32) {
+    // An ending thread keeps the row that it falls back to.
+    let _ = NUMBER.try_with(|own| own.set(number & (u32::MAX >> 1)));
+}
+
 /// A number for the calling thread, in the order of first use.
 fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static NUMBER: Cell<u32> = const { Cell::new(u32::MAX) };
-    }
     NUMBER
         .try_with(|number| {
             if number.get() == u32::MAX {

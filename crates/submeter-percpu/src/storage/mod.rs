@@ -19,6 +19,7 @@ mod alloc;
 mod block;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
+mod simulated;
 
 use alloc::Allocator;
 use raw::{Rows, Shape};
@@ -91,6 +92,10 @@ impl Area {
         let fast = rseq.map_or(0, |rseq| rseq.cpus() as usize);
         let locked = cpus.clamp(1, LOCKED_ROWS_MAX);
         let shape = Shape { cpus: fast, locked, shared: shared(fast + locked) };
+        Area::shaped(rseq, hint, shape)
+    }
+
+    fn shaped(rseq: Option<Rseq>, hint: Option<CpuHint>, shape: Shape) -> io::Result<Area> {
         Ok(Area {
             inner: Arc::new(Inner {
                 rows: Rows::new(shape)?,

@@ -1,0 +1,46 @@
+//! Areas of as many rows as a test or a bench asks for, on whatever machine.
+
+use std::io;
+
+use super::Area;
+use super::raw::Shape;
+use crate::backend::emulated;
+
+impl Area {
+    /// Reserves an area that behaves as on a machine of `cpus` CPUs without sequences: for tests and
+    /// benches of what depends on the number of CPUs. Takes address space for each, as a real one does;
+    /// memory for what is written.
+    ///
+    /// Each thread counts in a row of its own until it says where with [`simulate_cpu`](Area::simulate_cpu).
+    /// What it costs that many real CPUs to share a line, no simulation shows.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_percpu::{Area, PercpuCounter};
+    ///
+    /// let counter = PercpuCounter::with_batch(&Area::simulated(64)?, 32)?;
+    /// for cpu in 0..64 {
+    ///     Area::simulate_cpu(cpu);
+    ///     counter.add(31);
+    /// }
+    /// assert_eq!((counter.read().low(), counter.sum()), (0, 64 * 31));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the kernel refuses the address space.
+    ///
+    /// # Panics
+    /// When `cpus` is 0.
+    pub fn simulated(cpus: usize) -> io::Result<Area> {
+        assert!(cpus > 0, "a machine has a CPU");
+        // Not capped as the locked rows of real areas are: a row for each CPU is what is simulated.
+        Area::shaped(None, None, Shape { cpus: 0, locked: cpus, shared: 0 })
+    }
+
+    /// Lets the calling thread add in the row of `cpu` (modulo their number) from now on, in simulated areas and
+    /// in those of [`Rung::LockedByThread`](submeter_sys::Rung::LockedByThread). Costs a store to a thread-local.
+    pub fn simulate_cpu(cpu: u32) {
+        emulated::set_thread_number(cpu);
+    }
+}
