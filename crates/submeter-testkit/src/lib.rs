@@ -13,6 +13,7 @@ mod meters;
 mod oracle;
 mod random;
 mod script;
+mod soak;
 mod twin;
 
 pub use fuzz::{Fuzz, Tally};
@@ -21,6 +22,7 @@ pub use meters::{BUCKETS, COUNTERS, Meters, RESOURCES};
 pub use oracle::{Held, Id, Limited, Oracle, Refused};
 pub use random::Random;
 pub use script::{Op, script};
+pub use soak::{Comparison, Difference, Progress, Soak};
 pub use twin::Twin;
 
 /// Compiles the README's program.
