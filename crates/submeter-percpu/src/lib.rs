@@ -27,6 +27,8 @@ pub mod storage;
 
 #[cfg(not(any(loom, shuttle)))]
 mod backend;
+#[cfg(all(test, loom))]
+mod models;
 mod sync;
 
 #[cfg(not(any(loom, shuttle)))]

@@ -7,16 +7,22 @@
 
 #![forbid(unsafe_code)]
 
+mod fuzz;
+mod ledger;
 mod meters;
 mod oracle;
 mod random;
 mod script;
+mod soak;
 mod twin;
 
-pub use meters::{COUNTERS, Meters, RESOURCES};
+pub use fuzz::{Fuzz, Tally};
+pub use ledger::{Entry, Ledger, Totals};
+pub use meters::{BUCKETS, COUNTERS, Meters, RESOURCES};
 pub use oracle::{Held, Id, Limited, Oracle, Refused};
 pub use random::Random;
 pub use script::{Op, script};
+pub use soak::{Comparison, Difference, Progress, Soak};
 pub use twin::Twin;
 
 /// Compiles the README's program.

@@ -8,6 +8,10 @@ pub const COUNTERS: usize = 2;
 /// How many resources [`Meters`] has.
 pub const RESOURCES: usize = 2;
 
+/// The buckets of the histogram of [`Meters`]: eighteen, so few that all of them are hit, both open
+/// ones included.
+pub const BUCKETS: Buckets = Buckets::powers(2, 6);
+
 /// Holds the keys of a schema that has every kind of metric, some of them twice.
 #[derive(Clone, Debug)]
 pub struct Meters {
@@ -17,7 +21,7 @@ pub struct Meters {
     pub counters: [Counter<Count>; COUNTERS],
     /// Goes below zero in tests.
     pub gauge: Gauge<Bytes>,
-    /// Eighteen buckets: small, so that all of them are hit, both open ones included.
+    /// Over [`BUCKETS`].
     pub histogram: Histogram<Nanoseconds>,
     /// Two, as with the counters.
     pub resources: [Resource<Bytes>; RESOURCES],
@@ -33,7 +37,7 @@ impl Meters {
         let mut schema = Schema::builder();
         let first = schema.counter("first", "A counter");
         let held = schema.resource("held", "A resource");
-        let histogram = schema.histogram("histogram", "A histogram", Buckets::powers(2, 6));
+        let histogram = schema.histogram("histogram", "A histogram", BUCKETS);
         let second = schema.counter("second", "Another counter");
         let kept = schema.resource("kept", "Another resource");
         let gauge = schema.gauge("gauge", "A gauge");

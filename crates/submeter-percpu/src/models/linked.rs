@@ -1,0 +1,187 @@
+//! A list of updated nodes instead of marks, as Linux's rstat has it since its updaters take no lock.
+//!
+//! A node that points at itself is off the list. An updater counts, looks whether its CPU's node is
+//! on the list, and if not elects itself by an exchange of the self-pointer for the end of a list;
+//! the winner pushes the node onto its CPU's stack. The flusher, on any CPU, takes the stack, lets
+//! each node point at itself again, and reads what was counted.
+//!
+//! Two mistakes were made with it, and both pass every test but these. The exchange without the lock
+//! prefix is whole to its own CPU, interrupts included, and two accesses to any other: a load and a
+//! store, the store even where the comparison failed. Between the two the flusher lets the node point at
+//! itself, the store puts the old pointer back, and the node is on no list while it says that it
+//! is: everything counted there from then on is lost. And without a full barrier on either side, of
+//! "count, then look at the node" and "reset the node, then read the count" both may miss the other.
+//!
+//! Marks have neither: setting a bit reads nothing that could be put back, and a sequence looks at the
+//! bit in the same section that counts. `sequences.rs` has that model.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
+use loom::thread;
+
+use super::explore;
+
+/// The node points at itself.
+const OFF: usize = usize::MAX;
+/// The end of a list, and of an empty stack.
+const END: usize = 0;
+/// The one node there is.
+const NODE: usize = 1;
+
+/// One CPU's count, node and stack.
+///
+/// `LOCKED`: the exchange is one step to every CPU. `FENCED`: both sides have their full barrier.
+struct Percpu<const LOCKED: bool, const FENCED: bool> {
+    /// Written by its own CPU alone.
+    count: AtomicI64,
+    /// `OFF`, or what comes after it on the list.
+    link: AtomicUsize,
+    head: AtomicUsize,
+}
+
+/// Where a handler interrupts an update, to make one of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interrupted {
+    Nowhere,
+    /// Between the look at the node and the election.
+    BeforeElection,
+    /// Between the election and the push.
+    AfterElection,
+}
+
+impl<const LOCKED: bool, const FENCED: bool> Percpu<LOCKED, FENCED> {
+    fn new() -> Arc<Self> {
+        Arc::new(Percpu {
+            count: AtomicI64::new(0),
+            link: AtomicUsize::new(OFF),
+            head: AtomicUsize::new(END),
+        })
+    }
+
+    fn full_barrier() {
+        if FENCED {
+            // SeqCst: between the store and the load of both sides; pairs with itself.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn update(&self, interrupted: Interrupted) {
+        // Relaxed, both: one instruction of the only CPU that writes it.
+        self.count.store(self.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Self::full_barrier();
+        // Relaxed: ordered by the barrier, where there is one.
+        if self.link.load(Ordering::Relaxed) != OFF {
+            return;
+        }
+        if interrupted == Interrupted::BeforeElection {
+            self.update(Interrupted::Nowhere);
+        }
+        if !self.elect() {
+            return;
+        }
+        if interrupted == Interrupted::AfterElection {
+            self.update(Interrupted::Nowhere);
+        }
+        self.push();
+    }
+
+    /// Lets one of the update and its handlers win.
+    fn elect(&self) -> bool {
+        if LOCKED {
+            // SeqCst: whatever the ordering, it is the lock prefix that counts.
+            return self
+                .link
+                .compare_exchange(OFF, END, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
+        }
+        // Relaxed, both: what the instruction does without the prefix. The store comes in any case.
+        let seen = self.link.load(Ordering::Relaxed);
+        self.link.store(if seen == OFF { END } else { seen }, Ordering::Relaxed);
+        seen == OFF
+    }
+
+    fn push(&self) {
+        // Relaxed: only this CPU pushes, and no handler does between here and the exchange below.
+        let mut first = self.head.load(Ordering::Relaxed);
+        loop {
+            // Relaxed: published by the exchange.
+            self.link.store(first, Ordering::Relaxed);
+            // SeqCst: publishes the link; pairs with the swap in `flush`.
+            let pushed =
+                self.head.compare_exchange(first, NODE, Ordering::SeqCst, Ordering::SeqCst);
+            let Err(now) = pushed else { return };
+            first = now;
+        }
+    }
+
+    /// Takes the stack and returns what was counted since `last`.
+    fn flush(&self, last: &mut i64) -> i64 {
+        // SeqCst: pairs with the exchange in `push`.
+        let mut node = self.head.swap(END, Ordering::SeqCst);
+        let mut found = 0;
+        while node == NODE {
+            // Relaxed, both: the stack is the flusher's own now; the barrier orders the reset.
+            node = self.link.load(Ordering::Relaxed);
+            self.link.store(OFF, Ordering::Relaxed);
+            Self::full_barrier();
+            // Relaxed: ordered by the barrier, where there is one.
+            let now = self.count.load(Ordering::Relaxed);
+            found += now - *last;
+            *last = now;
+        }
+        found
+    }
+}
+
+/// Two updates, the first one interrupted by a third, while a flush runs; then a flush that must find the
+/// rest, and one more update that the last flush must find.
+fn updates_and_a_remote_flush<const LOCKED: bool, const FENCED: bool>(interrupted: Interrupted) {
+    let cpu = Percpu::<LOCKED, FENCED>::new();
+    let updater = {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || {
+            cpu.update(interrupted);
+            cpu.update(Interrupted::Nowhere);
+        })
+    };
+    let (mut last, mut total) = (0, 0);
+    total += cpu.flush(&mut last);
+    updater.join().expect("no panic");
+    total += cpu.flush(&mut last);
+    // Relaxed: both threads are one by now.
+    assert_eq!(cpu.link.load(Ordering::Relaxed), OFF, "the node is stuck");
+    // Relaxed: as above.
+    assert_eq!(total, cpu.count.load(Ordering::Relaxed), "a returned update was not found");
+    cpu.update(Interrupted::Nowhere);
+    assert_eq!(cpu.flush(&mut last), 1, "an update after both was not found");
+}
+
+#[test]
+fn loom_rstat_4_and_5_a_linked_node_is_never_stuck_with_a_locked_exchange() {
+    use Interrupted::{AfterElection, BeforeElection, Nowhere};
+    for interrupted in [Nowhere, BeforeElection, AfterElection] {
+        explore(move || updates_and_a_remote_flush::<true, true>(interrupted));
+    }
+}
+
+/// The mistake of Linux's first version that handlers may use.
+#[test]
+#[should_panic(expected = "the node is stuck")]
+fn loom_rstat_5_finds_that_an_exchange_without_lock_leaves_the_node_stuck() {
+    explore(|| updates_and_a_remote_flush::<false, true>(Interrupted::BeforeElection));
+}
+
+/// What makes that mistake so hard to meet: without a handler in between, it is none.
+#[test]
+fn loom_rstat_5_an_exchange_without_lock_needs_a_handler_to_fail() {
+    for interrupted in [Interrupted::Nowhere, Interrupted::AfterElection] {
+        explore(move || updates_and_a_remote_flush::<false, true>(interrupted));
+    }
+}
+
+/// The litmus: store and load on both sides, in opposite order, without barriers.
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_rstat_4_finds_that_a_linked_node_without_barriers_loses_the_wakeup() {
+    explore(|| updates_and_a_remote_flush::<true, false>(Interrupted::Nowhere));
+}

@@ -1,0 +1,125 @@
+//! Marks as sequences use them: looked at in the section that counts.
+//!
+//! A sequence is modelled as a critical section of its CPU: whole or not at all. What interrupts one
+//! before it commits lets it start again, which is as if it had not begun; so an update that is
+//! interrupted by a handler of the same CPU is two threads that share the CPU's sections, and loom
+//! also tries what no handler could do. The barrier waits for the section under way. The marks are
+//! the real ones.
+
+use loom::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::explore;
+use crate::marks::MarkRow;
+
+/// One CPU's word and its marks.
+///
+/// `BARRIER`: a flush issues it between taking marks and reading words. `INSIDE`: the mark is looked at in
+/// the section that counts. Without either, an update gets lost.
+struct Cpu<const BARRIER: bool, const INSIDE: bool> {
+    section: Mutex<()>,
+    word: AtomicI64,
+    lines: [AtomicU64; 1],
+    summary: [AtomicU64; 1],
+    linking: AtomicU32,
+}
+
+/// Each flush makes at most one attempt fail.
+const ATTEMPTS: usize = 3;
+
+impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
+    fn new() -> Arc<Self> {
+        Arc::new(Cpu {
+            section: Mutex::new(()),
+            word: AtomicI64::new(0),
+            lines: [AtomicU64::new(0)],
+            summary: [AtomicU64::new(0)],
+            linking: AtomicU32::new(0),
+        })
+    }
+
+    fn row(&self) -> MarkRow<'_> {
+        MarkRow { lines: &self.lines, summary: &self.summary, linking: &self.linking }
+    }
+
+    fn is_marked(&self) -> bool {
+        // Relaxed: a plain load of the sequence.
+        self.lines[0].load(Ordering::Relaxed) & 1 == 1
+    }
+
+    fn update(&self) {
+        for _ in 0..ATTEMPTS {
+            if self.try_add() {
+                return;
+            }
+            // Outside of any section, as the real one: a handler may come between its steps.
+            self.row().mark(0);
+        }
+        panic!("more attempts than flushes");
+    }
+
+    fn try_add(&self) -> bool {
+        let before = self.is_marked();
+        let _section = self.section.lock().expect("nobody panics inside");
+        let marked = if INSIDE { self.is_marked() } else { before };
+        if marked {
+            // Relaxed, both: plain, by the only CPU that writes it.
+            self.word.store(self.word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        marked
+    }
+
+    /// Returns what was counted since `last`.
+    fn flush(&self, last: &mut i64) -> i64 {
+        let mut marked = false;
+        self.row().take(64, |_| marked = true);
+        if !marked {
+            return 0;
+        }
+        if BARRIER {
+            drop(self.section.lock().expect("nobody panics inside"));
+        }
+        // SeqCst: as the real one.
+        let now = self.word.load(Ordering::SeqCst);
+        let found = now - *last;
+        *last = now;
+        found
+    }
+}
+
+/// An update, its handler's, and a flush all at once; then a flush that must find the rest, and one more
+/// update that the last flush must find.
+fn updates_and_a_remote_flush<const BARRIER: bool, const INSIDE: bool>() {
+    let cpu = Cpu::<BARRIER, INSIDE>::new();
+    let both = [(); 2].map(|()| {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || cpu.update())
+    });
+    let (mut last, mut total) = (0, 0);
+    total += cpu.flush(&mut last);
+    both.into_iter().for_each(|update| update.join().expect("no panic"));
+    total += cpu.flush(&mut last);
+    assert_eq!(total, 2, "a returned update was not found");
+    cpu.update();
+    assert_eq!(cpu.flush(&mut last), 1, "an update after both was not found");
+}
+
+#[test]
+fn loom_rstat_4_and_5_marks_are_never_stuck_and_nothing_is_lost() {
+    explore(updates_and_a_remote_flush::<true, true>);
+}
+
+/// The section saw the mark and has not committed when the flush reads.
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_rstat_4_finds_that_a_flush_without_the_barrier_loses_an_update() {
+    explore(updates_and_a_remote_flush::<false, true>);
+}
+
+/// The flush comes between the look and the section, where no barrier waits.
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_rstat_5_finds_that_a_look_before_the_section_loses_an_update() {
+    explore(updates_and_a_remote_flush::<true, false>);
+}

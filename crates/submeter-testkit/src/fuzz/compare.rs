@@ -1,0 +1,126 @@
+//! Comparisons: each kind of read with what the ledger says.
+
+use submeter::{Group, GroupValues, Usage};
+
+use super::{Fuzz, Holding};
+use crate::ledger::Totals;
+use crate::meters::COUNTERS;
+use crate::oracle::{Held, Id};
+
+impl Fuzz {
+    /// A cached read is within its bound, and a counter never falls.
+    pub(super) fn read(&mut self, id: Id) {
+        let place = self.places[&id];
+        let Fuzz { held, ledger, meters, tally, .. } = self;
+        let (holding, totals) = (&mut held[place], &ledger.get(id).totals);
+        for (counter, key) in meters.counters.iter().enumerate() {
+            let reading = holding.group.read(*key);
+            let (truth, seen) = (totals.counters[counter], &mut holding.seen[counter]);
+            assert!(truth.abs_diff(reading.value) <= reading.bound, "{truth} in {reading:?}");
+            assert!(reading.value >= *seen, "fell from {seen} to {reading:?}");
+            *seen = reading.value;
+        }
+        let (reading, truth) = (holding.group.read(meters.gauge), totals.gauge);
+        assert!(truth.abs_diff(reading.value) <= reading.bound, "{truth} in {reading:?}");
+        tally.compared += COUNTERS as u64 + 1;
+    }
+
+    /// An exact read, and what it leaves for the others.
+    pub(super) fn sum(&mut self, id: Id) {
+        let which = self.random.below(COUNTERS as u64) as usize;
+        let sum = self.group(id).sum(self.meters.counters[which]);
+        assert_eq!(sum, self.ledger.get(id).totals.counters[which], "{}", self.group(id).path());
+        assert_eq!(self.group(id).sum(self.meters.gauge), self.ledger.get(id).totals.gauge);
+        self.tally.flushes += 2;
+        self.tally.compared += 2;
+        self.compare_cached(id);
+        self.compare_usage(id);
+    }
+
+    /// A flush of everything; one time in sixteen everything is compared.
+    pub(super) fn flush(&mut self, id: Id) {
+        self.tally.flushes += 1;
+        let report = self.tree.flush();
+        if self.alone {
+            assert!(report.groups <= self.ledger.created());
+            let again = self.tree.flush();
+            let did = (again.groups, again.lines, again.joined);
+            assert_eq!(did, (0, 0, false), "nothing changed");
+            assert_eq!(self.tree.len(), self.ledger.existing(), "groups that exist");
+        }
+        self.compare_cached(id);
+        for _ in 0..4 {
+            let id = self.pick();
+            self.compare_cached(id);
+        }
+        if self.random.below(16) == 0 {
+            self.compare_everything();
+        }
+    }
+
+    /// What a flush left is exact while nothing was updated since.
+    pub(super) fn compare_cached(&mut self, id: Id) {
+        let (group, totals) = (self.group(id), &self.ledger.get(id).totals);
+        let histogram = group.histogram(self.meters.histogram);
+        let found = Totals {
+            counters: self.meters.counters.map(|key| group.read(key).value),
+            gauge: group.read(self.meters.gauge).value,
+            buckets: histogram.counts().to_vec(),
+            recorded: histogram.sum(),
+        };
+        assert_eq!(found, *totals, "{}", group.path());
+        self.tally.compared += (COUNTERS + 2 + found.buckets.len()) as u64;
+    }
+
+    pub(super) fn compare_usage(&self, id: Id) {
+        self.compare_usage_of(id, self.group(id));
+    }
+
+    /// The same for a group of which no handle may be held.
+    pub(super) fn compare_usage_of(&self, id: Id, group: &Group) {
+        let entry = self.ledger.get(id);
+        let found = self.meters.resources.map(|key| held(group.usage(key)));
+        assert_eq!(found, entry.held, "{}", entry.path);
+    }
+
+    /// Copies the tree and compares every value of every live group of this fuzz.
+    pub(super) fn compare_everything(&mut self) {
+        self.tally.flushes += 1;
+        let snapshot = self.tree.snapshot();
+        let topmost = self.ledger.get(0).path.clone();
+        let below = |values: &&GroupValues| {
+            let rest = values.path().strip_prefix(topmost.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let groups: Vec<&GroupValues> = snapshot.groups().iter().filter(below).collect();
+        let live = self.ledger.live();
+        assert_eq!(groups.len(), live.len(), "live groups");
+        for (values, id) in groups.into_iter().zip(live) {
+            let entry = self.ledger.get(id);
+            assert_eq!(values.path(), entry.path);
+            let histogram = values.histogram(self.meters.histogram);
+            let found = Totals {
+                counters: self.meters.counters.map(|key| values.counter(key)),
+                gauge: values.gauge(self.meters.gauge),
+                buckets: histogram.counts().to_vec(),
+                recorded: histogram.sum(),
+            };
+            assert_eq!(found, entry.totals, "{}", entry.path);
+            let usage = self.meters.resources.map(|key| held(values.usage(key)));
+            assert_eq!(usage, entry.held, "{}", entry.path);
+            if let Some(parent) = entry.parent {
+                let found = values.parent().map(|at| snapshot.groups()[at].path());
+                assert_eq!(found, Some(&*self.ledger.get(parent).path), "{}", entry.path);
+            }
+            self.tally.compared += (COUNTERS + 4 + found.buckets.len()) as u64;
+        }
+        for Holding { id, .. } in &self.held {
+            self.compare_usage(*id);
+        }
+    }
+}
+
+fn held(usage: Usage) -> Held {
+    let Usage { current, peak, limit, refused, .. } = usage;
+    Held { current, peak, limit, refused }
+}

@@ -1,0 +1,23 @@
+//! A few seconds of the soak that `examples/soak.rs` runs for as long as wanted.
+
+use std::sync::atomic::AtomicBool;
+
+use submeter_testkit::Soak;
+
+/// Several rounds, so that comparisons come in the middle of lives too.
+#[test]
+fn updates_flushes_kills_and_creations_conserve_every_total_stress() {
+    let (groups, steps, rounds) = if cfg!(miri) { (30, 400, 2) } else { (3_000, 150_000, 3) };
+    let mut soak = Soak::new(groups, 3, 1);
+    for _ in 0..rounds {
+        soak.round(steps, &AtomicBool::new(false), |_| ());
+        let comparison = soak.compare();
+        assert_eq!(comparison.groups, groups);
+        assert_eq!(comparison.differences, []);
+    }
+    let progress = soak.progress();
+    assert!(progress.updates > 0 && progress.flushes > 0);
+    assert!(cfg!(miri) || (progress.killed > 100 && progress.charges > 100));
+    assert!(cfg!(miri) || progress.refused > 0, "the limits were never reached");
+    assert_eq!(soak.settle(), groups, "nothing but the living is left");
+}
