@@ -3,6 +3,7 @@
 mod json;
 mod kill;
 mod machine;
+mod percpu_counter;
 mod percpu_ref;
 mod progress;
 mod rcuref;
@@ -38,7 +39,7 @@ pub(crate) struct Table {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 3] = [
+pub(crate) const TABLES: [Table; 4] = [
     Table {
         name: "rcuref",
         about: "a get and a put on one shared count",
@@ -59,6 +60,13 @@ pub(crate) const TABLES: [Table; 3] = [
         baseline: "membarrier",
         conclusion: kill::per_reference,
         plan: kill::plan,
+    },
+    Table {
+        name: "percpu_counter",
+        about: "the three tests with which percpu_counter was taken off its lock",
+        baseline: "lock_fold",
+        conclusion: percpu_counter::conclusion,
+        plan: percpu_counter::plan,
     },
 ];
 

@@ -107,24 +107,27 @@ fn params(row: &Row) -> String {
     all.join(", ")
 }
 
-/// Writes a line for each set of parameters, with a value and its ratio for each variant.
+/// Writes a line for each set of parameters, with a value and its ratio for each variant; where
+/// parameters have other names, under a heading of their own.
 fn figures(table: &Table, measured: &Measured) -> String {
     let (unit, scale) = match measured.rows.first().map_or("", |row| row.unit) {
         "us" => ("µs".to_owned(), 1.0),
         unit => (format!("million {unit}"), 1e-6),
     };
     let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", table.name, table.about);
-    let Some(first) = measured.rows.first() else {
+    if measured.rows.is_empty() {
         let _ = writeln!(text, "{DIM}nothing was measured{DIM:#}");
         return text;
-    };
-    let mut heading: Vec<&str> = first.params.iter().map(|(name, _)| *name).collect();
-    let variants: Vec<&str> = lines(&measured.rows)[0].iter().map(|row| row.variant).collect();
-    heading.extend(&variants);
-    heading.push("spread");
-    let body: Vec<Vec<String>> =
-        lines(&measured.rows).into_iter().map(|rows| line(table, rows, &variants, scale)).collect();
-    text.push_str(&show::table(&heading, &body, false));
+    }
+    for rows in measured.rows.chunk_by(|a, b| names(a).eq(names(b))) {
+        let mut heading: Vec<&str> = names(&rows[0]).collect();
+        let variants: Vec<&str> = lines(rows)[0].iter().map(|row| row.variant).collect();
+        heading.extend(&variants);
+        heading.push("spread");
+        let body: Vec<Vec<String>> =
+            lines(rows).into_iter().map(|rows| line(table, rows, &variants, scale)).collect();
+        text.push_str(&show::table(&heading, &body, false));
+    }
     let rounds = measured.rounds;
     let _ = writeln!(
         text,
@@ -135,6 +138,11 @@ fn figures(table: &Table, measured: &Measured) -> String {
         let _ = writeln!(text, "{conclusion}");
     }
     text
+}
+
+/// Returns the names of the row's parameters.
+fn names(row: &Row) -> impl Iterator<Item = &'static str> {
+    row.params.iter().map(|(name, _)| *name)
 }
 
 /// Returns the rows that share their parameters, which follow each other.

@@ -75,6 +75,16 @@ fn what_was_not_measured_is_a_dash_or_said() {
 }
 
 #[test]
+fn other_parameters_have_a_heading_of_their_own() {
+    let mut other = row("8", "inc_not_zero", &[30e6]);
+    other.params[0].0 = "simulated_cpus";
+    let text = shown(&outcome(vec![row("1", "inc_not_zero", &[60e6]), other]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].starts_with("cpus  ") && lines[2].starts_with("1  "), "{text}");
+    assert!(lines[3].starts_with("simulated_cpus  ") && lines[4].starts_with("8  "), "{text}");
+}
+
+#[test]
 fn a_quiet_machine_is_not_warned_of() {
     let quiet = outcome(vec![row("1", "inc_not_zero", &[1.0, 1.0, 1.0])]);
     assert_eq!(warnings(&quiet), Vec::<String>::new());

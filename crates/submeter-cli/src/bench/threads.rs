@@ -23,6 +23,7 @@ pub(crate) type Work = Arc<dyn Fn(u32) + Send + Sync>;
 /// Keeps a counted object off the lines of everything else; 128 bytes, as adjacent lines are
 /// fetched in pairs.
 #[repr(align(128))]
+#[derive(Default)]
 pub(crate) struct Apart<T>(pub(crate) T);
 
 /// Returns the CPUs of the settings `1` and `all`.
@@ -54,23 +55,37 @@ pub(crate) fn rate_cell(
 /// Disturbed is a sample during which a thread was off its CPU: the others would have had the
 /// line to themselves, which flatters whatever was measured just then.
 fn rate(cpus: &[usize], work: &(dyn Fn(u32) + Sync)) -> io::Result<Sample> {
+    let (rates, disturbed) = rates(cpus, BATCH, &|_, operations| work(operations))?;
+    // Fractions of an operation a second are no figures.
+    Ok(Sample { values: vec![rates.iter().sum::<f64>().round()], disturbed })
+}
+
+/// Runs `work` on each of `cpus` at once, which is told the place of its CPU among them and how many
+/// operations to do: `batch`, between two looks at the clock. Returns the operations a second of each, and
+/// whether they were disturbed as in [`rate_cell`].
+///
+/// # Errors
+/// When a thread cannot be pinned.
+pub(crate) fn rates(
+    cpus: &[usize],
+    batch: u32,
+    work: &(dyn Fn(usize, u32) + Sync),
+) -> io::Result<(Vec<f64>, bool)> {
     let start = Barrier::new(cpus.len());
     let runs: io::Result<Vec<Run>> = thread::scope(|scope| {
         let start = &start;
-        let run = |&cpu: &usize| {
+        let run = |(place, &cpu): (usize, &usize)| {
             scope.spawn(move || {
                 let pinned = set_affinity(&[cpu]);
                 start.wait();
-                pinned.map(|()| Run::of(work))
+                pinned.map(|()| Run::of(batch, &|operations| work(place, operations)))
             })
         };
-        let workers: Vec<_> = cpus.iter().map(run).collect();
+        let workers: Vec<_> = cpus.iter().enumerate().map(run).collect();
         workers.into_iter().map(|worker| worker.join().expect("a worker panicked")).collect()
     });
     let runs = runs?;
-    // Fractions of an operation a second are no figures.
-    let rate = runs.iter().map(Run::rate).sum::<f64>().round();
-    Ok(Sample { values: vec![rate], disturbed: !together(&runs) })
+    Ok((runs.iter().map(Run::rate).collect(), !together(&runs)))
 }
 
 /// What one thread did in one sample.
@@ -83,12 +98,12 @@ struct Run {
 }
 
 impl Run {
-    fn of(work: &(dyn Fn(u32) + Sync)) -> Run {
+    fn of(batch: u32, work: &dyn Fn(u32)) -> Run {
         let from = Instant::now();
         let mut run = Run { from, until: from, operations: 0, longest: Duration::ZERO };
         while run.until - from < SAMPLE {
-            work(BATCH);
-            run.operations += u64::from(BATCH);
+            work(batch);
+            run.operations += u64::from(batch);
             let now = Instant::now();
             run.longest = run.longest.max(now - run.until);
             run.until = now;

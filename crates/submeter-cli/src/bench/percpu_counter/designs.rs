@@ -1,0 +1,134 @@
+//! The counters that are compared.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use submeter::percpu::PercpuCounter;
+
+use super::super::threads::Apart;
+use super::lock::Lock;
+
+/// Counts up and down, on several CPUs at once.
+pub(super) trait Counter: Send + Sync + 'static {
+    /// Returns what adds for the thread that is alone on the CPU with this place among those that count.
+    fn adder(&self, place: usize) -> impl Fn(i64);
+
+    /// Returns the value.
+    fn sum(&self) -> i64;
+}
+
+impl Counter for Apart<PercpuCounter> {
+    #[inline]
+    fn adder(&self, _place: usize) -> impl Fn(i64) {
+        |n| self.0.add(n)
+    }
+
+    #[inline]
+    fn sum(&self) -> i64 {
+        self.0.sum()
+    }
+}
+
+/// One word that all CPUs add to.
+#[derive(Default)]
+pub(super) struct Atomic(Apart<AtomicI64>);
+
+impl Counter for Atomic {
+    #[inline]
+    fn adder(&self, _place: usize) -> impl Fn(i64) {
+        // Relaxed: counts, and orders nothing.
+        |n| {
+            self.0.0.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn sum(&self) -> i64 {
+        // Relaxed: as above.
+        self.0.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The design before the patch: a slot for each CPU is emptied into a central value, under a lock,
+/// when it reaches the batch; the sum is taken under that lock.
+///
+/// A slot is written with plain loads and stores by the one thread that it is handed to, which is what the
+/// kernel does with preemption off. What a program without that would pay to find its slot and to keep
+/// others out of it is not charged: this is the least that the design can cost.
+pub(super) struct LockFold<L> {
+    central: Apart<Central<L>>,
+    slots: Box<[Apart<AtomicI64>]>,
+    batch: u64,
+}
+
+/// The lock and what it guards share a line, as they are always used together.
+#[derive(Default)]
+struct Central<L> {
+    lock: L,
+    /// Written under the lock only.
+    value: AtomicI64,
+    /// How often a slot was emptied.
+    #[cfg(test)]
+    folds: AtomicI64,
+}
+
+impl<L: Lock> LockFold<L> {
+    /// Creates a counter of 0 for so many CPUs.
+    pub(super) fn new(places: usize, batch: u64) -> LockFold<L> {
+        LockFold {
+            central: Apart(Central::default()),
+            slots: (0..places).map(|_| Apart(AtomicI64::new(0))).collect(),
+            batch,
+        }
+    }
+
+    /// Empties a slot that holds `count`.
+    fn fold(&self, slot: &AtomicI64, count: i64) {
+        let Central { lock, value, .. } = &self.central.0;
+        lock.hold(|| {
+            // Relaxed, both: the lock orders them.
+            let sum = value.load(Ordering::Relaxed).wrapping_add(count);
+            // Relaxed: as above.
+            value.store(sum, Ordering::Relaxed);
+            // Relaxed: only the owner writes it; a sum, which also reads it, holds the lock.
+            slot.store(0, Ordering::Relaxed);
+        });
+        // Relaxed: a statistic.
+        #[cfg(test)]
+        self.central.0.folds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often a slot was emptied.
+    #[cfg(test)]
+    pub(super) fn folds(&self) -> i64 {
+        // Relaxed: a statistic.
+        self.central.0.folds.load(Ordering::Relaxed)
+    }
+}
+
+impl<L: Lock> Counter for LockFold<L> {
+    #[inline]
+    fn adder(&self, place: usize) -> impl Fn(i64) {
+        let slot = &self.slots[place].0;
+        move |n| {
+            // Relaxed: nobody else writes it.
+            let count = slot.load(Ordering::Relaxed).wrapping_add(n);
+            if count.unsigned_abs() >= self.batch {
+                self.fold(slot, count);
+            } else {
+                // Relaxed: counts, and orders nothing.
+                slot.store(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[inline]
+    fn sum(&self) -> i64 {
+        let Central { lock, value, .. } = &self.central.0;
+        lock.hold(|| {
+            // Relaxed, all: the lock keeps folds out; adds that stay below the batch race with any sum.
+            let slots = self.slots.iter().map(|slot| slot.0.load(Ordering::Relaxed));
+            // Relaxed: as above.
+            slots.fold(value.load(Ordering::Relaxed), i64::wrapping_add)
+        })
+    }
+}
