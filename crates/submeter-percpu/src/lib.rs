@@ -32,4 +32,4 @@ pub use counter::{Approximate, PercpuCounter};
 #[cfg(not(any(loom, shuttle)))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
 #[cfg(not(any(loom, shuttle)))]
-pub use storage::{Area, Block};
+pub use storage::{Area, Block, Word};
