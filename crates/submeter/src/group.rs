@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::histogram::HistogramSnapshot;
 use crate::killed::Killed;
 use crate::limit::{Charge, LimitError, Limits, Usage};
+use crate::meter::Meter;
 use crate::path;
 use crate::reading::{Reading, Scalar};
 use crate::rstat::{Leaf, Rstat};
@@ -33,7 +34,7 @@ pub struct Group {
 
 pub(crate) struct GroupInner {
     /// The per-CPU words; first, because every update starts here.
-    leaf: Leaf,
+    pub(crate) leaf: Leaf,
     /// `schema.id()`, here because every update compares it.
     schema_id: u32,
     pub(crate) limits: Limits,
@@ -351,6 +352,16 @@ impl Group {
         let sum = value.wrapping_mul(n).cast_signed();
         self.inner.leaf.add(word, sum, NO_BATCH_MASK);
         self.inner.leaf.add(word + 1 + bucket, n.cast_signed(), NO_BATCH_MASK);
+    }
+
+    /// Finds the word of a counter or gauge, for updates that do not look for it again: see [`Meter`].
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[inline]
+    #[must_use]
+    pub fn meter<M: Scalar>(&self, metric: M) -> Meter<'_, M> {
+        Meter::new(self, self.word(metric.key()))
     }
 
     // ---- reads -------------------------------------------------------------------------------
