@@ -38,4 +38,4 @@ pub use mark_set::MarkSet;
 #[cfg(not(any(loom, shuttle)))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
 #[cfg(not(any(loom, shuttle)))]
-pub use storage::{Area, Block};
+pub use storage::{Area, Block, Word};

@@ -72,6 +72,60 @@ fn carries_and_words_differ_by_less_than_a_batch_for_each_row_stress() {
     });
 }
 
+/// Each way out of the quick sequence once: no mark, a boundary upwards and downwards, around the end of
+/// the numbers, and no way at all.
+#[test]
+fn carries_are_exact_however_the_batch_is_left() {
+    on_every_rung(|area| {
+        let block = area.block(10).expect("room");
+        let adds =
+            [1, 62, 1, -1, -1, -62, -1, -64, 1000, 0, i64::MAX, i64::MAX, i64::MIN, -5, 64, 3];
+        let ways: [&dyn Fn(i64) -> i64; 4] = [
+            &|n| block.add_carry(0, n, 63),
+            &|n| block.add_marked(1, n, 63),
+            &|n| block.word(2).add_carry(n, 63),
+            &|n| block.word(9).add_marked(n, 63),
+        ];
+        for (word, way) in [0, 1, 2, 9].into_iter().zip(ways) {
+            let (mut carried, mut truth) = (0i64, 0i64);
+            for n in adds {
+                let by = way(n);
+                assert_eq!(by % 64, 0, "{by} by {n}");
+                carried = carried.wrapping_add(by);
+                truth = truth.wrapping_add(n);
+                assert_eq!(block.sum(word), truth);
+                let rest = truth.wrapping_sub(carried);
+                let rows = area.rows_in_use().len() as i64;
+                assert!((0..=63 * rows).contains(&rest), "{rest} after {n}");
+            }
+        }
+        assert_eq!(take(area), [0, 1], "the lines of the marked words, and no other");
+    });
+}
+
+#[test]
+fn a_word_found_once_is_the_blocks_word_stress() {
+    on_every_rung(|area| {
+        let block = area.block(20).expect("room");
+        let (first, last) = (block.word(0), block.word(19));
+        on_threads(3, |thread| {
+            for _ in 0..ADDS {
+                first.increment();
+                last.add(thread);
+            }
+        });
+        assert_eq!((block.sum(0), block.sum(19)), (4 * 3 * ADDS, 6 * 3 * ADDS));
+        assert!(!area.any_marked(), "neither add marks");
+    });
+}
+
+#[test]
+#[should_panic(expected = "no such word")]
+fn a_word_beyond_the_block_is_not_found() {
+    let area = Area::new(|_| 0).expect("address space");
+    let _ = area.block(8).expect("room").word(8);
+}
+
 #[test]
 fn a_counter_reads_within_its_bounds_and_sums_exactly_stress() {
     on_every_rung(|area| {

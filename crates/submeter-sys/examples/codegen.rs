@@ -39,3 +39,10 @@ sequence!(/// `add_carry`
 sequence!(/// `add_marked`
     submeter_codegen_add_marked(rseq: Rseq, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> Added
     = rseq.add_marked(word, n, marks, bit));
+sequence!(/// `add_within`
+    submeter_codegen_add_within(rseq: Rseq, word: *mut i64, n: i64, mask: u64) -> bool
+    = rseq.add_within(word, n, mask));
+sequence!(/// `add_marked_within`
+    submeter_codegen_add_marked_within(
+        rseq: Rseq, word: *mut i64, n: i64, mask: u64, marks: *const u64, bit: u32) -> bool
+    = rseq.add_marked_within(word, n, mask, marks, bit));

@@ -50,20 +50,6 @@ impl Added {
         self.after
     }
 
-    /// Returns the word after and where it is, to be put together again by [`unpack`](Added::unpack):
-    /// three words would be passed to a cold function through memory, stored on the hot path.
-    #[inline(always)]
-    #[must_use]
-    pub fn pack(self) -> (i64, u64) {
-        (self.after, self.at)
-    }
-
-    /// Undoes [`pack`](Added::pack), but for the bits that changed, which read as all.
-    #[must_use]
-    pub fn unpack((after, at): (i64, u64)) -> Added {
-        Added { after, changed: u64::MAX, at }
-    }
-
     /// Returns why nothing was added, or `None` if the add committed.
     #[inline]
     #[must_use]
@@ -199,6 +185,38 @@ impl Rseq {
     pub unsafe fn add_marked(self, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> Added {
         // SAFETY: the caller's promise, passed on.
         unsafe { arch::add_marked(self.offset, self.cpus, word, n, marks, bit) }
+    }
+
+    /// Adds `n` to the running CPU's word unless that changes bits above `mask`, which is one less than
+    /// a power of two: unless it leaves its batch. Returns whether it was done; why not, a caller who
+    /// must know learns from [`add_carry`](Rseq::add_carry), which adds whatever changes.
+    ///
+    /// # Safety
+    /// As [`increment`](Rseq::increment).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_within(self, word: *mut i64, n: i64, mask: u64) -> bool {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { arch::add_within(self.offset, self.cpus, word, n, mask) }
+    }
+
+    /// As [`add_within`](Rseq::add_within), but adds only while bit `bit % 64` of the running CPU's
+    /// `marks` word is set, tested in the same sequence.
+    ///
+    /// # Safety
+    /// As [`add_marked`](Rseq::add_marked).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_marked_within(
+        self,
+        word: *mut i64,
+        n: i64,
+        mask: u64,
+        marks: *const u64,
+        bit: u32,
+    ) -> bool {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { arch::add_marked_within(self.offset, self.cpus, word, n, mask, marks, bit) }
     }
 
     /// Registers the calling thread where libc does not do it, once a thread. Returns whether the

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::histogram::HistogramSnapshot;
 use crate::killed::Killed;
 use crate::limit::{Charge, LimitError, Limits, Usage};
+use crate::meter::Meter;
 use crate::path;
 use crate::reading::{Reading, Scalar};
 use crate::rstat::Leaf;
@@ -388,6 +389,16 @@ impl Group {
         self.leaf(key).add(usize::from(key.slot) + offset, n, batch_mask);
     }
 
+    /// Finds the word of a counter or gauge, for updates that do not look for it again: see [`Meter`].
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[inline]
+    #[must_use]
+    pub fn meter<M: Scalar>(&self, metric: M) -> Meter<'_, M> {
+        Meter::new(self, metric.key())
+    }
+
     // ---- reads -------------------------------------------------------------------------------
 
     /// Reads the cached total, own plus descendants': O(1), with an error bound and an age.
@@ -469,7 +480,7 @@ impl Group {
 
     /// The words of a metric's set; the metric must be of this tree's schema.
     #[inline]
-    fn leaf(&self, key: Key) -> &Leaf {
+    pub(crate) fn leaf(&self, key: Key) -> &Leaf {
         if key.set == self.inner.set_id {
             return &self.inner.leaf;
         }

@@ -4,32 +4,53 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use submeter_sys::{Added, Exit, Rseq, STRIDE_SHIFT};
 
-use crate::storage::raw::CpuWord;
+use crate::storage::raw::{CpuPlace, CpuWord};
 
 /// Attempts before a sequence is given up for a locked add. Two in a row fail about once in a
 /// million adds (a preemption in each, of some nanoseconds); a debugger that single-steps fails them all.
 pub(crate) const ATTEMPTS: u32 = 16;
 
-/// Adds `n`, and returns the word after with the bits that changed.
+/// Adds `n`, and returns the word after.
 #[inline(always)]
-pub(crate) fn add_carry(rseq: Rseq, word: CpuWord, n: i64) -> Added {
-    // SAFETY: 1. `CpuWord` is valid in every CPU row, of which an area has `rseq.cpus()`. 2. Rust
+pub(crate) fn add_carry(rseq: Rseq, word: CpuPlace, n: i64) -> Added {
+    // SAFETY: 1. `CpuPlace` is valid in every CPU row, of which an area has `rseq.cpus()`. 2. Rust
     // code only loads words of CPU rows, but for `Rows::zero`, which excludes sequences.
     unsafe { rseq.add_carry(word.address(), n) }
 }
 
 /// As [`add_carry`], while the line is marked.
 #[inline(always)]
-pub(crate) fn add_marked(rseq: Rseq, word: CpuWord, n: i64) -> Added {
+pub(crate) fn add_marked(rseq: Rseq, word: CpuPlace, n: i64) -> Added {
     // SAFETY: as in `add_carry`; the marks are valid in the same rows.
     unsafe { rseq.add_marked(word.address(), n, word.marks(), word.line()) }
 }
 
+/// Adds 1. Returns whether it was done.
+#[inline(always)]
+pub(crate) fn increment(rseq: Rseq, word: CpuPlace) -> bool {
+    // SAFETY: as in `add_carry`.
+    unsafe { rseq.increment(word.address()) }
+}
+
 /// Adds `n`. Returns whether it was done.
 #[inline(always)]
-pub(crate) fn add(rseq: Rseq, word: CpuWord, n: i64) -> bool {
+pub(crate) fn add(rseq: Rseq, word: CpuPlace, n: i64) -> bool {
     // SAFETY: as in `add_carry`.
     unsafe { rseq.add(word.address(), n) }
+}
+
+/// Adds `n` unless that leaves the batch `mask + 1`. Returns whether it was done.
+#[inline(always)]
+pub(crate) fn add_within(rseq: Rseq, word: CpuPlace, n: i64, mask: u64) -> bool {
+    // SAFETY: as in `add_carry`.
+    unsafe { rseq.add_within(word.address(), n, mask) }
+}
+
+/// As [`add_within`], while the line is marked.
+#[inline(always)]
+pub(crate) fn add_marked_within(rseq: Rseq, word: CpuPlace, n: i64, mask: u64) -> bool {
+    // SAFETY: as in `add_marked`.
+    unsafe { rseq.add_marked_within(word.address(), n, mask, word.marks(), word.line()) }
 }
 
 /// Runs `sequence` again until it commits or will not. `before_retry` gets the reason, and says
@@ -96,7 +117,7 @@ unsafe impl Sync for GatedWord {}
 
 impl GatedWord {
     pub(crate) fn new(rseq: Rseq, word: CpuWord) -> GatedWord {
-        GatedWord { rseq, address: word.address() }
+        GatedWord { rseq, address: word.place().address() }
     }
 
     /// A word that never takes an add, for areas without sequences.

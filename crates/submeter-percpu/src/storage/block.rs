@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use submeter_sys::{Added, CpuHint, Exit, Rseq};
+use submeter_sys::{CpuHint, Exit, Rseq};
 
-use super::raw::{CpuWord, LINE_WORDS, LockedWord};
-use super::{Area, Inner};
+use super::raw::{CpuPlace, CpuWord, LINE_WORDS, LockedWord};
+use super::{Area, Inner, Word};
 use crate::backend::{emulated, rseq};
 
 /// Holds words of an [`Area`]. Cloning is a pointer copy; the words are zeroed and reused when the last clone goes.
@@ -26,7 +26,7 @@ struct Fast {
     words: u32,
 }
 
-struct Owned {
+pub(super) struct Owned {
     area: Area,
     /// The first word, from the start of a row.
     first: usize,
@@ -82,15 +82,14 @@ impl Block {
     ///
     /// # Ordering
     /// None: it publishes nothing but itself.
-    #[inline]
+    #[inline(always)]
     pub fn add(&self, word: usize, n: i64) {
-        match &self.fast {
-            Some(fast) if rseq::add(fast.rseq, fast.word(word), n) => {}
-            Some(_) => self.add_slow(word, n),
-            None => {
-                self.locked_add(word, n);
-            }
+        if let Some(fast) = &self.fast
+            && rseq::add(fast.rseq, fast.place(word), n)
+        {
+            return;
         }
+        self.owned.add_slow(word, n);
     }
 
     /// Adds `n` to a word and returns what that carried over the boundaries of the batch `mask + 1`,
@@ -100,19 +99,16 @@ impl Block {
     ///
     /// # Panics
     /// When there is no such word.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn add_carry(&self, word: usize, n: i64, mask: u64) -> i64 {
-        debug_assert!((mask + 1).is_power_of_two());
-        if let Some(fast) = &self.fast {
-            let added = rseq::add_carry(fast.rseq, fast.word(word), n);
-            if added.changed() & !mask == 0 {
-                return 0;
-            }
-            let (after, at) = added.pack();
-            return self.add_carry_slow(after, at, word, n, mask);
+        debug_assert!(mask.wrapping_add(1).is_power_of_two());
+        if let Some(fast) = &self.fast
+            && rseq::add_within(fast.rseq, fast.place(word), n, mask)
+        {
+            return 0;
         }
-        carry(self.locked_add(word, n).1, n, mask)
+        self.owned.add_carry_slow(word, n, mask)
     }
 
     /// As [`add_carry`](Block::add_carry), and marks the word's line first where it is not, so that
@@ -120,19 +116,16 @@ impl Block {
     ///
     /// # Panics
     /// When there is no such word.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn add_marked(&self, word: usize, n: i64, mask: u64) -> i64 {
-        debug_assert!((mask + 1).is_power_of_two());
-        if let Some(fast) = &self.fast {
-            let added = rseq::add_marked(fast.rseq, fast.word(word), n);
-            if added.changed() & !mask == 0 {
-                return 0;
-            }
-            let (after, at) = added.pack();
-            return self.add_marked_slow(after, at, word, n, mask);
+        debug_assert!(mask.wrapping_add(1).is_power_of_two());
+        if let Some(fast) = &self.fast
+            && rseq::add_marked_within(fast.rseq, fast.place(word), n, mask)
+        {
+            return 0;
         }
-        self.locked_add_marked(word, n, mask)
+        self.owned.add_marked_slow(word, n, mask)
     }
 
     /// Sums a word over its rows: exact once the adds are over, and never misses an add that returned before.
@@ -146,6 +139,16 @@ impl Block {
         area.rows_in_use()
             .map(|row| area.load(row, self.owned.first + word))
             .fold(0, i64::wrapping_add)
+    }
+
+    /// Finds a word, for adds that do not look for it again.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline]
+    #[must_use]
+    pub fn word(&self, word: usize) -> Word<'_> {
+        Word::new(&self.owned, word)
     }
 
     /// Returns a word for sequences, where there are any.
@@ -164,20 +167,47 @@ impl Block {
     pub(crate) fn hint(&self) -> Option<CpuHint> {
         self.area().inner.hint
     }
+}
 
-    /// The rest of an add whose sequence did not commit: what [`add_carry`](Block::add_carry) does for its own,
-    /// with a batch that nothing carries over but a change of sign.
+impl Fast {
+    /// A word of the block.
+    #[inline(always)]
+    fn place(&self, word: usize) -> CpuPlace {
+        self.word(word).place()
+    }
+
+    #[inline(always)]
+    fn word(&self, word: usize) -> CpuWord {
+        assert!(word < self.words as usize, "no such word");
+        self.first.plus(word)
+    }
+}
+
+/// What follows an add whose sequence did not commit, or where there are none: not on `Block`, so that a
+/// caller who has one in registers need not put it in memory for this.
+impl Owned {
+    /// A word for sequences, where there are any.
+    #[inline]
+    pub(super) fn cpu_word(&self, word: usize) -> Option<(Rseq, CpuWord)> {
+        assert!(word < self.words, "no such word");
+        let inner = &*self.area.inner;
+        inner.rseq.map(|rseq| (rseq, inner.rows.cpu_word(self.first + word)))
+    }
+
+    /// With a batch that nothing carries over but a change of sign.
     #[cold]
-    fn add_slow(&self, word: usize, n: i64) {
-        let _ = self.add_carry(word, n, i64::MAX.cast_unsigned());
+    #[inline(never)]
+    pub(super) fn add_slow(&self, word: usize, n: i64) {
+        let _ = self.add_carry_slow(word, n, i64::MAX.cast_unsigned());
     }
 
     #[cold]
-    fn add_carry_slow(&self, after: i64, at: u64, word: usize, n: i64, mask: u64) -> i64 {
-        if let Some(fast) = &self.fast {
-            let first = Added::unpack((after, at));
-            let again = || rseq::add_carry(fast.rseq, fast.word(word), n);
-            if let Some(added) = rseq::retry(first, |exit| fast.may_retry(exit), again) {
+    #[inline(never)]
+    pub(super) fn add_carry_slow(&self, word: usize, n: i64, mask: u64) -> i64 {
+        if let Some((rseq, cpu_word)) = self.cpu_word(word) {
+            let place = cpu_word.place();
+            let again = || rseq::add_carry(rseq, place, n);
+            if let Some(added) = rseq::retry(again(), |exit| may_retry(rseq, exit), again) {
                 return carry(added.after().wrapping_sub(n), n, mask);
             }
         }
@@ -185,34 +215,34 @@ impl Block {
     }
 
     #[cold]
-    fn add_marked_slow(&self, after: i64, at: u64, word: usize, n: i64, mask: u64) -> i64 {
-        if let Some(fast) = &self.fast {
+    #[inline(never)]
+    pub(super) fn add_marked_slow(&self, word: usize, n: i64, mask: u64) -> i64 {
+        if let Some((rseq, cpu_word)) = self.cpu_word(word) {
             let before_retry = |exit| {
                 if exit == Exit::Unmarked {
                     // The thread may move before it tries again; then it finds another mark clear,
                     // and this one is a mark too many.
-                    if let Some(cpu) = fast.rseq.cpu() {
-                        let line = (self.owned.first + word) / LINE_WORDS;
-                        self.area().inner.rows.marks(cpu as usize).mark(line);
+                    if let Some(cpu) = rseq.cpu() {
+                        let line = (self.first + word) / LINE_WORDS;
+                        self.area.inner.rows.marks(cpu as usize).mark(line);
                     }
                 }
-                fast.may_retry(exit)
+                may_retry(rseq, exit)
             };
-            let first = Added::unpack((after, at));
-            let again = || rseq::add_marked(fast.rseq, fast.word(word), n);
-            if let Some(added) = rseq::retry(first, before_retry, again) {
+            let place = cpu_word.place();
+            let again = || rseq::add_marked(rseq, place, n);
+            if let Some(added) = rseq::retry(again(), before_retry, again) {
                 return carry(added.after().wrapping_sub(n), n, mask);
             }
         }
         self.locked_add_marked(word, n, mask)
     }
 
-    #[inline]
     fn locked_add_marked(&self, word: usize, n: i64, mask: u64) -> i64 {
         let (row, before) = self.locked_add(word, n);
-        let inner: &Inner = &self.area().inner;
+        let inner: &Inner = &self.area.inner;
         let marks = inner.rows.marks(inner.rows.shape().cpus + row);
-        let line = (self.owned.first + word) / LINE_WORDS;
+        let line = (self.first + word) / LINE_WORDS;
         // After the add, unlike a sequence: see the protocol in `marks`.
         if !marks.is_marked(line) {
             marks.mark(line);
@@ -224,28 +254,19 @@ impl Block {
     /// word before.
     #[inline]
     fn locked_add(&self, word: usize, n: i64) -> (usize, i64) {
-        assert!(word < self.len(), "no such word");
-        let inner: &Inner = &self.area().inner;
+        assert!(word < self.words, "no such word");
+        let inner: &Inner = &self.area.inner;
         let row = emulated::row(inner.hint, inner.rows.shape().locked);
         inner.use_locked();
         // SeqCst: the "store" of "store, then look at the mark"; see `marks`.
-        let before = inner.rows.locked(row, self.owned.first + word).fetch_add(n, Ordering::SeqCst);
+        let before = inner.rows.locked(row, self.first + word).fetch_add(n, Ordering::SeqCst);
         (row, before)
     }
 }
 
-impl Fast {
-    /// A word of the block.
-    #[inline(always)]
-    fn word(&self, word: usize) -> CpuWord {
-        assert!(word < self.words as usize, "no such word");
-        self.first.plus(word)
-    }
-
-    /// Whether another attempt may do better.
-    fn may_retry(&self, exit: Exit) -> bool {
-        exit != Exit::Outside || self.rseq.adopt_thread()
-    }
+/// Whether another attempt may do better.
+fn may_retry(rseq: Rseq, exit: Exit) -> bool {
+    exit != Exit::Outside || rseq.adopt_thread()
 }
 
 /// How far `n` carried a word over boundaries of the batch `mask + 1`.
@@ -269,8 +290,14 @@ impl Drop for Owned {
     }
 }
 
+impl fmt::Debug for Owned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({}+{})", self.first, self.words)
+    }
+}
+
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Block({}+{})", self.owned.first, self.owned.words)
+        self.owned.fmt(f)
     }
 }

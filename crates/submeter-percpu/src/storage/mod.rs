@@ -20,12 +20,14 @@ mod block;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
 mod simulated;
+mod word;
 
 use alloc::Allocator;
 use raw::{Rows, Shape};
 
 pub use block::Block;
 pub use raw::LINE_WORDS;
+pub use word::Word;
 
 /// Reserves per-CPU words and hands them out. Cloning is a pointer copy; the reservation goes with
 /// the last [`Block`] and the last clone.

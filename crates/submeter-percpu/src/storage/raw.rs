@@ -81,22 +81,49 @@ impl CpuWord {
         CpuWord { word, ..self }
     }
 
+    /// Makes the addresses that the sequences take.
+    #[inline(always)]
+    pub(crate) fn place(self) -> CpuPlace {
+        let line = self.word / LINE_WORDS as u32;
+        let marks = MARKS_AT + line as usize / 64 * 8;
+        let at = |offset: usize| {
+            // SAFETY: both lie in row 0, which the base is the start of (the invariant of `word`).
+            unsafe { self.base.add(offset) }
+        };
+        CpuPlace { address: at(self.word as usize * 8).cast(), marks: at(marks).cast(), line }
+    }
+}
+
+/// A [`CpuWord`], as the sequences take it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuPlace {
+    /// In row 0. Invariant, also for the marks: valid in rows `0..shape.cpus`, as long as the `Rows` live.
+    address: NonNull<i64>,
+    marks: NonNull<u64>,
+    line: u32,
+}
+
+// SAFETY: addresses; only sequences dereference them, and they are made for concurrent use.
+unsafe impl Send for CpuPlace {}
+// SAFETY: as for `Send`; it has no interior of its own.
+unsafe impl Sync for CpuPlace {}
+
+impl CpuPlace {
     #[inline(always)]
     pub(crate) fn address(self) -> *mut i64 {
-        self.base.as_ptr().wrapping_add(self.word as usize * 8).cast()
+        self.address.as_ptr()
     }
 
     /// The word of marks that has the bit of this word's line.
     #[inline(always)]
     pub(crate) fn marks(self) -> *const u64 {
-        let at = MARKS_AT + self.line() as usize / 64 * 8;
-        self.base.as_ptr().wrapping_add(at).cast()
+        self.marks.as_ptr()
     }
 
     /// The line; its mark is bit `line % 64`.
     #[inline(always)]
     pub(crate) fn line(self) -> u32 {
-        self.word / LINE_WORDS as u32
+        self.line
     }
 }
 

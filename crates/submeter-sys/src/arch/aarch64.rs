@@ -314,6 +314,104 @@ pub(crate) unsafe fn add_marked(
     Added { after, changed, at }
 }
 
+/// `row[cpu].word += n` unless that changes bits above `mask`. Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::add_within`].
+#[inline(always)]
+pub(crate) unsafe fn add_within(
+    offset: isize,
+    cpus: u32,
+    word: *mut i64,
+    n: i64,
+    mask: u64,
+) -> bool {
+    // SAFETY: as in `add`.
+    unsafe {
+        sequence!(
+            arm!(),
+            "cmp {t:w}, {cpus:w}",
+            "b.hs {left}",
+            point!(2),
+            "add {t}, {word}, {t}, lsl #{shift}",
+            "ldr {d}, [{t}]",
+            "add {after}, {d}, {n}",
+            "eor {d}, {d}, {after}",
+            "cmp {d}, {mask}",
+            "b.hi {left}",
+            point!(3),
+            "str {after}, [{t}]",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            after = out(reg) _,
+            area = in(reg) area(offset),
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            mask = in(reg) mask,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// [`add_within`], provided that bit `bit % 64` of `row[cpu].marks` is set.
+///
+/// # Safety
+/// As [`crate::Rseq::add_marked_within`].
+#[inline(always)]
+pub(crate) unsafe fn add_marked_within(
+    offset: isize,
+    cpus: u32,
+    word: *mut i64,
+    n: i64,
+    mask: u64,
+    marks: *const u64,
+    bit: u32,
+) -> bool {
+    // SAFETY: as in `add`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
+    unsafe {
+        sequence!(
+            arm!(),
+            "cmp {t:w}, {cpus:w}",
+            "b.hs {left}",
+            point!(2),
+            "lsl {t}, {t}, #{shift}",
+            "ldr {d}, [{marks}, {t}]",
+            "lsr {d}, {d}, {bit:x}",
+            // Not `tbz`, which reaches 32 KiB only: the label may be further away.
+            "tst {d}, #1",
+            "b.eq {left}",
+            "add {t}, {t}, {word}",
+            "ldr {d}, [{t}]",
+            "add {after}, {d}, {n}",
+            "eor {d}, {d}, {after}",
+            "cmp {d}, {mask}",
+            "b.hi {left}",
+            point!(3),
+            "str {after}, [{t}]",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            after = out(reg) _,
+            area = in(reg) area(offset),
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            mask = in(reg) mask,
+            marks = in(reg) marks,
+            bit = in(reg) u64::from(bit),
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
 /// The self-test's section. Returns whether it was aborted.
 pub(crate) fn spin(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> bool {
     // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe. 2. The three pointers are

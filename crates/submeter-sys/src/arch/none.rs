@@ -65,6 +65,32 @@ pub(crate) unsafe fn add_marked(
     unreachable!("{NEVER}")
 }
 
+/// Never commits, as [`add_while`].
+///
+/// # Safety
+/// None needed.
+#[inline(always)]
+pub(crate) unsafe fn add_within(_: isize, _: u32, _: *mut i64, _: i64, _: u64) -> bool {
+    false
+}
+
+/// Never commits, as [`add_while`].
+///
+/// # Safety
+/// None needed.
+#[inline(always)]
+pub(crate) unsafe fn add_marked_within(
+    _: isize,
+    _: u32,
+    _: *mut i64,
+    _: i64,
+    _: u64,
+    _: *const u64,
+    _: u32,
+) -> bool {
+    false
+}
+
 /// See `PSEUDOCODE.md`.
 pub(crate) fn spin(_: isize, _: &SpinShared, _: u32, _: u32) -> bool {
     unreachable!("{NEVER}")

@@ -118,15 +118,67 @@ fn a_mark_is_tested_on_the_same_cpu_modulo_64() {
         let before = fake.words();
         let rseq = fake.on(cpu);
         // SAFETY: as above.
-        let added = unsafe { rseq.add_marked(fake.word(), 9, fake.marks(), bit) };
+        let (added, done) = unsafe {
+            let added = rseq.add_marked(fake.word(), 9, fake.marks(), bit);
+            (added, rseq.add_marked_within(fake.word(), 9, u64::MAX, fake.marks(), bit))
+        };
+        assert_eq!(done, adds, "cpu {cpu}, bit {bit}");
         let mut expected = before;
         if adds {
             expected[cpu as usize] += 9;
             assert_eq!((added.exit(), added.after()), (None, expected[cpu as usize]));
+            expected[cpu as usize] += 9;
         } else {
             assert_eq!((added.exit(), added.changed()), (Some(Exit::Unmarked), u64::MAX));
         }
         assert_eq!(fake.words(), expected, "cpu {cpu}, bit {bit}");
+    }
+}
+
+#[test]
+fn an_add_that_leaves_its_batch_is_refused_in_either_direction_and_where_the_word_wraps_around() {
+    let mut fake = Fake::new();
+    let all = i64::MAX.cast_unsigned();
+    // Before, added, the batch's mask, whether it stays within.
+    let cases = [
+        (0, 1, 63, true),
+        (62, 1, 63, true),
+        (63, 1, 63, false),
+        (64, -1, 63, false),
+        (65, -1, 63, true),
+        (0, -1, 63, false),
+        (-1, 1, 63, false),
+        (-64, 63, 63, true),
+        (-65, 1, 63, false),
+        (100, 0, 63, true),
+        (5, 64, 63, false),
+        (7, 0, 0, true),
+        (7, 1, 0, false),
+        (i64::MAX, 1, 63, false),
+        (i64::MAX, 1, all, false),
+        (i64::MIN, -1, all, false),
+        (-1, 1, all, false),
+        (0, i64::MAX, all, true),
+        (i64::MIN, i64::MAX, all, true),
+        (3, i64::MIN, all, false),
+    ];
+    for (was, n, mask, stays) in cases {
+        for marked in [false, true] {
+            let rseq = fake.on(1);
+            // SAFETY: as above.
+            let done = unsafe {
+                fake.word().wrapping_byte_add(1 << STRIDE_SHIFT).write(was);
+                fake.marks().wrapping_byte_add(1 << STRIDE_SHIFT).write(1 << 63);
+                if marked {
+                    rseq.add_marked_within(fake.word(), n, mask, fake.marks(), 63)
+                } else {
+                    rseq.add_within(fake.word(), n, mask)
+                }
+            };
+            assert_eq!(done, stays, "{was} + {n}, mask {mask:#x}");
+            let after = if stays { was.wrapping_add(n) } else { was };
+            assert_eq!(fake.words(), [0, after, 0], "{was} + {n}, mask {mask:#x}");
+        }
     }
 }
 
@@ -143,6 +195,9 @@ fn no_row_and_no_mode_mean_no_add() {
         unsafe {
             assert!(!rseq.increment(word));
             assert!(!rseq.add(word, 7));
+            assert!(!rseq.add_within(word, 7, u64::MAX));
+            fake.marks().write(1);
+            assert!(!rseq.add_marked_within(word, 7, u64::MAX, fake.marks(), 0));
             assert!(!rseq.add_while::<1>(word, &raw const alive));
             assert!(!rseq.add_value_while(word, &raw const alive, 7));
             let added = [rseq.add_carry(word, 7), rseq.add_marked(word, 7, fake.marks(), 0)];
@@ -165,7 +220,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
     let mut fake = Fake::new();
     let mode = CPUS;
     let mut seen = Vec::new();
-    for sequence in 0..6 {
+    for sequence in 0..8 {
         let rseq = fake.on(0);
         let (word, marks) = (fake.word(), fake.marks());
         // SAFETY: as above.
@@ -176,6 +231,8 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
                 2 => drop(rseq.add_while::<1>(word, &raw const mode)),
                 3 => drop(rseq.add_value_while(word, &raw const mode, 1)),
                 4 => drop(rseq.add_carry(word, 1)),
+                5 => drop(rseq.add_within(word, 1, 63)),
+                6 => drop(rseq.add_marked_within(word, 1, 63, marks, 0)),
                 _ => drop(rseq.add_marked(word, 1, marks, 0)),
             }
         }

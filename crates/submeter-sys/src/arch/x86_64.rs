@@ -9,7 +9,8 @@
 //! (`sys/rseq.h`, `RSEQ_SIG`), behind the bytes of a `ud1` so that a disassembler stays in step.
 //!
 //! `label` blocks may not be combined with outputs on stable Rust. The sequences that return
-//! values therefore leave through their own end, with a register that says why.
+//! values therefore leave through their own end, with a register that says why. Those of the hot paths
+//! return none: what is rare they refuse, and the caller asks one of the others.
 
 use std::arch::asm;
 
@@ -129,10 +130,13 @@ pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word:
             point!(2),
             "shl {t}, {shift}",
             "add {t}, {word}",
+            "mov {d}, qword ptr [{t}]",
+            "lea {d}, [{d} + {n}]",
             point!(3),
-            "add qword ptr [{t}], {n}",
+            "mov qword ptr [{t}], {d}",
             abort_to_label!(),
             t = out(reg) _,
+            d = out(reg) _,
             offset = in(reg) offset,
             cpus = in(reg) cpus,
             word = in(reg) word,
@@ -349,6 +353,103 @@ pub(crate) unsafe fn add_marked(
         );
     }
     Added { after, changed, at }
+}
+
+/// `row[cpu].word += n` unless that changes bits above `mask`. Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::add_within`].
+#[inline(always)]
+pub(crate) unsafe fn add_within(
+    offset: isize,
+    cpus: u32,
+    word: *mut i64,
+    n: i64,
+    mask: u64,
+) -> bool {
+    // SAFETY: as in `add_immediate`.
+    unsafe {
+        sequence!(
+            arm!(),
+            "cmp {t:e}, {cpus:e}",
+            "jae {left}",
+            point!(2),
+            "shl {t}, {shift}",
+            "add {t}, {word}",
+            "mov {d}, qword ptr [{t}]",
+            "lea {after}, [{d} + {n}]",
+            "xor {d}, {after}",
+            "cmp {d}, {mask}",
+            "ja {left}",
+            point!(3),
+            "mov qword ptr [{t}], {after}",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            after = out(reg) _,
+            offset = in(reg) offset,
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            mask = in(reg) mask,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// [`add_within`], provided that bit `bit % 64` of `row[cpu].marks` is set.
+///
+/// # Safety
+/// As [`crate::Rseq::add_marked_within`].
+#[inline(always)]
+pub(crate) unsafe fn add_marked_within(
+    offset: isize,
+    cpus: u32,
+    word: *mut i64,
+    n: i64,
+    mask: u64,
+    marks: *const u64,
+    bit: u32,
+) -> bool {
+    // SAFETY: as in `add_immediate`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
+    unsafe {
+        sequence!(
+            arm!(),
+            "cmp {t:e}, {cpus:e}",
+            "jae {left}",
+            point!(2),
+            "shl {t}, {shift}",
+            "mov {d}, qword ptr [{marks} + {t}]",
+            "bt {d}, {bit:r}",
+            "jnc {left}",
+            "add {t}, {word}",
+            "mov {d}, qword ptr [{t}]",
+            "lea {after}, [{d} + {n}]",
+            "xor {d}, {after}",
+            "cmp {d}, {mask}",
+            "ja {left}",
+            point!(3),
+            "mov qword ptr [{t}], {after}",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            after = out(reg) _,
+            offset = in(reg) offset,
+            cpus = in(reg) cpus,
+            word = in(reg) word,
+            n = in(reg) n,
+            mask = in(reg) mask,
+            marks = in(reg) marks,
+            bit = in(reg) bit,
+            shift = const STRIDE_SHIFT,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
 }
 
 /// The self-test's section. Returns whether it was aborted.

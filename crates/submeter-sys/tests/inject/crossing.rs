@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const WORD: usize = 0;
 const MARKS: usize = 16;
 const IN_HANDLER: i64 = 1000;
+/// The mask of a batch that positive sums never leave.
+const ALL: u64 = i64::MAX.cast_unsigned();
 
 /// The sequences.
 #[derive(Clone, Copy, Debug)]
@@ -28,15 +30,19 @@ enum Sequence {
     AddValueWhile,
     AddCarry,
     AddMarked,
+    AddWithin,
+    AddMarkedWithin,
 }
 
-const SEQUENCES: [Sequence; 6] = [
+const SEQUENCES: [Sequence; 8] = [
     Sequence::Increment,
     Sequence::Add,
     Sequence::AddWhile,
     Sequence::AddValueWhile,
     Sequence::AddCarry,
     Sequence::AddMarked,
+    Sequence::AddWithin,
+    Sequence::AddMarkedWithin,
 ];
 
 impl Sequence {
@@ -56,6 +62,11 @@ impl Sequence {
                 Sequence::AddCarry => took(committed(rseq.add_carry(word, 3).exit()), 3),
                 Sequence::AddMarked => {
                     took(committed(rseq.add_marked(word, 11, marks, 5).exit()), 11)
+                }
+                // A batch that is never left: what they do not commit was aborted.
+                Sequence::AddWithin => took(rseq.add_within(word, 13, ALL), 13),
+                Sequence::AddMarkedWithin => {
+                    took(rseq.add_marked_within(word, 17, ALL, marks, 5), 17)
                 }
             }
         }

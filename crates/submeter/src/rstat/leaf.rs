@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use submeter_percpu::Block;
+use submeter_percpu::{Block, Word};
 
 use super::flush::Node;
 use super::{Rstat, rows};
@@ -81,7 +81,7 @@ impl Leaf {
     }
 
     /// Adds to the running CPU's word; tells the ancestors only when a batch boundary is crossed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, word: usize, n: i64, batch_mask: u64) {
         let carried = self.block.add_marked(word, n, batch_mask);
         if carried != 0 {
@@ -89,9 +89,16 @@ impl Leaf {
         }
     }
 
+    /// Finds a word; whoever adds to it calls [`carried`](Leaf::carried) with what that returns, unless 0.
+    #[inline]
+    pub(crate) fn word(&self, word: usize) -> Word<'_> {
+        self.block.word(word)
+    }
+
     /// Once in a batch: the price of a bound on reads.
     #[cold]
-    fn carried(&self, word: usize, carried: i64) {
+    #[inline(never)]
+    pub(crate) fn carried(&self, word: usize, carried: i64) {
         for at in self.lineage.upward() {
             let drift = self.rstat.area.shared(rows::DRIFT, at.first_word + word);
             // SeqCst: before this update returns; pairs with the load in `Rstat::read`.

@@ -1,4 +1,4 @@
-      xorl %r5d, %r5d
+      xorl %r6d, %r6d
 |     .section __rseq_cs
 | L1:
 |     .long 0
@@ -15,7 +15,9 @@
 |     jae L5
 |     shlq $30, %r1
 |     addq %r4, %r1
-|     addq $1, (%r1)
+|     movq (%r1), %r5
+|     leaq 1(%r5), %r5
+|     movq %r5, (%r1)
 | L3:
 |     .section __rseq_failure
 |     .byte 15
@@ -25,6 +27,6 @@
 | L4:
 |     jmp L5
 |     .section .text
-      movb $1, %r5b
+      movb $1, %r6b
   L5:
       retq
