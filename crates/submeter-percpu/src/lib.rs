@@ -13,10 +13,10 @@
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
 
-pub mod mark_set;
 // Under a checker only the models use them: their faces need storage, which none of them can run.
 #[cfg(any(test, not(any(loom, shuttle))))]
 pub mod counter;
+pub mod mark_set;
 pub mod marks;
 #[cfg(any(test, not(any(loom, shuttle))))]
 pub mod percpu_ref;
