@@ -11,8 +11,12 @@ pub(crate) struct Allocator {
     end: usize,
     /// Freed runs by length. Exact fit only: an area serves few sizes (one, for a tree).
     runs: HashMap<usize, Vec<usize>>,
-    words: Vec<usize>,
+    /// Free pieces of lines: of 1, 2 and 4 words.
+    pieces: [Vec<usize>; PIECES],
 }
+
+/// The sizes that a line is cut in: the powers of two below it.
+const PIECES: usize = LINE_WORDS.ilog2() as usize;
 
 impl Allocator {
     /// Takes `lines` lines in a row; returns the first, or `None` when the row is full.
@@ -31,23 +35,29 @@ impl Allocator {
         self.runs.entry(lines).or_default().push(first);
     }
 
-    /// Takes one word.
-    pub(crate) fn take_word(&mut self) -> Option<usize> {
-        if self.words.is_empty() {
+    /// Takes `words` words of one line, fewer than a line has. The line is shared with pieces of the same size.
+    pub(crate) fn take_words(&mut self, words: usize) -> Option<usize> {
+        let size = piece(words);
+        if self.pieces[size].is_empty() {
             let first = self.take_lines(1)? * LINE_WORDS;
-            self.words.extend((first..first + LINE_WORDS).rev());
+            self.pieces[size].extend((first..first + LINE_WORDS).step_by(1 << size).rev());
         }
-        self.words.pop()
+        self.pieces[size].pop()
     }
 
-    pub(crate) fn give_word(&mut self, word: usize) {
-        self.words.push(word);
+    pub(crate) fn give_words(&mut self, first: usize, words: usize) {
+        self.pieces[piece(words)].push(first);
     }
 
     /// One more than the last line ever handed out.
     pub(crate) fn end(&self) -> usize {
         self.end
     }
+}
+
+/// The size of a piece of so many words, as a power of two.
+fn piece(words: usize) -> usize {
+    words.next_power_of_two().ilog2() as usize
 }
 
 #[cfg(test)]
@@ -60,14 +70,26 @@ mod tests {
         let a = allocator.take_lines(3).expect("room");
         let b = allocator.take_lines(3).expect("room");
         assert_eq!((a, b), (0, 3));
-        let words: Vec<usize> = (0..9).map(|_| allocator.take_word().expect("room")).collect();
+        let words: Vec<usize> = (0..9).map(|_| allocator.take_words(1).expect("room")).collect();
         assert_eq!(words, [48, 49, 50, 51, 52, 53, 54, 55, 56]);
         allocator.give_lines(a, 3);
-        allocator.give_word(50);
+        allocator.give_words(50, 1);
         assert_eq!(allocator.take_lines(2), Some(8), "exact fit only");
         assert_eq!(allocator.take_lines(3), Some(a));
-        assert_eq!(allocator.take_word(), Some(50));
+        assert_eq!(allocator.take_words(1), Some(50));
         assert_eq!(allocator.end(), 10);
+    }
+
+    #[test]
+    fn pieces_of_a_line_never_cross_into_another() {
+        let mut allocator = Allocator::default();
+        let pairs: Vec<usize> = (0..5).map(|_| allocator.take_words(2).expect("room")).collect();
+        assert_eq!(pairs, [0, 2, 4, 6, 8]);
+        assert_eq!(allocator.take_words(3), Some(16));
+        assert_eq!(allocator.take_words(4), Some(20));
+        allocator.give_words(4, 2);
+        assert_eq!(allocator.take_words(1), Some(24), "pieces are not cut");
+        assert_eq!(allocator.take_words(2), Some(4));
     }
 
     #[test]
@@ -75,7 +97,7 @@ mod tests {
         let mut allocator = Allocator::default();
         assert_eq!(allocator.take_lines(LINES), Some(0));
         assert_eq!(allocator.take_lines(1), None);
-        assert_eq!(allocator.take_word(), None);
+        assert_eq!(allocator.take_words(1), None);
         allocator.give_lines(0, LINES);
         assert_eq!(allocator.take_lines(LINES), Some(0));
     }

@@ -9,6 +9,7 @@ use submeter_sys::{CpuHint, Exit, Rseq};
 use super::raw::{CpuPlace, CpuWord, LINE_WORDS, LockedWord};
 use super::{Area, Inner, Word};
 use crate::backend::{emulated, rseq};
+use crate::carry::carry;
 
 /// Holds words of an [`Area`]. Cloning is a pointer copy; the words are zeroed and reused when the last clone goes.
 #[derive(Clone)]
@@ -269,12 +270,6 @@ fn may_retry(rseq: Rseq, exit: Exit) -> bool {
     exit != Exit::Outside || rseq.adopt_thread()
 }
 
-/// How far `n` carried a word over boundaries of the batch `mask + 1`.
-fn carry(before: i64, n: i64, mask: u64) -> i64 {
-    let whole = |word: i64| word & !mask.cast_signed();
-    whole(before.wrapping_add(n)).wrapping_sub(whole(before))
-}
-
 impl Drop for Owned {
     fn drop(&mut self) {
         let inner = &*self.area.inner;
@@ -283,7 +278,7 @@ impl Drop for Owned {
         (self.first..self.first + self.words).for_each(|word| inner.rows.zero(word));
         let mut allocator = inner.allocator.lock();
         if self.lines == 0 {
-            allocator.give_word(self.first);
+            allocator.give_words(self.first, self.words);
         } else {
             allocator.give_lines(self.first / LINE_WORDS, self.lines);
         }

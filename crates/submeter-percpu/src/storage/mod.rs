@@ -20,6 +20,7 @@ mod block;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
 mod simulated;
+mod within;
 mod word;
 
 use alloc::Allocator;
@@ -141,10 +142,16 @@ impl Area {
     /// # Errors
     /// `OutOfMemory` when the rows are full.
     pub fn word(&self) -> io::Result<Block> {
+        self.words(1)
+    }
+
+    /// Takes a block of a few words, fewer than a line has, which share their line with others.
+    pub(crate) fn words(&self, words: usize) -> io::Result<Block> {
+        debug_assert!(words < LINE_WORDS);
         let mut allocator = self.inner.allocator.lock();
-        let word = allocator.take_word().ok_or(io::ErrorKind::OutOfMemory)?;
+        let first = allocator.take_words(words).ok_or(io::ErrorKind::OutOfMemory)?;
         self.publish_end(&allocator);
-        Ok(Block::new(self.clone(), word, 1, 0))
+        Ok(Block::new(self.clone(), first, words, 0))
     }
 
     /// Called with the allocator locked.

@@ -43,4 +43,14 @@ impl Area {
     pub fn simulate_cpu(cpu: u32) {
         emulated::set_thread_number(cpu);
     }
+
+    /// Returns for how many CPUs there are rows.
+    pub(crate) fn cpus(&self) -> usize {
+        let shape = self.inner.rows.shape();
+        shape.cpus.max(shape.locked)
+    }
+
+    pub(crate) fn locked_rows(&self) -> usize {
+        self.inner.rows.shape().locked
+    }
 }

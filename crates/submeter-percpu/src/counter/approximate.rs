@@ -1,0 +1,89 @@
+//! A value with its bound.
+
+use std::cmp::Ordering;
+
+/// Holds an approximate value: the truth lies between [`low`](Approximate::low) and
+/// [`high`](Approximate::high), adds still under way excepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Approximate {
+    low: i64,
+    width: u64,
+}
+
+impl Approximate {
+    pub(super) fn new(low: i64, width: u64) -> Approximate {
+        Approximate { low, width }
+    }
+
+    /// Returns the least that it can be.
+    #[must_use]
+    pub fn low(self) -> i64 {
+        self.low
+    }
+
+    /// Returns the most that it can be.
+    #[must_use]
+    pub fn high(self) -> i64 {
+        self.low.wrapping_add_unsigned(self.width)
+    }
+
+    /// Returns the middle: off by at most [`bound`](Approximate::bound).
+    #[must_use]
+    pub fn value(self) -> i64 {
+        self.low.wrapping_add_unsigned(self.width / 2)
+    }
+
+    /// Returns how far [`value`](Approximate::value) can be from the truth.
+    #[must_use]
+    pub fn bound(self) -> u64 {
+        self.width.div_ceil(2)
+    }
+
+    /// Returns how the truth compares with `rhs`, or `None` where the bound leaves that open.
+    #[must_use]
+    pub fn compare(self, rhs: i64) -> Option<Ordering> {
+        // Not `high`: near the ends of an i64 it wraps around, and so may the truth.
+        let high = self.low.checked_add_unsigned(self.width)?;
+        match (self.low.cmp(&rhs), high.cmp(&rhs)) {
+            (low, high) if low == high => Some(low),
+            _ => None,
+        }
+    }
+
+    /// Cuts off what is below zero.
+    pub(super) fn positive(self) -> Approximate {
+        let high = self.low.saturating_add_unsigned(self.width).max(0);
+        let low = self.low.max(0);
+        Approximate { low, width: high.abs_diff(low) }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compare_decides_exactly_outside_of_the_window() {
+        let read = Approximate::new(10, 5);
+        assert_eq!(read.compare(9), Some(Ordering::Greater));
+        for inside in 10..=15 {
+            assert_eq!(read.compare(inside), None, "{inside}");
+        }
+        assert_eq!(read.compare(16), Some(Ordering::Less));
+        assert_eq!(Approximate::new(10, 0).compare(10), Some(Ordering::Equal));
+        // The truth may have wrapped around.
+        assert_eq!(Approximate::new(i64::MAX - 1, 5).compare(0), None);
+    }
+
+    #[test]
+    fn what_is_below_zero_is_cut_off() {
+        let cut = |low, width| {
+            let read = Approximate::new(low, width).positive();
+            (read.low(), read.high())
+        };
+        assert_eq!(cut(-10, 5), (0, 0));
+        assert_eq!(cut(-10, 15), (0, 5));
+        assert_eq!(cut(10, 5), (10, 15));
+        assert_eq!(cut(i64::MAX, 5), (i64::MAX, i64::MAX));
+    }
+}

@@ -1,0 +1,128 @@
+//! The core of a limited counter: who may add without asking, and who must ask whom.
+//!
+//! # The protocol
+//! Each row's word, rounded down to its batch, is *charged* to a shared sum; what the word has beyond
+//! that boundary is not. So the truth is never above `charged + slack`, where `slack` is one less than a batch
+//! for each row. *Invariant*: `charged` is never below the sum of the rounded words and the exact word.
+//!
+//! - An add that crosses no boundary changes neither side of the invariant: it needs `charged + slack <= limit`
+//!   and asks nobody. Test and commit are one sequence: an add that would cross commits nothing.
+//! - An add that crosses charges first, as much as it may cross at most, then commits, then returns what it did not need.
+//! - Where that does not fit, the exact amount is charged and counted in a word of its own, which has no slack.
+//! - Giving back commits first and lowers the charge after.
+//!
+//! What Linux does instead (look at the sum and the batch, then add) lets two adders pass the same look.
+
+use crate::carry::whole;
+use crate::sync::atomic::{AtomicI64, Ordering};
+
+/// The rows of a limited counter.
+pub(super) trait Words {
+    /// Adds `n` unless that crosses a boundary of the batch `mask + 1`. Returns whether it was done.
+    fn add_within(&self, n: i64, mask: u64) -> bool;
+
+    /// Adds `n` and returns what that carried over boundaries.
+    fn add_carry(&self, n: i64, mask: u64) -> i64;
+}
+
+/// Holds what is charged.
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// Bits: see the invariant. Writers: adds that cross, before; give-backs that cross, after; by exchange or locked add.
+    charged: AtomicI64,
+    /// Bits: what was granted to the unit, near the limit. Writers: such adds, by locked add.
+    exact: AtomicI64,
+    mask: u64,
+    slack: u64,
+}
+
+impl Budget {
+    /// For `rows` words with the batch `mask + 1`.
+    pub(super) fn new(mask: u64, rows: u64) -> Budget {
+        let (charged, exact) = (AtomicI64::new(0), AtomicI64::new(0));
+        Budget { charged, exact, mask, slack: rows * mask }
+    }
+
+    pub(super) fn slack(&self) -> u64 {
+        self.slack
+    }
+
+    /// Adds a positive `n` if the value stays at or below `limit`. Returns whether it was done.
+    #[inline]
+    pub(super) fn try_add(&self, words: &impl Words, n: i64, limit: i64) -> bool {
+        if self.has_room(limit) && words.add_within(n, self.mask) {
+            // Again, for callers with other limits: one with a higher limit may have charged since the
+            // first look. At *this* look the value, this add included, was within the limit.
+            if self.has_room(limit) {
+                return true;
+            }
+            self.give_back(words, n.wrapping_neg());
+        }
+        self.try_add_crossing(words, n, limit)
+    }
+
+    /// Adds an `n` that is not positive.
+    #[inline]
+    pub(super) fn give_back(&self, words: &impl Words, n: i64) {
+        let carried = words.add_carry(n, self.mask);
+        if carried != 0 {
+            self.lower(carried);
+        }
+    }
+
+    /// The posted part, for reads: the value is at most `slack` above it.
+    pub(super) fn charged(&self) -> i64 {
+        // Relaxed: as for any statistic; the callers say what it is good for.
+        self.charged.load(Ordering::Relaxed)
+    }
+
+    /// The part of the value that is in no row.
+    pub(super) fn exact(&self) -> i64 {
+        // SeqCst: as the loads of the rows, so that a sum misses no add that returned before.
+        self.exact.load(Ordering::SeqCst)
+    }
+
+    #[cold]
+    fn try_add_crossing(&self, words: &impl Words, n: i64, limit: i64) -> bool {
+        // A boundary more than `n` has batches: where the word is now, only the sequence knows.
+        let most = whole(n, self.mask).checked_add_unsigned(self.mask + 1);
+        if let Some(most) = most
+            && self.charge(most, limit)
+        {
+            let carried = words.add_carry(n, self.mask);
+            self.lower(carried.wrapping_sub(most));
+            return true;
+        }
+        let granted = self.charge(n, limit);
+        if granted {
+            // SeqCst: see `exact`.
+            self.exact.fetch_add(n, Ordering::SeqCst);
+        }
+        granted
+    }
+
+    /// Whether the value is within the limit wherever the words are.
+    #[inline(always)]
+    fn has_room(&self, limit: i64) -> bool {
+        // Acquire: pairs with the Release in `lower`, so that room that was given back is found with what
+        // its holder did before.
+        let charged = self.charged.load(Ordering::Acquire);
+        charged.checked_add_unsigned(self.slack).is_some_and(|most| most <= limit)
+    }
+
+    fn charge(&self, n: i64, limit: i64) -> bool {
+        let room = |charged: i64| {
+            let after = charged.checked_add(n)?;
+            (after.checked_add_unsigned(self.slack)? <= limit).then_some(after)
+        };
+        // Not an add with an undo: an add that is going to be refused would meanwhile make others be refused. Who fails
+        // here was overtaken by somebody who succeeded.
+        // AcqRel, Acquire: as in `has_room`; Release so that the chain of charges keeps it.
+        self.charged.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok()
+    }
+
+    fn lower(&self, by: i64) {
+        // Release: pairs with the Acquire in `has_room` and `charge`; after the commit in the word.
+        self.charged.fetch_add(by, Ordering::Release);
+    }
+}

@@ -1,0 +1,57 @@
+//! The shared part of a counter: what crossed batch boundaries.
+
+use super::Approximate;
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Collects carries. Nothing here is read or written by an add that crosses no boundary.
+#[derive(Debug)]
+pub(super) struct Carries {
+    /// Bits: a sum of multiples of the batch. Writers: carries, by locked add only.
+    posted: AtomicI64,
+    /// Bits: the widest batch that a caller brought; 0 until one did. Writers: they, before they use it; only grows.
+    widest: AtomicU64,
+}
+
+impl Default for Carries {
+    fn default() -> Carries {
+        Carries { posted: AtomicI64::new(0), widest: AtomicU64::new(0) }
+    }
+}
+
+impl Carries {
+    pub(super) fn post(&self, carried: i64) {
+        // Relaxed: `read` promises nothing about adds that race with it, and a reader that was told
+        // of an add by other means is ordered by those.
+        self.posted.fetch_add(carried, Ordering::Relaxed);
+    }
+
+    /// Leaves `carried` in `pending` until `batch` has gathered there; returns what is to be posted then.
+    ///
+    /// Taken from `pending` first, posted by the caller after: the other order would post twice what two callers
+    /// find at once.
+    pub(super) fn gather(&self, pending: &AtomicI64, carried: i64, batch: u64) -> i64 {
+        // Relaxed: a hint that spares the exchange.
+        if self.widest.load(Ordering::Relaxed) < batch {
+            // Relaxed: before the add below, which a reader knows of by other means, or not at all.
+            self.widest.fetch_max(batch, Ordering::Relaxed);
+        }
+        // Relaxed: as in `post`.
+        let gathered = pending.fetch_add(carried, Ordering::Relaxed).wrapping_add(carried);
+        if gathered.unsigned_abs() < batch {
+            return 0;
+        }
+        // Relaxed: as in `post`; a swap, so that each carry is taken once, by whoever takes it.
+        pending.swap(0, Ordering::Relaxed)
+    }
+
+    /// The posted sum, and how far below and above it the truth may be: `missing` for words that were
+    /// not carried, and what is pending in `rows`.
+    pub(super) fn read(&self, missing: u64, rows: u64) -> Approximate {
+        // Relaxed: see `gather`.
+        let pending = rows * self.widest.load(Ordering::Relaxed).saturating_sub(1);
+        // Relaxed: see `post`.
+        let posted = self.posted.load(Ordering::Relaxed);
+        // What a word has beyond a boundary is missing, never too much; what is pending may be either.
+        Approximate::new(posted.wrapping_sub_unsigned(pending), missing + 2 * pending)
+    }
+}

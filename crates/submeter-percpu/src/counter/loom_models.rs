@@ -1,0 +1,241 @@
+//! Every interleaving of carries, folds and limited adds: `RUSTFLAGS="--cfg loom" cargo test --release`.
+//!
+//! A sequence is a critical section of its CPU: whole or not at all. The shared parts are the real ones. Models of
+//! mistakes pass only while loom finds them.
+
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicI64, Ordering};
+use loom::thread;
+
+use super::budget::{Budget, Words};
+use super::carries::Carries;
+use super::tree::Tree;
+use crate::carry::carry;
+
+/// Three threads without a bound take hours; the known mistakes need one preemption or two.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// The word of one CPU.
+#[derive(Default)]
+struct Cpu(Mutex<i64>);
+
+impl Cpu {
+    fn load(&self) -> i64 {
+        *self.0.lock().unwrap()
+    }
+}
+
+impl Words for Cpu {
+    fn add_within(&self, n: i64, mask: u64) -> bool {
+        let mut word = self.0.lock().unwrap();
+        let stays = carry(*word, n, mask) == 0;
+        if stays {
+            *word += n;
+        }
+        stays
+    }
+
+    fn add_carry(&self, n: i64, mask: u64) -> i64 {
+        let mut word = self.0.lock().unwrap();
+        let carried = carry(*word, n, mask);
+        *word += n;
+        carried
+    }
+}
+
+/// Batch of the models: two, so that every second add crosses.
+const MASK: u64 = 1;
+
+#[derive(Default)]
+struct Counter {
+    cpus: [Cpu; 2],
+    carries: Carries,
+    pending: [Pending; 2],
+}
+
+struct Pending(AtomicI64);
+
+impl Default for Pending {
+    fn default() -> Pending {
+        Pending(AtomicI64::new(0))
+    }
+}
+
+impl Counter {
+    fn add(&self, cpu: usize, n: i64) {
+        self.carries.post(self.cpus[cpu].add_carry(n, MASK));
+    }
+
+    fn add_batch(&self, cpu: usize, n: i64, batch: u64) {
+        let carried = self.cpus[cpu].add_carry(n, MASK);
+        if carried != 0 {
+            let all = self.carries.gather(&self.pending[cpu].0, carried, batch);
+            self.carries.post(all);
+        }
+    }
+
+    fn sum(&self) -> i64 {
+        self.cpus.iter().map(Cpu::load).sum()
+    }
+
+    fn must_hold(&self, truth: i64) {
+        assert_eq!(self.sum(), truth, "an add was lost");
+        let read = self.carries.read(2 * MASK, 2);
+        assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
+    }
+}
+
+/// A sum that races with a carry sees each add that returned, and none twice.
+#[test]
+fn loom_counter_sum_is_never_off_by_a_fold_in_progress() {
+    explore(|| {
+        let counter = Arc::new(Counter::default());
+        counter.add(0, 1);
+        let adders = [0, 1].map(|cpu| {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || counter.add(cpu, 3))
+        });
+        let sum = counter.sum();
+        assert!([1, 4, 7].contains(&sum), "{sum}");
+        adders.into_iter().for_each(|adder| adder.join().unwrap());
+        counter.must_hold(7);
+    });
+}
+
+/// The design that was not taken: a word is folded into the shared part, and a sum adds both.
+#[test]
+#[should_panic(expected = "off by a fold")]
+fn loom_counter_finds_that_a_sum_over_folded_words_is_off_by_a_fold() {
+    explore(|| {
+        let (word, shared) = (Arc::new(AtomicI64::new(1)), Arc::new(AtomicI64::new(0)));
+        let folder = thread::spawn({
+            let (word, shared) = (Arc::clone(&word), Arc::clone(&shared));
+            move || {
+                shared.fetch_add(word.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+            }
+        });
+        let sum = shared.load(Ordering::SeqCst) + word.load(Ordering::SeqCst);
+        folder.join().unwrap();
+        assert_eq!(sum, 1, "off by a fold");
+    });
+}
+
+/// Adders with different batches on one CPU: nothing is lost, and the bound holds once they are over.
+#[test]
+fn loom_counter_slot_fold_during_concurrent_adds_conserves_the_total() {
+    explore(|| {
+        let counter = Arc::new(Counter::default());
+        let adders = [(4, 5), (6, -3)].map(|(batch, n)| {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || {
+                counter.add_batch(0, n, batch);
+                counter.add_batch(0, n, batch);
+            })
+        });
+        counter.add(0, 2);
+        adders.into_iter().for_each(|adder| adder.join().unwrap());
+        counter.must_hold(6);
+        let pending = counter.pending[0].0.load(Ordering::SeqCst);
+        assert!(pending.unsigned_abs() < 6, "{pending} is a batch or more");
+    });
+}
+
+/// Carries that climb at once: the root is behind by what the nodes keep, and never ahead.
+#[test]
+fn loom_counter_tree_keeps_less_than_a_batch_in_each_node() {
+    explore(|| {
+        // Five CPUs: two nodes of batch 8 under the root.
+        let (tree, root) = (Arc::new(Tree::new(5, MASK)), Arc::new(AtomicI64::new(0)));
+        let adders = [14, -6].map(|n| {
+            let (tree, root) = (Arc::clone(&tree), Arc::clone(&root));
+            thread::spawn(move || {
+                let up = tree.climb(0, n);
+                root.fetch_add(up, Ordering::SeqCst);
+            })
+        });
+        let up = tree.climb(4, 10);
+        root.fetch_add(up, Ordering::SeqCst);
+        adders.into_iter().for_each(|adder| adder.join().unwrap());
+        let behind = 18 - root.load(Ordering::SeqCst);
+        assert!((0..=tree.missing(MASK) as i64).contains(&behind), "{behind}");
+    });
+}
+
+/// N adders on two CPUs, and one that gives back: what is granted stays within the limit at every moment.
+#[test]
+fn loom_limited_try_add_never_exceeds_the_limit_under_n_adders() {
+    const LIMIT: i64 = 5;
+    explore(|| {
+        let cpus = Arc::new([Cpu::default(), Cpu::default()]);
+        let budget = Arc::new(Budget::new(MASK, 2));
+        assert!(budget.try_add(&cpus[0], 2, LIMIT));
+        let adders = [(0, 1), (1, 2)].map(|(cpu, n)| {
+            let (cpus, budget) = (Arc::clone(&cpus), Arc::clone(&budget));
+            thread::spawn(move || {
+                let first = i64::from(budget.try_add(&cpus[cpu], n, LIMIT)) * n;
+                first + i64::from(budget.try_add(&cpus[cpu], n, LIMIT)) * n
+            })
+        });
+        budget.give_back(&cpus[1], -1);
+        let granted: i64 = 1 + adders.map(|adder| adder.join().unwrap()).iter().sum::<i64>();
+        assert!(granted <= LIMIT, "the limit is exceeded: {granted}");
+        let value = cpus.iter().map(Cpu::load).sum::<i64>() + budget.exact();
+        assert_eq!(value, granted);
+        let behind = value - budget.charged();
+        assert!((0..=budget.slack() as i64).contains(&behind), "{behind}");
+    });
+}
+
+/// The mistake, as Linux makes it: look at the sum and what the words may hide, then add.
+#[test]
+#[should_panic(expected = "the limit is exceeded")]
+fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
+    const LIMIT: i64 = 5;
+    explore(|| {
+        let counter = Arc::new(Counter::default());
+        let try_add = |counter: &Counter, cpu: usize, n: i64| {
+            let high = counter.carries.read(2 * MASK, 0).high();
+            let fits = high + n <= LIMIT;
+            if fits {
+                counter.add(cpu, n);
+            }
+            fits
+        };
+        let adder = thread::spawn({
+            let counter = Arc::clone(&counter);
+            move || try_add(&counter, 0, 3)
+        });
+        let own = try_add(&counter, 1, 3);
+        let granted = 3 * (i64::from(own) + i64::from(adder.join().unwrap()));
+        assert!(granted <= LIMIT, "the limit is exceeded: {granted}");
+    });
+}
+
+/// Adders with different limits: each grant is within its own at the moment when it is made.
+#[test]
+fn loom_limited_a_grant_is_within_its_own_limit() {
+    explore(|| {
+        let cpu = Arc::new(Cpu::default());
+        let budget = Arc::new(Budget::new(MASK, 1));
+        let wide = thread::spawn({
+            let (cpu, budget) = (Arc::clone(&cpu), Arc::clone(&budget));
+            move || {
+                assert!(budget.try_add(&*cpu, 2, 9));
+                assert!(budget.try_add(&*cpu, 2, 9));
+            }
+        });
+        // Below it, the value is never above 1: only while neither of the others has been granted.
+        if budget.try_add(&*cpu, 1, 1) {
+            budget.give_back(&*cpu, -1);
+        }
+        wide.join().unwrap();
+        assert!(!budget.try_add(&*cpu, 1, 4));
+        assert_eq!(cpu.load() + budget.exact(), 4);
+    });
+}

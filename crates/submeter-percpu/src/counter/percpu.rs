@@ -1,0 +1,283 @@
+//! The counter itself.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::io;
+
+use parking_lot::Mutex;
+
+use super::carries::Carries;
+use super::tree::Tree;
+use super::{Approximate, BATCH_DEFAULT, BATCH_MAX, mask_of};
+use crate::backend::emulated;
+use crate::storage::{Area, Block};
+
+/// Counts up and down on the running CPU's own word; reads cheaply with a bound, or exactly.
+///
+/// An add costs about a plain one; each time a CPU's word crosses a multiple of the batch, it also
+/// costs a locked add to the shared part. Use an atomic instead where every add needs the value
+/// after it, or where a number is added to by one thread only; use a
+/// [`LimitedCounter`](super::LimitedCounter) where it must not go above a limit.
+///
+/// | read | costs | tells |
+/// |---|---|---|
+/// | [`read`](PercpuCounter::read), [`read_positive`](PercpuCounter::read_positive) | a few loads | the value and its bound |
+/// | [`compare`](PercpuCounter::compare) | that, or a `sum` where the bound does not decide | which is greater, always |
+/// | [`sum`](PercpuCounter::sum) | a load for each CPU | the exact value |
+///
+/// # Examples
+/// ```
+/// use std::cmp::Ordering;
+/// use submeter_percpu::PercpuCounter;
+///
+/// let counter = PercpuCounter::new()?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| (0..1000).for_each(|_| counter.add(3)));
+///     }
+/// });
+/// assert_eq!(counter.sum(), 12_000);
+/// let read = counter.read();
+/// assert!(read.low() <= 12_000 && 12_000 <= read.high());
+/// assert_eq!(counter.compare(11_999), Ordering::Greater);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Ordering
+/// Adds order nothing. `sum` never misses an add that returned before it was called. `read` and
+/// `compare` learn of an add when it returns; a `sum` may have seen it a moment before.
+///
+/// # Differences from Linux
+/// Words keep their full width and are never folded to zero: what crosses a batch boundary is added to the
+/// shared part as well. So no add ever takes a lock, `sum` needs none either and cannot
+/// catch a fold half-way, and a signal handler that adds between another add's test and its commit makes that add start
+/// again. Words exist for possible CPUs, so that none is lost when a CPU goes offline. Values are 64 bits wide and read
+/// whole on 32-bit machines too.
+// Aligned, so that what every add reads shares no line with what carries write.
+#[repr(C, align(64))]
+pub struct PercpuCounter {
+    block: Block,
+    /// Of the block: the count; the word after it is for pending carries, in locked rows only.
+    word: u32,
+    mask: u64,
+    written: Written,
+}
+
+/// What carries and sets write.
+#[repr(align(64))]
+struct Written {
+    carries: Carries,
+    tree: Option<Box<Tree>>,
+    /// Held by `set`.
+    setting: Mutex<()>,
+}
+
+/// Words of a counter.
+const WORDS: usize = 2;
+
+/// Making counters.
+impl PercpuCounter {
+    /// Creates a counter of 0 in the common area, with the usual batch.
+    ///
+    /// # Errors
+    /// When there is no address space for the area, or no word left in it.
+    pub fn new() -> io::Result<PercpuCounter> {
+        PercpuCounter::with_batch(Area::common()?, BATCH_DEFAULT)
+    }
+
+    /// Creates a counter of 0 in `area`. A larger batch makes adds cheaper and reads wider.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the area has no word left.
+    ///
+    /// # Panics
+    /// Unless `batch` is a power of two and at most 2^48.
+    pub fn with_batch(area: &Area, batch: u64) -> io::Result<PercpuCounter> {
+        let mask = mask_of(batch);
+        Ok(PercpuCounter::of(area.words(WORDS)?, 0, mask, None))
+    }
+
+    /// Creates a counter of 0 whose carries climb a tree of lines, each shared by few CPUs, before they
+    /// reach the shared part.
+    ///
+    /// For machines of many CPUs that all add to one counter: with `n` CPUs its bound grows with `n log n` where
+    /// that of a flat counter grows with `n²`, if batches are chosen such that no line is
+    /// added to more often than another. Costs 64 bytes for each three CPUs, and a carry a third more locked adds. Not for
+    /// 16 CPUs or fewer, nor where adds are rare.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the area has no word left.
+    ///
+    /// # Panics
+    /// Unless `batch` is a power of two and at most 2^40.
+    ///
+    /// # Differences from Linux
+    /// Its `percpu_counter_tree` is proposed, not part of it. Here nodes keep their full width and are never
+    /// set back, so that the bound is one-sided and holds while carries climb.
+    pub fn with_tree(area: &Area, batch: u64) -> io::Result<PercpuCounter> {
+        assert!(batch <= BATCH_MAX >> 8, "the batch of a tree is at most 2^40");
+        let mask = mask_of(batch);
+        let tree = Tree::new(area.cpus(), mask);
+        Ok(PercpuCounter::of(area.words(WORDS)?, 0, mask, Some(tree)))
+    }
+
+    /// Creates `count` counters of 0 in one allocation, side by side in the common area: for objects with several. They share
+    /// lines with each other and nobody else; their words are reused when the last of them goes.
+    ///
+    /// # Errors
+    /// As [`new`](PercpuCounter::new).
+    ///
+    /// # Differences from Linux
+    /// As `percpu_counter_init_many`; there the caller must also destroy them together.
+    pub fn many(count: usize) -> io::Result<Vec<PercpuCounter>> {
+        PercpuCounter::many_with_batch(Area::common()?, BATCH_DEFAULT, count)
+    }
+
+    /// As [`many`](PercpuCounter::many), in `area`, with `batch`.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the area has no room left for all of them.
+    ///
+    /// # Panics
+    /// Unless `batch` is a power of two and at most 2^48.
+    pub fn many_with_batch(
+        area: &Area,
+        batch: u64,
+        count: usize,
+    ) -> io::Result<Vec<PercpuCounter>> {
+        let mask = mask_of(batch);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let words = count.checked_mul(WORDS).ok_or(io::ErrorKind::OutOfMemory)?;
+        let block = area.block(words)?;
+        let word = |index: usize| (index * WORDS) as u32;
+        Ok((0..count)
+            .map(|index| PercpuCounter::of(block.clone(), word(index), mask, None))
+            .collect())
+    }
+
+    fn of(block: Block, word: u32, mask: u64, tree: Option<Tree>) -> PercpuCounter {
+        let (carries, setting) = (Carries::default(), Mutex::new(()));
+        let written = Written { carries, tree: tree.map(Box::new), setting };
+        PercpuCounter { block, word, mask, written }
+    }
+}
+
+/// Counting.
+impl PercpuCounter {
+    /// Adds `n`, which may be negative. Wraps around. A signal handler may call it.
+    #[inline]
+    pub fn add(&self, n: i64) {
+        let carried = self.block.add_carry(self.word as usize, n, self.mask);
+        if carried != 0 {
+            self.carried(carried);
+        }
+    }
+
+    /// As [`add`](PercpuCounter::add), with a batch of the caller's own, any number: what crosses the counter's batch gathers
+    /// on this CPU until it amounts to `batch`, and only then goes to the part that all CPUs share.
+    ///
+    /// Costs as much as `add`. Widens every later read by twice the widest batch that was ever brought, on each
+    /// row: for counters that are mostly read by `sum` or `compare`. A batch no wider than the counter's own is taken as
+    /// its own; one above 2^48 as that.
+    ///
+    /// # Differences from Linux
+    /// There a batch wider than the one that `compare` is told makes `compare` wrong.
+    #[inline]
+    pub fn add_batch(&self, n: i64, batch: u64) {
+        let carried = self.block.add_carry(self.word as usize, n, self.mask);
+        if carried != 0 {
+            self.carried_with(carried, batch);
+        }
+    }
+
+    /// Makes the value `value`, by adding what it lacks. Costs a `sum` and an add.
+    ///
+    /// No add is lost: one that races with it is either set over, as if it had come before, or counts on top, as if
+    /// it had come after. Sets wait for each other; not for signal handlers.
+    ///
+    /// # Differences from Linux
+    /// `percpu_counter_set` zeroes the words of all CPUs, and loses adds that race with it.
+    pub fn set(&self, value: i64) {
+        // Two sets that both add what is lacking would add it twice.
+        let _alone = self.written.setting.lock();
+        self.add(value.wrapping_sub(self.sum()));
+    }
+
+    #[cold]
+    fn carried(&self, carried: i64) {
+        let carried = match &self.written.tree {
+            Some(tree) => tree.climb(self.cpu(), carried),
+            None => carried,
+        };
+        if carried != 0 {
+            self.written.carries.post(carried);
+        }
+    }
+
+    #[cold]
+    fn carried_with(&self, carried: i64, batch: u64) {
+        let batch = batch.min(BATCH_MAX);
+        if batch <= self.mask + 1 {
+            return self.carried(carried);
+        }
+        let pending = self.block.locked_word(self.word as usize + 1);
+        let row = emulated::row(self.block.hint(), pending.rows());
+        let all = self.written.carries.gather(pending.at(&self.block, row), carried, batch);
+        if all != 0 {
+            self.carried(all);
+        }
+    }
+
+    /// About where the caller runs.
+    fn cpu(&self) -> usize {
+        emulated::row(self.block.hint(), self.block.area().cpus())
+    }
+}
+
+/// Reading.
+impl PercpuCounter {
+    /// Reads without visiting CPUs: O(1), off by less than the batch for each row in use.
+    ///
+    /// # Differences from Linux
+    /// The bound comes with the value, and there is no torn value on 32-bit machines.
+    #[must_use]
+    pub fn read(&self) -> Approximate {
+        let area = self.block.area();
+        // Each word's part above its boundary is missing, never negative.
+        let words = area.rows_in_use().len() as u64 * self.mask;
+        let nodes = self.written.tree.as_ref().map_or(0, |tree| tree.missing(self.mask));
+        self.written.carries.read(words + nodes, area.locked_rows() as u64)
+    }
+
+    /// As [`read`](PercpuCounter::read), for what cannot be negative: cut off at 0, which the bound takes into account.
+    #[must_use]
+    pub fn read_positive(&self) -> Approximate {
+        self.read().positive()
+    }
+
+    /// Returns the exact value once the adds are over; visits every CPU's word. Never off by a carry or a fold in progress: there is
+    /// nothing that it would have to catch twice.
+    #[must_use]
+    pub fn sum(&self) -> i64 {
+        self.block.sum(self.word as usize)
+    }
+
+    /// Says how the value compares with `rhs`: O(1) where the bound decides, a [`sum`](PercpuCounter::sum) where it does not. Exact once the
+    /// adds are over.
+    ///
+    /// # Differences from Linux
+    /// Always what `sum` would say. There the window is computed from the online CPUs, and from the
+    /// batch of this call instead of those of the adds.
+    #[must_use]
+    pub fn compare(&self, rhs: i64) -> Ordering {
+        self.read().compare(rhs).unwrap_or_else(|| self.sum().cmp(&rhs))
+    }
+}
+
+impl fmt::Debug for PercpuCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PercpuCounter({})", self.sum())
+    }
+}
