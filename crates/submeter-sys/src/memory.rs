@@ -51,6 +51,32 @@ impl Reservation {
         Ok(Reservation { base, len })
     }
 
+    /// Gives the memory of whole pages back to the system; they read as zero then, and take memory again when
+    /// they are next written. Costs a system call, and a page fault for each page that is used again.
+    ///
+    /// # Errors
+    /// `EINVAL` when `offset` is not page-aligned or the range is not inside.
+    ///
+    /// # Safety
+    /// Nobody accesses the range meanwhile other than atomically, or relies on what it holds: to other threads this is
+    /// as if each word were set to zero at some moment.
+    pub unsafe fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        if !inside || !offset.is_multiple_of(page_size()) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if cfg!(miri) || len == 0 {
+            return Ok(());
+        }
+        // SAFETY: 1. The range lies inside the mapping, checked above, whose length `new` was given; the kernel
+        // rounds the end up to a page, and the mapping ends with one. 2. The mapping is private and anonymous,
+        // so that what is dropped reads as zero. 3. The caller answers for who else is there.
+        let result = unsafe {
+            libc::madvise(self.base.as_ptr().add(offset).cast(), len, libc::MADV_DONTNEED)
+        };
+        if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     /// Returns the first address.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
@@ -70,10 +96,47 @@ impl Reservation {
     }
 }
 
+/// Returns the size of a page: what takes memory, or none, as a whole.
+#[must_use]
+pub fn page_size() -> usize {
+    // SAFETY: takes a number and touches nothing.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // Known to every libc; were it not, the largest page of any Linux is a multiple of the true one.
+    usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(1 << 16)
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: 1. The range is exactly the mapping that `new` made, unmapped once, here.
         // 2. Whoever took raw pointers from `base` promised not to outlive `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn what_is_discarded_reads_as_zero_and_the_rest_stays() {
+        let page = page_size();
+        let reservation = Reservation::new(4 * page).expect("address space");
+        let word = |at: usize| {
+            assert!(at + 8 <= reservation.len());
+            // SAFETY: aligned, inside, and accessed atomically only.
+            unsafe { AtomicU64::from_ptr(reservation.base().add(at).cast().as_ptr()) }
+        };
+        (0..4).for_each(|n| word(n * page).store(7, Ordering::Relaxed));
+        // SAFETY: accessed atomically only, here and nowhere else.
+        unsafe { reservation.discard(page, 2 * page) }.expect("inside");
+        let left = [0, 1, 2, 3].map(|n| word(n * page).load(Ordering::Relaxed));
+        assert_eq!(left, [7, 0, 0, 7]);
+        for (offset, len) in [(page, 4 * page), (8, page), (usize::MAX & !(page - 1), page)] {
+            // SAFETY: as above; refused in any case.
+            let error = unsafe { reservation.discard(offset, len) }.expect_err("not inside");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+        assert_eq!(word(0).load(Ordering::Relaxed), 7);
     }
 }

@@ -1,6 +1,7 @@
 //! Which words are taken. Lines are handed out in runs, single words from lines cut in eight.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::raw::{LINE_WORDS, LINES};
 
@@ -13,7 +14,23 @@ pub(crate) struct Allocator {
     runs: HashMap<usize, Vec<usize>>,
     /// Free pieces of lines: of 1, 2 and 4 words.
     pieces: [Vec<usize>; PIECES],
+    /// Lines in `runs`.
+    free: usize,
+    /// Lines that were freed since free pages were last taken out.
+    freed: usize,
 }
+
+/// Freed lines that [`Allocator::take_free_pages`] took out, so that nobody is handed them meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct FreePages {
+    /// What lies in them, by first line and length: what reaches into other pages too.
+    runs: Vec<(usize, usize)>,
+    /// Lines of whole pages, neighbours joined.
+    pub(crate) pages: Vec<Range<usize>>,
+}
+
+/// Fewer freed lines than this are not worth a look (256 KiB a row).
+const TRIM_LINES_MIN: usize = 4096;
 
 /// The sizes that a line is cut in: the powers of two below it.
 const PIECES: usize = LINE_WORDS.ilog2() as usize;
@@ -22,6 +39,7 @@ impl Allocator {
     /// Takes `lines` lines in a row; returns the first, or `None` when the row is full.
     pub(crate) fn take_lines(&mut self, lines: usize) -> Option<usize> {
         if let Some(first) = self.runs.get_mut(&lines).and_then(Vec::pop) {
+            self.free -= lines;
             return Some(first);
         }
         let first = self.end;
@@ -32,7 +50,58 @@ impl Allocator {
     }
 
     pub(crate) fn give_lines(&mut self, first: usize, lines: usize) {
+        self.free += lines;
+        self.freed += lines;
         self.runs.entry(lines).or_default().push(first);
+    }
+
+    /// Whether enough was freed for the pages to be worth giving back: half of what is free, so that the cost
+    /// of looking at all of it is spread over as much that is new.
+    pub(crate) fn wants_trim(&self) -> bool {
+        self.freed >= TRIM_LINES_MIN.max(self.free / 2)
+    }
+
+    /// Takes out what touches a page of `page_lines` lines in which nothing is in use. Whatever is taken must be
+    /// given back by [`return_free_pages`](Allocator::return_free_pages).
+    pub(crate) fn take_free_pages(&mut self, page_lines: usize) -> FreePages {
+        self.freed = 0;
+        let runs =
+            self.runs.iter().flat_map(|(&len, firsts)| firsts.iter().map(move |&at| (at, len)));
+        let mut free = vec![0; self.end / page_lines + 1];
+        for line in runs.flat_map(|(first, len)| first..first + len) {
+            free[line / page_lines] += 1;
+        }
+        let is_free = |page: usize| free[page] == page_lines;
+        let mut taken = FreePages::default();
+        for (&len, firsts) in &mut self.runs {
+            let touches = |&mut first: &mut usize| {
+                (first / page_lines..=(first + len - 1) / page_lines).any(is_free)
+            };
+            taken.runs.extend(firsts.extract_if(.., touches).map(|first| (first, len)));
+        }
+        self.free -= taken.runs.iter().map(|(_, len)| len).sum::<usize>();
+        for page in (0..free.len()).filter(|&page| is_free(page)) {
+            let first = page * page_lines;
+            match taken.pages.last_mut() {
+                Some(last) if last.end == first => last.end += page_lines,
+                _ => taken.pages.push(first..first + page_lines),
+            }
+        }
+        taken
+    }
+
+    /// Gives back what was taken out, to be handed out after everything else that is free, lowest first.
+    pub(crate) fn return_free_pages(&mut self, taken: FreePages) {
+        let mut runs = HashMap::<usize, Vec<usize>>::new();
+        for (first, len) in taken.runs {
+            self.free += len;
+            runs.entry(len).or_default().push(first);
+        }
+        for (len, mut firsts) in runs {
+            // The last one goes first.
+            firsts.sort_unstable_by(|a, b| b.cmp(a));
+            self.runs.entry(len).or_default().splice(0..0, firsts);
+        }
     }
 
     /// Takes `words` words of one line, fewer than a line has. The line is shared with pieces of the same size.
@@ -90,6 +159,56 @@ mod tests {
         allocator.give_words(4, 2);
         assert_eq!(allocator.take_words(1), Some(24), "pieces are not cut");
         assert_eq!(allocator.take_words(2), Some(4));
+    }
+
+    #[test]
+    fn free_pages_are_found_and_everything_that_touches_them_is_taken_out() {
+        let mut allocator = Allocator::default();
+        let firsts: Vec<usize> = (0..20).map(|_| allocator.take_lines(3).expect("room")).collect();
+        // Lines 0..60 in pages of 8. In use: the runs at 15 and at 48.
+        for &first in firsts.iter().filter(|first| ![15, 48].contains(*first)) {
+            allocator.give_lines(first, 3);
+        }
+        let taken = allocator.take_free_pages(8);
+        // Not 8..24 (15..18 is in use), 48..56, or the last, of which the end was never handed out.
+        assert_eq!(taken.pages, [0..8, 24..48]);
+        let mut runs = taken.runs.clone();
+        runs.sort_unstable();
+        let expected = [0, 3, 6, 24, 27, 30, 33, 36, 39, 42, 45];
+        assert_eq!(runs, expected.map(|first| (first, 3)));
+        let before = allocator.free;
+        // What is left may be handed out meanwhile.
+        let left: Vec<usize> = (0..7).map(|_| allocator.take_lines(3).expect("left")).collect();
+        assert!(left.iter().all(|first| [9, 12, 18, 21, 51, 54, 57].contains(first)), "{left:?}");
+        assert_eq!(before, 21);
+        allocator.give_lines(9, 3);
+        allocator.return_free_pages(taken);
+        let next: Vec<usize> = (0..4).map(|_| allocator.take_lines(3).expect("free")).collect();
+        assert_eq!(next, [9, 0, 3, 6], "what still has its memory first");
+        assert_eq!(allocator.free, 24);
+    }
+
+    #[test]
+    fn trimming_is_due_once_much_of_what_is_free_is_new() {
+        let mut allocator = Allocator::default();
+        let lines = 4 * TRIM_LINES_MIN;
+        if lines > LINES {
+            eprintln!("skipped: rows are too short here (64-bit addresses without Miri have room)");
+            return;
+        }
+        assert!((0..lines).all(|_| allocator.take_lines(1).is_some()));
+        let mut due = 0;
+        for line in 0..lines {
+            assert!(!allocator.wants_trim());
+            allocator.give_lines(line, 1);
+            if allocator.wants_trim() {
+                due += 1;
+                let taken = allocator.take_free_pages(64);
+                assert_eq!(taken.pages.first(), Some(&(0..(line + 1) / 64 * 64)));
+                allocator.return_free_pages(taken);
+            }
+        }
+        assert_eq!(due, 3, "at 4096, 8192 and 16384 lines");
     }
 
     #[test]

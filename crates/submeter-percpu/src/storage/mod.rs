@@ -20,6 +20,7 @@ mod block;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
 mod simulated;
+mod trim;
 mod within;
 mod word;
 

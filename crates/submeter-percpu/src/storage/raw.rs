@@ -8,6 +8,7 @@
 //! ```
 
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -276,6 +277,23 @@ impl Rows {
                 word.store(0, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Gives back the memory of whole pages of words, in every row; they read as zero then. The same
+    /// rules as for [`zero`](Rows::zero) apply, and everything there must be zero already or not matter.
+    ///
+    /// # Panics
+    /// When there are no such lines.
+    pub(crate) fn discard(&self, lines: Range<usize>) -> io::Result<()> {
+        assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
+        const LINE: usize = LINE_WORDS * 8;
+        for row in 0..self.shape.data() + self.shape.shared {
+            let offset = (row << STRIDE_SHIFT) + lines.start * LINE;
+            // SAFETY: 1. Words are accessed atomically, or by the sequences' single stores, see `at`. 2. Whoever
+            // calls knows that nobody relies on them; if somebody did, a count would be wrong, and no memory.
+            unsafe { self.reservation.discard(offset, lines.len() * LINE) }?;
+        }
+        Ok(())
     }
 
     #[inline]

@@ -110,7 +110,11 @@ impl Rstat {
         if flusher.number > asked {
             return FlushReport { joined: true, ..flusher.report };
         }
-        self.flush_locked(&mut flusher)
+        let report = self.flush_locked(&mut flusher);
+        drop(flusher);
+        // What the dead had goes back to the system. Without the lock: readers need not wait for it.
+        self.area.trim_when_due();
+        report
     }
 
     /// Flushes, then runs `copy` before any other flush: totals agree with each other in it.

@@ -1,0 +1,69 @@
+//! What groups that are gone leave behind: their totals, and no memory. A test of its own, because it
+//! looks at the memory of the whole process.
+
+use submeter::{Count, Counter, Schema, Tree};
+
+const GROUPS: usize = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
+const METRICS: usize = 16;
+/// Words of one group in one row: two lines.
+const ROW_BYTES: u64 = (GROUPS * METRICS * 8) as u64;
+
+/// What of the process is in memory, in bytes, if the kernel says.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Creates groups, updates every metric of each, kills and drops them.
+fn live_and_die(tree: &Tree, counters: &[Counter<Count>]) -> Option<u64> {
+    let groups: Vec<_> = (0..GROUPS)
+        .map(|i| tree.get_or_create(&format!("/p{}/{i}", i % 10)).expect("room"))
+        .collect();
+    for group in &groups {
+        counters.iter().for_each(|counter| group.add(*counter, 1));
+    }
+    tree.flush();
+    let most = resident();
+    for child in tree.root().children() {
+        drop(child.kill_subtree().expect("lives"));
+    }
+    drop(groups);
+    most
+}
+
+#[test]
+fn the_words_of_groups_that_are_gone_are_given_back_and_reused() {
+    let mut schema = Schema::builder();
+    let counters: Vec<Counter<Count>> =
+        (0..METRICS).map(|i| schema.counter(&format!("m{i}"), "")).collect();
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let (Some(before), Some(most)) = (resident(), live_and_die(&tree, &counters)) else {
+        eprintln!("skipped: the kernel does not say what is resident (mount /proc)");
+        return;
+    };
+    assert_eq!(tree.len(), GROUPS + 11, "nothing is forgotten before a flush");
+    tree.flush();
+    assert_eq!(tree.len(), 1);
+    let after = resident().expect("said before");
+    // At the very least the totals', and the words of the CPUs that this ran on. What else groups took is the
+    // allocator's, which keeps most of it for what comes next.
+    let given = most.saturating_sub(after);
+    eprintln!(
+        "resident: {before} bytes before, {most} with {GROUPS} groups, {after} once they are gone \
+         ({:.1} rows of words given back)",
+        given as f64 / ROW_BYTES as f64
+    );
+    assert!(given >= 2 * ROW_BYTES, "{most} then, {after} now");
+    for counter in &counters {
+        assert_eq!(tree.root().read(*counter).value, GROUPS as u64, "totals stay");
+    }
+
+    for round in 2..4 {
+        let again = live_and_die(&tree, &counters).expect("said before");
+        tree.flush();
+        assert!(again <= most + most / 4, "round {round}: {again} after {most}: not reused");
+        assert_eq!(tree.root().read(counters[7]).value, (round * GROUPS) as u64);
+    }
+}
