@@ -81,7 +81,8 @@ impl<L: Lock> LockFold<L> {
         }
     }
 
-    /// Empties a slot that holds `count`.
+    /// Empties a slot that holds `count`. Inlined: what a call stores, the locked instruction waits for.
+    #[inline(always)]
     fn fold(&self, slot: &AtomicI64, count: i64) {
         let Central { lock, value, .. } = &self.central.0;
         lock.hold(|| {
