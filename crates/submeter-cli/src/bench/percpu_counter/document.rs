@@ -135,9 +135,11 @@ impl Setting {
     }
 }
 
-/// Adds `n` and takes it away.
+/// Adds `n` and takes it away. Not inlined, so that `n` is not known, and in a register: through
+/// `black_box` it would be in memory, with one more store for each locked instruction to wait for.
+#[inline(never)]
 fn pairs<C: Counter>(counter: &C, place: usize, n: i64, loops: u32) {
-    let (add, mut n) = (counter.adder(place), black_box(n));
+    let (add, mut n) = (counter.adder(place), n);
     // One call, so that a variant is not inlined here and called there for its size.
     for _ in 0..2 * loops {
         add(n);
@@ -147,7 +149,7 @@ fn pairs<C: Counter>(counter: &C, place: usize, n: i64, loops: u32) {
 
 /// Maps 32 MiB, untouched as in the document, and counts its pages.
 fn mappings<C: Counter>(counter: &C, place: usize, n: i64, loops: u32) {
-    let (add, n) = (counter.adder(place), black_box(n));
+    let add = counter.adder(place);
     for _ in 0..loops {
         let mapping = MmapMut::map_anon(MAPPED_BYTES).expect("the kernel granted one before");
         add(n);

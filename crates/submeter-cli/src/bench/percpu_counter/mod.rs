@@ -5,10 +5,13 @@
 //! 2. One CPU adds and takes away, below the batch (the fast path) and by a whole batch (the slow
 //!    path, on which each add reaches what CPUs share). A loop is both.
 //! 3. One CPU sums while the others do the loop of test 2. A loop is a sum.
+//!
+//! Then what reading costs with the number of CPUs, on simulated ones.
 
 mod designs;
 mod document;
 mod lock;
+mod scaling;
 mod verdict;
 
 use std::io;
@@ -33,7 +36,8 @@ pub(crate) fn plan() -> io::Result<Plan> {
          and to keep others out of it is not charged to either"
             .to_owned(),
     ];
-    let groups = document::groups(&cpus, &mut notes)?;
+    let mut groups = document::groups(&cpus, &mut notes)?;
+    groups.extend(scaling::groups(cpus[0], &mut notes));
     Ok(Plan {
         table: TABLE,
         unit: "loops/s",

@@ -18,7 +18,7 @@ fn every_test_has_every_variant_on_every_path() {
     let plan = plan().expect("this process may run somewhere");
     let several = affinity().expect("this process may run somewhere").len() > 1;
     let mut cells = Vec::new();
-    for group in &plan.groups {
+    for group in plan.groups.iter().filter(|group| group[0].params[0].0 == "test") {
         let variants: Vec<&str> = group.iter().map(|cell| cell.variant).collect();
         assert_eq!(variants, ["lock_fold", "lock_fold_mutex", "submeter", "atomic"]);
         let params: Vec<String> =
@@ -36,6 +36,22 @@ fn every_test_has_every_variant_on_every_path() {
         expected.push("test=3 path=slow mmap=no cpus=all");
     }
     assert_eq!(cells, expected);
+}
+
+#[test]
+fn every_way_to_read_is_on_every_simulated_machine() {
+    let mut notes = Vec::new();
+    let groups = scaling::groups(0, &mut notes);
+    if let [note] = &notes[..] {
+        eprintln!("skipped: {note}; raise ulimit -v");
+        return;
+    }
+    assert_eq!(groups.len(), scaling::OPERATIONS.len() * scaling::CPUS.len());
+    for (group, cpus) in groups.iter().zip(scaling::CPUS.iter().cycle()) {
+        for cell in group {
+            assert_eq!(cell.params[1], ("simulated_cpus", Param::Number(*cpus as u64)));
+        }
+    }
 }
 
 #[test]
