@@ -9,11 +9,13 @@ mod progress;
 mod rcuref;
 mod report;
 mod row;
+mod rstat;
 mod runner;
 mod threads;
 
 use std::io;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::time::Duration;
 
 use machine::Machine;
@@ -23,6 +25,7 @@ use runner::{Measured, Plan};
 
 pub(crate) use json::json;
 pub(crate) use report::{human, warnings};
+pub(crate) use rstat::{Trace, write_totals};
 
 /// A table that can be measured.
 #[derive(Debug)]
@@ -35,38 +38,54 @@ pub(crate) struct Table {
     baseline: &'static str,
     /// What follows from all its rows together.
     conclusion: fn(&[Row]) -> Option<String>,
-    plan: fn() -> io::Result<Plan>,
+    plan: fn(&Inputs) -> io::Result<Plan>,
+}
+
+/// What the command line tells the tables, beside their names and their time.
+#[derive(Debug, Default)]
+pub(crate) struct Inputs {
+    /// A recording that `rstat` replays.
+    pub(crate) trace: Option<Rc<Trace>>,
+    /// Whether the least will do.
+    pub(crate) quick: bool,
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 4] = [
+pub(crate) const TABLES: [Table; 5] = [
     Table {
         name: "rcuref",
         about: "a get and a put on one shared count",
         baseline: "inc_not_zero",
         conclusion: |_| None,
-        plan: rcuref::plan,
+        plan: |_| rcuref::plan(),
     },
     Table {
         name: "percpu_ref",
         about: "take a reference, copy bytes into a buffer of the CPU's, put it",
         baseline: "atomic",
         conclusion: |_| None,
-        plan: percpu_ref::plan,
+        plan: |_| percpu_ref::plan(),
     },
     Table {
         name: "kill",
         about: "time of a kill, next to the barrier that it is made of",
         baseline: "membarrier",
         conclusion: kill::per_reference,
-        plan: kill::plan,
+        plan: |_| kill::plan(),
     },
     Table {
         name: "percpu_counter",
         about: "the three tests with which percpu_counter was taken off its lock",
         baseline: "lock_fold",
         conclusion: percpu_counter::conclusion,
-        plan: percpu_counter::plan,
+        plan: |_| percpu_counter::plan(),
+    },
+    Table {
+        name: "rstat",
+        about: "statistics of a tree: updates while a flusher works, by five designs of Linux's and others",
+        baseline: "submeter",
+        conclusion: |_| None,
+        plan: rstat::plan,
     },
 ];
 
@@ -87,6 +106,7 @@ pub(crate) struct Outcome {
 pub(crate) fn measure(
     tables: &[&'static Table],
     budget: Duration,
+    inputs: &Inputs,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Outcome, String> {
     let machine = Machine::gather();
@@ -98,7 +118,7 @@ pub(crate) fn measure(
             progress.round(round);
             if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let found = (table.plan)().and_then(|plan| runner::run(plan, budget, go_on));
+        let found = (table.plan)(inputs).and_then(|plan| runner::run(plan, budget, go_on));
         let found = found.map_err(|error| {
             let name = table.name;
             format!("cannot measure {name}: {error}; other tables may work: submeter bench --help")
@@ -135,7 +155,7 @@ mod tests {
         let names: HashSet<&str> = TABLES.iter().map(|table| table.name).collect();
         assert_eq!(names.len(), TABLES.len());
         for table in &TABLES {
-            let plan = (table.plan)().expect("this process may run somewhere");
+            let plan = (table.plan)(&Inputs::default()).expect("this process may run somewhere");
             assert_eq!(plan.table, table.name);
             for cells in &plan.groups {
                 let variants: HashSet<&str> = cells.iter().map(|cell| cell.variant).collect();
@@ -149,7 +169,7 @@ mod tests {
     #[test]
     fn stopped_it_measures_no_further_table() {
         let all: Vec<&Table> = TABLES.iter().collect();
-        let outcome = measure(&all, Duration::ZERO, &|| true).expect("not begun");
+        let outcome = measure(&all, Duration::ZERO, &Inputs::default(), &|| true).expect("not begun");
         assert_eq!(outcome.tables.len(), 1);
         assert!(outcome.interrupted());
         assert_eq!(outcome.rows().count(), 0);

@@ -76,6 +76,10 @@ pub(crate) fn warnings(outcome: &Outcome) -> Vec<String> {
                 poor.join("; ")
             ));
         }
+        // Of its own figures a table says itself how far to trust them.
+        if measured.human.is_some() {
+            continue;
+        }
         if let Some((row, spread)) = widest(&measured.rows).filter(|(_, s)| *s > SPREAD_MAX) {
             warnings.push(format!(
                 "{}: the middle half of {} ({}) spreads over {:.0} % of its median. Give it more time \
@@ -117,6 +121,11 @@ fn figures(table: &Table, measured: &Measured) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", table.name, table.about);
     if measured.rows.is_empty() {
         let _ = writeln!(text, "{DIM}nothing was measured{DIM:#}");
+        return text;
+    }
+    if let Some(own) = &measured.human {
+        let rounds = measured.rounds;
+        let _ = writeln!(text, "{own}{DIM}{rounds} rounds{DIM:#}");
         return text;
     }
     for rows in measured.rows.chunk_by(|a, b| names(a).eq(names(b))) {

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::row::{Param, Params, Row, quantile, sorted};
@@ -33,12 +34,22 @@ pub(crate) struct Plan {
 }
 
 /// What becomes of a cell's samples.
-#[derive(Clone, Copy, Debug)]
 pub(crate) enum Figures {
     /// One row with the median.
     Median,
     /// A row for each of these, with its name as the parameter `quantile`.
     Quantiles(&'static [(&'static str, f64)]),
+    /// What the measurements wrote down themselves, where each finds more than values of one unit.
+    Own(Rc<dyn Own>),
+}
+
+/// What measurements wrote down.
+pub(crate) trait Own {
+    /// Returns a row for each figure.
+    fn rows(&self) -> Vec<Row>;
+
+    /// Writes the rows for people.
+    fn human(&self, rows: &[Row]) -> String;
 }
 
 /// One variant under one set of parameters.
@@ -80,6 +91,8 @@ pub(crate) struct Measured {
     pub(crate) interrupted: bool,
     /// What could not be measured, and why.
     pub(crate) notes: Vec<String>,
+    /// The rows for people, where the table writes them itself.
+    pub(crate) human: Option<String>,
 }
 
 /// Measures `plan` within about `budget`; asks `go_on`, with the number of the round, before each sample.
@@ -120,7 +133,11 @@ pub(crate) fn run(
     let notes = std::mem::take(&mut plan.notes);
     let ((rows, poor), interrupted) = (rows(&plan, &samples), flow.is_break());
     let rounds = round.saturating_sub(usize::from(!interrupted));
-    Ok(Measured { rows, rounds, taken, disturbed, poor, interrupted, notes })
+    let human = match &plan.figures {
+        Figures::Own(own) => Some(own.human(&rows)),
+        Figures::Median | Figures::Quantiles(_) => None,
+    };
+    Ok(Measured { rows, rounds, taken, disturbed, poor, interrupted, notes, human })
 }
 
 /// What was found of one cell.
@@ -166,9 +183,10 @@ fn undisturbed(measure: &mut Measure, tries: u32, deadline: Instant) -> io::Resu
 /// Returns the rows, and the places of those that are poor.
 fn rows(plan: &Plan, samples: &[Vec<Samples>]) -> (Vec<Row>, Vec<usize>) {
     let (mut rows, mut poor) = (Vec::new(), Vec::new());
-    let figures = match plan.figures {
+    let figures = match &plan.figures {
         Figures::Median => &[("", 0.5)][..],
         Figures::Quantiles(quantiles) => quantiles,
+        Figures::Own(own) => return (own.rows(), poor),
     };
     for (cells, samples) in plan.groups.iter().zip(samples) {
         // All variants of one figure together, as they are read.

@@ -148,6 +148,11 @@ impl Preemptions {
         self.read() != self.before
     }
 
+    /// Returns how many there were. Where nobody counts, there was none.
+    pub(crate) fn so_far(&self) -> u64 {
+        self.read().zip(self.before).map_or(0, |(now, before)| now - before)
+    }
+
     fn read(&self) -> Option<u64> {
         let mut bytes = [0; 4096];
         let n = self.status.as_ref()?.read_at(&mut bytes, 0).ok()?;

@@ -28,4 +28,10 @@ pub(crate) struct BenchArgs {
     /// Write machine and all samples to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// For rstat: replay a recording of updates and flushes too (zstd, format submeter-trace-1)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// For rstat: replay the trace on submeter and write every group's totals
+    #[arg(long, value_name = "OUT.csv", requires = "trace")]
+    pub(crate) totals: Option<PathBuf>,
 }

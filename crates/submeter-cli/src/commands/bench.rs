@@ -3,10 +3,11 @@
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::signals;
-use crate::bench::{self, TABLES, Table};
+use crate::bench::{self, Inputs, TABLES, Table, Trace};
 use crate::cli::{BenchArgs, Failure};
 use crate::show;
 
@@ -34,7 +35,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         writable(path)?;
     }
     let tables = tables(&args.tables);
-    let outcome = bench::measure(&tables, budget, &|| *stop.borrow()).map_err(Failure::new)?;
+    let inputs = Inputs { trace: trace(args, &tables)?, quick: args.quick };
+    let outcome =
+        bench::measure(&tables, budget, &inputs, &|| *stop.borrow()).map_err(Failure::new)?;
     let warnings = bench::warnings(&outcome);
     let text = bench::human(&outcome, &warnings);
     let json = || {
@@ -61,6 +64,21 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
 fn tables(named: &[String]) -> Vec<&'static Table> {
     let wanted = |table: &&Table| named.is_empty() || named.iter().any(|name| name == table.name);
     TABLES.iter().filter(wanted).collect()
+}
+
+/// Reads the trace, and replays it once for its totals, before anybody waits for figures.
+fn trace(args: &BenchArgs, tables: &[&Table]) -> Result<Option<Rc<Trace>>, Failure> {
+    let Some(path) = &args.trace else { return Ok(None) };
+    if !tables.iter().any(|table| table.name == "rstat") {
+        return Err(Failure::new(
+            "--trace is for the table rstat, which was not asked for: add rstat, or leave it out",
+        ));
+    }
+    let trace = Trace::open(path).map_err(Failure::new)?;
+    if let Some(out) = &args.totals {
+        bench::write_totals(&trace, out).map_err(Failure::new)?;
+    }
+    Ok(Some(Rc::new(trace)))
 }
 
 /// Makes sure, before anybody waits for figures, that they can be written. What is there stays until

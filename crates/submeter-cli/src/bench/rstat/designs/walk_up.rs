@@ -1,0 +1,64 @@
+//! The naive way: an atomic add for the group and for each of its ancestors.
+
+use std::io;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::{Design, Shape};
+
+const LINE_WORDS: usize = 8;
+
+/// Words that share a line with each other and with nothing else.
+#[repr(align(64))]
+#[derive(Default)]
+struct Line([AtomicI64; LINE_WORDS]);
+
+/// Some lines of metrics for each group, which all CPUs share.
+pub(in crate::bench::rstat) struct WalkUp {
+    shape: Shape,
+    /// Lines of a group.
+    lines: usize,
+    /// Those of the first group, then of the next.
+    totals: Vec<Line>,
+}
+
+impl WalkUp {
+    #[inline]
+    fn word(&self, group: u32, metric: usize) -> &AtomicI64 {
+        let line = group as usize * self.lines + metric / LINE_WORDS;
+        &self.totals[line].0[metric % LINE_WORDS]
+    }
+}
+
+impl Design for WalkUp {
+    type Seat = ();
+
+    fn new(shape: &Shape) -> io::Result<WalkUp> {
+        let lines = shape.metrics.div_ceil(LINE_WORDS);
+        let totals = (0..lines * shape.groups()).map(|_| Line::default()).collect();
+        Ok(WalkUp { shape: shape.clone(), lines, totals })
+    }
+
+    fn sit(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn update(&self, (): (), group: u32, metric: usize, n: i64) {
+        for at in self.shape.upward(group) {
+            // Relaxed: a statistic.
+            self.word(at, metric).fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// There is nothing to flush: that is its merit.
+    fn flush(&self, _root: u32, _holds_ns: &mut Vec<u64>) -> u64 {
+        0
+    }
+
+    fn settle(&self) {}
+
+    fn total(&self, group: u32, metric: usize) -> i64 {
+        // Relaxed: a statistic.
+        self.word(group, metric).load(Ordering::Relaxed)
+    }
+}
