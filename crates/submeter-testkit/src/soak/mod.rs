@@ -168,7 +168,7 @@ fn next_id(id: u64) -> u64 {
 
 impl Ground {
     fn new(groups: usize) -> Ground {
-        let (meters, shape) = (Meters::new(), Shape::of(groups));
+        let (meters, shape) = (Meters::split(), Shape::of(groups));
         let tree = Tree::new(meters.schema.clone()).expect("a tree");
         let mut seats: Vec<RwLock<Seat>> = Vec::with_capacity(groups);
         seats.push(RwLock::new(Seat { id: 0, parent: 0, group: tree.root().clone() }));
