@@ -6,6 +6,7 @@ use submeter::Buckets;
 
 use crate::meters::{COUNTERS, RESOURCES};
 use crate::oracle::{Held, Id, Limited, Refused};
+use crate::visits::Visited;
 
 /// Models a tree as a ledger: each update is written into the group and every ancestor at once.
 ///
@@ -37,6 +38,8 @@ pub struct Entry {
     pub totals: Totals,
     /// What is held of each resource.
     pub held: [Held; RESOURCES],
+    /// What was collected.
+    pub visited: Visited,
     /// Handles, charges and children, dead or alive; the tree itself counts as one while it lives.
     holders: usize,
 }
@@ -68,8 +71,16 @@ impl Ledger {
         let counts = vec![0; self.buckets.len()];
         let totals = Totals { counters: [0; COUNTERS], gauge: 0, buckets: counts, recorded: 0 };
         let held = [Held { current: 0, peak: 0, limit: None, refused: 0 }; RESOURCES];
-        let children = BTreeMap::new();
-        let entry = Entry { path, parent, children, dead: false, totals, held, holders: 1 };
+        let entry = Entry {
+            path,
+            parent,
+            children: BTreeMap::new(),
+            dead: false,
+            totals,
+            held,
+            visited: Visited::default(),
+            holders: 1,
+        };
         self.groups.insert(id, entry);
         self.created += 1;
         self.live += 1;
@@ -241,6 +252,11 @@ impl Ledger {
             entry.totals.buckets[bucket] += n;
             entry.totals.recorded += value * n;
         });
+    }
+
+    /// Notes a visit.
+    pub fn visit(&mut self, id: Id, length: u64) {
+        self.upward(id, |entry| entry.visited.merge(&Visited { count: 1, longest: length }));
     }
 
     /// Charges the group and its ancestors, or none of them.

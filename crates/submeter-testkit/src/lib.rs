@@ -15,6 +15,7 @@ mod random;
 mod script;
 mod soak;
 mod twin;
+mod visits;
 
 pub use fuzz::{Fuzz, Tally};
 pub use ledger::{Entry, Ledger, Totals};
@@ -24,6 +25,7 @@ pub use random::Random;
 pub use script::{Op, script};
 pub use soak::{Comparison, Difference, Progress, Soak};
 pub use twin::Twin;
+pub use visits::{Visited, Visits, VisitsHere};
 
 /// Compiles the README's program.
 #[cfg(doctest)]

@@ -1,6 +1,9 @@
 //! A small schema with every kind of metric.
 
-use submeter::{Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Resource, Schema};
+use submeter::{
+    Buckets, Bytes, Count, Counter, Gauge, Histogram, MetricSet, Nanoseconds, Resource, Schema,
+    SchemaBuilder,
+};
 
 /// How many counters [`Meters`] has.
 pub const COUNTERS: usize = 2;
@@ -25,24 +28,38 @@ pub struct Meters {
     pub histogram: Histogram<Nanoseconds>,
     /// Two, as with the counters.
     pub resources: [Resource<Bytes>; RESOURCES],
+    /// The sets that the metrics are in.
+    pub sets: Vec<MetricSet>,
 }
 
 impl Meters {
-    /// Declares them, interleaved so that every kind has a neighbour of another.
-    ///
-    /// # Panics
-    /// Never: the names are fixed, distinct and well formed.
+    /// Declares them in one set, interleaved so that every kind has a neighbour of another.
     #[must_use]
     pub fn new() -> Meters {
-        let mut schema = Schema::builder();
+        Meters::declare(Schema::builder(), |_| ())
+    }
+
+    /// Declares them in two sets, which are flushed apart: the second counter and the gauge are in another one
+    /// than the rest.
+    #[must_use]
+    pub fn split() -> Meters {
+        Meters::declare(Schema::builder(), |schema| {
+            schema.set("apart");
+        })
+    }
+
+    fn declare(mut schema: SchemaBuilder, between: impl FnOnce(&mut SchemaBuilder)) -> Meters {
         let first = schema.counter("first", "A counter");
         let held = schema.resource("held", "A resource");
         let histogram = schema.histogram("histogram", "A histogram", BUCKETS);
+        between(&mut schema);
         let second = schema.counter("second", "Another counter");
         let kept = schema.resource("kept", "Another resource");
         let gauge = schema.gauge("gauge", "A gauge");
+        let schema = schema.build().expect("the names are fixed, distinct and well formed");
         Meters {
-            schema: schema.build().expect("fixed names"),
+            sets: schema.set_names().map(|(set, _)| set).collect(),
+            schema,
             counters: [first, second],
             gauge,
             histogram,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use submeter_testkit::{Op, Twin, script};
+use submeter_testkit::{Meters, Op, Twin, script};
 
 /// Under Miri a step costs about a thousand times as much, and files are out of reach.
 /// `PROPTEST_CASES` asks for more than the usual 256.
@@ -22,42 +22,53 @@ proptest! {
 
     #[test]
     fn a_tree_agrees_with_its_oracle(script in script(LEN_MAX)) {
-        Twin::run(&script);
+        Twin::run(Meters::new(), &script);
+    }
+
+    #[test]
+    fn a_tree_of_two_sets_agrees_with_its_oracle(script in script(LEN_MAX)) {
+        Twin::run(Meters::split(), &script);
     }
 }
 
 /// Written out, because random scripts reach this order rarely.
 #[test]
 fn a_killed_group_counts_charges_and_is_replaced() {
-    Twin::run(&[
-        Op::Create { at: 0, name: "a" },
-        Op::Create { at: 1, name: "b" },
-        Op::SetLimit { at: 1, resource: 0, limit: Some(10) },
-        Op::Charge { at: 2, resource: 0, n: 7 },
-        Op::Add { at: 2, counter: 0, n: 3 },
-        Op::Kill { at: 2 },
-        Op::Add { at: 2, counter: 0, n: 4 },
-        Op::Charge { at: 2, resource: 0, n: 3 },
-        Op::Charge { at: 2, resource: 0, n: 1 },
-        Op::Create { at: 1, name: "b" },
-        Op::Charge { at: 3, resource: 0, n: 1 },
-        Op::Sum { at: 1 },
-        Op::DropHandle { at: 2 },
-        Op::Snapshot,
-        Op::DropCharge { charge: 0 },
-        Op::Charge { at: 2, resource: 0, n: 7 },
-        Op::Snapshot,
-    ]);
+    Twin::run(
+        Meters::split(),
+        &[
+            Op::Create { at: 0, name: "a" },
+            Op::Create { at: 1, name: "b" },
+            Op::SetLimit { at: 1, resource: 0, limit: Some(10) },
+            Op::Charge { at: 2, resource: 0, n: 7 },
+            Op::Add { at: 2, counter: 0, n: 3 },
+            Op::Kill { at: 2 },
+            Op::Add { at: 2, counter: 0, n: 4 },
+            Op::Charge { at: 2, resource: 0, n: 3 },
+            Op::Charge { at: 2, resource: 0, n: 1 },
+            Op::Create { at: 1, name: "b" },
+            Op::Charge { at: 3, resource: 0, n: 1 },
+            Op::Sum { at: 1 },
+            Op::DropHandle { at: 2 },
+            Op::Snapshot,
+            Op::DropCharge { charge: 0 },
+            Op::Charge { at: 2, resource: 0, n: 7 },
+            Op::Snapshot,
+        ],
+    );
 }
 
 #[test]
 fn a_charge_refused_above_raises_no_peak_below() {
-    Twin::run(&[
-        Op::Create { at: 0, name: "a" },
-        Op::SetLimit { at: 0, resource: 1, limit: Some(10) },
-        Op::Charge { at: 1, resource: 1, n: 11 },
-        Op::Resize { charge: 0, amount: 0 },
-        Op::Charge { at: 1, resource: 1, n: u64::MAX },
-        Op::Snapshot,
-    ]);
+    Twin::run(
+        Meters::split(),
+        &[
+            Op::Create { at: 0, name: "a" },
+            Op::SetLimit { at: 0, resource: 1, limit: Some(10) },
+            Op::Charge { at: 1, resource: 1, n: 11 },
+            Op::Resize { charge: 0, amount: 0 },
+            Op::Charge { at: 1, resource: 1, n: u64::MAX },
+            Op::Snapshot,
+        ],
+    );
 }

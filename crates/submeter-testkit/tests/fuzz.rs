@@ -1,11 +1,11 @@
-//! Long runs of random operations on a tree and on its ledger: a million, when asked to.
+//! Long runs of random operations on a tree and on its ledger: a million in release builds.
 //!
 //! `SUBMETER_FUZZ_OPERATIONS=N` sets how many; `SUBMETER_FUZZ_SEED=S` the first seed.
 
 use std::thread;
 
 use submeter::Tree;
-use submeter_testkit::{COUNTERS, Fuzz, Meters, Tally};
+use submeter_testkit::{COUNTERS, Fuzz, Meters, Tally, Visited, Visits};
 
 fn number(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
@@ -14,7 +14,11 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// Operations of a test, `share` of them in a hundred.
 fn operations(share: u64) -> u64 {
-    let default = if cfg!(miri) { 100 } else { 60_000 };
+    let default = match () {
+        () if cfg!(miri) => 50,
+        () if cfg!(debug_assertions) => 100_000,
+        () => 1_000_000,
+    };
     number("SUBMETER_FUZZ_OPERATIONS", default) * share / 100
 }
 
@@ -46,7 +50,7 @@ fn say(name: &str, groups: usize, tally: Tally) {
 #[test]
 fn random_operations_agree_with_the_ledger() {
     let groups = if cfg!(miri) { 12 } else { 1_000 };
-    let mut fuzz = Fuzz::new(seed(), groups);
+    let mut fuzz = Fuzz::new(Meters::split(), seed(), groups);
     on_threads_in_turn(&mut fuzz, operations(70));
     say("large tree", groups, fuzz.finish());
 }
@@ -55,7 +59,7 @@ fn random_operations_agree_with_the_ledger() {
 #[test]
 fn random_operations_on_few_groups_agree_with_the_ledger() {
     let groups = if cfg!(miri) { 4 } else { 12 };
-    let mut fuzz = Fuzz::new(seed() + 1, groups);
+    let mut fuzz = Fuzz::new(Meters::new(), seed() + 1, groups);
     on_threads_in_turn(&mut fuzz, operations(30));
     say("small tree", groups, fuzz.finish());
 }
@@ -64,13 +68,14 @@ fn random_operations_on_few_groups_agree_with_the_ledger() {
 /// bounds included. When all are done the root has the sum.
 #[test]
 fn random_operations_side_by_side_agree_with_their_ledgers_stress() {
-    let (meters, threads) = (Meters::new(), 4);
+    let (meters, threads) = (Meters::split(), 4);
     let tree = Tree::new(meters.schema.clone()).expect("a tree");
+    let visits = tree.collector("visits", Visits);
     let groups = if cfg!(miri) { 6 } else { 200 };
     let n = operations(100) / threads;
     let run = |thread: u64| {
         let top = tree.get_or_create(&format!("/tenant {thread}")).expect("room");
-        let mut fuzz = Fuzz::below(&meters, &tree, top, seed() + thread, groups);
+        let mut fuzz = Fuzz::below(&meters, &tree, &visits, top, seed() + thread, groups);
         fuzz.steps(n);
         fuzz.finish();
         fuzz
@@ -89,6 +94,9 @@ fn random_operations_side_by_side_agree_with_their_ledgers_stress() {
     assert_eq!(tree.root().sum(meters.gauge), total);
     let total: u64 = fuzzes.iter().map(|fuzz| fuzz.ledger().get(0).totals.recorded).sum();
     assert_eq!(tree.root().histogram(meters.histogram).sum(), total);
+    let mut visited = Visited::default();
+    fuzzes.iter().for_each(|fuzz| visited.merge(&fuzz.ledger().get(0).visited));
+    assert_eq!(visits.sum(tree.root(), |seen| *seen.total).expect("no callback panics"), visited);
     let existing: usize = fuzzes.iter().map(|fuzz| fuzz.ledger().existing()).sum();
     assert_eq!(tree.len(), existing + 1, "and the root");
     for (thread, fuzz) in fuzzes.iter().enumerate() {

@@ -6,6 +6,7 @@ use super::{Fuzz, Holding};
 use crate::ledger::Totals;
 use crate::meters::COUNTERS;
 use crate::oracle::{Held, Id};
+use crate::visits::Visited;
 
 impl Fuzz {
     /// A cached read is within its bound, and a counter never falls.
@@ -27,12 +28,13 @@ impl Fuzz {
 
     /// An exact read, and what it leaves for the others.
     pub(super) fn sum(&mut self, id: Id) {
-        let which = self.random.below(COUNTERS as u64) as usize;
-        let sum = self.group(id).sum(self.meters.counters[which]);
-        assert_eq!(sum, self.ledger.get(id).totals.counters[which], "{}", self.group(id).path());
-        assert_eq!(self.group(id).sum(self.meters.gauge), self.ledger.get(id).totals.gauge);
-        self.tally.flushes += 2;
-        self.tally.compared += 2;
+        // Of either set one: then all are exact.
+        let (group, totals) = (self.group(id), &self.ledger.get(id).totals);
+        let sums = self.meters.counters.map(|key| group.sum(key));
+        assert_eq!(sums, totals.counters, "{}", group.path());
+        assert_eq!(group.sum(self.meters.gauge), totals.gauge, "{}", group.path());
+        self.tally.flushes += COUNTERS as u64 + 1;
+        self.tally.compared += COUNTERS as u64 + 1;
         self.compare_cached(id);
         self.compare_usage(id);
     }
@@ -42,7 +44,7 @@ impl Fuzz {
         self.tally.flushes += 1;
         let report = self.tree.flush();
         if self.alone {
-            assert!(report.groups <= self.ledger.created());
+            assert!(report.groups <= self.ledger.created() * self.meters.sets.len());
             let again = self.tree.flush();
             let did = (again.groups, again.lines, again.joined);
             assert_eq!(did, (0, 0, false), "nothing changed");
@@ -56,6 +58,54 @@ impl Fuzz {
         if self.random.below(16) == 0 {
             self.compare_everything();
         }
+    }
+
+    /// A flush of one set: what is in it is exact, and what is not is within its bound.
+    pub(super) fn flush_set(&mut self, id: Id) {
+        self.tally.flushes += 1;
+        let set = *self.random.pick(&self.meters.sets);
+        self.tree.flush_set(set);
+        if self.alone {
+            let again = self.tree.flush_set(set);
+            assert_eq!((again.groups, again.lines), (0, 0), "nothing changed");
+        }
+        let (group, totals) = (self.group(id), &self.ledger.get(id).totals);
+        let metrics = self.meters.schema.metrics();
+        let flushed = |name: &str| metrics.iter().any(|m| m.name() == name && m.set() == set);
+        for ((name, key), total) in
+            ["first", "second"].into_iter().zip(self.meters.counters).zip(totals.counters)
+        {
+            if flushed(name) {
+                assert_eq!(group.read(key).value, total, "{name} of {}", group.path());
+            }
+        }
+        if flushed("gauge") {
+            assert_eq!(group.read(self.meters.gauge).value, totals.gauge, "{}", group.path());
+        }
+        self.read(id);
+    }
+
+    /// What was collected is never more than what there was, and never less than before.
+    pub(super) fn read_visits(&mut self, id: Id) {
+        let place = self.places[&id];
+        let Fuzz { held, ledger, visits, tally, .. } = self;
+        let (holding, truth) = (&mut held[place], ledger.get(id).visited);
+        let found = visits.read(&holding.group, |seen| (*seen.total, seen.broken_below));
+        let (found, broken) = found.expect("no callback panics");
+        assert_eq!(broken, 0);
+        let bounds = |of: fn(Visited) -> u64| of(holding.visited)..=of(truth);
+        assert!(bounds(|v| v.count).contains(&found.count), "{found:?} of {truth:?}");
+        assert!(bounds(|v| v.longest).contains(&found.longest), "{found:?} of {truth:?}");
+        holding.visited = found;
+        tally.compared += 2;
+    }
+
+    pub(super) fn sum_visits(&mut self, id: Id) {
+        self.tally.flushes += 1;
+        self.tally.compared += 2;
+        let group = self.group(id);
+        let found = self.visits.sum(group, |seen| *seen.total).expect("no callback panics");
+        assert_eq!(found, self.ledger.get(id).visited, "{}", group.path());
     }
 
     /// What a flush left is exact while nothing was updated since.
@@ -114,8 +164,12 @@ impl Fuzz {
             }
             self.tally.compared += (COUNTERS + 4 + found.buckets.len()) as u64;
         }
-        for Holding { id, .. } in &self.held {
+        self.visits.flush().expect("not from a callback");
+        for Holding { id, group, .. } in &self.held {
             self.compare_usage(*id);
+            let found = self.visits.read(group, |seen| *seen.total).expect("no callback panics");
+            assert_eq!(found, self.ledger.get(*id).visited, "{}", group.path());
+            self.tally.compared += 2;
         }
     }
 }

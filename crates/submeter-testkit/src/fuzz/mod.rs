@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use submeter::{Charge, Group, Killed, Tree};
+use submeter::{Attached, Charge, Collector, Group, Killed, Tree};
 
 use crate::ledger::Ledger;
 use crate::meters::{BUCKETS, COUNTERS, Meters};
 use crate::oracle::Id;
 use crate::random::Random;
+use crate::visits::{Visited, Visits};
 
 mod compare;
 mod groups;
@@ -25,15 +26,16 @@ mod updates;
 ///
 /// # Examples
 /// ```
-/// use submeter_testkit::Fuzz;
+/// use submeter_testkit::{Fuzz, Meters};
 ///
-/// let mut fuzz = Fuzz::new(1, 50);
+/// let mut fuzz = Fuzz::new(Meters::new(), 1, 50);
 /// fuzz.steps(500);
 /// assert_eq!(fuzz.finish().operations, 500);
 /// ```
 pub struct Fuzz {
     meters: Meters,
     tree: Tree,
+    visits: Collector<Visits>,
     /// Whether nobody else uses the tree.
     alone: bool,
     seed: u64,
@@ -72,6 +74,17 @@ struct Holding {
     group: Group,
     /// The last values read of the counters, below which none may fall.
     seen: [u64; COUNTERS],
+    /// The last collected, likewise.
+    visited: Visited,
+    /// The handle for visits, once there was one.
+    attached: Option<Attached<Visits>>,
+}
+
+impl Holding {
+    fn new(id: Id, group: Group) -> Holding {
+        let visited = Visited::default();
+        Holding { id, group, seen: [0; COUNTERS], visited, attached: None }
+    }
 }
 
 /// One kind of operation: how often (of the sum of all), what it is called, what it does to the group that
@@ -83,6 +96,7 @@ const STEPS: &[Step] = &[
     (70, "adjust", Fuzz::adjust),
     (60, "record", Fuzz::record),
     (30, "record_many", Fuzz::record_many),
+    (60, "visit", Fuzz::visit),
     (110, "create", Fuzz::create),
     (20, "get_or_create", Fuzz::get_or_create),
     (50, "find", Fuzz::find),
@@ -96,8 +110,11 @@ const STEPS: &[Step] = &[
     (50, "uncharge", Fuzz::drop_charge),
     (15, "limit", Fuzz::set_limit),
     (10, "flush", Fuzz::flush),
+    (15, "flush_set", Fuzz::flush_set),
     (90, "read", Fuzz::read),
     (30, "sum", Fuzz::sum),
+    (20, "read_visits", Fuzz::read_visits),
+    (10, "sum_visits", Fuzz::sum_visits),
 ];
 
 /// How many operations a failure shows.
@@ -109,37 +126,36 @@ impl Fuzz {
     /// # Panics
     /// When the kernel refuses the tree its address space.
     #[must_use]
-    pub fn new(seed: u64, groups_max: usize) -> Fuzz {
-        let meters = Meters::new();
+    pub fn new(meters: Meters, seed: u64, groups_max: usize) -> Fuzz {
         let tree = Tree::new(meters.schema.clone()).expect("a tree");
+        let visits = tree.collector("visits", Visits);
         let top = tree.root().clone();
-        Fuzz::start(meters, tree, top, true, seed, groups_max)
+        let mut fuzz = Fuzz::below(&meters, &tree, &visits, top, seed, groups_max);
+        fuzz.alone = true;
+        fuzz
     }
 
     /// Starts at the group `top`, which nobody else may use, nor what is below it.
     #[must_use]
-    pub fn below(meters: &Meters, tree: &Tree, top: Group, seed: u64, groups_max: usize) -> Fuzz {
-        Fuzz::start(meters.clone(), tree.clone(), top, false, seed, groups_max)
-    }
-
-    fn start(
-        meters: Meters,
-        tree: Tree,
+    pub fn below(
+        meters: &Meters,
+        tree: &Tree,
+        visits: &Collector<Visits>,
         top: Group,
-        alone: bool,
         seed: u64,
         groups_max: usize,
     ) -> Fuzz {
         let mut ledger = Ledger::new(top.path(), BUCKETS);
         ledger.hold(0);
         Fuzz {
-            meters,
-            tree,
-            alone,
+            meters: meters.clone(),
+            tree: tree.clone(),
+            visits: visits.clone(),
+            alone: false,
             seed,
             random: Random::new(seed),
             ledger,
-            held: vec![Holding { id: 0, group: top, seen: [0; COUNTERS] }],
+            held: vec![Holding::new(0, top)],
             places: BTreeMap::from([(0, 0)]),
             charges: Vec::new(),
             killed: VecDeque::new(),
@@ -230,7 +246,7 @@ impl Fuzz {
         }
         self.ledger.hold(id);
         self.places.insert(id, self.held.len());
-        self.held.push(Holding { id, group, seen: [0; COUNTERS] });
+        self.held.push(Holding::new(id, group));
     }
 
     fn drop_handle(&mut self, id: Id) {
@@ -241,12 +257,13 @@ impl Fuzz {
     }
 
     fn drop_handle_at(&mut self, place: usize) {
-        let Holding { id, group, .. } = self.held.swap_remove(place);
+        let holding = self.held.swap_remove(place);
+        let id = holding.id;
         self.places.remove(&id);
         if let Some(moved) = self.held.get(place) {
             self.places.insert(moved.id, place);
         }
-        drop(group);
+        drop(holding);
         self.ledger.release(id);
     }
 }

@@ -43,6 +43,18 @@ impl Fuzz {
         self.ledger.record(id, value, n);
     }
 
+    pub(super) fn visit(&mut self, id: Id) {
+        let length = self.random.below(1_000_000);
+        let holding = &mut self.held[self.places[&id]];
+        let attached = holding.attached.get_or_insert_with(|| self.visits.attach(&holding.group));
+        attached.update(|here| here.visit(length));
+        if length.is_multiple_of(4) {
+            // A handle that is not kept leaves what it collected behind.
+            holding.attached = None;
+        }
+        self.ledger.visit(id, length);
+    }
+
     pub(super) fn charge(&mut self, id: Id) {
         if self.charges.len() >= CHARGES_MAX {
             return self.drop_charge(id);

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
-use submeter::{Group, Tree};
+use submeter::{Collector, Group, Tree};
 
 use crate::meters::Meters;
+use crate::visits::Visits;
 
 mod tally;
 mod worker;
@@ -41,6 +42,7 @@ pub struct Soak {
 struct Ground {
     meters: Meters,
     tree: Tree,
+    visits: Collector<Visits>,
     shape: Shape,
     /// By place. Locked for a clone, or while who sits there is killed and replaced; a middle's before its
     /// leaves'.
@@ -69,7 +71,7 @@ struct Shape {
 /// Says how far a run has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Adds, moves and records, each counted once.
+    /// Adds, moves, records and visits, each counted once.
     pub updates: u64,
     /// Groups killed; as many were created in their places.
     pub killed: u64,
@@ -168,7 +170,7 @@ fn next_id(id: u64) -> u64 {
 
 impl Ground {
     fn new(groups: usize) -> Ground {
-        let (meters, shape) = (Meters::new(), Shape::of(groups));
+        let (meters, shape) = (Meters::split(), Shape::of(groups));
         let tree = Tree::new(meters.schema.clone()).expect("a tree");
         let mut seats: Vec<RwLock<Seat>> = Vec::with_capacity(groups);
         seats.push(RwLock::new(Seat { id: 0, parent: 0, group: tree.root().clone() }));
@@ -181,7 +183,7 @@ impl Ground {
             }
             seats.push(RwLock::new(Seat { id: place as u64, parent: parent as u64, group }));
         }
-        Ground { meters, tree, shape, seats }
+        Ground { meters, visits: tree.collector("visits", Visits), tree, shape, seats }
     }
 
     fn seat(&self, place: usize) -> Seat {
@@ -214,8 +216,9 @@ impl Soak {
                 // Relaxed: only ends the loop.
                 while !done.load(Ordering::Relaxed) {
                     ground.tree.flush();
+                    ground.visits.flush().expect("not from a callback");
                     // Relaxed: a statistic.
-                    flushes.fetch_add(1, Ordering::Relaxed);
+                    flushes.fetch_add(2, Ordering::Relaxed);
                     // Flushes without a pause would leave little of a small machine to updates.
                     thread::sleep(Duration::from_millis(1));
                 }

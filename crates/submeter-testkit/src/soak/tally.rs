@@ -5,6 +5,7 @@ use std::fmt;
 use super::worker::{Orphans, Worker};
 use super::{Comparison, Ground, Seat, place_of};
 use crate::meters::{BUCKETS, COUNTERS, RESOURCES};
+use crate::visits::Visited;
 
 /// Says where tree and notes differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,7 @@ pub(super) struct Counts {
     pub(super) gauge: i64,
     recorded: u64,
     buckets: [u64; BUCKETS.len()],
+    pub(super) visited: Visited,
 }
 
 impl Counts {
@@ -55,6 +57,7 @@ impl Counts {
         sum(&mut self.buckets, &other.buckets);
         self.gauge += other.gauge;
         self.recorded += other.recorded;
+        self.visited.merge(&other.visited);
     }
 
     /// What the tree says.
@@ -66,6 +69,7 @@ impl Counts {
             gauge: group.read(meters.gauge).value,
             recorded: histogram.sum(),
             buckets: histogram.counts().try_into().expect("the schema's buckets"),
+            visited: ground.visits.read(group, |seen| *seen.total).expect("no callback panics"),
         }
     }
 
@@ -82,6 +86,7 @@ impl Counts {
         named("counter", &self.counters)
             .chain(named("bucket", &self.buckets))
             .chain(named("sum of values", &[self.recorded]))
+            .chain(named("visits and longest", &[self.visited.count, self.visited.longest]))
             .chain([("gauge".to_owned(), i128::from(self.gauge))])
     }
 }
@@ -154,6 +159,7 @@ pub(super) fn compare(ground: &Ground, workers: &mut [Worker]) -> Comparison {
         expected[ground.shape.parent(place)].add(&counts);
     }
     ground.tree.flush();
+    ground.visits.flush().expect("not from a callback");
     let mut comparison = Comparison { groups: seats.len(), ..Comparison::default() };
     for worker in workers {
         comparison.differences.append(&mut worker.differences);
@@ -197,7 +203,7 @@ fn compare_group(
 ) {
     let found = Counts::of(ground, seat);
     let usage = ground.meters.resources.map(|key| seat.group.usage(key).current);
-    comparison.values += (COUNTERS + BUCKETS.len() + 2 + RESOURCES) as u64;
+    comparison.values += (COUNTERS + BUCKETS.len() + 4 + RESOURCES) as u64;
     if found == *expected && usage == held {
         return;
     }

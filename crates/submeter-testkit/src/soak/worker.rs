@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use submeter::Charge;
+use submeter::{Attached, Charge};
 
 use super::tally::{Counts, Difference, Notes};
 use super::{Ground, Progress, Seat, next_id};
 use crate::meters::COUNTERS;
 use crate::random::Random;
+use crate::visits::{Visited, Visits};
 
 /// Handles that a worker keeps for a while: some outlive their groups.
 const KEPT: usize = 256;
@@ -22,13 +23,25 @@ const CHUNK: u64 = 512;
 
 pub(super) struct Worker {
     random: Random,
-    kept: Vec<Seat>,
+    kept: Vec<Kept>,
     pub(super) charges: Vec<Held>,
     pub(super) notes: Notes,
     pub(super) differences: Vec<Difference>,
     progress: Progress,
     /// The same as of a moment ago, for who watches.
     watched: Arc<Mutex<Progress>>,
+}
+
+/// A handle, and one for visits where there was one.
+struct Kept {
+    seat: Seat,
+    attached: Option<Attached<Visits>>,
+}
+
+impl Kept {
+    fn any(ground: &Ground, random: &mut Random) -> Kept {
+        Kept { seat: any_seat(ground, random), attached: None }
+    }
 }
 
 /// A charge, and on whom.
@@ -42,7 +55,7 @@ pub(super) struct Held {
 impl Worker {
     pub(super) fn new(ground: &Ground, seed: u64) -> Worker {
         let mut random = Random::new(seed);
-        let kept = (0..KEPT).map(|_| any_seat(ground, &mut random)).collect();
+        let kept = (0..KEPT).map(|_| Kept::any(ground, &mut random)).collect();
         Worker {
             random,
             kept,
@@ -84,14 +97,15 @@ impl Worker {
             48..72 => self.uncharge(),
             72..400 => {
                 let place = self.random.below(KEPT as u64) as usize;
-                self.kept[place] = any_seat(ground, &mut self.random);
+                self.kept[place] = Kept::any(ground, &mut self.random);
             }
+            400..600 => self.visit(ground),
             _ => self.update(ground),
         }
     }
 
     fn update(&mut self, ground: &Ground) {
-        let seat = &self.kept[self.random.below(KEPT as u64) as usize];
+        let Kept { seat, .. } = &self.kept[self.random.below(KEPT as u64) as usize];
         let n = self.random.below(200);
         let meters = &ground.meters;
         let counts = self.notes.of(seat);
@@ -113,9 +127,19 @@ impl Worker {
         self.progress.updates += 1;
     }
 
+    fn visit(&mut self, ground: &Ground) {
+        let length = self.random.below(1 << 40);
+        let kept = &mut self.kept[self.random.below(KEPT as u64) as usize];
+        let seat = &kept.seat;
+        let attached = kept.attached.get_or_insert_with(|| ground.visits.attach(&seat.group));
+        attached.update(|here| here.visit(length));
+        self.notes.of(seat).visited.merge(&Visited { count: 1, longest: length });
+        self.progress.updates += 1;
+    }
+
     /// An exact read finds at least what this thread counted itself.
     fn read(&mut self, ground: &Ground) {
-        let seat = &self.kept[self.random.below(KEPT as u64) as usize];
+        let Kept { seat, .. } = &self.kept[self.random.below(KEPT as u64) as usize];
         let own = *self.notes.of(seat);
         let which = self.random.below(COUNTERS as u64) as usize;
         let found = seat.group.sum(ground.meters.counters[which]);
@@ -139,7 +163,7 @@ impl Worker {
         if self.charges.len() >= CHARGES_MAX {
             return self.uncharge();
         }
-        let seat = &self.kept[self.random.below(KEPT as u64) as usize];
+        let Kept { seat, .. } = &self.kept[self.random.below(KEPT as u64) as usize];
         let resource = self.random.below(2) as usize;
         match seat.group.try_charge(ground.meters.resources[resource], self.random.below(60)) {
             Ok(charge) => {
