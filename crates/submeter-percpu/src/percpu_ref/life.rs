@@ -26,7 +26,8 @@ const LIFE: u32 = 8;
 pub(super) struct Life {
     /// Bits: as above. Writers: the last putter sets the first two, waiters the third, `restart` starts over.
     phase: AtomicU32,
-    waiters: ForkMutex<Waiters>,
+    /// `None` until somebody waits: most counts are never waited for, and every group has one.
+    waiters: ForkMutex<Option<Box<Waiters>>>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +62,8 @@ impl Life {
     #[cold]
     fn wake(&self) {
         // Woken outside of the lock: a waker is anybody's code.
-        for (_, waker) in self.waiters.with(|waiters| std::mem::take(&mut waiters.list)) {
+        let list = self.waiters.with(|waiters| Some(std::mem::take(&mut waiters.as_mut()?.list)));
+        for (_, waker) in list.into_iter().flatten() {
             waker.wake();
         }
     }
@@ -147,6 +149,7 @@ impl Future for Waiting<'_> {
         }
         let new = context.waker().clone();
         let (ticket, old) = life.waiters.with(|waiters| {
+            let waiters = waiters.get_or_insert_default();
             let place = waiters.list.iter_mut().find(|place| Some(place.0) == ticket);
             if let Some(place) = place {
                 return (place.0, Some(std::mem::replace(&mut place.1, new)));
@@ -173,6 +176,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             let gone = self.life.waiters.with(|waiters| {
+                let waiters = waiters.as_mut()?;
                 let place = waiters.list.iter().position(|place| place.0 == ticket)?;
                 Some(waiters.list.swap_remove(place))
             });

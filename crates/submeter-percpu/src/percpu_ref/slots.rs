@@ -5,7 +5,7 @@ use submeter_sys::CpuHint;
 use crate::backend::emulated;
 use crate::backend::rseq::{Gate, GatedWord};
 use crate::storage::raw::LockedWord;
-use crate::storage::{Area, Block};
+use crate::storage::{Area, Owned};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use super::rows;
@@ -20,12 +20,13 @@ use super::switch::Slots;
 pub(super) struct AreaSlots {
     /// Always closed where there are no sequences.
     pub(super) gate: Gate,
-    pub(super) word: GatedWord,
-    /// Keeps both kinds of words.
-    block: Block,
-    locked: Option<Locked>,
     /// Whether locked rows are live: a hint that spares a locked add to a dead one. Writer: the lock's holder.
     live: AtomicBool,
+    pub(super) word: GatedWord,
+    /// Keeps both kinds of words.
+    words: Owned,
+    /// Elsewhere: not there, where there are sequences, and every group has one of these.
+    locked: Option<Box<Locked>>,
 }
 
 /// The words of an area without sequences.
@@ -47,10 +48,12 @@ impl AreaSlots {
             Some((rseq, word)) => (GatedWord::new(rseq, word), None),
             None => {
                 let (counted, collected) = (block.locked_word(0), block.locked_word(1));
-                (GatedWord::inert(), Some(Locked { counted, collected, hint: block.hint() }))
+                let locked = Locked { counted, collected, hint: block.hint() };
+                (GatedWord::inert(), Some(Box::new(locked)))
             }
         };
-        Ok(AreaSlots { gate: Gate::closed(), word, block, locked, live: AtomicBool::new(false) })
+        let live = AtomicBool::new(false);
+        Ok(AreaSlots { gate: Gate::closed(), live, word, words: block.into_owned(), locked })
     }
 
     /// Returns whether [`barrier`](Slots::barrier) does anything.
@@ -67,7 +70,7 @@ impl AreaSlots {
             return None;
         }
         let row = emulated::row(locked.hint, locked.counted.rows());
-        Some(locked.counted.at(&self.block, row))
+        Some(locked.counted.at(&self.words, row))
     }
 
     /// As [`row_here`](Self::row_here), where the CPU's number says it without ado: what a put or get takes
@@ -81,13 +84,13 @@ impl AreaSlots {
             return None;
         }
         let row = locked.hint?.cpu()? as usize;
-        (row < locked.counted.rows()).then(|| locked.counted.at(&self.block, row))
+        (row < locked.counted.rows()).then(|| locked.counted.at(&self.words, row))
     }
 
     fn each_row(&self, mut visit: impl FnMut(&AtomicI64, &AtomicI64)) {
-        if let Some(Locked { counted, collected, .. }) = self.locked {
+        if let Some(Locked { counted, collected, .. }) = self.locked.as_deref() {
             for row in 0..counted.rows() {
-                visit(counted.at(&self.block, row), collected.at(&self.block, row));
+                visit(counted.at(&self.words, row), collected.at(&self.words, row));
             }
         }
     }
@@ -140,7 +143,7 @@ impl Slots for AreaSlots {
 
     fn barrier(&self) {
         // Locked rows need none: each dies by one instruction on the word that its adders add to.
-        self.block.area().barrier();
+        self.words.area().barrier();
     }
 
     fn collect(&self) -> i64 {

@@ -27,23 +27,27 @@ struct Fast {
     words: u32,
 }
 
-pub(super) struct Owned {
+/// Words that are given back on drop. Numbers of 32 bits, of which a row has fewer words: every group has two.
+pub(crate) struct Owned {
     area: Area,
     /// The first word, from the start of a row.
-    first: usize,
-    words: usize,
-    /// The lines to give back; 0 for a single word.
-    lines: usize,
+    first: u32,
+    words: u32,
+    /// The lines to give back; 0 for words that share theirs.
+    lines: u32,
 }
 
 impl Block {
     pub(super) fn new(area: Area, first: usize, words: usize, lines: usize) -> Block {
-        let fast = area.inner.rseq.map(|rseq| Fast {
-            rseq,
-            first: area.inner.rows.cpu_word(first),
-            words: words as u32,
-        });
+        let first_word = area.inner.rseq.map(|rseq| (rseq, area.inner.rows.cpu_word(first)));
+        let [first, words, lines] = [first as u32, words as u32, lines as u32];
+        let fast = first_word.map(|(rseq, first)| Fast { rseq, first, words });
         Block { fast, owned: Arc::new(Owned { area, first, words, lines }) }
+    }
+
+    /// Returns the words alone, of a block that has no clone: for who knows the way to them.
+    pub(crate) fn into_owned(self) -> Owned {
+        Arc::into_inner(self.owned).expect("a block that was not cloned")
     }
 
     /// Returns the area that it is of.
@@ -55,19 +59,19 @@ impl Block {
     /// Returns its first word's index in a row.
     #[must_use]
     pub fn first_word(&self) -> usize {
-        self.owned.first
+        self.owned.first()
     }
 
     /// Returns its first line's index in a row.
     #[must_use]
     pub fn first_line(&self) -> usize {
-        self.owned.first / LINE_WORDS
+        self.owned.first() / LINE_WORDS
     }
 
     /// Returns how many words it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.owned.words
+        self.owned.words as usize
     }
 
     /// Always false.
@@ -138,7 +142,7 @@ impl Block {
         assert!(word < self.len(), "no such word");
         let area = self.area();
         area.rows_in_use()
-            .map(|row| area.load(row, self.owned.first + word))
+            .map(|row| area.load(row, self.owned.first() + word))
             .fold(0, i64::wrapping_add)
     }
 
@@ -161,7 +165,7 @@ impl Block {
     /// and flushes do not look there unless [`add`](Block::add) was ever used.
     pub(crate) fn locked_word(&self, word: usize) -> LockedWord {
         assert!(word < self.len(), "no such word");
-        self.area().inner.rows.locked_word(self.owned.first + word)
+        self.area().inner.rows.locked_word(self.owned.first() + word)
     }
 
     /// Returns what tells the locked row for the calling thread.
@@ -187,12 +191,21 @@ impl Fast {
 /// What follows an add whose sequence did not commit, or where there are none: not on `Block`, so that a
 /// caller who has one in registers need not put it in memory for this.
 impl Owned {
+    pub(crate) fn area(&self) -> &Area {
+        &self.area
+    }
+
+    #[inline]
+    fn first(&self) -> usize {
+        self.first as usize
+    }
+
     /// A word for sequences, where there are any.
     #[inline]
     pub(super) fn cpu_word(&self, word: usize) -> Option<(Rseq, CpuWord)> {
-        assert!(word < self.words, "no such word");
+        assert!(word < self.words as usize, "no such word");
         let inner = &*self.area.inner;
-        inner.rseq.map(|rseq| (rseq, inner.rows.cpu_word(self.first + word)))
+        inner.rseq.map(|rseq| (rseq, inner.rows.cpu_word(self.first() + word)))
     }
 
     /// With a batch that nothing carries over but a change of sign.
@@ -224,7 +237,7 @@ impl Owned {
                     // The thread may move before it tries again; then it finds another mark clear,
                     // and this one is a mark too many.
                     if let Some(cpu) = rseq.cpu() {
-                        let line = (self.first + word) / LINE_WORDS;
+                        let line = (self.first() + word) / LINE_WORDS;
                         self.area.inner.rows.marks(cpu as usize).mark(line);
                     }
                 }
@@ -243,7 +256,7 @@ impl Owned {
         let (row, before) = self.locked_add(word, n);
         let inner: &Inner = &self.area.inner;
         let marks = inner.rows.marks(inner.rows.shape().cpus + row);
-        let line = (self.first + word) / LINE_WORDS;
+        let line = (self.first() + word) / LINE_WORDS;
         // After the add, unlike a sequence: see the protocol in `marks`.
         if !marks.is_marked(line) {
             marks.mark(line);
@@ -255,12 +268,12 @@ impl Owned {
     /// word before.
     #[inline]
     fn locked_add(&self, word: usize, n: i64) -> (usize, i64) {
-        assert!(word < self.words, "no such word");
+        assert!(word < self.words as usize, "no such word");
         let inner: &Inner = &self.area.inner;
         let row = emulated::row(inner.hint, inner.rows.shape().locked);
         inner.use_locked();
         // SeqCst: the "store" of "store, then look at the mark"; see `marks`.
-        let before = inner.rows.locked(row, self.first + word).fetch_add(n, Ordering::SeqCst);
+        let before = inner.rows.locked(row, self.first() + word).fetch_add(n, Ordering::SeqCst);
         (row, before)
     }
 }
@@ -275,12 +288,13 @@ impl Drop for Owned {
         let inner = &*self.area.inner;
         // The last `Block` is gone: nobody can add any more, and the adds of others happened before
         // their clones went, which the reference count orders before this.
-        (self.first..self.first + self.words).for_each(|word| inner.rows.zero(word));
+        let (first, words) = (self.first(), self.words as usize);
+        (first..first + words).for_each(|word| inner.rows.zero(word));
         let mut allocator = inner.allocator.lock();
         if self.lines == 0 {
-            allocator.give_words(self.first, self.words);
+            allocator.give_words(first, words);
         } else {
-            allocator.give_lines(self.first / LINE_WORDS, self.lines);
+            allocator.give_lines(first / LINE_WORDS, self.lines as usize);
         }
     }
 }

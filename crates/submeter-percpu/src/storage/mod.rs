@@ -28,6 +28,7 @@ use alloc::Allocator;
 use raw::{Rows, Shape};
 
 pub use block::Block;
+pub(crate) use block::Owned;
 pub use raw::LINE_WORDS;
 pub use word::Word;
 
