@@ -1,6 +1,5 @@
 //! A group: one tenant, or one level of tenants.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use parking_lot::RwLock;
 use submeter_percpu::percpu_ref::Options;
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
+use crate::children::Children;
 use crate::collector::Seats;
 use crate::error::Error;
 use crate::histogram::HistogramSnapshot;
@@ -39,20 +39,20 @@ pub(crate) struct GroupInner {
     leaf: Leaf,
     /// The number of the first set, whose words `leaf` has; here because every update compares it.
     set_id: u32,
+    depth: u8,
+    /// Guarded by `children`.
+    dead: AtomicBool,
     /// The words of the other sets, in the schema's order.
     others: Box<[OtherLeaf]>,
     pub(crate) limits: Limits,
     schema: Schema,
     stats: Arc<Stats>,
-    path: Box<str>,
-    depth: u32,
     /// What collectors keep of it. Before `parent`, as all that tells a flusher of the group's end: children end first.
     seats: Seats,
     parent: Option<Group>,
     /// Live children by name. Guards `dead` too: a group is killed with this lock held for
     /// writing, so no child is created in a group that is dying.
-    children: RwLock<BTreeMap<Box<str>, PercpuOwner<GroupInner>>>,
-    dead: AtomicBool,
+    children: RwLock<Children>,
 }
 
 /// The words of a set other than the first.
@@ -74,10 +74,10 @@ impl Group {
         schema: Schema,
         stats: Arc<Stats>,
         parent: Option<&Group>,
-        path: String,
+        mut path: String,
     ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
         let depth = parent.map_or(0, |p| p.inner.depth + 1);
-        if depth as usize > path::DEPTH_MAX {
+        if usize::from(depth) > path::DEPTH_MAX {
             return Err(Error::depth(&path));
         }
         let leaf = Leaf::new(stats.first(), parent.map(|p| &p.inner.leaf))?;
@@ -87,7 +87,9 @@ impl Group {
             Ok(OtherLeaf { set_id: set.id, leaf: Leaf::new(rstat, above)? })
         });
         let others = others.collect::<Result<_, Error>>()?;
-        let options = Options::new().name(path.clone());
+        // Kept as it is, once: the count's name is the group's path.
+        path.shrink_to_fit();
+        let options = Options::new().name(path);
         let inner = GroupInner {
             leaf,
             set_id: schema.id(),
@@ -95,12 +97,11 @@ impl Group {
             limits: Limits::new(&schema),
             schema,
             stats,
-            path: path.into(),
             depth,
+            dead: AtomicBool::new(false),
             seats: Seats::default(),
             parent: parent.cloned(),
             children: RwLock::default(),
-            dead: AtomicBool::new(false),
         };
         let (owner, inner) = PercpuArc::with(options, inner).map_err(Error::storage)?;
         Ok((owner, Group { inner }))
@@ -111,19 +112,19 @@ impl Group {
     /// Returns the absolute path, `/` for the root.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.inner.path
+        self.inner.name()
     }
 
     /// Returns the last component of the path, `""` for the root.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.inner.path.rsplit('/').next().unwrap_or("")
+        path::last(self.path())
     }
 
     /// Returns the number of ancestors.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.inner.depth as usize
+        usize::from(self.inner.depth)
     }
 
     /// Returns the parent, or `None` for the root.
@@ -149,7 +150,7 @@ impl Group {
     pub fn children(&self) -> Vec<Group> {
         let children = self.inner.children.read();
         children
-            .values()
+            .iter()
             .filter_map(|child| child.try_clone_live())
             .map(|inner| Group { inner })
             .collect()
@@ -206,7 +207,7 @@ impl Group {
         let inner = &self.inner;
         let (owner, child) =
             Group::new(inner.schema.clone(), Arc::clone(&inner.stats), Some(self), path)?;
-        children.insert(name.into(), owner);
+        children.insert(owner);
         Ok(child)
     }
 
@@ -307,7 +308,7 @@ impl Group {
             let mut children = group.inner.children.write();
             // Relaxed: guarded by `children`, see the field.
             group.inner.dead.store(true, Ordering::Relaxed);
-            for (_, owner) in std::mem::take(&mut *children) {
+            for owner in children.take() {
                 stack.extend(owner.try_clone_live().map(|inner| Group { inner }));
                 owners.push(owner);
             }

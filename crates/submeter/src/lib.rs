@@ -54,6 +54,7 @@
 
 #![forbid(unsafe_code)]
 
+mod children;
 pub mod collector;
 mod error;
 pub mod export;

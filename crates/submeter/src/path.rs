@@ -36,6 +36,11 @@ pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str>, Error> {
     Ok(rest.split('/').filter(move |_| !rest.is_empty()))
 }
 
+/// Returns the last name of an absolute path, `""` for the root.
+pub(crate) fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or("")
+}
+
 /// Joins a parent's path and a name.
 pub(crate) fn join(parent: &str, name: &str) -> String {
     if parent == "/" { format!("/{name}") } else { format!("{parent}/{name}") }
