@@ -275,7 +275,7 @@ impl Drop for Owned {
         let inner = &*self.area.inner;
         // The last `Block` is gone: nobody can add any more, and the adds of others happened before
         // their clones went, which the reference count orders before this.
-        (self.first..self.first + self.words).for_each(|word| inner.rows.zero(word));
+        inner.rows.zero(self.first..self.first + self.words);
         let mut allocator = inner.allocator.lock();
         if self.lines == 0 {
             allocator.give_words(self.first, self.words);
