@@ -50,15 +50,17 @@ impl Budget {
     /// Adds a positive `n` if the value stays at or below `limit`. Returns whether it was done.
     #[inline]
     pub(super) fn try_add(&self, words: &impl Words, n: i64, limit: i64) -> bool {
-        if self.has_room(limit) && words.add_within(n, self.mask) {
+        // The most that may be charged: then the value is within the limit wherever the words are.
+        let Some(ceiling) = limit.checked_sub_unsigned(self.slack) else { return false };
+        if self.is_within(ceiling) && words.add_within(n, self.mask) {
             // Again, for callers with other limits: one with a higher limit may have charged since the
             // first look. At *this* look the value, this add included, was within the limit.
-            if self.has_room(limit) {
+            if self.is_within(ceiling) {
                 return true;
             }
             self.give_back(words, n.wrapping_neg());
         }
-        self.try_add_crossing(words, n, limit)
+        self.try_add_crossing(words, n, ceiling)
     }
 
     /// Adds an `n` that is not positive.
@@ -83,17 +85,19 @@ impl Budget {
     }
 
     #[cold]
-    fn try_add_crossing(&self, words: &impl Words, n: i64, limit: i64) -> bool {
+    fn try_add_crossing(&self, words: &impl Words, n: i64, ceiling: i64) -> bool {
         // A boundary more than `n` has batches: where the word is now, only the sequence knows.
         let most = whole(n, self.mask).checked_add_unsigned(self.mask + 1);
         if let Some(most) = most
-            && self.charge(most, limit)
+            && self.charge(most, ceiling)
         {
-            let carried = words.add_carry(n, self.mask);
-            self.lower(carried.wrapping_sub(most));
+            let unused = words.add_carry(n, self.mask).wrapping_sub(most);
+            if unused != 0 {
+                self.lower(unused);
+            }
             return true;
         }
-        let granted = self.charge(n, limit);
+        let granted = self.charge(n, ceiling);
         if granted {
             // SeqCst: see `exact`.
             self.exact.fetch_add(n, Ordering::SeqCst);
@@ -101,28 +105,23 @@ impl Budget {
         granted
     }
 
-    /// Whether the value is within the limit wherever the words are.
     #[inline(always)]
-    fn has_room(&self, limit: i64) -> bool {
+    fn is_within(&self, ceiling: i64) -> bool {
         // Acquire: pairs with the Release in `lower`, so that room that was given back is found with what
         // its holder did before.
-        let charged = self.charged.load(Ordering::Acquire);
-        charged.checked_add_unsigned(self.slack).is_some_and(|most| most <= limit)
+        self.charged.load(Ordering::Acquire) <= ceiling
     }
 
-    fn charge(&self, n: i64, limit: i64) -> bool {
-        let room = |charged: i64| {
-            let after = charged.checked_add(n)?;
-            (after.checked_add_unsigned(self.slack)? <= limit).then_some(after)
-        };
+    fn charge(&self, n: i64, ceiling: i64) -> bool {
+        let room = |charged: i64| charged.checked_add(n).filter(|&after| after <= ceiling);
         // Not an add with an undo: an add that is going to be refused would meanwhile make others be refused. Who fails
         // here was overtaken by somebody who succeeded.
-        // AcqRel, Acquire: as in `has_room`; Release so that the chain of charges keeps it.
+        // AcqRel, Acquire: as in `is_within`; Release so that the chain of charges keeps it.
         self.charged.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok()
     }
 
     fn lower(&self, by: i64) {
-        // Release: pairs with the Acquire in `has_room` and `charge`; after the commit in the word.
+        // Release: pairs with the Acquire in `is_within` and `charge`; after the commit in the word.
         self.charged.fetch_add(by, Ordering::Release);
     }
 }

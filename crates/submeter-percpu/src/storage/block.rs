@@ -289,7 +289,7 @@ impl Drop for Owned {
         // The last `Block` is gone: nobody can add any more, and the adds of others happened before
         // their clones went, which the reference count orders before this.
         let (first, words) = (self.first(), self.words as usize);
-        (first..first + words).for_each(|word| inner.rows.zero(word));
+        inner.rows.zero(first..first + words);
         let mut allocator = inner.allocator.lock();
         if self.lines == 0 {
             allocator.give_words(first, words);

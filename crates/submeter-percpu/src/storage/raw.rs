@@ -264,17 +264,20 @@ impl Rows {
         }
     }
 
-    /// Zeroes a word in every row, for its next user.
+    /// Zeroes words in every row, for their next user.
     ///
-    /// Only for a word that nobody can add to: a sequence that runs meanwhile would bring the old
-    /// value back. Whoever uses the word next must learn of it through a lock or the like.
-    pub(crate) fn zero(&self, word: usize) {
+    /// Only for words that nobody can add to: a sequence that runs meanwhile would bring the old
+    /// value back. Whoever uses the words next must learn of it through a lock or the like.
+    pub(crate) fn zero(&self, words: std::ops::Range<usize>) {
+        // Row by row: each is a page of its own.
         for row in 0..self.shape.data() + self.shape.shared {
-            let word = self.at(row, word);
-            // Relaxed: the caller synchronises. Loaded first: a store would commit an untouched page.
-            if word.load(Ordering::Relaxed) != 0 {
-                // Relaxed: as above.
-                word.store(0, Ordering::Relaxed);
+            for word in words.clone() {
+                let word = self.at(row, word);
+                // Relaxed: the caller synchronises. Loaded first: a store would commit an untouched page.
+                if word.load(Ordering::Relaxed) != 0 {
+                    // Relaxed: as above.
+                    word.store(0, Ordering::Relaxed);
+                }
             }
         }
     }

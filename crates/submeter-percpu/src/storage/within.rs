@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Block;
-use crate::backend::emulated;
+use crate::backend::{emulated, rseq};
 use crate::carry::carry;
 
 impl Block {
@@ -12,13 +12,17 @@ impl Block {
     ///
     /// # Panics
     /// When there is no such word.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn add_within(&self, word: usize, n: i64, mask: u64) -> bool {
         debug_assert!((mask + 1).is_power_of_two());
-        if self.cpu_word(word).is_some() {
-            return false;
+        if let Some((rseq, cpu_word)) = self.cpu_word(word) {
+            return rseq::add_within(rseq, cpu_word.place(), n, mask);
         }
+        self.locked_add_within(word, n, mask)
+    }
+
+    fn locked_add_within(&self, word: usize, n: i64, mask: u64) -> bool {
         let inner = &*self.area().inner;
         let row = emulated::row(inner.hint, inner.rows.shape().locked);
         let word = inner.rows.locked(row, self.first_word() + word);
