@@ -16,6 +16,8 @@
 // Under a checker only the models use them: their faces need storage, which none of them can run.
 #[cfg(any(test, not(any(loom, shuttle))))]
 pub mod counter;
+// Loom's models only.
+#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 pub mod mark_set;
 pub mod marks;
 #[cfg(any(test, not(any(loom, shuttle))))]
