@@ -55,10 +55,11 @@ impl Allocator {
         self.runs.entry(lines).or_default().push(first);
     }
 
-    /// Whether enough was freed for the pages to be worth giving back: half of what is free, so that the cost
-    /// of looking at all of it is spread over as much that is new.
+    /// Whether enough was freed for the pages to be worth giving back: half of what is free, so that the cost of
+    /// looking at all of it is spread over as much that is new; and a quarter of all there ever was, because
+    /// what comes and goes while the rest stays will be needed again.
     pub(crate) fn wants_trim(&self) -> bool {
-        self.freed >= TRIM_LINES_MIN.max(self.free / 2)
+        self.freed >= TRIM_LINES_MIN.max(self.free / 2) && self.free >= self.end / 4
     }
 
     /// Takes out what touches a page of `page_lines` lines in which nothing is in use. Whatever is taken must be
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn trimming_is_due_once_much_of_what_is_free_is_new() {
         let mut allocator = Allocator::default();
-        let lines = 4 * TRIM_LINES_MIN;
+        let lines = 6 * TRIM_LINES_MIN;
         if lines > LINES {
             eprintln!("skipped: rows are too short here (64-bit addresses without Miri have room)");
             return;
@@ -208,7 +209,7 @@ mod tests {
                 allocator.return_free_pages(taken);
             }
         }
-        assert_eq!(due, 3, "at 4096, 8192 and 16384 lines");
+        assert_eq!(due, 3, "at a quarter of 24,576 lines, at twice that, and at the end");
     }
 
     #[test]

@@ -29,8 +29,8 @@ impl Area {
         given
     }
 
-    /// As [`trim`](Area::trim), if since then much was freed: half of all that is free, and at least 256 KiB a
-    /// row. Otherwise costs a lock.
+    /// As [`trim`](Area::trim), if a quarter of all there ever was is free, and half of that was freed since the last
+    /// time, and at least 256 KiB a row: what comes and goes keeps its memory. Otherwise costs a lock.
     pub fn trim_when_due(&self) -> usize {
         let due = self.inner.allocator.lock().wants_trim();
         if due { self.trim() } else { 0 }
