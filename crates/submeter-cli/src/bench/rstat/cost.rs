@@ -82,20 +82,34 @@ fn updates(one: bool) -> io::Result<Vec<(&'static str, Work)>> {
     let (walk_up, submeter) = (WalkUp::new(&shape)?, Submeter::new(&shape)?);
     let leaf = leaves[0];
     Ok(if one {
-        let increment = move |n| (0..n).for_each(|_| blocks[leaf as usize].add(0, 1));
+        let increment = move |n| {
+            let word = blocks[leaf as usize].word(0);
+            (0..n).for_each(|_| word.increment());
+        };
         let walk_up = move |n| (0..n).for_each(|_| walk_up.update((), leaf, 0, 1));
-        let submeter = move |n| {
-            let (group, metric) = submeter.pair(leaf, 0);
-            (0..n).for_each(|_| group.adjust(metric, 1));
+        // A handle for loops, and the group that there is anyway.
+        let groups = Arc::new(submeter);
+        let group = {
+            let submeter = Arc::clone(&groups);
+            move |n| {
+                let (group, metric) = submeter.pair(leaf, 0);
+                (0..n).for_each(|_| group.adjust(metric, 1));
+            }
+        };
+        let meter = move |n| {
+            let (group, metric) = groups.pair(leaf, 0);
+            let meter = group.meter(metric);
+            (0..n).for_each(|_| meter.adjust(1));
         };
         vec![
             ("rseq_inc", Arc::new(increment)),
             ("walk_up", Arc::new(walk_up)),
-            ("submeter", Arc::new(submeter)),
+            ("submeter", Arc::new(meter)),
+            ("submeter_group", Arc::new(group)),
         ]
     } else {
         vec![
-            ("rseq_inc", over(&leaves, move |leaf| blocks[leaf as usize].add(0, 1))),
+            ("rseq_inc", over(&leaves, move |leaf| blocks[leaf as usize].word(0).increment())),
             ("walk_up", over(&leaves, move |leaf| walk_up.update((), leaf, 0, 1))),
             ("submeter", over(&leaves, move |leaf| submeter.update((), leaf, 0, 1))),
         ]

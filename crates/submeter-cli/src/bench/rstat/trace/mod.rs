@@ -289,3 +289,7 @@ impl Cutter {
         (self.updates, self.flushes)
     }
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
