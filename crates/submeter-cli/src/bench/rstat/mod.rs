@@ -7,6 +7,7 @@ mod cost;
 mod designs;
 mod human;
 mod record;
+mod run;
 mod synthetic;
 mod team;
 mod trace;
