@@ -109,7 +109,7 @@ fn updates(one: bool) -> io::Result<Vec<(&'static str, Work)>> {
         ]
     } else {
         vec![
-            ("rseq_inc", over(&leaves, move |leaf| blocks[leaf as usize].word(0).increment())),
+            ("rseq_inc", over(&leaves, move |leaf| blocks[leaf as usize].add(0, 1))),
             ("walk_up", over(&leaves, move |leaf| walk_up.update((), leaf, 0, 1))),
             ("submeter", over(&leaves, move |leaf| submeter.update((), leaf, 0, 1))),
         ]
