@@ -16,7 +16,7 @@ use super::{Trace, Update};
 use crate::bench::row::Param;
 use crate::bench::rstat::clock::Clock;
 use crate::bench::rstat::designs::{
-    Before, Control, Design, DoublyLinked, NONE, Patch1, Patch1To2, Patch1To3, Submeter, WalkUp,
+    Before, Control, Design, DoublyLinked, Patch1, Patch1To2, Patch1To3, Submeter, WalkUp,
 };
 use crate::bench::rstat::record::{Reading, Times};
 use crate::bench::rstat::run::{Flushes, Run};
@@ -119,10 +119,8 @@ fn count(trace: &Trace) -> Vec<i64> {
     let metrics = trace.shape.metrics;
     let mut totals = vec![0_i64; trace.shape.groups() * metrics];
     for update in trace.updates.iter().flatten() {
-        let mut at = u32::from(update.group);
-        while at != NONE {
+        for at in trace.shape.upward(update.group.into()) {
             totals[at as usize * metrics + usize::from(update.metric)] += i64::from(update.value);
-            at = trace.shape.parents[at as usize];
         }
     }
     totals
