@@ -72,7 +72,8 @@ fn distribution(text: &mut String, workload: &[Row], measure: &'static str, abou
         }
         body.push(line);
     }
-    while body.last().is_some_and(|line| line[1..].iter().all(|cell| cell == "0")) {
+    let is_empty = |line: &Vec<String>| line[1..].iter().all(|cell| ["0", "–"].contains(&&**cell));
+    while body.last().is_some_and(is_empty) {
         body.pop();
     }
     if body.is_empty() {
@@ -85,8 +86,7 @@ fn distribution(text: &mut String, workload: &[Row], measure: &'static str, abou
 
 /// Writes a line for each figure that is no bucket.
 fn figures(text: &mut String, workload: &[Row]) {
-    let rows: Vec<&Row> =
-        workload.iter().filter(|row| param(row, "bucket_us").is_none()).collect();
+    let rows: Vec<&Row> = workload.iter().filter(|row| param(row, "bucket_us").is_none()).collect();
     if rows.is_empty() {
         return;
     }
@@ -145,4 +145,61 @@ fn tail(rows: &[Row]) -> Option<String> {
          {ours:.0} took longer; where nothing is updated, {nothing:.0} of the same stamps do, and {barrier:.0} where \
          the flusher only interrupts the other CPUs, as a flush's barrier does."
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(
+        extra: (&'static str, &'static str),
+        variant: &'static str,
+        value: f64,
+        unit: &'static str,
+    ) -> Row {
+        let word = |(name, value)| (name, Param::Word(value));
+        let measure = if unit == "ns" { "update" } else { "wait" };
+        let mut params = vec![word(("workload", "trace")), word(("measure", measure))];
+        params.extend((!extra.0.is_empty()).then(|| word(extra)));
+        Row { table: "rstat", params, variant, value, unit, samples: vec![value] }
+    }
+
+    #[test]
+    fn a_workload_has_its_distributions_and_then_its_figures() {
+        let rows = [
+            row(("bucket_us", "0-1"), "before", 123_456.0, "count"),
+            row(("bucket_us", "0-1"), "submeter", 234_567.0, "count"),
+            row(("bucket_us", "1-5"), "before", 12.0, "count"),
+            row(("bucket_us", "1-5"), "submeter", 0.0, "count"),
+            row(("bucket_us", "5-10"), "before", 0.0, "count"),
+            row(("figure", "below_1us_percent"), "before", 97.5543, "%"),
+            row(("figure", "below_1us_percent"), "submeter", 99.99634, "%"),
+            row(("figure", "over_1us_per_busy_s"), "submeter", 716.0, "1/s"),
+            row(("figure", "over_1us_per_busy_s"), "control", 700.0, "1/s"),
+            row(("figure", "over_1us_per_busy_s"), "barrier", 810.0, "1/s"),
+            row(("", ""), "submeter", 1.2345, "ns"),
+        ];
+        let text = anstream::adapter::strip_str(&human(&rows)).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "",
+                "workload trace",
+                "how often an update took so long, µs",
+                "wait   before  submeter",
+                "0-1   123,456   234,567",
+                "1-5        12         0",
+                "                               before  submeter  control  barrier",
+                "wait below 1us percent, %        97.6   99.9963        –        –",
+                "wait over 1us per busy s, 1/s       –       716      700      810",
+                "update, ns                          –      1.23        –        –",
+                "",
+                "trace: 99.996 % of submeter's updates took less than a microsecond. In a second of updating 716 \
+                 took longer; where nothing is updated, 700 of the same stamps do, and 810 where the flusher only \
+                 interrupts the other CPUs, as a flush's barrier does.",
+            ]
+        );
+        assert_eq!(human(&[]), "");
+    }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::designs::{Design, Shape};
-use super::record::{Reading, Times, Unit};
+use super::record::{Reading, Times};
+use super::run::{Flushes, Run};
 use super::team;
 use crate::bench::threads::{Apart, Preemptions};
 
@@ -65,20 +66,10 @@ impl<D: Design> Synthetic<D> {
     /// # Errors
     /// When a thread cannot be pinned, or the totals are wrong.
     pub(super) fn sample(&mut self, cpus: &[usize], load: Load) -> io::Result<Vec<Reading>> {
-        let mut readings = Vec::new();
-        // Stamps take longer than updates: rates and flushes are measured without, waits with them.
         let free = (load == Load::Free).then(|| self.run::<false>(cpus, load)).transpose()?;
         let stamped = self.run::<true>(cpus, load)?;
         self.check()?;
-        let run = free.as_ref().unwrap_or(&stamped);
-        run.flusher.tell(&mut readings);
-        stamped.waits.tell("wait", Unit::Nanoseconds, &mut readings);
-        stamped.waits.tell_tail("wait", &mut readings);
-        readings.push(stamped.preemptions());
-        if let Some(free) = &free {
-            readings.extend(free.rates());
-        }
-        Ok(readings)
+        Ok(Run::figures(free.as_ref(), &stamped))
     }
 
     fn run<const STAMPED: bool>(&mut self, cpus: &[usize], load: Load) -> io::Result<Run> {
@@ -89,23 +80,16 @@ impl<D: Design> Synthetic<D> {
             used_up: Apart(AtomicU64::new(0)),
         };
         let (design, shape, clock) = (&self.design, &self.shape, &self.clock);
-        let roles = team::together(
+        let runs = team::together(
             cpus,
-            |_| design.sit(),
-            |index, seat| {
-                if index == 0 {
-                    return Role::Flusher(flusher(design, clock, &shared, load, updaters as u64));
-                }
-                Role::Updater(updater::<D, STAMPED>(design, seat, shape, clock, &shared, index))
+            |index| (index > 0).then(|| design.sit()).transpose(),
+            |index, seat| match seat {
+                None => Run::of_flushes(flusher(design, clock, &shared, load, updaters as u64)),
+                Some(seat) => updater::<D, STAMPED>(design, seat, shape, clock, &shared, index),
             },
         )?;
-        let mut run = Run::new();
-        for role in roles {
-            match role {
-                Role::Flusher(flusher) => run.flusher = flusher,
-                Role::Updater(updater) => run.add(updater),
-            }
-        }
+        let run = runs.into_iter().reduce(|all, run| all.merge(&run));
+        let run = run.expect("there is a flusher");
         self.updates += run.updates;
         Ok(run)
     }
@@ -137,115 +121,6 @@ impl Shared {
     fn has_ended(&self) -> bool {
         // Relaxed: nothing is handed over; the threads are joined.
         self.ended.load(Ordering::Relaxed)
-    }
-}
-
-enum Role {
-    Flusher(Flushes),
-    Updater(Updates),
-}
-
-/// What the flusher saw.
-pub(super) struct Flushes {
-    pub(super) holds: Times,
-    pub(super) flushes: Times,
-    pub(super) nodes: u64,
-    pub(super) hold_ns: u64,
-    pub(super) flush_ns: u64,
-}
-
-impl Flushes {
-    pub(super) fn new() -> Flushes {
-        let (holds, flushes) = (Times::new(), Times::new());
-        Flushes { holds, flushes, nodes: 0, hold_ns: 0, flush_ns: 0 }
-    }
-
-    /// Flushes and takes the time.
-    pub(super) fn flush<D: Design>(
-        &mut self,
-        design: &D,
-        clock: &Clock,
-        group: u32,
-        scratch: &mut Vec<u64>,
-    ) {
-        scratch.clear();
-        let from = clock.ticks();
-        let nodes = design.flush(group, scratch);
-        let took = clock.since_ns(from);
-        self.flushes.add(took);
-        self.flush_ns += took;
-        self.nodes += nodes;
-        for &ns in scratch.iter() {
-            self.holds.add(ns);
-            self.hold_ns += ns;
-        }
-    }
-
-    /// Adds those of another thread.
-    pub(super) fn merge(&mut self, other: &Flushes) {
-        self.holds.merge(&other.holds);
-        self.flushes.merge(&other.flushes);
-        self.nodes += other.nodes;
-        self.hold_ns += other.hold_ns;
-        self.flush_ns += other.flush_ns;
-    }
-
-    /// Appends what there is to say.
-    pub(super) fn tell(&self, to: &mut Vec<Reading>) {
-        self.holds.tell("hold", Unit::Microseconds, to);
-        self.flushes.tell("flush", Unit::Microseconds, to);
-        if self.nodes > 0 {
-            let nodes = self.nodes as f64;
-            let flushes = self.flushes.len().max(1) as f64;
-            to.push(Reading::of("nodes_per_flush", "nodes", nodes / flushes));
-            to.push(Reading::of("flush_per_node", "ns", self.flush_ns as f64 / nodes));
-            if self.holds.len() > 0 {
-                to.push(Reading::of("hold_per_node", "ns", self.hold_ns as f64 / nodes));
-            }
-        }
-    }
-}
-
-/// What one thread that updated saw.
-struct Updates {
-    done: u64,
-    took_ns: u64,
-    waits: Times,
-    preemptions: u64,
-}
-
-/// What all of them saw.
-struct Run {
-    flusher: Flushes,
-    waits: Times,
-    updates: u64,
-    /// Of all threads together.
-    took_ns: u64,
-    per_s: f64,
-    preemptions: u64,
-}
-
-impl Run {
-    fn new() -> Run {
-        let (flusher, waits) = (Flushes::new(), Times::new());
-        Run { flusher, waits, updates: 0, took_ns: 0, per_s: 0.0, preemptions: 0 }
-    }
-
-    fn add(&mut self, updater: Updates) {
-        self.waits.merge(&updater.waits);
-        self.updates += updater.done;
-        self.took_ns += updater.took_ns;
-        self.per_s += updater.done as f64 / (updater.took_ns.max(1) as f64 / 1e9);
-        self.preemptions += updater.preemptions;
-    }
-
-    fn preemptions(&self) -> Reading {
-        Reading::of("preemptions", "count", self.preemptions as f64).summed()
-    }
-
-    fn rates(&self) -> [Reading; 2] {
-        let per_update = self.took_ns as f64 / self.updates.max(1) as f64;
-        [Reading::of("update", "ns", per_update), Reading::of("rate", "updates/s", self.per_s.round())]
     }
 }
 
@@ -283,7 +158,7 @@ fn updater<D: Design, const STAMPED: bool>(
     clock: &Clock,
     shared: &Shared,
     seed: usize,
-) -> Updates {
+) -> Run {
     let preemptions = Preemptions::count();
     let (mut random, mut waits, mut done) = (Leaves::new(shape, seed), Times::new(), 0);
     let from = clock.ticks();
@@ -308,7 +183,8 @@ fn updater<D: Design, const STAMPED: bool>(
             shared.used_up.0.fetch_add(1, Ordering::Relaxed);
         }
     }
-    Updates { done, took_ns: clock.since_ns(from), waits, preemptions: preemptions.so_far() }
+    let busy_ns = clock.since_ns(from);
+    Run::of_updates(Flushes::new(), waits, done, busy_ns, preemptions.so_far())
 }
 
 /// Leaves and metrics in no order, at the price of a multiplication.
@@ -329,8 +205,10 @@ impl Leaves {
     #[inline]
     fn next(&mut self) -> (u32, usize) {
         // Knuth's MMIX: the upper bits are good enough.
-        self.state =
-            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let leaf = ((self.state >> 32) * self.count) >> 32;
         (self.first + leaf as u32, (self.state >> 20) as usize % METRICS)
     }

@@ -2,22 +2,23 @@
 
 use std::io;
 
-use submeter_sys::membarrier;
+use submeter::percpu::Area;
 
 use super::{Design, Shape};
 
-/// Counts nothing. With `BARRIER`, a flush is the barrier that one of submeter's has, which interrupts every CPU
-/// that runs a thread of this process; without, it is nothing.
-pub(in crate::bench::rstat) struct Control<const BARRIER: bool>;
+/// Counts nothing. With `BARRIER`, a flush is the barrier that one of submeter's has, where it has one, and which
+/// interrupts every CPU that runs a thread of this process; without, it is nothing.
+pub(in crate::bench::rstat) struct Control<const BARRIER: bool>(Option<Area>);
 
 impl<const BARRIER: bool> Design for Control<BARRIER> {
     type Seat = ();
 
+    fn mark_bytes(_shape: &Shape) -> f64 {
+        0.0
+    }
+
     fn new(_shape: &Shape) -> io::Result<Self> {
-        if BARRIER {
-            membarrier::register_rseq()?;
-        }
-        Ok(Control)
+        BARRIER.then(|| Area::new(|_| 0)).transpose().map(Control)
     }
 
     fn sit(&self) -> io::Result<()> {
@@ -30,8 +31,8 @@ impl<const BARRIER: bool> Design for Control<BARRIER> {
     }
 
     fn flush(&self, _root: u32, _holds_ns: &mut Vec<u64>) -> u64 {
-        if BARRIER {
-            membarrier::rseq_barrier().expect("it was registered");
+        if let Some(area) = &self.0 {
+            area.barrier();
         }
         0
     }

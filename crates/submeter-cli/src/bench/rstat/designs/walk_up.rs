@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::{Design, Shape};
+use super::{Design, NONE, Shape};
 
 const LINE_WORDS: usize = 8;
 
@@ -14,7 +14,7 @@ struct Line([AtomicI64; LINE_WORDS]);
 
 /// Some lines of metrics for each group, which all CPUs share.
 pub(in crate::bench::rstat) struct WalkUp {
-    shape: Shape,
+    parents: Vec<u32>,
     /// Lines of a group.
     lines: usize,
     /// Those of the first group, then of the next.
@@ -32,10 +32,14 @@ impl WalkUp {
 impl Design for WalkUp {
     type Seat = ();
 
+    fn mark_bytes(_shape: &Shape) -> f64 {
+        0.0
+    }
+
     fn new(shape: &Shape) -> io::Result<WalkUp> {
         let lines = shape.metrics.div_ceil(LINE_WORDS);
         let totals = (0..lines * shape.groups()).map(|_| Line::default()).collect();
-        Ok(WalkUp { shape: shape.clone(), lines, totals })
+        Ok(WalkUp { parents: shape.parents.clone(), lines, totals })
     }
 
     fn sit(&self) -> io::Result<()> {
@@ -44,9 +48,11 @@ impl Design for WalkUp {
 
     #[inline]
     fn update(&self, (): (), group: u32, metric: usize, n: i64) {
-        for at in self.shape.upward(group) {
+        let mut at = group;
+        while at != NONE {
             // Relaxed: a statistic.
             self.word(at, metric).fetch_add(n, Ordering::Relaxed);
+            at = self.parents[at as usize];
         }
     }
 

@@ -16,10 +16,10 @@ use super::{Trace, Update};
 use crate::bench::row::Param;
 use crate::bench::rstat::clock::Clock;
 use crate::bench::rstat::designs::{
-    Before, Control, Design, DoublyLinked, NONE, Patch1, Patch1To2, Patch1To3, Submeter, WalkUp,
+    Before, Control, Design, DoublyLinked, Patch1, Patch1To2, Patch1To3, Submeter, WalkUp,
 };
-use crate::bench::rstat::record::{Reading, Times, Unit};
-use crate::bench::rstat::synthetic::Flushes;
+use crate::bench::rstat::record::{Reading, Times};
+use crate::bench::rstat::run::{Flushes, Run};
 use crate::bench::rstat::{Measure, Readings, SharedRecord, team, variants};
 use crate::bench::runner::Cell;
 use crate::bench::threads::{Apart, Preemptions};
@@ -88,20 +88,11 @@ impl<D: Design> Replay<D> {
     }
 
     fn sample(&mut self, trace: &Trace, cpus: &[usize]) -> io::Result<Vec<Reading>> {
-        let mut readings = Vec::new();
         let fast = run::<_, false>(&self.design, trace, cpus, &self.clock)?;
         let stamped = run::<_, true>(&self.design, trace, cpus, &self.clock)?;
         self.replays += 2;
         self.check(trace)?;
-        fast.flushes.tell(&mut readings);
-        stamped.waits.tell("wait", Unit::Nanoseconds, &mut readings);
-        stamped.waits.tell_tail("wait", &mut readings);
-        let preemptions = stamped.preemptions as f64;
-        readings.push(Reading::of("preemptions", "count", preemptions).summed());
-        let per_update = fast.busy_ns as f64 / fast.updates.max(1) as f64;
-        readings.push(Reading::of("update", "ns", per_update));
-        readings.push(Reading::of("rate", "updates/s", fast.per_s.round()));
-        Ok(readings)
+        Ok(Run::figures(Some(&fast), &stamped))
     }
 
     /// Makes sure that every group has the totals that the updates come to.
@@ -128,36 +119,11 @@ fn count(trace: &Trace) -> Vec<i64> {
     let metrics = trace.shape.metrics;
     let mut totals = vec![0_i64; trace.shape.groups() * metrics];
     for update in trace.updates.iter().flatten() {
-        let mut at = u32::from(update.group);
-        while at != NONE {
+        for at in trace.shape.upward(update.group.into()) {
             totals[at as usize * metrics + usize::from(update.metric)] += i64::from(update.value);
-            at = trace.shape.parents[at as usize];
         }
     }
     totals
-}
-
-/// What one replay found.
-struct Run {
-    flushes: Flushes,
-    waits: Times,
-    updates: u64,
-    /// Without the time in which a thread waited for others, or flushed.
-    busy_ns: u64,
-    per_s: f64,
-    preemptions: u64,
-}
-
-impl Run {
-    fn merge(mut self, other: &Run) -> Run {
-        self.flushes.merge(&other.flushes);
-        self.waits.merge(&other.waits);
-        self.updates += other.updates;
-        self.busy_ns += other.busy_ns;
-        self.per_s += other.per_s;
-        self.preemptions += other.preemptions;
-        self
-    }
 }
 
 /// Where the threads of a replay stand.
@@ -216,10 +182,9 @@ impl<D: Design> Thread<'_, D> {
             elsewhere_ns += self.clock.since_ns(since);
         }
         self.update::<STAMPED>(&updates[at..], &mut waits);
-        let busy_ns = self.clock.since_ns(from).saturating_sub(elsewhere_ns).max(1);
+        let busy_ns = self.clock.since_ns(from).saturating_sub(elsewhere_ns);
         let (updates, preemptions) = (updates.len() as u64, preemptions.so_far());
-        let per_s = updates as f64 / (busy_ns as f64 / 1e9);
-        Run { flushes, waits, updates, busy_ns, per_s, preemptions }
+        Run::of_updates(flushes, waits, updates, busy_ns, preemptions)
     }
 
     fn update<const STAMPED: bool>(&self, updates: &[Update], waits: &mut Times) {
