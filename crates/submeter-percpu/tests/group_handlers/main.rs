@@ -58,6 +58,17 @@ impl Collect for Visits {
     }
 }
 
+/// Does `work` while a timer interrupts it; `None` where there is none to be had.
+fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
+    match raw::Timer::on_this_thread(PERIOD_NS) {
+        Ok(_timer) => Some(work()),
+        Err(error) => {
+            eprintln!("skipped: updates in a handler: no timer: {error}");
+            None
+        }
+    }
+}
+
 /// The handler adds to the leaf that the interrupted thread is adding to, or that it is flushing, with the locks
 /// of a flush, a kill or a creation held. Another thread's flushes clear the marks all the time, so
 /// that the handler also comes between an add that found no mark, the marking, and the add.
@@ -67,7 +78,6 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
     let leaf = tree.get_or_create("/tenant/leaf").expect("room");
     let visits = tree.collector("visits", Visits);
     let visited = visits.attach(&leaf);
-    // What is not allocated by now would be in the handler.
     visited.prepare();
     let handled = Arc::new(AtomicU64::new(0));
     raw::on_signal({
@@ -86,13 +96,6 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
     let deadline = Instant::now() + TIMEOUT;
     // Relaxed: only ends the loops.
     let going = || handled.load(Ordering::Relaxed) < HANDLED_MIN && Instant::now() < deadline;
-    let interrupted = |work: &dyn Fn() -> u64| match raw::Timer::on_this_thread(PERIOD_NS) {
-        Ok(_timer) => Some(work()),
-        Err(error) => {
-            eprintln!("skipped: updates in a handler: no timer: {error}");
-            None
-        }
-    };
     let add = || {
         let mut added = 0;
         while going() {
@@ -122,8 +125,8 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
         added
     };
     let (adders, killer) = thread::scope(|scope| {
-        let adders = [(); 2].map(|()| scope.spawn(|| interrupted(&add)));
-        let killer = scope.spawn(|| interrupted(&flush_and_kill));
+        let adders = [(); 2].map(|()| scope.spawn(|| interrupted(add)));
+        let killer = scope.spawn(|| interrupted(flush_and_kill));
         (adders.map(|adder| adder.join().expect("no panic")), killer.join().expect("no panic"))
     });
     let (added, passing): (u64, u64) =
