@@ -343,7 +343,7 @@ mod tests {
                 }
                 let n = random.below(40);
                 let which = random.below(2) as usize;
-                match random.below(8) {
+                match random.below(10) {
                     0 => {
                         let name = ["a", "b", "", "c/d"][random.below(4) as usize];
                         assert_eq!(ledger.create(id, name), oracle.create(id, name));
@@ -374,6 +374,14 @@ mod tests {
                             oracle.uncharge(id, which, n);
                         }
                     }
+                    7 => {
+                        ledger.visit(id, n);
+                        oracle.visit(id, n);
+                    }
+                    8 if n == 0 => {
+                        let killed = ledger.kill_subtree(id).map(|killed| killed.len());
+                        assert_eq!(killed, oracle.kill_subtree(id));
+                    }
                     _ => agree(&ledger, &oracle, id),
                 }
             }
@@ -389,6 +397,7 @@ mod tests {
             assert_eq!(entry.totals.counters[counter], oracle.counter(id, counter));
         }
         assert_eq!(entry.totals.gauge, oracle.gauge(id));
+        assert_eq!(entry.visited, oracle.visited(id));
         let recorded = oracle.recorded(id);
         assert_eq!(entry.totals.recorded, recorded.iter().sum::<u64>());
         assert_eq!(entry.totals.buckets.iter().sum::<u64>(), recorded.len() as u64);

@@ -1,6 +1,7 @@
 //! A tree of groups, done slowly.
 
 use crate::meters::{COUNTERS, RESOURCES};
+use crate::visits::Visited;
 
 /// Names a group of an [`Oracle`]: its place in the order of creation, the root being 0.
 pub type Id = usize;
@@ -23,6 +24,8 @@ struct Node {
     gauge: i64,
     /// Every value that was recorded.
     recorded: Vec<u64>,
+    /// The length of every visit.
+    visits: Vec<u64>,
     /// What this group's own charges hold.
     charged: [u64; RESOURCES],
     limits: [Option<u64>; RESOURCES],
@@ -169,6 +172,25 @@ impl Oracle {
         }
     }
 
+    /// Kills a group and everything below it; returns how many those are.
+    ///
+    /// # Errors
+    /// As [`submeter::Group::kill_subtree`]: the root, killed before.
+    pub fn kill_subtree(&mut self, id: Id) -> Result<usize, Refused> {
+        if id == 0 {
+            return Err(Refused::Root);
+        }
+        if self.is_dead(id) {
+            return Err(Refused::Dead);
+        }
+        let is_below = |&other: &Id| self.up(other).contains(&id) && !self.is_dead(other);
+        let killed: Vec<Id> = (0..self.created()).filter(is_below).collect();
+        for &id in &killed {
+            self.groups[id].dead = true;
+        }
+        Ok(killed.len())
+    }
+
     // ---- updates -----------------------------------------------------------------------------
 
     /// Adds to a counter.
@@ -184,6 +206,11 @@ impl Oracle {
     /// Records a value in the histogram.
     pub fn record(&mut self, id: Id, value: u64) {
         self.groups[id].recorded.push(value);
+    }
+
+    /// Notes a visit.
+    pub fn visit(&mut self, id: Id, length: u64) {
+        self.groups[id].visits.push(length);
     }
 
     /// Charges the group and its ancestors, or none of them.
@@ -240,6 +267,13 @@ impl Oracle {
         self.below(id).flat_map(|node| node.recorded.iter().copied()).collect()
     }
 
+    /// Returns what was collected by the group and what is below it.
+    #[must_use]
+    pub fn visited(&self, id: Id) -> Visited {
+        let lengths = || self.below(id).flat_map(|node| node.visits.iter().copied());
+        Visited { count: lengths().count() as u64, longest: lengths().max().unwrap_or(0) }
+    }
+
     /// Returns what is held of a resource.
     #[must_use]
     pub fn held(&self, id: Id, resource: usize) -> Held {
@@ -294,6 +328,7 @@ impl Node {
             counters: [0; COUNTERS],
             gauge: 0,
             recorded: Vec::new(),
+            visits: Vec::new(),
             charged: [0; RESOURCES],
             limits: [None; RESOURCES],
             peaks: [0; RESOURCES],

@@ -18,6 +18,8 @@ pub enum Op {
     Find { at: u16 },
     /// Kills.
     Kill { at: u16 },
+    /// Kills with everything below.
+    KillSubtree { at: u16 },
     /// Drops the handle, if one is held.
     DropHandle { at: u16 },
     /// Adds to a counter.
@@ -26,6 +28,8 @@ pub enum Op {
     Adjust { at: u16, delta: i64 },
     /// Records in the histogram.
     Record { at: u16, value: u64 },
+    /// Notes a visit with the collector.
+    Visit { at: u16, length: u64 },
     /// Charges, and keeps the charge.
     Charge { at: u16, resource: usize, n: u64 },
     /// Resizes a charge.
@@ -36,10 +40,14 @@ pub enum Op {
     SetLimit { at: u16, resource: usize, limit: Option<u64> },
     /// Flushes.
     Flush,
+    /// Flushes one set of metrics.
+    FlushSet { set: u16 },
     /// Reads without a flush: value and bound.
     Read { at: u16 },
     /// Reads exactly.
     Sum { at: u16 },
+    /// Reads what was collected, exactly.
+    SumVisits { at: u16 },
     /// Copies the tree.
     Snapshot,
 }
@@ -65,17 +73,21 @@ fn op() -> impl Strategy<Value = Op> {
         2 => vec(name(), 0..4).prop_map(|names| Op::Path { names }),
         2 => at().prop_map(|at| Op::Find { at }),
         4 => at().prop_map(|at| Op::Kill { at }),
+        1 => at().prop_map(|at| Op::KillSubtree { at }),
         3 => at().prop_map(|at| Op::DropHandle { at }),
         8 => (at(), 0..COUNTERS, amount()).prop_map(|(at, counter, n)| Op::Add { at, counter, n }),
         4 => (at(), -1000..1000i64).prop_map(|(at, delta)| Op::Adjust { at, delta }),
         4 => (at(), 0..100u64).prop_map(|(at, value)| Op::Record { at, value }),
+        3 => (at(), 0..100u64).prop_map(|(at, length)| Op::Visit { at, length }),
         8 => charge(),
         2 => (at(), 0..60u64).prop_map(|(charge, amount)| Op::Resize { charge, amount }),
         3 => at().prop_map(|charge| Op::DropCharge { charge }),
         3 => limit(),
         2 => Just(Op::Flush),
+        1 => at().prop_map(|set| Op::FlushSet { set }),
         3 => at().prop_map(|at| Op::Read { at }),
         2 => at().prop_map(|at| Op::Sum { at }),
+        1 => at().prop_map(|at| Op::SumVisits { at }),
         1 => Just(Op::Snapshot),
     ]
 }

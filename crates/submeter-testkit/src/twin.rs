@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use submeter::{Charge, Error, Group, GroupValues, HistogramSnapshot, LimitError, Tree, Usage};
+use submeter::{
+    Charge, Collector, Error, Group, GroupValues, HistogramSnapshot, Killed, LimitError, Tree,
+    Usage,
+};
 
 use crate::meters::{COUNTERS, Meters, RESOURCES};
 use crate::oracle::{Held, Id, Limited, Oracle, Refused};
 use crate::script::Op;
+use crate::visits::Visits;
 
 /// Holds a tree, its oracle, and the handles and charges that a script has collected.
 ///
@@ -14,6 +18,7 @@ use crate::script::Op;
 pub struct Twin {
     meters: Meters,
     tree: Tree,
+    visits: Collector<Visits>,
     oracle: Oracle,
     /// By id: the handle, while one is held.
     handles: Vec<Option<Group>>,
@@ -31,8 +36,9 @@ impl Twin {
     pub fn new(meters: Meters) -> Twin {
         let tree = Tree::new(meters.schema.clone()).expect("a tree");
         let handles = vec![Some(tree.root().clone())];
+        let visits = tree.collector("visits", Visits);
         let seen = vec![[0; COUNTERS]];
-        Twin { meters, tree, oracle: Oracle::new(), handles, charges: Vec::new(), seen }
+        Twin { meters, tree, visits, oracle: Oracle::new(), handles, charges: Vec::new(), seen }
     }
 
     /// Runs a whole script, compares everything, then drops the tree and compares what handles see.
@@ -44,6 +50,7 @@ impl Twin {
         twin.compare_snapshot();
         for id in twin.held() {
             twin.compare_sum(id);
+            twin.compare_visits(id);
         }
         twin.finish();
     }
@@ -55,6 +62,7 @@ impl Twin {
             Op::Path { ref names } => self.get_or_create(names),
             Op::Find { at } => self.find(usize::from(at) % self.oracle.created()),
             Op::Kill { at } => self.kill(self.pick(at)),
+            Op::KillSubtree { at } => self.kill_subtree(self.pick(at)),
             Op::DropHandle { at } => {
                 let id = self.pick(at);
                 // The root's stays, so that there is always one to pick.
@@ -77,6 +85,11 @@ impl Twin {
                 self.group(id).record(self.meters.histogram, value);
                 self.oracle.record(id, value);
             }
+            Op::Visit { at, length } => {
+                let id = self.pick(at);
+                self.visits.attach(self.group(id)).update(|here| here.visit(length));
+                self.oracle.visit(id, length);
+            }
             Op::Charge { at, resource, n } => self.charge(self.pick(at), resource, n),
             Op::Resize { charge, amount } => self.resize(charge, amount),
             Op::DropCharge { charge } => self.drop_charge(charge),
@@ -87,8 +100,14 @@ impl Twin {
                 self.compare_usage(id);
             }
             Op::Flush => self.flush(),
+            Op::FlushSet { set } => {
+                let sets = &self.meters.sets;
+                self.tree.flush_set(sets[usize::from(set) % sets.len()]);
+                self.held().into_iter().for_each(|id| self.compare_read(id));
+            }
             Op::Read { at } => self.compare_read(self.pick(at)),
             Op::Sum { at } => self.compare_sum(self.pick(at)),
+            Op::SumVisits { at } => self.compare_visits(self.pick(at)),
             Op::Snapshot => self.compare_snapshot(),
         }
     }
@@ -165,6 +184,18 @@ impl Twin {
             (Ok(_), Ok(())) => {}
             (Err(error), Err(refused)) => assert_refused(&error, refused),
             (killed, expected) => panic!("kill {id}: {killed:?}, oracle {expected:?}"),
+        }
+        assert_eq!(self.group(id).is_dying(), self.oracle.is_dead(id));
+    }
+
+    fn kill_subtree(&mut self, id: Id) {
+        match (self.group(id).kill_subtree(), self.oracle.kill_subtree(id)) {
+            (Ok(killed), Ok(expected)) => {
+                assert_eq!(killed.len(), expected);
+                assert_eq!(killed.last().map(Killed::path), Some(self.oracle.path(id)));
+            }
+            (Err(error), Err(refused)) => assert_refused(&error, refused),
+            (killed, expected) => panic!("kill_subtree {id}: {killed:?}, oracle {expected:?}"),
         }
         assert_eq!(self.group(id).is_dying(), self.oracle.is_dead(id));
     }
@@ -301,6 +332,11 @@ impl Twin {
         let histogram = group.histogram(self.meters.histogram);
         assert_histogram(&histogram, &self.oracle.recorded(id));
         self.compare_usage(id);
+    }
+
+    fn compare_visits(&self, id: Id) {
+        let found = self.visits.sum(self.group(id), |seen| *seen.total);
+        assert_eq!(found.expect("no callback panics"), self.oracle.visited(id), "{id}");
     }
 
     fn compare_snapshot(&self) {

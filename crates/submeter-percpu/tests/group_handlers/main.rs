@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use submeter::{Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Schema, Tree};
+use submeter::{
+    Buckets, Bytes, Collect, Count, Counter, Gauge, Histogram, Nanoseconds, Origin, Schema, Tree,
+};
 
 #[expect(unsafe_code, reason = "handles signals")]
 mod raw;
@@ -39,6 +41,34 @@ fn tree() -> (Meters, Tree) {
     (meters, Tree::new(schema.build().expect("good names")).expect("a tree"))
 }
 
+/// Visits: a collector of one number.
+struct Visits;
+
+impl Collect for Visits {
+    type Local = AtomicU64;
+    type Delta = u64;
+
+    fn flush(&self, _: &Origin<'_>, local: &AtomicU64, delta: &mut u64) {
+        // Relaxed: the collector orders it.
+        *delta = local.swap(0, Ordering::Relaxed);
+    }
+
+    fn merge(&self, delta: &u64, into: &mut u64) {
+        *into += delta;
+    }
+}
+
+/// Does `work` while a timer interrupts it; `None` where there is none to be had.
+fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
+    match raw::Timer::on_this_thread(PERIOD_NS) {
+        Ok(_timer) => Some(work()),
+        Err(error) => {
+            eprintln!("skipped: updates in a handler: no timer: {error}");
+            None
+        }
+    }
+}
+
 /// The handler adds to the leaf that the interrupted thread is adding to, or that it is flushing, with the locks
 /// of a flush, a kill or a creation held. Another thread's flushes clear the marks all the time, so
 /// that the handler also comes between an add that found no mark, the marking, and the add.
@@ -46,11 +76,17 @@ fn tree() -> (Meters, Tree) {
 fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
     let (meters, tree) = tree();
     let leaf = tree.get_or_create("/tenant/leaf").expect("room");
+    let visits = tree.collector("visits", Visits);
+    let visited = visits.attach(&leaf);
+    visited.prepare();
     let handled = Arc::new(AtomicU64::new(0));
     raw::on_signal({
-        let (leaf, handled) = (leaf.clone(), Arc::clone(&handled));
+        let (leaf, handled, visited) = (leaf.clone(), Arc::clone(&handled), visited.clone());
         move || {
-            leaf.add(meters.requests, 3);
+            // Relaxed: the collector orders it.
+            visited.update(|visits| visits.fetch_add(1, Ordering::Relaxed));
+            leaf.meter(meters.requests).add(1);
+            leaf.add(meters.requests, 2);
             leaf.adjust(meters.memory, -7);
             leaf.record(meters.latency, 5);
             // Relaxed: read when everything is joined.
@@ -60,13 +96,6 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
     let deadline = Instant::now() + TIMEOUT;
     // Relaxed: only ends the loops.
     let going = || handled.load(Ordering::Relaxed) < HANDLED_MIN && Instant::now() < deadline;
-    let interrupted = |work: &dyn Fn() -> u64| match raw::Timer::on_this_thread(PERIOD_NS) {
-        Ok(_timer) => Some(work()),
-        Err(error) => {
-            eprintln!("skipped: updates in a handler: no timer: {error}");
-            None
-        }
-    };
     let add = || {
         let mut added = 0;
         while going() {
@@ -74,6 +103,8 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
                 leaf.add(meters.requests, 1);
                 leaf.adjust(meters.memory, 2);
                 leaf.record(meters.latency, 40);
+                // Relaxed: the collector orders it.
+                visited.update(|visits| visits.fetch_add(1, Ordering::Relaxed));
                 added += 1;
             }
         }
@@ -84,6 +115,7 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
         while going() {
             for _ in 0..20 {
                 tree.flush();
+                visits.flush().expect("not from a callback");
                 let child = tree.get_or_create("/tenant/passing").expect("room");
                 child.add(meters.requests, 1);
                 child.kill().expect("a live group");
@@ -93,8 +125,8 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
         added
     };
     let (adders, killer) = thread::scope(|scope| {
-        let adders = [(); 2].map(|()| scope.spawn(|| interrupted(&add)));
-        let killer = scope.spawn(|| interrupted(&flush_and_kill));
+        let adders = [(); 2].map(|()| scope.spawn(|| interrupted(add)));
+        let killer = scope.spawn(|| interrupted(flush_and_kill));
         (adders.map(|adder| adder.join().expect("no panic")), killer.join().expect("no panic"))
     });
     let (added, passing): (u64, u64) =
@@ -107,5 +139,7 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
     assert_eq!(leaf.sum(meters.memory), 2 * added.cast_signed() - 7 * handled.cast_signed());
     let latency = leaf.histogram(meters.latency);
     assert_eq!((latency.count(), latency.sum()), (added + handled, 40 * added + 5 * handled));
+    let visited = visits.sum(tree.root(), |seen| *seen.total).expect("no callback panics");
+    assert_eq!(visited, added + handled);
     assert_eq!(tree.root().sum(meters.requests), added + 3 * handled + passing);
 }

@@ -92,7 +92,8 @@ impl Holding {
 type Step = (u64, &'static str, fn(&mut Fuzz, Id));
 
 const STEPS: &[Step] = &[
-    (200, "add", Fuzz::add),
+    (160, "add", Fuzz::add),
+    (40, "add_by_meter", Fuzz::add_by_meter),
     (70, "adjust", Fuzz::adjust),
     (60, "record", Fuzz::record),
     (30, "record_many", Fuzz::record_many),

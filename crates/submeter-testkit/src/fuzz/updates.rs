@@ -24,6 +24,17 @@ impl Fuzz {
         self.ledger.add(id, which, n);
     }
 
+    /// The same by a handle that found the word once.
+    pub(super) fn add_by_meter(&mut self, id: Id) {
+        let (which, n) = (self.random.below(2) as usize, self.amount());
+        let meter = self.group(id).meter(self.meters.counters[which]);
+        meter.add(n);
+        meter.add(1);
+        self.group(id).meter(self.meters.gauge).adjust(-3);
+        self.ledger.add(id, which, n + 1);
+        self.ledger.adjust(id, -3);
+    }
+
     pub(super) fn adjust(&mut self, id: Id) {
         let delta = self.amount().cast_signed();
         let delta = if self.random.below(2) == 0 { -delta } else { delta };
