@@ -11,7 +11,13 @@ use crate::unit::Unit;
 pub struct Reading<T> {
     /// The total as of the last flush.
     pub value: T,
-    /// How far the truth may be from `value`, in either direction: updates that no flush has seen.
+    /// How far the truth may be from `value`, in either direction: updates that no flush has seen. 0 when there
+    /// are none.
+    ///
+    /// What crossed a batch boundary (64 of a count, 64 KiB, about a millisecond) since the last flush, plus less
+    /// than a batch for each group and CPU that may have more: at most one for each 64-byte line that changed
+    /// anywhere in the tree. A flush of a part takes away its part's own drift only: above it the bound
+    /// stays wider than need be until the next flush of more.
     pub bound: u64,
     /// How long ago the flush began that `value` is from.
     pub age: Duration,
@@ -24,6 +30,44 @@ impl<T> Reading<T> {
 
     pub(crate) fn map<V>(self, f: impl FnOnce(T) -> V) -> Reading<V> {
         Reading { value: f(self.value), bound: self.bound, age: self.age }
+    }
+}
+
+/// Says how wrong and how old a value may be, for [`Group::read_within`](crate::Group::read_within). Anything goes
+/// unless told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tolerance {
+    error: u64,
+    age: Duration,
+}
+
+impl Tolerance {
+    /// Accepts any value.
+    #[must_use]
+    pub const fn new() -> Tolerance {
+        Tolerance { error: u64::MAX, age: Duration::MAX }
+    }
+
+    /// Accepts values that may be off by `error`, in the metric's unit. 0 asks for the truth.
+    #[must_use]
+    pub const fn error(self, error: u64) -> Tolerance {
+        Tolerance { error, ..self }
+    }
+
+    /// Accepts values that are this old. A value that cannot be wrong has no age.
+    #[must_use]
+    pub const fn age(self, age: Duration) -> Tolerance {
+        Tolerance { age, ..self }
+    }
+
+    pub(crate) fn accepts<T>(self, reading: &Reading<T>) -> bool {
+        reading.bound == 0 || (reading.bound <= self.error && reading.age <= self.age)
+    }
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Tolerance::new()
     }
 }
 
