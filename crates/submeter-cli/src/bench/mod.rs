@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn stopped_it_measures_no_further_table() {
         let all: Vec<&Table> = TABLES.iter().collect();
-        let outcome = measure(&all, Duration::ZERO, &Inputs::default(), &|| true).expect("not begun");
+        let outcome =
+            measure(&all, Duration::ZERO, &Inputs::default(), &|| true).expect("not begun");
         assert_eq!(outcome.tables.len(), 1);
         assert!(outcome.interrupted());
         assert_eq!(outcome.rows().count(), 0);

@@ -27,7 +27,8 @@ fn outcome(rows: Vec<Row>) -> Outcome {
     };
     let notes = vec!["something is missing".to_owned()];
     let (taken, disturbed, poor, interrupted) = (100, 0, Vec::new(), false);
-    let measured = Measured { rows, rounds: 7, taken, disturbed, poor, interrupted, notes, human: None };
+    let measured =
+        Measured { rows, rounds: 7, taken, disturbed, poor, interrupted, notes, human: None };
     Outcome { machine, tables: vec![(&TABLES[0], measured)], budget: Duration::ZERO }
 }
 

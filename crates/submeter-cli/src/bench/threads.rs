@@ -54,7 +54,7 @@ pub(crate) fn rate_cell(
 ///
 /// Disturbed is a sample during which a thread was off its CPU: the others would have had the
 /// line to themselves, which flatters whatever was measured just then.
-fn rate(cpus: &[usize], work: &(dyn Fn(u32) + Sync)) -> io::Result<Sample> {
+pub(crate) fn rate(cpus: &[usize], work: &(dyn Fn(u32) + Sync)) -> io::Result<Sample> {
     let (rates, disturbed) = rates(cpus, BATCH, &|_, operations| work(operations))?;
     // Fractions of an operation a second are no figures.
     Ok(Sample { values: vec![rates.iter().sum::<f64>().round()], disturbed })

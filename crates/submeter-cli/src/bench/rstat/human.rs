@@ -85,8 +85,7 @@ fn distribution(text: &mut String, workload: &[Row], measure: &'static str, abou
 
 /// Writes a line for each figure that is no bucket.
 fn figures(text: &mut String, workload: &[Row]) {
-    let rows: Vec<&Row> =
-        workload.iter().filter(|row| param(row, "bucket_us").is_none()).collect();
+    let rows: Vec<&Row> = workload.iter().filter(|row| param(row, "bucket_us").is_none()).collect();
     if rows.is_empty() {
         return;
     }

@@ -36,8 +36,9 @@ const TABLE: &str = "rstat";
 /// When the CPUs of this process cannot be asked for.
 pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let cpus = affinity()?;
-    let (mut groups, mut notes) = (Vec::new(), Vec::new());
     let record = Rc::new(RefCell::new(Record::default()));
+    // First, as memory that others gave back would make a group look free.
+    let (mut groups, mut notes) = cost::groups(&record, inputs.quick)?;
     if cpus.len() > 1 {
         for load in [Load::Free, Load::Equal] {
             groups.push(synthetic(&record, &cpus, load));
@@ -48,7 +49,6 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     if let Some(trace) = &inputs.trace {
         groups.push(trace::cells(&record, &cpus, trace));
     }
-    groups.extend(cost::groups(&record, inputs.quick)?);
     Ok(Plan {
         table: TABLE,
         unit: "",
@@ -134,8 +134,7 @@ macro_rules! variants {
 use variants;
 
 fn synthetic(record: &SharedRecord, cpus: &[usize], load: Load) -> Vec<Cell> {
-    let params =
-        vec![("workload", Param::Word("synthetic")), ("load", Param::Word(load.name()))];
+    let params = vec![("workload", Param::Word("synthetic")), ("load", Param::Word(load.name()))];
     cells(record, &params, variants!(synthetic_of, cpus, load))
 }
 

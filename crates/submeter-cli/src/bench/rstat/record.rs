@@ -155,7 +155,12 @@ impl Reading {
         Reading { measure, extra: None, unit, value, combine: Combine::Median }
     }
 
-    fn median(measure: &'static str, figure: &'static str, unit: &'static str, value: f64) -> Reading {
+    fn median(
+        measure: &'static str,
+        figure: &'static str,
+        unit: &'static str,
+        value: f64,
+    ) -> Reading {
         let extra = Some(("figure", Param::Word(figure)));
         Reading { measure, extra, unit, value, combine: Combine::Median }
     }

@@ -91,12 +91,12 @@ impl<D: Design> Synthetic<D> {
         let (design, shape, clock) = (&self.design, &self.shape, &self.clock);
         let roles = team::together(
             cpus,
-            |_| design.sit(),
-            |index, seat| {
-                if index == 0 {
-                    return Role::Flusher(flusher(design, clock, &shared, load, updaters as u64));
+            |index| (index > 0).then(|| design.sit()).transpose(),
+            |index, seat| match seat {
+                None => Role::Flusher(flusher(design, clock, &shared, load, updaters as u64)),
+                Some(seat) => {
+                    Role::Updater(updater::<D, STAMPED>(design, seat, shape, clock, &shared, index))
                 }
-                Role::Updater(updater::<D, STAMPED>(design, seat, shape, clock, &shared, index))
             },
         )?;
         let mut run = Run::new();
@@ -245,7 +245,10 @@ impl Run {
 
     fn rates(&self) -> [Reading; 2] {
         let per_update = self.took_ns as f64 / self.updates.max(1) as f64;
-        [Reading::of("update", "ns", per_update), Reading::of("rate", "updates/s", self.per_s.round())]
+        [
+            Reading::of("update", "ns", per_update),
+            Reading::of("rate", "updates/s", self.per_s.round()),
+        ]
     }
 }
 
@@ -329,8 +332,10 @@ impl Leaves {
     #[inline]
     fn next(&mut self) -> (u32, usize) {
         // Knuth's MMIX: the upper bits are good enough.
-        self.state =
-            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let leaf = ((self.state >> 32) * self.count) >> 32;
         (self.first + leaf as u32, (self.state >> 20) as usize % METRICS)
     }

@@ -68,8 +68,7 @@ mod tests {
     fn one_that_cannot_start_keeps_the_others_from_working() {
         let cpu = affinity().expect("this process may run somewhere")[0];
         let worked = AtomicBool::new(false);
-        let prepare =
-            |index| if index == 1 { Err(io::Error::other("no room")) } else { Ok(()) };
+        let prepare = |index| if index == 1 { Err(io::Error::other("no room")) } else { Ok(()) };
         let error = together(&[cpu, cpu], prepare, |_, ()| {
             // Relaxed: looked at after the threads were joined.
             worked.store(true, Ordering::Relaxed);

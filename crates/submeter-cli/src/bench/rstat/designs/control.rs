@@ -13,6 +13,10 @@ pub(in crate::bench::rstat) struct Control<const BARRIER: bool>;
 impl<const BARRIER: bool> Design for Control<BARRIER> {
     type Seat = ();
 
+    fn mark_bytes(_shape: &Shape) -> f64 {
+        0.0
+    }
+
     fn new(_shape: &Shape) -> io::Result<Self> {
         if BARRIER {
             membarrier::register_rseq()?;

@@ -79,8 +79,7 @@ impl UpdatedTree for ListHead {
     const NODE_BYTES: usize = 2 * size_of::<Link>();
 
     fn new(groups: usize) -> ListHead {
-        let link =
-            |place| Link { previous: AtomicU32::new(place), next: AtomicU32::new(place) };
+        let link = |place| Link { previous: AtomicU32::new(place), next: AtomicU32::new(place) };
         let node = |group| Node { children: link(children(group)), sibling: link(sibling(group)) };
         ListHead((0..=groups as u32).map(node).collect())
     }

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use submeter::percpu::storage::{Area, Block, LINE_WORDS};
@@ -16,7 +16,9 @@ use crate::bench::rstat::clock::Clock;
 use crate::bench::threads::Apart;
 
 /// An updated tree, for one CPU: which nodes have something to flush.
-pub(in crate::bench::rstat) trait UpdatedTree: Send + Sync + 'static {
+pub(in crate::bench::rstat) trait UpdatedTree:
+    Send + Sync + 'static
+{
     /// Whether nodes are flushed as they are taken off, before the lock is free again.
     const FLUSHES_UNDER_LOCK: bool;
     /// The order in which nodes are taken off: parents before children, or after.
@@ -93,6 +95,8 @@ struct Group<P> {
 struct List<T> {
     lock: Mutex<()>,
     tree: T,
+    /// Whether a thread ever sat here: others are not worth a lock.
+    used: AtomicBool,
 }
 
 /// The statistics. `T` is the updated tree, `P` where the flusher's scratch lies.
@@ -116,7 +120,6 @@ struct Flusher {
     /// What children have handed up, by group.
     pending: Vec<i64>,
     total: Vec<i64>,
-    looks: u64,
 }
 
 impl<T, P> Design for Lists<T, P>
@@ -126,6 +129,10 @@ where
 {
     type Seat = u32;
 
+    fn mark_bytes(_shape: &Shape) -> f64 {
+        T::NODE_BYTES as f64
+    }
+
     fn new(shape: &Shape) -> io::Result<Self> {
         let area = Area::new(|_| 0)?;
         let group = |_| {
@@ -134,7 +141,10 @@ where
         };
         let groups = (0..shape.groups()).map(group).collect::<io::Result<Vec<_>>>()?;
         let rows = area.data_rows();
-        let list = |_| Apart(List { lock: Mutex::new(()), tree: T::new(shape.groups()) });
+        let list = |_| {
+            let (lock, tree) = (Mutex::new(()), T::new(shape.groups()));
+            Apart(List { lock, tree, used: AtomicBool::new(false) })
+        };
         let words = shape.metrics.next_multiple_of(LINE_WORDS);
         let all = words * shape.groups();
         let flusher = Flusher {
@@ -142,7 +152,6 @@ where
             last: vec![vec![0; all]; rows],
             pending: vec![0; all],
             total: vec![0; all],
-            looks: 0,
         };
         Ok(Lists {
             area,
@@ -161,7 +170,10 @@ where
         let word = probe.first_word();
         probe.add(0, 1);
         let row = (0..self.area.data_rows()).find(|&row| self.area.load(row, word) != 0);
-        Ok(row.expect("the add is in one of the rows") as u32)
+        let row = row.expect("the add is in one of the rows");
+        // Relaxed: the threads start together, later.
+        self.lists[row].0.used.store(true, Ordering::Relaxed);
+        Ok(row as u32)
     }
 
     #[inline]
@@ -185,17 +197,14 @@ where
                     nodes += 1;
                     self.flush_node(&mut flusher, row, group);
                 };
-                let looks = list.tree.detach(&self.parents, root, &mut each);
+                list.tree.detach(&self.parents, root, &mut each);
                 drop(guard);
                 holds_ns.push(self.clock.since_ns(from));
-                flusher.looks += looks;
                 continue;
             }
-            let (head, looks) = self.take_list(&list.tree, root);
+            let mut at = self.take_list(&list.tree, root);
             drop(guard);
             holds_ns.push(self.clock.since_ns(from));
-            flusher.looks += looks;
-            let mut at = head;
             while at != NONE {
                 nodes += 1;
                 self.flush_node(&mut flusher, row, at);
@@ -232,18 +241,16 @@ where
         list.tree.link(&self.parents, group);
     }
 
-    /// The rows that have a list of their own.
-    fn rows(&self) -> std::ops::Range<usize> {
-        match self.area.rseq() {
-            Some(rseq) => 0..rseq.cpus() as usize,
-            None => 0..self.area.data_rows(),
-        }
+    /// The rows at whose list a thread sits.
+    fn rows(&self) -> impl Iterator<Item = usize> {
+        // Relaxed: see `sit`.
+        (0..self.lists.len()).filter(|&row| self.lists[row].0.used.load(Ordering::Relaxed))
     }
 
     /// Takes what is below `root` off the updated tree, as a list with children before their parents.
-    fn take_list(&self, tree: &T, root: u32) -> (u32, u64) {
+    fn take_list(&self, tree: &T, root: u32) -> u32 {
         let (mut head, mut tail) = (NONE, NONE);
-        let looks = tree.detach(&self.parents, root, &mut |group| {
+        tree.detach(&self.parents, root, &mut |group| {
             let next = |of: u32| &self.groups[of as usize].scratch.flush_next;
             // Relaxed, all of them: the flusher's own.
             if T::PARENTS_FIRST {
@@ -260,7 +267,7 @@ where
             }
             tail = group;
         });
-        (head, looks)
+        head
     }
 
     /// Takes what is new in a row to the group's totals, and hands it to the parent.
@@ -309,12 +316,6 @@ where
         let cpus = self.area.rseq()?.cpus() as usize;
         let used = self.area.rows_in_use().len() > cpus;
         used.then(|| cpus + row % (self.area.data_rows() - cpus))
-    }
-
-    /// Returns how often flushes looked at a node.
-    #[cfg(test)]
-    pub(super) fn looks(&self) -> u64 {
-        self.flusher.lock().looks
     }
 
     /// Says what is wrong with the links, if anything is.

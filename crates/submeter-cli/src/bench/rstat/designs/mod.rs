@@ -82,6 +82,9 @@ pub(super) trait Design: Sized + Send + Sync + 'static {
     /// What a thread has to know of its CPU.
     type Seat: Copy + Send;
 
+    /// What remembering that a group changed takes for each CPU.
+    fn mark_bytes(shape: &Shape) -> f64;
+
     /// Makes one for `shape`, with nothing counted.
     ///
     /// # Errors

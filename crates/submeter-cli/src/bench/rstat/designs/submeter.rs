@@ -2,6 +2,7 @@
 
 use std::io;
 
+use submeter::percpu::storage::LINE_WORDS;
 use submeter::{Count, Gauge, Group, Schema, Tree};
 
 use super::{Design, Shape};
@@ -22,13 +23,22 @@ impl Submeter {
     }
 
     /// Returns a group and a metric of it, for whoever updates one over and over.
-    pub(in crate::bench::rstat) fn pair(&self, group: u32, metric: usize) -> (&Group, Gauge<Count>) {
+    pub(in crate::bench::rstat) fn pair(
+        &self,
+        group: u32,
+        metric: usize,
+    ) -> (&Group, Gauge<Count>) {
         (&self.groups[group as usize], self.metrics[metric])
     }
 }
 
 impl Design for Submeter {
     type Seat = ();
+
+    /// A bit for each line of words.
+    fn mark_bytes(shape: &Shape) -> f64 {
+        shape.metrics.div_ceil(LINE_WORDS) as f64 / 8.0
+    }
 
     fn new(shape: &Shape) -> io::Result<Submeter> {
         let mut schema = Schema::builder();

@@ -32,6 +32,10 @@ impl WalkUp {
 impl Design for WalkUp {
     type Seat = ();
 
+    fn mark_bytes(_shape: &Shape) -> f64 {
+        0.0
+    }
+
     fn new(shape: &Shape) -> io::Result<WalkUp> {
         let lines = shape.metrics.div_ceil(LINE_WORDS);
         let totals = (0..lines * shape.groups()).map(|_| Line::default()).collect();

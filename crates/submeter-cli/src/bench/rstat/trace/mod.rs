@@ -82,9 +82,8 @@ impl Trace {
             format!("{name} is not compressed with zstd ({e}); compress it: zstd {name}")
         })?;
         let mut bytes = Bytes { from: decoder, offset: 0 };
-        read(&mut bytes).map_err(|problem| {
-            format!("{name}, byte {} of its content: {problem}", bytes.offset)
-        })
+        read(&mut bytes)
+            .map_err(|problem| format!("{name}, byte {} of its content: {problem}", bytes.offset))
     }
 }
 
