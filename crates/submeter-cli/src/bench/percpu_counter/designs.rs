@@ -1,5 +1,6 @@
 //! The counters that are compared.
 
+use std::cmp;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use submeter::percpu::PercpuCounter;
@@ -17,6 +18,9 @@ pub(super) trait Counter: Send + Sync + 'static {
 
     /// Returns about the value, without a look at every CPU's part.
     fn read(&self) -> i64;
+
+    /// Says how the exact value compares with `rhs`, from `read` where that decides.
+    fn compare(&self, rhs: i64) -> cmp::Ordering;
 }
 
 impl Counter for Apart<PercpuCounter> {
@@ -33,6 +37,11 @@ impl Counter for Apart<PercpuCounter> {
     #[inline]
     fn read(&self) -> i64 {
         self.0.read().value()
+    }
+
+    #[inline]
+    fn compare(&self, rhs: i64) -> cmp::Ordering {
+        self.0.compare(rhs)
     }
 }
 
@@ -58,6 +67,11 @@ impl Counter for Atomic {
     fn read(&self) -> i64 {
         // Relaxed: as above.
         self.0.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn compare(&self, rhs: i64) -> cmp::Ordering {
+        self.read().cmp(&rhs)
     }
 }
 
@@ -150,5 +164,12 @@ impl<L: Lock> Counter for LockFold<L> {
     fn read(&self) -> i64 {
         // Relaxed: whatever the last fold left.
         self.central.0.value.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn compare(&self, rhs: i64) -> cmp::Ordering {
+        let (read, window) = (self.read(), self.batch * self.slots.len() as u64);
+        // Each slot lacks less than a batch.
+        if read.abs_diff(rhs) > window { read.cmp(&rhs) } else { self.sum().cmp(&rhs) }
     }
 }

@@ -6,7 +6,7 @@
 //!    path, on which each add reaches what CPUs share). A loop is both.
 //! 3. One CPU sums while the others do the loop of test 2. A loop is a sum.
 //!
-//! Then what reading costs with the number of CPUs, on simulated ones.
+//! Then what reading costs with the number of CPUs, on simulated ones: here a loop is a read, a sum or a comparison.
 
 mod designs;
 mod document;

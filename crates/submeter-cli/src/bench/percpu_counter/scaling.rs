@@ -26,10 +26,17 @@ const LOOPS: u32 = 256;
 pub(super) enum Operation {
     Read,
     Sum,
+    /// With what is so much more.
+    Compare(i64),
 }
 
-pub(super) const OPERATIONS: [(&str, Operation); 2] =
-    [("read", Operation::Read), ("sum", Operation::Sum)];
+/// What is beyond all bounds is compared by a read, what is near by a sum.
+pub(super) const OPERATIONS: [(&str, Operation); 4] = [
+    ("read", Operation::Read),
+    ("sum", Operation::Sum),
+    ("compare_far", Operation::Compare(1 << 40)),
+    ("compare_near", Operation::Compare(1)),
+];
 
 /// Returns the cells of all operations on all machines, and notes what there cannot be.
 ///
@@ -55,6 +62,7 @@ struct Machine {
     cpus: usize,
     lock_fold: Arc<LockFold<Spin>>,
     submeter: Arc<Apart<PercpuCounter>>,
+    tree: Arc<Apart<PercpuCounter>>,
 }
 
 impl Machine {
@@ -64,6 +72,7 @@ impl Machine {
             cpus,
             lock_fold: filled(LockFold::new(cpus, BATCH_DEFAULT), cpus),
             submeter: filled(Apart(PercpuCounter::with_batch(&area, BATCH_DEFAULT)?), cpus),
+            tree: filled(Apart(PercpuCounter::with_tree(&area, BATCH_DEFAULT)?), cpus),
         })
     }
 
@@ -76,6 +85,7 @@ impl Machine {
         vec![
             cell(params(), "lock_fold", &self.lock_fold, place, operation),
             cell(params(), "submeter", &self.submeter, place, operation),
+            cell(params(), "submeter_tree", &self.tree, place, operation),
         ]
     }
 }
@@ -106,8 +116,9 @@ fn cell<C: Counter>(
 ) -> Cell {
     let counter = Arc::clone(counter);
     let measure = move || {
-        let (rates, disturbed) = rates(&[cpu], LOOPS, &|_, loops| operation.run(&*counter, loops))?;
         let value: i64 = (0..cpus).map(added).sum();
+        let run = |_, loops| operation.run(&*counter, value, loops);
+        let (rates, disturbed) = rates(&[cpu], LOOPS, &run)?;
         assert_eq!(counter.sum(), value, "{variant} has what {cpus} CPUs added");
         // Fractions of a loop a second are no figures.
         Ok(Sample { values: vec![rates[0].round()], disturbed })
@@ -116,10 +127,16 @@ fn cell<C: Counter>(
 }
 
 impl Operation {
-    fn run<C: Counter>(self, counter: &C, loops: u32) {
+    /// Does it on a counter of `value`.
+    fn run<C: Counter>(self, counter: &C, value: i64, loops: u32) {
         match self {
             Operation::Read => sum_of(loops, || counter.read()),
             Operation::Sum => sum_of(loops, || counter.sum()),
+            Operation::Compare(more) => sum_of(loops, || {
+                let found = counter.compare(value + more);
+                assert!(found.is_lt(), "compared with {more} more");
+                1
+            }),
         }
     }
 }
