@@ -300,7 +300,7 @@ where
         let (words, first) = (flusher.words, self.groups[group as usize].words.first_line());
         let at = group as usize * words;
         for line in 0..words / LINE_WORDS {
-            let now = self.area.load_line(row, first + line);
+            let now = self.area.data().load_line(row, first + line);
             let at = at + line * LINE_WORDS;
             let last = &mut flusher.last[row][at..at + LINE_WORDS];
             let pending = &mut flusher.pending[at..at + LINE_WORDS];
