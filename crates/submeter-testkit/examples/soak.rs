@@ -26,7 +26,7 @@ struct Arguments {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     groups: u32,
     /// Threads that update, beside the one that flushes.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
     /// Seconds between comparisons.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
@@ -86,6 +86,10 @@ fn soak(arguments: &Arguments, interrupted: &AtomicBool) -> ExitCode {
         if !comparison.differences.is_empty() {
             return verdict(&soak, start, values, &comparison);
         }
+    }
+    if start.elapsed() < total {
+        let after = start.elapsed().as_secs_f64();
+        println!("soak: interrupted after {after:.0} of {} s", arguments.seconds);
     }
     let last_resident = resident_bytes();
     let existing = soak.settle();

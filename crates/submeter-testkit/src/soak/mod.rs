@@ -164,8 +164,15 @@ fn place_of(id: u64) -> usize {
     (id & u64::from(u32::MAX)) as usize
 }
 
-fn next_id(id: u64) -> u64 {
-    id + (1 << 32)
+impl Seat {
+    /// Who comes after `seat`, below this one: a new group by the same name.
+    fn successor(&self, seat: &Seat, place: usize) -> Seat {
+        Seat {
+            id: seat.id + (1 << 32),
+            parent: self.id,
+            group: self.group.create(&place.to_string()).expect("the name is free again"),
+        }
+    }
 }
 
 impl Ground {

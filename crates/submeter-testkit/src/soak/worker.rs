@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLockWriteGuard};
 
 use submeter::{Attached, Charge};
 
 use super::tally::{Counts, Difference, Notes};
-use super::{Ground, Progress, Seat, next_id};
+use super::{Ground, Progress, Seat};
 use crate::meters::COUNTERS;
 use crate::random::Random;
 use crate::visits::{Visited, Visits};
@@ -90,7 +90,7 @@ impl Worker {
     fn step(&mut self, ground: &Ground) {
         match self.random.below(4_000) {
             0..4 => self.replace_leaf(ground),
-            4 if self.random.below(40) == 0 => self.replace_middle(ground),
+            4 if self.random.below(40) == 0 => self.replace_middles(ground),
             5..7 => self.read(ground),
             7 if self.random.below(20) == 0 => self.flush(ground),
             8..48 => self.charge(ground),
@@ -190,33 +190,44 @@ impl Worker {
         let above = ground.seats[shape.parent(place)].read().expect("no panic with it locked");
         let mut seat = ground.seats[place].write().expect("no panic with it locked");
         seat.group.kill().expect("a live leaf");
-        *seat = Seat {
-            id: next_id(seat.id),
-            parent: above.id,
-            group: above.group.create(&place.to_string()).expect("the name is free again"),
-        };
+        *seat = above.successor(&seat, place);
         self.progress.killed += 1;
     }
 
-    /// Kills a middle with all its leaves, and creates all of them anew.
-    fn replace_middle(&mut self, ground: &Ground) {
+    /// Kills a middle with all its leaves, and creates all of them anew; sometimes an eighth of all middles, so that
+    /// much is free in between, and a flush gives memory back.
+    fn replace_middles(&mut self, ground: &Ground) {
         let shape = ground.shape;
-        let place = shape.middles_at() + self.random.below(shape.middles as u64) as usize;
-        let mut middle = ground.seats[place].write().expect("no panic with it locked");
-        self.progress.killed += middle.group.kill_subtree().expect("a live group").len() as u64;
-        let top = ground.seat(shape.parent(place));
-        *middle = Seat {
-            id: next_id(middle.id),
-            parent: top.id,
-            group: top.group.create(&place.to_string()).expect("the name is free again"),
-        };
-        for leaf in shape.leaves_of(place) {
-            let mut seat = ground.seats[leaf].write().expect("no panic with it locked");
-            *seat = Seat {
-                id: next_id(seat.id),
-                parent: middle.id,
-                group: middle.group.create(&leaf.to_string()).expect("a new parent"),
+        let many = self.random.below(8) == 0;
+        let count = if many { shape.middles.div_ceil(8) } else { 1 };
+        let first = self.random.below((shape.middles - count + 1) as u64) as usize;
+        let places = (first..first + count).map(|n| shape.middles_at() + n);
+        // In the order of places, as everybody who locks several.
+        let mut middles: Vec<(usize, RwLockWriteGuard<Seat>)> = places
+            .map(|place| (place, ground.seats[place].write().expect("no panic with it locked")))
+            .collect();
+        let mut leaves: Vec<Vec<(usize, RwLockWriteGuard<Seat>)>> = Vec::new();
+        for (place, middle) in &mut middles {
+            self.progress.killed += middle.group.kill_subtree().expect("a live group").len() as u64;
+            // Nobody looks at the seats before they have new groups; until then nothing keeps the old ones.
+            middle.group = ground.tree.root().clone();
+            let lock = |leaf: usize| {
+                let mut seat = ground.seats[leaf].write().expect("no panic with it locked");
+                seat.group = ground.tree.root().clone();
+                (leaf, seat)
             };
+            leaves.push(shape.leaves_of(*place).map(lock).collect());
+        }
+        if many {
+            ground.tree.flush();
+            self.progress.flushes += 1;
+        }
+        for ((place, middle), leaves) in middles.iter_mut().zip(leaves) {
+            let top = ground.seat(shape.parent(*place));
+            **middle = top.successor(middle, *place);
+            for (leaf, mut seat) in leaves {
+                *seat = middle.successor(&seat, leaf);
+            }
         }
     }
 }
