@@ -11,7 +11,7 @@ use submeter_sys::CpuHint;
 use crate::backend::emulated;
 use crate::marks::MarkRow;
 #[cfg(not(any(loom, shuttle)))]
-use crate::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::{Ordering, fence};
 
 /// Holds one bit for each thing and row; a row is a CPU's, where the kernel tells the CPU cheaply, or
@@ -54,7 +54,7 @@ struct Row {
     /// See [`MarkRow`] for these three.
     lines: Box<[AtomicU64]>,
     summary: Box<[AtomicU64]>,
-    linking: AtomicU32,
+    state: AtomicU64,
 }
 
 /// The most rows. Beyond this many CPUs two share one.
@@ -73,7 +73,7 @@ impl MarkSet {
         let row = || Row {
             lines: zeroed(len.div_ceil(64)),
             summary: zeroed(len.div_ceil(64 * 64)),
-            linking: AtomicU32::new(0),
+            state: AtomicU64::new(0),
         };
         MarkSet { rows: (0..rows).map(|_| row()).collect(), len, hint: probe.cpu_hint() }
     }
@@ -125,15 +125,15 @@ impl MarkSet {
     /// What was stored before a `mark` that returned is visible afterwards, if nobody else took that mark.
     pub fn take(&self, out: &mut Vec<(usize, usize)>) {
         for (at, row) in self.rows.iter().enumerate() {
-            row.marks().take(self.len, |thing| out.push((at, thing)));
+            row.marks().take_lines(self.len, |thing| out.push((at, thing)));
         }
         fence_after_take();
     }
 
-    /// Returns whether anything may be marked. Two loads a row.
+    /// Returns whether anything may be marked. A load a row.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.rows.iter().any(|row| row.marks().any(self.len))
+        self.rows.iter().any(|row| row.marks().count() != 0)
     }
 }
 
@@ -141,7 +141,7 @@ impl MarkSet {
 impl Row {
     #[inline]
     fn marks(&self) -> MarkRow<'_> {
-        MarkRow { lines: &self.lines, summary: &self.summary, linking: &self.linking }
+        MarkRow { lines: &self.lines, summary: &self.summary, state: &self.state }
     }
 }
 
@@ -232,14 +232,14 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::atomic::{AtomicU32, AtomicU64};
+    use crate::sync::atomic::AtomicU64;
     use loom::sync::Arc;
     use loom::thread;
 
     struct Shared {
         line: AtomicU64,
         summary: AtomicU64,
-        linking: AtomicU32,
+        count: AtomicU64,
         state: AtomicU64,
     }
 
@@ -249,7 +249,7 @@ mod loom_tests {
             Arc::new(Shared {
                 line: AtomicU64::new(1),
                 summary: AtomicU64::new(1),
-                linking: AtomicU32::new(0),
+                count: AtomicU64::new(1),
                 state: AtomicU64::new(0),
             })
         }
@@ -258,7 +258,7 @@ mod loom_tests {
             MarkRow {
                 lines: std::slice::from_ref(&self.line),
                 summary: std::slice::from_ref(&self.summary),
-                linking: &self.linking,
+                state: &self.count,
             }
         }
 
@@ -281,7 +281,7 @@ mod loom_tests {
                 })
             };
             let mut found = false;
-            shared.row().take(64, |_| found = true);
+            shared.row().take_lines(64, |_| found = true);
             after_take();
             let seen = found && shared.state.load(Ordering::Relaxed) == 1;
             updater.join().expect("no panic");

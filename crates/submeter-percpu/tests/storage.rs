@@ -222,10 +222,11 @@ fn a_batch_whose_width_would_wrap_around_is_refused() {
 }
 
 /// Takes every mark and returns the lines, each once.
-fn take(area: &Area) -> Vec<u32> {
+fn take(area: &Area) -> Vec<usize> {
     let mut marked: Vec<Marked> = Vec::new();
     area.take_marked(&mut marked);
-    let mut lines: Vec<u32> = marked.iter().map(|marked| marked.line).collect();
+    area.release_marked(&marked);
+    let mut lines: Vec<usize> = marked.into_iter().flat_map(Marked::lines).collect();
     lines.sort_unstable();
     lines.dedup();
     lines
@@ -241,11 +242,66 @@ fn only_lines_that_were_added_to_are_marked() {
         let _ = blocks[90].add_marked(0, 1, 63);
         assert!(area.any_marked());
         assert_eq!(take(area), [7 * 3 + 1, 90 * 3]);
-        assert_eq!(take(area), [0u32; 0]);
+        assert_eq!(take(area), [0usize; 0]);
         let _ = blocks[7].add_marked(9, 1, 63);
         assert_eq!(take(area), [7 * 3 + 1]);
         assert_eq!((blocks[7].sum(9), blocks[7].sum(15), blocks[90].sum(0)), (2, 1, 1));
     });
+}
+
+#[test]
+fn some_lines_are_taken_and_the_others_left_or_marked_again() {
+    on_every_rung(|area| {
+        let blocks: Vec<_> = (0..100).map(|_| area.block(24).expect("room")).collect();
+        for block in [1, 21, 22, 90] {
+            let _ = blocks[block].add_marked(8, 1, 63);
+        }
+        let mut marked = Vec::new();
+        // Lines 63 to 65, of which 64 is marked; then all of 22's.
+        area.take_marked_lines(63, 3, &mut marked);
+        assert_eq!(marked.iter().copied().flat_map(Marked::lines).collect::<Vec<_>>(), [64]);
+        area.take_marked_some(&mut marked, |first, bits| if first == 0 { 0 } else { bits & 8 });
+        assert_eq!(marked.iter().copied().flat_map(Marked::lines).collect::<Vec<_>>(), [64, 67]);
+        assert_eq!(area.marked_lines().sum::<u64>(), 4, "what was taken is not released yet");
+        area.restore_marked(&marked);
+        assert_eq!(area.marked_lines().sum::<u64>(), 4);
+        assert_eq!(take(area), [4, 64, 67, 271]);
+        assert!(!area.any_marked());
+    });
+}
+
+#[test]
+fn shared_rows_have_marks_of_their_own() {
+    on_every_rung(|area| {
+        let block = area.block(24).expect("room");
+        let line = block.first_line() + 2;
+        area.mark_shared(1, line);
+        area.mark_shared(1, line);
+        assert!(!area.any_marked(), "nothing was added");
+        let mut marked = Vec::new();
+        area.take_shared(0, &mut marked);
+        area.take_shared_some(1, &mut marked, |_, _| 0);
+        assert!(marked.is_empty());
+        area.take_shared(1, &mut marked);
+        area.release_marked(&marked);
+        assert_eq!(marked.into_iter().flat_map(Marked::lines).collect::<Vec<_>>(), [line]);
+    });
+}
+
+#[test]
+fn owned_rows_are_apart_from_all_others() {
+    let (area, mut owned) = Area::with_owner(|_| (1, 2)).expect("address space");
+    let block = area.block(8).expect("room");
+    let line = block.first_line();
+    *owned.line(0, line) = [1; 8];
+    *owned.line(1, line) = [2; 8];
+    block.add(3, 7);
+    area.shared(0, block.first_word()).store(9, Ordering::Relaxed);
+    assert_eq!((*owned.line(0, line), *owned.line(1, line)), ([1; 8], [2; 8]));
+    assert_eq!((block.sum(3), area.shared_lines(0)[line][0].load(Ordering::Relaxed)), (7, 9));
+    drop((block, area));
+    assert_eq!(owned.line(0, line)[0], 1, "keeps the reservation");
+    assert!(std::panic::catch_unwind(move || owned.line(2, 0)[0]).is_err());
 }
 
 /// A reader that follows the protocol (take, barrier, read, `last`) finds each update exactly once,
@@ -264,12 +320,13 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
                     let mut marked: Vec<Marked> = Vec::new();
                     area.take_marked(&mut marked);
                     area.barrier();
-                    for Marked { row, line } in marked {
-                        for word in line as usize * 8..line as usize * 8 + 8 {
-                            let now = area.load(row as usize, word);
-                            total += now - last.insert((row, word), now).unwrap_or(0);
+                    for at in &marked {
+                        for (line, word) in at.lines().flat_map(|l| (0..8).map(move |w| (l, w))) {
+                            let now = area.data().load_line(at.row as usize, line)[word];
+                            total += now - last.insert((at.row, line, word), now).unwrap_or(0);
                         }
                     }
+                    area.release_marked(&marked);
                     assert!(total >= returned, "{returned} had returned, {total} were found");
                     if finish {
                         return total;

@@ -17,8 +17,8 @@ use crate::killed::Killed;
 use crate::limit::{Charge, LimitError, Limits, Usage};
 use crate::meter::Meter;
 use crate::path;
-use crate::reading::{Reading, Scalar};
-use crate::rstat::Leaf;
+use crate::reading::{Reading, Scalar, Tolerance};
+use crate::rstat::{FlushReport, Leaf};
 use crate::schema::{Counter, Gauge, Histogram, Key, Resource, Schema};
 use crate::stats::Stats;
 use crate::unit::{NO_BATCH_MASK, Unit};
@@ -412,14 +412,68 @@ impl Group {
         leaf.rstat().read(leaf, usize::from(key.slot), M::BATCH_MASK).map(M::value)
     }
 
-    /// Flushes the metric's set, then reads: every update that returned before this call is in.
+    /// Flushes the metric's set in this group and below, then reads: every update that returned before this
+    /// call is in.
     ///
     /// # Panics
     /// When the metric is of another tree's schema.
     #[must_use]
     pub fn sum<M: Scalar>(&self, metric: M) -> M::Value {
-        self.leaf(metric.key()).rstat().flush();
-        self.read(metric).value
+        let key = metric.key();
+        let leaf = self.leaf(key);
+        leaf.rstat().flush_below(leaf);
+        M::value(leaf.total(usize::from(key.slot)))
+    }
+
+    /// Reads the cached total if it is good enough, and flushes this group and what is below it first if not.
+    ///
+    /// For pages and controllers that look often: most calls cost what [`read`](Group::read) costs. What
+    /// is returned after a flush has all updates that returned before this call; its bound tells of
+    /// those that came meanwhile, and may be beyond the tolerance again.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Count, Schema, Tolerance, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().add(requests, 7);
+    ///
+    /// // Up to 1,000 requests may be missing, for up to a minute: no flush.
+    /// let loose = Tolerance::new().error(1000).age(Duration::from_secs(60));
+    /// assert_eq!(tree.root().read_within(requests, loose).value, 0);
+    ///
+    /// assert_eq!(tree.root().read_within(requests, Tolerance::new().error(0)).value, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the metric is of another tree's schema.
+    #[must_use]
+    pub fn read_within<M: Scalar>(&self, metric: M, tolerance: Tolerance) -> Reading<M::Value> {
+        let reading = self.read(metric);
+        if tolerance.accepts(&reading) {
+            return reading;
+        }
+        let leaf = self.leaf(metric.key());
+        leaf.rstat().flush_below(leaf);
+        self.read(metric)
+    }
+
+    /// Brings the cached totals of this group and of everything below it up to date: all updates that returned
+    /// before this call are in. The groups above learn what is found here, so that a parent stays its own plus its
+    /// children; what else is new to them waits for a flush of theirs.
+    ///
+    /// Costs what changed here, at most one `membarrier` for each set of metrics, and a glance at each 64 lines that changed anywhere
+    /// (not even that for a group that never had a child). Joins a flush of this part, of the tree or of a group
+    /// above that began after this call. For all groups use [`Tree::flush`](crate::Tree::flush): one flush is
+    /// cheaper than many.
+    pub fn flush(&self) -> FlushReport {
+        let first = self.inner.leaf.rstat().flush_below(&self.inner.leaf);
+        let others = self.inner.others.iter().map(|other| &other.leaf);
+        others.fold(first, |report, leaf| report.and(leaf.rstat().flush_below(leaf)))
     }
 
     /// Copies the cached distribution, own plus descendants', as of the last flush.

@@ -84,7 +84,7 @@ pub use killed::Killed;
 pub use limit::{Charge, LimitError, Usage};
 pub use meter::Meter;
 pub use path::{DEPTH_MAX, NAME_MAX};
-pub use reading::{Reading, Scalar};
+pub use reading::{Reading, Scalar, Tolerance};
 pub use rstat::FlushReport;
 pub use schema::{
     Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKind, MetricSet, Resource, SETS_MAX,

@@ -27,6 +27,44 @@ impl<T> Reading<T> {
     }
 }
 
+/// Says how wrong and how old a value may be, for [`Group::read_within`](crate::Group::read_within). Anything goes
+/// unless told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tolerance {
+    error: u64,
+    age: Duration,
+}
+
+impl Tolerance {
+    /// Accepts any value.
+    #[must_use]
+    pub const fn new() -> Tolerance {
+        Tolerance { error: u64::MAX, age: Duration::MAX }
+    }
+
+    /// Accepts values that may be off by `error`, in the metric's unit. 0 asks for the truth.
+    #[must_use]
+    pub const fn error(self, error: u64) -> Tolerance {
+        Tolerance { error, ..self }
+    }
+
+    /// Accepts values that are this old. A value that cannot be wrong has no age.
+    #[must_use]
+    pub const fn age(self, age: Duration) -> Tolerance {
+        Tolerance { age, ..self }
+    }
+
+    pub(crate) fn accepts<T>(self, reading: &Reading<T>) -> bool {
+        reading.bound == 0 || (reading.bound <= self.error && reading.age <= self.age)
+    }
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Tolerance::new()
+    }
+}
+
 mod sealed {
     pub trait Sealed {}
     impl<U> Sealed for crate::Counter<U> {}

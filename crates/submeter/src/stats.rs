@@ -36,15 +36,8 @@ impl Stats {
     }
 
     pub(crate) fn flush(&self) -> FlushReport {
-        let mut report = self.sets[0].flush();
-        for rstat in &self.sets[1..] {
-            let more = rstat.flush();
-            report.groups += more.groups;
-            report.lines += more.lines;
-            report.duration += more.duration;
-            report.joined &= more.joined;
-        }
-        report
+        let first = self.sets[0].flush();
+        self.sets[1..].iter().fold(first, |report, rstat| report.and(rstat.flush()))
     }
 
     pub(crate) fn flush_set(&self, index: usize) -> FlushReport {

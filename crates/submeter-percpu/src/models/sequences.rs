@@ -6,7 +6,7 @@
 //! also tries what no handler could do. The barrier waits for the section under way. The marks are
 //! the real ones.
 
-use loom::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
@@ -22,7 +22,7 @@ struct Cpu<const BARRIER: bool, const INSIDE: bool> {
     word: AtomicI64,
     lines: [AtomicU64; 1],
     summary: [AtomicU64; 1],
-    linking: AtomicU32,
+    state: AtomicU64,
 }
 
 /// Each flush makes at most one attempt fail.
@@ -35,12 +35,12 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
             word: AtomicI64::new(0),
             lines: [AtomicU64::new(0)],
             summary: [AtomicU64::new(0)],
-            linking: AtomicU32::new(0),
+            state: AtomicU64::new(0),
         })
     }
 
     fn row(&self) -> MarkRow<'_> {
-        MarkRow { lines: &self.lines, summary: &self.summary, linking: &self.linking }
+        MarkRow { lines: &self.lines, summary: &self.summary, state: &self.state }
     }
 
     fn is_marked(&self) -> bool {
@@ -73,7 +73,7 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
     /// Returns what was counted since `last`.
     fn flush(&self, last: &mut i64) -> i64 {
         let mut marked = false;
-        self.row().take(64, |_| marked = true);
+        self.row().take_lines(64, |_| marked = true);
         if !marked {
             return 0;
         }

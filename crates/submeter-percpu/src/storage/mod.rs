@@ -50,13 +50,69 @@ struct Inner {
     locked_used: AtomicBool,
 }
 
-/// A row and a line of it, as [`Area::take_marked`] finds them.
+/// Up to 64 marked lines of a row, as [`Area::take_marked`] finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// The data row.
+    /// The row, from the first data row on.
     pub row: u32,
-    /// The line, from the start of the area.
-    pub line: u32,
+    /// Which 64 lines: those from `64 * word` on.
+    pub word: u32,
+    /// The lines: bit `b` for line `64 * word + b`.
+    pub bits: u64,
+}
+
+impl Marked {
+    /// Returns the lines, from the start of the area.
+    pub fn lines(self) -> impl Iterator<Item = usize> {
+        let first = self.word as usize * 64;
+        (0..64).filter(move |bit| self.bits >> bit & 1 == 1).map(move |bit| first + bit)
+    }
+}
+
+/// The rows of an [`Area`] that one owner has to itself: plain words, for what it remembers of others'.
+/// They are not zeroed with their block: whoever remembers also forgets.
+#[derive(Debug)]
+pub struct OwnedRows(raw::OwnedRows);
+
+impl OwnedRows {
+    /// Returns a line of an owned row.
+    ///
+    /// # Panics
+    /// When there is no such row or line.
+    #[inline]
+    #[must_use]
+    pub fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
+        self.0.line(row, line)
+    }
+
+    /// Gives back the memory of whole pages of these lines, which are zero then; other lines stay as they are. For
+    /// lines that are of no use any more; costs a system call for each row.
+    ///
+    /// # Errors
+    /// What the kernel says; memory stays committed then, and nothing is wrong.
+    ///
+    /// # Panics
+    /// When there are no such lines.
+    pub fn discard(&mut self, lines: std::ops::Range<usize>) -> io::Result<()> {
+        self.0.discard(lines)
+    }
+}
+
+/// The data rows of an [`Area`], to be loaded line by line.
+#[derive(Clone, Copy, Debug)]
+pub struct DataRows<'a>(raw::DataRows<'a>);
+
+impl DataRows<'_> {
+    /// Loads a line of a data row.
+    ///
+    /// # Panics
+    /// When there is no such row or line.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {
+        // SeqCst: a flush's "then look": after it took the marks. Plain loads on x86-64.
+        self.0.load_line(row, line, Ordering::SeqCst)
+    }
 }
 
 /// The most locked rows: beyond this many CPUs two share one. DataDog's accumulator stops at the same number.
@@ -70,7 +126,17 @@ impl Area {
     /// When the kernel refuses the address space.
     pub fn new(shared: impl FnOnce(usize) -> usize) -> io::Result<Area> {
         let probe = submeter_sys::probe();
-        Area::on(probe.rseq(), probe.cpu_hint(), shared)
+        Area::on(probe.rseq(), probe.cpu_hint(), |data| (shared(data), 0)).map(|(area, _)| area)
+    }
+
+    /// As [`new`](Area::new), with rows for one owner alone: `rows` makes the number of shared and of owned
+    /// rows from the number of data rows.
+    ///
+    /// # Errors
+    /// When the kernel refuses the address space.
+    pub fn with_owner(rows: impl FnOnce(usize) -> (usize, usize)) -> io::Result<(Area, OwnedRows)> {
+        let probe = submeter_sys::probe();
+        Area::on(probe.rseq(), probe.cpu_hint(), rows)
     }
 
     /// As [`new`](Area::new), on a rung no better than `rung`: for tests, and for `submeter doctor`, which measures each.
@@ -80,36 +146,43 @@ impl Area {
     pub fn with_rung(rung: Rung, shared: impl FnOnce(usize) -> usize) -> io::Result<Area> {
         let probe = submeter_sys::probe();
         match rung {
-            Rung::LibcRseq | Rung::OwnRseq => Area::new(shared),
-            Rung::LockedByCpu => Area::on(None, probe.cpu_hint(), shared),
-            Rung::LockedByThread => Area::on(None, None, shared),
+            Rung::LibcRseq | Rung::OwnRseq => return Area::new(shared),
+            Rung::LockedByCpu => Area::on(None, probe.cpu_hint(), |data| (shared(data), 0)),
+            Rung::LockedByThread => Area::on(None, None, |data| (shared(data), 0)),
         }
+        .map(|(area, _)| area)
     }
 
     fn on(
         rseq: Option<Rseq>,
         hint: Option<CpuHint>,
-        shared: impl FnOnce(usize) -> usize,
-    ) -> io::Result<Area> {
+        rows: impl FnOnce(usize) -> (usize, usize),
+    ) -> io::Result<(Area, OwnedRows)> {
         let parallel = || std::thread::available_parallelism().map_or(1, usize::from);
         let cpus = submeter_sys::probe().cpus.unwrap_or_else(parallel);
         let fast = rseq.map_or(0, |rseq| rseq.cpus() as usize);
         let locked = cpus.clamp(1, LOCKED_ROWS_MAX);
-        let shape = Shape { cpus: fast, locked, shared: shared(fast + locked) };
-        Area::shaped(rseq, hint, shape)
+        let (shared, owned) = rows(fast + locked);
+        Area::shaped(rseq, hint, Shape { cpus: fast, locked, shared, owned })
     }
 
-    fn shaped(rseq: Option<Rseq>, hint: Option<CpuHint>, shape: Shape) -> io::Result<Area> {
-        Ok(Area {
+    fn shaped(
+        rseq: Option<Rseq>,
+        hint: Option<CpuHint>,
+        shape: Shape,
+    ) -> io::Result<(Area, OwnedRows)> {
+        let (rows, owned) = Rows::new(shape)?;
+        let area = Area {
             inner: Arc::new(Inner {
-                rows: Rows::new(shape)?,
+                rows,
                 rseq,
                 hint,
                 allocator: Mutex::default(),
                 lines_end: AtomicUsize::new(0),
                 locked_used: AtomicBool::new(false),
             }),
-        })
+        };
+        Ok((area, OwnedRows(owned)))
     }
 
     /// Returns the area that counters use unless told otherwise, reserved on first use.
@@ -188,21 +261,112 @@ impl Area {
         self.inner.rseq
     }
 
-    /// Takes every mark: appends the lines that were added to since they were last taken.
+    /// Takes every mark of the data rows: appends the lines that were added to since they were last
+    /// taken. They count as unread until they are [released](Area::release_marked).
     pub fn take_marked(&self, out: &mut Vec<Marked>) {
         let end = self.lines_end();
         for row in self.rows_in_use() {
-            self.inner.rows.marks(row).take(end, |line| {
-                out.push(Marked { row: row as u32, line: line as u32 });
-            });
+            self.take_marks_of(row, end, out);
         }
+    }
+
+    /// As [`take_marked`](Area::take_marked), but only the lines that `which` returns: it is shown the
+    /// first of 64 lines and a bit for each marked one.
+    pub fn take_marked_some(
+        &self,
+        out: &mut Vec<Marked>,
+        mut which: impl FnMut(usize, u64) -> u64,
+    ) {
+        let end = self.lines_end();
+        for row in self.rows_in_use() {
+            self.take_some_marks_of(row, end, out, &mut which);
+        }
+    }
+
+    /// As [`take_marked`](Area::take_marked), but only of `count` lines from `first` on, and without a look at any other.
+    ///
+    /// # Panics
+    /// When there are no such lines.
+    pub fn take_marked_lines(&self, first: usize, count: usize, out: &mut Vec<Marked>) {
+        for row in self.rows_in_use() {
+            let marks = self.inner.rows.marks(row);
+            for word in first / 64..(first + count).div_ceil(64) {
+                // Those of the 64 lines that are in the range.
+                let from = first.saturating_sub(word * 64);
+                let to = (first + count - word * 64).min(64);
+                let bits = marks.take_bits(word, u64::MAX << from & u64::MAX >> (64 - to));
+                if bits != 0 {
+                    out.push(Marked { row: row as u32, word: word as u32, bits });
+                }
+            }
+        }
+    }
+
+    /// Counts lines that were taken as read: call it once what they held is where readers find it.
+    ///
+    /// # Ordering
+    /// A reader whose [`marked_lines`](Area::marked_lines) does not count them finds what was stored before.
+    pub fn release_marked(&self, marked: &[Marked]) {
+        for marked in marked {
+            self.inner.rows.marks(marked.row as usize).release(marked.bits.count_ones());
+        }
+    }
+
+    /// Undoes taking: marks the lines again.
+    pub fn restore_marked(&self, marked: &[Marked]) {
+        for at in marked {
+            let marks = self.inner.rows.marks(at.row as usize);
+            at.lines().for_each(|line| marks.mark(line));
+        }
+        // After they were marked again: at no moment do they count too little.
+        self.release_marked(marked);
+    }
+
+    /// Marks a line of a shared row, unless it is marked. The owner decides what that means.
+    ///
+    /// # Panics
+    /// When there is no such row or line.
+    pub fn mark_shared(&self, row: usize, line: usize) {
+        let marks = self.shared_marks(row);
+        if !marks.is_marked(line) {
+            marks.mark(line);
+        }
+    }
+
+    /// Takes every mark of a shared row, as [`take_marked`](Area::take_marked) does of data rows.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn take_shared(&self, row: usize, out: &mut Vec<Marked>) {
+        self.take_marks_of(self.shared_row(row), self.lines_end(), out);
+    }
+
+    /// Takes some marks of a shared row, as [`take_marked_some`](Area::take_marked_some) does.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn take_shared_some(
+        &self,
+        row: usize,
+        out: &mut Vec<Marked>,
+        which: impl FnMut(usize, u64) -> u64,
+    ) {
+        self.take_some_marks_of(self.shared_row(row), self.lines_end(), out, which);
+    }
+
+    /// Returns how many lines of each data row in use hold something that readers do not find yet, at most.
+    ///
+    /// # Ordering
+    /// A reader that iterates over this and then loads what flushes store finds in it every update that
+    /// returned before, but for those of the lines counted.
+    pub fn marked_lines(&self) -> impl Iterator<Item = u64> {
+        self.rows_in_use().map(|row| self.inner.rows.marks(row).count())
     }
 
     /// Returns whether any line may be marked. Visits rows, not lines.
     #[must_use]
     pub fn any_marked(&self) -> bool {
-        let end = self.lines_end();
-        self.rows_in_use().any(|row| self.inner.rows.marks(row).any(end))
+        self.marked_lines().any(|lines| lines != 0)
     }
 
     /// Waits until every sequence that saw a mark before it was taken has committed or will start again.
@@ -211,9 +375,21 @@ impl Area {
     /// When the kernel refuses a barrier that it granted at start-up: nothing would be exact any more, and
     /// going on would lose updates in silence.
     pub fn barrier(&self) {
-        if self.inner.rseq.is_some() {
-            membarrier::rseq_barrier().expect("membarrier was registered at start-up");
-        }
+        self.try_barrier().expect("membarrier was registered at start-up");
+    }
+
+    /// As [`barrier`](Area::barrier), for who can undo what it began.
+    ///
+    /// # Errors
+    /// When the kernel refuses a barrier that it granted at start-up.
+    pub fn try_barrier(&self) -> io::Result<()> {
+        if self.inner.rseq.is_some() { membarrier::rseq_barrier() } else { Ok(()) }
+    }
+
+    /// Returns the data rows, for many loads.
+    #[must_use]
+    pub fn data(&self) -> DataRows<'_> {
+        DataRows(self.inner.rows.data())
     }
 
     /// Loads a word of a data row.
@@ -227,18 +403,7 @@ impl Area {
         self.inner.rows.load(row, word, Ordering::SeqCst)
     }
 
-    /// Loads a line of a data row.
-    ///
-    /// # Panics
-    /// When there is no such row or line.
-    #[inline]
-    #[must_use]
-    pub fn load_line(&self, row: usize, line: usize) -> [i64; LINE_WORDS] {
-        // SeqCst: as in `load`.
-        std::array::from_fn(|n| self.inner.rows.line(row, line)[n].load(Ordering::SeqCst))
-    }
-
-    /// Returns a word of one of the owner's rows.
+    /// Returns a word of one of the shared rows.
     ///
     /// # Panics
     /// When there is no such row or word.
@@ -248,20 +413,42 @@ impl Area {
         self.inner.rows.shared(row, word)
     }
 
-    /// Returns a line of one of the owner's rows.
+    /// Returns the lines of one of the shared rows.
     ///
     /// # Panics
-    /// When there is no such row or line.
+    /// When there is no such row.
     #[inline]
     #[must_use]
-    pub fn shared_line(
+    pub fn shared_lines(&self, row: usize) -> &[[std::sync::atomic::AtomicI64; LINE_WORDS]] {
+        self.inner.rows.shared_lines(row)
+    }
+
+    fn take_marks_of(&self, row: usize, end: usize, out: &mut Vec<Marked>) {
+        self.inner.rows.marks(row).take(end, |word, bits| {
+            out.push(Marked { row: row as u32, word: word as u32, bits });
+        });
+    }
+
+    fn take_some_marks_of(
         &self,
         row: usize,
-        line: usize,
-    ) -> &[std::sync::atomic::AtomicI64; LINE_WORDS] {
+        end: usize,
+        out: &mut Vec<Marked>,
+        mut which: impl FnMut(usize, u64) -> u64,
+    ) {
+        let found = |word, bits| out.push(Marked { row: row as u32, word: word as u32, bits });
+        self.inner.rows.marks(row).take_some(end, |word, bits| which(word * 64, bits), found);
+    }
+
+    /// The number of a shared row among all.
+    fn shared_row(&self, row: usize) -> usize {
         let shape = self.inner.rows.shape();
         assert!(row < shape.shared, "no such row");
-        self.inner.rows.line(shape.data() + row, line)
+        shape.data() + row
+    }
+
+    fn shared_marks(&self, row: usize) -> crate::marks::MarkRow<'_> {
+        self.inner.rows.marks(self.shared_row(row))
     }
 }
 

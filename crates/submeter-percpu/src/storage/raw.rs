@@ -1,19 +1,21 @@
 //! The rows themselves: addresses, and nothing else that is unsafe.
 //!
 //! ```text
-//! row 0            row 1            ...  row cpus           ...  row cpus+locked  ...
-//! | words | marks ||| words | marks |||  | words | marks |||     | words |
-//! \--- written by sequences, one CPU each ---/\- locked adds -/  \- shared: whoever owns the area -/
+//! row 0            row 1            ...  row cpus           ...  row cpus+locked    ...
+//! | words | marks ||| words | marks |||  | words | marks |||     | words | marks ||| | words |
+//! \--- written by sequences, one CPU each ---/\- locked adds -/  \- shared, atomic -/ \- owned -/
 //! <- 2^STRIDE_SHIFT ->
 //! ```
 
 use std::io;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use submeter_sys::STRIDE_SHIFT;
-use submeter_sys::memory::Reservation;
+use submeter_sys::memory::{Reservation, page_size};
 
 use crate::marks::MarkRow;
 
@@ -31,8 +33,14 @@ const MARKS_AT: usize = WORDS * 8;
 const MARK_WORDS: usize = LINES.div_ceil(64);
 const SUMMARY_AT: usize = MARKS_AT + MARK_WORDS * 8;
 const SUMMARY_WORDS: usize = MARK_WORDS.div_ceil(64);
-const LINKING_AT: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
-const _: () = assert!(LINKING_AT + 4 <= STRIDE && MARKS_AT.is_multiple_of(64));
+const STATE_AT: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
+const _: () = assert!(STATE_AT + 8 <= STRIDE && MARKS_AT.is_multiple_of(64));
+
+/// By how much owned rows are shifted. Strides are powers of two, so that the same line of any two rows has the
+/// same low bits, and a CPU mistakes a load that follows a store to one for dependent on it.
+/// Owned rows have no marks, so that there is room.
+const OWNED_SHIFT: usize = if cfg!(miri) { 64 } else { 2048 };
+const _: () = assert!(WORDS * 8 + OWNED_SHIFT <= STRIDE && OWNED_SHIFT.is_multiple_of(64));
 
 /// How many rows of each kind there are.
 #[derive(Clone, Copy, Debug)]
@@ -41,21 +49,100 @@ pub(crate) struct Shape {
     pub(crate) cpus: usize,
     /// Written by locked instructions only.
     pub(crate) locked: usize,
-    /// Written by whoever owns the area.
+    /// Written by whoever owns the area, atomically.
     pub(crate) shared: usize,
+    /// Written through the one [`OwnedRows`] only.
+    pub(crate) owned: usize,
 }
 
 impl Shape {
     pub(crate) fn data(self) -> usize {
         self.cpus + self.locked
     }
+
+    /// The rows that are accessed atomically.
+    fn atomic(self) -> usize {
+        self.data() + self.shared
+    }
 }
 
 /// Reserved rows. All zero at first; a page takes memory from its first write on.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    reservation: Reservation,
+    reservation: Arc<Reservation>,
     shape: Shape,
+}
+
+/// The rows that one owner has to itself: plain words, which the compiler may treat as such. One exists for
+/// each reservation, made with its [`Rows`], which do not reach these rows.
+#[derive(Debug)]
+pub(crate) struct OwnedRows {
+    /// The first owned row.
+    base: NonNull<u8>,
+    /// From the start of the reservation to it.
+    offset: usize,
+    rows: usize,
+    keeper: Arc<Reservation>,
+}
+
+// SAFETY: it is the only way to its rows, as a `&mut` to them would be.
+unsafe impl Send for OwnedRows {}
+// SAFETY: nothing can be reached through a shared reference.
+unsafe impl Sync for OwnedRows {}
+
+impl OwnedRows {
+    /// A line of an owned row, counted from 0.
+    ///
+    /// # Panics
+    /// When row or line does not exist.
+    #[inline]
+    pub(crate) fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
+        assert!(row < self.rows && line < LINES, "no such line");
+        let at = (row << STRIDE_SHIFT) + OWNED_SHIFT + line * LINE_WORDS * 8;
+        // SAFETY: 1. In bounds: `row` and `line` were checked, and the reservation, which `keeper` keeps,
+        // has `rows` rows from `base` on, with room for the shift (checked above). 2. Aligned: the base is page-aligned, `at` a multiple of 64.
+        // 3. Initialised: mappings start zeroed. 4. Not aliased: `Rows::new` makes one `OwnedRows`, no
+        // function of `Rows` goes beyond the atomic rows, and the result borrows `self` mutably.
+        unsafe { self.base.add(at).cast().as_mut() }
+    }
+
+    /// Sets the lines to zero where that gives back the memory of a whole page. Others stay as they are.
+    pub(crate) fn discard(&mut self, lines: Range<usize>) -> io::Result<()> {
+        assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
+        let page = page_size();
+        let start = (OWNED_SHIFT + lines.start * LINE_WORDS * 8).next_multiple_of(page);
+        let end = (OWNED_SHIFT + lines.end * LINE_WORDS * 8) / page * page;
+        for row in 0..if start < end { self.rows } else { 0 } {
+            let offset = self.offset + (row << STRIDE_SHIFT) + start;
+            // SAFETY: this is the only way to these rows, see `line`, and borrowed mutably.
+            unsafe { self.keeper.discard(offset, end - start) }?;
+        }
+        Ok(())
+    }
+}
+
+/// The data rows' words, to be loaded, without the way there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DataRows<'a> {
+    base: NonNull<u8>,
+    rows: usize,
+    _keeper: PhantomData<&'a Rows>,
+}
+
+impl DataRows<'_> {
+    /// Loads a line.
+    ///
+    /// # Panics
+    /// When row or line does not exist.
+    #[inline(always)]
+    pub(crate) fn load_line(self, row: usize, line: usize, order: Ordering) -> [i64; LINE_WORDS] {
+        assert!(row < self.rows && line < LINES, "no such line");
+        let at = (row << STRIDE_SHIFT) + line * LINE_WORDS * 8;
+        // SAFETY: as in `Rows::at`, for eight words in bounds; an array of atomics has the layout of
+        // its words. The reference does not leave this function.
+        let words: &[AtomicI64; LINE_WORDS] = unsafe { self.base.add(at).cast().as_ref() };
+        std::array::from_fn(|n| words[n].load(order))
+    }
 }
 
 /// A word of which every CPU row has a copy, for the sequences.
@@ -161,12 +248,39 @@ impl LockedWord {
 }
 
 impl Rows {
-    pub(crate) fn new(shape: Shape) -> io::Result<Rows> {
-        // Checked: the owner says how many are shared, and every later bound is this sum.
+    pub(crate) fn new(shape: Shape) -> io::Result<(Rows, OwnedRows)> {
+        // Checked: the owner says how many are shared and owned, and every later bound is this sum.
         let rows = shape.data().checked_add(shape.shared);
+        let rows = rows.and_then(|rows| rows.checked_add(shape.owned));
         let bytes = rows.and_then(|rows| rows.checked_mul(STRIDE));
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Rows { reservation: Reservation::new(bytes)?, shape })
+        let reservation = Arc::new(Reservation::new(bytes)?);
+        // Wrapping: not dereferenced where there are none; else in bounds.
+        let offset = shape.atomic() << STRIDE_SHIFT;
+        let base = reservation.base().as_ptr().wrapping_add(offset);
+        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+        let owned = OwnedRows { base, offset, rows: shape.owned, keeper: Arc::clone(&reservation) };
+        Ok((Rows { reservation, shape }, owned))
+    }
+
+    /// The data rows, for many loads.
+    pub(crate) fn data(&self) -> DataRows<'_> {
+        let base = self.reservation.base();
+        DataRows { base, rows: self.shape.data(), _keeper: PhantomData }
+    }
+
+    /// The lines of a shared row, counted from 0.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub(crate) fn shared_lines(&self, row: usize) -> &[[AtomicI64; LINE_WORDS]] {
+        assert!(row < self.shape.shared, "no such row");
+        // SAFETY: as in `at`, for all lines of the row, which has `STRIDE` bytes, more than its lines; an
+        // array of atomics has the layout of its words.
+        unsafe {
+            let first = self.row(self.shape.data() + row).cast::<[AtomicI64; LINE_WORDS]>();
+            std::slice::from_raw_parts(first.as_ptr(), LINES)
+        }
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -188,25 +302,13 @@ impl Rows {
     /// When row or word does not exist.
     #[inline]
     fn at(&self, row: usize, word: usize) -> &AtomicI64 {
-        assert!(word < WORDS && row < self.shape.data() + self.shape.shared, "no such word");
+        assert!(word < WORDS && row < self.shape.atomic(), "no such word");
         // SAFETY: 1. In bounds: `row` and `word` were checked. 2. Aligned to 8: the base is
         // page-aligned, strides and words are multiples of 8. 3. Initialised: mappings start
         // zeroed. 4. Every concurrent access is atomic, but for the sequences' plain stores to CPU
         // rows: single instructions on aligned words, which the hardware makes as atomic as a relaxed store.
         // 5. Lives as long as `self`.
         unsafe { AtomicI64::from_ptr(self.row(row).add(word * 8).cast().as_ptr()) }
-    }
-
-    /// A line in a row. Lines of CPU rows may only be loaded through it.
-    ///
-    /// # Panics
-    /// When row or line does not exist.
-    #[inline]
-    pub(crate) fn line(&self, row: usize, line: usize) -> &[AtomicI64; LINE_WORDS] {
-        assert!(line < LINES && row < self.shape.data() + self.shape.shared, "no such line");
-        // SAFETY: as in `at`, for eight words of which the last is in bounds because the line is; an
-        // array of atomics has the layout of its words.
-        unsafe { self.row(row).add(line * LINE_WORDS * 8).cast().as_ref() }
     }
 
     /// Loads a word of any row.
@@ -240,13 +342,13 @@ impl Rows {
         self.at(self.shape.data() + row, word)
     }
 
-    /// The marks of a data row.
+    /// The marks of a data row, or of a shared one, whose number comes after.
     #[inline]
     pub(crate) fn marks(&self, row: usize) -> MarkRow<'_> {
-        assert!(row < self.shape.data(), "no such row");
+        assert!(row < self.shape.atomic(), "no such row");
         let base = self.row(row);
         // SAFETY: 1. The three regions lie inside the row (checked at compile time above), do not
-        // overlap the words, and are aligned to 8, 8 and 4. 2. They start zeroed, which is a valid value of the
+        // overlap the words, and are aligned to 8. 2. They start zeroed, which is a valid value of the
         // atomics. 3. Everybody accesses them atomically; the sequences' loads are single aligned
         // loads. 4. They live as long as `self`.
         unsafe {
@@ -259,17 +361,17 @@ impl Rows {
                     base.add(SUMMARY_AT).cast::<AtomicU64>().as_ptr(),
                     SUMMARY_WORDS,
                 ),
-                linking: base.add(LINKING_AT).cast::<AtomicU32>().as_ref(),
+                state: base.add(STATE_AT).cast::<AtomicU64>().as_ref(),
             }
         }
     }
 
-    /// Zeroes a word in every row, for its next user.
+    /// Zeroes a word in every row that is accessed atomically, for its next user.
     ///
     /// Only for a word that nobody can add to: a sequence that runs meanwhile would bring the old
     /// value back. Whoever uses the word next must learn of it through a lock or the like.
     pub(crate) fn zero(&self, word: usize) {
-        for row in 0..self.shape.data() + self.shape.shared {
+        for row in 0..self.shape.atomic() {
             let word = self.at(row, word);
             // Relaxed: the caller synchronises. Loaded first: a store would commit an untouched page.
             if word.load(Ordering::Relaxed) != 0 {
@@ -279,7 +381,7 @@ impl Rows {
         }
     }
 
-    /// Gives back the memory of whole pages of words, in every row; they read as zero then. The same
+    /// Gives back the memory of whole pages of words, in every row that is accessed atomically; they read as zero then. The same
     /// rules as for [`zero`](Rows::zero) apply, and everything there must be zero already or not matter.
     ///
     /// # Panics
@@ -287,7 +389,7 @@ impl Rows {
     pub(crate) fn discard(&self, lines: Range<usize>) -> io::Result<()> {
         assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
         const LINE: usize = LINE_WORDS * 8;
-        for row in 0..self.shape.data() + self.shape.shared {
+        for row in 0..self.shape.atomic() {
             let offset = (row << STRIDE_SHIFT) + lines.start * LINE;
             // SAFETY: 1. Words are accessed atomically, or by the sequences' single stores, see `at`. 2. Whoever
             // calls knows that nobody relies on them; if somebody did, a count would be wrong, and no memory.
@@ -298,7 +400,7 @@ impl Rows {
 
     #[inline]
     fn row(&self, row: usize) -> NonNull<u8> {
-        debug_assert!(row < self.shape.data() + self.shape.shared);
+        debug_assert!(row < self.shape.atomic());
         // SAFETY: callers checked `row`; the reservation has `STRIDE` bytes for each.
         unsafe { self.reservation.base().add(row << STRIDE_SHIFT) }
     }

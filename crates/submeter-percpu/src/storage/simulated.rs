@@ -35,7 +35,8 @@ impl Area {
     pub fn simulated(cpus: usize) -> io::Result<Area> {
         assert!(cpus > 0, "a machine has a CPU");
         // Not capped as the locked rows of real areas are: a row for each CPU is what is simulated.
-        Area::shaped(None, None, Shape { cpus: 0, locked: cpus, shared: 0 })
+        let shape = Shape { cpus: 0, locked: cpus, shared: 0, owned: 0 };
+        Area::shaped(None, None, shape).map(|(area, _)| area)
     }
 
     /// Lets the calling thread add in the row of `cpu` (modulo their number) from now on, in simulated areas and

@@ -1,12 +1,14 @@
-//! The flusher's side: from marked lines to totals.
+//! The flusher's side: what changed, in the whole tree or below one group.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::io;
 use std::time::Duration;
 
-use submeter_percpu::storage::{Area, Block, LINE_WORDS, Marked};
+use std::sync::atomic::Ordering;
 
-use super::leaf::Lineage;
+use submeter_percpu::storage::{Area, LINE_WORDS, Marked, OwnedRows};
+
+use super::book::{Book, View};
+use super::nodes::{Birth, Nodes};
 use super::rows;
 
 /// Says what a flush did.
@@ -19,234 +21,204 @@ pub struct FlushReport {
     pub lines: usize,
     /// From its start to its end.
     pub duration: Duration,
-    /// Whether the caller shared a flush that another had begun after the caller asked.
+    /// Whether the caller shared a flush that another had begun after the caller asked; then the rest
+    /// is that flush's, or the last one's.
     pub joined: bool,
 }
 
-/// A group, as the flusher knows it.
-pub(crate) struct Node {
-    id: u32,
-    parent: Option<u32>,
-    depth: u32,
-    /// Lines of the block that have something pending: bit `n` for line `n`. Not 0 means that the node
-    /// is in its level's list.
-    dirty: u64,
-    /// Keeps the words until the flusher has read them a last time.
-    _block: Block,
-    lineage: Arc<Lineage>,
+impl FlushReport {
+    /// This one and another, after it.
+    pub(crate) fn and(self, more: FlushReport) -> FlushReport {
+        FlushReport {
+            groups: self.groups + more.groups,
+            lines: self.lines + more.lines,
+            duration: self.duration + more.duration,
+            joined: self.joined && more.joined,
+        }
+    }
 }
 
-impl Node {
-    pub(super) fn new(id: u32, parent: Option<u32>, block: Block, lineage: Arc<Lineage>) -> Node {
-        // The depth is set when the flusher learns of it: only it knows the parent's node.
-        Node { id, parent, depth: 0, dirty: 0, _block: block, lineage }
-    }
+/// What a flush is to bring up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    Tree,
+    /// A group and what is below it, by id.
+    Below(usize),
 }
 
 /// What one flush after another works with; locked while one runs.
-pub(crate) struct Flusher {
+pub(crate) struct Engine {
     area: Area,
     lines: usize,
-    /// By id.
-    nodes: Vec<Option<Node>>,
-    /// By depth: the nodes that have something pending. Emptied by each flush, never freed.
-    levels: Vec<Vec<u32>>,
+    book: Book,
     /// What was found marked; emptied by each flush.
-    marked: Vec<Marked>,
-    /// How many of them were found before the drift was noted.
-    noted: usize,
-    /// The last flush.
+    taken: Vec<Marked>,
+    /// Lines whose drift changed; emptied by each flush.
+    drifted: Vec<Marked>,
+    /// The drift that this flush is going to subtract, by line.
+    noted: Vec<(usize, [u64; LINE_WORDS])>,
+    /// The last flush of the whole tree.
     pub(super) number: u64,
-    pub(super) report: FlushReport,
 }
 
-impl Flusher {
-    pub(super) fn new(area: Area, lines: usize) -> Flusher {
-        Flusher {
+impl Engine {
+    pub(super) fn new(area: Area, last: OwnedRows, lines: usize) -> Engine {
+        Engine {
             area,
             lines,
-            nodes: Vec::new(),
-            levels: Vec::new(),
-            marked: Vec::new(),
-            noted: 0,
+            book: Book::new(last, lines),
+            taken: Vec::new(),
+            drifted: Vec::new(),
+            noted: Vec::new(),
             number: 0,
-            report: FlushReport::default(),
         }
     }
 
-    /// Finds out what changed since it was last asked.
-    pub(super) fn take_marked(&mut self) {
-        self.area.take_marked(&mut self.marked);
+    pub(super) fn report(&self) -> FlushReport {
+        self.book.report
     }
 
-    /// Adds a group. Parents come before their children.
-    pub(super) fn learn(&mut self, mut node: Node) {
-        let index = node.id as usize;
-        let parent = node.parent.and_then(|parent| self.nodes[parent as usize].as_ref());
-        node.depth = parent.map_or(0, |parent| parent.depth + 1);
-        if self.nodes.len() <= index {
-            self.nodes.resize_with(index + 1, || None);
-        }
-        if self.levels.len() <= node.depth as usize {
-            self.levels.resize_with(node.depth as usize + 1, Vec::new);
-        }
-        debug_assert!(self.nodes[index].is_none(), "a block has one group at a time");
-        self.nodes[index] = Some(node);
+    /// Learns of groups. Parents come before their children.
+    pub(super) fn learn(&mut self, births: Vec<Birth>) {
+        births.into_iter().for_each(|birth| self.book.learn(birth));
     }
 
-    /// Lists the groups that changed, and notes the drift that this flush will make up for. Returns
-    /// whether there are any.
-    pub(super) fn note_drift(&mut self) -> bool {
-        self.noted = self.marked.len();
-        for at in 0..self.noted {
-            self.enlist(self.marked[at].line as usize, true);
-        }
-        self.noted > 0
-    }
-
-    /// Takes the differences of the marked lines to the totals, deepest level first.
-    pub(super) fn carry_up(&mut self) {
-        self.report = FlushReport { lines: self.marked.len(), ..FlushReport::default() };
-        if self.marked.is_empty() {
-            return;
-        }
-        let mut marked = std::mem::take(&mut self.marked);
-        for marked in &marked[self.noted..] {
-            // Their drift stays, for a flush that finds it first: a bound that is too wide is a bound.
-            self.enlist(marked.line as usize, false);
-        }
-        self.area.barrier();
-        for marked in &marked {
-            self.collect(*marked);
-        }
-        marked.clear();
-        self.marked = marked;
-        for depth in (0..self.levels.len()).rev() {
-            let mut level = std::mem::take(&mut self.levels[depth]);
-            for &id in &level {
-                self.settle(id as usize);
+    /// Notes the drift that this flush will make up for, then finds out what changed. In this order: an
+    /// add whose carry is noted had committed and marked before, so that its line is among those
+    /// taken now, or was among those of an earlier flush.
+    pub(super) fn take(&mut self, scope: Scope) {
+        match scope {
+            Scope::Tree => self.area.take_shared(rows::DRIFT, &mut self.drifted),
+            Scope::Below(root) => {
+                let which = below(&self.book, root);
+                self.area.take_shared_some(rows::DRIFT, &mut self.drifted, which);
             }
-            self.report.groups += level.len();
-            level.clear();
-            self.levels[depth] = level;
         }
-    }
-
-    /// Lists the group of `line` and its ancestors as having something pending there, and notes their
-    /// drift if it is to be made up for.
-    fn enlist(&mut self, line: usize, note: bool) {
-        let (mut id, line) = (line / self.lines, line % self.lines);
-        let bit = 1 << line;
-        while let Some(node) = &mut self.nodes[id] {
-            if node.dirty & bit != 0 {
-                // So have its ancestors.
-                return;
-            }
-            if node.dirty == 0 {
-                self.levels[node.depth as usize].push(node.id);
-            }
-            node.dirty |= bit;
-            let parent = node.parent;
-            if note {
-                self.note_drift_of(id * self.lines + line);
-            }
-            let Some(parent) = parent else { return };
-            id = parent as usize;
+        let drift = self.area.shared_lines(rows::DRIFT);
+        for line in self.drifted.iter().flat_map(|drifted| drifted.lines()) {
+            // SeqCst: before the marks are taken, as above.
+            let load = |n: usize| drift[line][n].load(Ordering::SeqCst).cast_unsigned();
+            self.noted.push((line, std::array::from_fn(load)));
         }
-    }
-
-    fn note_drift_of(&self, line: usize) {
-        let drift = self.area.shared_line(rows::DRIFT, line);
-        let taken = self.area.shared_line(rows::TAKEN, line);
-        for (drift, taken) in drift.iter().zip(taken) {
-            // SeqCst: before the marks are taken a second time. An add whose carry is seen here had
-            // committed and marked before, so that its line was, or will be, among the marked.
-            let drift = drift.load(Ordering::SeqCst);
-            // Relaxed: the flusher's own row. Loaded first, not to touch pages in vain.
-            if drift != taken.load(Ordering::Relaxed) {
-                taken.store(drift, Ordering::Relaxed);
+        match scope {
+            Scope::Tree => self.area.take_marked(&mut self.taken),
+            Scope::Below(root) if self.book.nodes.get(root).is_some_and(|n| !n.is_inner()) => {
+                self.area.take_marked_lines(root * self.lines, self.lines, &mut self.taken);
+            }
+            Scope::Below(root) => {
+                let which = below(&self.book, root);
+                self.area.take_marked_some(&mut self.taken, which);
             }
         }
     }
 
-    /// Adds what is new in a line of one row to what its group has pending.
-    fn collect(&mut self, Marked { row, line }: Marked) {
-        let (row, line) = (row as usize, line as usize);
-        let now = self.area.load_line(row, line);
-        let last = self.area.shared_line(rows::LAST + row, line);
-        let pending = self.area.shared_line(rows::PENDING, line);
-        for n in 0..LINE_WORDS {
-            // Relaxed, all four: the flusher's own rows.
-            let new = now[n].wrapping_sub(last[n].load(Ordering::Relaxed));
-            if new != 0 {
-                last[n].store(now[n], Ordering::Relaxed);
-                let before = pending[n].load(Ordering::Relaxed);
-                pending[n].store(before.wrapping_add(new), Ordering::Relaxed);
-            }
+    /// Takes what changed to the totals. Where `barrier` fails nothing has happened yet: what was taken is
+    /// marked again, and the next flush finds it.
+    pub(super) fn carry_up(
+        &mut self,
+        barrier: impl FnOnce(&Area) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if !self.taken.is_empty()
+            && let Err(error) = barrier(&self.area)
+        {
+            self.area.restore_marked(&self.taken);
+            self.area.restore_marked(&self.drifted);
+            self.clear();
+            return Err(error);
         }
+        // By line, so that a group is visited once, for all of its rows.
+        self.taken.sort_unstable_by_key(|marked| (marked.word, marked.row));
+        self.book.carry_up(View::of(&self.area), &self.taken);
+        Ok(())
     }
 
-    /// Adds what a group has pending to its total and to what its parent has pending.
-    fn settle(&mut self, id: usize) {
-        let Some(node) = &mut self.nodes[id] else { return };
-        let parent = node.parent.map(|parent| parent as usize);
-        let mut dirty = std::mem::take(&mut node.dirty);
-        while dirty != 0 {
-            let line = dirty.trailing_zeros() as usize;
-            dirty &= dirty - 1;
-            let at = id * self.lines + line;
-            let pending = self.area.shared_line(rows::PENDING, at);
-            let total = self.area.shared_line(rows::TOTAL, at);
-            let above = parent
-                .map(|parent| self.area.shared_line(rows::PENDING, parent * self.lines + line));
-            for n in 0..LINE_WORDS {
-                // Relaxed: the flusher's own row.
-                let new = pending[n].load(Ordering::Relaxed);
-                if new == 0 {
-                    continue;
-                }
-                // Relaxed: the flusher's own row.
-                pending[n].store(0, Ordering::Relaxed);
-                // Relaxed for the load: only the flusher writes totals. SeqCst for the store:
-                // before the drift is subtracted; pairs with the loads in `Rstat::read`.
-                let before = total[n].load(Ordering::Relaxed);
-                total[n].store(before.wrapping_add(new), Ordering::SeqCst);
-                if let Some(above) = above {
-                    // Relaxed: the flusher's own row.
-                    let before = above[n].load(Ordering::Relaxed);
-                    above[n].store(before.wrapping_add(new), Ordering::Relaxed);
-                }
+    /// Tells readers that the totals have it, once they do.
+    pub(super) fn finish(&mut self) {
+        let drift = self.area.shared_lines(rows::DRIFT);
+        for (line, noted) in &self.noted {
+            for (drift, &noted) in drift[*line].iter().zip(noted).filter(|(_, noted)| **noted != 0)
+            {
+                // SeqCst: after the totals were stored; pairs with the load in `Rstat::read`.
+                drift.fetch_sub(noted.cast_signed(), Ordering::SeqCst);
             }
-            self.make_up_drift(at);
         }
+        self.area.release_marked(&self.taken);
+        self.area.release_marked(&self.drifted);
+        self.clear();
     }
 
-    /// Subtracts the drift that is in the total now.
-    fn make_up_drift(&self, line: usize) {
-        let drift = self.area.shared_line(rows::DRIFT, line);
-        let taken = self.area.shared_line(rows::TAKEN, line);
-        for (drift, taken) in drift.iter().zip(taken) {
-            // Relaxed: the flusher's own row.
-            let made_up = taken.load(Ordering::Relaxed);
-            if made_up != 0 {
-                taken.store(0, Ordering::Relaxed);
-                // SeqCst: after the total was stored; pairs with the load in `Rstat::read`.
-                drift.fetch_sub(made_up, Ordering::SeqCst);
-            }
-        }
+    fn clear(&mut self) {
+        self.taken.clear();
+        self.drifted.clear();
+        self.noted.clear();
+    }
+
+    pub(super) fn report_after(&mut self, duration: Duration) -> FlushReport {
+        self.book.report.duration = duration;
+        self.book.report
     }
 
     /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
-    pub(super) fn forget(&mut self, mut ids: Vec<u32>) {
-        // A node goes before its parent: children are always the first to be dropped, but two
-        // threads may have listed theirs in any order.
-        ids.sort_by_key(|id| {
-            std::cmp::Reverse(self.nodes[*id as usize].as_ref().map_or(0, |node| node.depth))
-        });
-        for id in ids {
-            if let Some(node) = self.nodes[id as usize].take() {
-                node.lineage.leave();
+    pub(super) fn forget(&mut self, ids: Vec<u32>) {
+        self.book.forget(ids, self.area.rows_in_use());
+    }
+
+    pub(super) fn is_below(&self, id: usize, root: usize) -> bool {
+        self.book.nodes.is_below(id, root)
+    }
+
+    /// Gives back the memory of lines that no group has.
+    pub(super) fn discard(&mut self, lines: std::ops::Range<usize>) {
+        self.book.discard(lines);
+    }
+
+    /// The groups from `id` up to the root.
+    pub(super) fn upward(&self, id: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(id), |id| self.book.nodes.get(*id)?.parent())
+    }
+
+    #[cfg(test)]
+    pub(super) fn take_visits(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.book.visits)
+    }
+
+    /// Whether nothing is left of the last flush.
+    #[cfg(test)]
+    pub(super) fn is_settled(&self) -> bool {
+        let lists = [self.taken.len(), self.drifted.len(), self.noted.len()];
+        lists == [0; 3] && self.book.is_settled()
+    }
+}
+
+/// Tells which marked lines are of groups below `root`, or of itself.
+fn below(book: &Book, root: usize) -> impl FnMut(usize, u64) -> u64 {
+    // Neighbours are mostly siblings: one answer for all of them.
+    let mut answered = None;
+    move |first, bits| {
+        let (mut rest, mut wanted) = (bits, 0);
+        while rest != 0 {
+            let (id, mask) = book.group_of(first + rest.trailing_zeros() as usize, first);
+            rest &= !mask;
+            if is_below(&book.nodes, id, root, &mut answered) {
+                wanted |= bits & mask;
             }
+        }
+        wanted
+    }
+}
+
+fn is_below(nodes: &Nodes, id: usize, root: usize, answered: &mut Option<(usize, bool)>) -> bool {
+    if id == root {
+        return true;
+    }
+    // A group that the flusher has not heard of yet returned no update before the flush began.
+    let Some(parent) = nodes.get(id).and_then(|node| node.parent()) else { return false };
+    match *answered {
+        Some((of, answer)) if of == parent => answer,
+        _ => {
+            let answer = nodes.is_below(parent, root);
+            *answered = Some((parent, answer));
+            answer
         }
     }
 }

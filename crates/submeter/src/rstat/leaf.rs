@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use submeter_percpu::storage::LINE_WORDS;
 use submeter_percpu::{Block, Word};
 
-use super::flush::Node;
+use super::nodes::{Birth, Kept};
 use super::{Rstat, rows};
 use crate::error::Error;
 
@@ -15,6 +16,12 @@ pub(crate) struct Leaf {
     lineage: Arc<Lineage>,
     rstat: Arc<Rstat>,
 }
+
+/// An update by this much makes bounds meaningless until the next flush, instead of the drift wrap around.
+const WILD: u64 = 1 << 47;
+/// So does a drift of this much. It cannot wrap around from here before somebody says so: that takes
+/// 98,304 threads between two instructions.
+const DRIFT_MAX: u64 = 1 << 62;
 
 /// What the flusher and the carries of descendants need of a group, whoever else has let go of it.
 pub(crate) struct Lineage {
@@ -61,12 +68,11 @@ impl Leaf {
             at.population.fetch_add(1, Ordering::Relaxed);
         }
         let leaf = Leaf { block, lineage, rstat: Arc::clone(rstat) };
-        rstat.announce(Node::new(
-            leaf.id(),
-            parent.map(Leaf::id),
-            leaf.block.clone(),
-            Arc::clone(&leaf.lineage),
-        ));
+        rstat.announce(Birth {
+            id: leaf.id(),
+            parent: parent.map(Leaf::id),
+            kept: Kept { _block: leaf.block.clone(), lineage: Arc::clone(&leaf.lineage) },
+        });
         Ok(leaf)
     }
 
@@ -76,7 +82,7 @@ impl Leaf {
     }
 
     /// The block's number among its equals; reused once the flusher has forgotten the group.
-    fn id(&self) -> u32 {
+    pub(super) fn id(&self) -> u32 {
         (self.block.first_line() / self.rstat.lines) as u32
     }
 
@@ -99,21 +105,44 @@ impl Leaf {
     #[cold]
     #[inline(never)]
     pub(crate) fn carried(&self, word: usize, carried: i64) {
-        for at in self.lineage.upward() {
-            let drift = self.rstat.area.shared(rows::DRIFT, at.first_word + word);
+        let carried = carried.unsigned_abs();
+        if carried >= WILD {
             // SeqCst: before this update returns; pairs with the load in `Rstat::read`.
-            drift.fetch_add(carried.unsigned_abs().cast_signed(), Ordering::SeqCst);
+            self.rstat.wild.fetch_add(1, Ordering::SeqCst);
+        }
+        for at in self.lineage.upward() {
+            let at = at.first_word + word;
+            let drift = self.rstat.area.shared(rows::DRIFT, at);
+            // SeqCst: before this update returns; pairs with the load in `Rstat::read`. Before the look at
+            // the mark: a flush takes the mark, then loads.
+            let before = drift.fetch_add(carried.cast_signed(), Ordering::SeqCst).cast_unsigned();
+            if before >= DRIFT_MAX {
+                // SeqCst: as above.
+                self.rstat.wild.fetch_add(1, Ordering::SeqCst);
+            }
+            self.rstat.area.mark_shared(rows::DRIFT, at / LINE_WORDS);
         }
     }
 
     /// The cached total.
     pub(crate) fn total(&self, word: usize) -> i64 {
-        // SeqCst: as in `Rstat::read`.
-        self.shared(rows::TOTAL, word).load(Ordering::SeqCst)
+        // Relaxed: as in `Rstat::read`.
+        self.shared(rows::TOTAL, word).load(Ordering::Relaxed)
     }
 
     pub(super) fn shared(&self, row: usize, word: usize) -> &AtomicI64 {
         self.rstat.area.shared(row, self.lineage.first_word + word)
+    }
+
+    /// When the last flush of just this part began, in ns after the tree's; 0 if there was none.
+    pub(super) fn as_of_ns(&self) -> u64 {
+        // Acquire: pairs with the Release in `Rstat::note_flushed`: the total is of that flush or later.
+        self.shared(rows::FLUSHED, 0).load(Ordering::Acquire).cast_unsigned()
+    }
+
+    /// Whether it is the root.
+    pub(super) fn is_root(&self) -> bool {
+        self.lineage.parent.is_none()
     }
 
     pub(super) fn population(&self) -> u64 {

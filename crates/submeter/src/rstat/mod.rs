@@ -7,18 +7,21 @@
 //! no waiting for a flush.
 //!
 //! # One flush
-//! [`Rstat::flush`] takes the marks of every row, notes the drift of the groups they are of, takes
-//! the marks that came meanwhile, issues one barrier, reads the marked lines, subtracts what it read
-//! of them last (`last`), and carries the differences from the deepest level up: each group once,
-//! children before parents, by buckets of depth and not by recursion. Words are never set back; an
-//! update that races with the flush is either in or left marked for the next.
+//! [`Rstat::flush`] notes the drift, takes the marks of every row, issues one barrier, reads the marked
+//! lines, subtracts what it read of them last (`last`), and carries the differences from the deepest
+//! level up: each group once, children before parents, by buckets of depth and not by recursion. Words
+//! are never set back; an update that races with the flush is either in or left marked for the next.
+//! A flush of a part takes only the marks of that part, and brings what it found up to the root, so that
+//! a parent is its own plus its children at any time between flushes.
 //!
 //! # One read
-//! [`Rstat::read`] loads the cached total, and says by how much it can be wrong: nothing, if no line is marked; otherwise
-//! what crossed a batch boundary since the last flush (`drift`, kept by the updaters that crossed),
-//! plus less than a batch for each group and row below.
+//! [`Rstat::read`] loads the cached total, and says by how much it can be wrong: nothing, if no mark is out;
+//! otherwise what crossed a batch boundary since the last flush (`drift`, kept by the updaters that
+//! crossed), plus less than a batch for each line that may hold more: those that are marked, and
+//! in each row no more than there are groups below.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -28,27 +31,36 @@ use submeter_percpu::storage::LINE_WORDS;
 use crate::error::Error;
 use crate::reading::Reading;
 
+mod book;
 mod flush;
 mod leaf;
+mod nodes;
+#[cfg(test)]
+mod tests;
 
 pub use flush::FlushReport;
 pub(crate) use leaf::Leaf;
 
-use flush::{Flusher, Node};
+use flush::{Engine, Scope};
+use nodes::Birth;
 
-/// The owner's rows of the area, by number; the `last` rows follow, one for each data row.
+/// The shared rows of the area, by number. (The owned ones hold what the flusher read last, one for each
+/// data row.)
 pub(crate) mod rows {
     /// Cached totals. Written by the flusher, read by anybody.
     pub(crate) const TOTAL: usize = 0;
-    /// Differences on their way up; the flusher's own, zero between flushes.
-    pub(crate) const PENDING: usize = 1;
-    /// What crossed batch boundaries and is not in the total yet. Updaters add, the flusher subtracts.
-    pub(crate) const DRIFT: usize = 2;
-    /// The drift that the running flush is going to subtract; the flusher's own.
-    pub(crate) const TAKEN: usize = 3;
-    /// What the flusher read last, for data row 0; the flusher's own.
-    pub(crate) const LAST: usize = 4;
+    /// What crossed batch boundaries and is not in the total yet. Updaters add and mark, the flusher
+    /// subtracts.
+    pub(crate) const DRIFT: usize = 1;
+    /// Of the last flush of just this part: when it began in the first word, its number in the second. A
+    /// block has at least a line.
+    pub(crate) const FLUSHED: usize = 2;
+    /// How many there are.
+    pub(crate) const COUNT: usize = 3;
 }
+
+/// Flushes of parts that find this many dead groups flush the whole tree: they forget their own dead only.
+const DEATHS_MAX: usize = 256;
 
 /// The statistics of one tree, or of one set of its metrics.
 pub(crate) struct Rstat {
@@ -61,15 +73,15 @@ pub(crate) struct Rstat {
     /// Groups that exist, the dying included.
     len: AtomicUsize,
     /// Groups that the flusher does not know yet. Locked for a push or a swap only.
-    births: Mutex<Vec<Node>>,
+    births: Mutex<Vec<Birth>>,
     /// Groups whose last handle is gone. Locked as `births`.
     deaths: Mutex<Vec<u32>>,
-    flusher: Mutex<Flusher>,
+    engine: Mutex<Engine>,
     /// Flushes begun: what coalescing compares.
     begun: AtomicU64,
-    /// Odd while a flush runs. Written with `flusher` locked.
-    sequence: AtomicU64,
-    /// When the last complete flush began, in ns after `epoch`.
+    /// Updates so large, or so many, that the drift may have wrapped around, since the last flush.
+    wild: AtomicU64,
+    /// When the last flush of the whole tree began, in ns after `epoch`.
     as_of_ns: AtomicU64,
     epoch: Instant,
 }
@@ -77,11 +89,12 @@ pub(crate) struct Rstat {
 impl Rstat {
     /// For groups of `words` words each.
     pub(crate) fn new(words: usize, groups_max: usize) -> Result<Rstat, Error> {
-        let area = Area::new(|data_rows| rows::LAST + data_rows).map_err(Error::storage)?;
+        let (area, last) =
+            Area::with_owner(|data_rows| (rows::COUNT, data_rows)).map_err(Error::storage)?;
         let words = words.max(1);
         let lines = words.div_ceil(LINE_WORDS);
         Ok(Rstat {
-            flusher: Mutex::new(Flusher::new(area.clone(), lines)),
+            engine: Mutex::new(Engine::new(area.clone(), last, lines)),
             area,
             words,
             lines,
@@ -90,7 +103,7 @@ impl Rstat {
             births: Mutex::default(),
             deaths: Mutex::default(),
             begun: AtomicU64::new(0),
-            sequence: AtomicU64::new(0),
+            wild: AtomicU64::new(0),
             as_of_ns: AtomicU64::new(0),
             epoch: Instant::now(),
         })
@@ -101,89 +114,157 @@ impl Rstat {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Brings totals up to date, or waits for a flush that began after this call and does so.
+    /// Brings all totals up to date, or waits for a flush that began after this call and does so.
     pub(crate) fn flush(&self) -> FlushReport {
+        self.request(Scope::Tree)
+    }
+
+    /// As [`flush`](Rstat::flush), for a group and what is below it. The groups above learn what that finds.
+    pub(crate) fn flush_below(&self, leaf: &Leaf) -> FlushReport {
+        self.request(if leaf.is_root() { Scope::Tree } else { Scope::Below(leaf.id() as usize) })
+    }
+
+    fn request(&self, scope: Scope) -> FlushReport {
+        self.answer(scope, self.ask())
+    }
+
+    /// The number of the last flush that began: one with a higher number covers every update that returned
+    /// before this call.
+    fn ask(&self) -> u64 {
         // SeqCst: pairs with the increment in `flush_locked`: a flush with a higher number takes its
-        // marks after this load, so it covers every update that returned before it.
-        let asked = self.begun.load(Ordering::SeqCst);
-        let mut flusher = self.flusher.lock();
-        if flusher.number > asked {
-            return FlushReport { joined: true, ..flusher.report };
+        // marks after this load.
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    fn answer(&self, scope: Scope, asked: u64) -> FlushReport {
+        let mut engine = self.engine.lock();
+        if self.covers(&engine, scope, asked) {
+            return FlushReport { joined: true, ..engine.report() };
         }
-        let report = self.flush_locked(&mut flusher);
-        drop(flusher);
-        // What the dead had goes back to the system. Without the lock: readers need not wait for it.
-        self.area.trim_when_due();
+        let report = self.flush_or_panic(&mut engine, scope);
+        drop(engine);
+        // What the dead had goes back to the system. Without the lock but for what only its holder has:
+        // readers wait for one range of pages, not for all.
+        self.area.trim_when_due(|lines| self.engine.lock().discard(lines));
         report
+    }
+
+    /// Whether a flush that began after `asked` brought all of `scope` up to date.
+    fn covers(&self, engine: &Engine, scope: Scope, asked: u64) -> bool {
+        let Scope::Below(id) = scope else { return engine.number > asked };
+        engine.number > asked
+            || engine.upward(id).any(|at| {
+                // Relaxed: written and read with `engine` locked. Of an earlier group in the same
+                // block it is lower than what a group that is younger was asked at.
+                let number = self.flushed_words(at)[1].load(Ordering::Relaxed);
+                number.cast_unsigned() > asked
+            })
     }
 
     /// Flushes, then runs `copy` before any other flush: totals agree with each other in it.
     pub(crate) fn flushed<T>(&self, copy: impl FnOnce() -> T) -> (T, Instant) {
-        let mut flusher = self.flusher.lock();
-        self.flush_locked(&mut flusher);
-        // Relaxed: written with `flusher` locked, as it is here.
+        let mut engine = self.engine.lock();
+        self.flush_or_panic(&mut engine, Scope::Tree);
+        // Relaxed: written with `engine` locked, as it is here.
         let as_of = Duration::from_nanos(self.as_of_ns.load(Ordering::Relaxed));
         (copy(), self.epoch + as_of)
     }
 
-    fn flush_locked(&self, flusher: &mut Flusher) -> FlushReport {
-        // SeqCst: see `flush`; before the marks are taken.
-        flusher.number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+    /// A refused barrier leaves everything as it was, for a flush after the refusal ends; but whoever asked
+    /// for this one must not go on as if it had been.
+    fn flush_or_panic(&self, engine: &mut Engine, scope: Scope) -> FlushReport {
+        self.flush_locked(engine, scope, Area::try_barrier).unwrap_or_else(|error| {
+            panic!("the kernel refused a barrier that it granted before, so nothing was flushed: {error}")
+        })
+    }
+
+    fn flush_locked(
+        &self,
+        engine: &mut Engine,
+        mut scope: Scope,
+        barrier: impl FnOnce(&Area) -> io::Result<()>,
+    ) -> io::Result<FlushReport> {
+        // SeqCst: see `ask`; before the marks are taken.
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let start = Instant::now();
-        // SeqCst: before the marks are taken; pairs with the loads in `read`.
-        self.sequence.fetch_add(1, Ordering::SeqCst);
-        // Deaths first: what the dead counted is marked, and is taken below. Births after the marks
-        // were taken: whoever marked had its group announced before.
-        let deaths = std::mem::take(&mut *self.deaths.lock());
-        self.take_marked(flusher);
-        if flusher.note_drift() {
-            // Once more: an add may have marked after the first look and carried before its drift was
-            // noted. That drift will be subtracted, so this flush must read the add as well.
-            self.take_marked(flusher);
+        // First: what the dead counted is marked, and is taken below.
+        let mut deaths = std::mem::take(&mut *self.deaths.lock());
+        // A flush of a part asks for the parents of what is marked. What returned before has been announced.
+        engine.learn(std::mem::take(&mut *self.births.lock()));
+        if deaths.len() >= DEATHS_MAX {
+            scope = Scope::Tree;
         }
-        flusher.carry_up();
+        if let Scope::Below(root) = scope {
+            let elsewhere = deaths.extract_if(.., |id| !engine.is_below(*id as usize, root));
+            self.deaths.lock().extend(elsewhere);
+        }
+        // SeqCst: before the marks are taken, as the drift.
+        let wild = if scope == Scope::Tree { self.wild.load(Ordering::SeqCst) } else { 0 };
+        engine.take(scope);
+        if scope == Scope::Tree {
+            // Once more: all marks were taken, and whoever marked had its group announced before.
+            engine.learn(std::mem::take(&mut *self.births.lock()));
+        }
+        if let Err(error) = engine.carry_up(barrier) {
+            self.deaths.lock().append(&mut deaths);
+            return Err(error);
+        }
+        self.note_flushed(engine, scope, number, start);
+        engine.finish();
+        // SeqCst: after the totals were stored; pairs with the load in `read`.
+        self.wild.fetch_sub(wild, Ordering::SeqCst);
         // Relaxed: a statistic.
         self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
-        flusher.forget(deaths);
-        let as_of = start.duration_since(self.epoch);
-        // Release: after the totals; pairs with the Acquire in `read`.
-        self.as_of_ns.store(as_of.as_nanos() as u64, Ordering::Release);
-        // SeqCst: after the totals; pairs with the loads in `read`.
-        self.sequence.fetch_add(1, Ordering::SeqCst);
-        flusher.report.duration = start.elapsed();
-        flusher.report
+        engine.forget(deaths);
+        Ok(engine.report_after(start.elapsed()))
     }
 
-    fn take_marked(&self, flusher: &mut Flusher) {
-        flusher.take_marked();
-        let births = std::mem::take(&mut *self.births.lock());
-        births.into_iter().for_each(|node| flusher.learn(node));
+    /// Says when the totals are from, after they were stored.
+    fn note_flushed(&self, engine: &mut Engine, scope: Scope, number: u64, start: Instant) {
+        let as_of_ns = start.duration_since(self.epoch).as_nanos() as u64;
+        match scope {
+            Scope::Tree => {
+                engine.number = number;
+                // Release: after the totals; pairs with the Acquire in `read`.
+                self.as_of_ns.store(as_of_ns, Ordering::Release);
+            }
+            Scope::Below(id) => {
+                let words = self.flushed_words(id);
+                // Relaxed: written and read with `engine` locked.
+                words[1].store(number.cast_signed(), Ordering::Relaxed);
+                // Release: after the totals; pairs with the Acquire in `Leaf::as_of_ns`.
+                words[0].store(as_of_ns.cast_signed(), Ordering::Release);
+            }
+        }
     }
 
-    /// Reads a cached total. O(1): one load for each row beside it.
+    fn flushed_words(&self, id: usize) -> &[AtomicI64; LINE_WORDS] {
+        &self.area.shared_lines(rows::FLUSHED)[id * self.lines]
+    }
+
+    /// Reads a cached total: one load for each row, and a few more.
     pub(crate) fn read(&self, leaf: &Leaf, word: usize, batch_mask: u64) -> Reading<i64> {
         // Acquire: before the total, so that the total is of this flush or of a later one: an age that is
         // one flush old is a true age.
-        let as_of = Duration::from_nanos(self.as_of_ns.load(Ordering::Acquire));
+        let as_of_ns = self.as_of_ns.load(Ordering::Acquire).max(leaf.as_of_ns());
         // Before the total too: groups that have left it by now are in the total.
         let population = leaf.population();
-        // SeqCst, all the way down: a flush stores the total, then subtracts the drift, then ends the
-        // sequence; this loads in the opposite order, so that whatever it misses of the total it
-        // still sees in the drift.
-        let sequence = self.sequence.load(Ordering::SeqCst);
+        // In each row, a word of each group below, and only of lines that are marked. Counted until what
+        // they hold is in the totals, so that no mark out means that all that returned is in `value`.
+        let words: u64 = self.area.marked_lines().map(|lines| lines.min(population)).sum();
+        // SeqCst, here and in `marked_lines`: a flush stores the total, then subtracts the drift and
+        // releases the marks. This loads in the opposite order, so that whatever it misses of the
+        // total it still sees in the others.
         let drift = leaf.shared(rows::DRIFT, word).load(Ordering::SeqCst).cast_unsigned();
-        let value = leaf.shared(rows::TOTAL, word).load(Ordering::SeqCst);
-        // No mark set and no flush under way or ended since: all that returned is in `value`.
-        // SeqCst again: after the marks were looked at, and paired with the increments of a flush.
-        let exact = sequence.is_multiple_of(2)
-            && !self.area.any_marked()
-            && self.sequence.load(Ordering::SeqCst) == sequence;
-        let bound = if exact {
-            0
-        } else {
-            let words = population * self.area.rows_in_use().len().max(1) as u64;
-            drift.saturating_add(words.saturating_mul(batch_mask))
+        let wild = self.wild.load(Ordering::SeqCst) != 0;
+        // Relaxed: after the loads above, which acquire what a flush stored before it lowered them.
+        let value = leaf.shared(rows::TOTAL, word).load(Ordering::Relaxed);
+        let bound = match words {
+            0 => 0,
+            _ if wild => u64::MAX,
+            _ => drift.saturating_add(words.saturating_mul(batch_mask)),
         };
+        let as_of = Duration::from_nanos(as_of_ns);
         Reading::new(value, bound, self.epoch.elapsed().saturating_sub(as_of))
     }
 
@@ -196,8 +277,8 @@ impl Rstat {
         admitted.map(drop).map_err(|_| Error::full(self.groups_max))
     }
 
-    fn announce(&self, node: Node) {
-        self.births.lock().push(node);
+    fn announce(&self, birth: Birth) {
+        self.births.lock().push(birth);
     }
 
     fn bury(&self, id: u32) {

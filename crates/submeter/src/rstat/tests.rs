@@ -1,0 +1,337 @@
+//! The engine, from inside: what is visited, in which order, and what a failure leaves behind.
+//!
+//! Linux states its rules for lists of updated groups; here are marks, and lists only while a flush
+//! runs. What was "on the list" is "visited by the next flush".
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Barrier, mpsc};
+
+use super::*;
+use crate::{Count, Unit};
+
+const MASK: u64 = Count::KIND.batch_mask();
+/// Groups of the random trees.
+const GROUPS: usize = if cfg!(miri) { 40 } else { 700 };
+
+/// A tree without names: leaves by number, each with the number of its parent.
+struct Forest {
+    rstat: Arc<Rstat>,
+    leaves: Vec<Leaf>,
+    parents: Vec<Option<usize>>,
+    random: u64,
+}
+
+impl Forest {
+    fn new(words: usize) -> Forest {
+        let rstat = Arc::new(Rstat::new(words, 100_000).expect("address space"));
+        let root = Leaf::new(&rstat, None).expect("room");
+        Forest { rstat, leaves: vec![root], parents: vec![None], random: 88_172_645_463_325_252 }
+    }
+
+    /// Grows to `groups` groups, each below any older one.
+    fn grow(mut self, groups: usize) -> Forest {
+        while self.leaves.len() < groups {
+            let parent = self.below(self.leaves.len());
+            self.add_group(parent);
+        }
+        self
+    }
+
+    fn add_group(&mut self, parent: usize) -> usize {
+        let leaf = Leaf::new(&self.rstat, Some(&self.leaves[parent])).expect("room");
+        self.leaves.push(leaf);
+        self.parents.push(Some(parent));
+        self.leaves.len() - 1
+    }
+
+    /// A number below `end`: xorshift, the same in each run.
+    fn below(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % end as u64) as usize
+    }
+
+    fn upward(&self, group: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(group), |&at| self.parents[at])
+    }
+
+    fn total(&self, group: usize, word: usize) -> i64 {
+        self.leaves[group].total(word)
+    }
+
+    fn bound(&self, group: usize, word: usize) -> u64 {
+        self.rstat.read(&self.leaves[group], word, MASK).bound
+    }
+
+    /// Takes the visits of the last flush, as numbers of groups.
+    fn visits(&self) -> Vec<usize> {
+        let of: HashMap<u32, usize> =
+            self.leaves.iter().enumerate().map(|(n, leaf)| (leaf.id(), n)).collect();
+        self.rstat.engine.lock().take_visits().iter().map(|id| of[id]).collect()
+    }
+}
+
+/// Linux: a node on the list has all its ancestors there. Here: a flush visits what was updated and all
+/// its ancestors, and nothing else, so that what did not change costs nothing.
+#[test]
+fn a_flush_visits_what_changed_and_all_its_ancestors_and_nothing_else() {
+    let mut forest = Forest::new(1).grow(GROUPS);
+    forest.rstat.flush();
+    forest.visits();
+    for _ in 0..10 {
+        let updated: Vec<usize> = (0..20).map(|_| forest.below(GROUPS)).collect();
+        updated.iter().for_each(|&group| forest.leaves[group].add(0, 1, MASK));
+        let report = forest.rstat.flush();
+        let expected: HashSet<usize> = updated.iter().flat_map(|&g| forest.upward(g)).collect();
+        let visits = forest.visits();
+        assert_eq!(visits.iter().copied().collect::<HashSet<_>>(), expected);
+        assert_eq!(report.groups, expected.len());
+    }
+}
+
+/// Linux: child before parent, no duplicate, every popped node off the list. The same here, with blocks of
+/// more than a line, of which some lie in two words of marks.
+#[test]
+fn each_group_is_visited_once_children_before_parents_and_nothing_stays_listed() {
+    for words in [1, 16, 24, 500] {
+        let mut forest = Forest::new(words).grow(if words == 500 { 30 } else { GROUPS });
+        let groups = forest.leaves.len();
+        for _ in 0..5 {
+            for _ in 0..groups {
+                let (group, word) = (forest.below(groups), forest.below(words));
+                forest.leaves[group].add(word, 1, MASK);
+            }
+            forest.rstat.flush();
+            assert!(forest.rstat.engine.lock().is_settled());
+            let visits = forest.visits();
+            let mut seen = HashSet::new();
+            for &group in visits.iter().rev() {
+                assert!(seen.insert(group), "visited twice");
+                let parent = forest.parents[group];
+                assert!(parent.is_none_or(|parent| seen.contains(&parent)), "parent first");
+            }
+        }
+    }
+}
+
+/// Linux: after one flush of a quiet tree a parent is its own plus its children, whatever the tree.
+#[test]
+fn after_one_flush_a_parent_is_its_own_plus_its_children() {
+    let mut forest = Forest::new(11).grow(GROUPS);
+    let mut own = vec![[0i64; 11]; GROUPS];
+    for round in 0..3 {
+        for n in 0..2 * GROUPS {
+            let (group, word) = (forest.below(GROUPS), forest.below(11));
+            let by = n as i64 * 37 - 9000;
+            forest.leaves[group].add(word, by, MASK);
+            own[group][word] += by;
+        }
+        forest.rstat.flush();
+        let mut expected = own.clone();
+        for group in (1..GROUPS).rev() {
+            let parent = forest.parents[group].expect("not the root");
+            let below = expected[group];
+            expected[parent].iter_mut().zip(below).for_each(|(total, below)| *total += below);
+        }
+        for (group, words) in expected.iter().enumerate() {
+            for (word, &total) in words.iter().enumerate() {
+                assert_eq!(forest.total(group, word), total, "round {round}, group {group}");
+                assert_eq!(forest.bound(group, word), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flush_of_a_part_reads_that_part_only_and_tells_everyone_above() {
+    let mut forest = Forest::new(16).grow(GROUPS);
+    let mut left: HashSet<usize> = HashSet::new();
+    let mut in_totals = 0;
+    for round in 0..60 {
+        for _ in 0..5 {
+            let group = forest.below(GROUPS);
+            forest.leaves[group].add(round % 16, 1, MASK);
+            left.insert(group);
+        }
+        let root = forest.below(GROUPS);
+        let part: HashSet<usize> =
+            left.iter().copied().filter(|&g| forest.upward(g).any(|at| at == root)).collect();
+        let expected: HashSet<usize> = part.iter().flat_map(|&g| forest.upward(g)).collect();
+        forest.rstat.flush_below(&forest.leaves[root]);
+        let visits = forest.visits();
+        assert_eq!(visits.iter().copied().collect::<HashSet<_>>(), expected);
+        assert_eq!(visits.len(), expected.len(), "each once");
+        left.retain(|group| !part.contains(group));
+        let total: i64 = (0..16).map(|word| forest.total(0, word)).sum();
+        assert!(total >= in_totals && total <= 5 * (round as i64 + 1));
+        in_totals = total;
+        // A parent is its own plus its children also between flushes: nothing is under way.
+        assert!(forest.rstat.engine.lock().is_settled());
+        assert_eq!(forest.bound(0, 0) == 0, left.is_empty());
+    }
+    forest.rstat.flush();
+    assert_eq!((0..16).map(|word| forest.total(0, word)).sum::<i64>(), 300);
+    assert_eq!(forest.bound(0, 0), 0);
+}
+
+#[test]
+fn a_refused_barrier_loses_nothing() {
+    let mut forest = Forest::new(9);
+    let child = forest.add_group(0);
+    forest.leaves[child].add(8, 100, MASK);
+    let dead = Leaf::new(&forest.rstat, Some(&forest.leaves[child])).expect("room");
+    dead.add(0, 7, MASK);
+    drop(dead);
+    for scope in [Scope::Tree, Scope::Below(forest.leaves[child].id() as usize)] {
+        let refused = |_: &Area| Err(io::ErrorKind::PermissionDenied.into());
+        let mut engine = forest.rstat.engine.lock();
+        forest.rstat.flush_locked(&mut engine, scope, refused).expect_err("refused");
+        assert!(engine.is_settled());
+        drop(engine);
+        assert_eq!((forest.total(0, 8), forest.rstat.len()), (0, 3));
+        assert!(forest.bound(0, 8) >= 100 && forest.bound(child, 8) >= 100);
+    }
+    forest.rstat.flush();
+    assert_eq!((forest.total(0, 8), forest.total(child, 0), forest.rstat.len()), (100, 7, 2));
+    assert_eq!((forest.bound(0, 8), forest.bound(child, 0)), (0, 0));
+}
+
+#[test]
+fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
+    let mut forest = Forest::new(1);
+    let child = forest.add_group(0);
+    let mut truth = 0;
+    for by in [3, 1000, -5, 64, -1_000_000, 1] {
+        forest.leaves[child].add(0, by, MASK);
+        truth += by;
+        let mut engine = forest.rstat.engine.lock();
+        let read = |_: &Area| {
+            // Marks are taken and drift is noted, but the totals are still the old ones.
+            for group in [0, child] {
+                let off = forest.total(group, 0).abs_diff(truth);
+                assert!(off > 0 && forest.bound(group, 0) >= off);
+            }
+            Ok(())
+        };
+        forest.rstat.flush_locked(&mut engine, Scope::Tree, read).expect("granted");
+        assert_eq!((forest.total(0, 0), forest.bound(0, 0)), (truth, 0));
+    }
+}
+
+#[test]
+fn the_bound_follows_what_changed_not_what_exists() {
+    let mut forest = Forest::new(1).grow(GROUPS);
+    forest.rstat.flush();
+    assert_eq!(forest.bound(0, 0), 0);
+    for dirty in 1..10 {
+        let group = forest.below(GROUPS);
+        forest.leaves[group].add(0, 1, MASK);
+        // The thread may move between adds, and mark the same group in another row. Where it loses the CPU
+        // between finding a mark clear and setting it, it marks a line too many: once in an add.
+        assert!(forest.bound(0, 0) <= 2 * dirty * (MASK + 1), "{}", forest.bound(0, 0));
+        assert!(forest.bound(0, 0) >= 1);
+    }
+}
+
+#[test]
+fn drift_that_wraps_around_gives_no_small_bound() {
+    let forest = Forest::new(1);
+    let root = &forest.leaves[0];
+    [i64::MAX, i64::MIN, i64::MAX, 5].into_iter().for_each(|by| root.add(0, by, MASK));
+    assert_eq!(forest.bound(0, 0), u64::MAX);
+    forest.rstat.flush();
+    assert_eq!((forest.total(0, 0), forest.bound(0, 0)), (i64::MAX.wrapping_add(4), 0));
+    // Many that are just not large enough to be told of by themselves.
+    let by = (1 << 47) - 64;
+    let adds = (1u64 << 17) + 10;
+    for n in 0..adds / 2 {
+        root.add(0, by, MASK);
+        root.add(0, if n == 0 { 0 } else { -by }, MASK);
+    }
+    assert!(forest.bound(0, 0) >= by as u64);
+    forest.rstat.flush();
+    assert_eq!(forest.bound(0, 0), 0);
+    root.add(0, 1, MASK);
+    assert!(forest.bound(0, 0) <= 2 * (MASK + 1), "a flush ends it");
+}
+
+/// Readers that ask while a flush runs cause one more between them, whatever part they ask for.
+#[test]
+fn readers_that_ask_during_a_flush_share_the_next_one() {
+    const READERS: usize = 8;
+    let mut forest = Forest::new(1);
+    let (a, b) = (forest.add_group(0), forest.add_group(0));
+    let below_a = forest.add_group(a);
+    forest.leaves[b].add(0, 1, MASK);
+    let below = |group: usize| Scope::Below(forest.leaves[group].id() as usize);
+    // Who asks, and by how many flushes they are served.
+    let cases = [
+        (vec![Scope::Tree, below(a), below(b), below(below_a)], 4),
+        (vec![Scope::Tree], 1),
+        (vec![below(a)], 1),
+        (vec![below(a), below(below_a)], 2),
+    ];
+    for (scopes, at_most) in cases {
+        let asked = Barrier::new(READERS + 1);
+        let (running, runs) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut engine = forest.rstat.engine.lock();
+                forest.leaves[b].add(0, 1, MASK);
+                let barrier = |_: &Area| {
+                    running.send(()).expect("heard");
+                    asked.wait();
+                    Ok(())
+                };
+                forest.rstat.flush_locked(&mut engine, Scope::Tree, barrier).expect("granted");
+            });
+            runs.recv().expect("it runs");
+            let begun = forest.rstat.ask();
+            let readers: Vec<_> = (0..READERS)
+                .map(|n| {
+                    let (asked, rstat, part) = (&asked, &forest.rstat, scopes[n % scopes.len()]);
+                    scope.spawn(move || {
+                        let number = rstat.ask();
+                        asked.wait();
+                        rstat.answer(part, number).joined
+                    })
+                })
+                .collect();
+            let joined = readers.into_iter().map(|reader| reader.join());
+            let joined = joined.filter(|joined| *joined.as_ref().expect("no panic")).count();
+            let flushes = (forest.rstat.ask() - begun) as usize;
+            assert!((1..=at_most).contains(&flushes), "{flushes} flushes");
+            assert_eq!(joined, READERS - flushes);
+        });
+    }
+}
+
+/// Dead groups are forgotten by the flushes of parts as well, at the latest when many wait.
+#[test]
+fn the_dead_are_forgotten_by_flushes_of_parts() {
+    let mut forest = Forest::new(1);
+    let (a, b) = (forest.add_group(0), forest.add_group(0));
+    let dead = Leaf::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
+    dead.add(0, 1, MASK);
+    drop(dead);
+    forest.rstat.flush_below(&forest.leaves[b]);
+    assert_eq!(forest.rstat.len(), 4, "not in this part");
+    forest.rstat.flush_below(&forest.leaves[a]);
+    assert_eq!((forest.rstat.len(), forest.total(a, 0), forest.total(0, 0)), (3, 1, 1));
+    for _ in 0..DEATHS_MAX {
+        let dead = Leaf::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
+        dead.add(0, 1, MASK);
+    }
+    forest.rstat.flush_below(&forest.leaves[b]);
+    assert_eq!((forest.rstat.len(), forest.total(0, 0)), (3, 1 + DEATHS_MAX as i64));
+    // Their blocks are used again, from zero.
+    for _ in 0..DEATHS_MAX {
+        let next = forest.add_group(b);
+        assert_eq!(forest.total(next, 0), 0);
+        forest.leaves[next].add(0, 1, MASK);
+        forest.rstat.flush_below(&forest.leaves[next]);
+        assert_eq!(forest.total(next, 0), 1);
+    }
+    assert_eq!(forest.total(0, 0), 1 + 2 * DEATHS_MAX as i64);
+}
