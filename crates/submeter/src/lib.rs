@@ -33,7 +33,7 @@
 //! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable sequence where the kernel has
 //!   them: no lock, no locked instruction, no system call, no allocation, and no waiting for readers.
 //! - **A read** comes in three prices: [`Group::read`] is O(1) and says how far it may be off and how
-//!   old it is; [`Group::sum`] is exact and costs a flush, which visits only what changed;
+//!   old it is ([`Group::read_within`] flushes if that is too much); [`Group::sum`] is exact and costs a flush, which visits only what changed;
 //!   [`Tree::snapshot`] copies the whole tree at one moment.
 //! - **A charge** ([`Group::try_charge`]) costs a locked add for each level up to the root.
 //! - **An idle group** costs a few hundred bytes, and nothing for each CPU: per-CPU pages appear when they are
@@ -57,6 +57,7 @@
 pub mod collector;
 mod error;
 pub mod export;
+mod flusher;
 mod group;
 mod histogram;
 mod killed;
@@ -78,6 +79,7 @@ pub use collector::{
     Attached, Collect, CollectReport, Collected, Collector, CollectorError, Origin,
 };
 pub use error::Error;
+pub use flusher::{Flusher, FlusherBuilder};
 pub use group::Group;
 pub use histogram::{Buckets, HistogramSnapshot};
 pub use killed::Killed;

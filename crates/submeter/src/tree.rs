@@ -7,6 +7,7 @@ use submeter_percpu::PercpuOwner;
 
 use crate::collector::{Collect, Collector};
 use crate::error::Error;
+use crate::flusher::FlusherBuilder;
 use crate::group::{Group, GroupInner};
 use crate::path;
 use crate::rstat::FlushReport;
@@ -172,6 +173,11 @@ impl Tree {
         let sets = self.inner.schema.sets();
         let index = sets.iter().position(|known| known.id == set.id);
         self.inner.stats.flush_set(index.expect("the set belongs to the schema of another tree"))
+    }
+
+    /// Describes a thread that flushes this tree, for readers of what is cached. Nothing requires one. See [`Flusher`](crate::Flusher).
+    pub fn flusher(&self) -> FlusherBuilder {
+        FlusherBuilder::new(self.clone())
     }
 
     /// Adds a collector: state of the user's own for each group and CPU, flushed apart from the numbers. See [`Collect`].

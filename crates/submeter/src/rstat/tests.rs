@@ -75,7 +75,7 @@ impl Forest {
 /// Linux: a node on the list has all its ancestors there. Here: a flush visits what was updated and all
 /// its ancestors, and nothing else, so that what did not change costs nothing.
 #[test]
-fn a_flush_visits_what_changed_and_all_its_ancestors_and_nothing_else() {
+fn rstat_1_a_flush_visits_what_changed_and_all_its_ancestors_and_nothing_else() {
     let mut forest = Forest::new(1).grow(GROUPS);
     forest.rstat.flush();
     forest.visits();
@@ -93,7 +93,7 @@ fn a_flush_visits_what_changed_and_all_its_ancestors_and_nothing_else() {
 /// Linux: child before parent, no duplicate, every popped node off the list. The same here, with blocks of
 /// more than a line, of which some lie in two words of marks.
 #[test]
-fn each_group_is_visited_once_children_before_parents_and_nothing_stays_listed() {
+fn rstat_2_each_group_is_visited_once_children_before_parents_and_nothing_stays_listed() {
     for words in [1, 16, 24, 500] {
         let mut forest = Forest::new(words).grow(if words == 500 { 30 } else { GROUPS });
         let groups = forest.leaves.len();
@@ -117,7 +117,7 @@ fn each_group_is_visited_once_children_before_parents_and_nothing_stays_listed()
 
 /// Linux: after one flush of a quiet tree a parent is its own plus its children, whatever the tree.
 #[test]
-fn after_one_flush_a_parent_is_its_own_plus_its_children() {
+fn rstat_3_after_one_flush_a_parent_is_its_own_plus_its_children() {
     let mut forest = Forest::new(11).grow(GROUPS);
     let mut own = vec![[0i64; 11]; GROUPS];
     for round in 0..3 {
