@@ -85,6 +85,18 @@ impl OwnedRows {
     pub fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
         self.0.line(row, line)
     }
+
+    /// Gives back the memory of whole pages of these lines, which are zero then; other lines stay as they are. For
+    /// lines that are of no use any more; costs a system call for each row.
+    ///
+    /// # Errors
+    /// What the kernel says; memory stays committed then, and nothing is wrong.
+    ///
+    /// # Panics
+    /// When there are no such lines.
+    pub fn discard(&mut self, lines: std::ops::Range<usize>) -> io::Result<()> {
+        self.0.discard(lines)
+    }
 }
 
 /// The data rows of an [`Area`], to be loaded line by line.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use submeter_sys::STRIDE_SHIFT;
-use submeter_sys::memory::Reservation;
+use submeter_sys::memory::{Reservation, page_size};
 
 use crate::marks::MarkRow;
 
@@ -79,8 +79,10 @@ pub(crate) struct Rows {
 pub(crate) struct OwnedRows {
     /// The first owned row.
     base: NonNull<u8>,
+    /// From the start of the reservation to it.
+    offset: usize,
     rows: usize,
-    _keeper: Arc<Reservation>,
+    keeper: Arc<Reservation>,
 }
 
 // SAFETY: it is the only way to its rows, as a `&mut` to them would be.
@@ -97,11 +99,25 @@ impl OwnedRows {
     pub(crate) fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
         assert!(row < self.rows && line < LINES, "no such line");
         let at = (row << STRIDE_SHIFT) + OWNED_SHIFT + line * LINE_WORDS * 8;
-        // SAFETY: 1. In bounds: `row` and `line` were checked, and the reservation, which `_keeper` keeps,
+        // SAFETY: 1. In bounds: `row` and `line` were checked, and the reservation, which `keeper` keeps,
         // has `rows` rows from `base` on, with room for the shift (checked above). 2. Aligned: the base is page-aligned, `at` a multiple of 64.
         // 3. Initialised: mappings start zeroed. 4. Not aliased: `Rows::new` makes one `OwnedRows`, no
         // function of `Rows` goes beyond the atomic rows, and the result borrows `self` mutably.
         unsafe { self.base.add(at).cast().as_mut() }
+    }
+
+    /// Sets the lines to zero where that gives back the memory of a whole page. Others stay as they are.
+    pub(crate) fn discard(&mut self, lines: Range<usize>) -> io::Result<()> {
+        assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
+        let page = page_size();
+        let start = (OWNED_SHIFT + lines.start * LINE_WORDS * 8).next_multiple_of(page);
+        let end = (OWNED_SHIFT + lines.end * LINE_WORDS * 8) / page * page;
+        for row in 0..if start < end { self.rows } else { 0 } {
+            let offset = self.offset + (row << STRIDE_SHIFT) + start;
+            // SAFETY: this is the only way to these rows, see `line`, and borrowed mutably.
+            unsafe { self.keeper.discard(offset, end - start) }?;
+        }
+        Ok(())
     }
 }
 
@@ -240,9 +256,10 @@ impl Rows {
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         let reservation = Arc::new(Reservation::new(bytes)?);
         // Wrapping: not dereferenced where there are none; else in bounds.
-        let base = reservation.base().as_ptr().wrapping_add(shape.atomic() << STRIDE_SHIFT);
+        let offset = shape.atomic() << STRIDE_SHIFT;
+        let base = reservation.base().as_ptr().wrapping_add(offset);
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        let owned = OwnedRows { base, rows: shape.owned, _keeper: Arc::clone(&reservation) };
+        let owned = OwnedRows { base, offset, rows: shape.owned, keeper: Arc::clone(&reservation) };
         Ok((Rows { reservation, shape }, owned))
     }
 

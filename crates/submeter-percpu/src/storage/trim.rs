@@ -1,5 +1,7 @@
 //! Memory of words that nobody has any more goes back to the system, a page at a time.
 
+use std::ops::Range;
+
 use submeter_sys::memory::page_size;
 
 use super::Area;
@@ -13,6 +15,10 @@ impl Area {
     /// taken and dropped meanwhile. Words reused later cost a page fault again, so ask seldom; or
     /// ask [`trim_when_due`](Area::trim_when_due). Single [words](Area::word) keep their memory.
     pub fn trim(&self) -> usize {
+        self.trim_with(|_| ())
+    }
+
+    fn trim_with(&self, mut also: impl FnMut(Range<usize>)) -> usize {
         const LINE: usize = LINE_WORDS * 8;
         let inner = &self.inner;
         // Taken out, so that the lock is not held during system calls: whoever creates a group waits for it.
@@ -23,6 +29,7 @@ impl Area {
             if inner.rows.discard(lines.clone()).is_ok() {
                 given += lines.len() * LINE;
             }
+            also(lines.clone());
         }
         // The lock also tells the next owner of a line that it is zero.
         inner.allocator.lock().return_free_pages(free);
@@ -30,9 +37,10 @@ impl Area {
     }
 
     /// As [`trim`](Area::trim), if a quarter of all there ever was is free, and half of that was freed since the last
-    /// time, and at least 256 KiB a row: what comes and goes keeps its memory. Otherwise costs a lock.
-    pub fn trim_when_due(&self) -> usize {
+    /// time, and at least 256 KiB a row: what comes and goes keeps its memory. Otherwise costs a lock. Calls `also` with each range of lines that nobody has, nor gets before it
+    /// returns: to [discard](super::OwnedRows::discard) what the owner remembers of them.
+    pub fn trim_when_due(&self, also: impl FnMut(Range<usize>)) -> usize {
         let due = self.inner.allocator.lock().wants_trim();
-        if due { self.trim() } else { 0 }
+        if due { self.trim_with(also) } else { 0 }
     }
 }

@@ -228,6 +228,12 @@ impl Book {
         self.visits.push(_id as u32);
     }
 
+    /// Gives back the memory of lines that no group has.
+    pub(super) fn discard(&mut self, lines: std::ops::Range<usize>) {
+        // An error leaves memory committed, and nothing wrong: it is zero since its group was forgotten.
+        let _ = self.last.discard(lines);
+    }
+
     #[cfg(test)]
     pub(super) fn is_settled(&self) -> bool {
         self.pending.is_empty()

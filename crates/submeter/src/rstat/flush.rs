@@ -167,6 +167,11 @@ impl Engine {
         self.book.nodes.is_below(id, root)
     }
 
+    /// Gives back the memory of lines that no group has.
+    pub(super) fn discard(&mut self, lines: std::ops::Range<usize>) {
+        self.book.discard(lines);
+    }
+
     /// The groups from `id` up to the root.
     pub(super) fn upward(&self, id: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(id), |id| self.book.nodes.get(*id)?.parent())

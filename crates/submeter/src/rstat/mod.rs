@@ -143,8 +143,9 @@ impl Rstat {
         }
         let report = self.flush_or_panic(&mut engine, scope);
         drop(engine);
-        // What the dead had goes back to the system. Without the lock: readers need not wait for it.
-        self.area.trim_when_due();
+        // What the dead had goes back to the system. Without the lock but for what only its holder has:
+        // readers wait for one range of pages, not for all.
+        self.area.trim_when_due(|lines| self.engine.lock().discard(lines));
         report
     }
 
