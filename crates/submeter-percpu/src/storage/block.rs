@@ -7,16 +7,15 @@ use std::sync::atomic::Ordering;
 use submeter_sys::{CpuHint, Exit, Rseq};
 
 use super::raw::{CpuPlace, CpuWord, LINE_WORDS, LockedWord};
-use super::{Area, Inner, Word};
+use super::{Area, Inner, Kept, Word};
 use crate::backend::{emulated, rseq};
 use crate::carry::carry;
 
 /// Holds words of an [`Area`]. Cloning is a pointer copy; the words are zeroed and reused when the last clone goes.
-#[derive(Clone)]
-pub struct Block {
+pub struct Block<T = ()> {
     /// `None` where there are no sequences.
     fast: Option<Fast>,
-    owned: Arc<Owned>,
+    kept: Kept<T>,
 }
 
 /// What a sequence needs, without following a pointer.
@@ -42,36 +41,65 @@ impl Block {
         let first_word = area.inner.rseq.map(|rseq| (rseq, area.inner.rows.cpu_word(first)));
         let [first, words, lines] = [first as u32, words as u32, lines as u32];
         let fast = first_word.map(|(rseq, first)| Fast { rseq, first, words });
-        Block { fast, owned: Arc::new(Owned { area, first, words, lines }) }
+        Block { fast, kept: Kept::new(Owned { area, first, words, lines }, ()) }
     }
 
+    /// Gives it a value that is kept with the words: one allocation for both.
+    ///
+    /// # Panics
+    /// When the block was cloned.
+    #[must_use]
+    pub fn with<T>(self, value: T) -> Block<T> {
+        Block { fast: self.fast, kept: Kept::new(self.into_owned(), value) }
+    }
+}
+
+impl<T> Block<T> {
     /// Returns the words alone, of a block that has no clone: for who knows the way to them.
     pub(crate) fn into_owned(self) -> Owned {
-        Arc::into_inner(self.owned).expect("a block that was not cloned")
+        Arc::into_inner(self.kept.held).expect("a block that was not cloned").words
+    }
+
+    /// Returns a pointer to words and value, without the way to add.
+    #[must_use]
+    pub fn keep(&self) -> Kept<T> {
+        self.kept.clone()
+    }
+
+    /// Returns what [`keep`](Block::keep) clones.
+    #[inline]
+    #[must_use]
+    pub fn kept(&self) -> &Kept<T> {
+        &self.kept
+    }
+
+    #[inline(always)]
+    fn owned(&self) -> &Owned {
+        &self.kept.held.words
     }
 
     /// Returns the area that it is of.
     #[must_use]
     pub fn area(&self) -> &Area {
-        &self.owned.area
+        &self.owned().area
     }
 
     /// Returns its first word's index in a row.
     #[must_use]
     pub fn first_word(&self) -> usize {
-        self.owned.first()
+        self.owned().first()
     }
 
     /// Returns its first line's index in a row.
     #[must_use]
     pub fn first_line(&self) -> usize {
-        self.owned.first() / LINE_WORDS
+        self.owned().first() / LINE_WORDS
     }
 
     /// Returns how many words it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.owned.words as usize
+        self.owned().words as usize
     }
 
     /// Always false.
@@ -94,7 +122,7 @@ impl Block {
         {
             return;
         }
-        self.owned.add_slow(word, n);
+        self.owned().add_slow(word, n);
     }
 
     /// Adds `n` to a word and returns what that carried over the boundaries of the batch `mask + 1`,
@@ -113,7 +141,7 @@ impl Block {
         {
             return 0;
         }
-        self.owned.add_carry_slow(word, n, mask)
+        self.owned().add_carry_slow(word, n, mask)
     }
 
     /// As [`add_carry`](Block::add_carry), and marks the word's line first where it is not, so that
@@ -130,7 +158,7 @@ impl Block {
         {
             return 0;
         }
-        self.owned.add_marked_slow(word, n, mask)
+        self.owned().add_marked_slow(word, n, mask)
     }
 
     /// Sums a word over its rows: exact once the adds are over, and never misses an add that returned before.
@@ -142,7 +170,7 @@ impl Block {
         assert!(word < self.len(), "no such word");
         let area = self.area();
         area.rows_in_use()
-            .map(|row| area.load(row, self.owned.first() + word))
+            .map(|row| area.load(row, self.owned().first() + word))
             .fold(0, i64::wrapping_add)
     }
 
@@ -153,7 +181,7 @@ impl Block {
     #[inline]
     #[must_use]
     pub fn word(&self, word: usize) -> Word<'_> {
-        Word::new(&self.owned, word)
+        Word::new(self.owned(), word)
     }
 
     /// Returns a word for sequences, where there are any.
@@ -165,7 +193,7 @@ impl Block {
     /// and flushes do not look there unless [`add`](Block::add) was ever used.
     pub(crate) fn locked_word(&self, word: usize) -> LockedWord {
         assert!(word < self.len(), "no such word");
-        self.area().inner.rows.locked_word(self.owned.first() + word)
+        self.area().inner.rows.locked_word(self.owned().first() + word)
     }
 
     /// Returns what tells the locked row for the calling thread.
@@ -196,7 +224,7 @@ impl Owned {
     }
 
     #[inline]
-    fn first(&self) -> usize {
+    pub(super) fn first(&self) -> usize {
         self.first as usize
     }
 
@@ -305,8 +333,15 @@ impl fmt::Debug for Owned {
     }
 }
 
-impl fmt::Debug for Block {
+// Derived, it would ask the same of the value.
+impl<T> Clone for Block<T> {
+    fn clone(&self) -> Block<T> {
+        Block { fast: self.fast, kept: self.kept.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Block<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.owned.fmt(f)
+        self.kept.fmt(f)
     }
 }

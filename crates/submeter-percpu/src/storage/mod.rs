@@ -17,6 +17,7 @@ use submeter_sys::{CpuHint, Rseq, Rung, membarrier};
 
 mod alloc;
 mod block;
+mod kept;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
 mod simulated;
@@ -29,6 +30,7 @@ use raw::{Rows, Shape};
 
 pub use block::Block;
 pub(crate) use block::Owned;
+pub use kept::Kept;
 pub use raw::LINE_WORDS;
 pub use word::Word;
 

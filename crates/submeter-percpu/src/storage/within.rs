@@ -6,7 +6,7 @@ use super::Block;
 use crate::backend::{emulated, rseq};
 use crate::carry::carry;
 
-impl Block {
+impl<T> Block<T> {
     /// Adds `n` to a word unless that crosses a boundary of the batch `mask + 1`; test and commit are one. Returns whether it
     /// was done; may return false without such a reason.
     ///
