@@ -43,10 +43,9 @@ pub(crate) struct GroupInner {
     depth: u8,
     /// Guarded by `children`.
     dead: AtomicBool,
-    /// The words of the other sets, in the schema's order.
-    others: Box<[OtherLeaf]>,
+    /// The words of the other sets; `None` where there is one only, as most schemas have.
+    others: Option<Box<Others>>,
     pub(crate) limits: Limits,
-    schema: Schema,
     stats: Arc<Stats>,
     /// What collectors keep of it. Before `parent`, as all that tells a flusher of the group's end: children end first.
     seats: Seats,
@@ -56,23 +55,28 @@ pub(crate) struct GroupInner {
     children: RwLock<Children>,
 }
 
+/// In the schema's order.
+struct Others(Box<[OtherLeaf]>);
+
 /// The words of a set other than the first.
 struct OtherLeaf {
     set_id: u32,
     leaf: Leaf,
 }
 
+impl GroupInner {
+    fn others(&self) -> &[OtherLeaf] {
+        self.others.as_ref().map_or(&[], |others| &others.0)
+    }
+}
+
 impl Group {
     /// Returns what decides the root's end, and the root.
-    pub(crate) fn new_root(
-        schema: Schema,
-        stats: Arc<Stats>,
-    ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
-        Self::new(schema, stats, None, "/".to_owned())
+    pub(crate) fn new_root(stats: Arc<Stats>) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
+        Self::new(stats, None, "/".to_owned())
     }
 
     fn new(
-        schema: Schema,
         stats: Arc<Stats>,
         parent: Option<&Group>,
         mut path: String,
@@ -82,21 +86,21 @@ impl Group {
             return Err(Error::depth(&path));
         }
         let leaf = Leaf::new(stats.first(), parent.map(|p| &p.inner.leaf))?;
+        let schema = stats.schema();
         let others = schema.sets()[1..].iter().zip(stats.others()).enumerate();
         let others = others.map(|(index, (set, rstat))| {
-            let above = parent.map(|p| &p.inner.others[index].leaf);
+            let above = parent.map(|p| &p.inner.others()[index].leaf);
             Ok(OtherLeaf { set_id: set.id, leaf: Leaf::new(rstat, above)? })
         });
-        let others = others.collect::<Result<_, Error>>()?;
+        let others = others.collect::<Result<Box<[_]>, Error>>()?;
         // Kept as it is, once: the count's name is the group's path.
         path.shrink_to_fit();
         let options = Options::new().name(path);
         let inner = GroupInner {
             leaf,
             set_id: schema.id(),
-            others,
-            limits: Limits::new(&schema),
-            schema,
+            others: (!others.is_empty()).then(|| Box::new(Others(others))),
+            limits: Limits::new(schema),
             stats,
             depth,
             dead: AtomicBool::new(false),
@@ -137,7 +141,7 @@ impl Group {
     /// Returns the schema that its tree was made with.
     #[must_use]
     pub fn schema(&self) -> &Schema {
-        &self.inner.schema
+        self.inner.stats.schema()
     }
 
     /// Returns the live child called `name`.
@@ -206,8 +210,7 @@ impl Group {
             return if or_get { Ok(Group { inner: child }) } else { Err(Error::exists(path)) };
         }
         let inner = &self.inner;
-        let (owner, child) =
-            Group::new(inner.schema.clone(), Arc::clone(&inner.stats), Some(self), path)?;
+        let (owner, child) = Group::new(Arc::clone(&inner.stats), Some(self), path)?;
         children.insert(owner);
         Ok(child)
     }
@@ -367,7 +370,7 @@ impl Group {
     /// cheaper than many.
     pub fn flush(&self) -> FlushReport {
         let first = self.inner.leaf.rstat().flush_below(&self.inner.leaf);
-        let others = self.inner.others.iter().map(|other| &other.leaf);
+        let others = self.inner.others().iter().map(|other| &other.leaf);
         others.fold(first, |report, leaf| report.and(leaf.rstat().flush_below(leaf)))
     }
 
@@ -433,7 +436,7 @@ impl Group {
         if key.set == self.inner.set_id {
             return &self.inner.leaf;
         }
-        let other = self.inner.others.iter().find(|other| other.set_id == key.set);
+        let other = self.inner.others().iter().find(|other| other.set_id == key.set);
         other.map_or_else(|| wrong_schema(), |other| &other.leaf)
     }
 
@@ -448,9 +451,9 @@ impl Group {
 
     /// All cached totals, set after set.
     pub(crate) fn totals(&self) -> Box<[i64]> {
-        let others = self.inner.others.iter().map(|other| &other.leaf);
+        let others = self.inner.others().iter().map(|other| &other.leaf);
         let leaves = std::iter::once(&self.inner.leaf).chain(others);
-        let sets = self.inner.schema.sets();
+        let sets = self.schema().sets();
         sets.iter()
             .zip(leaves)
             .flat_map(|(set, leaf)| (0..set.words).map(|word| leaf.total(word)))

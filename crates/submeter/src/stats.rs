@@ -11,6 +11,7 @@ use crate::rstat::{FlushReport, Rstat};
 use crate::schema::Schema;
 
 pub(crate) struct Stats {
+    schema: Schema,
     /// In the schema's order; never empty.
     sets: Box<[Arc<Rstat>]>,
 }
@@ -19,7 +20,11 @@ impl Stats {
     pub(crate) fn new(schema: &Schema, groups_max: usize) -> Result<Stats, Error> {
         let rstat = |words| Rstat::new(words, groups_max).map(Arc::new);
         let sets = schema.sets().iter().map(|set| rstat(set.words)).collect::<Result<_, _>>()?;
-        Ok(Stats { sets })
+        Ok(Stats { schema: schema.clone(), sets })
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
     }
 
     pub(crate) fn first(&self) -> &Arc<Rstat> {

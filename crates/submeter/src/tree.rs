@@ -71,7 +71,7 @@ impl TreeBuilder {
     /// When the kernel refuses the reservation of address space.
     pub fn build(self) -> Result<Tree, Error> {
         let stats = Arc::new(Stats::new(&self.schema, self.groups_max)?);
-        let (owner, root) = Group::new_root(self.schema.clone(), Arc::clone(&stats))?;
+        let (owner, root) = Group::new_root(Arc::clone(&stats))?;
         Ok(Tree { inner: Arc::new(TreeInner { schema: self.schema, stats, root, owner }) })
     }
 }

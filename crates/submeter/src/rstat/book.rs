@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use submeter_percpu::storage::{Area, DataRows, LINE_WORDS, Marked, OwnedRows};
 
+use super::leaf::Lineage;
 use super::nodes::{Birth, Nodes};
 use super::{FlushReport, rows};
 
@@ -259,7 +260,7 @@ impl Book {
                     *last = [0; LINE_WORDS];
                 }
             }
-            kept.lineage.leave();
+            Lineage::leave(&kept);
         }
     }
 }

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use submeter_percpu::storage::LINE_WORDS;
+use submeter_percpu::storage::{Kept, LINE_WORDS};
 use submeter_percpu::{Block, Word};
 
-use super::nodes::{Birth, Kept};
+use super::nodes::Birth;
 use super::{Rstat, rows};
 use crate::error::Error;
 
 /// Holds the words of a group. Dropping it hands the rest to the parent at the next flush.
 pub(crate) struct Leaf {
-    block: Block,
-    lineage: Arc<Lineage>,
+    block: Block<Lineage>,
     rstat: Arc<Rstat>,
 }
 
@@ -23,29 +22,28 @@ const WILD: u64 = 1 << 47;
 /// 98,304 threads between two instructions.
 const DRIFT_MAX: u64 = 1 << 62;
 
-/// What the flusher and the carries of descendants need of a group, whoever else has let go of it.
+/// What the flusher and the carries of descendants need of a group, whoever else has let go of it. Kept
+/// with its block's words, whose index they need as well.
 pub(crate) struct Lineage {
-    parent: Option<Arc<Lineage>>,
-    /// The first word of the block.
-    first_word: usize,
+    parent: Option<Kept<Lineage>>,
     /// This group and its descendants, the dying included: how many words a total is made of.
     population: AtomicU64,
 }
 
 impl Lineage {
-    /// This and its ancestors.
-    fn upward(&self) -> impl Iterator<Item = &Lineage> {
-        std::iter::successors(Some(self), |at| at.parent.as_deref())
-    }
-
     /// Leaves the population of itself and its ancestors.
-    pub(super) fn leave(&self) {
-        for at in self.upward() {
+    pub(super) fn leave(this: &Kept<Lineage>) {
+        for at in upward(this) {
             // Release: after the flush that had its words stored the totals; pairs with the Acquire in
             // `population`, so that who counts it no more finds its words in the total.
             at.population.fetch_sub(1, Ordering::Release);
         }
     }
+}
+
+/// A group and its ancestors.
+fn upward(lineage: &Kept<Lineage>) -> impl Iterator<Item = &Kept<Lineage>> {
+    std::iter::successors(Some(lineage), |at| at.parent.as_ref())
 }
 
 impl Leaf {
@@ -57,22 +55,18 @@ impl Leaf {
             rstat.len.fetch_sub(1, Ordering::Relaxed);
             Error::storage(cause)
         })?;
-        let lineage = Arc::new(Lineage {
-            parent: parent.map(|parent| Arc::clone(&parent.lineage)),
-            first_word: block.first_word(),
+        let block = block.with(Lineage {
+            parent: parent.map(|parent| parent.block.keep()),
             population: AtomicU64::new(0),
         });
-        for at in lineage.upward() {
+        for at in upward(block.kept()) {
             // Relaxed: the group's own updates come later in this thread, or in one that was handed
             // the group.
             at.population.fetch_add(1, Ordering::Relaxed);
         }
-        let leaf = Leaf { block, lineage, rstat: Arc::clone(rstat) };
-        rstat.announce(Birth {
-            id: leaf.id(),
-            parent: parent.map(Leaf::id),
-            kept: Kept { _block: leaf.block.clone(), lineage: Arc::clone(&leaf.lineage) },
-        });
+        let leaf = Leaf { block, rstat: Arc::clone(rstat) };
+        let (id, parent) = (leaf.id(), parent.map(Leaf::id));
+        rstat.announce(Birth { id, parent, kept: leaf.block.keep() });
         Ok(leaf)
     }
 
@@ -110,8 +104,8 @@ impl Leaf {
             // SeqCst: before this update returns; pairs with the load in `Rstat::read`.
             self.rstat.wild.fetch_add(1, Ordering::SeqCst);
         }
-        for at in self.lineage.upward() {
-            let at = at.first_word + word;
+        for at in upward(self.block.kept()) {
+            let at = at.first_word() + word;
             let drift = self.rstat.area.shared(rows::DRIFT, at);
             // SeqCst: before this update returns; pairs with the load in `Rstat::read`. Before the look at
             // the mark: a flush takes the mark, then loads.
@@ -131,7 +125,7 @@ impl Leaf {
     }
 
     pub(super) fn shared(&self, row: usize, word: usize) -> &AtomicI64 {
-        self.rstat.area.shared(row, self.lineage.first_word + word)
+        self.rstat.area.shared(row, self.block.first_word() + word)
     }
 
     /// When the last flush of just this part began, in ns after the tree's; 0 if there was none.
@@ -142,12 +136,12 @@ impl Leaf {
 
     /// Whether it is the root.
     pub(super) fn is_root(&self) -> bool {
-        self.lineage.parent.is_none()
+        self.block.kept().parent.is_none()
     }
 
     pub(super) fn population(&self) -> u64 {
         // Acquire: see `Lineage::leave`.
-        self.lineage.population.load(Ordering::Acquire)
+        self.block.kept().population.load(Ordering::Acquire)
     }
 }
 

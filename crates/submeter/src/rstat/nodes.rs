@@ -1,8 +1,6 @@
 //! Groups as a flush knows them: 16 bytes each, in pieces that never move.
 
-use std::sync::Arc;
-
-use submeter_percpu::Block;
+use submeter_percpu::storage::Kept;
 
 use super::leaf::Lineage;
 
@@ -53,14 +51,8 @@ impl Node {
 pub(crate) struct Birth {
     pub(super) id: u32,
     pub(super) parent: Option<u32>,
-    pub(super) kept: Kept,
-}
-
-/// What the flusher holds for a group until it forgets it, and never looks at before.
-pub(super) struct Kept {
-    /// Keeps the words until the flusher has read them a last time.
-    pub(super) _block: Block,
-    pub(super) lineage: Arc<Lineage>,
+    /// Keeps the words until the flusher has read them a last time, and is never looked at before.
+    pub(super) kept: Kept<Lineage>,
 }
 
 /// Groups in a piece. Pieces instead of one vector: that would copy, and commit twice, what it has when it grows.
@@ -68,7 +60,7 @@ const PIECE: usize = 256;
 
 struct Piece {
     nodes: Box<[Node; PIECE]>,
-    kept: Box<[Option<Kept>; PIECE]>,
+    kept: Box<[Option<Kept<Lineage>>; PIECE]>,
 }
 
 impl Piece {
@@ -110,7 +102,7 @@ impl Nodes {
     }
 
     /// Removes a group.
-    pub(super) fn remove(&mut self, id: usize) -> Option<Kept> {
+    pub(super) fn remove(&mut self, id: usize) -> Option<Kept<Lineage>> {
         let piece = self.pieces.get_mut(id / PIECE)?;
         piece.nodes[id % PIECE] = ABSENT;
         piece.kept[id % PIECE].take()
