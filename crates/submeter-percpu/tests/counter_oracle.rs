@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use submeter_percpu::{Area, LimitedCounter, PercpuCounter};
 
 const CPUS: u32 = 6;
-const CASES: u32 = if cfg!(miri) { 4 } else { 400 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 400 };
+/// Steps of a case, at most.
+const STEPS: usize = if cfg!(miri) { 12 } else { 120 };
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -196,7 +198,7 @@ proptest! {
     fn a_counter_agrees_with_the_naive_one(
         kind in prop::sample::select(vec![Kind::Flat, Kind::Tree, Kind::Many]),
         batch in prop::sample::select(vec![1u64, 8, 32, 1 << 12, 1 << 40]),
-        steps in prop::collection::vec(step(), 1..60),
+        steps in prop::collection::vec(step(), 1..STEPS / 2),
     ) {
         run(kind, batch, steps);
     }
@@ -204,7 +206,7 @@ proptest! {
     #[test]
     fn a_limited_counter_agrees_with_the_naive_one(
         batch in prop::sample::select(vec![1u64, 4, 16, 32, 1 << 20]),
-        charges in prop::collection::vec((charge(), prop::bool::weighted(0.8)), 1..120),
+        charges in prop::collection::vec((charge(), prop::bool::weighted(0.8)), 1..STEPS),
     ) {
         run_limited(batch, charges);
     }

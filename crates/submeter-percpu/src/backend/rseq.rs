@@ -55,6 +55,7 @@ pub(crate) fn add_marked_within(rseq: Rseq, word: CpuPlace, n: i64, mask: u64) -
 
 /// Runs `sequence` again until it commits or will not. `before_retry` gets the reason, and says
 /// whether to go on.
+#[cold]
 pub(crate) fn retry(
     first: Added,
     mut before_retry: impl FnMut(Exit) -> bool,

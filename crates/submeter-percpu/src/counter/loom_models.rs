@@ -217,6 +217,47 @@ fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
     });
 }
 
+/// The mistake: the batch is looked at before the section begins, so that a handler, or whoever runs there next, adds in between.
+#[derive(Default)]
+struct LooksOutside(Cpu);
+
+impl Words for LooksOutside {
+    fn add_within(&self, n: i64, mask: u64) -> bool {
+        let stays = carry(self.0.load(), n, mask) == 0;
+        if stays {
+            *self.0.0.lock().unwrap() += n;
+        }
+        stays
+    }
+
+    fn add_carry(&self, n: i64, mask: u64) -> i64 {
+        self.0.add_carry(n, mask)
+    }
+}
+
+/// Two adders on one CPU, one of which may be a handler on top of the other.
+fn two_on_one_cpu<W: Words + Default + Send + Sync + 'static>() {
+    let (cpu, budget) = (Arc::new(W::default()), Arc::new(Budget::new(MASK, 1)));
+    let other = thread::spawn({
+        let (cpu, budget) = (Arc::clone(&cpu), Arc::clone(&budget));
+        move || budget.try_add(&*cpu, 1, 1)
+    });
+    let own = budget.try_add(&*cpu, 1, 1);
+    let granted = i64::from(own) + i64::from(other.join().unwrap());
+    assert!(granted <= 1, "the limit is exceeded: {granted}");
+}
+
+#[test]
+fn loom_limited_decision_and_update_are_atomic() {
+    explore(two_on_one_cpu::<Cpu>);
+}
+
+#[test]
+#[should_panic(expected = "the limit is exceeded")]
+fn loom_limited_finds_that_an_add_between_check_and_add_exceeds_the_limit() {
+    explore(two_on_one_cpu::<LooksOutside>);
+}
+
 /// Adders with different limits: each grant is within its own at the moment when it is made.
 #[test]
 fn loom_limited_a_grant_is_within_its_own_limit() {

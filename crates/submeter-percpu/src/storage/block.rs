@@ -185,6 +185,7 @@ impl<T> Block<T> {
     }
 
     /// Returns a word for sequences, where there are any.
+    #[inline(always)]
     pub(crate) fn cpu_word(&self, word: usize) -> Option<(Rseq, CpuWord)> {
         self.fast.as_ref().map(|fast| (fast.rseq, fast.word(word)))
     }
@@ -249,9 +250,15 @@ impl Owned {
         if let Some((rseq, cpu_word)) = self.cpu_word(word) {
             let place = cpu_word.place();
             let again = || rseq::add_carry(rseq, place, n);
-            if let Some(added) = rseq::retry(again(), |exit| may_retry(rseq, exit), again) {
-                return carry(added.after().wrapping_sub(n), n, mask);
+            // The first time by itself: an add that only crosses a boundary ends here.
+            let mut added = again();
+            if added.exit().is_some() {
+                match rseq::retry(added, |exit| may_retry(rseq, exit), again) {
+                    Some(done) => added = done,
+                    None => return carry(self.locked_add(word, n).1, n, mask),
+                }
             }
+            return carry(added.after().wrapping_sub(n), n, mask);
         }
         carry(self.locked_add(word, n).1, n, mask)
     }

@@ -250,6 +250,7 @@ impl Area {
     }
 
     /// Returns the data rows that may hold anything but zero.
+    #[inline]
     #[must_use]
     pub fn rows_in_use(&self) -> std::ops::Range<usize> {
         let shape = self.inner.rows.shape();

@@ -291,6 +291,7 @@ impl Rows {
     ///
     /// # Panics
     /// When the word does not exist.
+    #[inline]
     pub(crate) fn cpu_word(&self, word: usize) -> CpuWord {
         assert!(word < WORDS && self.shape.cpus > 0, "no such word");
         CpuWord { base: self.reservation.base(), word: word as u32 }

@@ -46,11 +46,13 @@ impl Area {
     }
 
     /// Returns for how many CPUs there are rows.
+    #[inline]
     pub(crate) fn cpus(&self) -> usize {
         let shape = self.inner.rows.shape();
         shape.cpus.max(shape.locked)
     }
 
+    #[inline]
     pub(crate) fn locked_rows(&self) -> usize {
         self.inner.rows.shape().locked
     }
