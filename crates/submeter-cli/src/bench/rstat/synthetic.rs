@@ -16,7 +16,7 @@ pub(super) const METRICS: usize = 16;
 /// Between the end of a flush and the start of the next.
 const PAUSE: Duration = Duration::from_micros(10);
 /// How long a sample runs: some hundred flushes.
-const SAMPLE: Duration = Duration::from_millis(5);
+const SAMPLE: Duration = Duration::from_millis(10);
 /// Updates of each thread for each flush, where the load is the same for all: about as many as the slowest
 /// designs leave room for.
 const PER_FLUSH: u64 = 128;
@@ -132,19 +132,29 @@ fn flusher<D: Design>(
     updaters: u64,
 ) -> Flushes {
     let (mut found, mut scratch) = (Flushes::new(), Vec::new());
-    let (begin, mut rounds) = (clock.ticks(), 0);
-    while u128::from(clock.since_ns(begin)) < SAMPLE.as_nanos() {
+    let mut rounds = 0;
+    let mut allow = || {
         if load == Load::Equal {
             // Relaxed: says how many, and hands over nothing.
             shared.allowed.0.fetch_add(PER_FLUSH, Ordering::Relaxed);
-            rounds += 1;
+            rounds += updaters;
         }
-        found.flush(design, clock, 0, &mut scratch);
-        clock.spin_until(clock.ticks(), PAUSE);
+        rounds
+    };
+    let used_up = |rounds| {
         // Relaxed: as above.
-        while shared.used_up.0.load(Ordering::Relaxed) < rounds * updaters {
+        while shared.used_up.0.load(Ordering::Relaxed) < rounds {
             std::hint::spin_loop();
         }
+    };
+    // The first flush too has something to flush.
+    used_up(allow());
+    let begin = clock.ticks();
+    while u128::from(clock.since_ns(begin)) < SAMPLE.as_nanos() {
+        let rounds = allow();
+        found.flush(design, clock, 0, &mut scratch);
+        clock.spin_until(clock.ticks(), PAUSE);
+        used_up(rounds);
     }
     // Relaxed: see `has_ended`.
     shared.ended.store(true, Ordering::Relaxed);
