@@ -28,7 +28,8 @@ pub(crate) struct BenchArgs {
     /// Write machine and all samples to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// For rstat: replay a recording of updates and flushes too (zstd, format submeter-trace-1)
+    /// For rstat: replay a recording too, each of its CPUs on a thread, as fast as possible, with
+    /// flushes at their recorded place (zstd, format submeter-trace-1)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// For rstat: replay the trace on submeter and write every group's totals

@@ -103,7 +103,7 @@ fn figures(text: &mut String, workload: &[Row]) {
         let mut cells = vec![format!("{}, {unit}", name.join(" "))];
         for variant in &variants {
             let row = rows.iter().find(|row| row.variant == *variant);
-            cells.push(row.map_or_else(|| "–".to_owned(), |row| figure(row.value * scale)));
+            cells.push(row.map_or_else(|| "–".to_owned(), |row| figure(row.value * scale, unit)));
         }
         cells
     };
@@ -113,9 +113,9 @@ fn figures(text: &mut String, workload: &[Row]) {
 }
 
 /// Writes a figure with three digits; a share that is nearly all keeps those that make the difference.
-fn figure(value: f64) -> String {
+fn figure(value: f64, unit: &str) -> String {
     match value {
-        99.0..100.0 => format!("{value:.4}"),
+        99.0..100.0 if unit == "%" => format!("{value:.4}"),
         ..1000.0 => {
             let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
             format!("{value:.digits$}")

@@ -30,6 +30,13 @@ use synthetic::{Load, Synthetic};
 pub(crate) use trace::{Trace, write_totals};
 
 const TABLE: &str = "rstat";
+/// What people cannot guess.
+const LEGEND: [&str; 3] = [
+    "control updates nothing, nor does barrier, whose flushes are submeter's barriers alone; what \
+     they show of waits is the stamps and the machine",
+    "a node is a group on one CPU's list; submeter has no lists, and counts a group once",
+    "totals were compared with a count of the updates after every sample",
+];
 
 /// Says what to measure.
 ///
@@ -40,6 +47,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let record = Rc::new(RefCell::new(Record::default()));
     // First, as memory that others gave back would make a group look free.
     let (mut groups, mut notes) = cost::groups(&record, inputs.quick)?;
+    notes.extend(LEGEND.map(str::to_owned));
     if cpus.len() > 1 {
         for load in [Load::Free, Load::Equal] {
             groups.push(synthetic(&record, &cpus, load));

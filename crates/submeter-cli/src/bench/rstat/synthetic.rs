@@ -16,7 +16,7 @@ pub(super) const METRICS: usize = 16;
 /// Between the end of a flush and the start of the next.
 const PAUSE: Duration = Duration::from_micros(10);
 /// How long a sample runs: some hundred flushes.
-const SAMPLE: Duration = Duration::from_millis(5);
+const SAMPLE: Duration = Duration::from_millis(10);
 /// Updates of each thread for each flush, where the load is the same for all: about as many as the slowest
 /// designs leave room for.
 const PER_FLUSH: u64 = 128;
@@ -132,19 +132,29 @@ fn flusher<D: Design>(
     updaters: u64,
 ) -> Flushes {
     let (mut found, mut scratch) = (Flushes::new(), Vec::new());
-    let (begin, mut rounds) = (clock.ticks(), 0);
-    while u128::from(clock.since_ns(begin)) < SAMPLE.as_nanos() {
+    let mut rounds = 0;
+    let mut allow = || {
         if load == Load::Equal {
             // Relaxed: says how many, and hands over nothing.
             shared.allowed.0.fetch_add(PER_FLUSH, Ordering::Relaxed);
-            rounds += 1;
+            rounds += updaters;
         }
-        found.flush(design, clock, 0, &mut scratch);
-        clock.spin_until(clock.ticks(), PAUSE);
+        rounds
+    };
+    let used_up = |rounds| {
         // Relaxed: as above.
-        while shared.used_up.0.load(Ordering::Relaxed) < rounds * updaters {
+        while shared.used_up.0.load(Ordering::Relaxed) < rounds {
             std::hint::spin_loop();
         }
+    };
+    // The first flush too has something to flush.
+    used_up(allow());
+    let begin = clock.ticks();
+    while u128::from(clock.since_ns(begin)) < SAMPLE.as_nanos() {
+        let rounds = allow();
+        found.flush(design, clock, 0, &mut scratch);
+        clock.spin_until(clock.ticks(), PAUSE);
+        used_up(rounds);
     }
     // Relaxed: see `has_ended`.
     shared.ended.store(true, Ordering::Relaxed);
@@ -211,5 +221,101 @@ impl Leaves {
             .wrapping_add(1_442_695_040_888_963_407);
         let leaf = ((self.state >> 32) * self.count) >> 32;
         (self.first + leaf as u32, (self.state >> 20) as usize % METRICS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter_sys::cpu::affinity;
+
+    use super::*;
+    use crate::bench::rstat::designs::{Patch1To2, Submeter, WalkUp};
+
+    fn measured<D: Design>() {
+        let cpus = affinity().expect("this process may run somewhere");
+        if cpus.len() < 2 {
+            println!("skipped: the workload wants two CPUs; allow this process more (taskset)");
+            return;
+        }
+        for load in [Load::Free, Load::Equal] {
+            let mut workload = Synthetic::<D>::new(true).expect("address space");
+            let readings =
+                workload.sample(&cpus[..2], load).expect("measured, and totals are right");
+            let sum = |measure| {
+                let of = |r: &&Reading| r.measure == measure && r.unit == "count";
+                readings.iter().filter(of).map(|r| r.value).sum::<f64>()
+            };
+            assert!(sum("wait") > 0.0 && sum("flush") > 0.0, "{load:?}: {readings:?}");
+            let figure = |measure| readings.iter().find(|r| r.measure == measure).map(|r| r.value);
+            assert_eq!(figure("rate").is_some(), load == Load::Free, "{load:?}");
+            if let (Some(nodes), Load::Equal) = (figure("nodes_per_flush"), load) {
+                // What was allowed before the flush and what was while it ran, with all ancestors.
+                assert!(nodes <= (2 * PER_FLUSH + 111) as f64, "{nodes}");
+            }
+        }
+    }
+
+    #[test]
+    fn both_loads_are_measured_and_checked() {
+        measured::<Patch1To2>();
+        measured::<Submeter>();
+        measured::<WalkUp>();
+    }
+
+    /// Forgets an update now and then, as a design might that races.
+    struct Forgetful(WalkUp);
+
+    impl Design for Forgetful {
+        type Seat = ();
+
+        fn mark_bytes(_shape: &Shape) -> f64 {
+            0.0
+        }
+
+        fn new(shape: &Shape) -> io::Result<Forgetful> {
+            WalkUp::new(shape).map(Forgetful)
+        }
+
+        fn sit(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn update(&self, (): (), group: u32, metric: usize, n: i64) {
+            if group != 500 {
+                self.0.update((), group, metric, n);
+            }
+        }
+
+        fn flush(&self, _root: u32, _holds_ns: &mut Vec<u64>) -> u64 {
+            0
+        }
+
+        fn settle(&self) {}
+
+        fn total(&self, group: u32, metric: usize) -> i64 {
+            self.0.total(group, metric)
+        }
+    }
+
+    #[test]
+    fn a_design_that_loses_updates_is_not_measured() {
+        let mut workload = Synthetic::<Forgetful>::new(true).expect("no address space is needed");
+        workload.design.update((), 500, 0, 1);
+        workload.updates += 1;
+        let error = workload.check().expect_err("one is lost");
+        assert_eq!(error.to_string(), "1 updates make a total of 0");
+    }
+
+    #[test]
+    fn leaves_and_metrics_are_all_met() {
+        let shape = Shape::tens(METRICS);
+        let mut leaves = Leaves::new(&shape, 1);
+        let mut met = vec![[false; METRICS]; shape.groups()];
+        for _ in 0..1_000_000 {
+            let (leaf, metric) = leaves.next();
+            met[leaf as usize][metric] = true;
+        }
+        assert!(met[..111].iter().flatten().all(|met| !met), "they have children");
+        assert!(met[111..].iter().flatten().all(|met| *met));
     }
 }

@@ -100,8 +100,8 @@ pub(super) trait Design: Sized + Send + Sync + 'static {
     /// Adds to a metric of a group. Ancestors need not know at once.
     fn update(&self, seat: Self::Seat, group: u32, metric: usize, n: i64);
 
-    /// Brings totals of a subtree up to date. Appends how long each lock was held that an update may wait for,
-    /// and returns how many nodes were flushed.
+    /// Brings totals of a subtree up to date. Appends how long each lock was held that an update may wait for, and
+    /// returns how many nodes were flushed: where each CPU has a list, a group is a node for each of them.
     fn flush(&self, root: u32, holds_ns: &mut Vec<u64>) -> u64;
 
     /// Flushes what updates have told of and what they have not, once all are over: a look without a lock may
