@@ -140,7 +140,8 @@ impl Worker {
     /// An exact read finds at least what this thread counted itself.
     fn read(&mut self, ground: &Ground) {
         let Kept { seat, .. } = &self.kept[self.random.below(KEPT as u64) as usize];
-        let own = *self.notes.of(seat);
+        // Of the dead, there are notes of all together at most.
+        let Some(own) = self.notes.alone(seat).copied() else { return };
         let which = self.random.below(COUNTERS as u64) as usize;
         let found = seat.group.sum(ground.meters.counters[which]);
         if found < own.counters[which] {
