@@ -42,6 +42,10 @@ pub enum Op {
     Flush,
     /// Flushes one set of metrics.
     FlushSet { set: u16 },
+    /// Flushes a group and what is below it.
+    FlushBelow { at: u16 },
+    /// Reads, with a flush if the value may be off by more.
+    ReadWithin { at: u16, error: u64 },
     /// Reads without a flush: value and bound.
     Read { at: u16 },
     /// Reads exactly.
@@ -85,6 +89,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => limit(),
         2 => Just(Op::Flush),
         1 => at().prop_map(|set| Op::FlushSet { set }),
+        2 => at().prop_map(|at| Op::FlushBelow { at }),
+        2 => (at(), 0..200u64).prop_map(|(at, error)| Op::ReadWithin { at, error }),
         3 => at().prop_map(|at| Op::Read { at }),
         2 => at().prop_map(|at| Op::Sum { at }),
         1 => at().prop_map(|at| Op::SumVisits { at }),

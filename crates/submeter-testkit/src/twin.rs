@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use submeter::{
-    Charge, Collector, Error, Group, GroupValues, HistogramSnapshot, Killed, LimitError, Tree,
-    Usage,
+    Charge, Collector, Error, Group, GroupValues, HistogramSnapshot, Killed, LimitError, Tolerance,
+    Tree, Usage,
 };
 
 use crate::meters::{COUNTERS, Meters, RESOURCES};
@@ -105,6 +105,12 @@ impl Twin {
                 self.tree.flush_set(sets[usize::from(set) % sets.len()]);
                 self.held().into_iter().for_each(|id| self.compare_read(id));
             }
+            Op::FlushBelow { at } => {
+                let id = self.pick(at);
+                self.group(id).flush();
+                self.compare_part(id);
+            }
+            Op::ReadWithin { at, error } => self.compare_read_within(self.pick(at), error),
             Op::Read { at } => self.compare_read(self.pick(at)),
             Op::Sum { at } => self.compare_sum(self.pick(at)),
             Op::SumVisits { at } => self.compare_visits(self.pick(at)),
@@ -293,6 +299,27 @@ impl Twin {
         let reading = self.group(id).read(self.meters.gauge);
         let truth = self.oracle.gauge(id);
         assert!(truth.abs_diff(reading.value) <= reading.bound, "{truth} in {reading:?}");
+    }
+
+    /// What may be off by `error` is off by no more.
+    fn compare_read_within(&self, id: Id, error: u64) {
+        for (counter, key) in self.meters.counters.iter().enumerate() {
+            let reading = self.group(id).read_within(*key, Tolerance::new().error(error));
+            let off = self.oracle.counter(id, counter).abs_diff(reading.value);
+            assert!(off <= error && off <= reading.bound, "{off} off: {reading:?}");
+        }
+    }
+
+    /// After a flush of a part: it and all below are exact, the others within their bounds.
+    fn compare_part(&mut self, top: Id) {
+        for id in self.held() {
+            let mut up = std::iter::successors(Some(id), |&id| self.oracle.parent(id));
+            if up.any(|above| above == top) {
+                self.compare_cached(id);
+            } else {
+                self.compare_read(id);
+            }
+        }
     }
 
     /// A flush visits nothing that did not change, and lets go of groups that nobody holds.

@@ -11,7 +11,9 @@ fn config() -> ProptestConfig {
         ProptestConfig { cases: 1, failure_persistence: None, ..ProptestConfig::default() }
     } else {
         let beside = Box::new(FileFailurePersistence::WithSource("regressions"));
-        ProptestConfig { failure_persistence: Some(beside), ..ProptestConfig::default() }
+        // Half of them for each of two trees.
+        let cases = ProptestConfig::default().cases.div_ceil(2);
+        ProptestConfig { cases, failure_persistence: Some(beside), ..ProptestConfig::default() }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Comparisons: each kind of read with what the ledger says.
 
-use submeter::{Group, GroupValues, Usage};
+use std::time::Duration;
+
+use submeter::{Group, GroupValues, Tolerance, Usage};
 
 use super::{Fuzz, Holding};
 use crate::ledger::Totals;
@@ -58,6 +60,61 @@ impl Fuzz {
         if self.random.below(16) == 0 {
             self.compare_everything();
         }
+    }
+
+    /// A flush of one subtree: the group and all below are exact, and the rest is within its bounds.
+    pub(super) fn flush_below(&mut self, id: Id) {
+        self.tally.flushes += 1;
+        self.group(id).flush();
+        if self.alone {
+            let again = self.group(id).flush();
+            assert_eq!((again.groups, again.lines), (0, 0), "nothing changed in {id}");
+        }
+        self.compare_cached(id);
+        // Below, as far as handles are held; above, whose totals may have learned.
+        let mut below = id;
+        let mut above = self.ledger.get(id).parent;
+        for _ in 0..4 {
+            let children = &self.ledger.get(below).children;
+            if children.is_empty() {
+                break;
+            }
+            let nth = self.random.below(children.len() as u64) as usize;
+            below = *children.values().nth(nth).expect("below the length");
+            if self.places.contains_key(&below) {
+                self.compare_cached(below);
+            }
+        }
+        while let Some(id) = above {
+            if self.places.contains_key(&id) {
+                self.read(id);
+            }
+            above = self.ledger.get(id).parent;
+        }
+        let any = self.pick();
+        self.read(any);
+    }
+
+    /// A read that accepts an error is off by no more than that, when nobody updates meanwhile.
+    pub(super) fn read_within(&mut self, id: Id) {
+        let error = [0, 1, 64, 5_000, 1 << 34, u64::MAX][self.random.below(6) as usize];
+        let tolerance = Tolerance::new().error(error);
+        let tolerance =
+            if self.random.below(8) == 0 { tolerance.age(Duration::ZERO) } else { tolerance };
+        let (group, totals) = (self.group(id), &self.ledger.get(id).totals);
+        for (key, truth) in self.meters.counters.into_iter().zip(totals.counters) {
+            let reading = group.read_within(key, tolerance);
+            let off = truth.abs_diff(reading.value);
+            assert!(off <= error && off <= reading.bound, "{truth} in {reading:?}, {error} off");
+        }
+        let reading = group.read_within(self.meters.gauge, tolerance);
+        let off = totals.gauge.abs_diff(reading.value);
+        assert!(
+            off <= error && off <= reading.bound,
+            "{} in {reading:?}, {error} off",
+            totals.gauge
+        );
+        self.tally.compared += COUNTERS as u64 + 1;
     }
 
     /// A flush of one set: what is in it is exact, and what is not is within its bound.

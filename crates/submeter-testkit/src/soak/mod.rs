@@ -1,12 +1,12 @@
 //! Updates, flushes, kills and creations on a large tree for as long as wanted, and the count of it all.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
-use submeter::{Collector, Group, Tree};
+use submeter::{Collector, Flusher, Group, Tree};
 
 use crate::meters::Meters;
 use crate::visits::Visits;
@@ -35,7 +35,8 @@ use worker::Worker;
 pub struct Soak {
     ground: Ground,
     workers: Vec<Worker>,
-    flushes: AtomicU64,
+    /// Those of the flushers of past rounds.
+    flushes: u64,
 }
 
 /// What the threads share: the tree, and who sits where in it.
@@ -193,6 +194,15 @@ impl Ground {
         Ground { meters, visits: tree.collector("visits", Visits), tree, shape, seats }
     }
 
+    /// Flushes as fast as leaves something of a small machine to updates.
+    fn flusher(&self) -> Flusher {
+        let visits = self.visits.clone();
+        let flusher = self.tree.flusher().period(Duration::from_millis(1)).also(move || {
+            visits.flush().expect("not from a callback");
+        });
+        flusher.start().expect("a thread")
+    }
+
     fn seat(&self, place: usize) -> Seat {
         self.seats[place].read().expect("no panic with it locked").clone()
     }
@@ -208,47 +218,36 @@ impl Soak {
         assert!(threads > 0, "no threads: give at least 1");
         let ground = Ground::new(groups);
         let workers = (0..threads as u64).map(|n| Worker::new(&ground, seed ^ n << 32)).collect();
-        Soak { ground, workers, flushes: AtomicU64::new(0) }
+        Soak { ground, workers, flushes: 0 }
     }
 
     /// Lets every worker take `steps_max` steps, or stops them as soon as `stop` is true. Meanwhile
-    /// another thread flushes, and this one calls `watch` a few times a second.
+    /// the tree's own flusher runs, and this thread calls `watch` a few times a second.
     pub fn round(&mut self, steps_max: u64, stop: &AtomicBool, mut watch: impl FnMut(Progress)) {
         let Soak { ground, workers, flushes } = self;
-        let done = AtomicBool::new(false);
         let watched: Vec<_> = workers.iter().map(Worker::watched).collect();
+        let flusher = ground.flusher();
         thread::scope(|scope| {
-            let (ground, flushes) = (&*ground, &*flushes);
-            scope.spawn(|| {
-                // Relaxed: only ends the loop.
-                while !done.load(Ordering::Relaxed) {
-                    ground.tree.flush();
-                    ground.visits.flush().expect("not from a callback");
-                    // Relaxed: a statistic.
-                    flushes.fetch_add(2, Ordering::Relaxed);
-                    // Flushes without a pause would leave little of a small machine to updates.
-                    thread::sleep(Duration::from_millis(1));
-                }
-            });
+            let ground = &*ground;
             let running: Vec<_> = workers
                 .iter_mut()
                 .map(|worker| scope.spawn(move || worker.run(ground, steps_max, stop)))
                 .collect();
             while !running.iter().all(thread::ScopedJoinHandle::is_finished) {
-                watch(sum(flushes, &watched));
+                watch(sum(*flushes + flusher.flushes(), &watched));
                 thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 50 }));
             }
-            // Relaxed: as above.
-            done.store(true, Ordering::Relaxed);
             running.into_iter().for_each(|worker| worker.join().expect("no panic"));
         });
+        assert_eq!(flusher.panics(), 0, "flushes that panicked");
+        *flushes += flusher.flushes();
     }
 
     /// Returns what was done so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let watched: Vec<_> = self.workers.iter().map(Worker::watched).collect();
-        sum(&self.flushes, &watched)
+        sum(self.flushes, &watched)
     }
 
     /// Flushes, then compares every metric of every group with the threads' notes.
@@ -267,9 +266,7 @@ impl Soak {
     }
 }
 
-fn sum(flushes: &AtomicU64, workers: &[Arc<Mutex<Progress>>]) -> Progress {
-    // Relaxed: a statistic.
-    let flushes = flushes.load(Ordering::Relaxed);
+fn sum(flushes: u64, workers: &[Arc<Mutex<Progress>>]) -> Progress {
     let own = Progress { flushes, ..Progress::default() };
     workers
         .iter()

@@ -113,6 +113,12 @@ impl Notes {
         Notes { places: (0..ground.seats.len()).map(note).collect(), orphans: Orphans::new() }
     }
 
+    /// What was counted for `seat` and nobody else, where the notes still tell.
+    pub(super) fn alone(&self, seat: &Seat) -> Option<&Counts> {
+        let note = &self.places[place_of(seat.id)];
+        (note.id == seat.id).then_some(&note.counts)
+    }
+
     /// Where to count for who sits, or sat, there.
     pub(super) fn of(&mut self, seat: &Seat) -> &mut Counts {
         let note = &mut self.places[place_of(seat.id)];

@@ -92,7 +92,7 @@ impl Worker {
             0..4 => self.replace_leaf(ground),
             4 if self.random.below(40) == 0 => self.replace_middles(ground),
             5..7 => self.read(ground),
-            7 if self.random.below(20) == 0 => self.flush(ground),
+            7 if self.random.below(5) == 0 => self.flush(ground),
             8..48 => self.charge(ground),
             48..72 => self.uncharge(),
             72..400 => {
@@ -140,7 +140,8 @@ impl Worker {
     /// An exact read finds at least what this thread counted itself.
     fn read(&mut self, ground: &Ground) {
         let Kept { seat, .. } = &self.kept[self.random.below(KEPT as u64) as usize];
-        let own = *self.notes.of(seat);
+        // Of the dead, there are notes of all together at most.
+        let Some(own) = self.notes.alone(seat).copied() else { return };
         let which = self.random.below(COUNTERS as u64) as usize;
         let found = seat.group.sum(ground.meters.counters[which]);
         if found < own.counters[which] {
@@ -154,8 +155,13 @@ impl Worker {
         self.progress.flushes += 1;
     }
 
+    /// Everything, or one part: of what is kept some is alive, some dead.
     fn flush(&mut self, ground: &Ground) {
-        ground.tree.flush();
+        let Kept { seat, .. } = &self.kept[self.random.below(KEPT as u64) as usize];
+        match self.random.below(4) {
+            0 => ground.tree.flush(),
+            _ => seat.group.flush(),
+        };
         self.progress.flushes += 1;
     }
 
