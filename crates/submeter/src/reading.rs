@@ -19,7 +19,8 @@ pub struct Reading<T> {
     /// anywhere in the tree. A flush of a part takes away its part's own drift only: above it the bound
     /// stays wider than need be until the next flush of more.
     pub bound: u64,
-    /// How long ago the flush began that `value` is from.
+    /// How long ago the flush began that `value` is from, at most: the last one of the tree, or of just this
+    /// group. (One of a group above counts for that group only.)
     pub age: Duration,
 }
 
