@@ -25,6 +25,8 @@ sequence!(/// `increment`
     submeter_codegen_increment(rseq: Rseq, word: *mut i64) -> bool = rseq.increment(word));
 sequence!(/// `add`
     submeter_codegen_add(rseq: Rseq, word: *mut i64, n: i64) -> bool = rseq.add(word, n));
+sequence!(/// `add_packed`
+    submeter_codegen_add_packed(rseq: Rseq, words: *mut i64, n: i64) -> bool = rseq.add_packed(words, n));
 sequence!(/// `add_while`, a get
     submeter_codegen_get(rseq: Rseq, word: *mut i64, mode: *const u32) -> bool
     = rseq.add_while::<1>(word, mode));

@@ -1,6 +1,9 @@
 //! Restartable sequences: one add on the running CPU's own word, at the price of a plain one.
 
-use crate::{arch, own};
+use crate::{STRIDE_SHIFT, arch, own};
+
+/// Words that lie side by side are 8 bytes apart.
+const WORD_SHIFT: u32 = 3;
 
 /// [`Added::at`] when the kernel aborted the sequence. Not an address: the first page is never mapped.
 pub(crate) const EXIT_ABORTED: i32 = 1;
@@ -136,7 +139,20 @@ impl Rseq {
     #[must_use]
     pub unsafe fn add(self, word: *mut i64, n: i64) -> bool {
         // SAFETY: the caller's promise, passed on.
-        unsafe { arch::add(self.offset, self.cpus, word, n) }
+        unsafe { arch::add::<STRIDE_SHIFT>(self.offset, self.cpus, word, n) }
+    }
+
+    /// Adds `n` to the running CPU's word of an array that has one for each CPU. Returns whether it was done.
+    ///
+    /// For words that are read together: eight are one line, which CPUs that add take from each other.
+    ///
+    /// # Safety
+    /// As [`increment`](Rseq::increment), for `words[cpu]` in place of the words of the rows.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_packed(self, words: *mut i64, n: i64) -> bool {
+        // SAFETY: the caller's promise, passed on: rows of one word.
+        unsafe { arch::add::<WORD_SHIFT>(self.offset, self.cpus, words, n) }
     }
 
     /// Adds the constant `N` to the running CPU's word while its number is below `*mode`. Returns

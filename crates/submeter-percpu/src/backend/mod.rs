@@ -2,5 +2,7 @@
 //! word would lose either.
 
 pub(crate) mod emulated;
+#[expect(unsafe_code, reason = "runs the sequences on words of its own")]
+pub(crate) mod packed;
 #[expect(unsafe_code, reason = "runs the sequences on addresses that `storage::raw` vouches for")]
 pub(crate) mod rseq;

@@ -1,12 +1,22 @@
 //! The shared part of a counter: what crossed batch boundaries.
 
 use super::Approximate;
+#[cfg(not(any(loom, shuttle)))]
+use crate::backend::packed::PackedWords;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// With more, a read would visit more than eight lines: then one word that is added to by locked instruction is
+/// the better bargain.
+#[cfg(not(any(loom, shuttle)))]
+const PACKED_CPUS_MAX: u32 = 64;
 
 /// Collects carries. Nothing here is read or written by an add that crosses no boundary.
 #[derive(Debug)]
 pub(super) struct Carries {
-    /// Bits: a sum of multiples of the batch. Writers: carries, by locked add only.
+    /// Where carries are posted without a locked instruction. `None` without sequences, or with too many CPUs.
+    #[cfg(not(any(loom, shuttle)))]
+    packed: Option<PackedWords>,
+    /// Bits: a sum of multiples of the batch. Writers: carries that no sequence posted, by locked add only.
     posted: AtomicI64,
     /// Bits: the widest batch that a caller brought; 0 until one did. Writers: they, before they use it; only grows.
     widest: AtomicU64,
@@ -14,12 +24,29 @@ pub(super) struct Carries {
 
 impl Default for Carries {
     fn default() -> Carries {
-        Carries { posted: AtomicI64::new(0), widest: AtomicU64::new(0) }
+        Carries {
+            #[cfg(not(any(loom, shuttle)))]
+            packed: None,
+            posted: AtomicI64::new(0),
+            widest: AtomicU64::new(0),
+        }
     }
 }
 
 impl Carries {
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn new(rseq: Option<submeter_sys::Rseq>) -> Carries {
+        let packed = rseq.filter(|rseq| rseq.cpus() <= PACKED_CPUS_MAX).map(PackedWords::new);
+        Carries { packed, ..Carries::default() }
+    }
+
+    #[inline]
     pub(super) fn post(&self, carried: i64) {
+        // One try: what it was disturbed by is rarer than what is saved by not asking why.
+        #[cfg(not(any(loom, shuttle)))]
+        if self.packed.as_ref().is_some_and(|packed| packed.add(carried)) {
+            return;
+        }
         // Relaxed: `read` promises nothing about adds that race with it, and a reader that was told
         // of an add by other means is ordered by those.
         self.posted.fetch_add(carried, Ordering::Relaxed);
@@ -51,6 +78,8 @@ impl Carries {
         let pending = rows * self.widest.load(Ordering::Relaxed).saturating_sub(1);
         // Relaxed: see `post`.
         let posted = self.posted.load(Ordering::Relaxed);
+        #[cfg(not(any(loom, shuttle)))]
+        let posted = posted.wrapping_add(self.packed.as_ref().map_or(0, PackedWords::sum));
         // What a word has beyond a boundary is missing, never too much; what is pending may be either.
         Approximate::new(posted.wrapping_sub_unsigned(pending), missing + 2 * pending)
     }

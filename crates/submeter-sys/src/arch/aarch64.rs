@@ -123,15 +123,20 @@ fn area(offset: isize) -> usize {
 pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word: *mut i64) -> bool {
     // SAFETY: as `add`, of which this is the case of a constant: the load-add-store shape has no
     // cheaper form for one on this instruction set.
-    unsafe { add(offset, cpus, word, N as i64) }
+    unsafe { add::<STRIDE_SHIFT>(offset, cpus, word, N as i64) }
 }
 
-/// `row[cpu].word += n`. Returns whether it was done.
+/// `row[cpu].word += n`, with rows `2^SHIFT` bytes apart. Returns whether it was done.
 ///
 /// # Safety
 /// As [`crate::Rseq::add`].
 #[inline(always)]
-pub(crate) unsafe fn add(offset: isize, cpus: u32, word: *mut i64, n: i64) -> bool {
+pub(crate) unsafe fn add<const SHIFT: u32>(
+    offset: isize,
+    cpus: u32,
+    word: *mut i64,
+    n: i64,
+) -> bool {
     // SAFETY: 1. `offset` is the thread's rseq area, upheld by whoever made the `Rseq`: the store to
     // `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared, and rows
     // `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves registers and
@@ -154,7 +159,7 @@ pub(crate) unsafe fn add(offset: isize, cpus: u32, word: *mut i64, n: i64) -> bo
             cpus = in(reg) cpus,
             word = in(reg) word,
             n = in(reg) n,
-            shift = const STRIDE_SHIFT,
+            shift = const SHIFT,
             left = label { return false },
             options(nostack),
         );

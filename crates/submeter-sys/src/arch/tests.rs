@@ -46,6 +46,11 @@ impl Fake {
         self.rows.base().as_ptr().cast()
     }
 
+    /// Returns the first of the words that lie side by side.
+    fn packed(&self) -> *mut i64 {
+        self.word().wrapping_add(128)
+    }
+
     fn marks(&self) -> *mut u64 {
         self.word().wrapping_add(64).cast()
     }
@@ -88,6 +93,24 @@ fn every_sequence_adds_on_the_cpu_that_the_area_names() {
         expected[cpu as usize] += 1 + (1 << 40) - 3 - (1 << 33);
         assert_eq!(fake.words(), expected, "cpu {cpu}");
     }
+}
+
+#[test]
+fn packed_words_lie_side_by_side() {
+    let mut fake = Fake::new();
+    for (cpu, n) in [(0, 5), (2, -7), (1, i64::MIN), (2, -1)] {
+        let rseq = fake.on(cpu);
+        // SAFETY: three words of row 0, and this thread alone uses them.
+        assert!(unsafe { rseq.add_packed(fake.packed(), n) });
+    }
+    for cpu in [-1, CPUS.cast_signed()] {
+        let rseq = fake.on(cpu);
+        // SAFETY: as above.
+        assert!(!unsafe { rseq.add_packed(fake.packed(), 1) }, "cpu {cpu}");
+    }
+    // SAFETY: as above; the word after them is in the row as well.
+    let words: [i64; 4] = std::array::from_fn(|cpu| unsafe { fake.packed().add(cpu).read() });
+    assert_eq!((words, fake.words()), ([5, i64::MIN, -8, 0], [0; 3]));
 }
 
 #[test]
@@ -220,7 +243,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
     let mut fake = Fake::new();
     let mode = CPUS;
     let mut seen = Vec::new();
-    for sequence in 0..8 {
+    for sequence in 0..9 {
         let rseq = fake.on(0);
         let (word, marks) = (fake.word(), fake.marks());
         // SAFETY: as above.
@@ -233,6 +256,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
                 4 => drop(rseq.add_carry(word, 1)),
                 5 => drop(rseq.add_within(word, 1, 63)),
                 6 => drop(rseq.add_marked_within(word, 1, 63, marks, 0)),
+                7 => drop(rseq.add_packed(fake.packed(), 1)),
                 _ => drop(rseq.add_marked(word, 1, marks, 0)),
             }
         }

@@ -149,12 +149,17 @@ pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word:
     true
 }
 
-/// `row[cpu].word += n`. Returns whether it was done.
+/// `row[cpu].word += n`, with rows `2^SHIFT` bytes apart. Returns whether it was done.
 ///
 /// # Safety
 /// As [`crate::Rseq::add`].
 #[inline(always)]
-pub(crate) unsafe fn add(offset: isize, cpus: u32, word: *mut i64, n: i64) -> bool {
+pub(crate) unsafe fn add<const SHIFT: u32>(
+    offset: isize,
+    cpus: u32,
+    word: *mut i64,
+    n: i64,
+) -> bool {
     // SAFETY: as in `add_immediate`.
     unsafe {
         sequence!(
@@ -175,7 +180,7 @@ pub(crate) unsafe fn add(offset: isize, cpus: u32, word: *mut i64, n: i64) -> bo
             cpus = in(reg) cpus,
             word = in(reg) word,
             n = in(reg) n,
-            shift = const STRIDE_SHIFT,
+            shift = const SHIFT,
             left = label { return false },
             options(nostack),
         );

@@ -17,6 +17,8 @@ const ABORTS_WANTED: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(30);
 const WORD: usize = 0;
 const MARKS: usize = 16;
+/// Words that lie side by side in the first row.
+const PACKED: usize = 24;
 const IN_HANDLER: i64 = 1000;
 /// The mask of a batch that positive sums never leave.
 const ALL: u64 = i64::MAX.cast_unsigned();
@@ -26,6 +28,7 @@ const ALL: u64 = i64::MAX.cast_unsigned();
 enum Sequence {
     Increment,
     Add,
+    AddPacked,
     AddWhile,
     AddValueWhile,
     AddCarry,
@@ -34,9 +37,10 @@ enum Sequence {
     AddMarkedWithin,
 }
 
-const SEQUENCES: [Sequence; 8] = [
+const SEQUENCES: [Sequence; 9] = [
     Sequence::Increment,
     Sequence::Add,
+    Sequence::AddPacked,
     Sequence::AddWhile,
     Sequence::AddValueWhile,
     Sequence::AddCarry,
@@ -51,12 +55,13 @@ impl Sequence {
         let (rseq, word) = (rows.rseq, rows.word(WORD));
         let marks = rows.word(MARKS).cast::<u64>();
         let took = |done: bool, n: i64| if done { n } else { 0 };
-        // SAFETY: both words lie in rows `0..cpus`; only sequences write the first; `mode` holds 0 or the number of
+        // SAFETY: both words lie in rows `0..cpus`, packed ones in the first; only sequences write those that are added to; `mode` holds 0 or the number of
         // rows.
         unsafe {
             match self {
                 Sequence::Increment => took(rseq.increment(word), 1),
                 Sequence::Add => took(rseq.add(word, 5), 5),
+                Sequence::AddPacked => took(rseq.add_packed(rows.word(PACKED), 5), 5),
                 Sequence::AddWhile => took(rseq.add_while::<-1>(word, mode.as_ptr()), -1),
                 Sequence::AddValueWhile => took(rseq.add_value_while(word, mode.as_ptr(), 7), 7),
                 Sequence::AddCarry => took(committed(rseq.add_carry(word, 3).exit()), 3),
@@ -165,7 +170,10 @@ fn cross(point: Point, sequence: Sequence, disturb: impl Fn(&Victim, u64)) {
     // Relaxed: the only other thread was joined.
     let handled = HANDLED.load(Ordering::Relaxed) - handled_before;
     let added = victim.added.load(Ordering::Relaxed) + IN_HANDLER * handled;
-    assert_eq!(victim.rows.sum(WORD), added, "{point:?} {sequence:?}");
+    // Relaxed: as above.
+    let packed = (0..victim.rows.rseq.cpus() as usize)
+        .map(|cpu| victim.rows.row(0, PACKED + cpu).load(Ordering::Relaxed));
+    assert_eq!(victim.rows.sum(WORD) + packed.sum::<i64>(), added, "{point:?} {sequence:?}");
     // Relaxed: as above.
     let (aborts, commits) =
         (victim.aborts.load(Ordering::Relaxed), victim.commits.load(Ordering::Relaxed));
