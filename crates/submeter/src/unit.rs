@@ -47,10 +47,10 @@ impl UnitKind {
     /// The batch of a metric of this unit, less one: how much a CPU's word may gain before the updater
     /// tells the ancestors that their cached total is off. A power of two, chosen so that a typical
     /// request (one event, some hundred bytes, some microseconds) crosses it once in some 128 to
-    /// 256 updates: a crossing costs as much as fifty updates, a batch twice as large bounds half as well.
+    /// 512 updates: a crossing costs as much as fifty updates, a batch twice as large bounds half as well.
     pub(crate) const fn batch_mask(self) -> u64 {
         match self {
-            UnitKind::Count => (1 << 8) - 1,
+            UnitKind::Count => (1 << 9) - 1,
             UnitKind::Bytes => (1 << 16) - 1,
             UnitKind::Nanoseconds => (1 << 20) - 1,
         }
