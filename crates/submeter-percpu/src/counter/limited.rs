@@ -11,7 +11,8 @@ use crate::storage::{Area, Block};
 /// Counts what must never go above a limit, on the running CPU's own word as long as the limit is not near.
 ///
 /// Each CPU may add, without asking, up to the next multiple of the batch: that much is set aside for it. So an add costs about a
-/// plain one and two loads of a line that is rarely written; each time a CPU's word crosses a multiple, it costs
+/// plain one and two loads of a line that is rarely written, a third of an exchange of one atomic
+/// (`bench/record/x86_64-linux/2026-11-21-counter.md`); each time a CPU's word crosses a multiple, it costs
 /// two locked instructions; near the limit, one or two as well, and every CPU meets there.
 ///
 /// The price is room: what is set aside, [`slack`](LimitedCounter::slack), cannot be granted to anybody else. An add may be refused when

@@ -3,8 +3,8 @@
 use crate::carry::carry;
 use crate::sync::atomic::{AtomicI64, Ordering};
 
-/// Children of a node, as a power of two: 4. `counter_topology` shows why: 2 gives as narrow a read for more
-/// nodes, 8 a wider one.
+/// Children of a node, as a power of two: 4. What the nodes may keep grows with `fan / log fan`, if no line is to be busier than
+/// another: 2 gives as narrow a read as 4 for three times the nodes, 8 one that is a third wider.
 const FAN_SHIFT: u32 = 2;
 
 /// Holds the nodes between the CPUs' words and the shared part. A node of level `l` takes the carries of `4^l` CPUs, and
