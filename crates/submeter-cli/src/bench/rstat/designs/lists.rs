@@ -275,38 +275,38 @@ where
         let flushed = &self.groups[group as usize].scratch.flushed;
         // Relaxed, both: the flusher's own.
         flushed.store(flushed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        self.collect(flusher, row, group);
-        let locked = self.locked_row(row);
-        if let Some(locked) = locked {
-            self.collect(flusher, locked, group);
+        let parent = self.parents[group as usize];
+        if let Some(locked) = self.locked_row(row) {
+            self.collect(flusher, locked, group, parent);
         }
-        let words = flusher.words;
-        let (at, parent) = (group as usize * words, self.parents[group as usize]);
-        for word in 0..words {
-            let new = std::mem::take(&mut flusher.pending[at + word]);
-            if new == 0 {
-                continue;
-            }
-            flusher.total[at + word] = flusher.total[at + word].wrapping_add(new);
-            if parent != NONE {
-                let above = &mut flusher.pending[parent as usize * words + word];
-                *above = above.wrapping_add(new);
-            }
-        }
+        self.collect(flusher, row, group, parent);
     }
 
-    /// Adds what is new in a row to what is pending.
-    fn collect(&self, flusher: &mut Flusher, row: usize, group: u32) {
+    /// Takes what is new in a row, and what children handed up, to the group's totals and to the parent.
+    fn collect(&self, flusher: &mut Flusher, row: usize, group: u32, parent: u32) {
         let (words, first) = (flusher.words, self.groups[group as usize].words.first_line());
-        let at = group as usize * words;
+        let Flusher { last, pending, total, .. } = flusher;
+        let data = self.area.data();
         for line in 0..words / LINE_WORDS {
-            let now = self.area.data().load_line(row, first + line);
-            let at = at + line * LINE_WORDS;
-            let last = &mut flusher.last[row][at..at + LINE_WORDS];
-            let pending = &mut flusher.pending[at..at + LINE_WORDS];
-            for ((now, last), pending) in now.into_iter().zip(last).zip(pending) {
-                *pending = pending.wrapping_add(now.wrapping_sub(*last));
+            let now = data.load_line(row, first + line);
+            let lines = |of: u32| {
+                let at = of as usize * words + line * LINE_WORDS;
+                at..at + LINE_WORDS
+            };
+            let mut new = [0; LINE_WORDS];
+            let here = &mut pending[lines(group)];
+            let last = &mut last[row][lines(group)];
+            for (((new, now), last), here) in new.iter_mut().zip(now).zip(last).zip(here) {
+                *new = now.wrapping_sub(*last).wrapping_add(std::mem::take(here));
                 *last = now;
+            }
+            for (total, new) in total[lines(group)].iter_mut().zip(new) {
+                *total = total.wrapping_add(new);
+            }
+            if parent != NONE {
+                for (above, new) in pending[lines(parent)].iter_mut().zip(new) {
+                    *above = above.wrapping_add(new);
+                }
             }
         }
     }
