@@ -1,4 +1,5 @@
 //! Memory that is given back while other words are in use.
+#![cfg(not(any(loom, shuttle)))]
 
 use submeter_percpu::Area;
 use submeter_percpu::storage::LINE_WORDS;
