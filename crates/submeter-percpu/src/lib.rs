@@ -14,9 +14,9 @@
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
 
 // Under a checker only the models use them: their faces need storage, which none of them can run.
-#[cfg(any(test, not(any(loom, shuttle))))]
+// These two have models for loom only.
+#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 pub mod counter;
-// Loom's models only.
 #[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 pub mod mark_set;
 pub mod marks;
@@ -29,7 +29,7 @@ pub mod storage;
 
 #[cfg(not(any(loom, shuttle)))]
 mod backend;
-#[cfg(any(test, not(any(loom, shuttle))))]
+#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 mod carry;
 #[cfg(all(test, loom))]
 mod models;

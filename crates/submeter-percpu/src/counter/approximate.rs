@@ -51,6 +51,7 @@ impl Approximate {
     }
 
     /// Cuts off what is below zero.
+    #[cfg(not(loom))]
     pub(super) fn positive(self) -> Approximate {
         let high = self.low.saturating_add_unsigned(self.width).max(0);
         let low = self.low.max(0);

@@ -12,26 +12,28 @@ mod budget;
 mod carries;
 mod tree;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod limited;
 #[cfg(all(test, loom))]
 mod loom_models;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod percpu;
 
 pub use approximate::Approximate;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use limited::{LimitedCounter, OverLimit};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use percpu::PercpuCounter;
 
 /// The batch of a counter unless it is told otherwise: Linux's `percpu_counter_batch` at its smallest.
 pub const BATCH_DEFAULT: u64 = 32;
 
 /// With the most rows that an area can have (8,192 CPUs and 64), the width of a read still fits an `i64`.
+#[cfg(not(loom))]
 const BATCH_MAX: u64 = 1 << 48;
 
 /// Returns the mask of a batch.
+#[cfg(not(loom))]
 fn mask_of(batch: u64) -> u64 {
     assert!(batch.is_power_of_two(), "a batch is a power of two");
     assert!(batch <= BATCH_MAX, "a batch is at most 2^48");
