@@ -86,7 +86,30 @@ impl Engine {
     /// Notes the drift that this flush will make up for, then finds out what changed. In this order: an
     /// add whose carry is noted had committed and marked before, so that its line is among those
     /// taken now, or was among those of an earlier flush.
-    pub(super) fn take(&mut self, scope: Scope) {
+    ///
+    /// `announced` are the groups that were announced since it was last asked. Whoever added had its group announced
+    /// before, so that those known once the drift is noted are all whose carries it has. Those known before are not: a
+    /// flush of a part would take away the drift of a group whose marks it leaves.
+    pub(super) fn take(&mut self, scope: Scope, announced: impl Fn() -> Vec<Birth>) {
+        self.note_drift(scope);
+        self.learn(announced());
+        match scope {
+            Scope::Tree => {
+                self.area.take_marked(&mut self.taken);
+                // Once more: all marks were taken, and whoever marked had its group announced before.
+                self.learn(announced());
+            }
+            Scope::Below(root) if self.book.nodes.get(root).is_some_and(|n| !n.is_inner()) => {
+                self.area.take_marked_lines(root * self.lines, self.lines, &mut self.taken);
+            }
+            Scope::Below(root) => {
+                let which = below(&self.book, root);
+                self.area.take_marked_some(&mut self.taken, which);
+            }
+        }
+    }
+
+    fn note_drift(&mut self, scope: Scope) {
         match scope {
             Scope::Tree => self.area.take_shared(rows::DRIFT, &mut self.drifted),
             Scope::Below(root) => {
@@ -96,19 +119,9 @@ impl Engine {
         }
         let drift = self.area.shared_lines(rows::DRIFT);
         for line in self.drifted.iter().flat_map(|drifted| drifted.lines()) {
-            // SeqCst: before the marks are taken, as above.
+            // SeqCst: before the marks are taken, as `take` says.
             let load = |n: usize| drift[line][n].load(Ordering::SeqCst).cast_unsigned();
             self.noted.push((line, std::array::from_fn(load)));
-        }
-        match scope {
-            Scope::Tree => self.area.take_marked(&mut self.taken),
-            Scope::Below(root) if self.book.nodes.get(root).is_some_and(|n| !n.is_inner()) => {
-                self.area.take_marked_lines(root * self.lines, self.lines, &mut self.taken);
-            }
-            Scope::Below(root) => {
-                let which = below(&self.book, root);
-                self.area.take_marked_some(&mut self.taken, which);
-            }
         }
     }
 

@@ -189,8 +189,9 @@ impl Rstat {
         let start = Instant::now();
         // First: what the dead counted is marked, and is taken below.
         let mut deaths = std::mem::take(&mut *self.deaths.lock());
+        let announced = || std::mem::take(&mut *self.births.lock());
         // A flush of a part asks for the parents of what is marked. What returned before has been announced.
-        engine.learn(std::mem::take(&mut *self.births.lock()));
+        engine.learn(announced());
         if deaths.len() >= DEATHS_MAX {
             scope = Scope::Tree;
         }
@@ -200,11 +201,7 @@ impl Rstat {
         }
         // SeqCst: before the marks are taken, as the drift.
         let wild = if scope == Scope::Tree { self.wild.load(Ordering::SeqCst) } else { 0 };
-        engine.take(scope);
-        if scope == Scope::Tree {
-            // Once more: all marks were taken, and whoever marked had its group announced before.
-            engine.learn(std::mem::take(&mut *self.births.lock()));
-        }
+        engine.take(scope, announced);
         if let Err(error) = engine.carry_up(barrier) {
             self.deaths.lock().append(&mut deaths);
             return Err(error);

@@ -219,6 +219,33 @@ fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
     }
 }
 
+/// A group that is created and updated while a flush of a part begins is not in that flush; so neither must
+/// the flush take away the drift that the group caused above itself.
+#[test]
+fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
+    let mut forest = Forest::new(1);
+    let part = forest.add_group(0);
+    let by = 100 * (MASK.cast_signed() + 1);
+    for has_children in [false, true] {
+        let truth = forest.total(part, 0) + by;
+        let announced = || std::mem::take(&mut *forest.rstat.births.lock());
+        let mut engine = forest.rstat.engine.lock();
+        engine.learn(announced());
+        let born = Leaf::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
+        born.add(0, by, MASK);
+        engine.take(Scope::Below(forest.leaves[part].id() as usize), announced);
+        engine.carry_up(Area::try_barrier).expect("granted");
+        engine.finish();
+        for group in [0, part] {
+            let off = forest.total(group, 0).abs_diff(truth);
+            assert!(forest.bound(group, 0) >= off, "{has_children}, {group}: off by {off}");
+        }
+        drop(engine);
+        forest.rstat.flush();
+        assert_eq!((forest.total(0, 0), forest.bound(part, 0)), (truth, 0));
+    }
+}
+
 #[test]
 fn the_bound_follows_what_changed_not_what_exists() {
     let mut forest = Forest::new(1).grow(GROUPS);
