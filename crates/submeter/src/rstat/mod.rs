@@ -192,15 +192,17 @@ impl Rstat {
         let announced = || std::mem::take(&mut *self.births.lock());
         // A flush of a part asks for the parents of what is marked. What returned before has been announced.
         engine.learn(announced());
-        if deaths.len() >= DEATHS_MAX {
+        // SeqCst: before the marks are taken, as the drift.
+        let wild = self.wild.load(Ordering::SeqCst);
+        // Only a flush of all ends what makes every bound meaningless: readers that ask for a part until its bound
+        // is within their tolerance would ask for ever.
+        if deaths.len() >= DEATHS_MAX || wild != 0 {
             scope = Scope::Tree;
         }
         if let Scope::Below(root) = scope {
             let elsewhere = deaths.extract_if(.., |id| !engine.is_below(*id as usize, root));
             self.deaths.lock().extend(elsewhere);
         }
-        // SeqCst: before the marks are taken, as the drift.
-        let wild = if scope == Scope::Tree { self.wild.load(Ordering::SeqCst) } else { 0 };
         engine.take(scope, announced);
         if let Err(error) = engine.carry_up(barrier) {
             self.deaths.lock().append(&mut deaths);

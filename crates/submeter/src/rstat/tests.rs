@@ -283,6 +283,19 @@ fn drift_that_wraps_around_gives_no_small_bound() {
     assert!(forest.bound(0, 0) <= 2 * (MASK + 1), "a flush ends it");
 }
 
+#[test]
+fn a_flush_of_a_part_ends_what_makes_bounds_meaningless_too() {
+    let mut forest = Forest::new(1);
+    let (wild, tame) = (forest.add_group(0), forest.add_group(0));
+    forest.leaves[wild].add(0, i64::MAX, MASK);
+    forest.leaves[tame].add(0, 1, MASK);
+    assert_eq!(forest.bound(tame, 0), u64::MAX);
+    forest.rstat.flush_below(&forest.leaves[tame]);
+    forest.leaves[tame].add(0, 1, MASK);
+    assert!((1..=2 * MASK).contains(&forest.bound(tame, 0)));
+    assert_eq!(forest.total(wild, 0), i64::MAX);
+}
+
 /// Readers that ask while a flush runs cause one more between them, whatever part they ask for.
 #[test]
 fn readers_that_ask_during_a_flush_share_the_next_one() {
