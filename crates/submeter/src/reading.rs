@@ -14,7 +14,7 @@ pub struct Reading<T> {
     /// How far the truth may be from `value`, in either direction: updates that no flush has seen. 0 when there
     /// are none.
     ///
-    /// What crossed a batch boundary (64 of a count, 64 KiB, about a millisecond) since the last flush, plus less
+    /// What crossed a batch boundary (512 of a count, 64 KiB, about a millisecond) since the last flush, plus less
     /// than a batch for each group and CPU that may have more: at most one for each 64-byte line that changed
     /// anywhere in the tree. A flush of a part takes away its part's own drift only: above it the bound
     /// stays wider than need be until the next flush of more.

@@ -50,24 +50,11 @@ pub enum Value {
 
 impl Snapshot {
     pub(crate) fn take(schema: &Schema, stats: &Stats, root: &Group) -> Snapshot {
-        let (groups, at) = stats.flushed(|| {
-            let mut groups = Vec::new();
-            // Depth first, siblings in the order of their names.
-            let mut stack = vec![(root.clone(), None)];
-            while let Some((group, parent)) = stack.pop() {
-                let index = groups.len();
-                groups.push(GroupValues {
-                    schema: schema.clone(),
-                    path: group.path().into(),
-                    depth: group.depth(),
-                    parent,
-                    words: group.totals(),
-                    usage: (0..schema.resources()).map(|s| group.inner.limits.usage(s)).collect(),
-                });
-                stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
-            }
-            groups
-        });
+        // Let go of once the flushers are unlocked: who drops a group's last handle runs the wakers of those who wait
+        // for it, and drops what collectors kept of it. Both are anybody's code, which may flush.
+        let mut held = Vec::new();
+        let (groups, at) = stats.flushed(|| copy(schema, root, &mut held));
+        drop(held);
         Snapshot { schema: schema.clone(), at, system_time: SystemTime::now(), groups }
     }
 
@@ -100,6 +87,27 @@ impl Snapshot {
     pub fn get(&self, path: &str) -> Option<&GroupValues> {
         self.groups.iter().find(|group| &*group.path == path)
     }
+}
+
+/// Copies the values of every live group; drops no handle, but leaves them in `held`.
+fn copy(schema: &Schema, root: &Group, held: &mut Vec<Group>) -> Vec<GroupValues> {
+    let mut groups = Vec::new();
+    // Depth first, siblings in the order of their names.
+    let mut stack = vec![(root.clone(), None)];
+    while let Some((group, parent)) = stack.pop() {
+        let index = groups.len();
+        groups.push(GroupValues {
+            schema: schema.clone(),
+            path: group.path().into(),
+            depth: group.depth(),
+            parent,
+            words: group.totals(),
+            usage: (0..schema.resources()).map(|s| group.inner.limits.usage(s)).collect(),
+        });
+        stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
+        held.push(group);
+    }
+    groups
 }
 
 impl GroupValues {
@@ -192,3 +200,24 @@ impl GroupValues {
 }
 
 const WRONG_SCHEMA: &str = "the metric belongs to the schema of another tree";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tree;
+
+    #[test]
+    fn no_group_is_released_while_the_flushers_are_locked() {
+        let schema = Schema::builder().build().expect("valid");
+        let tree = Tree::new(schema).expect("address space");
+        let group = tree.get_or_create("/a/b").expect("room");
+        let mut held = Vec::new();
+        let groups = copy(tree.schema(), tree.root(), &mut held);
+        assert_eq!(groups.iter().map(GroupValues::path).collect::<Vec<_>>(), ["/", "/a", "/a/b"]);
+        let killed = group.kill().expect("alive");
+        drop(group);
+        assert!(!killed.is_released(), "its last handle is in the copier's hands");
+        drop(held);
+        assert!(killed.is_released());
+    }
+}
