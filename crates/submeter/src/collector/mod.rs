@@ -146,6 +146,9 @@ pub struct Collected<'a, D> {
 
 /// Handles one collector of one tree. Cloning is a pointer copy. When the last clone goes, so does what it
 /// collected; what is [`Attached`] may still be updated, to no effect.
+///
+/// What a group that is gone had collected is kept until the next flush *of the collector*: where groups come and go
+/// and nobody asks, flush it now and then, say in [`FlusherBuilder::also`](crate::FlusherBuilder::also).
 pub struct Collector<C: Collect> {
     inner: Arc<Inner<C>>,
 }

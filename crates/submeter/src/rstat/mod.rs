@@ -79,7 +79,8 @@ pub(crate) struct Rstat {
     engine: Mutex<Engine>,
     /// Flushes begun: what coalescing compares.
     begun: AtomicU64,
-    /// Updates so large, or so many, that the drift may have wrapped around, since the last flush.
+    /// Updates so large, or so many, that the drift may have wrapped around, since the last flush of the whole
+    /// tree. Flushes of parts become one while there are any.
     wild: AtomicU64,
     /// When the last flush of the whole tree began, in ns after `epoch`.
     as_of_ns: AtomicU64,
