@@ -34,10 +34,18 @@ impl Default for Carries {
 }
 
 impl Carries {
+    /// Makes those of `count` counters, with one allocation for all of them.
     #[cfg(not(any(loom, shuttle)))]
-    pub(super) fn new(rseq: Option<submeter_sys::Rseq>) -> Carries {
-        let packed = rseq.filter(|rseq| rseq.cpus() <= PACKED_CPUS_MAX).map(PackedWords::new);
-        Carries { packed, ..Carries::default() }
+    pub(super) fn many(
+        rseq: Option<submeter_sys::Rseq>,
+        count: usize,
+    ) -> impl Iterator<Item = Carries> {
+        let rseq = rseq.filter(|rseq| rseq.cpus() <= PACKED_CPUS_MAX);
+        let mut packed = rseq.map(|rseq| PackedWords::many(rseq, count));
+        let packed = move || packed.as_mut().and_then(Iterator::next);
+        std::iter::repeat_with(packed)
+            .take(count)
+            .map(|packed| Carries { packed, ..Carries::default() })
     }
 
     #[inline]

@@ -94,8 +94,7 @@ impl PercpuCounter {
     /// # Panics
     /// Unless `batch` is a power of two and at most 2^48.
     pub fn with_batch(area: &Area, batch: u64) -> io::Result<PercpuCounter> {
-        let mask = mask_of(batch);
-        Ok(PercpuCounter::of(area.words(WORDS)?, 0, mask, None))
+        PercpuCounter::alone(area, mask_of(batch), None)
     }
 
     /// Creates a counter of 0 whose carries climb a tree of lines, each shared by few CPUs, before they
@@ -120,11 +119,12 @@ impl PercpuCounter {
         assert!(batch <= BATCH_MAX >> 8, "the batch of a tree is at most 2^40");
         let mask = mask_of(batch);
         let tree = Tree::new(area.cpus(), mask);
-        Ok(PercpuCounter::of(area.words(WORDS)?, 0, mask, Some(tree)))
+        PercpuCounter::alone(area, mask, Some(tree))
     }
 
-    /// Creates `count` counters of 0 in one allocation, side by side in the common area: for objects with several. They share
-    /// lines with each other and nobody else; their words are reused when the last of them goes.
+    /// Creates `count` counters of 0 side by side in the common area: for objects with several. One allocation of per-CPU words,
+    /// and one of what carries write, for all of them. They share lines with each other and nobody else; their words are
+    /// reused when the last of them goes.
     ///
     /// # Errors
     /// As [`new`](PercpuCounter::new).
@@ -154,16 +154,18 @@ impl PercpuCounter {
         let words = count.checked_mul(WORDS).ok_or(io::ErrorKind::OutOfMemory)?;
         let block = area.block(words)?;
         let word = |index: usize| (index * WORDS) as u32;
-        Ok((0..count)
-            .map(|index| PercpuCounter::of(block.clone(), word(index), mask, None))
-            .collect())
+        let counter = |(index, carries)| {
+            let written = Written { carries, tree: None, setting: Mutex::new(()) };
+            PercpuCounter { block: block.clone(), word: word(index), mask, written }
+        };
+        Ok(Carries::many(area.rseq(), count).enumerate().map(counter).collect())
     }
 
-    fn of(block: Block, word: u32, mask: u64, tree: Option<Tree>) -> PercpuCounter {
-        let carries = Carries::new(block.area().rseq());
-        let setting = Mutex::new(());
-        let written = Written { carries, tree: tree.map(Box::new), setting };
-        PercpuCounter { block, word, mask, written }
+    fn alone(area: &Area, mask: u64, tree: Option<Tree>) -> io::Result<PercpuCounter> {
+        let block = area.words(WORDS)?;
+        let carries = Carries::many(area.rseq(), 1).next().expect("as many as were asked for");
+        let written = Written { carries, tree: tree.map(Box::new), setting: Mutex::new(()) };
+        Ok(PercpuCounter { block, word: 0, mask, written })
     }
 }
 
