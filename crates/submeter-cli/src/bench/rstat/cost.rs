@@ -154,7 +154,7 @@ fn flushes() -> Vec<(&'static str, Measure)> {
 
 /// Measures flushes of a tree whose every leaf was updated in every metric, on the CPU that updated them.
 fn flush<D: Design>(make: impl Fn() -> io::Result<Rc<D>> + 'static) -> Measure {
-    let mut design = None;
+    let (mut design, mut flushes) = (None, 0);
     Box::new(move || {
         if design.is_none() {
             design = Some(make()?);
@@ -177,6 +177,11 @@ fn flush<D: Design>(make: impl Fn() -> io::Result<Rc<D>> + 'static) -> Measure {
             Readings { all, disturbed: preemptions.any() }
         };
         let found = team::together(&cpus[..1], |_| design.sit(), work)?;
+        flushes += FLUSHES;
+        for metric in 0..METRICS {
+            let expected = (flushes * ORDER) as i64;
+            assert_eq!(design.total(0, metric), expected, "flushes leave no update behind");
+        }
         Ok(found.into_iter().next().expect("of the one thread"))
     })
 }

@@ -35,7 +35,8 @@ const LEGEND: [&str; 3] = [
     "control updates nothing, nor does barrier, whose flushes are submeter's barriers alone; what \
      they show of waits is the stamps and the machine",
     "a node is a group on one CPU's list; submeter has no lists, and counts a group once",
-    "totals were compared with a count of the updates after every sample",
+    "in the workloads flush, synthetic and trace totals were compared with a count of the updates after \
+     every sample",
 ];
 
 /// Says what to measure.
