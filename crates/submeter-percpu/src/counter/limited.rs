@@ -15,8 +15,11 @@ use crate::storage::{Area, Block};
 /// (`bench/record/x86_64-linux/2026-11-21-counter.md`); each time a CPU's word crosses a multiple, it costs
 /// two locked instructions; near the limit, one or two as well, and every CPU meets there.
 ///
-/// The price is room: what is set aside, [`slack`](LimitedCounter::slack), cannot be granted to anybody else. An add may be refused when
-/// the value is less than `slack` below the limit, and is never refused before. A batch of 1 has no slack, and costs what one
+/// The limit comes with each add, so that it may change at any time and callers may have different ones; creating the counter
+/// only chooses a batch that suits it.
+///
+/// The price is room: what is set aside, [`slack`](LimitedCounter::slack), cannot be granted to anybody else. An add may be refused when it
+/// would leave less than `slack` below the limit, and is never refused before. A batch of 1 has no slack, and costs what one
 /// shared atomic costs.
 ///
 /// # Examples
