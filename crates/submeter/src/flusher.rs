@@ -21,8 +21,9 @@ use crate::tree::Tree;
 /// ([`Group::read`](crate::Group::read)) and want it young. It costs what the flushes cost, whether or not anybody
 /// reads; where readers are rare, [`Group::read_within`](crate::Group::read_within) costs less.
 ///
-/// No update ever wakes the thread, as that would be a system call: it looks by itself, sixteen times a
-/// period, but not more often than once a millisecond nor less often than ten times a second. It keeps the tree alive.
+/// No update ever wakes the thread, as that would be a system call: where there is a
+/// [threshold](FlusherBuilder::when) it looks by itself, sixteen times a period, but not more often than once a
+/// millisecond nor less often than ten times a second. It keeps the tree alive.
 ///
 /// A flush that panics is counted, and the next one comes as if nothing had been. A forked child has no such
 /// thread; there the guard does nothing, and a new one can be started.
@@ -95,7 +96,7 @@ impl FlusherBuilder {
     }
 
     /// Flushes sooner when the root's cached total of `metric` may be off by more than `error`, in the metric's
-    /// unit. May be said of several metrics.
+    /// unit. Call it once for each metric that matters: any of them suffices.
     ///
     /// The bound counts almost a batch for each line that changed, so that a threshold below that
     /// flushes at every look: see [`Reading::bound`](crate::Reading).

@@ -299,7 +299,28 @@ impl Group {
 
     // ---- reads -------------------------------------------------------------------------------
 
-    /// Reads the cached total, own plus descendants': O(1), with an error bound and an age.
+    /// Reads the total that the last flush left, own plus descendants': O(1), with an error bound and an age.
+    ///
+    /// It flushes nothing, and nobody flushes unless asked to: without any flush the value stays 0, and the bound tells what it
+    /// lacks. Where that is not good enough use [`read_within`](Group::read_within), or [`sum`](Group::sum) for the truth; a
+    /// [`Flusher`](crate::Flusher) keeps values young for many readers.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().add(requests, 7);
+    ///
+    /// let reading = tree.root().read(requests);
+    /// assert!(reading.value == 0 && reading.bound >= 7);
+    /// tree.flush();
+    /// let reading = tree.root().read(requests);
+    /// assert_eq!((reading.value, reading.bound), (7, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Panics
     /// When the metric is of another tree's schema.

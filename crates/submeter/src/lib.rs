@@ -41,8 +41,11 @@
 //!
 //! # When not to use it
 //! When a handful of counters that nobody contends for will do: an atomic is simpler. When every update needs
-//! the new total. When the process may not reserve address space (1 GiB for each CPU and row, see
-//! [`percpu::Area`]).
+//! the new total. When the process may not reserve address space (1 GiB for each CPU and row, and that for each
+//! set of metrics, see [`percpu::Area`]).
+//!
+//! Where one number is all there is, [`percpu::PercpuCounter`] counts it without a tree, and
+//! [`percpu::LimitedCounter`] keeps it at or below a limit.
 //!
 //! # Environment
 //! `SUBMETER_RSEQ=off` forces the fallback (locked adds, in words that CPUs rarely share), as does building with

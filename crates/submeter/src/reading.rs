@@ -34,8 +34,8 @@ impl<T> Reading<T> {
     }
 }
 
-/// Says how wrong and how old a value may be, for [`Group::read_within`](crate::Group::read_within). Anything goes
-/// unless told otherwise.
+/// Says how wrong and how old a value may be, for [`Group::read_within`](crate::Group::read_within), which has an
+/// example. Anything goes unless told otherwise; where both are told, both must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tolerance {
     error: u64,

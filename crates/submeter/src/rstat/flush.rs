@@ -15,7 +15,7 @@ use super::rows;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlushReport {
-    /// Groups whose totals were visited, each once.
+    /// Groups whose totals were visited, each once for each set of metrics that was flushed.
     pub groups: usize,
     /// Lines of 64 bytes that were read, for all CPUs.
     pub lines: usize,
