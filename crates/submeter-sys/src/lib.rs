@@ -26,6 +26,7 @@
 
 #![expect(unsafe_code, reason = "the room for it: asm, system calls and mappings live here")]
 
+pub mod clock;
 pub mod cpu;
 pub mod fork;
 #[cfg(submeter_inject)]
@@ -33,6 +34,7 @@ pub mod inject;
 pub mod kernel;
 pub mod membarrier;
 pub mod memory;
+pub mod perf_event;
 pub mod probe;
 pub mod rseq;
 
