@@ -70,6 +70,7 @@ mod rstat;
 mod schema;
 mod snapshot;
 mod stats;
+pub mod switch;
 mod tree;
 mod unit;
 

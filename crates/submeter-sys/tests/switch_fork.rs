@@ -1,0 +1,58 @@
+//! A forked child goes on in the group of the thread that forked, in its own copy of the tree.
+//!
+//! Here, because a fork is a system call, and the crate that switches groups makes none.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "forks")]
+
+use submeter::switch::{self, clock};
+use submeter::{Schema, Tree};
+
+fn burn(ms: u64) -> u64 {
+    let start = clock::thread_cpu_ns();
+    loop {
+        let used = clock::thread_cpu_ns() - start;
+        if used >= ms * 1_000_000 {
+            return used;
+        }
+        std::hint::black_box((0..1000u64).sum::<u64>());
+    }
+}
+
+#[test]
+fn a_forked_child_is_charged_in_its_own_copy() {
+    const SLACK_NS: u64 = 3_000_000;
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
+    let entered = a.enter();
+    let before_fork = burn(10);
+    // SAFETY: the child updates words, reads clocks and ends, without the parent's exit handlers. It takes
+    // no lock that another thread may hold: this is the only test of its program.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        let in_a = burn(20);
+        let in_b = b.run(|| burn(10));
+        drop(entered);
+        tree.flush();
+        let (a, b) = (a.read(cpu).value, b.read(cpu).value);
+        // What the parent had not yet charged is the parent's; what it had is in the copy.
+        let right = a + SLACK_NS >= in_a
+            && a <= before_fork + in_a + in_a / 5 + SLACK_NS
+            && b + SLACK_NS >= in_b
+            && switch::current().is_none();
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
+    let mut status = -1;
+    // SAFETY: `status` is live; `child` is ours to wait for.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let after_fork = burn(10);
+    drop(entered);
+    let (charged, used) = (a.sum(cpu), before_fork + after_fork);
+    assert!(charged + SLACK_NS >= used, "{charged} charged of {used}");
+    assert!(charged <= used + used / 5 + SLACK_NS, "{charged} charged for {used}");
+    assert_eq!(b.read(cpu).value, 0, "the child's is the child's");
+}
