@@ -65,6 +65,7 @@ mod killed;
 mod limit;
 mod meter;
 mod path;
+pub mod perf;
 mod reading;
 mod rstat;
 mod schema;
