@@ -12,7 +12,7 @@
 //! - An event of a group counts for its descendants too.
 //! - An event for all groups is not touched by a switch, unless pinned ones need its counter.
 //!
-//! Counters come from a [`Pmu`]: simulated ones ([`SimulatedPmu`]).
+//! Counters come from a [`Pmu`]: the kernel's on Linux (`LinuxPmu`), or simulated ones ([`SimulatedPmu`]).
 //!
 //! ```
 //! use submeter::perf::{GroupKey, Scheduler, Scope, SimulatedPmu, parse};
@@ -39,12 +39,16 @@
 //! thread's group events off, and what counts for the whole system with them.
 
 mod event;
+#[cfg(all(target_os = "linux", not(miri)))]
+mod linux;
 mod parse;
 mod pmu;
 mod scheduler;
 mod simulated;
 
 pub use event::{Event, EventGroup, EventKind};
+#[cfg(all(target_os = "linux", not(miri)))]
+pub use linux::LinuxPmu;
 pub use parse::{EVENTS_MAX, ParseError, parse};
 pub use pmu::{Handle, NotSupported, Pmu};
 pub use scheduler::{Counts, EventGroupId, GroupKey, Scheduler, Scope, State};

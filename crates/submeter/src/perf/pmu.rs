@@ -26,8 +26,9 @@ pub trait Pmu {
     /// Stops to count `events`, which are placed.
     fn remove(&mut self, events: &[Handle]);
 
-    /// Returns what a placed event has counted since some moment that stays the same while it is placed.
-    fn read(&mut self, event: Handle) -> u64;
+    /// Returns what a placed event has counted since some moment that stays the same while it is placed. `None` if it
+    /// has lost its counter: the event group is in error from then on.
+    fn read(&mut self, event: Handle) -> Option<u64>;
 
     /// Forgets an event that is not placed.
     fn release(&mut self, event: Handle);

@@ -16,6 +16,7 @@ pub struct SimulatedPmu {
     /// How much of each kind has happened, ever.
     totals: Vec<(EventKind, u64)>,
     unsupported: Vec<EventKind>,
+    lost: Vec<EventKind>,
     operations: u64,
 }
 
@@ -37,6 +38,7 @@ impl SimulatedPmu {
             free: Vec::new(),
             totals: Vec::new(),
             unsupported: Vec::new(),
+            lost: Vec::new(),
             operations: 0,
         }
     }
@@ -44,6 +46,11 @@ impl SimulatedPmu {
     /// Refuses events of `kind` from now on, as a CPU without them does.
     pub fn refuse(&mut self, kind: EventKind) {
         self.unsupported.push(kind);
+    }
+
+    /// Takes the counters of `kind` away for good, as a debugger of the machine does.
+    pub fn lose(&mut self, kind: EventKind) {
+        self.lost.push(kind);
     }
 
     /// Lets `n` more of `kind` happen: what is placed counts them.
@@ -114,11 +121,12 @@ impl Pmu for SimulatedPmu {
         self.used -= self.need(events);
     }
 
-    fn read(&mut self, event: Handle) -> u64 {
+    fn read(&mut self, event: Handle) -> Option<u64> {
         self.operations += 1;
         let slot = self.slot(event);
         assert!(slot.placed, "{event:?} is not placed");
-        self.totals.iter().find(|(kind, _)| *kind == slot.kind).map_or(0, |&(_, total)| total)
+        let total = self.totals.iter().find(|(kind, _)| *kind == slot.kind);
+        (!self.lost.contains(&slot.kind)).then(|| total.map_or(0, |&(_, total)| total))
     }
 
     fn release(&mut self, event: Handle) {

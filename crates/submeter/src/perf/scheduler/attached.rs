@@ -76,27 +76,38 @@ impl Attached {
             return false;
         }
         for (base, &handle) in self.bases.iter_mut().zip(&self.handles) {
-            *base = pmu.read(handle);
+            let Some(value) = pmu.read(handle) else {
+                pmu.remove(&self.handles);
+                return false;
+            };
+            *base = value;
         }
         self.running.open(now_ns);
         self.state = State::Active;
         true
     }
 
-    /// Takes it off its counters, if it is on any.
+    /// Takes it off its counters, if it is on any. It is in error if it has lost one.
     pub(super) fn remove<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) {
         if self.state != State::Active {
             return;
         }
+        let mut lost = false;
         for (index, &handle) in self.handles.iter().enumerate() {
-            self.values[index] += pmu.read(handle).wrapping_sub(self.bases[index]);
+            match pmu.read(handle) {
+                Some(value) => self.values[index] += value.wrapping_sub(self.bases[index]),
+                None => lost = true,
+            }
         }
         pmu.remove(&self.handles);
         self.running.close(now_ns);
         self.state = State::Inactive;
+        if lost {
+            self.fail(now_ns);
+        }
     }
 
-    /// A pinned one that found no place: it does not try again.
+    /// Does not try again: pinned and without a place, or without a counter that it had.
     pub(super) fn fail(&mut self, now_ns: u64) {
         self.enabled.close(now_ns);
         self.state = State::Error;
@@ -109,14 +120,18 @@ impl Attached {
     }
 
     pub(super) fn counts<P: Pmu>(&self, pmu: &mut P, now_ns: u64) -> Counts {
-        let mut values = self.values.to_vec();
+        let (mut values, mut state) = (self.values.to_vec(), self.state);
         if self.state == State::Active {
             for (index, &handle) in self.handles.iter().enumerate() {
-                values[index] += pmu.read(handle).wrapping_sub(self.bases[index]);
+                match pmu.read(handle) {
+                    Some(value) => values[index] += value.wrapping_sub(self.bases[index]),
+                    // Noted when it is taken off.
+                    None => state = State::Error,
+                }
             }
         }
         Counts {
-            state: self.state,
+            state,
             values,
             enabled_ns: self.enabled.until(now_ns),
             running_ns: self.running.until(now_ns),

@@ -31,7 +31,8 @@ pub enum State {
     Inactive,
     /// It counts.
     Active,
-    /// It is pinned and found no counter. Its counts are worthless: they miss something, and nobody knows what.
+    /// It is pinned and found no counter, or it lost one. Its counts are worthless: they miss something, and nobody
+    /// knows what.
     Error,
 }
 
