@@ -68,6 +68,9 @@ impl Event {
     /// What the kernel says: `EACCES` or `EPERM` without the privilege, `ENOENT` or `EOPNOTSUPP` for what
     /// the hardware does not count, `ENOSYS` where there is no such call, `EMFILE` without descriptors.
     pub fn open(config: &Config, leader: Option<&Event>) -> io::Result<Event> {
+        if cfg!(miri) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let attributes = Attributes::new(config);
         let group = leader.map_or(-1, |leader| leader.file.as_raw_fd());
         // SAFETY: `attributes` is live and says its own size; the call only reads it. The calling thread (0),

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "forks")]
 
 use submeter::switch::{self, clock};
-use submeter::{Schema, Tree};
+use submeter::{Schema, Tree, perf};
 
 fn burn(ms: u64) -> u64 {
     let start = clock::thread_cpu_ns();
@@ -23,6 +23,11 @@ fn a_forked_child_is_charged_in_its_own_copy() {
     const SLACK_NS: u64 = 3_000_000;
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
+    let faults = perf::parse("page-faults:u").expect("valid")[0].events()[0];
+    let faults = schema.event("faults", "Page faults", &faults);
+    if let Err(error) = &faults {
+        eprintln!("skipped: {error}");
+    }
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
     let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
     let entered = a.enter();
@@ -33,15 +38,18 @@ fn a_forked_child_is_charged_in_its_own_copy() {
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         let in_a = burn(20);
-        let in_b = b.run(|| burn(10));
+        // Faults of this process, not of the parent, whose descriptors it has.
+        let in_b = b.run(|| (burn(10), std::hint::black_box(vec![1u8; 4096 * 1000]).len()).0);
         drop(entered);
         tree.flush();
-        let (a, b) = (a.read(cpu).value, b.read(cpu).value);
+        let (faults, group_b) = (faults.ok(), &b);
+        let (a, b) = (a.read(cpu).value, group_b.read(cpu).value);
         // What the parent had not yet charged is the parent's; what it had is in the copy.
         let right = a + SLACK_NS >= in_a
             && a <= before_fork + in_a + in_a / 5 + SLACK_NS
             && b + SLACK_NS >= in_b
-            && switch::current().is_none();
+            && switch::current().is_none()
+            && faults.is_none_or(|faults| (1000..2000).contains(&group_b.read(faults).value));
         // SAFETY: as above.
         unsafe { libc::_exit(i32::from(!right)) };
     }

@@ -28,9 +28,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut cases: Vec<(&str, Case<'_>)> = vec![
         ("one read of the clock", Box::new(|| _ = black_box(clock.now_ns()))),
         ("the kernel's own", Box::new(|| _ = black_box(clock::thread_cpu_ns()))),
-        ("same group: enter and leave", Box::new(|| drop(black_box(few[0].enter())))),
-        ("a sibling: enter and leave (two switches)", Box::new(|| drop(black_box(few[1].enter())))),
-        ("8 levels deep (two switches)", Box::new(|| drop(black_box(deep.enter())))),
+        ("same group: enter and leave", Box::new(|| few[0].run(|| black_box(())))),
+        ("a sibling: enter and leave (two switches)", Box::new(|| few[1].run(|| black_box(())))),
+        ("8 levels deep (two switches)", Box::new(|| deep.run(|| black_box(())))),
         ("one of 6 in turn (two switches)", in_turn(&few)),
         ("one of 10,000 in turn (two switches)", in_turn(&many)),
         ("charge and stay", Box::new(switch::park)),
@@ -64,6 +64,6 @@ fn in_turn(groups: &[Group]) -> Case<'_> {
     let mut next = 0;
     Box::new(move || {
         next = (next + 1) % groups.len();
-        drop(black_box(groups[next].enter()));
+        groups[next].run(|| black_box(()));
     })
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::histogram::Buckets;
-use crate::unit::{Nanoseconds, Unit, UnitKind};
+use crate::perf::{Event, LinuxPmu, NotSupported};
+use crate::unit::{Count, Nanoseconds, Unit, UnitKind};
 
 /// The most words (8 bytes each) that the metrics of one set may take in a group.
 ///
@@ -188,6 +189,7 @@ struct Inner {
     sets: Vec<Set>,
     resources: usize,
     cpu_time: Option<Counter<Nanoseconds>>,
+    events: Box<[(Event, Counter<Count>)]>,
 }
 
 /// What metrics of one set need.
@@ -217,6 +219,7 @@ impl Schema {
             current: 0,
             resources: 0,
             cpu_times: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -257,6 +260,19 @@ impl Schema {
         self.inner.cpu_time
     }
 
+    /// Returns the counters that take events, in the order in which they were declared.
+    #[inline]
+    #[must_use]
+    pub fn events(&self) -> &[(Event, Counter<Count>)] {
+        &self.inner.events
+    }
+
+    /// Whether it is the very same one.
+    #[inline]
+    pub(crate) fn is(&self, other: &Schema) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// The number of the first set.
     pub(crate) fn id(&self) -> u32 {
         self.inner.sets[0].id
@@ -281,6 +297,7 @@ pub struct SchemaBuilder {
     resources: usize,
     /// One at most in a schema that is accepted.
     cpu_times: Vec<Counter<Nanoseconds>>,
+    events: Vec<(Event, Counter<Count>)>,
 }
 
 impl SchemaBuilder {
@@ -337,6 +354,41 @@ impl SchemaBuilder {
         let counter = self.counter(name, help);
         self.cpu_times.push(counter);
         counter
+    }
+
+    /// Declares a counter that takes what happens of `event` in a group, for every group of the tree: see
+    /// [`switch`](crate::switch).
+    ///
+    /// Costs a system call for each event each time that a thread enters or leaves a group, and a file descriptor for
+    /// each thread and event.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, perf};
+    ///
+    /// let mut schema = Schema::builder();
+    /// for group in perf::parse("page-faults:u,cycles:u")? {
+    ///     let event = &group.events()[0];
+    ///     // A machine without the counter shows no such metric, rather than 0.
+    ///     if let Err(error) = schema.event(&event.kind().to_string().replace('-', "_"), "", event) {
+    ///         eprintln!("{error}");
+    ///     }
+    /// }
+    /// # Ok::<(), submeter::perf::ParseError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the event cannot be counted here; nothing is declared then.
+    pub fn event(
+        &mut self,
+        name: &str,
+        help: &str,
+        event: &Event,
+    ) -> Result<Counter<Count>, NotSupported> {
+        LinuxPmu::supports(event)?;
+        let counter = self.counter(name, help);
+        self.events.push((*event, counter));
+        Ok(counter)
     }
 
     /// Declares a value that goes up and down. Change it with [`Group::adjust`](crate::Group::adjust).
@@ -396,6 +448,7 @@ impl SchemaBuilder {
                 sets: self.sets,
                 resources: self.resources,
                 cpu_time: self.cpu_times.first().copied(),
+                events: self.events.into(),
             }),
         })
     }

@@ -176,8 +176,15 @@ impl Pmu for LinuxPmu {
     }
 }
 
+/// Opens an event for the calling thread, to count from now on. For whoever reads it all the time.
+pub(crate) fn open_counting(event: &Event) -> io::Result<perf_event::Event> {
+    let file = open_file(event)?;
+    file.enable()?;
+    Ok(file)
+}
+
 /// Opens an event for the calling thread, off its counter.
-pub(crate) fn open(event: &Event) -> Result<perf_event::Event, NotSupported> {
+fn open(event: &Event) -> Result<perf_event::Event, NotSupported> {
     open_file(event).map_err(|error| NotSupported::new(event, reason(event, &error)))
 }
 

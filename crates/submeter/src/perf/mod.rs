@@ -12,7 +12,7 @@
 //! - An event of a group counts for its descendants too.
 //! - An event for all groups is not touched by a switch, unless pinned ones need its counter.
 //!
-//! Counters come from a [`Pmu`]: the kernel's on Linux (`LinuxPmu`), or simulated ones ([`SimulatedPmu`]).
+//! Counters come from a [`Pmu`]: the kernel's on Linux ([`LinuxPmu`]), or simulated ones ([`SimulatedPmu`]).
 //!
 //! ```
 //! use submeter::perf::{GroupKey, Scheduler, Scope, SimulatedPmu, parse};
@@ -30,6 +30,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Where each group of a tree is to have the same few events, declare them in the schema instead
+//! ([`SchemaBuilder::event`](crate::SchemaBuilder::event)): then nothing is scheduled, and sums over descendants come
+//! from a flush.
+//!
 //! # What it costs
 //! A switch visits the events of the groups that are left and entered, and no others, however many are
 //! attached; it allocates nothing. A switch to the current group is one comparison.
@@ -39,15 +43,13 @@
 //! thread's group events off, and what counts for the whole system with them.
 
 mod event;
-#[cfg(all(target_os = "linux", not(miri)))]
-mod linux;
+pub(crate) mod linux;
 mod parse;
 mod pmu;
 mod scheduler;
 mod simulated;
 
 pub use event::{Event, EventGroup, EventKind};
-#[cfg(all(target_os = "linux", not(miri)))]
 pub use linux::LinuxPmu;
 pub use parse::{EVENTS_MAX, ParseError, parse};
 pub use pmu::{Handle, NotSupported, Pmu};

@@ -3,7 +3,8 @@
 //! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema declares
 //! [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is added to the group that was
 //! left, as any other update; ancestors learn of it at the next flush. What a thread uses outside of all groups is
-//! charged to none: the process's CPU time less the root's is what was not attributed.
+//! charged to none: the process's CPU time less the root's is what was not attributed. The same holds for events
+//! that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context switches, cycles.
 //!
 //! ```
 //! use submeter::{Schema, Tree};
@@ -24,6 +25,7 @@
 //! - **A switch to another group**: one read of the clock ([`clock`]), one update, and a clone and a drop of the
 //!   handle. No lock, no allocation, and no system call where the clock needs none.
 //! - **A tree whose schema declares no CPU time**: no clock.
+//! - **Each event** that the schema declares: a system call a switch, and a descriptor a thread.
 //! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses perf's.
 //!
 //! # When not to use it
@@ -43,6 +45,7 @@
 
 mod entered;
 mod future;
+mod meters;
 #[cfg(feature = "rayon")]
 mod rayon;
 mod thread;
@@ -152,6 +155,13 @@ pub fn park() {
 #[must_use]
 pub fn forgotten_guards() -> u64 {
     thread::forgotten_guards()
+}
+
+/// Returns how often an event could not be read at a switch: a thread that found no descriptor or no counter for it. Above 0,
+/// counters of events are short of what happened.
+#[must_use]
+pub fn lost_events() -> u64 {
+    meters::lost_events()
 }
 
 /// Where CPU time comes from, and what processes and threads have used of it.

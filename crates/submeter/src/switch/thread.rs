@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use submeter_sys::clock::ThreadClock;
 
 use super::entered::Before;
+use super::meters::Meters;
 use crate::group::Group;
 
 /// How many guards the thread held when one was made, itself included; 0 for one without effect.
@@ -39,6 +40,7 @@ struct Thread {
     clock: Option<ThreadClock>,
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
+    meters: Meters,
     early: Vec<Early>,
 }
 
@@ -134,20 +136,25 @@ fn address(group: &Group) -> usize {
 
 impl Thread {
     const fn new() -> Thread {
-        Thread { group: None, clock: None, since_ns: 0, early: Vec::new() }
+        Thread { group: None, clock: None, since_ns: 0, meters: Meters::new(), early: Vec::new() }
     }
 
     /// Makes `next` the thread's group, charges the last one, and returns it.
-    #[inline]
+    #[inline(always)]
     fn switch(&mut self, next: Option<Group>, depth: Depth) -> Option<Group> {
         let group = next.as_ref().map_or(0, address);
         let last = std::mem::replace(&mut self.group, next);
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
-        match &last {
-            Some(group) if is_metered(group) => self.charge(group),
-            // Its interval begins here.
-            _ if self.group.as_ref().is_some_and(is_metered) => self.since_ns = self.now_ns(),
-            _ => {}
+        let charged = last.as_ref().is_some_and(|group| self.charge(group));
+        if let Some(next) = &self.group {
+            let schema = next.schema();
+            // Within a tree the end of one interval is the start of the next.
+            if !last.as_ref().is_some_and(|last| last.schema().is(schema)) {
+                if schema.cpu_time().is_some() && !charged {
+                    self.since_ns = now_ns(&mut self.clock);
+                }
+                self.meters.mark(schema);
+            }
         }
         last
     }
@@ -175,23 +182,34 @@ impl Thread {
         self.switch(group, depth)
     }
 
-    /// Adds the time since the last switch to `group`.
-    fn charge(&mut self, group: &Group) {
-        if let Some(counter) = group.schema().cpu_time() {
-            let now_ns = self.now_ns();
-            group.add(counter, now_ns - self.since_ns);
-            self.since_ns = now_ns;
+    /// Adds the time and the events since the last switch to `group`; returns whether it meters time.
+    #[inline(always)]
+    fn charge(&mut self, group: &Group) -> bool {
+        let schema = group.schema();
+        if !schema.events().is_empty() {
+            self.meters.charge(group);
         }
-    }
-
-    #[inline]
-    fn now_ns(&mut self) -> u64 {
-        self.clock.get_or_insert_with(ThreadClock::new).now_ns()
+        let Some(counter) = schema.cpu_time() else { return false };
+        let now_ns = now_ns(&mut self.clock);
+        group.add(counter, now_ns - self.since_ns);
+        self.since_ns = now_ns;
+        true
     }
 }
 
-fn is_metered(group: &Group) -> bool {
-    group.schema().cpu_time().is_some()
+#[inline(always)]
+fn now_ns(clock: &mut Option<ThreadClock>) -> u64 {
+    match clock {
+        Some(clock) => clock.now_ns(),
+        None => start(clock),
+    }
+}
+
+/// Out of the way, as it happens once a thread.
+#[cold]
+#[inline(never)]
+fn start(clock: &mut Option<ThreadClock>) -> u64 {
+    clock.insert(ThreadClock::new()).now_ns()
 }
 
 impl Drop for Thread {
