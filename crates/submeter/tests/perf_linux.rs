@@ -32,6 +32,16 @@ fn burn(ms: u64) -> u64 {
     }
 }
 
+/// Whether memory comes in pages small enough to be counted; says so if not.
+fn pages_are_small() -> bool {
+    let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let huge = text.is_ok_and(|text| text.contains("[always]"));
+    if huge {
+        eprintln!("skipped: huge pages hide page faults: set transparent_hugepage to madvise");
+    }
+    !huge
+}
+
 /// Touches that many pages that were not there before.
 fn fault(pages: usize) {
     let mut bytes = Vec::with_capacity(pages * 4096);
@@ -63,7 +73,7 @@ fn software_events_follow_the_group() {
     assert!(a.values[0].abs_diff(used_a) < off + used_a / 10, "{a:?}, used {used_a}");
     assert!(b.values[0] + off > used_b, "{b:?}, used {used_b}");
     assert!(root.values[0].abs_diff(a.values[0] + b.values[0]) < off, "{root:?}");
-    assert!(root.values[1] >= 1000, "{root:?}");
+    assert!(!pages_are_small() || root.values[1] >= 1000, "{root:?}");
     assert_eq!((a.state, root.state), (State::Inactive, State::Inactive));
     assert!(root.running_ns == root.enabled_ns && root.scaled(0) == Some(root.values[0]));
 }
