@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use submeter::switch::{self, clock};
-use submeter::{Group, Schema, Tree};
+use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
 use submeter_sys::clock::ThreadClock;
 
 const ROUNDS: usize = 300;
@@ -53,7 +53,43 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (least, median) = (samples[0], samples[ROUNDS / 2]);
         println!("{name:<45} {least:>8.2} {median:>8.2} ns (least, median)");
     }
+    accuracy(&metered, cpu, &few);
     Ok(())
+}
+
+/// Twice as many threads as usually have CPUs switch all the time: what the groups are charged, beside what the kernel
+/// says that the threads used.
+fn accuracy(tree: &Tree, cpu: Counter<Nanoseconds>, groups: &[Group]) {
+    let before = tree.root().sum(cpu);
+    let work = || {
+        let _home = tree.root().enter();
+        switch::park();
+        let (start, until) = (clock::thread_cpu_ns(), Instant::now());
+        let mut switches = 0;
+        while until.elapsed().as_millis() < 1_000 {
+            for group in groups {
+                group.run(|| black_box((0..20_000u64).map(black_box).sum::<u64>()));
+                switches += 2;
+            }
+        }
+        let used = clock::thread_cpu_ns() - start;
+        switch::park();
+        (used, switches)
+    };
+    let threads = std::thread::available_parallelism().map_or(4, |cpus| 2 * cpus.get());
+    let (mut used, mut switches) = (0, 0);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            let (of_thread, made) = thread.join().expect("no panic");
+            (used, switches) = (used + of_thread, switches + made);
+        }
+    });
+    let charged = tree.root().sum(cpu) - before;
+    let off = (charged as f64 / used as f64 - 1.0) * 100.0;
+    println!(
+        "{threads} threads, {switches} switches: charged {charged} ns of {used} used, {off:+.3} %"
+    );
 }
 
 fn siblings(tree: &Tree, above: &str, count: usize) -> Result<Vec<Group>, submeter::Error> {
