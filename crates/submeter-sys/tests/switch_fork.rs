@@ -28,6 +28,16 @@ fn pages_are_small() -> bool {
     !huge
 }
 
+/// Touches that many pages that were not there before.
+fn fault(pages: usize) {
+    // More than malloc ever keeps for reuse: fresh from the kernel each time.
+    let mut bytes = vec![0u8; 64 << 20];
+    for page in 0..pages {
+        bytes[page * 4096] = 1;
+    }
+    std::hint::black_box(&bytes);
+}
+
 #[test]
 fn a_forked_child_is_charged_in_its_own_copy() {
     const SLACK_NS: u64 = 3_000_000;
@@ -49,7 +59,7 @@ fn a_forked_child_is_charged_in_its_own_copy() {
     if child == 0 {
         let in_a = burn(20);
         // Faults of this process, not of the parent, whose descriptors it has.
-        let in_b = b.run(|| (burn(10), std::hint::black_box(vec![1u8; 4096 * 1000]).len()).0);
+        let in_b = b.run(|| (burn(10), fault(1000)).0);
         drop(entered);
         tree.flush();
         let (faults, group_b) = (faults.ok(), &b);

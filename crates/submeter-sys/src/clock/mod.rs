@@ -80,7 +80,7 @@ pub fn choice() -> &'static Choice {
 
 /// Tells the CPU time of the thread that made it.
 ///
-/// Costs a read of the CPU's counter, where [`choice`] found a way; about 30 times that otherwise, and
+/// Costs a read of the CPU's counter, where [`choice`] found a way; some 15 times that otherwise, and
 /// after each switch of the thread. What it tells never goes back. Between two questions to the kernel, a
 /// millisecond apart at most, it also counts what interrupts and the hypervisor took from the thread; the next
 /// one puts that right. Not for signal handlers.
