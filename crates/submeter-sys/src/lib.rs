@@ -1,4 +1,4 @@
-//! Kernel ABI of submeter: restartable sequences, `membarrier`, CPU topology, address space.
+//! Kernel ABI of submeter: restartable sequences, `membarrier`, CPU topology, address space, CPU time, perf events.
 //!
 //! This crate holds the only `asm!` and the only system calls of submeter, and no policy: what to do
 //! where the kernel offers less is decided by its caller from [`probe()`]. Users depend on the
@@ -19,6 +19,8 @@
 //! | the library is closed | it stays loaded: the kernel may still look at its descriptors |
 //! | a sandbox refuses `rseq`, `membarrier`, affinity or threads | the probe says which, and takes a lower rung |
 //! | a kernel that does not abort when it must | the self-test notices, and takes a lower rung |
+//! | a thread is switched out while its clock extrapolates | the perf page or the mark in the rseq area tells it, and the kernel is asked |
+//! | a fork with a perf page mapped | the child has a hole there: the clock compares the fork's generation before it looks |
 //! | an allocator that asks the probe while it decides | gets a provisional answer: no sequences |
 //!
 //! Tests: `tests/sequences.rs` (exactness under stress), `tests/inject.rs` (every point inside every
@@ -26,6 +28,7 @@
 
 #![expect(unsafe_code, reason = "the room for it: asm, system calls and mappings live here")]
 
+pub mod clock;
 pub mod cpu;
 pub mod fork;
 #[cfg(submeter_inject)]
@@ -33,6 +36,7 @@ pub mod inject;
 pub mod kernel;
 pub mod membarrier;
 pub mod memory;
+pub mod perf_event;
 pub mod probe;
 pub mod rseq;
 

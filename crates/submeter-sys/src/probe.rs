@@ -87,6 +87,11 @@ impl Probe {
         self.libc_offset.map(|offset| CpuHint { offset })
     }
 
+    /// From the thread pointer to libc's area, where it has registered the deciding thread.
+    pub(crate) fn libc_area_offset(&self) -> Option<isize> {
+        self.libc_offset
+    }
+
     pub(crate) fn registers_threads(&self) -> bool {
         self.rung == Rung::OwnRseq
     }

@@ -169,12 +169,12 @@ fn let_through(shared: &SpinShared, ticket: u32) -> bool {
 }
 
 /// Blocks every signal on the calling thread until dropped.
-struct SignalsBlocked {
+pub(crate) struct SignalsBlocked {
     before: libc::sigset_t,
 }
 
 impl SignalsBlocked {
-    fn new() -> SignalsBlocked {
+    pub(crate) fn new() -> SignalsBlocked {
         // SAFETY: 1. A signal set is plain data, for which zeroes are valid. 2. Both pointers are to
         // live, distinct sets.
         unsafe {

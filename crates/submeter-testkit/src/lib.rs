@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod events;
 mod fuzz;
 mod ledger;
 mod meters;
@@ -17,6 +18,7 @@ mod soak;
 mod twin;
 mod visits;
 
+pub use events::{EventOp, EventOracle, Naive, event_script, run_events};
 pub use fuzz::{Fuzz, Tally};
 pub use ledger::{Entry, Ledger, Totals};
 pub use meters::{BUCKETS, COUNTERS, Meters, RESOURCES};

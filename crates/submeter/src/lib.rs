@@ -68,11 +68,13 @@ mod killed;
 mod limit;
 mod meter;
 mod path;
+pub mod perf;
 mod reading;
 mod rstat;
 mod schema;
 mod snapshot;
 mod stats;
+pub mod switch;
 mod tree;
 mod unit;
 

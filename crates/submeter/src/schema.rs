@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::histogram::Buckets;
-use crate::unit::{Unit, UnitKind};
+use crate::perf::{Event, LinuxPmu, NotSupported};
+use crate::unit::{Count, Nanoseconds, Unit, UnitKind};
 
 /// The most words (8 bytes each) that the metrics of one set may take in a group.
 ///
@@ -187,6 +188,8 @@ struct Inner {
     /// Never empty.
     sets: Vec<Set>,
     resources: usize,
+    cpu_time: Option<Counter<Nanoseconds>>,
+    events: Box<[(Event, Counter<Count>)]>,
 }
 
 /// What metrics of one set need.
@@ -215,6 +218,8 @@ impl Schema {
             sets: vec![Set::new(FIRST_SET)],
             current: 0,
             resources: 0,
+            cpu_times: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -248,6 +253,26 @@ impl Schema {
         self.inner.sets.iter().map(|set| set.words).sum()
     }
 
+    /// Returns the counter that takes the groups' CPU time, if one was declared.
+    #[inline]
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Counter<Nanoseconds>> {
+        self.inner.cpu_time
+    }
+
+    /// Returns the counters that take events, in the order in which they were declared.
+    #[inline]
+    #[must_use]
+    pub fn events(&self) -> &[(Event, Counter<Count>)] {
+        &self.inner.events
+    }
+
+    /// Whether it is the very same one.
+    #[inline]
+    pub(crate) fn is(&self, other: &Schema) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// The number of the first set.
     pub(crate) fn id(&self) -> u32 {
         self.inner.sets[0].id
@@ -270,6 +295,9 @@ pub struct SchemaBuilder {
     /// The set that takes what is declared next.
     current: usize,
     resources: usize,
+    /// One at most in a schema that is accepted.
+    cpu_times: Vec<Counter<Nanoseconds>>,
+    events: Vec<(Event, Counter<Count>)>,
 }
 
 impl SchemaBuilder {
@@ -318,6 +346,51 @@ impl SchemaBuilder {
         Counter { key, unit: PhantomData }
     }
 
+    /// Declares the counter that takes the CPU time of what runs in a group, for every group of the tree: see
+    /// [`switch`](crate::switch). At most one a schema.
+    ///
+    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group.
+    pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
+        let counter = self.counter(name, help);
+        self.cpu_times.push(counter);
+        counter
+    }
+
+    /// Declares a counter that takes what happens of `event` in a group, for every group of the tree: see
+    /// [`switch`](crate::switch).
+    ///
+    /// Costs a system call for each event each time that a thread enters or leaves a group, and a file descriptor for
+    /// each thread and event.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, perf};
+    ///
+    /// let mut schema = Schema::builder();
+    /// for group in perf::parse("page-faults:u,cycles:u")? {
+    ///     let event = &group.events()[0];
+    ///     // A machine without the counter shows no such metric, rather than 0.
+    ///     if let Err(error) = schema.event(&event.kind().to_string().replace('-', "_"), "", event) {
+    ///         eprintln!("{error}");
+    ///     }
+    /// }
+    /// # Ok::<(), submeter::perf::ParseError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the event cannot be counted here; nothing is declared then.
+    pub fn event(
+        &mut self,
+        name: &str,
+        help: &str,
+        event: &Event,
+    ) -> Result<Counter<Count>, NotSupported> {
+        LinuxPmu::supports(event)?;
+        let counter = self.counter(name, help);
+        self.events.push((*event, counter));
+        Ok(counter)
+    }
+
     /// Declares a value that goes up and down. Change it with [`Group::adjust`](crate::Group::adjust).
     pub fn gauge<U: Unit>(&mut self, name: &str, help: &str) -> Gauge<U> {
         let key = self.push(name, help, MetricKind::Gauge, U::KIND, None);
@@ -341,7 +414,7 @@ impl SchemaBuilder {
     ///
     /// # Errors
     /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words in a set,
-    /// [`METRICS_MAX`] metrics, or [`SETS_MAX`] sets.
+    /// [`METRICS_MAX`] metrics, [`SETS_MAX`] sets, or one counter of CPU time.
     pub fn build(self) -> Result<Schema, SchemaError> {
         let mut names = HashSet::new();
         for metric in &self.metrics {
@@ -365,11 +438,17 @@ impl SchemaBuilder {
         if let Some(set) = self.sets.iter().find(|set| set.words > WORDS_MAX) {
             return Err(SchemaError::TooLarge { words: set.words });
         }
+        if let [_, second, ..] = self.cpu_times[..] {
+            let second = &self.metrics[usize::from(second.key.metric)];
+            return Err(SchemaError::CpuTimeTwice(second.name.clone()));
+        }
         Ok(Schema {
             inner: Arc::new(Inner {
                 metrics: self.metrics,
                 sets: self.sets,
                 resources: self.resources,
+                cpu_time: self.cpu_times.first().copied(),
+                events: self.events.into(),
             }),
         })
     }
@@ -411,6 +490,8 @@ pub enum SchemaError {
     Name(String),
     /// Two metrics have this name.
     Repeated(String),
+    /// A second counter of CPU time was declared.
+    CpuTimeTwice(String),
     /// The name of a set is not `[a-z][a-z0-9_]*`.
     SetName(String),
     /// There are more than [`SETS_MAX`] sets.
@@ -437,6 +518,9 @@ impl fmt::Display for SchemaError {
                 write!(f, "metric name {name:?} is not of the form [a-z][a-z0-9_]*")
             }
             SchemaError::Repeated(name) => write!(f, "two metrics are named {name:?}"),
+            SchemaError::CpuTimeTwice(name) => {
+                write!(f, "{name:?} is the second counter of CPU time: declare one")
+            }
             SchemaError::SetName(name) => {
                 write!(f, "set name {name:?} is not of the form [a-z][a-z0-9_]*")
             }

@@ -1,15 +1,20 @@
 //! What would improve what was decided, and what to beware of. Each line: what, why, what to try.
 
+use submeter_sys::clock::Source;
+
 use super::facts::{Facts, RungName};
 
-/// Returns what would lead to a better rung; empty on the best.
+/// Returns what would lead to a better rung, and to a cheaper clock; empty with the best of both.
 pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
-    let line = match facts.rung {
-        RungName::LibcRseq => return Vec::new(),
-        RungName::OwnRseq => own(facts),
-        RungName::LockedByCpu | RungName::LockedByThread => locked(facts),
+    let rung = match facts.rung {
+        RungName::LibcRseq => None,
+        RungName::OwnRseq => Some(own(facts)),
+        RungName::LockedByCpu | RungName::LockedByThread => Some(locked(facts)),
     };
-    vec![line]
+    let clock = (facts.cpu_clock == Source::Syscall.name()).then(|| {
+        format!("each switch of groups asks the kernel for CPU time; {}", facts.cpu_clock_reason)
+    });
+    rung.into_iter().chain(clock).collect()
 }
 
 /// Returns what is wrong although everything works.
@@ -95,6 +100,8 @@ mod tests {
             membarrier_errno: None,
             membarrier_restarts: true,
             self_test: "passed".to_owned(),
+            cpu_clock: Source::PerfPage.name(),
+            cpu_clock_reason: String::new(),
             rung,
             reason: "the self-test passed".to_owned(),
             variable: None,
@@ -106,6 +113,17 @@ mod tests {
     #[test]
     fn the_best_rung_needs_no_remedy() {
         assert!(remedies(&facts(RungName::LibcRseq)).is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_asks_the_kernel_is_told_of_on_every_rung() {
+        for rung in [RungName::LibcRseq, RungName::LockedByThread] {
+            let mut facts = facts(rung);
+            facts.cpu_clock = Source::Syscall.name();
+            facts.cpu_clock_reason = "perf page: refused".to_owned();
+            let remedies = remedies(&facts);
+            assert!(remedies.last().is_some_and(|line| line.contains("perf page: refused")));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use submeter_sys::kernel::{self, Version};
-use submeter_sys::{Rung, cpu, membarrier, probe};
+use submeter_sys::{Rung, clock, cpu, membarrier, probe};
 
 /// Everything that does not have to be measured. The names are those of the JSON.
 #[derive(Debug, Serialize)]
@@ -31,6 +31,10 @@ pub(crate) struct Facts {
     pub(crate) membarrier_restarts: bool,
     /// What the self-test found.
     pub(crate) self_test: String,
+    /// Where the CPU time of threads comes from.
+    pub(crate) cpu_clock: &'static str,
+    /// Why not from somewhere cheaper.
+    pub(crate) cpu_clock_reason: String,
     /// Which rung is in use.
     pub(crate) rung: RungName,
     /// Why.
@@ -74,7 +78,7 @@ impl RungName {
 impl Facts {
     /// Asks the probe and the kernel.
     pub(crate) fn gather() -> Facts {
-        let probe = probe();
+        let (probe, clock) = (probe(), clock::choice());
         let kernel = kernel::release();
         let mask = probe.membarrier.unwrap_or(0);
         Facts {
@@ -90,6 +94,8 @@ impl Facts {
             membarrier_errno: probe.membarrier.err(),
             membarrier_restarts: membarrier::supports_rseq(mask),
             self_test: probe.self_test.to_string(),
+            cpu_clock: clock.source.name(),
+            cpu_clock_reason: clock.reason.clone(),
             rung: probe.rung.into(),
             reason: probe.reason.clone(),
             variable: std::env::var_os("SUBMETER_RSEQ").map(|v| v.to_string_lossy().into_owned()),

@@ -48,7 +48,7 @@ fn name(rung: RungName) -> &'static str {
     }
 }
 
-fn found(facts: &Facts) -> [(&'static str, String); 6] {
+fn found(facts: &Facts) -> [(&'static str, String); 7] {
     let restarts = match facts.kernel_may_lose_restarts {
         Some(true) => ", may lose a restart (see above)",
         _ => "",
@@ -79,6 +79,7 @@ fn found(facts: &Facts) -> [(&'static str, String); 6] {
         ("rseq area", features),
         ("membarrier", membarrier),
         ("self-test", facts.self_test.clone()),
+        ("cpu time", facts.cpu_clock.to_owned()),
     ]
 }
 

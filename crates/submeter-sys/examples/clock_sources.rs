@@ -1,0 +1,171 @@
+//! Compares the sources of thread CPU time, interleaved in one process: what a question costs, alone and with an
+//! update between two questions, how far answers are off, and what a source adds to each switch of a thread.
+//!
+//! Run with `cargo run --release -p submeter-sys --example clock_sources`; it takes some seconds.
+#![expect(unsafe_code, reason = "the sequences and the counter are unsafe to call")]
+
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::time::Instant;
+
+use submeter_sys::clock::{self, Source, ThreadClock};
+use submeter_sys::memory::Reservation;
+use submeter_sys::{Rseq, STRIDE_SHIFT, cpu};
+
+const SOURCES: [Source; 3] = [Source::PerfPage, Source::RseqMark, Source::Syscall];
+const ROUNDS: usize = 200;
+const QUESTIONS: u32 = 2_000;
+const SWITCHES: u32 = 2_000;
+
+fn main() {
+    let choice = clock::choice();
+    println!("chosen: {}, because {}\n", choice.source.name(), choice.reason);
+    let mut clocks: Vec<ThreadClock> =
+        SOURCES.iter().filter_map(|&source| ThreadClock::on(source).ok()).collect();
+    costs(&mut clocks);
+    drop(clocks);
+    for source in SOURCES {
+        accuracy(source);
+    }
+    println!();
+    switches();
+}
+
+/// Minimum and median of the rounds, in ns a question.
+fn costs(clocks: &mut [ThreadClock]) {
+    let word = Word::new();
+    let mut samples = vec![Vec::new(); 2 * clocks.len() + 2];
+    for _ in 0..ROUNDS {
+        samples[0].push(time(counter));
+        samples[1].push(time(|| word.add()));
+        for (i, clock) in clocks.iter_mut().enumerate() {
+            samples[2 + 2 * i].push(time(|| clock.now_ns()));
+            samples[3 + 2 * i].push(time(|| {
+                word.add();
+                clock.now_ns()
+            }));
+        }
+    }
+    let mut names = vec!["the counter alone".to_owned(), "an update alone".to_owned()];
+    for clock in clocks {
+        names.push(clock.source().name().to_owned());
+        names.push(format!("{}, an update between", clock.source().name()));
+    }
+    for (name, mut samples) in names.into_iter().zip(samples) {
+        samples.sort_by(f64::total_cmp);
+        println!("{name:<75} {:>7.2} {:>7.2} ns", samples[0], samples[ROUNDS / 2]);
+    }
+    println!();
+}
+
+fn time<T>(mut question: impl FnMut() -> T) -> f64 {
+    let start = Instant::now();
+    for _ in 0..QUESTIONS {
+        black_box(question());
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(QUESTIONS)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn counter() -> u64 {
+    // SAFETY: every x86-64 CPU has the instruction.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn counter() -> u64 {
+    0
+}
+
+/// One word for each CPU, updated by sequences where there are any.
+struct Word {
+    rows: Option<(Reservation, Rseq)>,
+}
+
+impl Word {
+    fn new() -> Word {
+        let reserve = |rseq: Rseq| {
+            let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).ok()?;
+            Some((rows, rseq))
+        };
+        Word { rows: Rseq::get().and_then(reserve) }
+    }
+
+    fn add(&self) -> u64 {
+        let Some((rows, rseq)) = &self.rows else { return 0 };
+        // SAFETY: the word has a row for each CPU, and only this sequence writes it.
+        u64::from(unsafe { rseq.increment(rows.base().as_ptr().cast()) })
+    }
+}
+
+/// How far answers are from the kernel's, while another thread takes the CPU now and then.
+fn accuracy(source: Source) {
+    let Ok(mut clock) = ThreadClock::on(source) else {
+        println!("{:<75} cannot be had here", source.name());
+        return;
+    };
+    let mut off = Vec::new();
+    let start = Instant::now();
+    while start.elapsed().as_millis() < 700 {
+        let answer = clock.now_ns();
+        off.push(clock::thread_cpu_ns().abs_diff(answer));
+        for _ in 0..100 {
+            black_box(clock.now_ns());
+        }
+    }
+    off.sort_unstable();
+    let at = |part: f64| off[((off.len() - 1) as f64 * part) as usize];
+    println!(
+        "{:<75} off by {} median, {} p99, {} p99.9, {} ns most, of {}",
+        source.name(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+        off.len()
+    );
+}
+
+/// Two threads of one CPU wake each other by pipes: what a switch of both costs, with and without a clock.
+fn switches() {
+    let mut samples = vec![Vec::new(); SOURCES.len()];
+    for _ in 0..15 {
+        for (samples, &source) in samples.iter_mut().zip(&SOURCES) {
+            samples.push(ping_pong(source));
+        }
+    }
+    for (mut samples, source) in samples.into_iter().zip(SOURCES) {
+        samples.sort_by(f64::total_cmp);
+        println!("{:<75} {:>7.0} {:>7.0} ns there and back", source.name(), samples[0], samples[7]);
+    }
+}
+
+fn ping_pong(source: Source) -> f64 {
+    let (mut ping_out, mut ping_in) = std::io::pipe().expect("pipes");
+    let (mut pong_out, mut pong_in) = std::io::pipe().expect("pipes");
+    let here = cpu::affinity().expect("readable")[..1].to_vec();
+    let watched = move || {
+        cpu::set_affinity(&here).expect("a CPU we were on");
+        ThreadClock::on(source).ok()
+    };
+    let there = watched.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _clock = there();
+            let mut byte = [0];
+            while matches!(ping_out.read(&mut byte), Ok(1)) {
+                pong_in.write_all(&byte).expect("open");
+            }
+        });
+        let timed = scope.spawn(move || {
+            let _clock = watched();
+            let start = Instant::now();
+            for _ in 0..SWITCHES {
+                ping_in.write_all(&[1]).expect("open");
+                pong_out.read_exact(&mut [0]).expect("open");
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(SWITCHES)
+        });
+        timed.join().expect("no panic")
+    })
+}

@@ -1,0 +1,133 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// The sources that can be had here; says which cannot.
+fn clocks() -> Vec<ThreadClock> {
+    let try_one = |source| match ThreadClock::on(source) {
+        Ok(clock) => Some(clock),
+        Err(error) => {
+            eprintln!("skipped: {}: {}", source.name(), refusal(source, &error));
+            None
+        }
+    };
+    [Source::PerfPage, Source::RseqMark, Source::Syscall].into_iter().filter_map(try_one).collect()
+}
+
+/// Computes for about `ms` of wall time.
+fn burn(ms: u64) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(ms) {
+        std::hint::black_box((0..100u64).sum::<u64>());
+    }
+}
+
+#[test]
+fn the_choice_is_made_once_and_gives_its_reason() {
+    let choice = choice();
+    assert!(ptr::eq(choice, super::choice()));
+    assert!(!choice.reason.is_empty());
+    eprintln!("{}: {}", choice.source.name(), choice.reason);
+}
+
+#[test]
+fn a_clock_never_goes_back() {
+    for mut clock in clocks() {
+        let (mut last, end) = (0, if cfg!(miri) { 100 } else { 200_000 });
+        for i in 0..end {
+            let now = clock.now_ns();
+            assert!(now >= last, "{}: {now} after {last}", clock.source().name());
+            last = now;
+            if i % 1000 == 0 {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+}
+
+#[test]
+fn waiting_costs_no_cpu_time() {
+    for mut clock in clocks() {
+        let before = clock.now_ns();
+        std::thread::sleep(Duration::from_millis(if cfg!(miri) { 0 } else { 200 }));
+        let used = clock.now_ns() - before;
+        // The time to wait and to come back; a clock that missed the wait would say 200 ms.
+        assert!(cfg!(miri) || used < 100_000_000, "{}: {used} ns", clock.source().name());
+    }
+}
+
+#[cfg(not(miri))]
+#[test]
+fn intervals_of_a_preempted_thread_sum_up_to_the_kernels_answer_stress() {
+    // More threads than CPUs, all computing: each is preempted every few milliseconds.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for mut clock in clocks() {
+                    let (start, oracle) = (clock.now_ns(), thread_cpu_ns());
+                    let (mut sum, mut last, until) = (0, start, Instant::now());
+                    while until.elapsed() < Duration::from_millis(150) {
+                        let now = clock.now_ns();
+                        sum += now - last;
+                        last = now;
+                        burn_a_little();
+                    }
+                    // Asks the kernel, so that neither end is an estimate.
+                    let (sum, truth) = (sum + clock.ask() - last, thread_cpu_ns() - oracle);
+                    let off = sum.abs_diff(truth);
+                    // What the two calls take, and an interrupt between them.
+                    assert!(off < truth / 20 + 2_000_000, "{sum} against {truth}");
+                }
+            });
+        }
+    });
+}
+
+fn burn_a_little() {
+    std::hint::black_box((0..50u64).sum::<u64>());
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_forked_child_goes_on_without_the_parents_page() {
+    for mut clock in clocks() {
+        let before = clock.now_ns();
+        // SAFETY: the child reads clocks, maps a page and ends, without the parent's exit handlers.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "{}", io::Error::last_os_error());
+        if child == 0 {
+            let first = clock.now_ns();
+            burn(5);
+            let right = first >= before && clock.now_ns() > first;
+            drop(clock);
+            // SAFETY: as above.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is live; `child` is ours to wait for.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "{}", clock.source().name());
+        assert!(clock.now_ns() >= before);
+    }
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_process_has_used_at_least_what_one_of_its_threads_has() {
+    burn(2);
+    let thread = thread_cpu_ns();
+    assert!(thread > 0 && process_cpu_ns() >= thread);
+}
+
+#[cfg(not(miri))]
+#[test]
+fn the_rate_turns_ticks_into_nanoseconds_and_back() {
+    let Ok(rate) = ticks::rate() else {
+        eprintln!("skipped: no counter of constant rate here");
+        return;
+    };
+    for ns in [1_000, 999_999, 5_000_000] {
+        let there_and_back = rate.ns(rate.ticks(ns));
+        assert!(ns.abs_diff(there_and_back) <= 2 + ns / 1_000_000, "{ns}: {there_and_back}");
+    }
+}

@@ -1,0 +1,261 @@
+//! `perf_event_open`: counters of the kernel and the hardware, for one thread.
+//!
+//! Where it is refused (a container's seccomp filter, `kernel.perf_event_paranoid` above 2) or the
+//! hardware has no such counter, opening is an error: never a counter that stays at 0.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `PERF_TYPE_HARDWARE` (linux/perf_event.h).
+pub const TYPE_HARDWARE: u32 = 0;
+/// `PERF_TYPE_SOFTWARE`.
+pub const TYPE_SOFTWARE: u32 = 1;
+/// `PERF_COUNT_SW_TASK_CLOCK`: nanoseconds of CPU time.
+pub const SOFTWARE_TASK_CLOCK: u64 = 1;
+/// `PERF_COUNT_SW_CONTEXT_SWITCHES`.
+pub const SOFTWARE_CONTEXT_SWITCHES: u64 = 3;
+/// `PERF_COUNT_SW_DUMMY`: counts nothing.
+pub const SOFTWARE_DUMMY: u64 = 9;
+
+/// Says what to count, by the numbers of `perf_event_open(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Which unit counts: `PERF_TYPE_…`, or the number in a `type` file of `/sys/bus/event_source`.
+    pub kind: u32,
+    /// Which of its events.
+    pub event: u64,
+    /// Whether to count in user mode.
+    pub user: bool,
+    /// Whether to count in the kernel: may need privilege.
+    pub kernel: bool,
+    /// Whether the event must be counted always or not at all. For leaders only.
+    pub pinned: bool,
+}
+
+impl Config {
+    /// Counts `event` of unit `kind` in user mode, which needs the least privilege.
+    #[must_use]
+    pub fn new(kind: u32, event: u64) -> Config {
+        Config { kind, event, user: true, kernel: false, pinned: false }
+    }
+}
+
+/// What an event has counted, and for how long it could.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// What was counted.
+    pub value: u64,
+    /// How long the event was enabled while its thread ran.
+    pub enabled_ns: u64,
+    /// How long of that it had a counter: less, where more is asked than the hardware can count.
+    pub running_ns: u64,
+}
+
+/// Counts on the thread that opened it, wherever that runs. Costs a file descriptor, and the kernel some
+/// hundred nanoseconds at each context switch of the thread.
+#[derive(Debug)]
+pub struct Event {
+    file: File,
+}
+
+impl Event {
+    /// Opens an event for the calling thread, counting at once, or with its leader.
+    ///
+    /// # Errors
+    /// What the kernel says: `EACCES` or `EPERM` without the privilege, `ENOENT` or `EOPNOTSUPP` for what
+    /// the hardware does not count, `ENOSYS` where there is no such call, `EMFILE` without descriptors.
+    pub fn open(config: &Config, leader: Option<&Event>) -> io::Result<Event> {
+        if cfg!(miri) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let attributes = Attributes::new(config);
+        let group = leader.map_or(-1, |leader| leader.file.as_raw_fd());
+        // SAFETY: `attributes` is live and says its own size; the call only reads it. The calling thread (0),
+        // on any CPU (-1).
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attributes,
+                0,
+                -1,
+                group,
+                FLAG_CLOSE_ON_EXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just made, and that nobody else has.
+        Ok(Event { file: unsafe { File::from_raw_fd(fd as RawFd) } })
+    }
+
+    /// Reads what was counted: a system call.
+    ///
+    /// # Errors
+    /// What the kernel says, and [`io::ErrorKind::UnexpectedEof`] for a pinned event that lost its
+    /// counter: it is in error for good, and no value of it means anything.
+    pub fn read(&self) -> io::Result<Counts> {
+        let mut bytes = [0; 24];
+        (&self.file).read_exact(&mut bytes)?;
+        let word = |i: usize| {
+            let bytes = bytes.as_chunks::<8>().0;
+            u64::from_ne_bytes(bytes[i])
+        };
+        Ok(Counts { value: word(0), enabled_ns: word(1), running_ns: word(2) })
+    }
+
+    /// Stops counting, with all that it leads.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn disable(&self) -> io::Result<()> {
+        self.control(IOC_DISABLE)
+    }
+
+    /// Counts again, with all that it leads.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn enable(&self) -> io::Result<()> {
+        self.control(IOC_ENABLE)
+    }
+
+    fn control(&self, request: libc::c_ulong) -> io::Result<()> {
+        // SAFETY: the request takes an integer and touches no memory of ours. The cast is for C libraries
+        // whose `ioctl` takes a signed request.
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, IOC_GROUP) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// The page that the kernel writes whenever it takes an event on or off a CPU, which for an event of a
+/// thread is each time that the thread is switched out and in.
+///
+/// Keeps the event open without a descriptor. A fork does not copy it: the child has a hole there, so
+/// that whoever keeps a `Page` looks at [`fork::generation`](crate::fork::generation) before each read.
+#[derive(Debug)]
+pub(crate) struct Page {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Page {
+    /// Opens a counter that counts nothing, for its page.
+    ///
+    /// # Errors
+    /// As [`Event::open`]; `EPERM` when the memory that users may lock for such pages is spent.
+    pub(crate) fn open() -> io::Result<Page> {
+        let event = Event::open(&Config::new(TYPE_SOFTWARE, SOFTWARE_DUMMY), None)?;
+        // SAFETY: takes a number and returns one.
+        let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                event.file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // The descriptor goes here; the mapping keeps the event.
+        Ok(Page { base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
+    }
+
+    /// Returns the word with the number that changes at each switch, to be loaded while the page lives.
+    ///
+    /// Its other half is the index of a hardware counter, always 0 for this event.
+    pub(crate) fn word(&self) -> NonNull<AtomicU64> {
+        // SAFETY: `lock`, a u32, is at byte 8 of a page, `index` behind it (linux/perf_event.h).
+        unsafe { self.base.add(8) }.cast()
+    }
+
+    /// Forgets the page without giving it back: in a forked child, where it was never mapped and
+    /// something else may be.
+    pub(crate) fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `open` made, unmapped once; `ThreadClock`, the only owner, loads
+        // from it no more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Returns how much unprivileged callers may count: `kernel.perf_event_paranoid`. `None` where the kernel
+/// does not say.
+#[must_use]
+pub fn paranoid() -> Option<i32> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?;
+    text.trim().parse().ok()
+}
+
+const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 8;
+const IOC_ENABLE: libc::c_ulong = 0x2400;
+const IOC_DISABLE: libc::c_ulong = 0x2401;
+/// With the group that the event leads.
+const IOC_GROUP: libc::c_ulong = 1;
+
+/// `struct perf_event_attr`, as first published (64 bytes): every kernel takes it.
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    config1: u64,
+}
+
+impl Attributes {
+    fn new(config: &Config) -> Attributes {
+        /// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`
+        const WITH_TIMES: u64 = 3;
+        let flag = |bit: u32, set: bool| u64::from(set) << bit;
+        Attributes {
+            kind: config.kind,
+            size: size_of::<Attributes>() as u32,
+            config: config.event,
+            sample_period: 0,
+            sample_type: 0,
+            read_format: WITH_TIMES,
+            // Bits of the flags: pinned, exclude_user, exclude_kernel, exclude_hv.
+            flags: flag(2, config.pinned)
+                | flag(4, !config.user)
+                | flag(5, !config.kernel)
+                | flag(6, !config.kernel),
+            wakeup_events: 0,
+            breakpoint_type: 0,
+            config1: 0,
+        }
+    }
+}
+
+/// Loads a page's word.
+///
+/// # Safety
+/// `word` is [`Page::word`] of a page that lives, in the process that opened it.
+#[inline(always)]
+pub(crate) unsafe fn load(word: NonNull<AtomicU64>) -> u64 {
+    // SAFETY: the caller's promise; the kernel writes the halves one at a time, and a mixture of old and new
+    // differs from the old, which is all that is asked.
+    let word = unsafe { word.as_ref() };
+    // Relaxed: the kernel wrote it on this thread's way back to user mode, before this instruction.
+    word.load(Ordering::Relaxed)
+}
+
+const _: () = assert!(size_of::<Attributes>() == 64);

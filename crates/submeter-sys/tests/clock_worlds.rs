@@ -1,0 +1,75 @@
+//! The choice of a clock where perf events are refused, where sequences are off, and where somebody asked for the
+//! system call. Each world is a process of its own: the choice is made once.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "a test process is put under a filter by system calls")]
+
+use submeter_sys::clock::{self, Source, ThreadClock};
+
+#[path = "common/world.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
+mod world;
+
+/// Says what was chosen, and uses it.
+fn report() {
+    let mut clock = ThreadClock::new();
+    let before = clock.now_ns();
+    std::hint::black_box((0..100_000u64).sum::<u64>());
+    assert!(clock.now_ns() > before, "{:?}", clock.source());
+    let choice = clock::choice();
+    println!("chosen {:?}, because {}", choice.source, choice.reason);
+}
+
+/// A kernel that schedules nobody else for a quarter of a second leaves the self-test without an answer.
+fn undecided(text: &str) -> bool {
+    let undecided = text.contains("could not be tested");
+    if undecided {
+        eprintln!("skipped: the machine was too busy for the clock's self-test; run it again");
+    }
+    undecided
+}
+
+#[test]
+fn the_system_call_serves_who_asks_for_it() {
+    if world::is_child() {
+        return report();
+    }
+    let name = "the_system_call_serves_who_asks_for_it";
+    let text = world::again(name, &[("SUBMETER_CLOCK", "syscall")]);
+    assert!(text.contains("chosen Syscall, because SUBMETER_CLOCK=syscall"), "{text}");
+    let text = world::again(name, &[("SUBMETER_CLOCK", "sundial")]);
+    assert!(text.contains("\"sundial\" is not syscall; took that"), "{text}");
+}
+
+#[test]
+fn without_perf_events_nothing_is_lost_but_speed() {
+    if world::is_child() {
+        return report();
+    }
+    let name = "without_perf_events_nothing_is_lost_but_speed";
+    let filter = world::deny(libc::SYS_perf_event_open, None, libc::EPERM);
+    let Some(text) = world::again_under(name, &[], &filter) else { return };
+    if submeter_sys::probe().rseq().is_some() {
+        assert!(text.contains("chosen Syscall"), "{text}");
+        assert!(text.contains("seccomp"), "the remedy is named: {text}");
+    }
+}
+
+#[test]
+fn without_perf_events_and_sequences_the_mark_serves() {
+    if world::is_child() {
+        return report();
+    }
+    let name = "without_perf_events_and_sequences_the_mark_serves";
+    let filter = world::deny(libc::SYS_perf_event_open, None, libc::ENOSYS);
+    let Some(text) = world::again_under(name, &[("SUBMETER_RSEQ", "off")], &filter) else { return };
+    if undecided(&text) {
+        return;
+    }
+    match ThreadClock::on(Source::RseqMark) {
+        // From Linux 6.19 on a wait may leave the mark; the self-test must have seen that.
+        Ok(_) => {
+            assert!(text.contains("chosen RseqMark") || text.contains("missed a wait"), "{text}")
+        }
+        Err(_) => assert!(text.contains("chosen Syscall"), "{text}"),
+    }
+}

@@ -1,0 +1,105 @@
+//! Measures what a group switch costs beside the clock that it reads, interleaved in one thread.
+//!
+//! Run with `cargo run --release -p submeter --example switch_cost`; it takes some seconds.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use submeter::switch::{self, clock};
+use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
+use submeter_sys::clock::ThreadClock;
+
+const ROUNDS: usize = 300;
+const SWITCHES: u32 = 2_000;
+
+type Case<'a> = Box<dyn FnMut() + 'a>;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let choice = clock::choice();
+    println!("clock: {} ({})", choice.source.name(), choice.reason);
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time used");
+    let metered = Tree::builder(schema.build()?).groups_max(20_000).build()?;
+    let few = siblings(&metered, "few", 6)?;
+    let many = siblings(&metered, "many", 10_000)?;
+    let deep = metered.get_or_create("/1/2/3/4/5/6/7/8")?;
+
+    let mut clock = ThreadClock::new();
+    let mut cases: Vec<(&str, Case<'_>)> = vec![
+        ("one read of the clock", Box::new(|| _ = black_box(clock.now_ns()))),
+        ("the kernel's own", Box::new(|| _ = black_box(clock::thread_cpu_ns()))),
+        ("same group: enter and leave", Box::new(|| few[0].run(|| black_box(())))),
+        ("a sibling: enter and leave (two switches)", Box::new(|| few[1].run(|| black_box(())))),
+        ("8 levels deep (two switches)", Box::new(|| deep.run(|| black_box(())))),
+        ("one of 6 in turn (two switches)", in_turn(&few)),
+        ("one of 10,000 in turn (two switches)", in_turn(&many)),
+        ("charge and stay", Box::new(switch::park)),
+        ("a handle, cloned and dropped", Box::new(|| drop(black_box(few[1].clone())))),
+        ("an update", Box::new(|| few[1].add(cpu, 100))),
+    ];
+    let mut samples = vec![Vec::new(); cases.len()];
+    for _ in 0..ROUNDS {
+        for ((_, case), samples) in cases.iter_mut().zip(&mut samples) {
+            let _home = few[0].enter();
+            let start = Instant::now();
+            for _ in 0..SWITCHES {
+                case();
+            }
+            samples.push(start.elapsed().as_nanos() as f64 / f64::from(SWITCHES));
+        }
+    }
+    for ((name, _), mut samples) in cases.into_iter().zip(samples) {
+        samples.sort_by(f64::total_cmp);
+        let (least, median) = (samples[0], samples[ROUNDS / 2]);
+        println!("{name:<45} {least:>8.2} {median:>8.2} ns (least, median)");
+    }
+    accuracy(&metered, cpu, &few);
+    Ok(())
+}
+
+/// Twice as many threads as usually have CPUs switch all the time: what the groups are charged, beside what the kernel
+/// says that the threads used.
+fn accuracy(tree: &Tree, cpu: Counter<Nanoseconds>, groups: &[Group]) {
+    let before = tree.root().sum(cpu);
+    let work = || {
+        let _home = tree.root().enter();
+        switch::park();
+        let (start, until) = (clock::thread_cpu_ns(), Instant::now());
+        let mut switches = 0;
+        while until.elapsed().as_millis() < 1_000 {
+            for group in groups {
+                group.run(|| black_box((0..20_000u64).map(black_box).sum::<u64>()));
+                switches += 2;
+            }
+        }
+        let used = clock::thread_cpu_ns() - start;
+        switch::park();
+        (used, switches)
+    };
+    let threads = std::thread::available_parallelism().map_or(4, |cpus| 2 * cpus.get());
+    let (mut used, mut switches) = (0, 0);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            let (of_thread, made) = thread.join().expect("no panic");
+            (used, switches) = (used + of_thread, switches + made);
+        }
+    });
+    let charged = tree.root().sum(cpu) - before;
+    let off = (charged as f64 / used as f64 - 1.0) * 100.0;
+    println!(
+        "{threads} threads, {switches} switches: charged {charged} ns of {used} used, {off:+.3} %"
+    );
+}
+
+fn siblings(tree: &Tree, above: &str, count: usize) -> Result<Vec<Group>, submeter::Error> {
+    (0..count).map(|index| tree.get_or_create(&format!("/{above}/{index}"))).collect()
+}
+
+fn in_turn(groups: &[Group]) -> Case<'_> {
+    let mut next = 0;
+    Box::new(move || {
+        next = (next + 1) % groups.len();
+        groups[next].run(|| black_box(()));
+    })
+}

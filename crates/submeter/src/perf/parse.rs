@@ -1,0 +1,243 @@
+//! perf's syntax for events: `cycles,instructions:u,{cycles,branches}:D,r1a8`.
+
+use std::fmt;
+
+use super::event::{Event, EventGroup, EventKind, NAMES};
+
+/// The most events in one list: more than any CPU counts, few enough that a thread reads them at a switch.
+pub const EVENTS_MAX: usize = 64;
+
+/// Reads a list of events as `perf stat -e` takes it.
+///
+/// Events are separated by commas; those in braces count together or not at all. After a colon come modifiers: `u`
+/// counts in user mode only, `k` in the kernel only, `D` pins the event or the group of braces. Other modifiers
+/// of perf's are refused, as is anything that it would have to look up in `/sys`.
+///
+/// # Examples
+/// ```
+/// use submeter::perf::parse;
+///
+/// let groups = parse("task-clock:D,{cycles,instructions}:u,page-faults")?;
+/// assert_eq!(groups.len(), 3);
+/// assert!(groups[0].is_pinned());
+/// assert_eq!(groups[1].to_string(), "{cycles:u,instructions:u}");
+/// assert!(parse("cylces").unwrap_err().to_string().contains("\"cylces\""));
+/// # Ok::<(), submeter::perf::ParseError>(())
+/// ```
+///
+/// # Errors
+/// One line that names the part that is wrong, and what would be right.
+pub fn parse(list: &str) -> Result<Vec<EventGroup>, ParseError> {
+    let mut groups = Vec::new();
+    let mut rest = list.trim();
+    loop {
+        let (group, after) = item(rest)?;
+        groups.push(group);
+        rest = match after.strip_prefix(',') {
+            Some(after) => after.trim_start(),
+            None if after.is_empty() => break,
+            None => return Err(wrong(after, "stands where a comma is expected".to_owned())),
+        };
+    }
+    let events: usize = groups.iter().map(|group| group.events.len()).sum();
+    if events > EVENTS_MAX {
+        return Err(wrong(list, format!("has {events} events: name at most {EVENTS_MAX}")));
+    }
+    Ok(groups)
+}
+
+/// Reads one event or one group of braces, and returns what follows it.
+fn item(text: &str) -> Result<(EventGroup, &str), ParseError> {
+    let Some(inside) = text.strip_prefix('{') else {
+        let (one, after) = split(text, &[',', '{', '}']);
+        let (event, pinned) = event(one)?;
+        return Ok((EventGroup { events: vec![event], pinned }, after));
+    };
+    let Some((inside, after)) = inside.split_once('}') else {
+        return Err(wrong(text, "opens a group of events: close it with }".to_owned()));
+    };
+    if inside.contains('{') {
+        return Err(wrong(text, "nests groups of events: close each before the next".to_owned()));
+    }
+    let (mut modifiers, mut after) = ("", after);
+    if let Some(of_group) = after.strip_prefix(':') {
+        (modifiers, after) = split(of_group, &[',', '{', '}']);
+        if modifiers.is_empty() {
+            return Err(wrong(text, "ends in a colon: name modifiers (u, k, D)".to_owned()));
+        }
+    }
+    let mut group = EventGroup { events: Vec::new(), pinned: false };
+    for (index, one) in inside.split(',').enumerate() {
+        let (event, pinned) = event(one.trim())?;
+        if pinned && index > 0 {
+            let what = "is pinned within its group: pin the group, {…}:D".to_owned();
+            return Err(wrong(one.trim(), what));
+        }
+        group.pinned |= pinned;
+        group.events.push(event);
+    }
+    for event in &mut group.events {
+        group.pinned |= modify(event, text, modifiers)?;
+    }
+    Ok((group, after))
+}
+
+/// Reads `name[:modifiers]`; returns the event, and whether it is pinned.
+fn event(text: &str) -> Result<(Event, bool), ParseError> {
+    let text = text.trim();
+    let (name, modifiers) = match text.split_once(':') {
+        Some((_, "")) => {
+            return Err(wrong(text, "ends in a colon: name modifiers (u, k, D)".to_owned()));
+        }
+        Some(parts) => parts,
+        None => (text, ""),
+    };
+    if name.is_empty() {
+        let what = format!("names no event: use one of {}", names());
+        return Err(wrong(text, what));
+    }
+    let Some(kind) = EventKind::by_name(name) else {
+        return Err(wrong(name, format!("is no event known here: use one of {}", names())));
+    };
+    let mut event = Event::new(kind);
+    let pinned = modify(&mut event, text, modifiers)?;
+    Ok((event, pinned))
+}
+
+/// Applies modifiers; returns whether they pin.
+fn modify(event: &mut Event, text: &str, modifiers: &str) -> Result<bool, ParseError> {
+    let (mut user, mut kernel, mut pinned) = (false, false, false);
+    for modifier in modifiers.chars() {
+        match modifier {
+            'u' => user = true,
+            'k' => kernel = true,
+            'D' => pinned = true,
+            _ => {
+                let what = format!("has the modifier {modifier:?}: only u, k and D are known here");
+                return Err(wrong(text, what));
+            }
+        }
+    }
+    if user || kernel {
+        (event.user, event.kernel) = (user, kernel);
+    }
+    Ok(pinned)
+}
+
+fn split<'t>(text: &'t str, at: &[char]) -> (&'t str, &'t str) {
+    text.split_at(text.find(at).unwrap_or(text.len()))
+}
+
+fn names() -> String {
+    let mut names = String::new();
+    for (name, kind) in NAMES {
+        // Second names would only make the line longer.
+        if NAMES.iter().find(|(_, other)| other == kind).is_some_and(|(first, _)| first == name) {
+            names.push_str(name);
+            names.push_str(", ");
+        }
+    }
+    names + "or rNNN for a code of this CPU"
+}
+
+fn wrong(part: &str, what: String) -> ParseError {
+    /// Enough to recognise it in a terminal.
+    const SHOWN: usize = 40;
+    let mut shown: String = part.chars().take(SHOWN).collect();
+    if shown.len() < part.len() {
+        shown.push('…');
+    }
+    ParseError { text: format!("event {shown:?} {what}") }
+}
+
+/// Says what is wrong with a list of events, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    text: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(list: &str) -> Vec<String> {
+        parse(list).expect("valid").iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_perf_takes_is_read_and_shown_as_perf_shows_it() {
+        let list = "cycles,instructions:u,{cycles,instructions},task-clock:D,page-faults,cs";
+        let expected = [
+            "cycles",
+            "instructions:u",
+            "{cycles,instructions}",
+            "task-clock:D",
+            "page-faults",
+            "context-switches",
+        ];
+        assert_eq!(shown(list), expected);
+        assert_eq!(shown("{cycles:k,r1A8}:D, {branches}:uD"), ["{cycles:k,r1a8}:D", "branches:uD"]);
+        assert_eq!(shown("cycles:uk"), ["cycles"]);
+        assert_eq!(shown("{cycles:D,faults}"), ["{cycles,page-faults}:D"]);
+    }
+
+    #[test]
+    fn what_is_shown_is_read_again_as_the_same() {
+        for list in ["cycles:uD,{cpu-cycles,faults:k}:D", "r0", "{cs,cs}", "task-clock"] {
+            let once = parse(list).expect("valid");
+            let again: Vec<_> = once.iter().map(ToString::to_string).collect();
+            assert_eq!(parse(&again.join(",")).expect("valid"), once);
+        }
+    }
+
+    #[test]
+    fn each_error_names_the_part_and_the_remedy() {
+        let cases = [
+            ("", "names no event"),
+            ("cycles,", "names no event"),
+            ("cylces", "\"cylces\" is no event known here: use one of cycles, instructions"),
+            ("cycles:", "ends in a colon"),
+            ("cycles:x", "modifier 'x': only u, k and D"),
+            ("{cycles", "close it with }"),
+            ("{cycles,{faults}}", "nests groups"),
+            ("cycles}", "\"}\" stands where a comma is expected"),
+            ("{cycles}{faults}", "stands where a comma is expected"),
+            ("{}", "names no event"),
+            ("{cycles}:", "ends in a colon"),
+            ("{cycles,faults:D}", "\"faults:D\" is pinned within its group"),
+            ("r", "\"r\" is no event"),
+            ("r+1", "\"r+1\" is no event"),
+            ("r11112222333344445", "is no event"),
+            ("cycles,\u{1f980}", "is no event"),
+        ];
+        for (list, expected) in cases {
+            let text = parse(list).expect_err(list).to_string();
+            assert!(text.contains(expected), "{list:?}: {text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
+        }
+        let many = vec!["cycles"; EVENTS_MAX + 1].join(",");
+        let text = parse(&many).expect_err("too many").to_string();
+        assert!(text.contains("has 65 events: name at most 64") && text.len() < 150, "{text}");
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused() {
+        let parts = ["cycles", "{", "}", ",", ":", "u", "D", "x", " ", "r9", "é"];
+        // All sequences of up to four parts.
+        for number in 0..parts.len().pow(4) {
+            let text: String =
+                (0..4).map(|place| parts[number / parts.len().pow(place) % 11]).collect();
+            if let Err(error) = parse(&text) {
+                assert!(error.to_string().starts_with("event "), "{text:?}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Where counters come from.
+
+use std::fmt;
+
+use super::event::Event;
+
+/// Names an event that was prepared, to the [`Pmu`] that prepared it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(pub u32);
+
+/// The counters of one thread.
+///
+/// Implement it to schedule events on other counters than the kernel's. A [`Scheduler`](super::Scheduler) prepares each
+/// event once, places it and takes it off as groups come and go, reads it only while it is placed, and
+/// releases it once.
+pub trait Pmu {
+    /// Makes everything ready to place an event: the only call that may allocate.
+    ///
+    /// # Errors
+    /// When the event cannot be counted here at all.
+    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupported>;
+
+    /// Starts to count all of `events`, or none: then it returns false, and has changed nothing.
+    fn place(&mut self, events: &[Handle]) -> bool;
+
+    /// Stops to count `events`, which are placed.
+    fn remove(&mut self, events: &[Handle]);
+
+    /// Returns what a placed event has counted since some moment that stays the same while it is placed. `None` if it
+    /// has lost its counter: the event group is in error from then on.
+    fn read(&mut self, event: Handle) -> Option<u64>;
+
+    /// Forgets an event that is not placed.
+    fn release(&mut self, event: Handle);
+}
+
+/// Says why an event cannot be counted. Shown where its value would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotSupported {
+    pub(super) event: String,
+    pub(super) reason: String,
+}
+
+impl NotSupported {
+    /// Names the event and the reason.
+    #[must_use]
+    pub fn new(event: &Event, reason: impl Into<String>) -> NotSupported {
+        NotSupported { event: event.to_string(), reason: reason.into() }
+    }
+}
+
+impl fmt::Display for NotSupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {:?} is <not supported> here: {}", self.event, self.reason)
+    }
+}
+
+impl std::error::Error for NotSupported {}

@@ -1,0 +1,359 @@
+//! Which event groups are on counters.
+
+mod attached;
+mod lines;
+
+use std::fmt;
+
+use super::event::EventGroup;
+use super::pmu::{Handle, NotSupported, Pmu};
+use crate::path::DEPTH_MAX;
+use attached::Attached;
+use lines::{EVERYWHERE, LineId, Lines};
+
+/// Names a group of the tree to a [`Scheduler`]: any number, as long as no two groups share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKey(pub u64);
+
+/// Says for whom an event group counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// For whatever the thread does.
+    Everywhere,
+    /// While the thread is in this group, or in one below it.
+    Group(GroupKey),
+}
+
+/// Says what an event group does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It is on no counter: its group is not the thread's, or it waits for its turn.
+    Inactive,
+    /// It counts.
+    Active,
+    /// It is pinned and found no counter, or it lost one. Its counts are worthless: they miss something, and nobody
+    /// knows what.
+    Error,
+}
+
+/// What an event group has counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// What it does.
+    pub state: State,
+    /// What each event has counted.
+    pub values: Vec<u64>,
+    /// How long it could have counted.
+    pub enabled_ns: u64,
+    /// How long of that it did.
+    pub running_ns: u64,
+}
+
+impl Counts {
+    /// Estimates what event `index` would have counted, had it always been on a counter. `None` if it never was, or is in
+    /// error: `<not counted>`, which is not 0.
+    #[must_use]
+    pub fn scaled(&self, index: usize) -> Option<u64> {
+        if self.state == State::Error || self.running_ns == 0 {
+            return None;
+        }
+        let value = u128::from(*self.values.get(index)?);
+        let scaled = value * u128::from(self.enabled_ns) / u128::from(self.running_ns);
+        Some(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+}
+
+/// Names an event group that was attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EventGroupId {
+    slot: u32,
+    /// Which of those that had the slot.
+    generation: u32,
+}
+
+/// Schedules the events of one thread. See [`perf`](crate::perf) for the rules.
+///
+/// Every call takes the time: of a clock that stands still while the thread does not run, so that *enabled* and
+/// *running* are of the thread's own time.
+///
+/// # Differences from Linux
+/// Rotation is asked for, not timed: whoever has a timer calls [`rotate`](Scheduler::rotate).
+pub struct Scheduler<P> {
+    pmu: P,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    lines: Lines,
+    /// The thread's group and its ancestors.
+    chain: Vec<Link>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    attached: Option<Attached>,
+}
+
+/// One group of the current chain.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    group: GroupKey,
+    line: Option<LineId>,
+}
+
+/// The groups of a chain, the root included.
+const CHAIN_MAX: usize = DEPTH_MAX + 1;
+
+impl<P: Pmu> Scheduler<P> {
+    /// Makes a scheduler without events, for a thread that is in no group.
+    #[must_use]
+    pub fn new(pmu: P) -> Scheduler<P> {
+        let mut lines = Lines::new();
+        lines.reserve_walk(CHAIN_MAX + 1);
+        let chain = Vec::with_capacity(CHAIN_MAX);
+        Scheduler { pmu, slots: Vec::new(), free: Vec::new(), lines, chain }
+    }
+
+    /// Attaches an event group. It counts at once if `scope` holds for the thread and there are counters.
+    ///
+    /// # Errors
+    /// When one of its events cannot be counted here: then none is attached.
+    pub fn attach(
+        &mut self,
+        scope: Scope,
+        group: &EventGroup,
+        now_ns: u64,
+    ) -> Result<EventGroupId, NotSupported> {
+        let handles = self.prepare(group)?;
+        let hardware = group.events().iter().any(|event| event.kind().needs_counter());
+        let attached = Attached::new(scope, group.is_pinned(), hardware, handles);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, attached: None });
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[slot as usize].attached = Some(attached);
+        let line = self.lines.push(scope, group.is_pinned(), slot);
+        let current = match scope {
+            Scope::Everywhere => true,
+            Scope::Group(group) => match self.chain.iter_mut().find(|link| link.group == group) {
+                Some(link) => {
+                    link.line = Some(line);
+                    true
+                }
+                None => false,
+            },
+        };
+        if current {
+            self.attached(slot).enable(now_ns);
+            self.remove_flexible(now_ns);
+            if group.is_pinned() {
+                self.place_pinned(slot, now_ns);
+            }
+            self.place_flexible(usize::MAX, now_ns);
+        }
+        Ok(EventGroupId { slot, generation: self.slots[slot as usize].generation })
+    }
+
+    /// Takes an event group away and returns what it has counted; `None` if it was taken before. Its counters go
+    /// to whoever's turn is next.
+    pub fn detach(&mut self, id: EventGroupId, now_ns: u64) -> Option<Counts> {
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        let mut attached = slot.attached.take_if(|_| slot.generation == id.generation)?;
+        slot.generation = slot.generation.wrapping_add(1);
+        attached.remove(&mut self.pmu, now_ns);
+        attached.disable(now_ns);
+        attached.release(&mut self.pmu);
+        self.free.push(id.slot);
+        if self.lines.take(attached.scope, id.slot) {
+            // The line may be another group's soon.
+            let mine = |link: &&mut Link| Scope::Group(link.group) == attached.scope;
+            if let Some(link) = self.chain.iter_mut().find(mine) {
+                link.line = None;
+            }
+        }
+        Some(attached.counts(&mut self.pmu, now_ns))
+    }
+
+    /// Makes the first of `chain` the thread's group; its ancestors follow, the root last. An empty chain is none.
+    ///
+    /// Nothing happens if that is the group already. Otherwise only events of the groups that are left and entered are touched:
+    /// not those of common ancestors, and not those for all, unless a group that is entered has pinned ones.
+    ///
+    /// # Panics
+    /// When the chain has more than 65 groups: a tree has no more levels.
+    pub fn switch(&mut self, chain: &[GroupKey], now_ns: u64) {
+        if self.chain.first().map(|link| link.group) == chain.first().copied() {
+            return;
+        }
+        assert!(chain.len() <= CHAIN_MAX, "a chain of {} groups: 65 are the most", chain.len());
+        let both = self.chain.iter().rev().zip(chain.iter().rev());
+        let common = both.take_while(|(link, group)| link.group == **group).count();
+        let (left, entered) = (self.chain.len() - common, chain.len() - common);
+        for at in 0..left {
+            self.leave(at, now_ns);
+        }
+        // The common ancestors move from behind the groups that are left to behind those that are entered.
+        self.chain.drain(..left);
+        for (at, &group) in chain[..entered].iter().enumerate() {
+            let line = self.lines.find(group);
+            self.chain.insert(at, Link { group, line });
+        }
+        let mut pinned = false;
+        for at in 0..entered {
+            pinned |= self.enter(at, now_ns);
+        }
+        if pinned {
+            self.remove_flexible(now_ns);
+            self.walk(entered, false);
+            while let Some(slot) = self.lines.next(true) {
+                self.place_pinned(slot, now_ns);
+            }
+            self.place_flexible(usize::MAX, now_ns);
+        } else {
+            self.place_flexible(entered, now_ns);
+        }
+    }
+
+    /// Lets another flexible event group be first, if any waits for a counter. Returns whether one did.
+    ///
+    /// Of `k` flexible event groups each is first once in `k` calls, and then counts, if the counters that pinned
+    /// ones leave are enough for it.
+    pub fn rotate(&mut self, now_ns: u64) -> bool {
+        self.walk(usize::MAX, true);
+        let mut waiting = false;
+        while let Some(slot) = self.lines.next(false) {
+            waiting |= self.attached(slot).state == State::Inactive;
+        }
+        if !waiting {
+            return false;
+        }
+        self.remove_flexible(now_ns);
+        let lines = self.chain.iter().filter_map(|link| link.line);
+        self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
+        self.place_flexible(usize::MAX, now_ns);
+        true
+    }
+
+    /// Returns what an event group has counted so far, `None` if it is not attached any more.
+    pub fn counts(&mut self, id: EventGroupId, now_ns: u64) -> Option<Counts> {
+        let slot = self.slots.get(id.slot as usize)?;
+        let attached = slot.attached.as_ref().filter(|_| slot.generation == id.generation)?;
+        Some(attached.counts(&mut self.pmu, now_ns))
+    }
+
+    /// Returns how many groups have events.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.lines.groups()
+    }
+
+    /// Returns the counters.
+    pub fn pmu(&self) -> &P {
+        &self.pmu
+    }
+
+    /// Returns the counters, to be told something. What is placed must stay so.
+    pub fn pmu_mut(&mut self) -> &mut P {
+        &mut self.pmu
+    }
+
+    fn prepare(&mut self, group: &EventGroup) -> Result<Box<[Handle]>, NotSupported> {
+        if group.events().is_empty() {
+            let reason = "an event group needs one event at least".to_owned();
+            return Err(NotSupported { event: group.to_string(), reason });
+        }
+        let mut handles = Vec::with_capacity(group.events().len());
+        for event in group.events() {
+            match self.pmu.prepare(event) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    handles.into_iter().for_each(|handle| self.pmu.release(handle));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(handles.into_boxed_slice())
+    }
+
+    /// Takes the events of the chain's group `at` off their counters.
+    fn leave(&mut self, at: usize, now_ns: u64) {
+        let Some(line) = self.chain[at].line else { return };
+        for place in self.lines.line(line).all() {
+            if let Some(attached) = &mut self.slots[place.slot as usize].attached {
+                attached.remove(&mut self.pmu, now_ns);
+                attached.disable(now_ns);
+            }
+        }
+    }
+
+    /// Lets the time run for the events of the chain's group `at`. Returns whether pinned ones are to be placed.
+    fn enter(&mut self, at: usize, now_ns: u64) -> bool {
+        let Some(line) = self.chain[at].line else { return false };
+        let mut pinned = false;
+        for place in self.lines.line(line).all() {
+            if let Some(attached) = &mut self.slots[place.slot as usize].attached {
+                attached.enable(now_ns);
+                pinned |= attached.pinned && attached.state != State::Error;
+            }
+        }
+        pinned
+    }
+
+    /// Takes all flexible events off, those for all groups included.
+    fn remove_flexible(&mut self, now_ns: u64) {
+        let lines = self.chain.iter().filter_map(|link| link.line).chain([EVERYWHERE]);
+        for line in lines {
+            for place in &self.lines.line(line).flexible {
+                if let Some(attached) = &mut self.slots[place.slot as usize].attached {
+                    attached.remove(&mut self.pmu, now_ns);
+                }
+            }
+        }
+    }
+
+    fn place_pinned(&mut self, slot: u32, now_ns: u64) {
+        let Some(attached) = &mut self.slots[slot as usize].attached else { return };
+        if attached.state == State::Inactive && !attached.place(&mut self.pmu, now_ns) {
+            attached.fail(now_ns);
+        }
+    }
+
+    /// Places the flexible events of the chain's first `links` groups, in their order; of all groups and of those for all,
+    /// if `links` is beyond the chain. Once one that needs counters found none, no other such is tried: a small
+    /// one would keep a large one from its turn for ever.
+    fn place_flexible(&mut self, links: usize, now_ns: u64) {
+        self.walk(links, links == usize::MAX);
+        let mut full = false;
+        while let Some(slot) = self.lines.next(false) {
+            let Some(attached) = &mut self.slots[slot as usize].attached else { continue };
+            if attached.state != State::Inactive || (full && attached.hardware) {
+                continue;
+            }
+            if !attached.place(&mut self.pmu, now_ns) {
+                full = true;
+            }
+        }
+    }
+
+    /// Begins a walk over the chain's first `links` groups, and over what is for all.
+    fn walk(&mut self, links: usize, everywhere: bool) {
+        let chain = self.chain.iter().take(links).filter_map(|link| link.line);
+        self.lines.walk(chain.chain(everywhere.then_some(EVERYWHERE)));
+    }
+
+    fn attached(&mut self, slot: u32) -> &mut Attached {
+        let attached = self.slots[slot as usize].attached.as_mut();
+        attached.expect("a slot in a line is attached: `detach` takes it from both")
+    }
+}
+
+impl<P: fmt::Debug> fmt::Debug for Scheduler<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chain: Vec<_> = self.chain.iter().map(|link| link.group).collect();
+        f.debug_struct("Scheduler")
+            .field("pmu", &self.pmu)
+            .field("chain", &chain)
+            .field("groups", &self.lines.groups())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! The group switch: which group a thread works for, and what it uses meanwhile.
+//!
+//! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema declares
+//! [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is added to the group that was
+//! left, as any other update; ancestors learn of it at the next flush. What a thread uses outside of all groups is
+//! charged to none: the process's CPU time less the root's is what was not attributed. The same holds for events
+//! that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context switches, cycles.
+//!
+//! ```
+//! use submeter::{Schema, Tree};
+//!
+//! let mut schema = Schema::builder();
+//! let cpu = schema.cpu_time("cpu", "CPU time used");
+//! let tree = Tree::new(schema.build()?)?;
+//! let web = tree.get_or_create("/acme/web")?;
+//!
+//! let parsed: u64 = web.run(|| "42".repeat(3).parse())?;
+//! assert_eq!(parsed, 424_242);
+//! assert!(web.sum(cpu) > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it costs
+//! - **Entering the group that is current already**, and leaving it again: a few instructions, no clock, no meter.
+//! - **A switch to another group**: one read of the clock ([`clock`]), one update, and a clone and a drop of the
+//!   handle. No lock, no allocation, and no system call where the clock needs none.
+//! - **A tree whose schema declares no CPU time**: no clock.
+//! - **Each event** that the schema declares: a system call a switch, and a descriptor a thread.
+//! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses perf's.
+//!
+//! # When not to use it
+//! In a signal handler: it would switch the thread that it interrupted in the middle of a switch (it
+//! is noticed, and attributes nothing). For intervals shorter than the clock takes to read.
+//!
+//! # Whose time is it
+//! - A thread that *waits* in a group uses no CPU time; [`park`] makes what it used before visible meanwhile.
+//! - A thread that *ends* in a group is charged to it until its thread-local values are dropped.
+//! - A *forked child* goes on in its parent's group, in its own copy of the tree.
+//! - A future that is *stolen* by another worker is charged wherever it is polled; what a poll *panics* out of is left.
+//! - The latest guard that is alive decides: guards may be dropped in any order.
+//!
+//! # Differences from Linux
+//! There the scheduler switches, here the program says when; waiting threads need no switch. Linux charges a
+//! switch to each level of the hierarchy, here the leaf is charged and the flush carries it up.
+
+mod entered;
+mod future;
+mod meters;
+#[cfg(feature = "rayon")]
+mod rayon;
+mod thread;
+#[cfg(feature = "tokio")]
+mod tokio;
+#[cfg(feature = "tower")]
+mod tower;
+
+use crate::group::Group;
+
+pub use entered::Entered;
+pub use future::{GroupFuture, InGroup};
+#[cfg(feature = "rayon")]
+pub use rayon::{join_in, scope_spawn_in};
+#[cfg(feature = "tokio")]
+pub use tokio::{spawn_blocking_in, spawn_in};
+#[cfg(feature = "tower")]
+pub use tower::{GroupLayer, GroupService};
+
+impl Group {
+    /// Makes this group the calling thread's until the guard is dropped. Nests; see [`switch`](crate::switch) for
+    /// what it costs.
+    ///
+    /// The guard stays on its thread: across an `.await` a task may move, so that futures use
+    /// [`in_group`](InGroup::in_group), and the compiler refuses the guard in a future that is to be
+    /// sent. Prefer [`run`](Group::run) where a closure will do.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree, switch};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// {
+    ///     let _entered = web.enter();
+    ///     assert_eq!(switch::current().as_ref(), Some(&web));
+    /// }
+    /// assert_eq!(switch::current(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A guard that is not kept would leave at once:
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;
+    /// tree.root().enter();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    /// One that is kept across a wait would charge whatever runs on the thread meanwhile:
+    /// ```compile_fail
+    /// fn spawn(future: impl Future<Output = ()> + Send) {}
+    /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;
+    /// # let group = tree.root().clone();
+    /// spawn(async move {
+    ///     let _entered = group.enter();
+    ///     std::future::ready(()).await;
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn enter(&self) -> Entered {
+        Entered::new(self)
+    }
+
+    /// Runs `work` in this group.
+    #[inline]
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _entered = self.enter();
+        work()
+    }
+
+    /// Makes a function that runs in this group wherever it is called: for callbacks, and for closures that are handed
+    /// to other threads one item at a time.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree, switch};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// let length = web.bind(|text: &str| (text.len(), switch::current()));
+    /// assert_eq!(length("four"), (4, Some(web.clone())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bind<A, T>(&self, work: impl Fn(A) -> T) -> impl Fn(A) -> T {
+        let group = self.clone();
+        move |argument| group.run(|| work(argument))
+    }
+}
+
+/// Returns the group that the calling thread works for.
+#[must_use]
+pub fn current() -> Option<Group> {
+    thread::current()
+}
+
+/// Charges what the calling thread has used since its last switch, and stays in its group.
+///
+/// For runtimes, before a thread waits (`on_thread_park` of tokio's builder), and for long computations: otherwise
+/// that time is seen only when the thread leaves the group. Costs what a switch does.
+pub fn park() {
+    thread::park();
+}
+
+/// Returns how many guards were forgotten: alive when their threads ended, and thus never dropped
+/// (`mem::forget`, a leaked box). What ran on those threads since may have been charged to the wrong group.
+#[must_use]
+pub fn forgotten_guards() -> u64 {
+    thread::forgotten_guards()
+}
+
+/// Returns how often an event could not be read at a switch: a thread that found no descriptor or no counter for it. Above 0,
+/// counters of events are short of what happened.
+#[must_use]
+pub fn lost_events() -> u64 {
+    meters::lost_events()
+}
+
+/// Where CPU time comes from, and what processes and threads have used of it.
+pub mod clock {
+    pub use submeter_sys::clock::{Choice, Source, choice, process_cpu_ns, thread_cpu_ns};
+}

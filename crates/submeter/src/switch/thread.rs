@@ -1,0 +1,227 @@
+//! What a thread knows of the group that it is in.
+//!
+//! Two thread-local values: one of plain numbers, so that entering the current group again is a comparison; one
+//! with the handle and the clock, whose end charges what the thread used last. Every guard takes the next depth,
+//! and the deepest decides. A guard dropped before a deeper one leaves a note of what was before it, which the
+//! deeper one finds when it goes: so any order is right, and the usual one needs no notes.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use submeter_sys::clock::ThreadClock;
+
+use super::entered::Before;
+use super::meters::Meters;
+use crate::group::Group;
+
+/// How many guards the thread held when one was made, itself included; 0 for one without effect.
+pub(super) type Depth = u32;
+
+/// The part that is read on every switch.
+#[derive(Clone, Copy)]
+struct Now {
+    /// The current group's address, 0 for none. Its handle is kept in `Thread`, so that the address stays its own.
+    group: usize,
+    /// Of the deepest guard that is alive.
+    depth: Depth,
+    /// Guards dropped before deeper ones, which are alive: the length of `Thread::early`.
+    early: u32,
+}
+
+thread_local! {
+    static NOW: Cell<Now> = const { Cell::new(Now { group: 0, depth: 0, early: 0 }) };
+    static THREAD: RefCell<Thread> = const { RefCell::new(Thread::new()) };
+}
+
+/// The rest.
+struct Thread {
+    group: Option<Group>,
+    /// Started by the first group that meters CPU time.
+    clock: Option<ThreadClock>,
+    /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
+    since_ns: u64,
+    meters: Meters,
+    early: Vec<Early>,
+}
+
+/// A guard that was dropped before a deeper one.
+struct Early {
+    depth: Depth,
+    before: Option<Before>,
+}
+
+static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
+
+/// Enters `group` if it is the current one: counts the guard, and nothing else.
+#[inline]
+pub(super) fn enter_again(group: &Group) -> Option<Depth> {
+    NOW.with(|cell| {
+        let now = cell.get();
+        if now.group != address(group) {
+            return None;
+        }
+        let depth = now.depth + 1;
+        cell.set(Now { depth, ..now });
+        Some(depth)
+    })
+}
+
+/// Undoes [`enter_again`], unless guards went in another order.
+#[inline]
+pub(super) fn leave_again(depth: Depth) -> bool {
+    NOW.with(|cell| {
+        let now = cell.get();
+        if now.depth != depth || now.early != 0 || depth == 0 {
+            return false;
+        }
+        cell.set(Now { depth: depth - 1, ..now });
+        true
+    })
+}
+
+/// Enters another group than the current one.
+pub(super) fn enter(group: &Group) -> (Depth, Option<Before>) {
+    with(|thread| {
+        let depth = NOW.get().depth + 1;
+        let before = thread.switch(Some(group.clone()), depth);
+        (depth, Some(Before(before)))
+    })
+    .unwrap_or((0, None))
+}
+
+/// Leaves: to `before`, or to whatever was before the guards that left too early.
+pub(super) fn leave(depth: Depth, before: Option<Before>) {
+    if depth == 0 {
+        return;
+    }
+    // What is given up is dropped outside: the end of a handle may be the end of a group.
+    let _left = with(|thread| {
+        let now = NOW.get();
+        match before {
+            Some(Before(before)) if now.depth == depth && now.early == 0 => {
+                thread.switch(before, depth - 1)
+            }
+            before => thread.leave_out_of_order(depth, before),
+        }
+    });
+}
+
+pub(super) fn park() {
+    with(|thread| {
+        if let Some(group) = thread.group.take() {
+            thread.charge(&group);
+            thread.group = Some(group);
+        }
+    });
+}
+
+pub(super) fn current() -> Option<Group> {
+    THREAD.try_with(|thread| thread.try_borrow().ok()?.group.clone()).ok().flatten()
+}
+
+pub(super) fn forgotten_guards() -> u64 {
+    // Relaxed: a statistic.
+    FORGOTTEN.load(Ordering::Relaxed)
+}
+
+/// `None`, with nothing done, when the thread's values are gone or a switch is under way: in what runs after their end,
+/// or in a signal handler.
+fn with<T>(act: impl FnOnce(&mut Thread) -> T) -> Option<T> {
+    THREAD.try_with(|thread| thread.try_borrow_mut().ok().map(|mut t| act(&mut t))).ok().flatten()
+}
+
+fn address(group: &Group) -> usize {
+    std::ptr::from_ref(&*group.inner).addr()
+}
+
+impl Thread {
+    const fn new() -> Thread {
+        Thread { group: None, clock: None, since_ns: 0, meters: Meters::new(), early: Vec::new() }
+    }
+
+    /// Makes `next` the thread's group, charges the last one, and returns it.
+    #[inline(always)]
+    fn switch(&mut self, next: Option<Group>, depth: Depth) -> Option<Group> {
+        let group = next.as_ref().map_or(0, address);
+        let last = std::mem::replace(&mut self.group, next);
+        NOW.set(Now { group, depth, early: self.early.len() as u32 });
+        let charged = last.as_ref().is_some_and(|group| self.charge(group));
+        if let Some(next) = &self.group {
+            let schema = next.schema();
+            // Within a tree the end of one interval is the start of the next.
+            if !last.as_ref().is_some_and(|last| last.schema().is(schema)) {
+                if schema.cpu_time().is_some() && !charged {
+                    self.since_ns = now_ns(&mut self.clock);
+                }
+                self.meters.mark(schema);
+            }
+        }
+        last
+    }
+
+    /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
+    #[cold]
+    #[inline(never)]
+    fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Option<Group> {
+        let now = NOW.get();
+        if now.depth != depth {
+            self.early.push(Early { depth, before });
+            NOW.set(Now { early: self.early.len() as u32, ..now });
+            return None;
+        }
+        let (mut depth, mut to) = (depth - 1, before);
+        while let Some(at) = self.early.iter().position(|early| early.depth == depth) {
+            let early = self.early.swap_remove(at);
+            depth -= 1;
+            to = early.before.or(to);
+        }
+        let Some(Before(group)) = to else {
+            NOW.set(Now { depth, early: self.early.len() as u32, ..now });
+            return None;
+        };
+        self.switch(group, depth)
+    }
+
+    /// Adds the time and the events since the last switch to `group`; returns whether it meters time.
+    #[inline(always)]
+    fn charge(&mut self, group: &Group) -> bool {
+        let schema = group.schema();
+        if !schema.events().is_empty() {
+            self.meters.charge(group);
+        }
+        let Some(counter) = schema.cpu_time() else { return false };
+        let now_ns = now_ns(&mut self.clock);
+        group.add(counter, now_ns - self.since_ns);
+        self.since_ns = now_ns;
+        true
+    }
+}
+
+#[inline(always)]
+fn now_ns(clock: &mut Option<ThreadClock>) -> u64 {
+    match clock {
+        Some(clock) => clock.now_ns(),
+        None => start(clock),
+    }
+}
+
+/// Out of the way, as it happens once a thread.
+#[cold]
+#[inline(never)]
+fn start(clock: &mut Option<ThreadClock>) -> u64 {
+    clock.insert(ThreadClock::new()).now_ns()
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let now = NOW.replace(Now { group: 0, depth: 0, early: 0 });
+        let alive = now.depth.saturating_sub(now.early);
+        if alive > 0 {
+            // Relaxed: a statistic.
+            FORGOTTEN.fetch_add(u64::from(alive), Ordering::Relaxed);
+        }
+        if let Some(group) = self.group.take() {
+            self.charge(&group);
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! The rules of the event scheduler, one test each, on simulated counters.
+
+use submeter::perf::{
+    Event, EventGroup, EventGroupId, EventKind, GroupKey, Pmu, Scheduler, Scope, SimulatedPmu,
+    State, parse,
+};
+
+const CYCLES: EventKind = EventKind::Hardware(0);
+const ROOT: GroupKey = GroupKey(0);
+const A: GroupKey = GroupKey(1);
+const AX: GroupKey = GroupKey(2);
+const AY: GroupKey = GroupKey(3);
+const B: GroupKey = GroupKey(4);
+const IN_A: &[GroupKey] = &[A, ROOT];
+const IN_AX: &[GroupKey] = &[AX, A, ROOT];
+const IN_AY: &[GroupKey] = &[AY, A, ROOT];
+const IN_B: &[GroupKey] = &[B, ROOT];
+
+/// A scheduler and a clock that goes on by ten with each step.
+struct Thread {
+    events: Scheduler<SimulatedPmu>,
+    now_ns: u64,
+}
+
+impl Thread {
+    fn new(counters: usize) -> Thread {
+        Thread { events: Scheduler::new(SimulatedPmu::new(counters)), now_ns: 0 }
+    }
+
+    fn attach(&mut self, scope: Scope, list: &str) -> EventGroupId {
+        let group = &parse(list).expect("valid")[0];
+        self.events.attach(scope, group, self.now_ns).expect("supported")
+    }
+
+    /// Switches to `chain` and lets `cycles` happen there.
+    fn run(&mut self, chain: &[GroupKey], cycles: u64) {
+        self.events.switch(chain, self.now_ns);
+        self.events.pmu_mut().count(CYCLES, cycles);
+        self.now_ns += 10;
+    }
+
+    fn value(&mut self, id: EventGroupId) -> u64 {
+        self.events.counts(id, self.now_ns).expect("attached").values[0]
+    }
+
+    fn state(&mut self, id: EventGroupId) -> State {
+        self.events.counts(id, self.now_ns).expect("attached").state
+    }
+}
+
+#[test]
+fn what_children_count_and_what_is_the_parents_own_is_what_the_parent_counts() {
+    let mut t = Thread::new(8);
+    let parent = t.attach(Scope::Group(A), "cycles");
+    let x = t.attach(Scope::Group(AX), "cycles");
+    let y = t.attach(Scope::Group(AY), "cycles");
+    let root = t.attach(Scope::Group(ROOT), "cycles");
+    let mut own = 0;
+    for step in 0..100 {
+        t.run(IN_AX, 3);
+        t.run(IN_AY, 5);
+        t.run(IN_A, step);
+        own += step;
+        t.run(IN_B, 7);
+        t.run(&[], 11);
+    }
+    assert_eq!((t.value(x), t.value(y)), (300, 500));
+    assert_eq!(t.value(parent), 800 + own);
+    assert_eq!(t.value(root), t.value(parent) + 700);
+}
+
+#[test]
+fn events_for_all_are_not_touched_by_switches() {
+    let mut t = Thread::new(4);
+    let all = t.attach(Scope::Everywhere, "{cycles,instructions}");
+    t.attach(Scope::Group(A), "cycles");
+    t.attach(Scope::Group(B), "cycles");
+    for _ in 0..1000 {
+        t.run(IN_A, 1);
+        t.run(IN_B, 1);
+    }
+    let counts = t.events.counts(all, t.now_ns).expect("attached");
+    assert_eq!((counts.values[0], counts.running_ns), (2000, 20_000));
+    // Each switch takes one off and puts one on (4 operations), and leaves it at that.
+    let before = t.events.pmu().operations();
+    t.run(IN_A, 1);
+    assert_eq!(t.events.pmu().operations() - before, 4);
+}
+
+#[test]
+fn a_switch_to_the_same_group_touches_nothing() {
+    let mut t = Thread::new(1);
+    t.attach(Scope::Group(A), "cycles");
+    t.attach(Scope::Group(AX), "cycles:D");
+    t.run(IN_AX, 1);
+    let before = t.events.pmu().operations();
+    for _ in 0..100 {
+        t.run(IN_AX, 1);
+    }
+    assert_eq!(t.events.pmu().operations(), before);
+    t.run(&[], 1);
+    let before = t.events.pmu().operations();
+    t.run(&[], 1);
+    assert_eq!(t.events.pmu().operations(), before);
+}
+
+#[test]
+fn common_ancestors_stay_where_they_are() {
+    let mut t = Thread::new(8);
+    let parent = t.attach(Scope::Group(A), "cycles");
+    t.attach(Scope::Group(ROOT), "cycles:D");
+    t.run(IN_AX, 1);
+    let before = t.events.pmu().operations();
+    t.run(IN_AY, 1);
+    t.run(IN_A, 1);
+    t.run(IN_AX, 1);
+    assert_eq!(t.events.pmu().operations(), before, "no sibling has events of its own");
+    assert_eq!(t.value(parent), 4);
+}
+
+#[test]
+fn an_event_group_counts_as_a_whole_or_not_at_all() {
+    let mut t = Thread::new(3);
+    let first = t.attach(Scope::Group(A), "{cycles,instructions}");
+    let second = t.attach(Scope::Group(A), "{cycles,instructions}");
+    t.run(IN_A, 1);
+    assert_eq!((t.state(first), t.state(second)), (State::Active, State::Inactive));
+    assert_eq!(t.events.pmu().used(), 2, "half a group takes no counter");
+    assert!(t.events.rotate(t.now_ns));
+    assert_eq!((t.state(first), t.state(second)), (State::Inactive, State::Active));
+}
+
+#[test]
+fn software_events_need_no_counter() {
+    let mut t = Thread::new(0);
+    let clock = t.attach(Scope::Group(A), "{task-clock,page-faults}");
+    let cycles = t.attach(Scope::Group(A), "cycles");
+    let late = t.attach(Scope::Group(A), "context-switches");
+    t.run(IN_A, 1);
+    assert_eq!(t.state(clock), State::Active);
+    assert_eq!(t.state(cycles), State::Inactive);
+    assert_eq!(t.state(late), State::Active, "not behind one that waits for a counter");
+}
+
+#[test]
+fn pinned_events_go_first_and_flexible_ones_leave_for_them() {
+    let mut t = Thread::new(2);
+    let all = t.attach(Scope::Everywhere, "{cycles,instructions}");
+    let flexible = t.attach(Scope::Group(A), "cycles");
+    let pinned = t.attach(Scope::Group(A), "cycles:D");
+    t.run(IN_B, 1);
+    assert_eq!(t.state(all), State::Active);
+    t.run(IN_A, 1);
+    assert_eq!(t.state(pinned), State::Active);
+    assert_eq!(t.state(all), State::Inactive, "both counters are needed, one is left");
+    assert_eq!(t.state(flexible), State::Inactive, "its turn is behind the one for all");
+    t.events.rotate(t.now_ns);
+    assert_eq!((t.state(all), t.state(flexible)), (State::Inactive, State::Active));
+    assert_eq!(t.state(pinned), State::Active, "turns are for flexible ones");
+}
+
+#[test]
+fn a_pinned_event_that_finds_no_counter_is_in_error_for_good() {
+    let mut t = Thread::new(2);
+    let root = t.attach(Scope::Group(ROOT), "{cycles,instructions}:D");
+    let first = t.attach(Scope::Group(A), "cycles:D");
+    let clock = t.attach(Scope::Group(A), "task-clock:D");
+    t.run(IN_A, 1);
+    assert_eq!((t.state(root), t.state(first)), (State::Active, State::Error));
+    // A failure while the line is walked takes nobody else along.
+    assert_eq!(t.state(clock), State::Active);
+    t.events.detach(root, t.now_ns).expect("attached");
+    t.run(IN_B, 1);
+    t.run(IN_A, 1);
+    assert_eq!(t.state(first), State::Error, "there are counters now, but it has missed some");
+    let counts = t.events.counts(first, t.now_ns).expect("attached");
+    assert_eq!((counts.scaled(0), counts.enabled_ns), (None, 0));
+    let again = t.attach(Scope::Group(A), "cycles:D");
+    assert_eq!(t.state(again), State::Active);
+}
+
+#[test]
+fn rotation_starves_nobody() {
+    for counters in 1..=4 {
+        let mut t = Thread::new(counters);
+        let sizes = ["cycles", "{cycles,cycles}", "cycles", "{cycles,cycles,cycles}", "cycles"];
+        let scopes = [Scope::Everywhere, Scope::Group(A), Scope::Group(ROOT)];
+        let all: Vec<_> = (0..15)
+            .map(|index| {
+                let members = 1 + sizes[index % 5].matches(',').count();
+                (t.attach(scopes[index % 3], sizes[index % 5]), members)
+            })
+            .collect();
+        t.run(IN_A, 1);
+        // Within as many periods as there are event groups each one that can ever fit counts.
+        let mut counted = vec![false; all.len()];
+        for _ in 0..all.len() {
+            for (index, &(id, _)) in all.iter().enumerate() {
+                counted[index] |= t.state(id) == State::Active;
+            }
+            t.events.rotate(t.now_ns);
+            t.run(IN_A, 1);
+        }
+        for (index, &(id, members)) in all.iter().enumerate() {
+            assert_eq!(counted[index], members <= counters, "{counters} counters, {index}");
+            let counts = t.events.counts(id, t.now_ns).expect("attached");
+            assert!(counts.running_ns <= counts.enabled_ns);
+            assert_eq!(counts.scaled(0).is_some(), members <= counters);
+        }
+    }
+}
+
+#[test]
+fn a_steady_rate_is_scaled_to_what_was_missed() {
+    let mut t = Thread::new(1);
+    let both = ["cycles", "cycles"].map(|list| t.attach(Scope::Group(A), list));
+    for _ in 0..100 {
+        t.run(IN_A, 50);
+        t.events.rotate(t.now_ns);
+        t.run(IN_B, 1000);
+    }
+    for id in both {
+        let counts = t.events.counts(id, t.now_ns).expect("attached");
+        assert_eq!((counts.enabled_ns, counts.running_ns, counts.values[0]), (1000, 500, 2500));
+        assert_eq!(counts.scaled(0), Some(5000));
+    }
+}
+
+#[test]
+fn rotation_has_nothing_to_do_where_all_have_counters() {
+    let mut t = Thread::new(4);
+    t.attach(Scope::Everywhere, "cycles");
+    t.attach(Scope::Group(A), "{cycles,instructions}");
+    t.run(IN_A, 1);
+    let before = t.events.pmu().operations();
+    assert!(!t.events.rotate(t.now_ns));
+    assert_eq!(t.events.pmu().operations(), before);
+}
+
+#[test]
+fn the_last_event_of_a_group_leaves_no_trace() {
+    let mut t = Thread::new(4);
+    let ids = ["cycles", "cycles:D"].map(|list| t.attach(Scope::Group(A), list));
+    t.run(IN_AX, 5);
+    assert_eq!(t.events.groups(), 1);
+    for id in ids {
+        assert_eq!(t.events.detach(id, t.now_ns).expect("attached").values, [5]);
+        assert_eq!(t.events.detach(id, t.now_ns), None, "a second time");
+    }
+    assert_eq!((t.events.groups(), t.events.pmu().used()), (0, 0));
+    // The line is given to another group, while the thread is still in the first one.
+    let other = t.attach(Scope::Group(B), "cycles");
+    t.run(IN_AY, 5);
+    assert_eq!((t.state(other), t.value(other)), (State::Inactive, 0));
+    let again = t.attach(Scope::Group(A), "cycles");
+    assert_eq!(t.state(again), State::Active);
+    t.run(&[], 1);
+    assert_eq!(t.value(other), 0);
+}
+
+#[test]
+fn an_old_name_does_not_find_a_new_event() {
+    let mut t = Thread::new(2);
+    let old = t.attach(Scope::Group(A), "cycles");
+    t.events.detach(old, t.now_ns).expect("attached");
+    let new = t.attach(Scope::Group(A), "cycles");
+    assert_ne!(old, new);
+    assert_eq!(t.events.counts(old, t.now_ns), None);
+    assert_eq!(t.events.detach(old, t.now_ns), None);
+    assert!(t.events.counts(new, t.now_ns).is_some());
+}
+
+#[test]
+fn what_is_not_supported_is_said_and_never_zero() {
+    let mut t = Thread::new(2);
+    t.events.pmu_mut().refuse(EventKind::Raw(0x1a8));
+    let group = &parse("{cycles,r1a8}").expect("valid")[0];
+    let error = t.events.attach(Scope::Everywhere, group, 0).expect_err("refused");
+    let text = error.to_string();
+    assert!(text.contains("\"r1a8\" is <not supported> here"), "{text}");
+    // Nothing of the group is left behind.
+    t.attach(Scope::Everywhere, "{cycles,instructions}");
+    assert_eq!(t.events.pmu().used(), 2);
+    let empty = EventGroup::new(Vec::new(), false);
+    assert!(t.events.attach(Scope::Everywhere, &empty, 0).is_err());
+    // An event that is attached and never had its turn is not counted, which is not 0 either.
+    let waiting = t.attach(Scope::Everywhere, "cycles");
+    t.run(IN_A, 5);
+    let counts = t.events.counts(waiting, t.now_ns).expect("attached");
+    assert_eq!((counts.scaled(0), counts.enabled_ns), (None, 10));
+}
+
+#[test]
+fn a_switch_costs_the_same_however_many_groups_have_events() {
+    let cost = |groups: u64| {
+        let mut t = Thread::new(64);
+        for group in 0..groups {
+            t.attach(Scope::Group(GroupKey(100 + group)), "{cycles,instructions}");
+        }
+        let before = t.events.pmu().operations();
+        for turn in 0..600 {
+            t.run(&[GroupKey(100 + turn % 6), ROOT], 1);
+        }
+        t.events.pmu().operations() - before
+    };
+    assert_eq!(cost(6), cost(if cfg!(miri) { 60 } else { 10_000 }));
+}
+
+#[test]
+fn neither_a_switch_nor_a_rotation_allocates() {
+    let mut t = Thread::new(2);
+    for list in ["cycles", "{cycles,instructions}", "cycles:D", "task-clock"] {
+        for scope in [Scope::Everywhere, Scope::Group(A), Scope::Group(AX), Scope::Group(B)] {
+            t.attach(scope, list);
+        }
+    }
+    let deep: Vec<_> = (100..165).map(GroupKey).collect();
+    t.attach(Scope::Group(deep[30]), "cycles");
+    // The simulated clock notes a kind when it first happens.
+    t.run(IN_A, 1);
+    let count = allocation_counter::measure(|| {
+        for _ in 0..50 {
+            for chain in [IN_A, IN_B, IN_AX, IN_AY, &deep, &[]] {
+                t.run(chain, 1);
+                t.events.rotate(t.now_ns);
+            }
+        }
+    });
+    assert_eq!(count.count_total, 0);
+}
+
+#[test]
+fn an_event_that_loses_its_counter_is_in_error() {
+    let mut t = Thread::new(2);
+    let lost = t.attach(Scope::Group(A), "{cycles,task-clock}");
+    let kept = t.attach(Scope::Group(A), "task-clock");
+    t.run(IN_A, 5);
+    t.events.pmu_mut().lose(CYCLES);
+    assert_eq!((t.state(lost), t.state(kept)), (State::Error, State::Active));
+    t.run(IN_B, 1);
+    t.run(IN_A, 1);
+    t.events.rotate(t.now_ns);
+    assert_eq!((t.state(lost), t.state(kept)), (State::Error, State::Active));
+    assert_eq!(t.events.counts(lost, t.now_ns).expect("attached").scaled(0), None);
+    // Its place is free again; without a counter none of its kind is placed.
+    let next = t.attach(Scope::Group(A), "cycles");
+    assert_eq!((t.state(next), t.events.pmu().used()), (State::Inactive, 0));
+}
+
+#[test]
+fn a_clock_that_goes_back_adds_no_time() {
+    let mut t = Thread::new(1);
+    let id = t.attach(Scope::Group(A), "cycles");
+    t.events.switch(IN_A, 1000);
+    t.events.switch(&[], 400);
+    let counts = t.events.counts(id, 300).expect("attached");
+    assert_eq!((counts.enabled_ns, counts.running_ns), (0, 0));
+}
+
+#[test]
+#[should_panic(expected = "65 are the most")]
+fn a_chain_longer_than_a_tree_is_deep_is_refused() {
+    let chain: Vec<_> = (0..66).map(GroupKey).collect();
+    Thread::new(1).events.switch(&chain, 0);
+}
+
+#[test]
+#[should_panic(expected = "is not placed")]
+fn the_simulated_counters_refuse_to_be_read_when_off() {
+    let mut pmu = SimulatedPmu::new(1);
+    let handle = pmu.prepare(&Event::new(CYCLES)).expect("supported");
+    let _ = pmu.read(handle);
+}
