@@ -75,16 +75,41 @@ impl LinuxPmu {
         idle.map(Opened::stop).count() > 0
     }
 
-    /// Places all events, or as many as come before the first that has no counter: returns how many.
-    fn try_place(&mut self, events: &[Handle]) -> usize {
-        for (index, &handle) in events.iter().enumerate() {
-            let Some(opened) = self.opened(handle) else { return index };
+    /// Places all events or none.
+    pub(super) fn place_each(&mut self, events: impl Iterator<Item = Handle> + Clone) -> bool {
+        for again in [true, false] {
+            let (placed, all) = self.try_place(events.clone());
+            if all {
+                return true;
+            }
+            self.remove_each(events.clone().take(placed));
+            if !(again && self.reclaim()) {
+                break;
+            }
+        }
+        false
+    }
+
+    pub(super) fn remove_each(&mut self, events: impl Iterator<Item = Handle>) {
+        for handle in events {
+            if let Some(opened) = self.opened(handle) {
+                opened.placed = opened.placed.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Places events until the first that has no counter: returns how many, and whether that was all.
+    fn try_place(&mut self, events: impl Iterator<Item = Handle>) -> (usize, bool) {
+        let mut placed = 0;
+        for handle in events {
+            let Some(opened) = self.opened(handle) else { return (placed, false) };
             if !opened.counting && !opened.start() {
-                return index;
+                return (placed, false);
             }
             opened.placed += 1;
+            placed += 1;
         }
-        events.len()
+        (placed, true)
     }
 }
 
@@ -134,25 +159,11 @@ impl Pmu for LinuxPmu {
     }
 
     fn place(&mut self, events: &[Handle]) -> bool {
-        for again in [true, false] {
-            let placed = self.try_place(events);
-            if placed == events.len() {
-                return true;
-            }
-            self.remove(&events[..placed]);
-            if !(again && self.reclaim()) {
-                break;
-            }
-        }
-        false
+        self.place_each(events.iter().copied())
     }
 
     fn remove(&mut self, events: &[Handle]) {
-        for &handle in events {
-            if let Some(opened) = self.opened(handle) {
-                opened.placed = opened.placed.saturating_sub(1);
-            }
-        }
+        self.remove_each(events.iter().copied());
     }
 
     fn read(&mut self, event: Handle) -> Option<u64> {
