@@ -209,8 +209,7 @@ const ATTEMPTS: usize = 4;
 /// For little-endian machines, as is the instruction that makes it worth while.
 #[inline]
 fn count(words: &Words, counter: impl Fn(u32) -> u64) -> Option<u64> {
-    // Relaxed, each load: the kernel wrote it on this CPU while this thread was interrupted; see the top. The
-    // fences keep the compiler from moving the loads across the counter's.
+    // Relaxed, each load: the kernel wrote it on this CPU while this thread was interrupted; see the top.
     let word = |at: usize| words[at].load(Ordering::Relaxed);
     for _ in 0..ATTEMPTS {
         let before = word(1);
@@ -220,6 +219,7 @@ fn count(words: &Words, counter: impl Fn(u32) -> u64) -> Option<u64> {
             return None;
         }
         let offset = word(2);
+        // SeqCst, here and below: for the compiler only, so that no load moves across the counter's.
         compiler_fence(Ordering::SeqCst);
         let raw = counter(index - 1);
         compiler_fence(Ordering::SeqCst);
