@@ -47,7 +47,7 @@
 
 mod clock;
 mod event;
-pub(crate) mod linux;
+mod linux;
 mod parse;
 mod pmu;
 mod scheduler;
