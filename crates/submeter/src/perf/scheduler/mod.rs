@@ -168,6 +168,7 @@ impl<P: Pmu> Scheduler<P> {
         published: Option<Arc<Published>>,
         now_ns: u64,
     ) -> Result<EventGroupId, NotSupported> {
+        self.pmu.begin(now_ns);
         let handles = self.prepare(group)?;
         let hardware = group.events().iter().any(|event| event.kind().needs_counter());
         let mut attached = Attached::new(scope, group.is_pinned(), hardware, handles);
@@ -205,6 +206,7 @@ impl<P: Pmu> Scheduler<P> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let mut attached = slot.attached.take_if(|_| slot.generation == id.generation)?;
         slot.generation = slot.generation.wrapping_add(1);
+        self.pmu.begin(now_ns);
         attached.remove(&mut self.pmu, now_ns);
         attached.disable(now_ns);
         attached.release(&mut self.pmu);
@@ -231,6 +233,7 @@ impl<P: Pmu> Scheduler<P> {
             return;
         }
         assert!(chain.len() <= CHAIN_MAX, "a chain of {} groups: 65 are the most", chain.len());
+        self.pmu.begin(now_ns);
         let both = self.chain.iter().rev().zip(chain.iter().rev());
         let common = both.take_while(|(link, group)| link.group == **group).count();
         let (left, entered) = (self.chain.len() - common, chain.len() - common);
@@ -275,6 +278,7 @@ impl<P: Pmu> Scheduler<P> {
         if !waiting {
             return false;
         }
+        self.pmu.begin(now_ns);
         self.remove_flexible(now_ns);
         let lines = self.chain.iter().filter_map(|link| link.line);
         self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
@@ -298,6 +302,7 @@ impl<P: Pmu> Scheduler<P> {
 
     /// Makes known what the current groups and all groups together have counted until now.
     pub(super) fn publish(&mut self, now_ns: u64) {
+        self.pmu.begin(now_ns);
         for line in self.chain.iter().filter_map(|link| link.line).chain([EVERYWHERE]) {
             for place in self.lines.line(line).all() {
                 if let Some(attached) = &mut self.slots[place.slot as usize].attached {
@@ -311,6 +316,7 @@ impl<P: Pmu> Scheduler<P> {
     pub fn counts(&mut self, id: EventGroupId, now_ns: u64) -> Option<Counts> {
         let slot = self.slots.get(id.slot as usize)?;
         let attached = slot.attached.as_ref().filter(|_| slot.generation == id.generation)?;
+        self.pmu.begin(now_ns);
         Some(attached.counts(&mut self.pmu, now_ns))
     }
 

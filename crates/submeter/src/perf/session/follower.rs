@@ -25,14 +25,13 @@ pub(super) struct Follower<P> {
 impl<P: Pmu> Follower<P> {
     /// Attaches what is asked for. `None` if the session is in a state that a fork left behind.
     pub(super) fn new(
-        mut pmu: P,
+        pmu: P,
         root: GroupKey,
         interval_ns: u64,
         requests: &Requests,
         now_ns: u64,
     ) -> Option<Follower<P>> {
         let counts = requests.join()?;
-        pmu.begin(now_ns);
         let mut events = Scheduler::new(pmu);
         for (attachment, published) in requests.supported(&counts) {
             let (scope, group) = (attachment.scope, &attachment.events);
@@ -49,7 +48,6 @@ impl<P: Pmu> Follower<P> {
 
 impl<P: Pmu> Observer for Follower<P> {
     fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, now_ns: u64) {
-        self.events.pmu_mut().begin(now_ns);
         // Before the switch: it is the groups which used the time whose events take turns.
         if now_ns.saturating_sub(self.turned_ns) >= self.interval_ns {
             self.turned_ns = now_ns;
@@ -67,7 +65,6 @@ impl<P: Pmu> Observer for Follower<P> {
     }
 
     fn parked(&mut self, _: Option<&Group>, now_ns: u64) {
-        self.events.pmu_mut().begin(now_ns);
         self.events.publish(now_ns);
     }
 }
