@@ -13,6 +13,8 @@ use submeter_sys::clock::ThreadClock;
 use super::entered::Before;
 use super::meters::Meters;
 use crate::group::Group;
+use crate::schema::{Counter, Schema};
+use crate::unit::Nanoseconds;
 
 /// How many guards the thread held when one was made, itself included; 0 for one without effect.
 pub(super) type Depth = u32;
@@ -36,12 +38,36 @@ thread_local! {
 /// The rest.
 struct Thread {
     group: Option<Group>,
+    /// What the schema of `group` meters; of the last group's where there is none.
+    metered: Metered,
     /// Started by the first group that meters CPU time.
     clock: Option<ThreadClock>,
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
     meters: Meters,
     early: Vec<Early>,
+}
+
+/// What a switch wants to know of a schema: copied, since the way to it from a group is four pointers long.
+struct Metered {
+    schema_id: u32,
+    cpu_time: Option<Counter<Nanoseconds>>,
+    events: bool,
+}
+
+impl Metered {
+    /// Of no schema: they are numbered from 0, and nobody makes so many.
+    const NOTHING: Metered = Metered { schema_id: u32::MAX, cpu_time: None, events: false };
+
+    #[cold]
+    #[inline(never)]
+    fn of(schema: &Schema) -> Metered {
+        Metered {
+            schema_id: schema.id(),
+            cpu_time: schema.cpu_time(),
+            events: !schema.events().is_empty(),
+        }
+    }
 }
 
 /// A guard that was dropped before a deeper one.
@@ -136,7 +162,14 @@ fn address(group: &Group) -> usize {
 
 impl Thread {
     const fn new() -> Thread {
-        Thread { group: None, clock: None, since_ns: 0, meters: Meters::new(), early: Vec::new() }
+        Thread {
+            group: None,
+            metered: Metered::NOTHING,
+            clock: None,
+            since_ns: 0,
+            meters: Meters::new(),
+            early: Vec::new(),
+        }
     }
 
     /// Makes `next` the thread's group, charges the last one, and returns it.
@@ -147,16 +180,26 @@ impl Thread {
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
         let charged = last.as_ref().is_some_and(|group| self.charge(group));
         if let Some(next) = &self.group {
-            let schema = next.schema();
             // Within a tree the end of one interval is the start of the next.
-            if !last.as_ref().is_some_and(|last| last.schema().is(schema)) {
-                if schema.cpu_time().is_some() && !charged {
-                    self.since_ns = now_ns(&mut self.clock);
-                }
-                self.meters.mark(schema);
+            if last.is_none() || next.schema_id() != self.metered.schema_id {
+                self.begin(charged);
             }
         }
         last
+    }
+
+    /// Begins an interval in the group that is current now, where the last one was of no use for that.
+    fn begin(&mut self, charged: bool) {
+        let Some(group) = &self.group else { return };
+        if group.schema_id() != self.metered.schema_id {
+            self.metered = Metered::of(group.schema());
+        }
+        if self.metered.cpu_time.is_some() && !charged {
+            self.since_ns = now_ns(&mut self.clock);
+        }
+        if self.metered.events {
+            self.meters.mark(group.schema());
+        }
     }
 
     /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
@@ -185,11 +228,10 @@ impl Thread {
     /// Adds the time and the events since the last switch to `group`; returns whether it meters time.
     #[inline(always)]
     fn charge(&mut self, group: &Group) -> bool {
-        let schema = group.schema();
-        if !schema.events().is_empty() {
+        if self.metered.events {
             self.meters.charge(group);
         }
-        let Some(counter) = schema.cpu_time() else { return false };
+        let Some(counter) = self.metered.cpu_time else { return false };
         let now_ns = now_ns(&mut self.clock);
         group.add(counter, now_ns - self.since_ns);
         self.since_ns = now_ns;
