@@ -76,6 +76,9 @@ struct Early {
     before: Option<Before>,
 }
 
+/// Handles that were given up: of the group that was left, and of groups between it and the one that is current now.
+type Left = (Option<Group>, Vec<Before>);
+
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Enters `group` if it is the current one: counts the guard, and nothing else.
@@ -125,7 +128,7 @@ pub(super) fn leave(depth: Depth, before: Option<Before>) {
         let now = NOW.get();
         match before {
             Some(Before(before)) if now.depth == depth && now.early == 0 => {
-                thread.switch(before, depth - 1)
+                (thread.switch(before, depth - 1), Vec::new())
             }
             before => thread.leave_out_of_order(depth, before),
         }
@@ -205,24 +208,26 @@ impl Thread {
     /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
     #[cold]
     #[inline(never)]
-    fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Option<Group> {
+    fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Left {
         let now = NOW.get();
         if now.depth != depth {
             self.early.push(Early { depth, before });
             NOW.set(Now { early: self.early.len() as u32, ..now });
-            return None;
+            return (None, Vec::new());
         }
-        let (mut depth, mut to) = (depth - 1, before);
+        let (mut depth, mut to, mut passed) = (depth - 1, before, Vec::new());
         while let Some(at) = self.early.iter().position(|early| early.depth == depth) {
             let early = self.early.swap_remove(at);
             depth -= 1;
-            to = early.before.or(to);
+            if early.before.is_some() {
+                passed.extend(std::mem::replace(&mut to, early.before));
+            }
         }
         let Some(Before(group)) = to else {
             NOW.set(Now { depth, early: self.early.len() as u32, ..now });
-            return None;
+            return (None, passed);
         };
-        self.switch(group, depth)
+        (self.switch(group, depth), passed)
     }
 
     /// Adds the time and the events since the last switch to `group`; returns whether it meters time.
