@@ -6,8 +6,13 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+mod group;
+mod page;
+
+pub use group::Together;
+pub use page::{FastRead, Switches};
+pub(crate) use page::{Page, load};
 
 /// `PERF_TYPE_HARDWARE` (linux/perf_event.h).
 pub const TYPE_HARDWARE: u32 = 0;
@@ -68,17 +73,20 @@ impl Event {
     /// What the kernel says: `EACCES` or `EPERM` without the privilege, `ENOENT` or `EOPNOTSUPP` for what
     /// the hardware does not count, `ENOSYS` where there is no such call, `EMFILE` without descriptors.
     pub fn open(config: &Config, leader: Option<&Event>) -> io::Result<Event> {
+        Event::open_with(&Attributes::new(config, WITH_TIMES), leader)
+    }
+
+    fn open_with(attributes: &Attributes, leader: Option<&Event>) -> io::Result<Event> {
         if cfg!(miri) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let attributes = Attributes::new(config);
         let group = leader.map_or(-1, |leader| leader.file.as_raw_fd());
         // SAFETY: `attributes` is live and says its own size; the call only reads it. The calling thread (0),
         // on any CPU (-1).
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
-                &raw const attributes,
+                std::ptr::from_ref(attributes),
                 0,
                 -1,
                 group,
@@ -107,6 +115,14 @@ impl Event {
         Ok(Counts { value: word(0), enabled_ns: word(1), running_ns: word(2) })
     }
 
+    /// Returns the number by which the kernel names it.
+    fn id(&self) -> io::Result<u64> {
+        let mut id = 0u64;
+        // SAFETY: the request writes 64 bits to the address that it is given.
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), IOC_ID as _, &raw mut id) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
+    }
+
     /// Stops counting, with all that it leads.
     ///
     /// # Errors
@@ -131,67 +147,6 @@ impl Event {
     }
 }
 
-/// The page that the kernel writes whenever it takes an event on or off a CPU, which for an event of a
-/// thread is each time that the thread is switched out and in.
-///
-/// Keeps the event open without a descriptor. A fork does not copy it: the child has a hole there, so
-/// that whoever keeps a `Page` looks at [`fork::generation`](crate::fork::generation) before each read.
-#[derive(Debug)]
-pub(crate) struct Page {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-impl Page {
-    /// Opens a counter that counts nothing, for its page.
-    ///
-    /// # Errors
-    /// As [`Event::open`]; `EPERM` when the memory that users may lock for such pages is spent.
-    pub(crate) fn open() -> io::Result<Page> {
-        let event = Event::open(&Config::new(TYPE_SOFTWARE, SOFTWARE_DUMMY), None)?;
-        // SAFETY: takes a number and returns one.
-        let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                event.file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // The descriptor goes here; the mapping keeps the event.
-        Ok(Page { base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
-    }
-
-    /// Returns the word with the number that changes at each switch, to be loaded while the page lives.
-    ///
-    /// Its other half is the index of a hardware counter, always 0 for this event.
-    pub(crate) fn word(&self) -> NonNull<AtomicU64> {
-        // SAFETY: `lock`, a u32, is at byte 8 of a page, `index` behind it (linux/perf_event.h).
-        unsafe { self.base.add(8) }.cast()
-    }
-
-    /// Forgets the page without giving it back: in a forked child, where it was never mapped and
-    /// something else may be.
-    pub(crate) fn forget(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping that `open` made, unmapped once; `ThreadClock`, the only owner, loads
-        // from it no more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
-
 /// Returns how much unprivileged callers may count: `kernel.perf_event_paranoid`. `None` where the kernel
 /// does not say.
 #[must_use]
@@ -203,8 +158,13 @@ pub fn paranoid() -> Option<i32> {
 const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 8;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
+/// Reads 64 bits, and carries the size of a pointer in its number.
+const IOC_ID: libc::c_ulong = 0x8000_2407 | (size_of::<usize>() as libc::c_ulong) << 16;
 /// With the group that the event leads.
 const IOC_GROUP: libc::c_ulong = 1;
+
+/// What a read tells beside the value: `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
+const WITH_TIMES: u64 = 3;
 
 /// `struct perf_event_attr`, as first published (64 bytes): every kernel takes it.
 #[repr(C)]
@@ -222,9 +182,7 @@ struct Attributes {
 }
 
 impl Attributes {
-    fn new(config: &Config) -> Attributes {
-        /// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`
-        const WITH_TIMES: u64 = 3;
+    fn new(config: &Config, read_format: u64) -> Attributes {
         let flag = |bit: u32, set: bool| u64::from(set) << bit;
         Attributes {
             kind: config.kind,
@@ -232,7 +190,7 @@ impl Attributes {
             config: config.event,
             sample_period: 0,
             sample_type: 0,
-            read_format: WITH_TIMES,
+            read_format,
             // Bits of the flags: pinned, exclude_user, exclude_kernel, exclude_hv.
             flags: flag(2, config.pinned)
                 | flag(4, !config.user)
@@ -243,19 +201,6 @@ impl Attributes {
             config1: 0,
         }
     }
-}
-
-/// Loads a page's word.
-///
-/// # Safety
-/// `word` is [`Page::word`] of a page that lives, in the process that opened it.
-#[inline(always)]
-pub(crate) unsafe fn load(word: NonNull<AtomicU64>) -> u64 {
-    // SAFETY: the caller's promise; the kernel writes the halves one at a time, and a mixture of old and new
-    // differs from the old, which is all that is asked.
-    let word = unsafe { word.as_ref() };
-    // Relaxed: the kernel wrote it on this thread's way back to user mode, before this instruction.
-    word.load(Ordering::Relaxed)
 }
 
 const _: () = assert!(size_of::<Attributes>() == 64);
