@@ -112,8 +112,10 @@ pub struct Scheduler<P> {
     slots: Vec<Slot>,
     free: Vec<u32>,
     lines: Lines,
-    /// The thread's group and its ancestors.
+    /// The thread's group and its ancestors, the root first.
     chain: Vec<Link>,
+    /// The groups that are being entered, the thread's group first. Kept, so that a switch allocates nothing.
+    entering: Vec<GroupKey>,
     /// How many turns there were: see [`turn`](Scheduler::turn).
     turns: u64,
     /// Whether a group is entered that missed a turn.
@@ -142,8 +144,16 @@ impl<P: Pmu> Scheduler<P> {
     pub fn new(pmu: P) -> Scheduler<P> {
         let mut lines = Lines::new();
         lines.reserve_walk(CHAIN_MAX + 1);
-        let chain = Vec::with_capacity(CHAIN_MAX);
-        Scheduler { pmu, slots: Vec::new(), free: Vec::new(), lines, chain, turns: 0, late: false }
+        Scheduler {
+            pmu,
+            slots: Vec::new(),
+            free: Vec::new(),
+            lines,
+            chain: Vec::with_capacity(CHAIN_MAX),
+            entering: Vec::with_capacity(CHAIN_MAX),
+            turns: 0,
+            late: false,
+        }
     }
 
     /// Attaches an event group. It counts at once if `scope` holds for the thread and there are counters.
@@ -195,7 +205,7 @@ impl<P: Pmu> Scheduler<P> {
             if group.is_pinned() {
                 self.place_pinned(slot, now_ns);
             }
-            self.place_flexible(usize::MAX, now_ns);
+            self.place_flexible(0, true, now_ns);
         }
         Ok(EventGroupId { slot, generation: self.slots[slot as usize].generation })
     }
@@ -229,36 +239,66 @@ impl<P: Pmu> Scheduler<P> {
     /// # Panics
     /// When the chain has more than 65 groups: a tree has no more levels.
     pub fn switch(&mut self, chain: &[GroupKey], now_ns: u64) {
-        if self.chain.first().map(|link| link.group) == chain.first().copied() {
+        if self.chain.last().map(|link| link.group) == chain.first().copied() {
             return;
         }
         assert!(chain.len() <= CHAIN_MAX, "a chain of {} groups: 65 are the most", chain.len());
-        self.pmu.begin(now_ns);
-        let both = self.chain.iter().rev().zip(chain.iter().rev());
+        let both = self.chain.iter().zip(chain.iter().rev());
         let common = both.take_while(|(link, group)| link.group == **group).count();
-        let (left, entered) = (self.chain.len() - common, chain.len() - common);
-        for at in 0..left {
+        self.entering.clear();
+        self.entering.extend_from_slice(&chain[..chain.len() - common]);
+        self.change(common, now_ns);
+    }
+
+    /// As [`switch`](Scheduler::switch), to a group of the tree that has `root`; any other group is as none. Climbs no
+    /// further than to what both groups have in common: their number is the depth at which that can be.
+    #[inline]
+    pub(super) fn switch_to(&mut self, group: Option<&Group>, root: GroupKey, now_ns: u64) {
+        self.entering.clear();
+        let (mut common, mut next) = (0, group);
+        while let Some(group) = next {
+            let (key, depth) = (GroupKey::of(group), group.depth());
+            if self.chain.get(depth).is_some_and(|link| link.group == key) {
+                common = depth + 1;
+                break;
+            }
+            self.entering.push(key);
+            next = group.parent();
+        }
+        if common == 0 && self.entering.last() != Some(&root) {
+            self.entering.clear();
+        }
+        self.change(common, now_ns);
+    }
+
+    /// Leaves all groups but the first `common` of the chain, and enters those of `entering`.
+    fn change(&mut self, common: usize, now_ns: u64) {
+        self.pmu.begin(now_ns);
+        for at in (common..self.chain.len()).rev() {
             self.leave(at, now_ns);
         }
-        // The common ancestors move from behind the groups that are left to behind those that are entered.
-        self.chain.drain(..left);
-        for (at, &group) in chain[..entered].iter().enumerate() {
+        self.chain.truncate(common);
+        let (mut pinned, mut lines, mut last) = (false, 0, EVERYWHERE);
+        while let Some(group) = self.entering.pop() {
             let line = self.lines.find(group);
-            self.chain.insert(at, Link { group, line });
-        }
-        let mut pinned = false;
-        for at in 0..entered {
-            pinned |= self.enter(at, now_ns);
-        }
-        if pinned {
-            self.remove_flexible(now_ns);
-            self.walk(entered, false);
-            while let Some(slot) = self.lines.next(true) {
-                self.place_pinned(slot, now_ns);
+            self.chain.push(Link { group, line });
+            if let Some(line) = line {
+                pinned |= self.enter(line, now_ns);
+                (lines, last) = (lines + 1, line);
             }
-            self.place_flexible(usize::MAX, now_ns);
-        } else {
-            self.place_flexible(entered, now_ns);
+        }
+        match lines {
+            0 => {}
+            _ if pinned => {
+                self.remove_flexible(now_ns);
+                self.walk(common, false);
+                while let Some(slot) = self.lines.next(true) {
+                    self.place_pinned(slot, now_ns);
+                }
+                self.place_flexible(0, true, now_ns);
+            }
+            1 => self.place_line(last, now_ns),
+            _ => self.place_flexible(common, false, now_ns),
         }
         if std::mem::take(&mut self.late) {
             self.rotate(now_ns);
@@ -270,7 +310,7 @@ impl<P: Pmu> Scheduler<P> {
     /// Of `k` flexible event groups each is first once in `k` calls, and then counts, if the counters that pinned
     /// ones leave are enough for it.
     pub fn rotate(&mut self, now_ns: u64) -> bool {
-        self.walk(usize::MAX, true);
+        self.walk(0, true);
         let mut waiting = false;
         while let Some(slot) = self.lines.next(false) {
             waiting |= self.attached(slot).state == State::Inactive;
@@ -282,7 +322,7 @@ impl<P: Pmu> Scheduler<P> {
         self.remove_flexible(now_ns);
         let lines = self.chain.iter().filter_map(|link| link.line);
         self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
-        self.place_flexible(usize::MAX, now_ns);
+        self.place_flexible(0, true, now_ns);
         true
     }
 
@@ -365,9 +405,8 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Lets the time run for the events of the chain's group `at`. Returns whether pinned ones are to be placed.
-    fn enter(&mut self, at: usize, now_ns: u64) -> bool {
-        let Some(line) = self.chain[at].line else { return false };
+    /// Lets the time run for the events of `line`. Returns whether pinned ones are to be placed.
+    fn enter(&mut self, line: LineId, now_ns: u64) -> bool {
         self.late |= self.lines.take_turn(line, self.turns);
         let mut pinned = false;
         for place in self.lines.line(line).all() {
@@ -398,26 +437,32 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Places the flexible events of the chain's first `links` groups, in their order; of all groups and of those for all,
-    /// if `links` is beyond the chain. Once one that needs counters found none, no other such is tried: a small
-    /// one would keep a large one from its turn for ever.
-    fn place_flexible(&mut self, links: usize, now_ns: u64) {
-        self.walk(links, links == usize::MAX);
+    /// Places the flexible events of the chain's groups from `from` on, and those for all, in their order. Once one that needs
+    /// counters found none, no other such is tried: a small one would keep a large one from its turn for ever.
+    fn place_flexible(&mut self, from: usize, everywhere: bool, now_ns: u64) {
+        self.walk(from, everywhere);
         let mut full = false;
         while let Some(slot) = self.lines.next(false) {
-            let Some(attached) = &mut self.slots[slot as usize].attached else { continue };
-            if attached.state != State::Inactive || (full && attached.hardware) {
-                continue;
-            }
-            if !attached.place(&mut self.pmu, now_ns) {
-                full = true;
+            if let Some(attached) = &mut self.slots[slot as usize].attached {
+                full |= !attached.place_unless(full, &mut self.pmu, now_ns);
             }
         }
     }
 
-    /// Begins a walk over the chain's first `links` groups, and over what is for all.
-    fn walk(&mut self, links: usize, everywhere: bool) {
-        let chain = self.chain.iter().take(links).filter_map(|link| link.line);
+    /// As [`place_flexible`](Scheduler::place_flexible), for one line, which needs no merging.
+    #[inline]
+    fn place_line(&mut self, line: LineId, now_ns: u64) {
+        let mut full = false;
+        for place in &self.lines.line(line).flexible {
+            if let Some(attached) = &mut self.slots[place.slot as usize].attached {
+                full |= !attached.place_unless(full, &mut self.pmu, now_ns);
+            }
+        }
+    }
+
+    /// Begins a walk over the chain's groups from `from` on, and over what is for all.
+    fn walk(&mut self, from: usize, everywhere: bool) {
+        let chain = self.chain.iter().skip(from).filter_map(|link| link.line);
         self.lines.walk(chain.chain(everywhere.then_some(EVERYWHERE)));
     }
 
@@ -429,7 +474,7 @@ impl<P: Pmu> Scheduler<P> {
 
 impl<P: fmt::Debug> fmt::Debug for Scheduler<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chain: Vec<_> = self.chain.iter().map(|link| link.group).collect();
+        let chain: Vec<_> = self.chain.iter().rev().map(|link| link.group).collect();
         f.debug_struct("Scheduler")
             .field("pmu", &self.pmu)
             .field("chain", &chain)
