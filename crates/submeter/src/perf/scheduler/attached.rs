@@ -78,6 +78,7 @@ impl Attached {
     }
 
     /// Its group is the thread's from now on, or it was in error and is tried again.
+    #[inline]
     pub(super) fn enable(&mut self, now_ns: u64) {
         if self.state != State::Error {
             self.enabled.open(now_ns);
@@ -85,6 +86,7 @@ impl Attached {
     }
 
     /// Its group is not the thread's any more.
+    #[inline]
     pub(super) fn disable(&mut self, now_ns: u64) {
         self.enabled.close(now_ns);
     }
@@ -98,6 +100,7 @@ impl Attached {
     }
 
     /// Puts it on counters, if there are enough.
+    #[inline]
     pub(super) fn place<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) -> bool {
         debug_assert_eq!(self.state, State::Inactive);
         if !pmu.place(&self.handles) {
@@ -116,6 +119,7 @@ impl Attached {
     }
 
     /// Takes it off its counters, if it is on any. It is in error if it has lost one.
+    #[inline]
     pub(super) fn remove<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) {
         if self.state != State::Active {
             return;
@@ -168,6 +172,7 @@ impl Attached {
     }
 
     /// Moves what it has counted since it was placed to its values. Returns false if it has lost a counter.
+    #[inline]
     fn take<P: Pmu>(&mut self, pmu: &mut P) -> bool {
         let mut all = true;
         for (tally, &handle) in self.tallies.iter_mut().zip(&self.handles) {

@@ -278,27 +278,19 @@ impl<P: Pmu> Scheduler<P> {
             self.leave(at, now_ns);
         }
         self.chain.truncate(common);
-        let (mut pinned, mut lines, mut last) = (false, 0, EVERYWHERE);
+        let (mut lines, mut last) = (0, EVERYWHERE);
         while let Some(group) = self.entering.pop() {
             let line = self.lines.find(group);
             self.chain.push(Link { group, line });
             if let Some(line) = line {
-                pinned |= self.enter(line, now_ns);
+                self.late |= self.lines.take_turn(line, self.turns);
                 (lines, last) = (lines + 1, line);
             }
         }
         match lines {
             0 => {}
-            _ if pinned => {
-                self.remove_flexible(now_ns);
-                self.walk(common, false);
-                while let Some(slot) = self.lines.next(true) {
-                    self.place_pinned(slot, now_ns);
-                }
-                self.place_flexible(0, true, now_ns);
-            }
-            1 => self.place_line(last, now_ns),
-            _ => self.place_flexible(common, false, now_ns),
+            1 if self.lines.line(last).pinned.is_empty() => self.enter_line(last, now_ns),
+            _ => self.enter_lines(common, now_ns),
         }
         if std::mem::take(&mut self.late) {
             self.rotate(now_ns);
@@ -394,6 +386,7 @@ impl<P: Pmu> Scheduler<P> {
     }
 
     /// Takes the events of the chain's group `at` off their counters.
+    #[inline]
     fn leave(&mut self, at: usize, now_ns: u64) {
         let Some(line) = self.chain[at].line else { return };
         for place in self.lines.line(line).all() {
@@ -405,9 +398,42 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
+    /// Enters the groups of the chain from `from` on.
+    #[inline(never)]
+    fn enter_lines(&mut self, from: usize, now_ns: u64) {
+        let mut pinned = false;
+        for at in from..self.chain.len() {
+            if let Some(line) = self.chain[at].line {
+                pinned |= self.enable(line, now_ns);
+            }
+        }
+        if pinned {
+            self.remove_flexible(now_ns);
+            self.walk(from, false);
+            while let Some(slot) = self.lines.next(true) {
+                self.place_pinned(slot, now_ns);
+            }
+            self.place_flexible(0, true, now_ns);
+        } else {
+            self.place_flexible(from, false, now_ns);
+        }
+    }
+
+    /// As [`enter_lines`](Scheduler::enter_lines), where one group only has events, and none is pinned: there is
+    /// nothing to merge and nobody to leave.
+    #[inline]
+    fn enter_line(&mut self, line: LineId, now_ns: u64) {
+        let mut full = false;
+        for place in &self.lines.line(line).flexible {
+            if let Some(attached) = &mut self.slots[place.slot as usize].attached {
+                attached.enable(now_ns);
+                full |= !attached.place_unless(full, &mut self.pmu, now_ns);
+            }
+        }
+    }
+
     /// Lets the time run for the events of `line`. Returns whether pinned ones are to be placed.
-    fn enter(&mut self, line: LineId, now_ns: u64) -> bool {
-        self.late |= self.lines.take_turn(line, self.turns);
+    fn enable(&mut self, line: LineId, now_ns: u64) -> bool {
         let mut pinned = false;
         for place in self.lines.line(line).all() {
             if let Some(attached) = &mut self.slots[place.slot as usize].attached {
@@ -444,17 +470,6 @@ impl<P: Pmu> Scheduler<P> {
         let mut full = false;
         while let Some(slot) = self.lines.next(false) {
             if let Some(attached) = &mut self.slots[slot as usize].attached {
-                full |= !attached.place_unless(full, &mut self.pmu, now_ns);
-            }
-        }
-    }
-
-    /// As [`place_flexible`](Scheduler::place_flexible), for one line, which needs no merging.
-    #[inline]
-    fn place_line(&mut self, line: LineId, now_ns: u64) {
-        let mut full = false;
-        for place in &self.lines.line(line).flexible {
-            if let Some(attached) = &mut self.slots[place.slot as usize].attached {
                 full |= !attached.place_unless(full, &mut self.pmu, now_ns);
             }
         }
