@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use submeter_percpu::percpu_ref::Options;
@@ -41,6 +41,8 @@ pub(crate) struct GroupInner {
     /// The number of the first set, whose words `leaf` has; here because every update compares it.
     set_id: u32,
     depth: u8,
+    /// See [`Group::id`].
+    id: u64,
     /// Guarded by `children`.
     dead: AtomicBool,
     /// The words of the other sets; `None` where there is one only, as most schemas have.
@@ -54,6 +56,9 @@ pub(crate) struct GroupInner {
     /// writing, so no child is created in a group that is dying.
     children: RwLock<Children>,
 }
+
+/// The next group's [`Group::id`].
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// In the schema's order.
 struct Others(Box<[OtherLeaf]>);
@@ -103,6 +108,8 @@ impl Group {
             limits: Limits::new(schema),
             stats,
             depth,
+            // Relaxed: only the number matters; it does not wrap within centuries.
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             dead: AtomicBool::new(false),
             seats: Seats::default(),
             parent: parent.cloned(),
@@ -124,6 +131,16 @@ impl Group {
     #[must_use]
     pub fn name(&self) -> &str {
         path::last(self.path())
+    }
+
+    /// Returns a number that no other group of this process has or ever had.
+    ///
+    /// For tables beside the tree: a path may name another group tomorrow, and a handle keeps a killed group from its
+    /// release.
+    #[must_use]
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.inner.id
     }
 
     /// Returns the number of ancestors.

@@ -12,6 +12,8 @@
 //! - An event of a group counts for its descendants too.
 //! - An event for all groups is not touched by a switch, unless pinned ones need its counter.
 //!
+//! A [`Session`] does all that on every thread of the process, and adds up what they count.
+//!
 //! Counters come from a [`Pmu`]: a thread's on Linux ([`ThreadPmu`], which is [`ClockPmu`] for CPU time and
 //! [`LinuxPmu`] for the rest), or simulated ones ([`SimulatedPmu`]).
 //!
@@ -49,6 +51,7 @@ mod linux;
 mod parse;
 mod pmu;
 mod scheduler;
+mod session;
 mod simulated;
 mod thread;
 
@@ -58,5 +61,6 @@ pub use linux::LinuxPmu;
 pub use parse::{EVENTS_MAX, ParseError, parse};
 pub use pmu::{Handle, NotSupported, Pmu};
 pub use scheduler::{Counts, EventGroupId, GroupKey, Scheduler, Scope, State};
+pub use session::{Session, SessionCounts};
 pub use simulated::SimulatedPmu;
 pub use thread::ThreadPmu;

@@ -26,6 +26,7 @@
 //!   handle. No lock, no allocation, and no system call where the clock needs none.
 //! - **A tree whose schema declares no CPU time**: no clock.
 //! - **Each event** that the schema declares: a system call a switch, and a descriptor a thread.
+//! - **Observers** ([`observe`]): one call each a switch, which shares the clock's reading.
 //! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses perf's.
 //!
 //! # When not to use it
@@ -46,6 +47,7 @@
 mod entered;
 mod future;
 mod meters;
+mod observe;
 #[cfg(feature = "rayon")]
 mod rayon;
 mod thread;
@@ -58,6 +60,7 @@ use crate::group::Group;
 
 pub use entered::Entered;
 pub use future::{GroupFuture, InGroup};
+pub use observe::{Observation, Observer, failed_observers, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};
 #[cfg(feature = "tokio")]
@@ -145,7 +148,7 @@ pub fn current() -> Option<Group> {
 /// Charges what the calling thread has used since its last switch, and stays in its group.
 ///
 /// For runtimes, before a thread waits (`on_thread_park` of tokio's builder), and for long computations: otherwise
-/// that time is seen only when the thread leaves the group. Costs what a switch does.
+/// that time is seen only when the thread leaves the group. [Observers](Observer) are told too. Costs what a switch does.
 pub fn park() {
     thread::park();
 }

@@ -12,6 +12,7 @@ use submeter_sys::clock::ThreadClock;
 
 use super::entered::Before;
 use super::meters::Meters;
+use super::observe::Observers;
 use crate::group::Group;
 
 /// How many guards the thread held when one was made, itself included; 0 for one without effect.
@@ -41,6 +42,7 @@ struct Thread {
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
     meters: Meters,
+    observers: Observers,
     early: Vec<Early>,
 }
 
@@ -112,6 +114,10 @@ pub(super) fn park() {
             thread.charge(&group);
             thread.group = Some(group);
         }
+        if !thread.observers.idle() {
+            let now_ns = now_ns(&mut thread.clock);
+            thread.observers.parked(now_ns);
+        }
     });
 }
 
@@ -136,7 +142,14 @@ fn address(group: &Group) -> usize {
 
 impl Thread {
     const fn new() -> Thread {
-        Thread { group: None, clock: None, since_ns: 0, meters: Meters::new(), early: Vec::new() }
+        Thread {
+            group: None,
+            clock: None,
+            since_ns: 0,
+            meters: Meters::new(),
+            observers: Observers::new(),
+            early: Vec::new(),
+        }
     }
 
     /// Makes `next` the thread's group, charges the last one, and returns it.
@@ -146,15 +159,22 @@ impl Thread {
         let last = std::mem::replace(&mut self.group, next);
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
         let charged = last.as_ref().is_some_and(|group| self.charge(group));
+        let mut known = charged;
         if let Some(next) = &self.group {
             let schema = next.schema();
             // Within a tree the end of one interval is the start of the next.
             if !last.as_ref().is_some_and(|last| last.schema().is(schema)) {
                 if schema.cpu_time().is_some() && !charged {
                     self.since_ns = now_ns(&mut self.clock);
+                    known = true;
                 }
                 self.meters.mark(schema);
             }
+        }
+        if !self.observers.idle() {
+            // Read once a switch, whoever asks.
+            let now_ns = if known { self.since_ns } else { now_ns(&mut self.clock) };
+            self.observers.switched(last.as_ref(), self.group.as_ref(), now_ns);
         }
         last
     }
@@ -220,8 +240,11 @@ impl Drop for Thread {
             // Relaxed: a statistic.
             FORGOTTEN.fetch_add(u64::from(alive), Ordering::Relaxed);
         }
-        if let Some(group) = self.group.take() {
-            self.charge(&group);
+        let group = self.group.take();
+        if let Some(group) = &group {
+            self.charge(group);
         }
+        let Thread { observers, clock, .. } = self;
+        observers.ended(group.as_ref(), || now_ns(clock));
     }
 }

@@ -1,5 +1,8 @@
 //! One event group that is attached: its state, its counts, and the time that it could have counted.
 
+use std::sync::Arc;
+
+use super::published::Published;
 use super::{Counts, Scope, State};
 use crate::perf::pmu::{Handle, Pmu};
 
@@ -11,35 +14,44 @@ pub(super) struct Attached {
     pub(super) hardware: bool,
     pub(super) state: State,
     handles: Box<[Handle]>,
-    /// What each event has counted until it was last taken off.
-    values: Box<[u64]>,
-    /// What each said when it was last placed.
+    /// What was counted, and for how long, in the intervals that are closed.
+    closed: Arc<Published>,
+    /// What each event said when it was last placed.
     bases: Box<[u64]>,
-    enabled: Span,
-    running: Span,
+    enabled: Interval,
+    running: Interval,
 }
 
-/// A sum of intervals, the last of which may be open.
+/// An interval that may be open.
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
-    sum_ns: u64,
+struct Interval {
     since_ns: Option<u64>,
 }
 
-impl Span {
+impl Interval {
     fn open(&mut self, now_ns: u64) {
         // An interval that is open goes on: opening it again must not lose its start.
         self.since_ns.get_or_insert(now_ns);
     }
 
-    fn close(&mut self, now_ns: u64) {
-        self.sum_ns = self.until(now_ns);
+    /// Returns how long it was open; 0 if it was not.
+    fn close(&mut self, now_ns: u64) -> u64 {
+        let open_ns = self.open_ns(now_ns);
         self.since_ns = None;
+        open_ns
     }
 
-    fn until(&self, now_ns: u64) -> u64 {
+    /// Ends it here if it is open, and begins the next one.
+    fn lap(&mut self, now_ns: u64) -> u64 {
+        let open_ns = self.open_ns(now_ns);
+        // A clock that went back must not count a stretch twice.
+        self.since_ns = self.since_ns.map(|since| since.max(now_ns));
+        open_ns
+    }
+
+    fn open_ns(&self, now_ns: u64) -> u64 {
         // A clock that went back adds nothing, rather than centuries.
-        self.sum_ns + self.since_ns.map_or(0, |since| now_ns.saturating_sub(since))
+        self.since_ns.map_or(0, |since| now_ns.saturating_sub(since))
     }
 }
 
@@ -50,11 +62,16 @@ impl Attached {
         hardware: bool,
         handles: Box<[Handle]>,
     ) -> Attached {
-        let zeroes = || vec![0; handles.len()].into_boxed_slice();
-        let (values, bases) = (zeroes(), zeroes());
-        let (enabled, running) = (Span::default(), Span::default());
+        let closed = Arc::new(Published::new(handles.len()));
+        let bases = vec![0; handles.len()].into_boxed_slice();
+        let (enabled, running) = (Interval::default(), Interval::default());
         let state = State::Inactive;
-        Attached { scope, pinned, hardware, state, handles, values, bases, enabled, running }
+        Attached { scope, pinned, hardware, state, handles, closed, bases, enabled, running }
+    }
+
+    /// Returns what other threads may read of it.
+    pub(super) fn published(&self) -> &Arc<Published> {
+        &self.closed
     }
 
     /// Its group is the thread's from now on, or it was in error and is tried again.
@@ -66,7 +83,26 @@ impl Attached {
 
     /// Its group is not the thread's any more.
     pub(super) fn disable(&mut self, now_ns: u64) {
-        self.enabled.close(now_ns);
+        let enabled_ns = self.enabled.close(now_ns);
+        self.closed.add_enabled(enabled_ns);
+    }
+
+    /// Publishes what it has counted until now, and goes on.
+    pub(super) fn checkpoint<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) {
+        let enabled_ns = self.enabled.lap(now_ns);
+        self.closed.add_enabled(enabled_ns);
+        if self.state != State::Active {
+            return;
+        }
+        let running_ns = self.running.lap(now_ns);
+        self.closed.add_running(running_ns);
+        for (index, &handle) in self.handles.iter().enumerate() {
+            // One that has lost its counter is noted when it is taken off.
+            if let Some(value) = pmu.read(handle) {
+                self.closed.add_value(index, value.wrapping_sub(self.bases[index]));
+                self.bases[index] = value;
+            }
+        }
     }
 
     /// Puts it on counters, if there are enough.
@@ -92,15 +128,21 @@ impl Attached {
         if self.state != State::Active {
             return;
         }
+        // Both times before the values, the longer one first: see `Published`.
+        let enabled_ns = self.enabled.lap(now_ns);
+        self.closed.add_enabled(enabled_ns);
+        let running_ns = self.running.close(now_ns);
+        self.closed.add_running(running_ns);
         let mut lost = false;
         for (index, &handle) in self.handles.iter().enumerate() {
             match pmu.read(handle) {
-                Some(value) => self.values[index] += value.wrapping_sub(self.bases[index]),
+                Some(value) => {
+                    self.closed.add_value(index, value.wrapping_sub(self.bases[index]));
+                }
                 None => lost = true,
             }
         }
         pmu.remove(&self.handles);
-        self.running.close(now_ns);
         self.state = State::Inactive;
         if lost {
             self.fail(now_ns);
@@ -109,7 +151,8 @@ impl Attached {
 
     /// Does not try again: pinned and without a place, or without a counter that it had.
     pub(super) fn fail(&mut self, now_ns: u64) {
-        self.enabled.close(now_ns);
+        self.disable(now_ns);
+        self.closed.fail();
         self.state = State::Error;
     }
 
@@ -120,7 +163,8 @@ impl Attached {
     }
 
     pub(super) fn counts<P: Pmu>(&self, pmu: &mut P, now_ns: u64) -> Counts {
-        let (mut values, mut state) = (self.values.to_vec(), self.state);
+        let mut values: Vec<u64> = (0..self.handles.len()).map(|i| self.closed.value(i)).collect();
+        let mut state = self.state;
         if self.state == State::Active {
             for (index, &handle) in self.handles.iter().enumerate() {
                 match pmu.read(handle) {
@@ -133,8 +177,8 @@ impl Attached {
         Counts {
             state,
             values,
-            enabled_ns: self.enabled.until(now_ns),
-            running_ns: self.running.until(now_ns),
+            enabled_ns: self.closed.enabled_ns() + self.enabled.open_ns(now_ns),
+            running_ns: self.closed.running_ns() + self.running.open_ns(now_ns),
         }
     }
 }

@@ -2,14 +2,18 @@
 
 mod attached;
 mod lines;
+mod published;
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::event::EventGroup;
 use super::pmu::{Handle, NotSupported, Pmu};
 use crate::path::DEPTH_MAX;
 use attached::Attached;
 use lines::{EVERYWHERE, LineId, Lines};
+
+pub(crate) use published::Published;
 
 /// Names a group of the tree to a [`Scheduler`]: any number, as long as no two groups share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,6 +128,7 @@ impl<P: Pmu> Scheduler<P> {
         group: &EventGroup,
         now_ns: u64,
     ) -> Result<EventGroupId, NotSupported> {
+        self.pmu.begin(now_ns);
         let handles = self.prepare(group)?;
         let hardware = group.events().iter().any(|event| event.kind().needs_counter());
         let attached = Attached::new(scope, group.is_pinned(), hardware, handles);
@@ -160,6 +165,7 @@ impl<P: Pmu> Scheduler<P> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let mut attached = slot.attached.take_if(|_| slot.generation == id.generation)?;
         slot.generation = slot.generation.wrapping_add(1);
+        self.pmu.begin(now_ns);
         attached.remove(&mut self.pmu, now_ns);
         attached.disable(now_ns);
         attached.release(&mut self.pmu);
@@ -186,6 +192,7 @@ impl<P: Pmu> Scheduler<P> {
             return;
         }
         assert!(chain.len() <= CHAIN_MAX, "a chain of {} groups: 65 are the most", chain.len());
+        self.pmu.begin(now_ns);
         let both = self.chain.iter().rev().zip(chain.iter().rev());
         let common = both.take_while(|(link, group)| link.group == **group).count();
         let (left, entered) = (self.chain.len() - common, chain.len() - common);
@@ -227,6 +234,7 @@ impl<P: Pmu> Scheduler<P> {
         if !waiting {
             return false;
         }
+        self.pmu.begin(now_ns);
         self.remove_flexible(now_ns);
         let lines = self.chain.iter().filter_map(|link| link.line);
         self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
@@ -238,7 +246,28 @@ impl<P: Pmu> Scheduler<P> {
     pub fn counts(&mut self, id: EventGroupId, now_ns: u64) -> Option<Counts> {
         let slot = self.slots.get(id.slot as usize)?;
         let attached = slot.attached.as_ref().filter(|_| slot.generation == id.generation)?;
+        self.pmu.begin(now_ns);
         Some(attached.counts(&mut self.pmu, now_ns))
+    }
+
+    /// Publishes what current event groups have counted until now; those that a switch takes off are published by it.
+    pub(crate) fn checkpoint(&mut self, now_ns: u64) {
+        self.pmu.begin(now_ns);
+        let lines = self.chain.iter().filter_map(|link| link.line).chain([EVERYWHERE]);
+        for line in lines {
+            for place in self.lines.line(line).all() {
+                if let Some(attached) = &mut self.slots[place.slot as usize].attached {
+                    attached.checkpoint(&mut self.pmu, now_ns);
+                }
+            }
+        }
+    }
+
+    /// Returns what other threads may read of an event group, `None` if it is not attached any more.
+    pub(crate) fn published(&self, id: EventGroupId) -> Option<Arc<Published>> {
+        let slot = self.slots.get(id.slot as usize)?;
+        let attached = slot.attached.as_ref().filter(|_| slot.generation == id.generation)?;
+        Some(Arc::clone(attached.published()))
     }
 
     /// Returns how many groups have events.
