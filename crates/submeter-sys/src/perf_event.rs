@@ -68,28 +68,20 @@ impl Event {
     /// What the kernel says: `EACCES` or `EPERM` without the privilege, `ENOENT` or `EOPNOTSUPP` for what
     /// the hardware does not count, `ENOSYS` where there is no such call, `EMFILE` without descriptors.
     pub fn open(config: &Config, leader: Option<&Event>) -> io::Result<Event> {
-        if cfg!(miri) {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        let attributes = Attributes::new(config);
         let group = leader.map_or(-1, |leader| leader.file.as_raw_fd());
-        // SAFETY: `attributes` is live and says its own size; the call only reads it. The calling thread (0),
-        // on any CPU (-1).
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attributes,
-                0,
-                -1,
-                group,
-                FLAG_CLOSE_ON_EXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a descriptor that was just made, and that nobody else has.
-        Ok(Event { file: unsafe { File::from_raw_fd(fd as RawFd) } })
+        // The calling thread (0), on any CPU (-1).
+        open(config, 0, -1, group, FLAG_CLOSE_ON_EXEC)
+    }
+
+    /// Opens an event for the tasks of a control group while they run on one CPU, counting at once. For
+    /// comparisons: the kernel's own accounting by group.
+    ///
+    /// # Errors
+    /// As [`Event::open`]; it needs `CAP_PERFMON`, or `kernel.perf_event_paranoid` of 0 or less, and a kernel
+    /// with `CONFIG_CGROUP_PERF`.
+    pub fn open_for_cgroup(config: &Config, directory: &File, cpu: usize) -> io::Result<Event> {
+        let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
+        open(config, directory.as_raw_fd(), cpu, -1, FLAG_CLOSE_ON_EXEC | FLAG_PID_CGROUP)
     }
 
     /// Reads what was counted: a system call.
@@ -192,6 +184,28 @@ impl Drop for Page {
     }
 }
 
+fn open(
+    config: &Config,
+    task: i32,
+    cpu: i32,
+    group: RawFd,
+    flags: libc::c_ulong,
+) -> io::Result<Event> {
+    if cfg!(miri) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let attributes = Attributes::new(config);
+    // SAFETY: `attributes` is live and says its own size; the call only reads it.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, task, cpu, group, flags)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just made, and that nobody else has.
+    Ok(Event { file: unsafe { File::from_raw_fd(fd as RawFd) } })
+}
+
 /// Returns how much unprivileged callers may count: `kernel.perf_event_paranoid`. `None` where the kernel
 /// does not say.
 #[must_use]
@@ -201,6 +215,8 @@ pub fn paranoid() -> Option<i32> {
 }
 
 const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 8;
+/// The task is a directory of the control groups' file system.
+const FLAG_PID_CGROUP: libc::c_ulong = 4;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 /// With the group that the event leads.

@@ -1,0 +1,49 @@
+//! The `perf` table: what it costs that events follow the group switch, and whether they tell the truth.
+
+mod accuracy;
+mod cgroup;
+mod design;
+mod human;
+mod paired;
+mod record;
+
+use std::io;
+use std::rc::Rc;
+
+use super::Inputs;
+use super::row::Row;
+use super::runner::{Figures, Own, Plan};
+use record::SharedRecord;
+
+const TABLE: &str = "perf";
+
+/// Says what to measure.
+///
+/// # Errors
+/// When the tree of groups cannot be made.
+pub(crate) fn plan(_: &Inputs) -> io::Result<Plan> {
+    let record = SharedRecord::default();
+    let mut notes = Vec::new();
+    let groups = vec![vec![accuracy::cell(&record, &mut notes)?]];
+    Ok(Plan {
+        table: TABLE,
+        unit: "",
+        groups,
+        figures: Figures::Own(Rc::new(Found(record))),
+        rounds_max: usize::MAX,
+        notes,
+    })
+}
+
+/// The figures of all cells.
+struct Found(SharedRecord);
+
+impl Own for Found {
+    fn rows(&self) -> Vec<Row> {
+        self.0.borrow().rows(TABLE)
+    }
+
+    fn human(&self, rows: &[Row]) -> String {
+        human::human(rows)
+    }
+}
