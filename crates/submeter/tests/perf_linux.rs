@@ -4,7 +4,8 @@
 use std::hint::black_box;
 
 use submeter::perf::{
-    Event, EventGroupId, EventKind, GroupKey, LinuxPmu, Scheduler, Scope, State, parse,
+    Event, EventGroupId, EventKind, GroupKey, Handle, LinuxPmu, Pmu, Scheduler, Scope, State,
+    ThreadPmu, parse,
 };
 use submeter::switch::clock;
 
@@ -118,4 +119,109 @@ fn neither_a_switch_nor_a_rotation_allocates() {
         }
     });
     assert_eq!(count.count_total, 0);
+}
+
+/// Prepares and places events, or says why not.
+fn placed(pmu: &mut ThreadPmu, list: &str) -> Option<Vec<Handle>> {
+    let groups = parse(list).expect("valid");
+    let mut handles = Vec::new();
+    for event in groups.iter().flat_map(|group| group.events()) {
+        match pmu.prepare(event) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        }
+    }
+    assert!(pmu.place(&handles), "none of these needs a counter");
+    Some(handles)
+}
+
+#[test]
+fn all_reads_of_a_moment_agree() {
+    let mut pmu = ThreadPmu::new();
+    let list = "page-faults:u,minor-faults:u,task-clock,page-faults:u";
+    let Some(handles) = placed(&mut pmu, list) else { return };
+    let read = |pmu: &mut ThreadPmu| {
+        handles.iter().map(|&handle| pmu.read(handle).expect("counts")).collect::<Vec<_>>()
+    };
+    // Before the first moment each read is anew.
+    let before = read(&mut pmu);
+    fault(1000);
+    assert!(!pages_are_small() || read(&mut pmu)[0] >= before[0] + 1000);
+    for moment in 1..20 {
+        pmu.begin(moment * 1_000);
+        let first = read(&mut pmu);
+        fault(10);
+        assert_eq!(read(&mut pmu), first, "the same moment");
+        assert_eq!((first[2], first[3]), (moment * 1_000, first[0]), "{first:?}");
+        pmu.begin(moment * 1_000);
+        let later = read(&mut pmu);
+        assert!(!pages_are_small() || later[0] >= first[0] + 10, "{later:?} after {first:?}");
+        // Those that were read together are of the same moment.
+        assert!(later[1] <= later[0], "no major faults here: {later:?}");
+    }
+}
+
+#[test]
+fn switches_are_counted_as_the_kernel_counts_them() {
+    let mut pmu = ThreadPmu::new();
+    let Some(handles) = placed(&mut pmu, "context-switches,cpu-migrations") else { return };
+    // Never read by way of the page.
+    let oracle = |handle: usize| {
+        let mut alone = LinuxPmu::new();
+        let kind = [EventKind::Software(3), EventKind::Software(4)][handle];
+        let event = alone.prepare(&Event::new(kind)).expect("as above");
+        assert!(alone.place(&[event]));
+        move || alone.read(event).expect("counts")
+    };
+    let mut oracles = [oracle(0), oracle(1)];
+    let mut moment = 0;
+    let mut between = |oracle: &mut dyn FnMut() -> u64, at: usize| {
+        moment += 1;
+        let low = oracle();
+        pmu.begin(moment);
+        let here = pmu.read(handles[at]).expect("counts");
+        (low, here, oracle())
+    };
+    for at in [0, 1] {
+        // Both start at one moment: one without a switch in between, which comes soon on any machine.
+        let (start, here_start) = loop {
+            let (low, here, high) = between(&mut oracles[at], at);
+            if low == high {
+                break (low, here);
+            }
+        };
+        for step in 1..=50u64 {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            let (low, here, high) = between(&mut oracles[at], at);
+            let here = here - here_start;
+            assert!((low - start..=high - start).contains(&here), "{at}: {low} {here} {high}");
+            assert!(at == 1 || here >= step, "each wait is a switch: {here} of {step}");
+        }
+    }
+}
+
+#[test]
+fn what_user_mode_never_sees_is_refused_instead_of_zero() {
+    for list in ["context-switches:u", "cpu-migrations:u"] {
+        let event = parse(list).expect("valid")[0].events()[0];
+        let refused = ThreadPmu::supports(&event).expect_err("would be 0 for ever").to_string();
+        assert!(refused.contains("in the kernel only"), "{refused}");
+    }
+}
+
+#[test]
+fn an_event_group_of_both_clocks_and_counters_is_placed_whole_or_not_at_all() {
+    let mut pmu = ThreadPmu::new();
+    let Some(handles) = placed(&mut pmu, "task-clock,page-faults:u") else { return };
+    pmu.begin(5);
+    assert_eq!(pmu.read(handles[0]), Some(5));
+    pmu.remove(&handles);
+    handles.iter().for_each(|&handle| pmu.release(handle));
+    // A handle that was released is none.
+    assert_eq!(pmu.read(handles[1]), None);
+    assert!(!pmu.place(&handles));
+    assert_eq!(pmu.read(handles[0]), Some(5), "time goes on");
 }

@@ -44,6 +44,8 @@ mod isa;
 
 pub(crate) use isa::*;
 
+pub(crate) mod pmc;
+
 /// How the self-test's section ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spin {

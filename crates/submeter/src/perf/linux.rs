@@ -1,51 +1,71 @@
 //! The kernel's counters, by `perf_event_open`.
 //!
-//! Each event is opened once a thread, however many groups count it, and its count is read when one of them comes and
-//! goes: nothing is programmed anew at a switch between groups that count the same. An event that nobody counts any
-//! more keeps its counter until another needs it.
+//! Each event is opened once a thread, however many groups count it, and its count is read once a moment: nothing is
+//! programmed anew at a switch between groups that count the same. How it is read depends on what it counts
+//! ([`Way`]).
 //!
-//! The kernel would share counters out by itself, at its own pace, and then a difference of two readings would be
-//! an estimate. So events are opened pinned: one that has no counter reads as an error at once, and the
-//! scheduler above, which knows the groups, shares them out.
+//! The kernel would share hardware counters out by itself, at its own pace, and then a difference of two readings would
+//! be an estimate. So such events are opened pinned: one that has no counter reads as an error at once, and the
+//! scheduler above, which knows the groups, shares them out. One that nobody counts any more keeps its counter until
+//! another needs it. Events of the kernel need no counter, and count from their opening to their end.
 
-use std::io;
+mod open;
+mod opened;
+
 use std::marker::PhantomData;
 
-use submeter_sys::perf_event::{self, Config};
+use submeter_sys::fork;
+use submeter_sys::perf_event::{Switches, Together};
 
-use super::event::{Event, EventKind};
+pub(crate) use open::open_counting;
+use opened::{Opened, Way};
+
+use super::event::Event;
 use super::pmu::{Handle, NotSupported, Pmu};
 
 /// Counts on the thread that made it, with the kernel's events and the hardware's.
 ///
-/// Costs a file descriptor for each different event, and a system call to read one. What needs privilege, or what
-/// the machine lacks, is refused when it is attached.
-#[derive(Debug, Default)]
+/// Costs a file descriptor for each different event, and at each moment that it is read in:
+///
+/// - an instruction for an event of the CPU, where it and the kernel let user mode read counters, else a system call;
+/// - a load for `context-switches` and `cpu-migrations`, and a system call after each switch of the thread;
+/// - one system call for all other events of the kernel together.
+///
+/// What needs privilege, or what the machine lacks, is refused when it is attached. In a forked child all events are
+/// opened anew, for the child's thread.
+#[derive(Debug)]
 pub struct LinuxPmu {
-    /// In the order of their handles.
+    /// In the order of their handles: which of `opened`.
     prepared: Vec<Option<usize>>,
     opened: Vec<Option<Opened>>,
+    /// 0 until the first one begins: then nothing read is kept.
+    moment: u64,
+    /// What reads the events of [`Way::Together`].
+    together: Option<Together>,
+    switches: Option<Switches>,
+    /// How many switches were noticed.
+    noticed: u64,
+    /// [`fork::generation`] of the process whose thread is counted.
+    generation: u32,
     /// The events count on the thread that opened them.
     _not_send: PhantomData<*const ()>,
-}
-
-#[derive(Debug)]
-struct Opened {
-    event: Event,
-    file: perf_event::Event,
-    /// Handles to it.
-    handles: usize,
-    /// How many of them are placed.
-    placed: usize,
-    /// Whether it has a counter, placed or not.
-    counting: bool,
 }
 
 impl LinuxPmu {
     /// Makes the calling thread's counters; none is opened yet.
     #[must_use]
     pub fn new() -> LinuxPmu {
-        LinuxPmu::default()
+        fork::watch();
+        LinuxPmu {
+            prepared: Vec::new(),
+            opened: Vec::new(),
+            moment: 0,
+            together: None,
+            switches: None,
+            noticed: 0,
+            generation: fork::generation(),
+            _not_send: PhantomData,
+        }
     }
 
     /// Finds out whether an event can be counted here at all, by opening it once.
@@ -53,7 +73,55 @@ impl LinuxPmu {
     /// # Errors
     /// When it cannot, with the reason and what would help.
     pub fn supports(event: &Event) -> Result<(), NotSupported> {
-        open(event).map(drop)
+        LinuxPmu::new().open(event).map(drop)
+    }
+
+    /// Places all events or none.
+    #[inline]
+    pub(super) fn place_each(&mut self, events: impl Iterator<Item = Handle> + Clone) -> bool {
+        for again in [true, false] {
+            let (placed, all) = self.try_place(events.clone());
+            if all {
+                return true;
+            }
+            self.remove_each(events.clone().take(placed));
+            if !(again && self.reclaim()) {
+                break;
+            }
+        }
+        false
+    }
+
+    #[inline]
+    pub(super) fn remove_each(&mut self, events: impl Iterator<Item = Handle>) {
+        for handle in events {
+            if let Some(opened) = self.opened(handle) {
+                opened.placed = opened.placed.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Places events until the first that has no counter: returns how many, and whether that was all.
+    fn try_place(&mut self, events: impl Iterator<Item = Handle>) -> (usize, bool) {
+        // The parent's counters are not the child's to start.
+        self.follow_the_fork();
+        let mut placed = 0;
+        for handle in events {
+            let Some(opened) = self.opened(handle) else { return (placed, false) };
+            if !opened.counting && !opened.start() {
+                return (placed, false);
+            }
+            opened.placed += 1;
+            placed += 1;
+        }
+        (placed, true)
+    }
+
+    /// Stops what counts for nobody. Returns whether that freed counters.
+    #[cold]
+    fn reclaim(&mut self) -> bool {
+        let idle = self.opened.iter_mut().flatten().filter(|opened| opened.is_idle());
+        idle.map(Opened::stop).count() > 0
     }
 
     fn find(&self, event: &Event) -> Option<usize> {
@@ -69,99 +137,139 @@ impl LinuxPmu {
         self.opened[index].as_mut()
     }
 
-    /// Stops what counts for nobody. Returns whether that freed counters.
-    fn reclaim(&mut self) -> bool {
-        let idle = self.opened.iter_mut().flatten().filter(|o| o.counting && o.placed == 0);
-        idle.map(Opened::stop).count() > 0
+    fn open(&mut self, event: &Event) -> Result<Opened, NotSupported> {
+        let refuse = |error| NotSupported::new(event, open::reason(event, &error));
+        match Way::of(event) {
+            Way::AtSwitch if !event.counts_kernel() => {
+                Err(NotSupported::new(event, open::ONLY_IN_THE_KERNEL))
+            }
+            Way::AtSwitch => {
+                if self.switches.is_none() {
+                    // Without it each moment is read anew.
+                    self.switches = Switches::watch().ok();
+                }
+                Opened::alone(event).map_err(refuse)
+            }
+            Way::Together => {
+                if self.together.is_none() {
+                    self.together = Together::new().ok();
+                }
+                Opened::together(event, self.together.as_mut()).map_err(refuse)
+            }
+            Way::Counter => Opened::alone(event).map_err(refuse),
+        }
     }
 
-    /// Places all events, or as many as come before the first that has no counter: returns how many.
-    fn try_place(&mut self, events: &[Handle]) -> usize {
-        for (index, &handle) in events.iter().enumerate() {
-            let Some(opened) = self.opened(handle) else { return index };
-            if !opened.counting && !opened.start() {
-                return index;
+    /// Takes the value of an event at this moment, and those of others where that costs nothing more.
+    fn take(&mut self, index: usize) -> Option<u64> {
+        self.follow_the_fork();
+        let opened = self.opened[index].as_mut()?;
+        match opened.way {
+            Way::Counter => opened.take(self.moment),
+            Way::AtSwitch => {
+                if self.switches.as_mut().is_none_or(Switches::happened) {
+                    self.noticed += 1;
+                }
+                opened.take_after_switch(self.moment, self.noticed)
             }
-            opened.placed += 1;
+            Way::Together => {
+                let wanted = self.opened.iter().flatten();
+                let wanted = wanted.filter(|o| o.way == Way::Together && o.placed > 0).count();
+                if wanted > 1 && self.take_together().is_some() {
+                    let opened = self.opened[index].as_ref()?;
+                    if opened.moment == self.moment {
+                        return Some(opened.value);
+                    }
+                }
+                self.opened[index].as_mut()?.take(self.moment)
+            }
         }
-        events.len()
+    }
+
+    fn take_together(&mut self) -> Option<()> {
+        if self.moment == 0 {
+            // Only one of the values would be of use.
+            return None;
+        }
+        for (number, value) in self.together.as_mut()?.read().ok()? {
+            let mut events = self.opened.iter_mut().flatten();
+            if let Some(opened) = events.find(|opened| opened.number == Some(number)) {
+                opened.note(value, self.moment);
+            }
+        }
+        Some(())
+    }
+
+    /// In a forked child, what was opened still counts the parent's thread.
+    fn follow_the_fork(&mut self) {
+        if self.generation != fork::generation() {
+            self.renew();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn renew(&mut self) {
+        self.generation = fork::generation();
+        (self.together, self.switches) = (None, None);
+        for index in 0..self.opened.len() {
+            if let Some(old) = self.opened[index].take() {
+                let new = self.open(&old.event).ok();
+                self.opened[index] = Some(old.renewed(new));
+            }
+        }
     }
 }
 
-impl Opened {
-    /// Takes a counter. Returns whether there was one.
-    fn start(&mut self) -> bool {
-        self.counting = self.file.enable().is_ok() && self.file.read().is_ok();
-        if !self.counting {
-            // In error: off, so that enabling it tries again.
-            let _ = self.file.disable();
-        }
-        self.counting
-    }
-
-    fn stop(&mut self) {
-        // A failure leaves it counting for nobody.
-        let _ = self.file.disable();
-        self.counting = false;
+impl Default for LinuxPmu {
+    fn default() -> LinuxPmu {
+        LinuxPmu::new()
     }
 }
 
 impl Pmu for LinuxPmu {
+    #[inline]
+    fn begin(&mut self, _: u64) {
+        self.moment += 1;
+    }
+
     fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupported> {
+        self.follow_the_fork();
         let index = match self.find(event) {
             Some(index) => index,
             None => {
-                let file = open(event)?;
-                let new = Opened { event: *event, file, handles: 0, placed: 0, counting: false };
-                let free = self.opened.iter().position(Option::is_none);
-                let index = free.unwrap_or_else(|| {
-                    self.opened.push(None);
-                    self.opened.len() - 1
-                });
-                self.opened[index] = Some(new);
-                index
+                let new = self.open(event)?;
+                let free = free_slot(&mut self.opened);
+                self.opened[free] = Some(new);
+                free
             }
         };
         if let Some(opened) = &mut self.opened[index] {
             opened.handles += 1;
         }
-        let handle = self.prepared.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.prepared.push(None);
-            self.prepared.len() - 1
-        });
+        let handle = free_slot(&mut self.prepared);
         self.prepared[handle] = Some(index);
         Ok(Handle(handle as u32))
     }
 
+    #[inline]
     fn place(&mut self, events: &[Handle]) -> bool {
-        for again in [true, false] {
-            let placed = self.try_place(events);
-            if placed == events.len() {
-                return true;
-            }
-            self.remove(&events[..placed]);
-            if !(again && self.reclaim()) {
-                break;
-            }
-        }
-        false
+        self.place_each(events.iter().copied())
     }
 
+    #[inline]
     fn remove(&mut self, events: &[Handle]) {
-        for &handle in events {
-            if let Some(opened) = self.opened(handle) {
-                opened.placed = opened.placed.saturating_sub(1);
-            }
-        }
+        self.remove_each(events.iter().copied());
     }
 
+    #[inline]
     fn read(&mut self, event: Handle) -> Option<u64> {
-        let opened = self.opened(event)?;
-        let counts = opened.file.read();
-        if counts.is_err() {
-            opened.stop();
+        let index = self.index(event)?;
+        let opened = self.opened[index].as_ref()?;
+        if opened.moment == self.moment && self.moment != 0 {
+            return Some(opened.value);
         }
-        counts.ok().map(|counts| counts.value)
+        self.take(index)
     }
 
     fn release(&mut self, event: Handle) {
@@ -176,52 +284,9 @@ impl Pmu for LinuxPmu {
     }
 }
 
-/// Opens an event for the calling thread, to count from now on. For whoever reads it all the time.
-pub(crate) fn open_counting(event: &Event) -> io::Result<perf_event::Event> {
-    let file = open_file(event)?;
-    file.enable()?;
-    Ok(file)
-}
-
-/// Opens an event for the calling thread, off its counter.
-fn open(event: &Event) -> Result<perf_event::Event, NotSupported> {
-    open_file(event).map_err(|error| NotSupported::new(event, reason(event, &error)))
-}
-
-fn open_file(event: &Event) -> io::Result<perf_event::Event> {
-    // `PERF_TYPE_RAW`
-    const RAW: u32 = 4;
-    let (kind, number) = match event.kind() {
-        EventKind::Hardware(number) => (perf_event::TYPE_HARDWARE, number),
-        EventKind::Software(number) => (perf_event::TYPE_SOFTWARE, number),
-        EventKind::Raw(code) => (RAW, code),
-    };
-    let config = Config {
-        user: event.counts_user(),
-        kernel: event.counts_kernel(),
-        pinned: true,
-        ..Config::new(kind, number)
-    };
-    let file = perf_event::Event::open(&config, None)?;
-    file.disable()?;
-    Ok(file)
-}
-
-/// Says why the kernel refused, and what would help.
-fn reason(event: &Event, error: &io::Error) -> String {
-    use io::ErrorKind;
-    match error.kind() {
-        ErrorKind::NotFound => {
-            "the CPU does not count it, or its hypervisor hides it: use a software event".to_owned()
-        }
-        ErrorKind::PermissionDenied if event.counts_kernel() => format!(
-            "{error}: count user mode only ({}:u), set kernel.perf_event_paranoid to 1, or grant CAP_PERFMON",
-            event.kind()
-        ),
-        ErrorKind::PermissionDenied => {
-            format!("{error}: allow perf_event_open in the container, or grant CAP_PERFMON")
-        }
-        ErrorKind::Unsupported => format!("{error}: the kernel or the CPU lacks it"),
-        _ => error.to_string(),
-    }
+fn free_slot<T>(slots: &mut Vec<Option<T>>) -> usize {
+    slots.iter().position(Option::is_none).unwrap_or_else(|| {
+        slots.push(None);
+        slots.len() - 1
+    })
 }

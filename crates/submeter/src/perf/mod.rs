@@ -12,7 +12,8 @@
 //! - An event of a group counts for its descendants too.
 //! - An event for all groups is not touched by a switch, unless pinned ones need its counter.
 //!
-//! Counters come from a [`Pmu`]: the kernel's on Linux ([`LinuxPmu`]), or simulated ones ([`SimulatedPmu`]).
+//! Counters come from a [`Pmu`]: a thread's on Linux ([`ThreadPmu`], which is [`ClockPmu`] for CPU time and
+//! [`LinuxPmu`] for the rest), or simulated ones ([`SimulatedPmu`]).
 //!
 //! ```
 //! use submeter::perf::{GroupKey, Scheduler, Scope, SimulatedPmu, parse};
@@ -42,16 +43,20 @@
 //! A group that is in both chains (a common ancestor) keeps its events where they are; Linux takes all of a
 //! thread's group events off, and what counts for the whole system with them.
 
+mod clock;
 mod event;
 pub(crate) mod linux;
 mod parse;
 mod pmu;
 mod scheduler;
 mod simulated;
+mod thread;
 
+pub use clock::ClockPmu;
 pub use event::{Event, EventGroup, EventKind};
 pub use linux::LinuxPmu;
 pub use parse::{EVENTS_MAX, ParseError, parse};
 pub use pmu::{Handle, NotSupported, Pmu};
 pub use scheduler::{Counts, EventGroupId, GroupKey, Scheduler, Scope, State};
 pub use simulated::SimulatedPmu;
+pub use thread::ThreadPmu;

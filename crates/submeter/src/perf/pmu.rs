@@ -14,6 +14,14 @@ pub struct Handle(pub u32);
 /// event once, places it and takes it off as groups come and go, reads it only while it is placed, and
 /// releases it once.
 pub trait Pmu {
+    /// Begins a moment: all reads until the next call are of it, so that a value may be taken once however many ask.
+    ///
+    /// `now_ns` is the calling thread's CPU time, which whoever calls has read anyhow. A backend that needs
+    /// neither ignores it; one that is never told of a moment reads anew each time.
+    fn begin(&mut self, now_ns: u64) {
+        let _ = now_ns;
+    }
+
     /// Makes everything ready to place an event: the only call that may allocate.
     ///
     /// # Errors

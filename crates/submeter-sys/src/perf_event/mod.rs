@@ -6,8 +6,13 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+mod group;
+mod page;
+
+pub use group::Together;
+pub use page::{FastRead, Switches};
+pub(crate) use page::{Page, load};
 
 /// `PERF_TYPE_HARDWARE` (linux/perf_event.h).
 pub const TYPE_HARDWARE: u32 = 0;
@@ -68,9 +73,7 @@ impl Event {
     /// What the kernel says: `EACCES` or `EPERM` without the privilege, `ENOENT` or `EOPNOTSUPP` for what
     /// the hardware does not count, `ENOSYS` where there is no such call, `EMFILE` without descriptors.
     pub fn open(config: &Config, leader: Option<&Event>) -> io::Result<Event> {
-        let group = leader.map_or(-1, |leader| leader.file.as_raw_fd());
-        // The calling thread (0), on any CPU (-1).
-        open(config, 0, -1, group, FLAG_CLOSE_ON_EXEC)
+        Event::open_with(&Attributes::new(config, WITH_TIMES), leader)
     }
 
     /// Opens an event for the tasks of a control group while they run on one CPU, counting at once. For
@@ -80,8 +83,37 @@ impl Event {
     /// As [`Event::open`]; it needs `CAP_PERFMON`, or `kernel.perf_event_paranoid` of 0 or less, and a kernel
     /// with `CONFIG_CGROUP_PERF`.
     pub fn open_for_cgroup(config: &Config, directory: &File, cpu: usize) -> io::Result<Event> {
+        let attributes = Attributes::new(config, WITH_TIMES);
         let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
-        open(config, directory.as_raw_fd(), cpu, -1, FLAG_CLOSE_ON_EXEC | FLAG_PID_CGROUP)
+        let flags = FLAG_CLOSE_ON_EXEC | FLAG_PID_CGROUP;
+        Event::open_on(&attributes, (directory.as_raw_fd(), cpu), -1, flags)
+    }
+
+    fn open_with(attributes: &Attributes, leader: Option<&Event>) -> io::Result<Event> {
+        let group = leader.map_or(-1, |leader| leader.file.as_raw_fd());
+        // The calling thread (0), on any CPU (-1).
+        Event::open_on(attributes, (0, -1), group, FLAG_CLOSE_ON_EXEC)
+    }
+
+    fn open_on(
+        attributes: &Attributes,
+        (task, cpu): (RawFd, i32),
+        group: RawFd,
+        flags: libc::c_ulong,
+    ) -> io::Result<Event> {
+        if cfg!(miri) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let attributes = std::ptr::from_ref(attributes);
+        // SAFETY: `attributes` is live and says its own size; the call only reads it.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_perf_event_open, attributes, task, cpu, group, flags)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just made, and that nobody else has.
+        Ok(Event { file: unsafe { File::from_raw_fd(fd as RawFd) } })
     }
 
     /// Reads what was counted: a system call.
@@ -97,6 +129,14 @@ impl Event {
             u64::from_ne_bytes(bytes[i])
         };
         Ok(Counts { value: word(0), enabled_ns: word(1), running_ns: word(2) })
+    }
+
+    /// Returns the number by which the kernel names it.
+    fn id(&self) -> io::Result<u64> {
+        let mut id = 0u64;
+        // SAFETY: the request writes 64 bits to the address that it is given.
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), IOC_ID as _, &raw mut id) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
     }
 
     /// Stops counting, with all that it leads.
@@ -123,89 +163,6 @@ impl Event {
     }
 }
 
-/// The page that the kernel writes whenever it takes an event on or off a CPU, which for an event of a
-/// thread is each time that the thread is switched out and in.
-///
-/// Keeps the event open without a descriptor. A fork does not copy it: the child has a hole there, so
-/// that whoever keeps a `Page` looks at [`fork::generation`](crate::fork::generation) before each read.
-#[derive(Debug)]
-pub(crate) struct Page {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-impl Page {
-    /// Opens a counter that counts nothing, for its page.
-    ///
-    /// # Errors
-    /// As [`Event::open`]; `EPERM` when the memory that users may lock for such pages is spent.
-    pub(crate) fn open() -> io::Result<Page> {
-        let event = Event::open(&Config::new(TYPE_SOFTWARE, SOFTWARE_DUMMY), None)?;
-        // SAFETY: takes a number and returns one.
-        let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                event.file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // The descriptor goes here; the mapping keeps the event.
-        Ok(Page { base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
-    }
-
-    /// Returns the word with the number that changes at each switch, to be loaded while the page lives.
-    ///
-    /// Its other half is the index of a hardware counter, always 0 for this event.
-    pub(crate) fn word(&self) -> NonNull<AtomicU64> {
-        // SAFETY: `lock`, a u32, is at byte 8 of a page, `index` behind it (linux/perf_event.h).
-        unsafe { self.base.add(8) }.cast()
-    }
-
-    /// Forgets the page without giving it back: in a forked child, where it was never mapped and
-    /// something else may be.
-    pub(crate) fn forget(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping that `open` made, unmapped once; `ThreadClock`, the only owner, loads
-        // from it no more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
-
-fn open(
-    config: &Config,
-    task: i32,
-    cpu: i32,
-    group: RawFd,
-    flags: libc::c_ulong,
-) -> io::Result<Event> {
-    if cfg!(miri) {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    let attributes = Attributes::new(config);
-    // SAFETY: `attributes` is live and says its own size; the call only reads it.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, task, cpu, group, flags)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was just made, and that nobody else has.
-    Ok(Event { file: unsafe { File::from_raw_fd(fd as RawFd) } })
-}
-
 /// Returns how much unprivileged callers may count: `kernel.perf_event_paranoid`. `None` where the kernel
 /// does not say.
 #[must_use]
@@ -219,8 +176,13 @@ const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 8;
 const FLAG_PID_CGROUP: libc::c_ulong = 4;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
+/// Reads 64 bits, and carries the size of a pointer in its number.
+const IOC_ID: libc::c_ulong = 0x8000_2407 | (size_of::<usize>() as libc::c_ulong) << 16;
 /// With the group that the event leads.
 const IOC_GROUP: libc::c_ulong = 1;
+
+/// What a read tells beside the value: `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
+const WITH_TIMES: u64 = 3;
 
 /// `struct perf_event_attr`, as first published (64 bytes): every kernel takes it.
 #[repr(C)]
@@ -238,9 +200,7 @@ struct Attributes {
 }
 
 impl Attributes {
-    fn new(config: &Config) -> Attributes {
-        /// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`
-        const WITH_TIMES: u64 = 3;
+    fn new(config: &Config, read_format: u64) -> Attributes {
         let flag = |bit: u32, set: bool| u64::from(set) << bit;
         Attributes {
             kind: config.kind,
@@ -248,7 +208,7 @@ impl Attributes {
             config: config.event,
             sample_period: 0,
             sample_type: 0,
-            read_format: WITH_TIMES,
+            read_format,
             // Bits of the flags: pinned, exclude_user, exclude_kernel, exclude_hv.
             flags: flag(2, config.pinned)
                 | flag(4, !config.user)
@@ -259,19 +219,6 @@ impl Attributes {
             config1: 0,
         }
     }
-}
-
-/// Loads a page's word.
-///
-/// # Safety
-/// `word` is [`Page::word`] of a page that lives, in the process that opened it.
-#[inline(always)]
-pub(crate) unsafe fn load(word: NonNull<AtomicU64>) -> u64 {
-    // SAFETY: the caller's promise; the kernel writes the halves one at a time, and a mixture of old and new
-    // differs from the old, which is all that is asked.
-    let word = unsafe { word.as_ref() };
-    // Relaxed: the kernel wrote it on this thread's way back to user mode, before this instruction.
-    word.load(Ordering::Relaxed)
 }
 
 const _: () = assert!(size_of::<Attributes>() == 64);
