@@ -200,6 +200,7 @@ impl<P: Pmu> Design for Filtered<P> {
         };
         let list = if group.is_pinned() { &mut self.pinned } else { &mut self.flexible };
         list.push(listed);
+        self.pmu.begin(now_ns);
         self.take_off(now_ns);
         self.put_on(now_ns);
         Ok(())
@@ -209,6 +210,7 @@ impl<P: Pmu> Design for Filtered<P> {
         if self.chain.first() == chain.first() {
             return;
         }
+        self.pmu.begin(now_ns);
         self.take_off(now_ns);
         self.chain.clear();
         self.chain.extend_from_slice(chain);

@@ -6,6 +6,7 @@ mod design;
 mod human;
 mod paired;
 mod record;
+mod switch;
 
 use std::io;
 use std::rc::Rc;
@@ -24,7 +25,8 @@ const TABLE: &str = "perf";
 pub(crate) fn plan(_: &Inputs) -> io::Result<Plan> {
     let record = SharedRecord::default();
     let mut notes = Vec::new();
-    let groups = vec![vec![accuracy::cell(&record, &mut notes)?]];
+    let mut groups = switch::cells(&record)?;
+    groups.push(vec![accuracy::cell(&record, &mut notes)?]);
     Ok(Plan {
         table: TABLE,
         unit: "",
