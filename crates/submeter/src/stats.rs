@@ -17,8 +17,12 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn new(schema: &Schema, groups_max: usize) -> Result<Stats, Error> {
-        let rstat = |words| Rstat::new(words, groups_max).map(Arc::new);
+    pub(crate) fn new(
+        schema: &Schema,
+        groups_max: usize,
+        simulated: Option<usize>,
+    ) -> Result<Stats, Error> {
+        let rstat = |words| Rstat::new(words, groups_max, simulated).map(Arc::new);
         let sets = schema.sets().iter().map(|set| rstat(set.words)).collect::<Result<_, _>>()?;
         Ok(Stats { schema: schema.clone(), sets })
     }

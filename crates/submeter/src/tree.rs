@@ -55,6 +55,8 @@ pub const GROUPS_MAX_DEFAULT: usize = 1 << 20;
 pub struct TreeBuilder {
     schema: Schema,
     groups_max: usize,
+    /// On how many simulated CPUs, if not on the machine's.
+    simulated: Option<usize>,
 }
 
 impl TreeBuilder {
@@ -65,12 +67,42 @@ impl TreeBuilder {
         self
     }
 
+    /// Makes a tree that behaves as on a machine of `cpus` CPUs without sequences: for tests and benches of what
+    /// depends on the number of CPUs, such as error bounds, memory, and the work of a flush.
+    ///
+    /// A thread updates on the CPU that [`simulate_cpu`](crate::percpu::Area::simulate_cpu) named to it. What it costs
+    /// that many real CPUs to take lines from each other, no simulation shows.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree, percpu::Area};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::builder(schema.build()?).simulated_cpus(128).build()?;
+    /// for cpu in 0..128 {
+    ///     Area::simulate_cpu(cpu);
+    ///     tree.root().add(requests, 1);
+    /// }
+    /// assert!(tree.root().read(requests).bound >= 128);
+    /// assert_eq!(tree.root().sum(requests), 128);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// [`build`](TreeBuilder::build) does when `cpus` is 0.
+    #[must_use]
+    pub fn simulated_cpus(mut self, cpus: usize) -> Self {
+        self.simulated = Some(cpus);
+        self
+    }
+
     /// Reserves address space and creates the root.
     ///
     /// # Errors
     /// When the kernel refuses the reservation of address space.
     pub fn build(self) -> Result<Tree, Error> {
-        let stats = Arc::new(Stats::new(&self.schema, self.groups_max)?);
+        let stats = Arc::new(Stats::new(&self.schema, self.groups_max, self.simulated)?);
         let (owner, root) = Group::new_root(Arc::clone(&stats))?;
         Ok(Tree { inner: Arc::new(TreeInner { schema: self.schema, stats, root, owner }) })
     }
@@ -88,7 +120,7 @@ impl Tree {
     /// Starts a tree with other than the usual bounds.
     #[must_use]
     pub fn builder(schema: Schema) -> TreeBuilder {
-        TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT }
+        TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: None }
     }
 
     /// Returns the schema.

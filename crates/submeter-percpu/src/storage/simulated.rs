@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::Area;
 use super::raw::Shape;
+use super::{Area, OwnedRows};
 use crate::backend::emulated;
 
 impl Area {
@@ -33,10 +33,24 @@ impl Area {
     /// # Panics
     /// When `cpus` is 0.
     pub fn simulated(cpus: usize) -> io::Result<Area> {
+        Area::simulated_with_owner(cpus, |_| (0, 0)).map(|(area, _)| area)
+    }
+
+    /// As [`simulated`](Area::simulated), with rows for one owner as in [`with_owner`](Area::with_owner).
+    ///
+    /// # Errors
+    /// When the kernel refuses the address space.
+    ///
+    /// # Panics
+    /// When `cpus` is 0.
+    pub fn simulated_with_owner(
+        cpus: usize,
+        rows: impl FnOnce(usize) -> (usize, usize),
+    ) -> io::Result<(Area, OwnedRows)> {
         assert!(cpus > 0, "a machine has a CPU");
+        let (shared, owned) = rows(cpus);
         // Not capped as the locked rows of real areas are: a row for each CPU is what is simulated.
-        let shape = Shape { cpus: 0, locked: cpus, shared: 0, owned: 0 };
-        Area::shaped(None, None, shape).map(|(area, _)| area)
+        Area::shaped(None, None, Shape { cpus: 0, locked: cpus, shared, owned })
     }
 
     /// Lets the calling thread add in the row of `cpu` (modulo their number) from now on, in simulated areas and

@@ -88,10 +88,18 @@ pub(crate) struct Rstat {
 }
 
 impl Rstat {
-    /// For groups of `words` words each.
-    pub(crate) fn new(words: usize, groups_max: usize) -> Result<Rstat, Error> {
-        let (area, last) =
-            Area::with_owner(|data_rows| (rows::COUNT, data_rows)).map_err(Error::storage)?;
+    /// For groups of `words` words each, on this machine, or on one of so many simulated CPUs.
+    pub(crate) fn new(
+        words: usize,
+        groups_max: usize,
+        simulated: Option<usize>,
+    ) -> Result<Rstat, Error> {
+        let rows = |data_rows| (rows::COUNT, data_rows);
+        let area = match simulated {
+            Some(cpus) => Area::simulated_with_owner(cpus, rows),
+            None => Area::with_owner(rows),
+        };
+        let (area, last) = area.map_err(Error::storage)?;
         let words = words.max(1);
         let lines = words.div_ceil(LINE_WORDS);
         Ok(Rstat {

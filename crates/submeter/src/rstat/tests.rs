@@ -23,7 +23,7 @@ struct Forest {
 
 impl Forest {
     fn new(words: usize) -> Forest {
-        let rstat = Arc::new(Rstat::new(words, 100_000).expect("address space"));
+        let rstat = Arc::new(Rstat::new(words, 100_000, None).expect("address space"));
         let root = Leaf::new(&rstat, None).expect("room");
         Forest { rstat, leaves: vec![root], parents: vec![None], random: 88_172_645_463_325_252 }
     }
