@@ -3,9 +3,11 @@
 mod accuracy;
 mod cgroup;
 mod design;
+mod follow;
 mod human;
 mod paired;
 mod record;
+mod response;
 mod switch;
 
 use std::io;
@@ -25,8 +27,7 @@ const TABLE: &str = "perf";
 pub(crate) fn plan(_: &Inputs) -> io::Result<Plan> {
     let record = SharedRecord::default();
     let mut notes = Vec::new();
-    let mut groups = switch::cells(&record)?;
-    groups.push(vec![accuracy::cell(&record, &mut notes)?]);
+    let mut groups = vec![response::cells(&record, &mut notes)];
     Ok(Plan {
         table: TABLE,
         unit: "",
