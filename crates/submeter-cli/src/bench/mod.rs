@@ -1,5 +1,6 @@
 //! The tables of `submeter bench`: what is measured, and how.
 
+mod groups;
 mod json;
 mod kill;
 mod machine;
@@ -24,6 +25,7 @@ use progress::Progress;
 use row::Row;
 use runner::{Measured, Plan};
 
+pub(crate) use groups::weigh;
 pub(crate) use json::json;
 pub(crate) use report::{human, warnings};
 pub(crate) use rstat::{Trace, write_totals};
@@ -52,7 +54,7 @@ pub(crate) struct Inputs {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 6] = [
+pub(crate) const TABLES: [Table; 7] = [
     Table {
         name: "rcuref",
         about: "a get and a put on one shared count",
@@ -94,6 +96,13 @@ pub(crate) const TABLES: [Table; 6] = [
         baseline: "submeter",
         conclusion: |_| None,
         plan: perf::plan,
+    },
+    Table {
+        name: "groups",
+        about: "what each operation on a group costs, in trees of ten groups and of a million",
+        baseline: "submeter",
+        conclusion: |_| None,
+        plan: groups::plan,
     },
 ];
 

@@ -12,6 +12,7 @@ use submeter_sys::clock::ThreadClock;
 
 use super::entered::Before;
 use super::meters::Meters;
+use super::observe::Observers;
 use crate::group::Group;
 
 /// How many guards the thread held when one was made, itself included; 0 for one without effect.
@@ -41,6 +42,7 @@ struct Thread {
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
     meters: Meters,
+    observers: Observers,
     early: Vec<Early>,
 }
 
@@ -108,10 +110,13 @@ pub(super) fn leave(depth: Depth, before: Option<Before>) {
 
 pub(super) fn park() {
     with(|thread| {
-        if let Some(group) = thread.group.take() {
-            thread.charge(&group);
-            thread.group = Some(group);
+        let group = thread.group.take();
+        let charged = group.as_ref().is_some_and(|group| thread.charge(group));
+        if thread.observers.any() {
+            let now_ns = thread.moment_ns(charged);
+            apart(|| thread.observers.parked(group.as_ref(), now_ns));
         }
+        thread.group = group;
     });
 }
 
@@ -130,13 +135,33 @@ fn with<T>(act: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| thread.try_borrow_mut().ok().map(|mut t| act(&mut t))).ok().flatten()
 }
 
+/// Calls what may call back: meanwhile no group is the current one, so that none is entered again, and any other has
+/// no effect as a switch is under way. A guard that an observer keeps would else hold the thread in its group.
+#[inline(always)]
+fn apart(call: impl FnOnce()) {
+    let group = NOW.get().group;
+    NOW.set(Now { group: NOWHERE, ..NOW.get() });
+    call();
+    NOW.set(Now { group, ..NOW.get() });
+}
+
+/// The address of no group, and not that of none.
+const NOWHERE: usize = usize::MAX;
+
 fn address(group: &Group) -> usize {
     std::ptr::from_ref(&*group.inner).addr()
 }
 
 impl Thread {
     const fn new() -> Thread {
-        Thread { group: None, clock: None, since_ns: 0, meters: Meters::new(), early: Vec::new() }
+        Thread {
+            group: None,
+            clock: None,
+            since_ns: 0,
+            meters: Meters::new(),
+            observers: Observers::new(),
+            early: Vec::new(),
+        }
     }
 
     /// Makes `next` the thread's group, charges the last one, and returns it.
@@ -145,18 +170,35 @@ impl Thread {
         let group = next.as_ref().map_or(0, address);
         let last = std::mem::replace(&mut self.group, next);
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
-        let charged = last.as_ref().is_some_and(|group| self.charge(group));
+        let mut charged = last.as_ref().is_some_and(|group| self.charge(group));
         if let Some(next) = &self.group {
             let schema = next.schema();
             // Within a tree the end of one interval is the start of the next.
             if !last.as_ref().is_some_and(|last| last.schema().is(schema)) {
                 if schema.cpu_time().is_some() && !charged {
                     self.since_ns = now_ns(&mut self.clock);
+                    charged = true;
                 }
                 self.meters.mark(schema);
             }
         }
+        if self.observers.any() {
+            self.tell(last.as_ref(), charged);
+        }
         last
+    }
+
+    /// Calls who observes. Not inlined: most programs have nobody who does.
+    #[inline(never)]
+    fn tell(&mut self, last: Option<&Group>, charged: bool) {
+        let now_ns = self.moment_ns(charged);
+        apart(|| self.observers.switched(last, self.group.as_ref(), now_ns));
+    }
+
+    /// Returns the time of the switch under way, which is `since_ns` if it was read for that.
+    #[inline]
+    fn moment_ns(&mut self, charged: bool) -> u64 {
+        if charged { self.since_ns } else { now_ns(&mut self.clock) }
     }
 
     /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
@@ -220,8 +262,11 @@ impl Drop for Thread {
             // Relaxed: a statistic.
             FORGOTTEN.fetch_add(u64::from(alive), Ordering::Relaxed);
         }
-        if let Some(group) = self.group.take() {
-            self.charge(&group);
+        let group = self.group.take();
+        let charged = group.as_ref().is_some_and(|group| self.charge(group));
+        if self.observers.follow() {
+            let now_ns = self.moment_ns(charged);
+            self.observers.ended(group.as_ref(), now_ns);
         }
     }
 }
