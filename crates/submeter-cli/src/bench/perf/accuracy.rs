@@ -61,6 +61,8 @@ struct Burners {
 }
 
 struct Bench {
+    /// Its groups live as long as it does.
+    _tree: Tree,
     cpu: Counter<Nanoseconds>,
     burners: Vec<Burners>,
     /// All groups and what is in none, and the process's clock.
@@ -114,7 +116,7 @@ impl Bench {
             vec![("part", Param::Word("accuracy")), ("measure", Param::Word("switch_rate"))];
         let rate = Figure { params, variant: "submeter", unit: "1/s", combine: Combine::Median };
         let rate = record.borrow_mut().figure(rate);
-        Ok(Bench { cpu, burners, attributed, process_clock, rate })
+        Ok(Bench { _tree: tree, cpu, burners, attributed, process_clock, rate })
     }
 
     /// Burns once, and takes down what all said.
@@ -204,7 +206,7 @@ impl Burners {
         }
         // The kernel charges what passed since it last looked at the thread to the control group that it is in
         // by then: up to a tick. Asking makes it look.
-        clock::thread_cpu_ns();
+        let _ = clock::thread_cpu_ns();
         let joined = self.cgroup.as_ref().map_or(Ok(()), Cgroup::join);
         start.wait();
         joined?;

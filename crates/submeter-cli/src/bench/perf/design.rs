@@ -199,10 +199,13 @@ impl<P: Pmu> Design for Filtered<P> {
             running: Span::default(),
         };
         let list = if group.is_pinned() { &mut self.pinned } else { &mut self.flexible };
+        let current = listed.matches(&self.chain);
         list.push(listed);
-        self.pmu.begin(now_ns);
-        self.take_off(now_ns);
-        self.put_on(now_ns);
+        if current {
+            self.pmu.begin(now_ns);
+            self.take_off(now_ns);
+            self.put_on(now_ns);
+        }
         Ok(())
     }
 

@@ -14,6 +14,9 @@ pub(super) fn human(rows: &[Row]) -> String {
             Some(Param::Word("response")) => {
                 ("mean response time of the cache under load", response(rows))
             }
+            Some(Param::Word("response_cpu")) => {
+                ("CPU time of a request in the same slices, its client's included", response(rows))
+            }
             Some(Param::Word("switch")) => {
                 ("a switch to another group, ns, × one read of the clock", switch(rows))
             }

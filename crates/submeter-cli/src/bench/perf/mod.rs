@@ -28,6 +28,8 @@ pub(crate) fn plan(_: &Inputs) -> io::Result<Plan> {
     let record = SharedRecord::default();
     let mut notes = Vec::new();
     let mut groups = vec![response::cells(&record, &mut notes)];
+    groups.extend(switch::cells(&record)?);
+    groups.push(vec![accuracy::cell(&record, &mut notes)?]);
     Ok(Plan {
         table: TABLE,
         unit: "",

@@ -1,26 +1,33 @@
 //! `part=response`: the document's table, on the cache.
 //!
 //! Six tenants are siblings below one parent. Each of them, the parent and the whole process has two events, as in the
-//! document. One server and the connections of one load run all the time; what follows the groups is put in
+//! document. One server serves all slices, and one load all slices of a round; what follows the groups is put in
 //! and taken out, a slice of some milliseconds each, in turns: so that what else the machine does, and what the
-//! cache does as it ages, hits all variants alike.
+//! cache does as it ages, hits all variants alike. Between rounds nobody asks, so that other parts are not disturbed.
+//!
+//! The same slices give `part=response_cpu`, the CPU time of a request, its client's included: while all CPUs are busy the
+//! response time is that and the waiting for it, and other programs disturb it less.
 
+use std::cell::RefCell;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use submeter::{Group, Tree};
+use submeter::Group;
+use submeter::switch::clock;
 use submeter_cache::{Cache, Config, Server};
+use submeter_sys::cpu::affinity;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::follow::{self, Request, Variant};
-use super::record::{Combine, Figure, SharedRecord, cell};
+use super::follow::{self, Variant, Wanted};
+use super::record::{Combine, Figure, SharedRecord};
 use crate::bench::row::Param;
-use crate::bench::runner::Cell;
+use crate::bench::runner::{Cell, Sample};
 use crate::load::connection::{self, Shared};
 use crate::load::pattern::Pattern;
 use crate::load::profile::Profile;
@@ -43,110 +50,169 @@ const WARM: Duration = Duration::from_millis(500);
 /// Makes the cells, all variants of one comparison.
 pub(super) fn cells(record: &SharedRecord, notes: &mut Vec<String>) -> Vec<Cell> {
     let events = follow::document_events(notes);
-    let bench: Rc<std::cell::RefCell<Option<Bench>>> = Rc::default();
-    let one = |variant: Variant| {
-        let (bench, events) = (Rc::clone(&bench), events);
+    let bench: Rc<RefCell<Option<Bench>>> = Rc::default();
+    let figures = |part| {
+        Variant::ALL.map(|variant| {
+            let (variant, params) = (variant.name(), vec![("part", Param::Word(part))]);
+            let figure = Figure { params, variant, unit: "us", combine: Combine::Median };
+            record.borrow_mut().figure(figure)
+        })
+    };
+    let (times, cpu) = (figures("response"), figures("response_cpu"));
+    let one = |(place, variant): (usize, Variant)| {
+        let (bench, record) = (Rc::clone(&bench), Rc::clone(record));
+        let (ids, mut warm) = ([times[place], cpu[place]], false);
         let measure = move || {
             let mut bench = bench.borrow_mut();
             if bench.is_none() {
                 *bench = Some(Bench::start()?);
             }
-            let bench = bench.as_ref().expect("started above");
-            let requests = bench.requests(events)?;
-            // Slices are compared in pairs: none is left out.
-            bench.slice(variant, &requests).map(|us| (us, false))
+            let bench = bench.as_mut().expect("started above");
+            let slice = bench.slice(variant, events)?;
+            if warm {
+                // They are compared in pairs, by their order: none is left out.
+                let mut record = record.borrow_mut();
+                record.add(ids[0], slice.response_us, false);
+                record.add(ids[1], slice.cpu_us, false);
+            }
+            warm = true;
+            Ok(Sample { values: Vec::new(), disturbed: false })
         };
-        let (variant, unit) = (variant.name(), "us");
         let params = vec![("part", Param::Word("response"))];
-        let figure = Figure { params, variant, unit, combine: Combine::Median };
-        cell(record, figure, Box::new(measure))
+        Cell { params, variant: variant.name(), measure: Box::new(measure) }
     };
-    Variant::ALL.map(one).into()
+    Variant::ALL.into_iter().enumerate().map(one).collect()
 }
 
-/// A server and its load; both end when it is dropped.
+/// What a slice found, of a request.
+struct Slice {
+    response_us: f64,
+    cpu_us: f64,
+}
+
+/// A server, and its load while there is one; both end when it is dropped.
 struct Bench {
     cache: Cache,
-    load: Arc<Shared>,
+    address: SocketAddr,
+    /// Slices of the round that are left.
+    left: usize,
+    load: Option<Load>,
+    /// The server's.
+    stop: watch::Sender<bool>,
+    serving: Option<Runtime>,
+    driving: Option<Runtime>,
+}
+
+/// The clients of one round.
+struct Load {
+    shared: Arc<Shared>,
     clients: JoinSet<Result<Tallies, String>>,
     stop: watch::Sender<bool>,
-    runtimes: Vec<Runtime>,
 }
 
 impl Bench {
-    /// Starts the server and the load, and waits until it is warm.
+    /// Starts the server.
     fn start() -> io::Result<Bench> {
-        let cpus = submeter_sys::cpu::affinity()?.len();
+        let cpus = affinity()?.len();
         let runtime = || Builder::new_multi_thread().worker_threads(cpus).enable_all().build();
         // The clients' threads are their own, as in `submeter serve --load`.
         let (serving, driving) = (runtime()?, runtime()?);
         let cache = Cache::new(Config { delimiter: DELIMITER, ..Config::default() });
         let cache = cache.map_err(io::Error::other)?;
-        let (stop, stopped) = watch::channel(false);
-        let address = ([127, 0, 0, 1], 0).into();
-        let server = serving.block_on(Server::bind(address, cache.clone()))?;
-        let load = Arc::new(load(server.local_addr())?);
-        let mut until = stopped.clone();
+        let (stop, mut stopped) = watch::channel(false);
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), cache.clone());
+        let server = serving.block_on(server)?;
+        let address = server.local_addr();
         serving.spawn(server.run(async move {
             // An error means that nobody wants it any more.
-            let _ = until.wait_for(|&stop| stop).await;
+            let _ = stopped.wait_for(|&stop| stop).await;
         }));
-        let clients = driving.block_on(connect(&load, cpus * CONNECTIONS, &stopped));
-        let clients = clients.map_err(io::Error::other)?;
-        let bench = Bench { cache, load, clients, stop, runtimes: vec![driving, serving] };
+        let (serving, driving) = (Some(serving), Some(driving));
+        let mut bench = Bench { cache, address, left: 0, load: None, stop, serving, driving };
+        bench.drive()?;
         thread::sleep(WARM);
         Ok(bench)
     }
 
-    fn tree(&self) -> &Tree {
-        self.cache.tree()
+    /// Starts the clients of a round.
+    fn drive(&mut self) -> io::Result<()> {
+        let Some(driving) = &self.driving else { return Ok(()) };
+        let shared = Arc::new(load(self.address)?);
+        let (stop, stopped) = watch::channel(false);
+        let connections = affinity()?.len() * CONNECTIONS;
+        let clients = driving.block_on(connect(&shared, connections, &stopped));
+        let clients = clients.map_err(io::Error::other)?;
+        self.load = Some(Load { shared, clients, stop });
+        self.left = Variant::ALL.len();
+        thread::sleep(SETTLE);
+        Ok(())
+    }
+
+    /// Ends the clients of a round, the first failure of which is this one's.
+    fn rest(&mut self) -> io::Result<()> {
+        let (Some(mut load), Some(driving)) = (self.load.take(), &self.driving) else {
+            return Ok(());
+        };
+        load.stop.send_replace(true);
+        driving.block_on(async {
+            while let Some(ended) = load.clients.join_next().await {
+                ended.map_err(io::Error::other)?.map_err(io::Error::other)?;
+            }
+            Ok(())
+        })
     }
 
     /// Returns what the document's command line attaches.
-    fn requests(&self, events: &str) -> io::Result<Vec<Request>> {
+    fn wanted(&self, events: &str) -> io::Result<Vec<Wanted>> {
         let group = |path: String| -> io::Result<Group> {
-            self.tree().get(&path).ok_or_else(|| {
+            self.cache.tree().get(&path).ok_or_else(|| {
                 io::Error::other(format!("the load has made no tenant {path}: is it blocked?"))
             })
         };
         let tenants = (1..=TENANTS).map(|tenant| group(format!("/load/tenant{tenant}")));
         let groups: io::Result<Vec<Group>> = tenants.chain([group("/load".to_owned())]).collect();
         let scopes = groups?.into_iter().map(Some).chain([None]);
-        Ok(follow::requests(scopes, events))
+        Ok(follow::wanted(scopes, events))
     }
 
-    /// Returns the mean response time of a slice, in microseconds.
-    fn slice(&self, variant: Variant, requests: &[Request]) -> io::Result<f64> {
-        let following = follow::install(variant, self.tree(), requests)?;
+    /// Lets the load run for a slice.
+    fn slice(&mut self, variant: Variant, events: &str) -> io::Result<Slice> {
+        if self.load.is_none() {
+            self.drive()?;
+        }
+        let Some(load) = &self.load else { return Err(io::ErrorKind::NotConnected.into()) };
+        let following = follow::install(variant, self.cache.tree(), &self.wanted(events)?);
         thread::sleep(SETTLE);
-        let before = self.load.progress.times();
+        let (before, cpu) = (load.shared.progress.times(), clock::process_cpu_ns());
         thread::sleep(SLICE);
-        let after = self.load.progress.times();
+        let (after, cpu) = (load.shared.progress.times(), clock::process_cpu_ns() - cpu);
         drop(following);
-        let answered = after.0 - before.0;
-        if answered == 0 {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.rest()?;
+        }
+        let answered = (after.0 - before.0) as f64;
+        if answered < 1.0 {
             return Err(io::Error::other("the cache under load answers nothing"));
         }
-        Ok((after.1 - before.1).as_nanos() as f64 / answered as f64 / 1e3)
+        let response_us = (after.1 - before.1).as_nanos() as f64 / answered / 1e3;
+        Ok(Slice { response_us, cpu_us: cpu as f64 / answered / 1e3 })
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
+        // Whatever failed was said when it did.
+        let _ = self.rest();
         self.stop.send_replace(true);
-        let (clients, mut runtimes) = (&mut self.clients, self.runtimes.drain(..));
-        if let Some(driving) = runtimes.next() {
-            driving.block_on(async { while clients.join_next().await.is_some() {} });
-            driving.shutdown_background();
-        }
-        for serving in runtimes {
-            serving.shutdown_timeout(Duration::from_millis(100));
+        for runtime in [self.driving.take(), self.serving.take()].into_iter().flatten() {
+            runtime.shutdown_timeout(Duration::from_millis(100));
         }
     }
 }
 
 /// Says what the clients do: tenants as most of the study's are, all alike.
-fn load(server: std::net::SocketAddr) -> io::Result<Shared> {
+fn load(server: SocketAddr) -> io::Result<Shared> {
     let tenant =
         |number| Tenant::new(&format!("tenant{number}"), Profile::typical("typical"), DELIMITER);
     let tenants = (1..=TENANTS).map(tenant).collect::<Result<_, _>>();

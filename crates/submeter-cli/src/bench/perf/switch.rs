@@ -16,6 +16,7 @@ use submeter::{Group, Schema, Tree};
 use submeter_sys::clock::ThreadClock;
 use submeter_sys::cpu::{affinity, set_affinity};
 
+use super::follow::{Variant, install, wanted};
 use super::record::{Combine, Figure, SharedRecord, cell};
 use crate::bench::row::{Param, Params};
 use crate::bench::runner::Cell;
@@ -25,26 +26,74 @@ use crate::bench::threads::Preemptions;
 const SAMPLE: Duration = Duration::from_millis(1);
 /// The least time between two looks at the clock, whose price is a part of the figure.
 const BATCH: Duration = Duration::from_micros(40);
-/// The fewest and the most groups.
+/// How many groups there are.
 const GROUPS: [u64; 4] = [6, 100, 1000, 10_000];
+/// The deepest group.
 const DEPTH_MAX: u64 = 8;
 
 /// Makes the cells. Those that are compared are next to each other.
 pub(super) fn cells(record: &SharedRecord) -> io::Result<Vec<Vec<Cell>>> {
     let world = Rc::new(World::new()?);
     let mut groups = vec![clock(record, world.cpu)];
-    let submeter = |case, number: u64, depth, events| {
-        vec![of_groups(record, &world, case, [number, depth, events])]
+    let mut add = |place: Place| {
+        // Without events there is nothing to schedule, and one way to do it.
+        let variants: &[Variant] =
+            if place.events == 0 { &[Variant::Submeter] } else { &Variant::ALL[1..] };
+        let cell = |&variant| of_groups(record, &world, place, variant);
+        groups.push(variants.iter().map(cell).collect());
     };
-    groups.push(submeter("same", GROUPS[0], 1, 0));
-    groups.extend(GROUPS.map(|number| submeter("sibling", number, 1, 0)));
-    groups.extend((1..=DEPTH_MAX).map(|depth| submeter("depth", GROUPS[0], depth, 0)));
+    let few = GROUPS[0];
+    add(Place { case: Case::Same, groups: few, depth: 1, events: 0 });
+    add(Place { case: Case::Same, groups: few, depth: 1, events: 2 });
+    for events in [0, 2] {
+        for groups in GROUPS {
+            add(Place { case: Case::Sibling, groups, depth: 1, events });
+        }
+        for depth in 1..=DEPTH_MAX {
+            add(Place { case: Case::Depth, groups: DEPTH_MAX, depth, events });
+        }
+    }
+    for events in [1, 4, 8] {
+        add(Place { case: Case::Sibling, groups: few, depth: 1, events });
+    }
     Ok(groups)
+}
+
+/// What is switched to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Same,
+    Sibling,
+    Depth,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    case: Case,
+    groups: u64,
+    depth: u64,
+    events: u64,
+}
+
+impl Place {
+    fn params(self) -> Params {
+        let mut params = params(match self.case {
+            Case::Same => "same",
+            Case::Sibling => "sibling",
+            Case::Depth => "depth",
+        });
+        let numbers = [("groups", self.groups), ("depth", self.depth), ("events", self.events)];
+        params.extend(numbers.map(|(name, value)| (name, Param::Number(value))));
+        params
+    }
 }
 
 /// The groups that are entered.
 struct World {
     cpu: usize,
+    /// Its groups live as long as it does.
+    tree: Tree,
     home: Group,
     many: Vec<Group>,
     /// One of each depth, in a chain.
@@ -65,7 +114,8 @@ impl World {
             make(&names.concat())
         });
         let (many, deep) = (many.collect::<io::Result<_>>()?, deep.collect::<io::Result<_>>()?);
-        Ok(World { cpu: affinity()?[0], home: make("/home")?, many, deep })
+        let home = make("/home")?;
+        Ok(World { cpu: affinity()?[0], tree, home, many, deep })
     }
 }
 
@@ -92,26 +142,28 @@ fn clock(record: &SharedRecord, cpu: usize) -> Vec<Cell> {
     ]
 }
 
-fn of_groups(
-    record: &SharedRecord,
-    world: &Rc<World>,
-    case: &'static str,
-    [number, depth, events]: [u64; 3],
-) -> Cell {
-    let mut params = params(case);
-    let numbers = [("groups", number), ("depth", depth), ("events", events)];
-    params.extend(numbers.map(|(name, value)| (name, Param::Number(value))));
+fn of_groups(record: &SharedRecord, world: &Rc<World>, place: Place, variant: Variant) -> Cell {
     let world = Rc::clone(world);
+    let events = vec!["task-clock"; place.events as usize].join(",");
     let measure = move || {
-        let (home, cpu) = (&world.home, world.cpu);
-        let many = &world.many[..number as usize];
-        let deep = &world.deep[depth as usize - 1];
-        on_cpu(cpu, || {
+        let World { cpu, tree, home, many, deep } = &*world;
+        let many = &many[..place.groups as usize];
+        let _following = (place.events > 0).then(|| {
+            let groups = if place.case == Case::Depth { deep } else { many };
+            let all = groups.iter().chain([home]).cloned().map(Some);
+            install(variant, tree, &wanted(all, &events))
+        });
+        let deep = &deep[place.depth as usize - 1];
+        on_cpu(*cpu, || {
             let _home = home.enter();
-            match case {
-                "same" => time(2, || home.run(|| ())),
-                "depth" => time(2, || deep.run(|| ())),
-                _ => {
+            match place.case {
+                Case::Same => time(2, || home.run(|| ())),
+                Case::Depth => time(2, || deep.run(|| ())),
+                Case::Sibling => {
+                    // Each once, so that it is not the first visits that are measured; in vain where that takes long.
+                    let from = Instant::now();
+                    let early = || from.elapsed() < SAMPLE;
+                    many.iter().take_while(|_| early()).for_each(|group| group.run(|| ()));
                     let mut next = 0;
                     time(2, || {
                         next = if next + 1 == many.len() { 0 } else { next + 1 };
@@ -121,7 +173,7 @@ fn of_groups(
             }
         })
     };
-    cell(record, figure(params, "submeter"), Box::new(measure))
+    cell(record, figure(place.params(), variant.name()), Box::new(measure))
 }
 
 /// Measures on a thread of its own, so that what it leaves behind is nobody's.
@@ -173,7 +225,7 @@ mod tests {
         let rows = record.borrow().rows("perf");
         assert_eq!(rows.len(), cells.iter().flatten().count());
         for row in &rows {
-            assert!(row.value > 0.0 && row.value < 1e6, "{row:?}");
+            assert!(row.value > 0.0 && row.value.is_finite(), "{row:?}");
         }
     }
 
