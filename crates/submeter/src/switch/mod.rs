@@ -3,7 +3,7 @@
 //! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema declares
 //! [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is added to the group that was
 //! left, as any other update; ancestors learn of it at the next flush. What a thread uses outside of all groups is
-//! charged to none: the process's CPU time less the root's is what was not attributed. The same holds for events
+//! charged to none: [`Tree::cpu_balance`](crate::Tree::cpu_balance) says how much that is. The same holds for events
 //! that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context switches, cycles.
 //!
 //! ```
@@ -43,6 +43,7 @@
 //! There the scheduler switches, here the program says when; waiting threads need no switch. Linux charges a
 //! switch to each level of the hierarchy, here the leaf is charged and the flush carries it up.
 
+mod balance;
 mod entered;
 mod future;
 mod meters;
@@ -57,6 +58,9 @@ mod tower;
 
 use crate::group::Group;
 
+pub(crate) use balance::CpuStart;
+
+pub use balance::CpuBalance;
 pub use entered::Entered;
 pub use future::{GroupFuture, InGroup};
 pub use observe::{Observation, Observer, observe};
@@ -153,8 +157,9 @@ pub fn park() {
     thread::park();
 }
 
-/// Returns how many guards were forgotten: alive when their threads ended, and thus never dropped
-/// (`mem::forget`, a leaked box). What ran on those threads since may have been charged to the wrong group.
+/// Returns how many guards were forgotten: alive when their threads ended, as after `mem::forget` or in a leaked box.
+/// (One that is kept in a thread-local value counts if that ends after the switch's own.) What ran on those
+/// threads since may have been charged to the wrong group.
 #[must_use]
 pub fn forgotten_guards() -> u64 {
     thread::forgotten_guards()

@@ -14,6 +14,8 @@ use super::entered::Before;
 use super::meters::Meters;
 use super::observe::Observers;
 use crate::group::Group;
+use crate::schema::{Counter, Schema};
+use crate::unit::Nanoseconds;
 
 /// How many guards the thread held when one was made, itself included; 0 for one without effect.
 pub(super) type Depth = u32;
@@ -37,6 +39,8 @@ thread_local! {
 /// The rest.
 struct Thread {
     group: Option<Group>,
+    /// What the schema of `group` meters; of the last group's where there is none.
+    metered: Metered,
     /// Started by the first group that meters CPU time.
     clock: Option<ThreadClock>,
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
@@ -46,11 +50,36 @@ struct Thread {
     early: Vec<Early>,
 }
 
+/// What a switch wants to know of a schema: copied, since the way to it from a group is four pointers long.
+struct Metered {
+    schema_id: u32,
+    cpu_time: Option<Counter<Nanoseconds>>,
+    events: bool,
+}
+
+impl Metered {
+    /// Of no schema: they are numbered from 0, and nobody makes so many.
+    const NOTHING: Metered = Metered { schema_id: u32::MAX, cpu_time: None, events: false };
+
+    #[cold]
+    #[inline(never)]
+    fn of(schema: &Schema) -> Metered {
+        Metered {
+            schema_id: schema.id(),
+            cpu_time: schema.cpu_time(),
+            events: !schema.events().is_empty(),
+        }
+    }
+}
+
 /// A guard that was dropped before a deeper one.
 struct Early {
     depth: Depth,
     before: Option<Before>,
 }
+
+/// Handles that were given up: of the group that was left, and of groups between it and the one that is current now.
+type Left = (Option<Group>, Vec<Before>);
 
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 
@@ -101,7 +130,7 @@ pub(super) fn leave(depth: Depth, before: Option<Before>) {
         let now = NOW.get();
         match before {
             Some(Before(before)) if now.depth == depth && now.early == 0 => {
-                thread.switch(before, depth - 1)
+                (thread.switch(before, depth - 1), Vec::new())
             }
             before => thread.leave_out_of_order(depth, before),
         }
@@ -156,6 +185,7 @@ impl Thread {
     const fn new() -> Thread {
         Thread {
             group: None,
+            metered: Metered::NOTHING,
             clock: None,
             since_ns: 0,
             meters: Meters::new(),
@@ -172,14 +202,9 @@ impl Thread {
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
         let mut charged = last.as_ref().is_some_and(|group| self.charge(group));
         if let Some(next) = &self.group {
-            let schema = next.schema();
             // Within a tree the end of one interval is the start of the next.
-            if !last.as_ref().is_some_and(|last| last.schema().is(schema)) {
-                if schema.cpu_time().is_some() && !charged {
-                    self.since_ns = now_ns(&mut self.clock);
-                    charged = true;
-                }
-                self.meters.mark(schema);
+            if last.is_none() || next.schema_id() != self.metered.schema_id {
+                charged = self.begin(charged);
             }
         }
         if self.observers.any() {
@@ -201,37 +226,55 @@ impl Thread {
         if charged { self.since_ns } else { now_ns(&mut self.clock) }
     }
 
+    /// Begins an interval in the group that is current now, where the last one was of no use for that. Returns whether
+    /// `since_ns` is of this switch.
+    fn begin(&mut self, charged: bool) -> bool {
+        let Some(group) = &self.group else { return charged };
+        if group.schema_id() != self.metered.schema_id {
+            self.metered = Metered::of(group.schema());
+        }
+        let reads = self.metered.cpu_time.is_some() && !charged;
+        if reads {
+            self.since_ns = now_ns(&mut self.clock);
+        }
+        if self.metered.events {
+            self.meters.mark(group.schema());
+        }
+        charged || reads
+    }
+
     /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
     #[cold]
     #[inline(never)]
-    fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Option<Group> {
+    fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Left {
         let now = NOW.get();
         if now.depth != depth {
             self.early.push(Early { depth, before });
             NOW.set(Now { early: self.early.len() as u32, ..now });
-            return None;
+            return (None, Vec::new());
         }
-        let (mut depth, mut to) = (depth - 1, before);
+        let (mut depth, mut to, mut passed) = (depth - 1, before, Vec::new());
         while let Some(at) = self.early.iter().position(|early| early.depth == depth) {
             let early = self.early.swap_remove(at);
             depth -= 1;
-            to = early.before.or(to);
+            if early.before.is_some() {
+                passed.extend(std::mem::replace(&mut to, early.before));
+            }
         }
         let Some(Before(group)) = to else {
             NOW.set(Now { depth, early: self.early.len() as u32, ..now });
-            return None;
+            return (None, passed);
         };
-        self.switch(group, depth)
+        (self.switch(group, depth), passed)
     }
 
     /// Adds the time and the events since the last switch to `group`; returns whether it meters time.
     #[inline(always)]
     fn charge(&mut self, group: &Group) -> bool {
-        let schema = group.schema();
-        if !schema.events().is_empty() {
+        if self.metered.events {
             self.meters.charge(group);
         }
-        let Some(counter) = schema.cpu_time() else { return false };
+        let Some(counter) = self.metered.cpu_time else { return false };
         let now_ns = now_ns(&mut self.clock);
         group.add(counter, now_ns - self.since_ns);
         self.since_ns = now_ns;
