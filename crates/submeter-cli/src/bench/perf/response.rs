@@ -41,14 +41,19 @@ const DELIMITER: u8 = b':';
 /// Connections for each CPU, one request under way on each: enough that no CPU is ever idle.
 const CONNECTIONS: usize = 8;
 /// Until all threads have noticed what follows the groups, and the caches hold it.
-const SETTLE: Duration = Duration::from_millis(4);
+const SETTLE: Duration = Duration::from_millis(3);
 /// How long a sample is.
-const SLICE: Duration = Duration::from_millis(60);
+const SLICE: Duration = Duration::from_millis(40);
 /// Until most keys are stored.
 const WARM: Duration = Duration::from_millis(500);
 
-/// Makes the cells, all variants of one comparison.
-pub(super) fn cells(record: &SharedRecord, notes: &mut Vec<String>) -> Vec<Cell> {
+/// Makes the cells, all variants of one comparison, so many times: the effect is small, and takes many slices to be
+/// seen.
+pub(super) fn cells(
+    record: &SharedRecord,
+    notes: &mut Vec<String>,
+    times: usize,
+) -> Vec<Vec<Cell>> {
     let events = follow::document_events(notes);
     let bench: Rc<RefCell<Option<Bench>>> = Rc::default();
     let figures = |part| {
@@ -58,10 +63,11 @@ pub(super) fn cells(record: &SharedRecord, notes: &mut Vec<String>) -> Vec<Cell>
             record.borrow_mut().figure(figure)
         })
     };
-    let (times, cpu) = (figures("response"), figures("response_cpu"));
-    let one = |(place, variant): (usize, Variant)| {
+    let (response, cpu) = (figures("response"), figures("response_cpu"));
+    let one = |(place, variant): (usize, &Variant)| {
+        let variant = *variant;
         let (bench, record) = (Rc::clone(&bench), Rc::clone(record));
-        let (ids, mut warm) = ([times[place], cpu[place]], false);
+        let (ids, mut warm) = ([response[place], cpu[place]], false);
         let measure = move || {
             let mut bench = bench.borrow_mut();
             if bench.is_none() {
@@ -81,7 +87,7 @@ pub(super) fn cells(record: &SharedRecord, notes: &mut Vec<String>) -> Vec<Cell>
         let params = vec![("part", Param::Word("response"))];
         Cell { params, variant: variant.name(), measure: Box::new(measure) }
     };
-    Variant::ALL.into_iter().enumerate().map(one).collect()
+    (0..times).map(|_| Variant::ALL.iter().enumerate().map(one).collect()).collect()
 }
 
 /// What a slice found, of a request.
