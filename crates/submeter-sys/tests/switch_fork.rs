@@ -69,6 +69,7 @@ fn a_forked_child_is_charged_in_its_own_copy() {
             && a <= before_fork + in_a + in_a / 5 + SLACK_NS
             && b + SLACK_NS >= in_b
             && switch::current().is_none()
+            && tree.cpu_balance().is_none()
             && faults.is_none_or(|faults| {
                 !pages_are_small() || (1000..2000).contains(&group_b.read(faults).value)
             });

@@ -267,13 +267,7 @@ impl Schema {
         &self.inner.events
     }
 
-    /// Whether it is the very same one.
-    #[inline]
-    pub(crate) fn is(&self, other: &Schema) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// The number of the first set.
+    /// The number of the first set, of which no other schema has the same.
     pub(crate) fn id(&self) -> u32 {
         self.inner.sets[0].id
     }

@@ -14,6 +14,7 @@ use crate::rstat::FlushReport;
 use crate::schema::{MetricSet, Schema};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
+use crate::switch::CpuStart;
 
 /// Holds a tree of groups that share one [`Schema`]. Cloning is a pointer copy.
 ///
@@ -45,6 +46,7 @@ struct TreeInner {
     root: Group,
     /// Decides the root's end.
     owner: PercpuOwner<GroupInner>,
+    cpu_start: Option<CpuStart>,
 }
 
 /// The most groups that a tree holds unless [`TreeBuilder::groups_max`] says otherwise.
@@ -97,14 +99,18 @@ impl TreeBuilder {
         self
     }
 
-    /// Reserves address space and creates the root.
+    /// Reserves address space and creates the root. Where the schema declares CPU time, the first tree of a process also
+    /// finds out which clock serves: some milliseconds, on a busy machine up to half a second.
     ///
     /// # Errors
     /// When the kernel refuses the reservation of address space.
     pub fn build(self) -> Result<Tree, Error> {
+        let cpu_start = CpuStart::of(&self.schema);
         let stats = Arc::new(Stats::new(&self.schema, self.groups_max, self.simulated)?);
         let (owner, root) = Group::new_root(Arc::clone(&stats))?;
-        Ok(Tree { inner: Arc::new(TreeInner { schema: self.schema, stats, root, owner }) })
+        Ok(Tree {
+            inner: Arc::new(TreeInner { schema: self.schema, stats, root, owner, cpu_start }),
+        })
     }
 }
 
@@ -133,6 +139,10 @@ impl Tree {
     #[must_use]
     pub fn root(&self) -> &Group {
         &self.inner.root
+    }
+
+    pub(crate) fn cpu_start(&self) -> Option<CpuStart> {
+        self.inner.cpu_start
     }
 
     /// Returns how many groups exist, the root and the dying included.

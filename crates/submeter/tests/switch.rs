@@ -1,7 +1,9 @@
 //! Threads in groups: what is charged to whom.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use submeter::switch::{self, clock};
@@ -271,4 +273,31 @@ fn a_schema_takes_one_counter_of_cpu_time() {
     let error = schema.build().expect_err("two");
     assert_eq!(error, SchemaError::CpuTimeTwice("cpu_again".to_owned()));
     assert!(error.to_string().contains("\"cpu_again\""));
+}
+
+/// The end of a handle may be the end of a group, which wakes whoever waits for that: not in the middle of a switch.
+#[test]
+fn whoever_waits_for_a_group_may_switch_when_the_last_guard_releases_it() {
+    /// Notes the group in which it is woken.
+    #[derive(Default)]
+    struct Noting(Mutex<Vec<Option<Group>>>);
+    impl Wake for Noting {
+        fn wake(self: Arc<Self>) {
+            self.0.lock().expect("whole").push(switch::current());
+        }
+    }
+    let Fixture { a, b, tree, .. } = fixture();
+    let noting = Arc::new(Noting::default());
+    let waker = Waker::from(Arc::clone(&noting));
+    let (mut guards, killed) = ([a.enter(), b.enter(), a.enter()].map(Some), b.kill());
+    let killed = killed.expect("no children");
+    let mut released = pin!(killed.released());
+    drop(b);
+    assert!(released.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    // Out of order: the guard that goes last gives up a handle that it does not go back to.
+    guards[1] = None;
+    guards[2] = None;
+    assert!(killed.is_released());
+    assert_eq!(*noting.0.lock().expect("whole"), [Some(a)]);
+    drop((guards, tree));
 }

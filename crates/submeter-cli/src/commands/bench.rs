@@ -20,6 +20,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         report::again(record, html)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(groups) = args.weigh {
+        let weighed = bench::weigh(groups).map_err(Failure::new)?;
+        show::print(&weighed).map_err(Failure::new)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let budget = match args.seconds {
         Some(seconds) => seconds,
         None if args.quick => Duration::ZERO,

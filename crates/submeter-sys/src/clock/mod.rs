@@ -55,7 +55,9 @@ pub struct Choice {
 /// Finds out, on the first call, where CPU time comes from; later calls return the same answer.
 ///
 /// The environment variable `SUBMETER_CLOCK=syscall`, read on that first call, rules out all but the system
-/// call. The first call takes a few milliseconds: it starts threads for a self-test.
+/// call. The first call takes a few milliseconds, on a busy machine up to half a second: it starts threads for a
+/// self-test. Whoever filters system calls with a filter that kills calls it before, or sets the variable: each
+/// thread's clock opens a perf event.
 pub fn choice() -> &'static Choice {
     /// Null until there is an answer. No lock: a forked child would wait for a thread that it lacks. Threads
     /// that decide at the same time all decide rightly, and the first one's answer stays.

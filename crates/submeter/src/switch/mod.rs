@@ -3,7 +3,7 @@
 //! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema declares
 //! [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is added to the group that was
 //! left, as any other update; ancestors learn of it at the next flush. What a thread uses outside of all groups is
-//! charged to none: the process's CPU time less the root's is what was not attributed. The same holds for events
+//! charged to none: [`Tree::cpu_balance`](crate::Tree::cpu_balance) says how much that is. The same holds for events
 //! that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context switches, cycles.
 //!
 //! ```
@@ -43,9 +43,11 @@
 //! There the scheduler switches, here the program says when; waiting threads need no switch. Linux charges a
 //! switch to each level of the hierarchy, here the leaf is charged and the flush carries it up.
 
+mod balance;
 mod entered;
 mod future;
 mod meters;
+mod observe;
 #[cfg(feature = "rayon")]
 mod rayon;
 mod thread;
@@ -56,8 +58,12 @@ mod tower;
 
 use crate::group::Group;
 
+pub(crate) use balance::CpuStart;
+
+pub use balance::CpuBalance;
 pub use entered::Entered;
 pub use future::{GroupFuture, InGroup};
+pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};
 #[cfg(feature = "tokio")]
@@ -145,13 +151,15 @@ pub fn current() -> Option<Group> {
 /// Charges what the calling thread has used since its last switch, and stays in its group.
 ///
 /// For runtimes, before a thread waits (`on_thread_park` of tokio's builder), and for long computations: otherwise
-/// that time is seen only when the thread leaves the group. Costs what a switch does.
+/// that time is seen only when the thread leaves the group. Costs what a switch does. [Observers](Observer) are told, also on
+/// a thread that is in no group.
 pub fn park() {
     thread::park();
 }
 
-/// Returns how many guards were forgotten: alive when their threads ended, and thus never dropped
-/// (`mem::forget`, a leaked box). What ran on those threads since may have been charged to the wrong group.
+/// Returns how many guards were forgotten: alive when their threads ended, as after `mem::forget` or in a leaked box.
+/// (One that is kept in a thread-local value counts if that ends after the switch's own.) What ran on those
+/// threads since may have been charged to the wrong group.
 #[must_use]
 pub fn forgotten_guards() -> u64 {
     thread::forgotten_guards()

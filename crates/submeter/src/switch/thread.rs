@@ -12,7 +12,10 @@ use submeter_sys::clock::ThreadClock;
 
 use super::entered::Before;
 use super::meters::Meters;
+use super::observe::Observers;
 use crate::group::Group;
+use crate::schema::{Counter, Schema};
+use crate::unit::Nanoseconds;
 
 /// How many guards the thread held when one was made, itself included; 0 for one without effect.
 pub(super) type Depth = u32;
@@ -36,12 +39,37 @@ thread_local! {
 /// The rest.
 struct Thread {
     group: Option<Group>,
+    /// What the schema of `group` meters; of the last group's where there is none.
+    metered: Metered,
     /// Started by the first group that meters CPU time.
     clock: Option<ThreadClock>,
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
     meters: Meters,
+    observers: Observers,
     early: Vec<Early>,
+}
+
+/// What a switch wants to know of a schema: copied, since the way to it from a group is four pointers long.
+struct Metered {
+    schema_id: u32,
+    cpu_time: Option<Counter<Nanoseconds>>,
+    events: bool,
+}
+
+impl Metered {
+    /// Of no schema: they are numbered from 0, and nobody makes so many.
+    const NOTHING: Metered = Metered { schema_id: u32::MAX, cpu_time: None, events: false };
+
+    #[cold]
+    #[inline(never)]
+    fn of(schema: &Schema) -> Metered {
+        Metered {
+            schema_id: schema.id(),
+            cpu_time: schema.cpu_time(),
+            events: !schema.events().is_empty(),
+        }
+    }
 }
 
 /// A guard that was dropped before a deeper one.
@@ -49,6 +77,9 @@ struct Early {
     depth: Depth,
     before: Option<Before>,
 }
+
+/// Handles that were given up: of the group that was left, and of groups between it and the one that is current now.
+type Left = (Option<Group>, Vec<Before>);
 
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 
@@ -99,7 +130,7 @@ pub(super) fn leave(depth: Depth, before: Option<Before>) {
         let now = NOW.get();
         match before {
             Some(Before(before)) if now.depth == depth && now.early == 0 => {
-                thread.switch(before, depth - 1)
+                (thread.switch(before, depth - 1), Vec::new())
             }
             before => thread.leave_out_of_order(depth, before),
         }
@@ -108,10 +139,13 @@ pub(super) fn leave(depth: Depth, before: Option<Before>) {
 
 pub(super) fn park() {
     with(|thread| {
-        if let Some(group) = thread.group.take() {
-            thread.charge(&group);
-            thread.group = Some(group);
+        let group = thread.group.take();
+        let charged = group.as_ref().is_some_and(|group| thread.charge(group));
+        if thread.observers.any() {
+            let now_ns = thread.moment_ns(charged);
+            apart(|| thread.observers.parked(group.as_ref(), now_ns));
         }
+        thread.group = group;
     });
 }
 
@@ -130,13 +164,34 @@ fn with<T>(act: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| thread.try_borrow_mut().ok().map(|mut t| act(&mut t))).ok().flatten()
 }
 
+/// Calls what may call back: meanwhile no group is the current one, so that none is entered again, and any other has
+/// no effect as a switch is under way. A guard that an observer keeps would else hold the thread in its group.
+#[inline(always)]
+fn apart(call: impl FnOnce()) {
+    let group = NOW.get().group;
+    NOW.set(Now { group: NOWHERE, ..NOW.get() });
+    call();
+    NOW.set(Now { group, ..NOW.get() });
+}
+
+/// The address of no group, and not that of none.
+const NOWHERE: usize = usize::MAX;
+
 fn address(group: &Group) -> usize {
     std::ptr::from_ref(&*group.inner).addr()
 }
 
 impl Thread {
     const fn new() -> Thread {
-        Thread { group: None, clock: None, since_ns: 0, meters: Meters::new(), early: Vec::new() }
+        Thread {
+            group: None,
+            metered: Metered::NOTHING,
+            clock: None,
+            since_ns: 0,
+            meters: Meters::new(),
+            observers: Observers::new(),
+            early: Vec::new(),
+        }
     }
 
     /// Makes `next` the thread's group, charges the last one, and returns it.
@@ -145,51 +200,81 @@ impl Thread {
         let group = next.as_ref().map_or(0, address);
         let last = std::mem::replace(&mut self.group, next);
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
-        let charged = last.as_ref().is_some_and(|group| self.charge(group));
+        let mut charged = last.as_ref().is_some_and(|group| self.charge(group));
         if let Some(next) = &self.group {
-            let schema = next.schema();
             // Within a tree the end of one interval is the start of the next.
-            if !last.as_ref().is_some_and(|last| last.schema().is(schema)) {
-                if schema.cpu_time().is_some() && !charged {
-                    self.since_ns = now_ns(&mut self.clock);
-                }
-                self.meters.mark(schema);
+            if last.is_none() || next.schema_id() != self.metered.schema_id {
+                charged = self.begin(charged);
             }
         }
+        if self.observers.any() {
+            self.tell(last.as_ref(), charged);
+        }
         last
+    }
+
+    /// Calls who observes. Not inlined: most programs have nobody who does.
+    #[inline(never)]
+    fn tell(&mut self, last: Option<&Group>, charged: bool) {
+        let now_ns = self.moment_ns(charged);
+        apart(|| self.observers.switched(last, self.group.as_ref(), now_ns));
+    }
+
+    /// Returns the time of the switch under way, which is `since_ns` if it was read for that.
+    #[inline]
+    fn moment_ns(&mut self, charged: bool) -> u64 {
+        if charged { self.since_ns } else { now_ns(&mut self.clock) }
+    }
+
+    /// Begins an interval in the group that is current now, where the last one was of no use for that. Returns whether
+    /// `since_ns` is of this switch.
+    fn begin(&mut self, charged: bool) -> bool {
+        let Some(group) = &self.group else { return charged };
+        if group.schema_id() != self.metered.schema_id {
+            self.metered = Metered::of(group.schema());
+        }
+        let reads = self.metered.cpu_time.is_some() && !charged;
+        if reads {
+            self.since_ns = now_ns(&mut self.clock);
+        }
+        if self.metered.events {
+            self.meters.mark(group.schema());
+        }
+        charged || reads
     }
 
     /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
     #[cold]
     #[inline(never)]
-    fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Option<Group> {
+    fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Left {
         let now = NOW.get();
         if now.depth != depth {
             self.early.push(Early { depth, before });
             NOW.set(Now { early: self.early.len() as u32, ..now });
-            return None;
+            return (None, Vec::new());
         }
-        let (mut depth, mut to) = (depth - 1, before);
+        let (mut depth, mut to, mut passed) = (depth - 1, before, Vec::new());
         while let Some(at) = self.early.iter().position(|early| early.depth == depth) {
             let early = self.early.swap_remove(at);
             depth -= 1;
-            to = early.before.or(to);
+            if early.before.is_some() {
+                passed.extend(std::mem::replace(&mut to, early.before));
+            }
         }
         let Some(Before(group)) = to else {
             NOW.set(Now { depth, early: self.early.len() as u32, ..now });
-            return None;
+            return (None, passed);
         };
-        self.switch(group, depth)
+        (self.switch(group, depth), passed)
     }
 
     /// Adds the time and the events since the last switch to `group`; returns whether it meters time.
     #[inline(always)]
     fn charge(&mut self, group: &Group) -> bool {
-        let schema = group.schema();
-        if !schema.events().is_empty() {
+        if self.metered.events {
             self.meters.charge(group);
         }
-        let Some(counter) = schema.cpu_time() else { return false };
+        let Some(counter) = self.metered.cpu_time else { return false };
         let now_ns = now_ns(&mut self.clock);
         group.add(counter, now_ns - self.since_ns);
         self.since_ns = now_ns;
@@ -220,8 +305,11 @@ impl Drop for Thread {
             // Relaxed: a statistic.
             FORGOTTEN.fetch_add(u64::from(alive), Ordering::Relaxed);
         }
-        if let Some(group) = self.group.take() {
-            self.charge(&group);
+        let group = self.group.take();
+        let charged = group.as_ref().is_some_and(|group| self.charge(group));
+        if self.observers.follow() {
+            let now_ns = self.moment_ns(charged);
+            self.observers.ended(group.as_ref(), now_ns);
         }
     }
 }

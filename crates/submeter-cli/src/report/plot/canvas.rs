@@ -109,7 +109,7 @@ impl Look {
         match DASHES[self.place % DASHES.len()] {
             None => canvas.draw(&PathElement::new(points, style))?,
             Some((drawn, left)) => {
-                let path = DashedPathElement::new(points.into_iter(), drawn, left, style);
+                let path = DashedPathElement::new(points, drawn, left, style);
                 canvas.draw(&path)?;
             }
         }

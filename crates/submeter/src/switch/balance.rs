@@ -1,0 +1,81 @@
+//! What of the process's CPU time was charged to groups, and what was not.
+
+use submeter_sys::{clock, fork};
+
+use crate::schema::Schema;
+use crate::tree::Tree;
+
+/// The CPU time of the process since a tree was made. See [`Tree::cpu_balance`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuBalance {
+    /// What all threads have used, as the kernel counts it.
+    pub process_ns: u64,
+    /// What was charged to the tree's groups.
+    pub attributed_ns: u64,
+}
+
+impl CpuBalance {
+    /// Returns what was charged to no group.
+    #[must_use]
+    pub fn unattributed_ns(&self) -> u64 {
+        // The two are read one after the other, and a thread's clock may be ahead of the kernel's by a moment.
+        self.process_ns.saturating_sub(self.attributed_ns)
+    }
+}
+
+impl Tree {
+    /// Compares what its groups were charged with what the process has used since the tree was made, so that
+    /// groups and [unattributed](CpuBalance::unattributed_ns) time sum up to the process. `None` where the schema
+    /// declares no CPU time, and in a forked child, where the kernel counts from 0 again.
+    ///
+    /// Costs a flush of one set, and a system call that visits each thread: for pages and tests, not for each request.
+    /// The calling thread is charged first, as by [`park`](super::park). Other threads that are in a group
+    /// are charged when they leave it or park: what each has used since its last switch is not attributed yet.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.cpu_time("cpu", "CPU time used");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.run(|| "42".repeat(1000).len());
+    /// let balance = tree.cpu_balance().expect("declared above");
+    /// assert!(balance.attributed_ns > 0);
+    /// println!("{} ns in no group", balance.unattributed_ns());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn cpu_balance(&self) -> Option<CpuBalance> {
+        let counter = self.schema().cpu_time()?;
+        let start = self.cpu_start()?;
+        if start.generation != fork::generation() {
+            return None;
+        }
+        super::park();
+        let attributed_ns = self.root().sum(counter);
+        // After the sum: what is charged between the two was used before this.
+        let process_ns = clock::process_cpu_ns().saturating_sub(start.process_ns);
+        Some(CpuBalance { process_ns, attributed_ns })
+    }
+}
+
+/// The moment from which a tree's groups are charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuStart {
+    process_ns: u64,
+    /// [`fork::generation`] of the process that used it.
+    generation: u32,
+}
+
+impl CpuStart {
+    /// Now, if `schema` meters CPU time.
+    pub(crate) fn of(schema: &Schema) -> Option<CpuStart> {
+        schema.cpu_time()?;
+        // Here, and not in the first switch, where its self-test would delay a request, and where a program may have
+        // put itself under a filter of system calls.
+        clock::choice();
+        fork::watch();
+        Some(CpuStart { process_ns: clock::process_cpu_ns(), generation: fork::generation() })
+    }
+}

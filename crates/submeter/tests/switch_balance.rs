@@ -1,0 +1,93 @@
+//! Groups, and what no group was charged, sum up to the process. A program of its own: other tests' threads are of the
+//! same process.
+#![cfg(not(miri))]
+
+use std::hint::black_box;
+
+use submeter::switch::clock;
+use submeter::{Group, Schema, Tree};
+
+/// More than CPUs, so that each is preempted, and migrated, every few milliseconds.
+const THREADS: usize = 4;
+/// CPU time that a thread uses in its groups; half of that outside.
+const INSIDE_NS: u64 = 300_000_000;
+
+/// What the kernel says that a thread has used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    inside_ns: u64,
+    all_ns: u64,
+    switches: u64,
+}
+
+fn work(iterations: u64) {
+    black_box((0..iterations).map(black_box).sum::<u64>());
+}
+
+/// Switches all the time between the parts of `group`, with work outside of it now and then.
+fn burn(group: &Group, parts: &[Group]) -> Used {
+    let mut used = Used::default();
+    while used.inside_ns < INSIDE_NS {
+        let entered = group.enter();
+        let start = clock::thread_cpu_ns();
+        for _ in 0..500 {
+            for part in parts {
+                part.run(|| work(20));
+                used.switches += 2;
+            }
+        }
+        let inside = clock::thread_cpu_ns() - start;
+        drop(entered);
+        used.inside_ns += inside;
+        let start = clock::thread_cpu_ns();
+        while clock::thread_cpu_ns() - start < inside / 2 {
+            work(1000);
+        }
+    }
+    used.all_ns = clock::thread_cpu_ns();
+    used
+}
+
+#[test]
+fn groups_and_the_unattributed_sum_up_to_the_process_at_100_000_switches_a_second_stress() {
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let main_before = clock::thread_cpu_ns();
+    let groups: Vec<_> =
+        (0..THREADS).map(|n| tree.create(&format!("/{n}")).expect("new")).collect();
+    let used: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = groups
+            .iter()
+            .map(|group| {
+                let parts = ["a", "b", "c"].map(|name| group.create(name).expect("new"));
+                scope.spawn(move || burn(group, &parts))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let balance = tree.cpu_balance().expect("CPU time is declared");
+    let main_ns = clock::thread_cpu_ns() - main_before;
+    let mut inside_ns = 0;
+    for (group, used) in groups.iter().zip(&used) {
+        let charged = group.read(cpu).value;
+        let off = charged.abs_diff(used.inside_ns);
+        assert!(off <= used.inside_ns / 100, "{charged} charged of {used:?}");
+        assert!(used.switches * 10_000 >= used.inside_ns, "too few for this test: {used:?}");
+        inside_ns += used.inside_ns;
+    }
+    // What a thread takes to start and to end is the process's, and seen by no thread.
+    let all_ns = main_ns + used.iter().map(|used| used.all_ns).sum::<u64>();
+    let near = |a: u64, b: u64| a.abs_diff(b) <= all_ns / 100;
+    assert!(near(balance.process_ns, all_ns), "{balance:?}, by thread {all_ns}");
+    assert!(near(balance.attributed_ns, inside_ns), "{balance:?}, by thread {inside_ns}");
+    let outside_ns = all_ns - inside_ns;
+    assert!(near(balance.unattributed_ns(), outside_ns), "{balance:?}, by thread {outside_ns}");
+    eprintln!("{balance:?}, by thread {inside_ns} inside and {outside_ns} outside");
+}
+
+#[test]
+fn a_tree_that_meters_no_cpu_time_has_no_balance() {
+    let tree = Tree::new(Schema::builder().build().expect("empty")).expect("address space");
+    assert_eq!(tree.cpu_balance(), None);
+}
