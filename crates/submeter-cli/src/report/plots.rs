@@ -7,10 +7,12 @@ use maud::{Markup, html};
 use super::definition::Definition;
 use super::format::{amount, axis_unit, times};
 use super::plot::{Curve, Frame, Point, Series, Strip, lines, strips};
-use super::record::{Params, Record, Row, quantile};
+use super::record::{Params, Record, Row, grouped, quantile};
 
 /// As many plots are shown at once; the others wait folded.
 const OPEN: usize = 4;
+/// So many lines can be told apart in one plot.
+const TOGETHER: usize = 5;
 /// Where a histogram's times end in a parameter.
 const BUCKET: &str = "bucket_us";
 
@@ -77,9 +79,9 @@ struct Facet<'a> {
 /// Splits rows into plots.
 fn facets<'a>(definition: &Definition, record: &Record, rows: &[&'a Row]) -> Vec<Facet<'a>> {
     let mut facets: Vec<Facet<'_>> = Vec::new();
-    let kinds = rows.chunk_by(|a, b| a.params.names().eq(b.params.names()) && a.unit == b.unit);
-    for group in kinds {
-        let Some(shape) = shape(definition, record, group) else { continue };
+    for group in grouped(rows, |row| (row.params.names().collect::<Vec<_>>(), &row.unit)) {
+        let Some(shape) = shape(definition, record, &group) else { continue };
+        let first = facets.len();
         for row in group.iter().filter(|row| shape != Shape::Samples || is_median(row)) {
             let params = match &shape {
                 Shape::Over(name) => row.params.without(name),
@@ -89,10 +91,15 @@ fn facets<'a>(definition: &Definition, record: &Record, rows: &[&'a Row]) -> Vec
             let same = |facet: &&mut Facet<'_>| {
                 facet.params == params && facet.shape == shape && facet.rows[0].unit == row.unit
             };
-            match facets.iter_mut().find(same) {
+            match facets[first..].iter_mut().find(same) {
                 Some(facet) => facet.rows.push(row),
                 None => facets.push(Facet { shape: shape.clone(), params, rows: vec![row] }),
             }
+        }
+        let variant = &group[0].variant;
+        if matches!(shape, Shape::Over(_)) && group.iter().all(|row| row.variant == *variant) {
+            let alone = facets.split_off(first);
+            facets.extend(alone.chunks(TOGETHER).map(Facet::together));
         }
     }
     facets
@@ -145,7 +152,26 @@ fn is_median(row: &&&Row) -> bool {
     row.params.get("quantile").is_none_or(|quantile| quantile == "p50")
 }
 
-impl Facet<'_> {
+impl<'a> Facet<'a> {
+    /// Makes one plot of some that have a line each.
+    fn together(facets: &[Facet<'a>]) -> Facet<'a> {
+        let first = &facets[0];
+        let same = |(name, value): &&(String, String)| {
+            facets.iter().all(|facet| facet.params.get(name) == Some(value))
+        };
+        let params = Params(first.params.0.iter().filter(same).cloned().collect());
+        let rows = facets.iter().flat_map(|facet| facet.rows.iter().copied()).collect();
+        Facet { shape: first.shape.clone(), params, rows }
+    }
+
+    /// Returns what a row's line is called: its variant, or in which parameters lines differ.
+    fn line(&self, row: &Row) -> String {
+        let Shape::Over(across) = &self.shape else { return row.variant.clone() };
+        let own = |(name, _): &&(String, String)| name != across && self.params.get(name).is_none();
+        let values: Vec<&str> = row.params.0.iter().filter(own).map(|(_, v)| v.as_str()).collect();
+        if values.is_empty() { row.variant.clone() } else { values.join(" ") }
+    }
+
     fn draw(&self, definition: &Definition, record: &Record, looks: &[&str]) -> Markup {
         let unit = self.rows[0].unit.clone();
         let mut frame = Frame { title: self.title(definition), ..Frame::default() };
@@ -172,6 +198,13 @@ impl Facet<'_> {
                     // Zero has no place on a logarithmic axis; the first bucket begins at a tenth.
                     Some(Point { x: start.max(0.1), y: row.value?, quartiles: None })
                 });
+                // On a logarithmic axis none would look like few.
+                let (series, none): (Vec<Series>, Vec<Series>) =
+                    series.into_iter().partition(|s| s.points.iter().any(|point| point.y > 0.0));
+                if !none.is_empty() {
+                    let names: Vec<String> = none.into_iter().map(|series| series.name).collect();
+                    frame.title = format!("{}; none at all: {}", frame.title, names.join(", "));
+                }
                 frame.description = self.description(definition);
                 frame.across = "time from".to_owned();
                 frame.across_unit = "us".to_owned();
@@ -215,10 +248,13 @@ impl Facet<'_> {
             let start = |bucket: i64| (bucket as f64 / PER_OCTAVE).exp2();
             let point = |(bucket, y)| Point { x: start(bucket), y, quartiles: None };
             let points = counts.into_iter().map(point).collect();
-            all.push(Series { points, ..series(row, looks) });
+            all.push(Series { name: row.variant.clone(), look: look(row, looks), points });
         }
-        frame.description =
-            self.rows.iter().filter_map(|row| Some(described(row, row.value?))).collect();
+        frame.description = self
+            .rows
+            .iter()
+            .filter_map(|row| Some(described(&row.variant, row, row.value?)))
+            .collect();
         frame.title =
             frame.title.replace(", quantile p50", "").replace("quantile p50", "all samples");
         frame.across = "time".to_owned();
@@ -232,9 +268,14 @@ impl Facet<'_> {
         let mut all: Vec<Series> = Vec::new();
         for row in &self.rows {
             let Some(point) = point(row) else { continue };
-            match all.iter_mut().find(|series| series.name == row.variant) {
+            let name = self.line(row);
+            let lines = all.len();
+            match all.iter_mut().find(|series| series.name == name) {
                 Some(series) => series.points.push(point),
-                None => all.push(Series { points: vec![point], ..series(row, looks) }),
+                None => {
+                    let look = if name == row.variant { look(row, looks) } else { lines };
+                    all.push(Series { name, look, points: vec![point] });
+                }
             }
         }
         for series in &mut all {
@@ -244,32 +285,35 @@ impl Facet<'_> {
     }
 
     fn title(&self, definition: &Definition) -> String {
-        match self.params.0.is_empty() {
-            true => definition.title.clone(),
-            false => self.params.to_string(),
+        let params = self.params.to_string();
+        let title = if params.is_empty() { definition.title.clone() } else { params };
+        match &self.shape {
+            Shape::Over(name) => format!("{title}, by {}", name.replace('_', " ")),
+            _ => title,
         }
     }
 
     /// Says in words what there is to see: each variant's largest and smallest value.
     fn description(&self, definition: &Definition) -> String {
         let mut text = String::new();
-        let mut told: Vec<&str> = Vec::new();
+        let mut told: Vec<String> = Vec::new();
         for row in &self.rows {
-            if told.contains(&row.variant.as_str()) {
+            let line = self.line(row);
+            if told.contains(&line) {
                 continue;
             }
-            told.push(&row.variant);
-            let of_variant = self.rows.iter().filter(|other| other.variant == row.variant);
+            let of_variant = self.rows.iter().filter(|other| self.line(other) == line);
             let values = of_variant.filter_map(|row| row.value);
             let ends = values.map(|v| (v, v)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
             match ends {
                 Some((low, high)) if low < high => {
                     let (low, high) = (amount(low, &row.unit), amount(high, &row.unit));
-                    text.push_str(&format!("{}: from {low} to {high}. ", row.variant));
+                    text.push_str(&format!("{line}: from {low} to {high}. "));
                 }
-                Some((value, _)) => text.push_str(&described(row, value)),
+                Some((value, _)) => text.push_str(&described(&line, row, value)),
                 None => {}
             }
+            told.push(line);
         }
         let find = |variant: &str| self.rows.iter().find(|row| row.variant == variant);
         if let (Shape::Strips, Some(base)) = (&self.shape, find(&definition.baseline)) {
@@ -285,15 +329,10 @@ impl Facet<'_> {
     }
 }
 
-/// Returns a series that has no points yet.
-fn series(row: &Row, looks: &[&str]) -> Series {
-    Series { name: row.variant.clone(), look: look(row, looks), points: Vec::new() }
-}
-
 fn look(row: &Row, looks: &[&str]) -> usize {
     looks.iter().position(|name| *name == row.variant).unwrap_or_default()
 }
 
-fn described(row: &Row, value: f64) -> String {
-    format!("{}: {}. ", row.variant, amount(value, &row.unit))
+fn described(line: &str, row: &Row, value: f64) -> String {
+    format!("{line}: {}. ", amount(value, &row.unit))
 }

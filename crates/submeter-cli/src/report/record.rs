@@ -133,6 +133,22 @@ impl Row {
     }
 }
 
+/// Puts rows together that `key` makes alike, wherever they are, in the order of the first of each.
+pub(super) fn grouped<'a, K: PartialEq>(
+    rows: &[&'a Row],
+    key: impl Fn(&'a Row) -> K,
+) -> Vec<Vec<&'a Row>> {
+    let mut groups: Vec<(K, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let of = key(row);
+        match groups.iter_mut().find(|(other, _)| *other == of) {
+            Some((_, group)) => group.push(row),
+            None => groups.push((of, vec![row])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
 /// Returns the smallest sample that is not below `part` of all, as the bench itself does.
 pub(super) fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let rank = (sorted.len() as f64 * part).ceil() as usize;

@@ -4,15 +4,15 @@ use maud::{Markup, html};
 
 use super::definition::Definition;
 use super::format::{amount, spread, times};
-use super::record::Row;
+use super::record::{Params, Row, grouped};
 
 /// Beyond so many lines in all, tables wait folded until somebody asks.
 const OPEN_LINES: usize = 40;
 
 /// Writes all rows, where parameters have other names in a table of their own.
 pub(super) fn tables(definition: &Definition, rows: &[&Row]) -> Markup {
-    let groups: Vec<&[&Row]> = rows.chunk_by(|a, b| kind(a) == kind(b)).collect();
-    let lines: usize = groups.iter().map(|group| in_lines(group).len()).sum();
+    let groups = grouped(rows, kind);
+    let lines: usize = groups.iter().map(|group| Table::of(group).lines(group).len()).sum();
     let all = |open: bool| {
         html! { @for group in &groups { details open[open] { summary { (summary(group)) } (table(definition, group)) } } }
     };
@@ -76,46 +76,115 @@ fn varying<'a>(group: &[&'a Row]) -> Vec<&'a str> {
     first.params.names().filter(differs).collect()
 }
 
-fn in_lines<'a, 'b>(group: &'a [&'b Row]) -> Vec<&'a [&'b Row]> {
-    group.chunk_by(|a, b| a.params == b.params).collect()
+/// What goes to the right of a table.
+enum Table<'a> {
+    /// Its variants.
+    Variants(Vec<&'a str>),
+    /// The values of this parameter, where there is one variant only.
+    Values(&'a str, Vec<&'a str>),
+}
+
+impl<'a> Table<'a> {
+    /// Decides by what there is.
+    fn of(group: &[&'a Row]) -> Table<'a> {
+        let first = |values: Vec<&'a str>| {
+            let mut once: Vec<&str> = Vec::new();
+            values.into_iter().for_each(|value| {
+                if !once.contains(&value) {
+                    once.push(value)
+                }
+            });
+            once
+        };
+        let variants = first(group.iter().map(|row| row.variant.as_str()).collect());
+        match varying(group).as_slice() {
+            [_, .., last] if variants.len() == 1 => {
+                let values = group.iter().filter_map(|row| row.params.get(last)).collect();
+                Table::Values(last, first(values))
+            }
+            _ => Table::Variants(variants),
+        }
+    }
+
+    /// Returns the rows of each line.
+    fn lines<'b>(&self, group: &[&'b Row]) -> Vec<Vec<&'b Row>> {
+        let line = |row: &Row| -> Params {
+            match self {
+                Table::Variants(_) => row.params.clone(),
+                Table::Values(name, _) => row.params.without(name),
+            }
+        };
+        grouped(group, line)
+    }
+
+    fn heads(&self, definition: &Definition) -> Markup {
+        match self {
+            Table::Variants(variants) => html! {
+                @for variant in variants {
+                    th scope="col" {
+                        (variant)
+                        @if *variant == definition.baseline && variants.len() > 1 {
+                            " " small { "baseline" }
+                        }
+                    }
+                }
+            },
+            Table::Values(name, values) => html! {
+                @for value in values { th scope="col" { (name.replace('_', " ")) " " (value) } }
+            },
+        }
+    }
+
+    fn cells(&self, definition: &Definition, line: &[&Row]) -> Markup {
+        match self {
+            Table::Variants(variants) => html! {
+                @for variant in variants {
+                    (cell(definition, line, |row| row.variant == *variant))
+                }
+            },
+            Table::Values(name, values) => html! {
+                @for value in values {
+                    (cell(definition, line, |row| row.params.get(name) == Some(value)))
+                }
+            },
+        }
+    }
 }
 
 fn table(definition: &Definition, group: &[&Row]) -> Markup {
-    let names = varying(group);
-    let mut variants: Vec<&str> = Vec::new();
-    for row in group {
-        if !variants.contains(&row.variant.as_str()) {
-            variants.push(&row.variant);
-        }
+    let table = Table::of(group);
+    let mut names = varying(group);
+    if let Table::Values(across, _) = table {
+        names.retain(|name| *name != across);
     }
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(summary(group)) {
             table {
                 thead { tr {
                     @for name in &names { th scope="col" { (name.replace('_', " ")) } }
-                    @for variant in &variants {
-                        th scope="col" {
-                            (variant)
-                            @if *variant == definition.baseline { " " small { "baseline" } }
-                        }
-                    }
+                    (table.heads(definition))
                 } }
-                tbody { @for line in in_lines(group) { tr {
+                tbody { @for line in table.lines(group) { tr {
                     @for name in &names {
                         th scope="row" { (line[0].params.get(name).unwrap_or("–")) }
                     }
-                    @for variant in &variants { (cell(definition, line, variant)) }
+                    (table.cells(definition, &line))
                 } } }
             }
         }
     }
 }
 
-fn cell(definition: &Definition, line: &[&Row], variant: &str) -> Markup {
-    let Some(row) = line.iter().find(|row| row.variant == variant) else {
+fn cell(definition: &Definition, line: &[&Row], wanted: impl Fn(&Row) -> bool) -> Markup {
+    let Some(row) = line.iter().find(|row| wanted(row)) else {
         return html! { td class="n" { "–" } };
     };
-    let base = line.iter().find(|row| row.variant == definition.baseline && row.variant != variant);
+    let is_base = |other: &&&Row| {
+        other.variant == definition.baseline
+            && row.variant != other.variant
+            && row.params == other.params
+    };
+    let base = line.iter().find(is_base);
     let ratio = base.and_then(|base| Some(row.value? / base.value?)).filter(|r| r.is_finite());
     html! {
         td class="n" {
