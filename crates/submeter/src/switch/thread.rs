@@ -120,6 +120,16 @@ pub(super) fn enter(group: &Group) -> (Depth, Option<Before>) {
     .unwrap_or((0, None))
 }
 
+/// Makes `group` the current one in the place of that of the deepest guard, if that is at `depth`; returns what was.
+#[inline]
+pub(super) fn switch_to(group: &Group, depth: Depth) -> Option<Group> {
+    let now = NOW.get();
+    if now.group == address(group) || now.depth != depth || depth == 0 {
+        return None;
+    }
+    with(|thread| thread.switch(Some(group.clone()), depth)).flatten()
+}
+
 /// Leaves: to `before`, or to whatever was before the guards that left too early.
 pub(super) fn leave(depth: Depth, before: Option<Before>) {
     if depth == 0 {
