@@ -39,8 +39,8 @@ pub struct Metrics {
     pub expired: Counter<Count>,
     /// Stores refused because nothing more could be evicted.
     pub store_failures: Counter<Count>,
-    /// Time that worker threads spent on requests: parsing and carrying out, without the calls that
-    /// read and write sockets.
+    /// CPU time that worker threads spent on requests, by the group switch: from where a request names its
+    /// tenant to where the next one does, without the calls that read and write sockets.
     pub cpu: Counter<Nanoseconds>,
     /// From the arrival of a request's last bytes to its answer being ready to send. A retrieval of
     /// several keys counts once a key, like the other metrics.
@@ -70,7 +70,7 @@ impl Metrics {
         let evictions = s.counter("evictions", "Items dropped to make room");
         let expired = s.counter("expired", "Items dropped because their time was over");
         let store_failures = s.counter("store_failures", "Stores refused for want of memory");
-        let cpu = s.counter("cpu", "Time that worker threads spent on requests");
+        let cpu = s.cpu_time("cpu", "CPU time that worker threads spent on requests");
         let latency = s.histogram(
             "latency",
             "From a request's arrival to its answer being ready",

@@ -281,7 +281,13 @@ fn shared_rows_have_marks_of_their_own() {
         let mut marked = Vec::new();
         area.take_shared(0, &mut marked);
         area.take_shared_some(1, &mut marked, |_, _| 0);
+        area.take_shared_lines(1, line - 1, 1, &mut marked);
+        area.take_shared_lines(1, line + 1, 1, &mut marked);
+        area.take_shared_lines(0, line, 1, &mut marked);
         assert!(marked.is_empty());
+        area.take_shared_lines(1, line, 1, &mut marked);
+        assert_eq!(marked.drain(..).flat_map(Marked::lines).collect::<Vec<_>>(), [line]);
+        area.mark_shared(1, line);
         area.take_shared(1, &mut marked);
         area.release_marked(&marked);
         assert_eq!(marked.into_iter().flat_map(Marked::lines).collect::<Vec<_>>(), [line]);

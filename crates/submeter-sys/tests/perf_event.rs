@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use submeter_sys::perf_event::{
     Config, Event, SOFTWARE_CONTEXT_SWITCHES, SOFTWARE_TASK_CLOCK, TYPE_HARDWARE, TYPE_SOFTWARE,
+    Together,
 };
 
 fn burn(ms: u64) {
@@ -61,6 +62,33 @@ fn a_disabled_leader_takes_its_group_along() {
     }
     let after = member.read().expect("open");
     assert!(after.value > switches.value, "{after:?} after {switches:?}");
+}
+
+#[test]
+fn what_joins_others_counts_at_once_and_is_read_with_them() {
+    /// `PERF_COUNT_SW_PAGE_FAULTS`
+    const PAGE_FAULTS: u64 = 2;
+    if software(SOFTWARE_TASK_CLOCK, None).is_none() {
+        return;
+    }
+    let mut together = Together::new().expect("as above");
+    assert_eq!(together.read().expect("open").count(), 0);
+    let mut open = |event| together.open(&Config::new(TYPE_SOFTWARE, event)).expect("as above");
+    let (faults, (clock, number)) = (open(PAGE_FAULTS), open(SOFTWARE_TASK_CLOCK));
+    let before = clock.read().expect("open");
+    // Without a wait: a switch would put it in its place anyway. Short, so that there is mostly none.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_micros(300) {
+        std::hint::spin_loop();
+    }
+    let after = clock.read().expect("open");
+    assert!(after.value > before.value && after.running_ns > before.running_ns, "{after:?}");
+    let all: Vec<(u64, u64)> = together.read().expect("open").collect();
+    assert_eq!(all.iter().map(|&(id, _)| id).collect::<Vec<_>>(), [faults.1, number]);
+    assert!(all[1].1 >= after.value, "{all:?}, and {after:?} before");
+    drop(faults);
+    // What is closed leaves the others.
+    assert!(together.read().expect("open").map(|(id, _)| id).eq([number]));
 }
 
 #[test]

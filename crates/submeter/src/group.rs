@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use submeter_percpu::percpu_ref::Options;
@@ -46,6 +46,8 @@ pub(crate) struct GroupInner {
     depth: u8,
     /// Guarded by `children`.
     dead: AtomicBool,
+    /// Its number in this process: unlike its address, never another group's.
+    id: u64,
     /// The words of the other sets; `None` where there is one only, as most schemas have.
     others: Option<Box<Others>>,
     pub(crate) limits: Limits,
@@ -107,6 +109,7 @@ impl Group {
             stats,
             depth,
             dead: AtomicBool::new(false),
+            id: next_id(),
             seats: Seats::default(),
             parent: parent.cloned(),
             children: RwLock::default(),
@@ -474,6 +477,12 @@ impl Group {
         &self.inner.seats
     }
 
+    /// Its number, which no other group of this process ever has.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.inner.id
+    }
+
     /// The statistics of its tree.
     pub(crate) fn stats(&self) -> &Arc<Stats> {
         &self.inner.stats
@@ -489,6 +498,12 @@ impl Group {
             .flat_map(|(set, leaf)| (0..set.words).map(|word| leaf.total(word)))
             .collect()
     }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only that each number is given once matters.
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 #[cold]

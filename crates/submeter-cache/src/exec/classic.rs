@@ -5,7 +5,7 @@ use std::sync::Arc;
 use submeter::Charge;
 use submeter::percpu::rcuref::{Guard, RcuBorrow, pin};
 
-use super::{Effect, Kind, Next, Paused, Session};
+use super::{Effect, Kind, Next, Paused, Session, Stay};
 use crate::protocol::{Mode, Request, reply, token};
 use crate::server::Output;
 use crate::store::{BINARY_KEY, Draft, Item, STALE, Slot, WON};
@@ -77,11 +77,12 @@ impl Session {
     pub(super) fn classic(
         &mut self,
         request: &Request<'_>,
+        stay: &mut Stay,
         out: &mut Output,
     ) -> Option<(Account, Effect)> {
         match *request {
             Request::Store { mode, key, flags, exptime, cas, value, quiet } => {
-                let account = self.resolve(key);
+                let account = self.enter(key, stay);
                 let draft = Draft {
                     key,
                     value: [value, b""],
@@ -102,7 +103,7 @@ impl Session {
                 Some((account, effect))
             }
             Request::Delete { key, quiet } => {
-                let account = self.resolve(key);
+                let account = self.enter(key, stay);
                 let guard = pin();
                 let mut slot = self.cache.store().slot(key, self.now, &guard);
                 let found = slot.item().is_some();
@@ -112,13 +113,13 @@ impl Session {
                 Some((account, Effect::new(Kind::Delete)))
             }
             Request::Touch { key, exptime, quiet } => {
-                let account = self.resolve(key);
+                let account = self.enter(key, stay);
                 let found = self.fetch(key, Some(exptime), &pin()).is_some();
                 answer(if found { "TOUCHED" } else { "NOT_FOUND" }, quiet, out);
                 Some((account, Effect::new(Kind::Touch)))
             }
             Request::Arithmetic { key, up, delta, quiet } => {
-                let account = self.resolve(key);
+                let account = self.enter(key, stay);
                 let mut effect = Effect::new(Kind::Arithmetic);
                 let tenant = self.resolver.tenant(account);
                 match self.count(tenant, key, &Count { up, delta, ..Count::default() }) {
@@ -141,7 +142,13 @@ impl Session {
     }
 
     /// Looks keys up until there are no more or the answer has grown large.
-    pub(crate) fn get(&mut self, mut paused: Paused, keys: &[u8], out: &mut Output) -> Next {
+    pub(crate) fn get(
+        &mut self,
+        mut paused: Paused,
+        keys: &[u8],
+        stay: &mut Stay,
+        out: &mut Output,
+    ) -> Next {
         let kind = if paused.touch.is_some() { Kind::Touch } else { Kind::Get };
         let metering = self.cache.config().metering;
         let guard = pin();
@@ -157,6 +164,7 @@ impl Session {
                 return Next::Pause(paused);
             }
             let before = out.written();
+            let account = self.enter(key, stay);
             let item = self.fetch(key, paused.touch, &guard);
             let hit = item.is_some();
             if let Some((item, cas)) = item {
@@ -166,10 +174,6 @@ impl Session {
                 // The keys to come are theirs; the rest of the line is the first one's.
                 let later = after.len();
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
-                let account = match item {
-                    Some((item, _)) => self.account_of(item.value(), key),
-                    None => self.resolve(key),
-                };
                 let (meter, context) = self.books();
                 meter.add(account, Effect::fetch(kind, hit), bytes_in, out.written() - before);
                 if !meter.may_share(0) {

@@ -7,15 +7,20 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use submeter::percpu::rcuref::{Guard, pin};
 
 use super::classic::{Count, Counted, RETRIES_MAX, Room, Store, Stored, data};
-use super::{Effect, Kind, Session};
+use super::{Effect, Kind, Session, Stay};
 use crate::protocol::{Meta, Mode, Verb, reply, token};
 use crate::server::Output;
 use crate::store::{BINARY_KEY, Draft, FETCHED, Item, STALE, Slot, Tick, WON};
 use crate::tenant::{Account, Tenant};
 
 impl Session {
-    pub(super) fn meta(&mut self, meta: &Meta<'_>, out: &mut Output) -> (Account, Effect) {
-        let account = self.resolve(&meta.key);
+    pub(super) fn meta(
+        &mut self,
+        meta: &Meta<'_>,
+        stay: &mut Stay,
+        out: &mut Output,
+    ) -> (Account, Effect) {
+        let account = self.enter(&meta.key, stay);
         let tenant = self.resolver.tenant(account);
         let effect = match meta.verb {
             Verb::Get => self.meta_get(tenant, meta, out),

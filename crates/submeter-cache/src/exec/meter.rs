@@ -9,9 +9,12 @@
 //! the closing `END` to the last one's. So what tenants are charged adds up to what went over the
 //! wire, for any mix.
 //!
-//! Small neighbours in a batch, up to [`SHARE_MAX`], share one reading of the clock: the time between
-//! two readings is split evenly among them, and all take the later one for the end of their latency.
-//! Their answers leave together anyway, and a reading costs as much as a small request's lookup.
+//! Small neighbours in a batch, up to [`SHARE_MAX`], share one reading of the clock, and all take it for the
+//! end of their latency. Their answers leave together anyway, and a reading costs as much as a small
+//! request's lookup.
+//!
+//! CPU time needs no tally: the thread is in the group of the request that it works on
+//! ([`Stay`](super::stay::Stay)).
 
 use submeter::{Count, Counter};
 
@@ -73,8 +76,6 @@ pub(crate) struct Meter {
     running: u32,
     /// When the bytes of the batch arrived.
     arrival: u64,
-    /// When the last request ended.
-    boundary: u64,
 }
 
 /// What one account has consumed in this batch.
@@ -89,7 +90,6 @@ struct Tally {
     store_failures: u32,
     bytes_in: u64,
     bytes_out: u64,
-    cpu_ns: u64,
 }
 
 /// The most requests that share one reading of the clock.
@@ -110,12 +110,6 @@ impl Meter {
     /// Begins a batch whose bytes arrived at `raw`.
     pub(crate) fn begin(&mut self, raw: u64) {
         self.arrival = raw;
-        self.boundary = raw;
-    }
-
-    /// Goes on with a batch after its first answers were sent.
-    pub(crate) fn resume(&mut self, raw: u64) {
-        self.boundary = raw;
     }
 
     /// Adds one request, or one key of a retrieval.
@@ -159,23 +153,17 @@ impl Meter {
         self.running < SHARE_MAX && bytes_in < LARGE_BYTES
     }
 
-    /// Reads the clock and settles the time of the requests since the last reading.
+    /// Reads the clock and settles the latency of the requests since the last reading.
     pub(crate) fn boundary(&mut self, context: Context<'_>) {
         if self.running == 0 {
             return;
         }
         let now = context.clock.raw();
-        let mut cpu_ns = context.clock.between_ns(self.boundary, now);
         let latency_ns = context.clock.between_ns(self.arrival, now);
-        self.boundary = now;
+        self.running = 0;
         for account in self.run.drain(..) {
             let tally = &mut self.tallies[account.index()];
             let requests = std::mem::take(&mut tally.running);
-            // Of what is left among those who are left: the shares add up to the whole.
-            let share_ns = cpu_ns * u64::from(requests) / u64::from(self.running);
-            tally.cpu_ns += share_ns;
-            cpu_ns -= share_ns;
-            self.running -= requests;
             let group = &context.resolver.tenant(account).group;
             group.record_many(context.metrics.latency, latency_ns, u64::from(requests));
         }
@@ -229,6 +217,5 @@ impl Tally {
         if self.bytes_out > 0 {
             group.add(metrics.bytes_out, self.bytes_out);
         }
-        group.add(metrics.cpu, self.cpu_ns);
     }
 }

@@ -4,32 +4,30 @@ mod classic;
 mod meta;
 mod meter;
 mod stats;
+mod stay;
 
 use submeter::percpu::rcuref::pin;
 
 use crate::cache::Cache;
 use crate::protocol::{Refusal, Request, reply};
 use crate::server::Output;
-use crate::store::{Item, Tick};
+use crate::store::Tick;
 use crate::tenant::{Account, Resolver};
 
 use meter::{Context, Effect, Kind, Meter};
+
+pub(crate) use stay::Stay;
 
 /// Carries out the requests of one connection.
 pub(crate) struct Session {
     cache: Cache,
     resolver: Resolver,
     meter: Meter,
-    /// Accounts by where their tenants are in memory, as [`Session::account_of`] left them.
-    accounts: [Account; ACCOUNTS],
     now: Tick,
     /// The key, if it has one, whose value is being swallowed. Not its tenant: the rest of the value may
     /// be long in coming, and whoever waits for it must not keep a deleted tenant.
     swallowing: Box<[u8]>,
 }
-
-/// How many accounts are found without their name. A power of two; 128 bytes a connection.
-const ACCOUNTS: usize = 32;
 
 /// What the connection has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +53,8 @@ impl Session {
     pub(crate) fn new(cache: Cache) -> Session {
         let now = cache.store().clock.now();
         let resolver = Resolver::new(cache.tenants());
-        let (meter, accounts) = (Meter::default(), [Account::ROOT; ACCOUNTS]);
-        Session { cache, resolver, meter, accounts, now, swallowing: Box::default() }
+        let meter = Meter::default();
+        Session { cache, resolver, meter, now, swallowing: Box::default() }
     }
 
     /// Begins a batch: its bytes have just arrived.
@@ -71,7 +69,6 @@ impl Session {
     pub(crate) fn resume(&mut self) {
         let raw = self.cache.store().clock.raw();
         self.now = self.cache.store().clock.tick(raw);
-        self.meter.resume(raw);
         self.cache.store().flush_if_due(self.now);
     }
 
@@ -82,7 +79,6 @@ impl Session {
             meter.flush(context);
         }
         self.resolver.forget();
-        self.accounts = [Account::ROOT; ACCOUNTS];
     }
 
     fn books(&mut self) -> (&mut Meter, Context<'_>) {
@@ -96,6 +92,7 @@ impl Session {
         &mut self,
         request: Request<'_>,
         bytes_in: usize,
+        stay: &mut Stay,
         out: &mut Output,
     ) -> Next {
         let before = out.written();
@@ -106,14 +103,14 @@ impl Session {
         let (account, effect) = match request {
             Request::Get { with_cas, touch, keys_at, keys } => {
                 let paused = Paused { with_cas, touch, keys_at, bytes_in };
-                return self.get(paused, keys, out);
+                return self.get(paused, keys, stay, out);
             }
-            Request::Meta(meta) => self.meta(&meta, out),
+            Request::Meta(meta) => self.meta(&meta, stay, out),
             Request::Quit => {
                 self.account(Account::ROOT, Effect::new(Kind::Other), bytes_in, 0);
                 return Next::Close;
             }
-            request => match self.classic(&request, out) {
+            request => match self.classic(&request, stay, out) {
                 Some(done) => done,
                 None => {
                     self.keyless(&request, out);
@@ -166,30 +163,27 @@ impl Session {
         }
     }
 
+    /// Finds the account of a key, and goes on in its group.
+    #[inline]
+    fn enter(&mut self, key: &[u8], stay: &mut Stay) -> Account {
+        let account = self.resolve(key);
+        self.stay_at(account, stay);
+        account
+    }
+
+    #[inline]
+    fn stay_at(&self, account: Account, stay: &mut Stay) {
+        if self.cache.config().metering {
+            stay.at(&self.resolver.tenant(account).group);
+        }
+    }
+
     #[inline]
     fn resolve(&mut self, key: &[u8]) -> Account {
         if self.resolver.is_full() {
             self.settle();
         }
         self.resolver.resolve(self.cache.tenants(), key)
-    }
-
-    /// Finds the account of an item that was found under `key`. It names its tenant, which is
-    /// cheaper to compare than to work out from the key.
-    #[inline]
-    fn account_of(&mut self, item: &Item, key: &[u8]) -> Account {
-        // The top bits of the product with 2^64 over the golden ratio: they depend on all bits.
-        let address = item.tenant_ptr().addr() as u64;
-        let place = address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - ACCOUNTS.ilog2());
-        let known = self.accounts[place as usize];
-        let tenant = self.resolver.tenant(known);
-        // The key of a killed tenant's item belongs to whoever takes its name next.
-        if item.is_of(tenant) && !tenant.group.is_dying() {
-            return known;
-        }
-        let account = self.resolve(key);
-        self.accounts[place as usize] = account;
-        account
     }
 
     /// Answers what has no key.

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::buffers;
 use super::output::{Output, SLICES_MAX};
 use crate::cache::Cache;
-use crate::exec::{Next, Paused, Session};
+use crate::exec::{Next, Paused, Session, Stay};
 use crate::protocol::{Outcome, Parser, Refusal, Step, reply};
 use crate::store;
 
@@ -98,10 +98,7 @@ impl Connection {
             self.session.begin();
             loop {
                 self.out.set_buffer(buffers::take());
-                let batch = self.batch();
-                // Before the answers leave: who has an answer finds the request in the totals.
-                self.session.settle();
-                store::collect_if_due();
+                let batch = self.work();
                 // A client that is gone takes the buffer with it: answers that cannot be sent are in it.
                 self.send().await?;
                 buffers::give(self.out.take_buffer());
@@ -138,13 +135,25 @@ impl Connection {
         self.stream.read_buf(&mut self.input).await
     }
 
+    /// Carries out what lies in the input, and has it on the books: before the answers leave, as who has an
+    /// answer finds the request in the totals.
+    fn work(&mut self) -> Batch {
+        let mut stay = Stay::default();
+        let batch = self.batch(&mut stay);
+        // The last request's tenant pays for the books.
+        self.session.settle();
+        drop(stay);
+        store::collect_if_due();
+        batch
+    }
+
     /// Carries out what lies in the input.
-    fn batch(&mut self) -> Batch {
+    fn batch(&mut self, stay: &mut Stay) -> Batch {
         // One epoch for all its requests: the guard of each, inside this one, costs next to nothing.
         let _guard = pin();
         for _ in 0..BATCH_MAX {
             if self.paused.is_some() || self.out.is_full() {
-                if !self.go_on() {
+                if !self.go_on(stay) {
                     return Batch::Long;
                 }
                 continue;
@@ -163,7 +172,7 @@ impl Connection {
                 Outcome::Swallowed => self.session.swallowed(consumed),
                 Outcome::Request(request) => {
                     self.errors = 0;
-                    next = self.session.request(request, consumed, &mut self.out);
+                    next = self.session.request(request, consumed, stay, &mut self.out);
                 }
                 Outcome::Refused(refusal) => {
                     self.errors += 1;
@@ -194,7 +203,7 @@ impl Connection {
     }
 
     /// Goes on with an interrupted retrieval. Says whether there is room for more answers.
-    fn go_on(&mut self) -> bool {
+    fn go_on(&mut self, stay: &mut Stay) -> bool {
         if self.out.is_full() {
             return false;
         }
@@ -202,7 +211,7 @@ impl Connection {
         let line = &self.input[self.at..self.at + consumed];
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        match self.session.get(paused, &line[paused.keys_at..], &mut self.out) {
+        match self.session.get(paused, &line[paused.keys_at..], stay, &mut self.out) {
             Next::Pause(paused) => {
                 self.paused = Some((paused, consumed));
                 false

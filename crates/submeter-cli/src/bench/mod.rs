@@ -1,5 +1,6 @@
 //! The tables of `submeter bench`: what is measured, and how.
 
+mod groups;
 mod json;
 mod kill;
 mod machine;
@@ -23,6 +24,7 @@ use progress::Progress;
 use row::Row;
 use runner::{Measured, Plan};
 
+pub(crate) use groups::weigh;
 pub(crate) use json::json;
 pub(crate) use report::{human, warnings};
 pub(crate) use rstat::{Trace, write_totals};
@@ -51,7 +53,7 @@ pub(crate) struct Inputs {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 5] = [
+pub(crate) const TABLES: [Table; 6] = [
     Table {
         name: "rcuref",
         about: "a get and a put on one shared count",
@@ -86,6 +88,13 @@ pub(crate) const TABLES: [Table; 5] = [
         baseline: "submeter",
         conclusion: |_| None,
         plan: rstat::plan,
+    },
+    Table {
+        name: "groups",
+        about: "what each operation on a group costs, in trees of ten groups and of a million",
+        baseline: "submeter",
+        conclusion: |_| None,
+        plan: groups::plan,
     },
 ];
 

@@ -35,4 +35,7 @@ pub(crate) struct BenchArgs {
     /// For rstat: replay the trace on submeter and write every group's totals
     #[arg(long, value_name = "OUT.csv", requires = "trace")]
     pub(crate) totals: Option<PathBuf>,
+    /// Weighs a tree of so many groups in this process, for the table groups
+    #[arg(long, value_name = "GROUPS", hide = true)]
+    pub(crate) weigh: Option<usize>,
 }

@@ -16,6 +16,11 @@ const SECONDS_DEFAULT: Duration = Duration::from_secs(6);
 
 /// Runs the command. Interrupted, it says what it has.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    if let Some(groups) = args.weigh {
+        let weighed = bench::weigh(groups).map_err(Failure::new)?;
+        show::print(&weighed).map_err(Failure::new)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let budget = match args.seconds {
         Some(seconds) => seconds,
         None if args.quick => Duration::ZERO,

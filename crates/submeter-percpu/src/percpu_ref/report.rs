@@ -115,14 +115,15 @@ static HOOK: OnceLock<fn(&Event<'_>)> = OnceLock::new();
 /// A name, and what was told of it.
 #[derive(Debug)]
 pub(super) struct Reports {
-    name: Cow<'static, str>,
+    /// Not a `Cow`, which would take a word more in each object that is counted.
+    name: Box<str>,
     /// Bits: one a kind. Only ever set.
     told: AtomicU8,
 }
 
 impl Reports {
     pub(super) fn new(name: Cow<'static, str>) -> Reports {
-        Reports { name, told: AtomicU8::new(0) }
+        Reports { name: name.into(), told: AtomicU8::new(0) }
     }
 
     pub(super) fn name(&self) -> &str {

@@ -293,16 +293,7 @@ impl Area {
     /// When there are no such lines.
     pub fn take_marked_lines(&self, first: usize, count: usize, out: &mut Vec<Marked>) {
         for row in self.rows_in_use() {
-            let marks = self.inner.rows.marks(row);
-            for word in first / 64..(first + count).div_ceil(64) {
-                // Those of the 64 lines that are in the range.
-                let from = first.saturating_sub(word * 64);
-                let to = (first + count - word * 64).min(64);
-                let bits = marks.take_bits(word, u64::MAX << from & u64::MAX >> (64 - to));
-                if bits != 0 {
-                    out.push(Marked { row: row as u32, word: word as u32, bits });
-                }
-            }
+            self.take_line_marks_of(row, first, count, out);
         }
     }
 
@@ -356,6 +347,27 @@ impl Area {
         which: impl FnMut(usize, u64) -> u64,
     ) {
         self.take_some_marks_of(self.shared_row(row), self.lines_end(), out, which);
+    }
+
+    /// Takes marks of a shared row, as [`take_marked_lines`](Area::take_marked_lines) does.
+    ///
+    /// # Panics
+    /// When there is no such row, or there are no such lines.
+    pub fn take_shared_lines(&self, row: usize, first: usize, count: usize, out: &mut Vec<Marked>) {
+        self.take_line_marks_of(self.shared_row(row), first, count, out);
+    }
+
+    fn take_line_marks_of(&self, row: usize, first: usize, count: usize, out: &mut Vec<Marked>) {
+        let marks = self.inner.rows.marks(row);
+        for word in first / 64..(first + count).div_ceil(64) {
+            // Those of the 64 lines that are in the range.
+            let from = first.saturating_sub(word * 64);
+            let to = (first + count - word * 64).min(64);
+            let bits = marks.take_bits(word, u64::MAX << from & u64::MAX >> (64 - to));
+            if bits != 0 {
+                out.push(Marked { row: row as u32, word: word as u32, bits });
+            }
+        }
     }
 
     /// Returns how many lines of each data row in use hold something that readers do not find yet, at most.

@@ -39,6 +39,10 @@ impl Together {
     pub fn open(&mut self, config: &Config) -> io::Result<(Event, u64)> {
         let event = Event::open_with(&Attributes::new(config, WITH_TIMES), Some(&self.leader))?;
         let id = event.id()?;
+        // What joins a group that counts already may be left out until the thread is next switched: events of
+        // the clocks are. The whole group comes when its leader does.
+        self.leader.control(super::IOC_DISABLE, 0)?;
+        self.leader.control(super::IOC_ENABLE, 0)?;
         // One for each that was ever opened: those that went leave room.
         self.bytes.extend([0; 2 * WORD]);
         Ok((event, id))

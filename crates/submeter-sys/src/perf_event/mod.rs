@@ -128,7 +128,7 @@ impl Event {
     /// # Errors
     /// What the kernel says.
     pub fn disable(&self) -> io::Result<()> {
-        self.control(IOC_DISABLE)
+        self.control(IOC_DISABLE, IOC_GROUP)
     }
 
     /// Counts again, with all that it leads.
@@ -136,13 +136,13 @@ impl Event {
     /// # Errors
     /// What the kernel says.
     pub fn enable(&self) -> io::Result<()> {
-        self.control(IOC_ENABLE)
+        self.control(IOC_ENABLE, IOC_GROUP)
     }
 
-    fn control(&self, request: libc::c_ulong) -> io::Result<()> {
+    fn control(&self, request: libc::c_ulong, whom: libc::c_ulong) -> io::Result<()> {
         // SAFETY: the request takes an integer and touches no memory of ours. The cast is for C libraries
         // whose `ioctl` takes a signed request.
-        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, IOC_GROUP) };
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, whom) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }

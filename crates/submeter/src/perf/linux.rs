@@ -17,7 +17,6 @@ use std::marker::PhantomData;
 use submeter_sys::fork;
 use submeter_sys::perf_event::{Switches, Together};
 
-pub(crate) use open::open_counting;
 use opened::{Opened, Way};
 
 use super::event::Event;

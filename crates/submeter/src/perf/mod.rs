@@ -1,6 +1,7 @@
 //! Events that follow a group: which of them count at a moment, on counters that are too few.
 //!
-//! A thread has a [`Scheduler`]. Event groups are attached to it, for one group of the tree or for all; each switch
+//! A [`Session`] counts for the groups of a tree, on all threads, and is what most programs want. Below it, each
+//! thread has a [`Scheduler`]. Event groups are attached to it, for one group of the tree or for all; each switch
 //! of the thread to another group takes the events of the groups that are left off their counters and puts those
 //! of the groups that are entered on them. The rules are perf's:
 //!
@@ -45,10 +46,12 @@
 
 mod clock;
 mod event;
-pub(crate) mod linux;
+mod linux;
 mod parse;
 mod pmu;
+mod published;
 mod scheduler;
+mod session;
 mod simulated;
 mod thread;
 
@@ -58,5 +61,6 @@ pub use linux::LinuxPmu;
 pub use parse::{EVENTS_MAX, ParseError, parse};
 pub use pmu::{Handle, NotSupported, Pmu};
 pub use scheduler::{Counts, EventGroupId, GroupKey, Scheduler, Scope, State};
+pub use session::{Request, RequestCounts, RequestState, Session, SessionBuilder};
 pub use simulated::SimulatedPmu;
 pub use thread::ThreadPmu;

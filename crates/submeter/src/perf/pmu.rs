@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::event::Event;
+use super::event::{Event, EventGroup};
 
 /// Names an event that was prepared, to the [`Pmu`] that prepared it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +54,26 @@ impl NotSupported {
     #[must_use]
     pub fn new(event: &Event, reason: impl Into<String>) -> NotSupported {
         NotSupported { event: event.to_string(), reason: reason.into() }
+    }
+
+    /// Refuses an event group without events, which nothing could place.
+    pub(super) fn empty(group: &EventGroup) -> Option<NotSupported> {
+        group.events().is_empty().then(|| {
+            let reason = "an event group needs one event at least".to_owned();
+            NotSupported { event: group.to_string(), reason }
+        })
+    }
+
+    /// Returns the event, as it was asked for.
+    #[must_use]
+    pub fn event(&self) -> &str {
+        &self.event
+    }
+
+    /// Returns why, and what would help.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
     }
 }
 

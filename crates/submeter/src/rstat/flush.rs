@@ -99,7 +99,7 @@ impl Engine {
                 // Once more: all marks were taken, and whoever marked had its group announced before.
                 self.learn(announced());
             }
-            Scope::Below(root) if self.book.nodes.get(root).is_some_and(|n| !n.is_inner()) => {
+            Scope::Below(root) if self.is_leaf(root) => {
                 self.area.take_marked_lines(root * self.lines, self.lines, &mut self.taken);
             }
             Scope::Below(root) => {
@@ -109,9 +109,18 @@ impl Engine {
         }
     }
 
+    fn is_leaf(&self, id: usize) -> bool {
+        self.book.nodes.get(id).is_some_and(|node| !node.is_inner())
+    }
+
     fn note_drift(&mut self, scope: Scope) {
         match scope {
             Scope::Tree => self.area.take_shared(rows::DRIFT, &mut self.drifted),
+            // Whatever else drifts: an exact read of a leaf must not cost more in a busy tree.
+            Scope::Below(root) if self.is_leaf(root) => {
+                let (first, out) = (root * self.lines, &mut self.drifted);
+                self.area.take_shared_lines(rows::DRIFT, first, self.lines, out);
+            }
             Scope::Below(root) => {
                 let which = below(&self.book, root);
                 self.area.take_shared_some(rows::DRIFT, &mut self.drifted, which);

@@ -31,6 +31,35 @@ impl Entered {
     }
 }
 
+impl Entered {
+    /// Leaves the guard's group for `group`, in one switch instead of two. When the guard is dropped, what was current before
+    /// it is so again.
+    ///
+    /// For loops over requests of many tenants. Costs what [`Group::enter`] does: nothing but a comparison if it is the
+    /// group already. Of no effect while a guard lives that was made later.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree, switch};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let (web, mail) = (tree.get_or_create("/web")?, tree.get_or_create("/mail")?);
+    /// let mut entered = web.enter();
+    /// entered.switch_to(&mail);
+    /// assert_eq!(switch::current().as_ref(), Some(&mail));
+    /// drop(entered);
+    /// assert_eq!(switch::current(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn switch_to(&mut self, group: &Group) {
+        if let Some(left) = thread::switch_to(group, self.depth) {
+            // What was current before the guard stays what it goes back to.
+            self.before.get_or_insert(Before(Some(left)));
+        }
+    }
+}
+
 impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {

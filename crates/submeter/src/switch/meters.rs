@@ -5,26 +5,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use submeter_sys::{fork, perf_event};
-
 use crate::group::Group;
-use crate::perf::Event;
-use crate::perf::linux;
+use crate::perf::{Event, Handle, LinuxPmu, Pmu};
 use crate::schema::Schema;
 
 /// The events that a thread has opened: when it first enters a group whose schema declares them.
 #[derive(Debug)]
 pub(super) struct Meters {
+    /// Made with the first event: a thread that counts none has no use for it.
+    pmu: Option<LinuxPmu>,
     open: Vec<Meter>,
-    /// [`fork::generation`] of the process whose thread they count.
-    generation: u32,
 }
 
 #[derive(Debug)]
 struct Meter {
     event: Event,
     /// `None` if it could not be opened, or has lost its counter.
-    file: Option<perf_event::Event>,
+    handle: Option<Handle>,
     last: u64,
 }
 
@@ -37,13 +34,14 @@ pub(super) fn lost_events() -> u64 {
 
 impl Meters {
     pub(super) const fn new() -> Meters {
-        Meters { open: Vec::new(), generation: 0 }
+        Meters { pmu: None, open: Vec::new() }
     }
 
     /// Begins an interval for the events of `schema`.
     #[cold]
     #[inline(never)]
     pub(super) fn mark(&mut self, schema: &Schema) {
+        self.begin();
         for (event, _) in schema.events() {
             self.gained(event);
         }
@@ -53,6 +51,7 @@ impl Meters {
     #[cold]
     #[inline(never)]
     pub(super) fn charge(&mut self, group: &Group) {
+        self.begin();
         for &(event, counter) in group.schema().events() {
             let gained = self.gained(&event);
             if gained > 0 {
@@ -61,40 +60,35 @@ impl Meters {
         }
     }
 
+    /// All events are read at one moment: by one system call, where it takes any.
+    fn begin(&mut self) {
+        // The time is a clock's to know, and CPU time is not charged here.
+        self.pmu.get_or_insert_default().begin(0);
+    }
+
     /// Returns how often `event` happened since this was last asked.
     fn gained(&mut self, event: &Event) -> u64 {
-        self.forget_the_parents();
+        let pmu = self.pmu.get_or_insert_default();
         let found = self.open.iter().position(|meter| meter.event == *event);
         let at = found.unwrap_or_else(|| {
-            let file = linux::open_counting(event).ok();
-            self.open.push(Meter { event: *event, file, last: 0 });
+            let handle = pmu.prepare(event).ok().filter(|&handle| pmu.place(&[handle]));
+            self.open.push(Meter { event: *event, handle, last: 0 });
             self.open.len() - 1
         });
         let meter = &mut self.open[at];
-        match meter.file.as_ref().map(perf_event::Event::read) {
-            Some(Ok(counts)) => {
-                let gained = counts.value.wrapping_sub(meter.last);
-                meter.last = counts.value;
+        match meter.handle.and_then(|handle| pmu.read(handle)) {
+            Some(value) => {
+                let gained = value.wrapping_sub(meter.last);
+                meter.last = value;
                 gained
             }
-            _ => {
+            None => {
                 // Kept as broken: an event that comes and goes would look like one that seldom happens.
-                meter.file = None;
+                meter.handle = None;
                 // Relaxed: a statistic.
                 LOST.fetch_add(1, Ordering::Relaxed);
                 0
             }
-        }
-    }
-
-    /// In a forked child, what was opened still counts the parent's thread.
-    fn forget_the_parents(&mut self) {
-        if self.open.is_empty() {
-            fork::watch();
-            self.generation = fork::generation();
-        } else if self.generation != fork::generation() {
-            self.open.clear();
-            self.generation = fork::generation();
         }
     }
 }

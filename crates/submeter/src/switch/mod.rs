@@ -47,6 +47,7 @@ mod balance;
 mod entered;
 mod future;
 mod meters;
+mod observe;
 #[cfg(feature = "rayon")]
 mod rayon;
 mod thread;
@@ -62,6 +63,7 @@ pub(crate) use balance::CpuStart;
 pub use balance::CpuBalance;
 pub use entered::Entered;
 pub use future::{GroupFuture, InGroup};
+pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};
 #[cfg(feature = "tokio")]
@@ -149,7 +151,8 @@ pub fn current() -> Option<Group> {
 /// Charges what the calling thread has used since its last switch, and stays in its group.
 ///
 /// For runtimes, before a thread waits (`on_thread_park` of tokio's builder), and for long computations: otherwise
-/// that time is seen only when the thread leaves the group. Costs what a switch does.
+/// that time is seen only when the thread leaves the group. Costs what a switch does. [Observers](Observer) are told, also on
+/// a thread that is in no group.
 pub fn park() {
     thread::park();
 }

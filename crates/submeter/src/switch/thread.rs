@@ -12,6 +12,7 @@ use submeter_sys::clock::ThreadClock;
 
 use super::entered::Before;
 use super::meters::Meters;
+use super::observe::Observers;
 use crate::group::Group;
 use crate::schema::{Counter, Schema};
 use crate::unit::Nanoseconds;
@@ -45,6 +46,7 @@ struct Thread {
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
     meters: Meters,
+    observers: Observers,
     early: Vec<Early>,
 }
 
@@ -118,6 +120,16 @@ pub(super) fn enter(group: &Group) -> (Depth, Option<Before>) {
     .unwrap_or((0, None))
 }
 
+/// Makes `group` the current one in the place of that of the deepest guard, if that is at `depth`; returns what was.
+#[inline]
+pub(super) fn switch_to(group: &Group, depth: Depth) -> Option<Group> {
+    let now = NOW.get();
+    if now.group == address(group) || now.depth != depth || depth == 0 {
+        return None;
+    }
+    with(|thread| thread.switch(Some(group.clone()), depth)).flatten()
+}
+
 /// Leaves: to `before`, or to whatever was before the guards that left too early.
 pub(super) fn leave(depth: Depth, before: Option<Before>) {
     if depth == 0 {
@@ -137,10 +149,13 @@ pub(super) fn leave(depth: Depth, before: Option<Before>) {
 
 pub(super) fn park() {
     with(|thread| {
-        if let Some(group) = thread.group.take() {
-            thread.charge(&group);
-            thread.group = Some(group);
+        let group = thread.group.take();
+        let charged = group.as_ref().is_some_and(|group| thread.charge(group));
+        if thread.observers.any() {
+            let now_ns = thread.moment_ns(charged);
+            apart(|| thread.observers.parked(group.as_ref(), now_ns));
         }
+        thread.group = group;
     });
 }
 
@@ -159,6 +174,19 @@ fn with<T>(act: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| thread.try_borrow_mut().ok().map(|mut t| act(&mut t))).ok().flatten()
 }
 
+/// Calls what may call back: meanwhile no group is the current one, so that none is entered again, and any other has
+/// no effect as a switch is under way. A guard that an observer keeps would else hold the thread in its group.
+#[inline(always)]
+fn apart(call: impl FnOnce()) {
+    let group = NOW.get().group;
+    NOW.set(Now { group: NOWHERE, ..NOW.get() });
+    call();
+    NOW.set(Now { group, ..NOW.get() });
+}
+
+/// The address of no group, and not that of none.
+const NOWHERE: usize = usize::MAX;
+
 fn address(group: &Group) -> usize {
     std::ptr::from_ref(&*group.inner).addr()
 }
@@ -171,6 +199,7 @@ impl Thread {
             clock: None,
             since_ns: 0,
             meters: Meters::new(),
+            observers: Observers::new(),
             early: Vec::new(),
         }
     }
@@ -181,28 +210,47 @@ impl Thread {
         let group = next.as_ref().map_or(0, address);
         let last = std::mem::replace(&mut self.group, next);
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
-        let charged = last.as_ref().is_some_and(|group| self.charge(group));
+        let mut charged = last.as_ref().is_some_and(|group| self.charge(group));
         if let Some(next) = &self.group {
             // Within a tree the end of one interval is the start of the next.
             if last.is_none() || next.schema_id() != self.metered.schema_id {
-                self.begin(charged);
+                charged = self.begin(charged);
             }
+        }
+        if self.observers.any() {
+            self.tell(last.as_ref(), charged);
         }
         last
     }
 
-    /// Begins an interval in the group that is current now, where the last one was of no use for that.
-    fn begin(&mut self, charged: bool) {
-        let Some(group) = &self.group else { return };
+    /// Calls who observes. Not inlined: most programs have nobody who does.
+    #[inline(never)]
+    fn tell(&mut self, last: Option<&Group>, charged: bool) {
+        let now_ns = self.moment_ns(charged);
+        apart(|| self.observers.switched(last, self.group.as_ref(), now_ns));
+    }
+
+    /// Returns the time of the switch under way, which is `since_ns` if it was read for that.
+    #[inline]
+    fn moment_ns(&mut self, charged: bool) -> u64 {
+        if charged { self.since_ns } else { now_ns(&mut self.clock) }
+    }
+
+    /// Begins an interval in the group that is current now, where the last one was of no use for that. Returns whether
+    /// `since_ns` is of this switch.
+    fn begin(&mut self, charged: bool) -> bool {
+        let Some(group) = &self.group else { return charged };
         if group.schema_id() != self.metered.schema_id {
             self.metered = Metered::of(group.schema());
         }
-        if self.metered.cpu_time.is_some() && !charged {
+        let reads = self.metered.cpu_time.is_some() && !charged;
+        if reads {
             self.since_ns = now_ns(&mut self.clock);
         }
         if self.metered.events {
             self.meters.mark(group.schema());
         }
+        charged || reads
     }
 
     /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
@@ -267,8 +315,11 @@ impl Drop for Thread {
             // Relaxed: a statistic.
             FORGOTTEN.fetch_add(u64::from(alive), Ordering::Relaxed);
         }
-        if let Some(group) = self.group.take() {
-            self.charge(&group);
+        let group = self.group.take();
+        let charged = group.as_ref().is_some_and(|group| self.charge(group));
+        if self.observers.follow() {
+            let now_ns = self.moment_ns(charged);
+            self.observers.ended(group.as_ref(), now_ns);
         }
     }
 }

@@ -10,13 +10,6 @@ use crate::perf::event::{Event, EventKind};
 pub(super) const ONLY_IN_THE_KERNEL: &str = "it happens in the kernel only: leave out the `:u`, \
      and set kernel.perf_event_paranoid to 1 or grant CAP_PERFMON if that is refused";
 
-/// Opens an event for the calling thread, to count from now on. For whoever reads it all the time.
-pub(crate) fn open_counting(event: &Event) -> io::Result<perf_event::Event> {
-    let file = open_file(event, true)?;
-    file.enable()?;
-    Ok(file)
-}
-
 /// Opens an event for the calling thread; one that is pinned is off its counter.
 pub(super) fn open_file(event: &Event, pinned: bool) -> io::Result<perf_event::Event> {
     let file = perf_event::Event::open(&config(event, pinned), None)?;

@@ -1,7 +1,10 @@
 //! One event group that is attached: its state, its counts, and the time that it could have counted.
 
+use std::sync::Arc;
+
 use super::{Counts, Scope, State};
 use crate::perf::pmu::{Handle, Pmu};
+use crate::perf::published::Published;
 
 #[derive(Debug)]
 pub(super) struct Attached {
@@ -10,6 +13,8 @@ pub(super) struct Attached {
     /// Whether an event of it needs a counter.
     pub(super) hardware: bool,
     pub(super) state: State,
+    /// Where other threads read it.
+    pub(super) published: Option<Arc<Published>>,
     handles: Box<[Handle]>,
     /// What each event has counted until it was last taken off.
     values: Box<[u64]>,
@@ -37,6 +42,14 @@ impl Span {
         self.since_ns = None;
     }
 
+    /// Counts what has passed of an open interval to the sum, and lets it go on.
+    fn advance(&mut self, now_ns: u64) {
+        if self.since_ns.is_some() {
+            self.close(now_ns);
+            self.open(now_ns);
+        }
+    }
+
     fn until(&self, now_ns: u64) -> u64 {
         // A clock that went back adds nothing, rather than centuries.
         self.sum_ns + self.since_ns.map_or(0, |since| now_ns.saturating_sub(since))
@@ -54,7 +67,19 @@ impl Attached {
         let (values, bases) = (zeroes(), zeroes());
         let (enabled, running) = (Span::default(), Span::default());
         let state = State::Inactive;
-        Attached { scope, pinned, hardware, state, handles, values, bases, enabled, running }
+        let published = None;
+        Attached {
+            scope,
+            pinned,
+            hardware,
+            state,
+            published,
+            handles,
+            values,
+            bases,
+            enabled,
+            running,
+        }
     }
 
     /// Its group is the thread's from now on, or it was in error and is tried again.
@@ -92,13 +117,7 @@ impl Attached {
         if self.state != State::Active {
             return;
         }
-        let mut lost = false;
-        for (index, &handle) in self.handles.iter().enumerate() {
-            match pmu.read(handle) {
-                Some(value) => self.values[index] += value.wrapping_sub(self.bases[index]),
-                None => lost = true,
-            }
-        }
+        let lost = !self.take(pmu);
         pmu.remove(&self.handles);
         self.running.close(now_ns);
         self.state = State::Inactive;
@@ -117,6 +136,46 @@ impl Attached {
         for &handle in &self.handles {
             pmu.release(handle);
         }
+    }
+
+    /// Makes known what it has counted, while it is off its counters.
+    #[inline]
+    pub(super) fn publish(&self) {
+        if let Some(published) = &self.published {
+            let error = self.state == State::Error;
+            let (enabled_ns, running_ns) = (self.enabled.sum_ns, self.running.sum_ns);
+            published.write(error, enabled_ns, running_ns, self.values.iter().copied());
+        }
+    }
+
+    /// Makes known what it has counted, also while it is on them.
+    pub(super) fn publish_running<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) {
+        if self.published.is_none() {
+            return;
+        }
+        if self.state == State::Active && !self.take(pmu) {
+            pmu.remove(&self.handles);
+            self.running.close(now_ns);
+            self.fail(now_ns);
+        }
+        self.enabled.advance(now_ns);
+        self.running.advance(now_ns);
+        self.publish();
+    }
+
+    /// Moves what it has counted since it was placed to its values. Returns false if it has lost a counter.
+    fn take<P: Pmu>(&mut self, pmu: &mut P) -> bool {
+        let mut all = true;
+        for (index, &handle) in self.handles.iter().enumerate() {
+            match pmu.read(handle) {
+                Some(value) => {
+                    self.values[index] += value.wrapping_sub(self.bases[index]);
+                    self.bases[index] = value;
+                }
+                None => all = false,
+            }
+        }
+        all
     }
 
     pub(super) fn counts<P: Pmu>(&self, pmu: &mut P, now_ns: u64) -> Counts {

@@ -28,6 +28,8 @@ pub(super) struct Place {
 pub(super) struct Line {
     pub(super) pinned: VecDeque<Place>,
     pub(super) flexible: VecDeque<Place>,
+    /// The last of the scheduler's turns that it took part in.
+    turn: u64,
 }
 
 impl Line {
@@ -103,7 +105,7 @@ impl Lines {
             }),
         };
         let place = Place { order: self.order(), slot };
-        let Line { pinned: first, flexible } = &mut self.lines[line as usize];
+        let Line { pinned: first, flexible, .. } = &mut self.lines[line as usize];
         if pinned { first } else { flexible }.push_back(place);
         line
     }
@@ -115,7 +117,7 @@ impl Lines {
             Scope::Group(group) => self.find(group),
         };
         let Some(line) = line else { return false };
-        let Line { pinned, flexible } = &mut self.lines[line as usize];
+        let Line { pinned, flexible, .. } = &mut self.lines[line as usize];
         pinned.retain(|place| place.slot != slot);
         flexible.retain(|place| place.slot != slot);
         let emptied = pinned.is_empty() && flexible.is_empty() && line != EVERYWHERE;
@@ -137,6 +139,12 @@ impl Lines {
             // As long as before: does not allocate.
             line.push_back(Place { order, ..place });
         }
+    }
+
+    /// Notes that `line` takes part in `turn`. Returns whether it had not yet.
+    #[inline]
+    pub(super) fn take_turn(&mut self, line: LineId, turn: u64) -> bool {
+        std::mem::replace(&mut self.lines[line as usize].turn, turn) != turn
     }
 
     /// Begins to walk over `lines` in the order of the places. For [`next`](Lines::next).

@@ -4,9 +4,12 @@ mod attached;
 mod lines;
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::event::EventGroup;
 use super::pmu::{Handle, NotSupported, Pmu};
+use super::published::Published;
+use crate::group::Group;
 use crate::path::DEPTH_MAX;
 use attached::Attached;
 use lines::{EVERYWHERE, LineId, Lines};
@@ -14,6 +17,26 @@ use lines::{EVERYWHERE, LineId, Lines};
 /// Names a group of the tree to a [`Scheduler`]: any number, as long as no two groups share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey(pub u64);
+
+impl GroupKey {
+    /// Returns the key of a group: no other group of the process ever has it, in whatever tree.
+    #[inline]
+    #[must_use]
+    pub fn of(group: &Group) -> GroupKey {
+        GroupKey(group.id())
+    }
+
+    /// Fills `chain` with the keys of `group` and of its ancestors, the root last. Allocates nothing, if `chain` has room.
+    #[inline]
+    pub fn chain_of(group: &Group, chain: &mut Vec<GroupKey>) {
+        chain.clear();
+        let mut next = Some(group);
+        while let Some(group) = next {
+            chain.push(GroupKey::of(group));
+            next = group.parent();
+        }
+    }
+}
 
 /// Says for whom an event group counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,13 +78,18 @@ impl Counts {
     /// error: `<not counted>`, which is not 0.
     #[must_use]
     pub fn scaled(&self, index: usize) -> Option<u64> {
-        if self.state == State::Error || self.running_ns == 0 {
+        if self.state == State::Error {
             return None;
         }
-        let value = u128::from(*self.values.get(index)?);
-        let scaled = value * u128::from(self.enabled_ns) / u128::from(self.running_ns);
-        Some(u64::try_from(scaled).unwrap_or(u64::MAX))
+        scale(*self.values.get(index)?, self.enabled_ns, self.running_ns)
     }
+}
+
+/// What `value` would have been, had it always been counted; `None` if it never was.
+pub(super) fn scale(value: u64, enabled_ns: u64, running_ns: u64) -> Option<u64> {
+    let scaled = u128::from(value) * u128::from(enabled_ns);
+    let scaled = scaled.checked_div(u128::from(running_ns))?;
+    Some(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
 /// Names an event group that was attached.
@@ -86,6 +114,10 @@ pub struct Scheduler<P> {
     lines: Lines,
     /// The thread's group and its ancestors.
     chain: Vec<Link>,
+    /// How many turns there were: see [`turn`](Scheduler::turn).
+    turns: u64,
+    /// Whether a group is entered that missed a turn.
+    late: bool,
 }
 
 #[derive(Debug)]
@@ -111,7 +143,7 @@ impl<P: Pmu> Scheduler<P> {
         let mut lines = Lines::new();
         lines.reserve_walk(CHAIN_MAX + 1);
         let chain = Vec::with_capacity(CHAIN_MAX);
-        Scheduler { pmu, slots: Vec::new(), free: Vec::new(), lines, chain }
+        Scheduler { pmu, slots: Vec::new(), free: Vec::new(), lines, chain, turns: 0, late: false }
     }
 
     /// Attaches an event group. It counts at once if `scope` holds for the thread and there are counters.
@@ -124,9 +156,22 @@ impl<P: Pmu> Scheduler<P> {
         group: &EventGroup,
         now_ns: u64,
     ) -> Result<EventGroupId, NotSupported> {
+        self.attach_published(scope, group, None, now_ns)
+    }
+
+    /// As [`attach`](Scheduler::attach). What it counts is made known to other threads: by each switch that takes it off,
+    /// and by [`publish`](Scheduler::publish).
+    pub(super) fn attach_published(
+        &mut self,
+        scope: Scope,
+        group: &EventGroup,
+        published: Option<Arc<Published>>,
+        now_ns: u64,
+    ) -> Result<EventGroupId, NotSupported> {
         let handles = self.prepare(group)?;
         let hardware = group.events().iter().any(|event| event.kind().needs_counter());
-        let attached = Attached::new(scope, group.is_pinned(), hardware, handles);
+        let mut attached = Attached::new(scope, group.is_pinned(), hardware, handles);
+        attached.published = published;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, attached: None });
             (self.slots.len() - 1) as u32
@@ -212,6 +257,9 @@ impl<P: Pmu> Scheduler<P> {
         } else {
             self.place_flexible(entered, now_ns);
         }
+        if std::mem::take(&mut self.late) {
+            self.rotate(now_ns);
+        }
     }
 
     /// Lets another flexible event group be first, if any waits for a counter. Returns whether one did.
@@ -232,6 +280,31 @@ impl<P: Pmu> Scheduler<P> {
         self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
         self.place_flexible(usize::MAX, now_ns);
         true
+    }
+
+    /// Rotates the events of the current groups, and of any other group when it is next entered.
+    ///
+    /// To be called as often as perf rotates. [`rotate`](Scheduler::rotate) alone would starve groups that are never
+    /// the current ones when it is called: those that are left soon, beside others that are not.
+    pub(super) fn turn(&mut self, now_ns: u64) {
+        self.turns += 1;
+        for link in &self.chain {
+            if let Some(line) = link.line {
+                self.lines.take_turn(line, self.turns);
+            }
+        }
+        self.rotate(now_ns);
+    }
+
+    /// Makes known what the current groups and all groups together have counted until now.
+    pub(super) fn publish(&mut self, now_ns: u64) {
+        for line in self.chain.iter().filter_map(|link| link.line).chain([EVERYWHERE]) {
+            for place in self.lines.line(line).all() {
+                if let Some(attached) = &mut self.slots[place.slot as usize].attached {
+                    attached.publish_running(&mut self.pmu, now_ns);
+                }
+            }
+        }
     }
 
     /// Returns what an event group has counted so far, `None` if it is not attached any more.
@@ -258,9 +331,8 @@ impl<P: Pmu> Scheduler<P> {
     }
 
     fn prepare(&mut self, group: &EventGroup) -> Result<Box<[Handle]>, NotSupported> {
-        if group.events().is_empty() {
-            let reason = "an event group needs one event at least".to_owned();
-            return Err(NotSupported { event: group.to_string(), reason });
+        if let Some(error) = NotSupported::empty(group) {
+            return Err(error);
         }
         let mut handles = Vec::with_capacity(group.events().len());
         for event in group.events() {
@@ -282,6 +354,7 @@ impl<P: Pmu> Scheduler<P> {
             if let Some(attached) = &mut self.slots[place.slot as usize].attached {
                 attached.remove(&mut self.pmu, now_ns);
                 attached.disable(now_ns);
+                attached.publish();
             }
         }
     }
@@ -289,6 +362,7 @@ impl<P: Pmu> Scheduler<P> {
     /// Lets the time run for the events of the chain's group `at`. Returns whether pinned ones are to be placed.
     fn enter(&mut self, at: usize, now_ns: u64) -> bool {
         let Some(line) = self.chain[at].line else { return false };
+        self.late |= self.lines.take_turn(line, self.turns);
         let mut pinned = false;
         for place in self.lines.line(line).all() {
             if let Some(attached) = &mut self.slots[place.slot as usize].attached {

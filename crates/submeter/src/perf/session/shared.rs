@@ -1,0 +1,206 @@
+//! What the threads of a session and its readers share.
+//!
+//! A thread joins by adding its counts to a list, once, and from then on writes them without regard to anybody. It ends by
+//! setting a flag; who next takes the list's lock folds what it has counted into a sum, so that threads may come
+//! and go for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::counts::{RequestCounts, Sum};
+use crate::group::Group;
+use crate::perf::event::EventGroup;
+use crate::perf::pmu::{NotSupported, Pmu};
+use crate::perf::published::Published;
+use crate::perf::scheduler::{GroupKey, Scope};
+use crate::tree::Tree;
+
+/// A session, as its readers see it.
+pub(super) struct Shared {
+    tree: Tree,
+    requests: Arc<Requests>,
+}
+
+/// What threads need: not the tree, which would then live as long as they follow it.
+pub(super) struct Requests {
+    list: Box<[Attachment]>,
+    threads: Mutex<Threads>,
+}
+
+/// A request, and what became of it.
+pub(super) struct Attachment {
+    pub(super) scope: Scope,
+    /// The group's, `None` for the whole process.
+    path: Option<String>,
+    pub(super) events: EventGroup,
+    refused: Option<NotSupported>,
+    killed: AtomicBool,
+    /// Why it is not counted on some thread.
+    failed: Mutex<Option<String>>,
+}
+
+struct Threads {
+    live: Vec<Arc<ThreadCounts>>,
+    /// What threads have counted that are no more, by request.
+    folded: Box<[Sum]>,
+    joined: usize,
+}
+
+/// What one thread has counted.
+pub(super) struct ThreadCounts {
+    /// By request; `None` for what is not supported.
+    published: Box<[Option<Arc<Published>>]>,
+    ended: AtomicBool,
+}
+
+impl Attachment {
+    pub(super) fn new<P: Pmu>(group: Option<&Group>, events: EventGroup, pmu: &mut P) -> Self {
+        let scope = group.map_or(Scope::Everywhere, |group| Scope::Group(GroupKey::of(group)));
+        let refused = events.events().iter().find_map(|event| match pmu.prepare(event) {
+            Ok(handle) => {
+                pmu.release(handle);
+                None
+            }
+            Err(error) => Some(error),
+        });
+        Attachment {
+            scope,
+            path: group.map(|group| group.path().to_owned()),
+            refused: refused.or_else(|| NotSupported::empty(&events)),
+            events,
+            killed: AtomicBool::new(false),
+            failed: Mutex::new(None),
+        }
+    }
+
+    /// Notes that a thread could not attach it, though another one could: descriptors may have run out.
+    #[cold]
+    pub(super) fn note_failure(&self, error: &NotSupported) {
+        // Never waits for long: in a forked child the lock may be held by nobody.
+        if let Some(mut failed) = self.failed.try_lock_for(PATIENCE) {
+            failed.get_or_insert_with(|| error.to_string());
+        }
+    }
+
+    /// Whether its group is not in the tree any more.
+    fn is_killed(&self, tree: &Tree) -> bool {
+        // Relaxed: only spares the search; a killed group never comes back.
+        if self.killed.load(Ordering::Relaxed) {
+            return true;
+        }
+        let (Scope::Group(key), Some(path)) = (self.scope, &self.path) else { return false };
+        let killed = tree.get(path).is_none_or(|group| GroupKey::of(&group) != key);
+        // Relaxed: as above.
+        self.killed.fetch_or(killed, Ordering::Relaxed) || killed
+    }
+}
+
+/// How long a thread that joins waits for a reader.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Requests {
+    /// Adds a thread's counts. `None` if that takes too long: in a forked child the lock may be held for ever.
+    pub(super) fn join(&self) -> Option<Arc<ThreadCounts>> {
+        let published = self.list.iter().map(|attachment| {
+            let events = attachment.events.events().len();
+            attachment.refused.is_none().then(|| Arc::new(Published::new(events)))
+        });
+        let counts = ThreadCounts { published: published.collect(), ended: AtomicBool::new(false) };
+        let counts = Arc::new(counts);
+        let mut threads = self.threads.try_lock_for(PATIENCE)?;
+        threads.fold();
+        threads.live.push(Arc::clone(&counts));
+        threads.joined += 1;
+        Some(counts)
+    }
+
+    /// Returns what is to be attached on a thread, and where it makes known what it counts.
+    pub(super) fn supported<'a>(
+        &'a self,
+        counts: &'a ThreadCounts,
+    ) -> impl Iterator<Item = (&'a Attachment, &'a Arc<Published>)> {
+        let published = counts.published.iter();
+        self.list
+            .iter()
+            .zip(published)
+            .filter_map(|(attachment, p)| Some((attachment, p.as_ref()?)))
+    }
+}
+
+impl Threads {
+    /// Adds up what threads have counted that have ended, and forgets them.
+    fn fold(&mut self) {
+        let Threads { live, folded, .. } = self;
+        live.retain(|counts| {
+            // Acquire: pairs with the Release in `end`: what the thread published last is seen.
+            let ended = counts.ended.load(Ordering::Acquire);
+            if ended {
+                counts.add_to(folded);
+            }
+            !ended
+        });
+    }
+}
+
+impl ThreadCounts {
+    /// Says that nothing will be counted any more.
+    pub(super) fn end(&self) {
+        // Release: pairs with the Acquire in `fold`.
+        self.ended.store(true, Ordering::Release);
+    }
+
+    fn add_to(&self, sums: &mut [Sum]) {
+        for (sum, published) in sums.iter_mut().zip(&self.published) {
+            if let Some(published) = published {
+                sum.add(&published.read());
+            }
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(tree: Tree, list: Box<[Attachment]>) -> Shared {
+        let folded = list.iter().map(|a| Sum::new(a.events.events().len())).collect();
+        let threads = Mutex::new(Threads { live: Vec::new(), folded, joined: 0 });
+        Shared { tree, requests: Arc::new(Requests { list, threads }) }
+    }
+
+    pub(super) fn requests(&self) -> &Arc<Requests> {
+        &self.requests
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.requests.threads.lock().joined
+    }
+
+    /// Sums up. `panicked` threads are not followed any more.
+    pub(super) fn counts(&self, panicked: u64) -> Vec<RequestCounts> {
+        let sums = {
+            let mut threads = self.requests.threads.lock();
+            threads.fold();
+            let mut sums = threads.folded.clone();
+            for counts in &threads.live {
+                counts.add_to(&mut sums);
+            }
+            sums
+        };
+        let list = self.requests.list.iter().zip(sums);
+        list.map(|(attachment, sum)| {
+            let failed = attachment.failed.lock().clone();
+            let failed = failed.or_else(|| {
+                (panicked > 0).then(|| format!("{panicked} threads' counters have panicked"))
+            });
+            RequestCounts {
+                path: attachment.path.clone(),
+                events: attachment.events.clone(),
+                state: sum.state(attachment.refused.as_ref(), failed),
+                killed: attachment.is_killed(&self.tree),
+                sum,
+            }
+        })
+        .collect()
+    }
+}

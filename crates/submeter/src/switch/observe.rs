@@ -1,0 +1,260 @@
+//! What is called at each switch: the seam between the group switch and whoever follows it.
+//!
+//! A registry of factories for the process, and in each thread the observers that they made. A thread learns that
+//! the registry has changed from one number, which it compares at each switch to another group.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::group::Group;
+
+/// Follows one thread from group to group. See [`observe`].
+///
+/// It is made by its thread, called by it, and dropped by it, so that it needs neither locks nor `Send`. It runs inside
+/// the switch: what it does there, every switch pays for. It may update any group; entering one has no effect, and
+/// [`current`](crate::switch::current) is `None` meanwhile. One that panics is dropped and not called again on that thread.
+pub trait Observer {
+    /// Is called when the thread has left `last` and works for `next` from now on; `None` is no group.
+    ///
+    /// `now_ns` is the thread's CPU time ([`clock`](crate::switch::clock)), read once for all that follow the switch.
+    /// A thread that ends in a group leaves it.
+    fn switched(&mut self, last: Option<&Group>, next: Option<&Group>, now_ns: u64);
+
+    /// Is called when the thread is about to wait ([`park`](crate::switch::park)) or to end: the time to make
+    /// visible what it has kept to itself. `group` stays the thread's.
+    fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
+        let _ = (group, now_ns);
+    }
+}
+
+/// Makes the observer of the calling thread, given its CPU time; `None` to leave the thread alone.
+type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
+
+/// Has every thread of the process followed by an observer of its own, until the result is dropped.
+///
+/// A thread calls `factory` once, at its next switch to another group or its next [`park`](crate::switch::park): before
+/// that it is not followed, and what it did is not known. An observer is dropped by its thread, at the first such
+/// occasion after the [`Observation`] is gone, or at the thread's end; until then it may still be called.
+///
+/// # What it costs
+/// Nothing but a load and a comparison at each switch to another group, where nobody observes. Otherwise a call for each
+/// observer, and a read of the clock for all of them together, which is the one that metering CPU time makes anyhow.
+/// Entering the current group again calls nobody.
+///
+/// # When not to use it
+/// To count events by group: [`perf::Session`](crate::perf::Session) does, and [`SchemaBuilder::event`](crate::SchemaBuilder::event)
+/// where all groups count the same.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use submeter::switch::{self, Observer};
+/// use submeter::{Group, Schema, Tree};
+///
+/// struct Switches(Arc<AtomicU64>);
+///
+/// impl Observer for Switches {
+///     fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let switches = Arc::new(AtomicU64::new(0));
+/// let counted = Arc::clone(&switches);
+/// let observation = switch::observe(move |_| Some(Box::new(Switches(Arc::clone(&counted)))));
+/// tree.root().run(|| tree.root().run(|| ()));
+/// drop(observation);
+/// assert_eq!(switches.load(Ordering::Relaxed), 2, "in and out; the group entered again is none");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn observe(
+    factory: impl Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync + 'static,
+) -> Observation {
+    let entry = Arc::new(Entry { factory: Box::new(factory), panicked: AtomicU64::new(0) });
+    change(|entries| entries.push(Arc::clone(&entry)));
+    Observation { entry }
+}
+
+/// Keeps threads followed until it is dropped. See [`observe`].
+#[must_use = "threads are followed until this is dropped"]
+pub struct Observation {
+    entry: Arc<Entry>,
+}
+
+impl Observation {
+    /// Returns how many observers were dropped because they, or the factory, panicked: those threads are not
+    /// followed any more.
+    #[must_use]
+    pub fn panicked(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.entry.panicked.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observation").field("panicked", &self.panicked()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        change(|entries| entries.retain(|entry| !Arc::ptr_eq(entry, &self.entry)));
+    }
+}
+
+struct Entry {
+    factory: Box<Factory>,
+    panicked: AtomicU64,
+}
+
+/// All that is observed, copied on write: a thread takes the list and lets go of the lock.
+struct Registry {
+    generation: u64,
+    entries: Arc<Vec<Arc<Entry>>>,
+}
+
+static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
+
+/// The registry's generation, to be compared without its lock.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// What no registry's generation ever is.
+const NEVER: u64 = u64::MAX;
+
+fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
+    let mut slot = REGISTRY.write();
+    let registry = slot.get_or_insert_with(|| Registry { generation: 0, entries: Arc::default() });
+    let mut entries = Vec::clone(&registry.entries);
+    how(&mut entries);
+    registry.generation += 1;
+    let old = std::mem::replace(&mut registry.entries, Arc::new(entries));
+    // Relaxed: a hint to look; what is looked at is read under the lock.
+    GENERATION.store(registry.generation, Ordering::Relaxed);
+    drop(slot);
+    // Factories are the user's: they are not dropped with the lock held.
+    drop(old);
+}
+
+/// `None` for an observer that panicked, and for a thread that its factory leaves alone.
+type Slot = Option<Box<dyn Observer>>;
+
+/// The observers of one thread.
+pub(super) struct Observers {
+    /// The generation in which nobody follows this thread, `NEVER` if somebody does.
+    unfollowed: u64,
+    /// The generation that was looked at last.
+    seen: u64,
+    /// In the order of the registry.
+    list: Vec<(Arc<Entry>, Slot)>,
+}
+
+impl Observers {
+    pub(super) const fn new() -> Observers {
+        Observers { unfollowed: 0, seen: 0, list: Vec::new() }
+    }
+
+    /// Returns whether there is anybody to call, or to get to know.
+    #[inline(always)]
+    pub(super) fn any(&self) -> bool {
+        // Relaxed: a change may be noticed late, as at a switch that came earlier.
+        GENERATION.load(Ordering::Relaxed) != self.unfollowed
+    }
+
+    /// Returns whether anybody follows the thread. What else is registered is of no use to one that ends.
+    pub(super) fn follow(&self) -> bool {
+        !self.list.is_empty()
+    }
+
+    pub(super) fn switched(&mut self, last: Option<&Group>, next: Option<&Group>, now_ns: u64) {
+        self.look(now_ns);
+        self.each(|observer| observer.switched(last, next, now_ns));
+    }
+
+    pub(super) fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
+        self.look(now_ns);
+        self.each(|observer| observer.parked(group, now_ns));
+    }
+
+    /// Is called as the thread ends: nobody begins to follow it now.
+    pub(super) fn ended(&mut self, last: Option<&Group>, now_ns: u64) {
+        if last.is_some() {
+            self.each(|observer| observer.switched(last, None, now_ns));
+        }
+        self.each(|observer| observer.parked(None, now_ns));
+        while let Some((entry, observer)) = self.list.pop() {
+            contain(&entry, || drop(observer));
+        }
+    }
+
+    #[inline(always)]
+    fn each(&mut self, mut call: impl FnMut(&mut dyn Observer)) {
+        for (entry, slot) in &mut self.list {
+            let Some(observer) = slot else { continue };
+            if contain(entry, || call(&mut **observer)).is_none() {
+                // Its state is of the middle of a call.
+                let broken = slot.take();
+                contain(entry, || drop(broken));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn look(&mut self, now_ns: u64) {
+        // Relaxed: as in `any`.
+        if GENERATION.load(Ordering::Relaxed) != self.seen {
+            self.refresh(now_ns);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self, now_ns: u64) {
+        // Never waits: a switch is no place to, and in a forked child the lock may be held for ever by a thread that
+        // did not come along. The next switch tries again.
+        let Some(registry) = REGISTRY.try_read() else { return };
+        let Some((generation, entries)) =
+            registry.as_ref().map(|known| (known.generation, Arc::clone(&known.entries)))
+        else {
+            return;
+        };
+        drop(registry);
+        let mut had = std::mem::take(&mut self.list);
+        for entry in entries.iter() {
+            let place = had.iter().position(|(known, _)| Arc::ptr_eq(known, entry));
+            let observer = match place {
+                Some(place) => had.swap_remove(place).1,
+                None => contain(entry, || (entry.factory)(now_ns)).flatten(),
+            };
+            self.list.push((Arc::clone(entry), observer));
+        }
+        for (entry, observer) in had {
+            contain(&entry, || drop(observer));
+        }
+        self.seen = generation;
+        let followed = self.list.iter().any(|(_, observer)| observer.is_some());
+        self.unfollowed = if followed { NEVER } else { generation };
+    }
+}
+
+/// Calls what is the user's. A panic that left the switch would leave the thread between two groups, and in the drop of a
+/// guard it would end the process.
+#[inline(always)]
+fn contain<T>(entry: &Entry, call: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(value) => Some(value),
+        Err(payload) => {
+            // Relaxed: a statistic.
+            entry.panicked.fetch_add(1, Ordering::Relaxed);
+            // The hook has reported it. Dropping it may panic again, out of here.
+            std::mem::forget(payload);
+            None
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Observers: who is told of a switch, and what one that misbehaves can do.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use submeter::switch::{self, Observation, Observer};
+use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
+
+/// What observers were told, by thread, as they run one after another here.
+type Told = Arc<Mutex<Vec<String>>>;
+
+struct Teller {
+    told: Told,
+    last_ns: u64,
+}
+
+fn path(group: Option<&Group>) -> &str {
+    group.map_or("-", Group::path)
+}
+
+impl Teller {
+    fn tell(&mut self, what: String, now_ns: u64) {
+        assert!(now_ns >= self.last_ns, "{now_ns} after {}", self.last_ns);
+        self.last_ns = now_ns;
+        self.told.lock().expect("no panic").push(what);
+    }
+}
+
+impl Observer for Teller {
+    fn switched(&mut self, last: Option<&Group>, next: Option<&Group>, now_ns: u64) {
+        self.tell(format!("{} > {}", path(last), path(next)), now_ns);
+    }
+
+    fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
+        self.tell(format!("parked {}", path(group)), now_ns);
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.told.lock().expect("no panic").push("dropped".to_owned());
+    }
+}
+
+/// Tests of one process share the registry, and a thread that tests something else is of no interest.
+fn observe_here(told: &Told) -> Observation {
+    let (told, me) = (Arc::clone(told), std::thread::current().id());
+    switch::observe(move |now_ns| {
+        let mine = std::thread::current().id() == me;
+        mine.then(|| Box::new(Teller { told: Arc::clone(&told), last_ns: now_ns }) as Box<_>)
+    })
+}
+
+fn take(told: &Told) -> Vec<String> {
+    std::mem::take(&mut told.lock().expect("no panic"))
+}
+
+struct Fixture {
+    tree: Tree,
+    cpu: Counter<Nanoseconds>,
+    a: Group,
+    b: Group,
+}
+
+fn fixture() -> Fixture {
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let group = |path| tree.get_or_create(path).expect("created");
+    let (a, b) = (group("/a"), group("/b"));
+    Fixture { tree, cpu, a, b }
+}
+
+#[test]
+fn each_switch_to_another_group_is_told_once() {
+    let (f, told) = (fixture(), Told::default());
+    let observation = observe_here(&told);
+    f.a.run(|| f.a.run(|| f.b.run(switch::park)));
+    switch::park();
+    let all = ["- > /a", "/a > /b", "parked /b", "/b > /a", "/a > -", "parked -"];
+    assert_eq!(take(&told), all);
+    drop(observation);
+    assert!(take(&told).is_empty(), "an observer ends on its own thread");
+    f.a.run(|| ());
+    f.b.run(|| ());
+    assert_eq!(take(&told), ["dropped"]);
+}
+
+#[test]
+fn guards_dropped_in_any_order_are_told_as_they_take_effect() {
+    let (f, told) = (fixture(), Told::default());
+    let _observation = observe_here(&told);
+    let outer = f.a.enter();
+    let inner = f.b.enter();
+    drop(outer);
+    drop(inner);
+    assert_eq!(take(&told), ["- > /a", "/a > /b", "/b > -"]);
+}
+
+#[test]
+fn a_thread_that_ends_in_a_group_leaves_it() {
+    let (f, told) = (fixture(), Told::default());
+    let told_there = Arc::clone(&told);
+    let a = f.a.clone();
+    let observation = std::thread::spawn(move || {
+        let observation = observe_here(&told_there);
+        std::mem::forget(a.enter());
+        observation
+    });
+    let observation = observation.join().expect("no panic");
+    assert_eq!(take(&told), ["- > /a", "/a > -", "parked -", "dropped"]);
+    drop(observation);
+}
+
+/// Panics when it is told of `/b`, and as it is dropped.
+struct Fragile;
+
+impl Observer for Fragile {
+    fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, _: u64) {
+        assert_ne!(path(next), "/b", "as the test wants");
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        panic!("as the test wants");
+    }
+}
+
+#[test]
+fn an_observer_that_panics_harms_nobody_and_is_not_called_again() {
+    let (f, told) = (fixture(), Told::default());
+    let me = std::thread::current().id();
+    let fragile = switch::observe(move |_| {
+        (std::thread::current().id() == me).then(|| Box::new(Fragile) as Box<_>)
+    });
+    let broken = switch::observe(move |_| {
+        assert_ne!(std::thread::current().id(), me, "as the test wants");
+        None
+    });
+    let _observation = observe_here(&told);
+    f.a.run(|| f.b.run(|| assert_eq!(switch::current().as_ref(), Some(&f.b))));
+    f.b.run(|| ());
+    assert_eq!(switch::current(), None);
+    let all = ["- > /a", "/a > /b", "/b > /a", "/a > -", "- > /b", "/b > -"];
+    assert_eq!(take(&told), all, "others go on");
+    // In the call and in the drop; the factory once, at the first switch.
+    assert_eq!((fragile.panicked(), broken.panicked()), (2, 1));
+    assert!(f.tree.root().sum(f.cpu) > 0);
+}
+
+/// Calls back into the switch, and keeps a guard.
+struct Meddler {
+    group: Group,
+    kept: RefCell<Vec<switch::Entered>>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Observer for Meddler {
+    fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, _: u64) {
+        // Relaxed: this thread's own.
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(switch::current(), None);
+        self.group.run(|| next.map(|next| next.run(switch::park)));
+        self.kept
+            .borrow_mut()
+            .extend([Some(&self.group), next].into_iter().flatten().map(Group::enter));
+        drop((self.group.clone(), self.group.children()));
+    }
+}
+
+#[test]
+fn an_observer_that_calls_back_changes_no_group() {
+    let f = fixture();
+    let (group, me) = (f.b.clone(), std::thread::current().id());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let observation = switch::observe(move |_| {
+        let (group, kept) = (group.clone(), RefCell::default());
+        let meddler = Meddler { group, kept, calls: Arc::clone(&seen) };
+        (std::thread::current().id() == me).then(|| Box::new(meddler) as Box<_>)
+    });
+    f.a.run(|| {
+        assert_eq!(switch::current().as_ref(), Some(&f.a));
+        f.tree.root().run(|| assert_eq!(switch::current().as_ref(), Some(f.tree.root())));
+        assert_eq!(switch::current().as_ref(), Some(&f.a));
+    });
+    assert_eq!(observation.panicked(), 0);
+    // Relaxed: this thread's own.
+    assert!(calls.load(Ordering::Relaxed) >= 4);
+    drop(observation);
+    f.b.run(|| assert_eq!(switch::current().as_ref(), Some(&f.b)));
+}
+
+#[test]
+fn observers_come_and_go_while_threads_switch() {
+    let f = fixture();
+    let living = Arc::new(AtomicUsize::new(0));
+    struct Living(Arc<AtomicUsize>);
+    impl Observer for Living {
+        fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {}
+    }
+    impl Drop for Living {
+        fn drop(&mut self) {
+            // Relaxed: read after the threads were joined.
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    f.a.run(|| f.b.run(|| ()));
+                }
+            });
+        }
+        for _ in 0..200 {
+            let living = Arc::clone(&living);
+            let observation = switch::observe(move |_| {
+                // Relaxed: as above.
+                living.fetch_add(1, Ordering::Relaxed);
+                Some(Box::new(Living(Arc::clone(&living))))
+            });
+            std::thread::yield_now();
+            drop(observation);
+        }
+    });
+    // The other tests' threads may hold one yet: they drop it at their next switch, or at their end.
+    f.a.run(|| ());
+    // Relaxed: as above.
+    let left = living.load(Ordering::Relaxed);
+    assert!(left < 64, "{left} of 200 for each thread are left");
+}
