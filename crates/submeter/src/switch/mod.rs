@@ -27,6 +27,8 @@
 //! - **A tree whose schema declares no CPU time**: no clock.
 //! - **Each event** that the schema declares: a system call a switch, and a descriptor a thread.
 //! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses perf's.
+//! - **Whoever follows threads** ([`observe`]): a call a switch, on the same read of the clock. Nobody does: a load and
+//!   a comparison.
 //!
 //! # When not to use it
 //! In a signal handler: it would switch the thread that it interrupted in the middle of a switch (it

@@ -105,7 +105,8 @@ pub struct EventGroupId {
 /// *running* are of the thread's own time.
 ///
 /// # Differences from Linux
-/// Rotation is asked for, not timed: whoever has a timer calls [`rotate`](Scheduler::rotate).
+/// Rotation is asked for, not timed: whoever has a timer calls [`rotate`](Scheduler::rotate). A [`Session`](super::Session)
+/// asks at a switch, when perf's interval has passed.
 pub struct Scheduler<P> {
     pmu: P,
     slots: Vec<Slot>,
