@@ -53,8 +53,13 @@ impl Published {
         // version too, and knows that the copy it reads is not the current one any more.
         fence(Ordering::Release);
         let head = [u64::from(error), enabled_ns, running_ns];
-        for (word, value) in self.copy(version).iter().zip(head.into_iter().chain(values)) {
+        let (to_head, to_values) = self.copy(version).split_at(HEAD);
+        for (word, value) in to_head.iter().zip(head) {
             // Relaxed: published by the version.
+            word.store(value, Ordering::Relaxed);
+        }
+        for (word, value) in to_values.iter().zip(values) {
+            // Relaxed: as above.
             word.store(value, Ordering::Relaxed);
         }
         // Release: pairs with the Acquire in `try_read`, who then sees these words.
