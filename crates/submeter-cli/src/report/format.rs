@@ -60,7 +60,8 @@ pub(super) fn axis_unit(unit: &str) -> String {
     if is_time(unit) { "time".to_owned() } else { unit.to_owned() }
 }
 
-fn is_time(unit: &str) -> bool {
+/// Returns whether `unit` is one of time, of which less is more.
+pub(super) fn is_time(unit: &str) -> bool {
     TIMES.iter().any(|(name, _)| *name == unit)
 }
 

@@ -67,6 +67,18 @@ value = 8.0
 unit = "x"
 ours = { params = { cpus = 1, n = 20 }, variant = "base" }
 [[cell]]
+params = { test = "timed" }
+variant = "old"
+value = 6.0
+unit = "s"
+ours = { params = { cpus = 1 }, variant = "base" }
+[[cell]]
+params = { test = "timed" }
+variant = "new"
+value = 2.0
+unit = "s"
+ours = { params = { cpus = 1 }, variant = "<i>ours</i>" }
+[[cell]]
 params = { n = 30 }
 variant = "theirs"
 value = 9.0
@@ -198,12 +210,15 @@ fn ratios_are_of_the_values_beside_them() {
     let lines = all(&page, "table.document tbody tr");
     let text =
         |line: usize| lines[line].text().collect::<Vec<_>>().join(" ").replace('\u{a0}', " ");
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.len(), 5);
     for part in ["n 10", "theirs", "7 ×", "250 loops/s", "2.50 ×", "<i>ours</i>"] {
         assert!(text(0).contains(part), "{part} in {}", text(0));
     }
     assert!(text(1).contains("not in this record"), "{}", text(1));
-    assert!(text(2).contains("no <network> here"), "{}", text(2));
+    for part in ["2 s", "3 × as a rate", "2.50 ×"] {
+        assert!(text(3).contains(part), "a third of the time is three times the rate: {}", text(3));
+    }
+    assert!(text(4).contains("no <network> here"), "{}", text(4));
 }
 
 #[test]
