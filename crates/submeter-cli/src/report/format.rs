@@ -60,15 +60,15 @@ pub(super) fn axis_unit(unit: &str) -> String {
     if is_time(unit) { "time".to_owned() } else { unit.to_owned() }
 }
 
-fn is_time(unit: &str) -> bool {
+/// Returns whether `unit` is one of time, of which less is more.
+pub(super) fn is_time(unit: &str) -> bool {
     TIMES.iter().any(|(name, _)| *name == unit)
 }
 
 /// Finds the prefix with which a value has one to three digits before its point.
 fn scaled(value: f64, unit: &str) -> (f64, String) {
-    if let Some((_, seconds)) = TIMES.iter().find(|(name, _)| *name == unit) {
-        let value = value * seconds;
-        let (name, scale) = match value.abs() {
+    if let Some((_, unit_s)) = TIMES.iter().find(|(name, _)| *name == unit) {
+        let (name, scale) = match value.abs() * unit_s {
             0.0 if unit == "us" => ("µs", 1.0),
             0.0 => (unit, 1.0),
             small if small < 0.9995e-6 => ("ns", 1e9),
@@ -76,7 +76,9 @@ fn scaled(value: f64, unit: &str) -> (f64, String) {
             small if small < 0.9995 => ("ms", 1e3),
             _ => ("s", 1.0),
         };
-        return (value * scale, name.to_owned());
+        // There and back again would leave 11 ns as a little more than that.
+        let factor = if (unit_s * scale - 1.0).abs() < 1e-9 { 1.0 } else { unit_s * scale };
+        return (value * factor, name.to_owned());
     }
     // Percent and ratios have no prefixes; nor has what is small enough to read.
     let (prefix, scale) = match value.abs() {
@@ -153,6 +155,7 @@ mod tests {
             (1_605_631.0, "ns", "1.61 ms"),
             (65.866, "us", "65.9 µs"),
             (0.268, "us", "268 ns"),
+            (11.0, "ns", "11 ns"),
             (0.0, "us", "0 µs"),
             (491.069_44, "bytes", "491 bytes"),
             (8.0, "bytes", "8 bytes"),

@@ -68,10 +68,12 @@ pub(crate) fn html(record: &Record, definitions: &[Definition]) -> String {
 /// Writes what makes figures doubtful, before any figure.
 fn warnings(machine: &Machine) -> Markup {
     let mut all: Vec<&str> = Vec::new();
-    if machine.debug_build {
+    // The bench says both itself; records that were changed by hand may not.
+    let says = |words: &str| machine.warnings.iter().any(|warning| warning.contains(words));
+    if machine.debug_build && !says("debug build") {
         all.push("This was a debug build: nothing was optimised, and its figures say nothing.");
     }
-    if machine.interrupted {
+    if machine.interrupted && !says("interrupted") {
         all.push("The run was interrupted: figures are of what was measured until then.");
     }
     all.extend(machine.warnings.iter().map(String::as_str));

@@ -99,7 +99,10 @@ fn facets<'a>(definition: &Definition, record: &Record, rows: &[&'a Row]) -> Vec
         let variant = &group[0].variant;
         if matches!(shape, Shape::Over(_)) && group.iter().all(|row| row.variant == *variant) {
             let alone = facets.split_off(first);
-            facets.extend(alone.chunks(TOGETHER).map(Facet::together));
+            // As many plots as are needed, with about as many lines in each.
+            let plots = alone.len().div_ceil(TOGETHER).max(1);
+            let lines = alone.len().div_ceil(plots).max(1);
+            facets.extend(alone.chunks(lines).map(Facet::together));
         }
     }
     facets

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 
 use super::definition::{Cell, Definition};
-use super::format::{amount, times};
+use super::format::{amount, is_time, times};
 use super::record::{Record, Row};
 use super::{anchor, plots, rows, shares};
 
@@ -91,7 +91,7 @@ fn document(record: &Record, definition: &Definition) -> Markup {
 fn line(record: &Record, definition: &Definition, cell: &Cell) -> Markup {
     let ours = cell.ours.as_ref();
     let row = ours.and_then(|ours| record.find(&definition.table, &ours.variant, &ours.params));
-    let theirs_ratio = their_ratio(definition, cell);
+    let theirs_ratio = their_ratio(definition, cell, row);
     html! {
         tr {
             th scope="row" {
@@ -127,7 +127,7 @@ fn is_count(cell: &Cell) -> bool {
 }
 
 /// Returns what the document's cell is of its baseline; some documents give nothing else.
-fn their_ratio(definition: &Definition, cell: &Cell) -> Option<String> {
+fn their_ratio(definition: &Definition, cell: &Cell, ours: Option<&Row>) -> Option<String> {
     let value = cell.value?;
     if matches!(cell.unit.as_str(), "x" | "×") {
         return Some(times(value));
@@ -142,6 +142,10 @@ fn their_ratio(definition: &Definition, cell: &Cell) -> Option<String> {
         by_ours || (other.params == cell.params && other.variant == definition.baseline)
     };
     let base = definition.cell.iter().find(is_base).filter(|base| base.unit == cell.unit)?;
+    // Half the time is twice the rate: ratios side by side mean the same.
+    if is_time(&cell.unit) && ours.is_some_and(|row| row.unit.ends_with("/s")) {
+        return Some(format!("{} as a rate", times(base.value? / value)));
+    }
     Some(times(value / base.value?))
 }
 

@@ -27,7 +27,14 @@ const RECORD: &str = r#"{
       "samples": [250.0, null]},
     {"table": "t", "params": {"cpus": "all", "n": 10}, "variant": "<i>ours</i>", "value": null,
       "unit": "loops/s", "samples": []},
-    {"table": "\"odd\" name", "params": {}, "variant": "v", "value": 3.0, "unit": "us", "samples": [3.0]}
+    {"table": "\"odd\" name", "params": {}, "variant": "v", "value": 3.0, "unit": "us", "samples": [3.0]},
+    {"table": "sizes", "params": {"operation": "add", "n": 10}, "variant": "v", "value": 11.0, "unit": "ns"},
+    {"table": "sizes", "params": {"operation": "kill", "n": 10}, "variant": "v", "value": 12.0, "unit": "ns"},
+    {"table": "sizes", "params": {"operation": "add", "n": 100}, "variant": "v", "value": 13.0, "unit": "ns"},
+    {"table": "sizes", "params": {"operation": "kill", "n": 100}, "variant": "v", "value": 14.0, "unit": "ns"},
+    {"table": "times", "params": {"measure": "hold", "bucket_us": "0-1"}, "variant": "locks", "value": 5.0, "unit": "count"},
+    {"table": "times", "params": {"measure": "hold", "bucket_us": "1-"}, "variant": "locks", "value": 3.0, "unit": "count"},
+    {"table": "times", "params": {"measure": "hold", "bucket_us": "0-1"}, "variant": "lockless", "value": 0.0, "unit": "count"}
   ],
   "absent": [{"table": "t", "variant": "peer", "reason": "no <compiler> here"}],
   "notes": ["t: a note & more", {"table": "t", "note": "another <note>"}, "u: not shown"]
@@ -59,6 +66,18 @@ variant = "theirs"
 value = 8.0
 unit = "x"
 ours = { params = { cpus = 1, n = 20 }, variant = "base" }
+[[cell]]
+params = { test = "timed" }
+variant = "old"
+value = 6.0
+unit = "s"
+ours = { params = { cpus = 1 }, variant = "base" }
+[[cell]]
+params = { test = "timed" }
+variant = "new"
+value = 2.0
+unit = "s"
+ours = { params = { cpus = 1 }, variant = "<i>ours</i>" }
 [[cell]]
 params = { n = 30 }
 variant = "theirs"
@@ -191,12 +210,37 @@ fn ratios_are_of_the_values_beside_them() {
     let lines = all(&page, "table.document tbody tr");
     let text =
         |line: usize| lines[line].text().collect::<Vec<_>>().join(" ").replace('\u{a0}', " ");
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.len(), 5);
     for part in ["n 10", "theirs", "7 ×", "250 loops/s", "2.50 ×", "<i>ours</i>"] {
         assert!(text(0).contains(part), "{part} in {}", text(0));
     }
     assert!(text(1).contains("not in this record"), "{}", text(1));
-    assert!(text(2).contains("no <network> here"), "{}", text(2));
+    for part in ["2 s", "3 × as a rate", "2.50 ×"] {
+        assert!(text(3).contains(part), "a third of the time is three times the rate: {}", text(3));
+    }
+    assert!(text(4).contains("no <network> here"), "{}", text(4));
+}
+
+#[test]
+fn one_variant_is_shown_by_size_and_operations_share_a_plot() {
+    let (record, _) = small();
+    let page = sound(&html(&record, &[]));
+    let lines = all(&page, "#table-sizes tbody tr");
+    let cells = |line: &scraper::ElementRef<'_>| line.text().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = lines.iter().map(cells).collect();
+    assert_eq!(lines, ["add 11\u{a0}ns 13\u{a0}ns", "kill 12\u{a0}ns 14\u{a0}ns"]);
+    assert_eq!(all(&page, "#table-sizes svg").len(), 1);
+    let words = text_of(&page, "#table-sizes svg desc").replace('\u{a0}', " ");
+    assert_eq!(words, "add: from 11 ns to 13 ns. kill: from 12 ns to 14 ns.");
+}
+
+#[test]
+fn what_never_happened_is_no_line_but_said() {
+    let (record, _) = small();
+    let page = sound(&html(&record, &[]));
+    assert_eq!(all(&page, "#table-times svg").len(), 1);
+    assert!(text_of(&page, "#table-times figcaption").ends_with("none at all: lockless"));
+    assert!(!text_of(&page, "#table-times svg text").contains("lockless"));
 }
 
 #[test]
