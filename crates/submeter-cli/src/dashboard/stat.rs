@@ -25,7 +25,7 @@ use crate::stat::NDJSON;
 use crate::stat::wire::{CountDoc, StateDoc, TotalsDoc};
 
 /// The most counts at once: each makes every switch dearer.
-const COUNTS_MAX: usize = 8;
+pub(super) const COUNTS_MAX: usize = 8;
 
 /// The shortest interval between two lines.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
