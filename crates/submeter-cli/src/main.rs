@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod dashboard;
 mod load;
+mod report;
 mod show;
 mod stat;
 mod top;
