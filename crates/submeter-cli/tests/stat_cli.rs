@@ -130,6 +130,29 @@ fn json_is_an_object_a_line_and_ctrl_c_ends_with_the_totals() {
     assert!(value >= 0.0 && object.get("cgroup").is_none(), "{line}");
 }
 
+#[test]
+fn ctrl_c_tells_what_was_counted_until_then() {
+    let (_server, page, addr) = server();
+    // Neither the end of the run nor that of the first interval is near.
+    for (long, at) in [("--timeout", 0), ("-I", 1)] {
+        let args = ["stat", "-e", "task-clock", "-G", "acme/web", "-x;", long, "3600000", &page];
+        let counted = |wait_ms| {
+            let (code, out) = busy(addr, || {
+                let stat = Running::start(&args);
+                std::thread::sleep(Duration::from_millis(wait_ms));
+                stat.signal("INT");
+                stat.end()
+            });
+            // Before it listens to signals, one ends it by force: that is a slow machine.
+            assert!(matches!(code, Some(0) | None), "{long}: {out}");
+            let line = out.lines().find(|line| line.contains("task-clock"))?;
+            line.split(';').nth(at)?.parse::<f64>().ok().filter(|ms| *ms > 0.0)
+        };
+        let counted_ms = [1_000, 4_000, 16_000].into_iter().find_map(counted);
+        assert!(counted_ms.is_some(), "{long}: nothing of what was counted is told");
+    }
+}
+
 /// How many perf events the process has open.
 fn open_events(server: &Running) -> usize {
     let files = std::fs::read_dir(format!("/proc/{}/fd", server.id())).expect("Linux");

@@ -23,7 +23,7 @@ pub(crate) struct StatArgs {
     /// Count all events for each of these groups
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',', conflicts_with = "groups")]
     pub(crate) for_each_group: Vec<String>,
-    /// Print what was counted each MS milliseconds, until Ctrl-C
+    /// Print what was counted each MS milliseconds, and at Ctrl-C what came since
     #[arg(short = 'I', long, value_name = "MS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
     /// Stop after MS milliseconds instead of at Ctrl-C

@@ -25,14 +25,14 @@ use crate::stat::NDJSON;
 use crate::stat::wire::{CountDoc, StateDoc, TotalsDoc};
 
 /// The most counts at once: each makes every switch dearer.
-const COUNTS_MAX: usize = 8;
+pub(super) const COUNTS_MAX: usize = 8;
 
 /// The shortest interval between two lines.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// How often something is sent at least: that is how a listener who has gone is noticed, and how soon the count ends
-/// with the server.
-const PULSE: Duration = Duration::from_millis(250);
+/// How often totals are sent at least: that is how a listener who has gone is noticed, how soon the count ends with
+/// the server, and how old the totals can be with which a listener stops between two intervals.
+const PULSE: Duration = Duration::from_millis(100);
 
 /// Who may count.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub(super) async fn stat(
     };
     let session = Session::open(desk.cache.tree(), requests);
     let began = Instant::now();
-    let count = Count { sampler, session, began, interval, lines: 0, _permit: permit };
+    let count = Count { sampler, session, began, interval, due: 1, _permit: permit };
     let lines = stream::unfold(count, |mut count| async move {
         let line = count.next().await?;
         Some((Ok::<_, Infallible>(line), count))
@@ -76,31 +76,32 @@ struct Count {
     session: Session,
     began: Instant,
     interval: Duration,
-    /// Lines sent so far: the next is due after as many intervals.
-    lines: u32,
+    /// How many intervals end with the next one.
+    due: u32,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Count {
-    /// Waits for the next line, or for the time to show a sign of life; `None` when the server ends.
+    /// Waits for the end of the interval, or for the time to show a sign of life; `None` when the server ends.
     async fn next(&mut self) -> Option<Bytes> {
-        let due = self.interval.saturating_mul(self.lines);
+        let due = self.interval.saturating_mul(self.due);
         let left = due.saturating_sub(self.began.elapsed());
         sleep(left.min(PULSE)).await;
         if self.sampler.is_closed() {
             return None;
         }
-        if left > PULSE {
-            return Some(Bytes::from_static(b"\n"));
+        let elapsed = self.began.elapsed();
+        let is_due = left <= PULSE;
+        if is_due {
+            // Whoever sleeps through intervals does not catch up on them.
+            let ended = elapsed.as_nanos() / self.interval.as_nanos().max(1);
+            let ended = u32::try_from(ended).unwrap_or(u32::MAX).max(self.due);
+            self.due = ended.saturating_add(1);
         }
-        self.lines += 1;
-        // Whoever sleeps through intervals does not catch up on them.
-        let behind = self.began.elapsed().as_nanos() / self.interval.as_nanos().max(1);
-        self.lines = self.lines.max(u32::try_from(behind).unwrap_or(u32::MAX));
-        let elapsed_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let counts = self.session.counts();
         let totals = TotalsDoc {
-            elapsed_ns,
+            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            is_due,
             threads: self.session.threads(),
             counts: counts.iter().flat_map(documents).collect(),
         };

@@ -21,14 +21,14 @@ use self::print::{Format, Printer};
 use crate::cli::{Failure, StatArgs};
 use crate::commands::signals;
 
-/// How old the last totals may be when Ctrl-C ends a count.
-const FRESH: Duration = Duration::from_millis(100);
+/// The interval where none is printed and none ends the run: what the server sends meanwhile is enough for Ctrl-C.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Runs the command.
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     let wanted = plan::wanted(&args.events, &args.groups, &args.for_each_group)?;
-    // The server's ticks are then what is printed, or what ends the run.
-    let every = args.interval.or(args.timeout).unwrap_or(FRESH);
+    // The server's intervals are then what is printed, or what ends the run.
+    let every = args.interval.or(args.timeout).unwrap_or(DAY);
     let client = Client::new(&args.url, &wanted, every)?;
     let format = match (&args.field_separator, args.json) {
         (_, true) => Format::Json,

@@ -18,12 +18,14 @@ pub(super) enum Format {
     Json,
 }
 
-/// Prints each interval, or the totals at the end.
+/// Prints each interval, the last one as far as it got, or the totals at the end.
 pub(super) struct Printer {
     format: Format,
     url: String,
     intervals: bool,
     last: Option<TotalsDoc>,
+    /// With what the last interval that was printed ended.
+    shown: Option<TotalsDoc>,
     printed: u64,
     /// Reasons that were told: once is enough.
     told: Vec<String>,
@@ -31,34 +33,52 @@ pub(super) struct Printer {
 
 impl Printer {
     pub(super) fn new(format: Format, url: String, intervals: bool) -> Printer {
-        Printer { format, url, intervals, last: None, printed: 0, told: Vec::new() }
+        Printer { format, url, intervals, last: None, shown: None, printed: 0, told: Vec::new() }
     }
 
     /// Takes the next totals, and prints them if each interval is printed. False says that nobody reads any more.
     pub(super) fn add(&mut self, totals: TotalsDoc) -> Result<bool, Failure> {
-        let mut text = String::new();
-        // The first totals come at once: intervals are counted from there.
-        if let (true, Some(before)) = (self.intervals, &self.last) {
-            if let (Format::People, 0) = (&self.format, self.printed) {
-                text.push_str("#           time             counts unit events\n");
-            }
-            let took_ns = totals.elapsed_ns.saturating_sub(before.elapsed_ns);
-            for (before, now) in before.counts.iter().zip(&totals.counts) {
-                let delta = between(before, now);
-                text.push_str(&self.line(Some(totals.elapsed_ns), &delta, took_ns));
-            }
-            self.printed += 1;
-        }
         self.explain(&totals);
+        let text = if self.intervals && totals.is_due {
+            self.interval(totals.clone())
+        } else {
+            String::new()
+        };
         self.last = Some(totals);
         write(&text)
     }
 
-    /// Prints the totals, or how many intervals there were.
+    /// Lays out what was counted since the interval before.
+    fn interval(&mut self, totals: TotalsDoc) -> String {
+        let mut text = String::new();
+        if let (Format::People, 0) = (&self.format, self.printed) {
+            text.push_str("#           time             counts unit events\n");
+        }
+        let before = self.shown.as_ref();
+        let took_ns =
+            totals.elapsed_ns.saturating_sub(before.map_or(0, |before| before.elapsed_ns));
+        for (index, now) in totals.counts.iter().enumerate() {
+            let before = before.and_then(|before| before.counts.get(index));
+            let delta = before.map_or_else(|| now.clone(), |before| between(before, now));
+            text.push_str(&self.line(Some(totals.elapsed_ns), &delta, took_ns));
+        }
+        self.printed += 1;
+        self.shown = Some(totals);
+        text
+    }
+
+    /// Prints the totals, or what came after the last interval and how many there were.
     pub(super) fn end(&mut self) -> Result<(), Failure> {
-        let Some(totals) = self.last.take() else { return Ok(()) };
+        let Some(totals) = self.last.take() else {
+            anstream::eprintln!("nothing was counted: {} has not answered yet", self.url);
+            return Ok(());
+        };
         let seconds = totals.elapsed_ns as f64 / 1e9;
         if self.intervals {
+            if self.shown.as_ref().is_none_or(|shown| shown.elapsed_ns < totals.elapsed_ns) {
+                let text = self.interval(totals.clone());
+                write(&text)?;
+            }
             let (printed, threads) = (self.printed, totals.threads);
             anstream::eprintln!("{printed} intervals, {seconds:.3} s, {threads} threads counted");
             return Ok(());

@@ -66,3 +66,24 @@ fn json_has_perfs_names() {
          \"event-runtime\":0,\"pcnt-running\":0.0}\n"
     );
 }
+
+fn totals(elapsed_ns: u64, is_due: bool, counted_ns: u64) -> TotalsDoc {
+    TotalsDoc { elapsed_ns, is_due, threads: 1, counts: vec![clock(counted_ns)] }
+}
+
+#[test]
+fn an_interval_begins_where_the_last_printed_one_ended() {
+    let mut printer = Printer::new(Format::Fields(",".to_owned()), String::new(), true);
+    assert_eq!(
+        printer.interval(totals(1_000_000_000, true, 250_000_000)),
+        "1.000000000,250.000000,msec,task-clock,/acme/web,250000000,100.00,0.250,CPUs utilized\n"
+    );
+    // Signs of life between intervals are kept for the end, and take nothing from the next.
+    assert!(printer.add(totals(1_100_000_000, false, 300_000_000)).expect("written"));
+    assert_eq!(printer.shown, Some(totals(1_000_000_000, true, 250_000_000)));
+    assert_eq!(printer.last, Some(totals(1_100_000_000, false, 300_000_000)));
+    assert_eq!(
+        printer.interval(totals(1_500_000_000, false, 750_000_000)),
+        "1.500000000,500.000000,msec,task-clock,/acme/web,500000000,100.00,1.000,CPUs utilized\n"
+    );
+}

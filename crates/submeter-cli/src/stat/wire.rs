@@ -1,4 +1,4 @@
-//! What the server sends: a line of JSON each interval, with totals since the connection was made.
+//! What the server sends: a line of JSON each interval and between, with totals since the connection was made.
 
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct TotalsDoc {
     /// Since the count began.
     pub(crate) elapsed_ns: u64,
+    /// Whether an interval ends here; if not, the totals are for who stops before one does.
+    pub(crate) is_due: bool,
     /// Threads that have counted.
     pub(crate) threads: usize,
     /// In the order in which they were asked for, event by event.

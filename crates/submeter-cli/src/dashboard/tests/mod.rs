@@ -2,6 +2,7 @@
 
 mod delete;
 mod http;
+mod stat;
 mod stream;
 
 use std::io::{BufRead, BufReader, Read, Write};
