@@ -42,6 +42,27 @@ pub fn is(generation: u32) -> bool {
     word().load(Ordering::Relaxed) == generation
 }
 
+/// Names the process that made it, for who asks often whether that is still this one: one load less than [`is`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home {
+    word: &'static AtomicU32,
+    generation: u32,
+}
+
+impl Home {
+    /// Names this process, and notices its forks from now on.
+    pub(crate) fn new() -> Home {
+        watch();
+        Home { generation: generation(), word: word() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_here(self) -> bool {
+        // Relaxed: as in `is`. The word stays the same once forks are watched.
+        self.word.load(Ordering::Relaxed) == self.generation
+    }
+}
+
 /// Makes [`generation`] work from now on. Costs a load when it does already.
 ///
 /// Where neither the kernel can wipe a page nor the C library note a handler (out of memory), forks go unnoticed.
@@ -112,8 +133,11 @@ fn wiped_page() -> io::Result<Reservation> {
 #[cfg(not(miri))]
 fn note_handler() {
     extern "C" fn in_child() {
-        // Relaxed: the child has one thread yet. As the kernel does it, for where the kernel does not.
+        // Relaxed: the child has one thread yet. As the kernel does it, for where the kernel does not; both
+        // words, as a thread that found no page may look at the early one still.
         word().store(0, Ordering::Relaxed);
+        // Relaxed: as above.
+        EARLY.store(0, Ordering::Relaxed);
     }
     // SAFETY: the handler touches one atomic, which is allowed in a child of a threaded process.
     // A library that is unloaded takes its handlers with it.

@@ -113,8 +113,8 @@ pub struct ThreadClock {
     ticks_max: u64,
     rate: Rate,
     watch: Watch,
-    /// [`fork::generation`] of the process that `watch` is of.
-    generation: u32,
+    /// The process that `watch` is of.
+    home: fork::Home,
     /// What the kernel's answer is short of ours, since a fork.
     offset_ns: u64,
     source: Source,
@@ -145,8 +145,6 @@ impl ThreadClock {
     }
 
     fn start(source: Source, watch: Watch) -> ThreadClock {
-        // A fork must be noticed before the page is looked at.
-        fork::watch();
         let rate = ticks::rate().ok().filter(|_| source != Source::Syscall);
         let mut clock = ThreadClock {
             armed: 0,
@@ -156,7 +154,8 @@ impl ThreadClock {
             ticks_max: rate.map_or(0, |rate| rate.ticks(TRUST_NS)),
             rate: rate.unwrap_or_default(),
             watch,
-            generation: fork::generation(),
+            // A fork from now on must be noticed.
+            home: fork::Home::new(),
             offset_ns: 0,
             source,
         };
@@ -177,11 +176,13 @@ impl ThreadClock {
     /// the first was noticed by the second. Both are seen by this thread only.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
+        // First: the instruction waits for all before it, and what follows does not wait for it.
+        let now = ticks::now();
         // A child has no page where its parent's was.
-        if !fork::is(self.generation) {
+        if !self.home.is_here() {
             return self.forked();
         }
-        let since = ticks::now().wrapping_sub(self.base_ticks);
+        let since = now.wrapping_sub(self.base_ticks);
         if since >= self.ticks_max || !self.watch.holds(self.armed) {
             return self.ask();
         }
@@ -212,7 +213,7 @@ impl ThreadClock {
     #[cold]
     #[inline(never)]
     fn forked(&mut self) -> u64 {
-        self.generation = fork::generation();
+        self.home = fork::Home::new();
         let watch = Watch::new(self.source).unwrap_or_else(|_| {
             // Relaxed: a statistic.
             SLOW.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +235,7 @@ impl Default for ThreadClock {
 
 impl Drop for ThreadClock {
     fn drop(&mut self) {
-        if self.generation != fork::generation() {
+        if !self.home.is_here() {
             // Not given back: what is mapped there now is somebody else's.
             std::mem::replace(&mut self.watch, Watch::blind()).forget();
         }

@@ -114,7 +114,7 @@ pub(super) fn leave_again(depth: Depth) -> bool {
 pub(super) fn enter(group: &Group) -> (Depth, Option<Before>) {
     with(|thread| {
         let depth = NOW.get().depth + 1;
-        let before = thread.switch(Some(group.clone()), depth);
+        let before = thread.switch(depth, || Some(group.clone()));
         (depth, Some(Before(before)))
     })
     .unwrap_or((0, None))
@@ -127,35 +127,37 @@ pub(super) fn switch_to(group: &Group, depth: Depth) -> Option<Group> {
     if now.group == address(group) || now.depth != depth || depth == 0 {
         return None;
     }
-    with(|thread| thread.switch(Some(group.clone()), depth)).flatten()
+    with(|thread| thread.switch(depth, || Some(group.clone()))).flatten()
 }
 
 /// Leaves: to `before`, or to whatever was before the guards that left too early.
 pub(super) fn leave(depth: Depth, before: Option<Before>) {
-    if depth == 0 {
-        return;
-    }
-    // What is given up is dropped outside: the end of a handle may be the end of a group.
-    let _left = with(|thread| {
-        let now = NOW.get();
-        match before {
-            Some(Before(before)) if now.depth == depth && now.early == 0 => {
-                (thread.switch(before, depth - 1), Vec::new())
-            }
-            before => thread.leave_out_of_order(depth, before),
+    let now = NOW.get();
+    match before {
+        Some(Before(before)) if now.depth == depth && now.early == 0 && depth != 0 => {
+            // What is given up is dropped outside: the end of a handle may be the end of a group.
+            let _left = with(|thread| thread.switch(depth - 1, || before));
         }
-    });
+        before => leave_out_of_order(depth, before),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_out_of_order(depth: Depth, before: Option<Before>) {
+    if depth != 0 {
+        // Dropped outside, as above.
+        let _left = with(|thread| thread.leave_out_of_order(depth, before));
+    }
 }
 
 pub(super) fn park() {
     with(|thread| {
-        let group = thread.group.take();
-        let charged = group.as_ref().is_some_and(|group| thread.charge(group));
+        let charged = thread.charge();
         if thread.observers.any() {
             let now_ns = thread.moment_ns(charged);
-            apart(|| thread.observers.parked(group.as_ref(), now_ns));
+            apart(|| thread.observers.parked(thread.group.as_ref(), now_ns));
         }
-        thread.group = group;
     });
 }
 
@@ -204,13 +206,15 @@ impl Thread {
         }
     }
 
-    /// Makes `next` the thread's group, charges the last one, and returns it.
+    /// Charges the thread's group, makes `next` that, and returns what was.
     #[inline(always)]
-    fn switch(&mut self, next: Option<Group>, depth: Depth) -> Option<Group> {
+    fn switch(&mut self, depth: Depth, next: impl FnOnce() -> Option<Group>) -> Option<Group> {
+        // First: reading the CPU's counter waits for all before it, and for the clone it need not wait.
+        let mut charged = self.charge();
+        let next = next();
         let group = next.as_ref().map_or(0, address);
         let last = std::mem::replace(&mut self.group, next);
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
-        let mut charged = last.as_ref().is_some_and(|group| self.charge(group));
         if let Some(next) = &self.group {
             // Within a tree the end of one interval is the start of the next.
             if last.is_none() || next.schema_id() != self.metered.schema_id {
@@ -254,8 +258,6 @@ impl Thread {
     }
 
     /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
-    #[cold]
-    #[inline(never)]
     fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Left {
         let now = NOW.get();
         if now.depth != depth {
@@ -275,12 +277,13 @@ impl Thread {
             NOW.set(Now { depth, early: self.early.len() as u32, ..now });
             return (None, passed);
         };
-        (self.switch(group, depth), passed)
+        (self.switch(depth, || group), passed)
     }
 
-    /// Adds the time and the events since the last switch to `group`; returns whether it meters time.
+    /// Adds the time and the events since the last switch to the thread's group; returns whether it meters time.
     #[inline(always)]
-    fn charge(&mut self, group: &Group) -> bool {
+    fn charge(&mut self) -> bool {
+        let Some(group) = &self.group else { return false };
         if self.metered.events {
             self.meters.charge(group);
         }
@@ -315,8 +318,8 @@ impl Drop for Thread {
             // Relaxed: a statistic.
             FORGOTTEN.fetch_add(u64::from(alive), Ordering::Relaxed);
         }
+        let charged = self.charge();
         let group = self.group.take();
-        let charged = group.as_ref().is_some_and(|group| self.charge(group));
         if self.observers.follow() {
             let now_ns = self.moment_ns(charged);
             self.observers.ended(group.as_ref(), now_ns);
