@@ -1,6 +1,9 @@
-//! Tells the command which compiler builds it, for the records of its benches.
+//! Tells the command which compiler builds it, for the records of its benches, and what their tables
+//! mean, for its reports.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -11,4 +14,23 @@ fn main() {
         "cargo::rustc-env=SUBMETER_RUSTC={}",
         version.unwrap_or_else(|_| "unknown".to_owned())
     );
+    definitions().expect("bench/definitions can be read, and Cargo's folder be written");
+}
+
+/// Writes the text of every definition as an array, so that whoever adds a table adds one file.
+fn definitions() -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/definitions");
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(&folder).into_iter().flatten() {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path.canonicalize()?);
+        }
+    }
+    files.sort();
+    let texts: Vec<String> = files.iter().map(|path| format!("include_str!({path:?})")).collect();
+    let array = format!("&[{}]", texts.join(", "));
+    let out = env::var_os("OUT_DIR").expect("Cargo says where to write");
+    fs::write(Path::new(&out).join("definitions.rs"), array)
 }

@@ -7,7 +7,9 @@ mod cli;
 mod commands;
 mod dashboard;
 mod load;
+mod report;
 mod show;
+mod stat;
 mod top;
 
 use std::process::ExitCode;
@@ -33,6 +35,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(args) => commands::serve::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Stat(args) => stat::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
     }
 }

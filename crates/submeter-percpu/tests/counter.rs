@@ -9,6 +9,7 @@ use submeter_percpu::{Area, PercpuCounter};
 
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;
+use common::stop::StopOnDrop;
 use common::{migrate, on_every_rung, rounds};
 
 /// Adds by each thread.
@@ -82,6 +83,7 @@ fn read_tells_every_add_that_returned_while_others_add_stress() {
             (PercpuCounter::with_batch(area, 1).expect("room"), AtomicBool::new(false));
         let returned = AtomicI64::new(0);
         std::thread::scope(|scope| {
+            let _stopping = StopOnDrop(&stop);
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !stop.load(SeqCst) {
@@ -95,7 +97,6 @@ fn read_tells_every_add_that_returned_while_others_add_stress() {
                 let (read, sum) = (counter.read().low(), counter.sum());
                 assert!(before <= read && before <= sum, "{before} had returned: {read}, {sum}");
             }
-            stop.store(true, SeqCst);
         });
         assert_eq!(counter.sum(), returned.into_inner());
     });
@@ -107,6 +108,7 @@ fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
         for counter in of_both_kinds(area, 4) {
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
+                let _stopping = StopOnDrop(&stop);
                 scope.spawn(|| {
                     // Every add crosses a boundary, there or back.
                     while !stop.load(SeqCst) {
@@ -119,7 +121,6 @@ fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
                     // A load of each word, while one word at a time may change, once for each CPU that the adder goes to meanwhile.
                     assert!(sum % 4 == 0 && sum.abs() <= 4 * area.data_rows() as i64, "{sum}");
                 }
-                stop.store(true, SeqCst);
             });
             assert_eq!(counter.sum(), 0);
         }

@@ -7,6 +7,7 @@ use submeter_percpu::{Area, LimitedCounter, PercpuCounter};
 
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;
+use common::stop::StopOnDrop;
 use common::{on_every_rung, rounds};
 
 const READS: u32 = rounds(if cfg!(miri) { 5_000 } else { 200_000 });
@@ -24,6 +25,7 @@ fn is_whole(value: i64) -> bool {
 fn watch(add: impl Fn(i64) + Sync, read: impl Fn() -> [i64; 2]) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
         scope.spawn(|| {
             while !stop.load(SeqCst) {
                 add(-STEP);
@@ -31,7 +33,7 @@ fn watch(add: impl Fn(i64) + Sync, read: impl Fn() -> [i64; 2]) {
             }
         });
         let torn = (0..READS).flat_map(|_| read()).find(|value| !is_whole(*value));
-        stop.store(true, SeqCst);
+        drop(stopping);
         assert_eq!(torn, None, "torn");
     });
 }

@@ -1,45 +1,121 @@
 //! Tells a forked child from its parent, without a system call.
+//!
+//! By a page that the kernel wipes in each child, however the child was made: handlers of the C library's run in
+//! `fork` alone, and not in a child of `_Fork` or a bare `clone`, which has to know just as well that
+//! pages of perf events are not there. Where the kernel cannot wipe (before 4.14), the handler serves.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Grows by one in each forked child; 1 in a process that never was one.
-static GENERATION: AtomicU32 = AtomicU32::new(1);
+use crate::memory::{Reservation, page_size};
+
+/// The number of this process; 0 in a child that nobody has asked yet. In a page that forks wipe, or `EARLY`.
+static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const EARLY).cast_mut());
+
+/// Serves until there is a page.
+static EARLY: AtomicU32 = AtomicU32::new(1);
+
+/// The largest number that was given in this process or those above it.
+static LAST: AtomicU32 = AtomicU32::new(1);
 
 /// Whether the handler is in place; see `watch`.
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 
-/// Returns how many forks lie between this process and the one that first asked, plus one.
+/// Returns the number of this process, which those that it was forked from do not have. Never 0.
 ///
 /// What a lock notes of its holder: a holder of another generation does not exist in this process, and never lets
-/// go. Not a process number: that is a system call, and repeats. A child made by a bare `clone`
-/// instead of `fork` is not told apart.
+/// go. Not a process number: that is a system call, and repeats. A child of `vfork`, or another that shares the
+/// memory, is not told apart.
 #[inline]
 #[must_use]
 pub fn generation() -> u32 {
-    // Relaxed: only the one thread of a new child writes it.
-    GENERATION.load(Ordering::Relaxed)
+    // Relaxed: written once in a process, before anybody compares; the number is all there is to see.
+    let generation = word().load(Ordering::Relaxed);
+    if generation == 0 { born() } else { generation }
+}
+
+/// Returns whether this is the process that [`generation`] named so: a comparison less than asking for it.
+#[inline(always)]
+#[must_use]
+pub fn is(generation: u32) -> bool {
+    // Relaxed: as in `generation`. A child that was not asked yet has 0, which no process is named.
+    word().load(Ordering::Relaxed) == generation
 }
 
 /// Makes [`generation`] work from now on. Costs a load when it does already.
 ///
-/// Where the C library cannot note the handler (out of memory), forks go unnoticed.
+/// Where neither the kernel can wipe a page nor the C library note a handler (out of memory), forks go unnoticed.
 pub fn watch() {
-    // Relaxed: nothing is published. Two threads that come first together note two handlers, and a
-    // fork then counts twice, which is as good.
+    // Relaxed: `WORD` is published by itself. Two threads that come first together note two handlers,
+    // which is as good as one.
     if WATCHED.load(Ordering::Relaxed) == 0 {
         note_handler();
+        if let Ok(page) = wiped_page() {
+            use_page(page);
+        }
         // Relaxed: as above.
         WATCHED.store(1, Ordering::Relaxed);
     }
 }
 
+#[inline(always)]
+fn word() -> &'static AtomicU32 {
+    // Acquire: pairs with the Release in `use_page`, so that the page has its number.
+    let word = WORD.load(Ordering::Acquire);
+    // SAFETY: a static, or a word of a page that is never unmapped; accessed atomically only.
+    unsafe { &*word }
+}
+
+/// Names a child, where nobody did before.
+#[cold]
+#[inline(never)]
+fn born() -> u32 {
+    // Relaxed: only uniqueness matters. Before the exchange: were this process to fork between the two, the
+    // child would find this number taken.
+    let name = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    // Relaxed: the number is all there is to see. Another thread of the child may have been first.
+    match word().compare_exchange(0, name, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => name,
+        Err(other) => other,
+    }
+}
+
+fn use_page(page: Reservation) {
+    let word = page.base().cast::<AtomicU32>();
+    // Relaxed: published by what follows.
+    // SAFETY: the first bytes of a page that nobody else knows; aligned.
+    unsafe { word.as_ref() }.store(EARLY.load(Ordering::Relaxed), Ordering::Relaxed);
+    let early = (&raw const EARLY).cast_mut();
+    // Release: pairs with the Acquire in `word`. Relaxed on failure: another thread's page serves.
+    let won = WORD.compare_exchange(early, word.as_ptr(), Ordering::Release, Ordering::Relaxed);
+    if won.is_ok() {
+        // Never given back: it is asked until the process ends.
+        std::mem::forget(page);
+    }
+}
+
+#[cfg(not(miri))]
+fn wiped_page() -> io::Result<Reservation> {
+    let page = Reservation::new(page_size())?;
+    // SAFETY: the range is the mapping just made, of which nobody else knows.
+    let result =
+        unsafe { libc::madvise(page.base().as_ptr().cast(), page.len(), libc::MADV_WIPEONFORK) };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(page) }
+}
+
+/// Miri knows no forks.
+#[cfg(miri)]
+fn wiped_page() -> io::Result<Reservation> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 #[cfg(not(miri))]
 fn note_handler() {
     extern "C" fn in_child() {
-        // Relaxed: the child has one thread yet.
-        GENERATION.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: the child has one thread yet. As the kernel does it, for where the kernel does not.
+        word().store(0, Ordering::Relaxed);
     }
-    // SAFETY: the handler touches one static atomic, which is allowed in a child of a threaded process.
+    // SAFETY: the handler touches one atomic, which is allowed in a child of a threaded process.
     // A library that is unloaded takes its handlers with it.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
@@ -49,25 +125,66 @@ fn note_handler() {
 fn note_handler() {}
 
 #[cfg(all(test, not(miri)))]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
+    /// Runs `child` in a child that `make` makes, and returns how that ended.
+    fn status_of(make: impl Fn() -> libc::c_long, child: impl Fn() -> bool) -> i32 {
+        let made = make();
+        assert!(made >= 0, "{}", io::Error::last_os_error());
+        if made == 0 {
+            let right = child();
+            // SAFETY: ends the child at once, without the parent's exit handlers.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is live; the child is ours to wait for.
+        assert_eq!(unsafe { libc::waitpid(made as i32, &raw mut status, 0) }, made as i32);
+        status
+    }
+
+    fn fork() -> libc::c_long {
+        // SAFETY: the children here load, store, and end by `_exit`.
+        unsafe { libc::fork() }.into()
+    }
+
+    /// As `_Fork`: no handler runs.
+    fn bare_clone() -> libc::c_long {
+        // SAFETY: as for `fork`: the child has memory and a stack of its own, copied.
+        unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }
+    }
+
+    /// The page, and not the handler, is what makes a bare clone known.
+    pub(crate) fn pages_are_wiped() -> bool {
+        let wiped = wiped_page().is_ok();
+        if !wiped {
+            eprintln!("skipped: this kernel cannot wipe a page at a fork: take 4.14 or later");
+        }
+        wiped
+    }
+
     #[test]
-    fn a_child_is_of_another_generation() {
+    fn a_child_however_made_is_of_another_generation_and_so_is_its_child() {
         watch();
         watch();
         let parent = generation();
-        // SAFETY: the child calls nothing but a load and `_exit`.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0, "{}", std::io::Error::last_os_error());
-        if child == 0 {
-            let differs = generation() != parent;
-            // SAFETY: ends the child at once, without the parent's exit handlers.
-            unsafe { libc::_exit(i32::from(!differs)) };
+        assert!(is(parent));
+        let mut ways: Vec<fn() -> libc::c_long> = vec![fork];
+        if pages_are_wiped() {
+            ways.push(bare_clone);
         }
-        let mut status = -1;
-        // SAFETY: `status` is live; `child` is ours to wait for.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!((status, generation()), (0, parent));
+        for way in ways {
+            let status = status_of(way, || {
+                let child = generation();
+                let differs = !is(parent) && child != parent && is(child) && child == generation();
+                // Of a child that was asked, and of one that was not.
+                differs && status_of(way, || ![parent, child, 0].contains(&generation())) == 0
+            });
+            assert_eq!((status, generation()), (0, parent));
+            let status = status_of(way, || {
+                status_of(way, || !is(parent) && ![parent, 0].contains(&generation())) == 0
+            });
+            assert_eq!((status, generation()), (0, parent));
+        }
     }
 }

@@ -73,3 +73,38 @@ fn without_perf_events_and_sequences_the_mark_serves() {
         Err(_) => assert!(text.contains("chosen Syscall"), "{text}"),
     }
 }
+
+#[test]
+fn a_thread_that_finds_no_descriptor_goes_on_by_the_system_call_and_is_counted() {
+    if !world::is_child() {
+        let name = "a_thread_that_finds_no_descriptor_goes_on_by_the_system_call_and_is_counted";
+        let text = world::again(name, &[]);
+        if !text.contains("chosen PerfPage") {
+            eprintln!("skipped: no perf page to run out of here; allow perf_event_open");
+        }
+        return;
+    }
+    report();
+    if clock::choice().source != Source::PerfPage {
+        return;
+    }
+    assert_eq!(clock::slow_threads(), 0);
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
+    let mut before = none;
+    // SAFETY: both calls take live structures.
+    let limited = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before);
+        let none = libc::rlimit { rlim_max: before.rlim_max, ..none };
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none)
+    };
+    assert_eq!(limited, 0, "{}", std::io::Error::last_os_error());
+    let mut clock = ThreadClock::new();
+    let (first, source) = (clock.now_ns(), clock.source());
+    std::hint::black_box((0..100_000u64).sum::<u64>());
+    let later = clock.now_ns();
+    // SAFETY: as above. Before any assertion, whose report may want a descriptor.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const before) };
+    assert_eq!((source, clock::slow_threads()), (Source::Syscall, 1));
+    assert!(later > first);
+    assert_eq!(ThreadClock::new().source(), Source::PerfPage, "the next one has one again");
+}

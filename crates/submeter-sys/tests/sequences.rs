@@ -9,12 +9,14 @@ use submeter_sys::{Exit, Rseq, STRIDE_SHIFT, cpu, membarrier};
 
 mod common;
 use common::Rows;
+use common::stop::StopOnDrop;
 
 /// Runs `work` on four threads for a while, migrating them all the time and issuing barriers.
 fn hammer(work: impl Fn(&AtomicBool) + Sync) {
     let stop = AtomicBool::new(false);
     let allowed = cpu::affinity().expect("readable");
     std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
         for thread in 0..4 {
             let (work, stop, allowed) = (&work, &stop, &allowed);
             scope.spawn(move || {
@@ -28,7 +30,6 @@ fn hammer(work: impl Fn(&AtomicBool) + Sync) {
             membarrier::rseq_barrier().expect("registered");
             std::thread::sleep(Duration::from_micros(200));
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -168,6 +169,7 @@ fn after_a_mode_change_and_a_barrier_no_add_lands() {
         let mode = AtomicU32::new(rows.rseq.cpus());
         let (running, stop) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
+            let _stopping = StopOnDrop(&stop);
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
@@ -189,7 +191,6 @@ fn after_a_mode_change_and_a_barrier_no_add_lands() {
             }
             std::thread::sleep(Duration::from_micros(200));
             assert_eq!(rows.sum(4), folded, "round {round}: an add landed after the barrier");
-            stop.store(true, Ordering::Relaxed);
         });
     }
 }
@@ -217,6 +218,7 @@ fn a_signal_handler_that_adds_to_the_same_word_loses_nothing() {
     let (done, stop) = (AtomicI64::new(0), AtomicBool::new(false));
     let worker = AtomicU64::new(0);
     std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
         scope.spawn(|| {
             // SAFETY: names the calling thread.
             worker.store(unsafe { libc::pthread_self() }, Ordering::Release);
@@ -235,7 +237,6 @@ fn a_signal_handler_that_adds_to_the_same_word_loses_nothing() {
             }
             std::thread::sleep(Duration::from_micros(20));
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(rows.sum(5), done.into_inner() + 1000 * HANDLED.load(Ordering::Relaxed));
     assert!(HANDLED.load(Ordering::Relaxed) > 0);

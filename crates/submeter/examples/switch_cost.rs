@@ -5,7 +5,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use submeter::switch::{self, clock};
+use submeter::perf::{Request, Session, parse};
+use submeter::switch::{self, Observer, clock};
 use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
 use submeter_sys::clock::ThreadClock;
 
@@ -37,10 +38,76 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("a handle, cloned and dropped", Box::new(|| drop(black_box(few[1].clone())))),
         ("an update", Box::new(|| few[1].add(cpu, 100))),
     ];
+    run(&mut cases, || few[0].enter());
+    drop(cases);
+    followed(&metered, &few, &many, &deep)?;
+    accuracy(&metered, cpu, &few);
+    Ok(())
+}
+
+/// Measures the same switches while something follows them: each line has its own rounds with nobody.
+fn followed(
+    tree: &Tree,
+    few: &[Group],
+    many: &[Group],
+    deep: &Group,
+) -> Result<(), Box<dyn std::error::Error>> {
+    struct Nothing;
+    impl Observer for Nothing {
+        fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {}
+    }
+    let session = |groups: &[Group], list: &str| -> Result<Session, Box<dyn std::error::Error>> {
+        let events = parse(list)?;
+        let of = |group| events.iter().map(move |list| Request::group(group, list.clone()));
+        Ok(Session::open(tree, groups.iter().flat_map(of)))
+    };
+    let two = "task-clock,cpu-clock";
+    type Follow<'a> =
+        Box<dyn Fn() -> Result<Box<dyn std::any::Any>, Box<dyn std::error::Error>> + 'a>;
+    let follows: Vec<(&str, Follow<'_>)> = vec![
+        ("nobody", Box::new(|| Ok(Box::new(())))),
+        (
+            "an observer that does nothing",
+            Box::new(|| Ok(Box::new(switch::observe(|_| Some(Box::new(Nothing)))))),
+        ),
+        ("a session without events", Box::new(|| Ok(Box::new(session(&[], two)?)))),
+        ("one event for each of 6", Box::new(|| Ok(Box::new(session(few, "task-clock")?)))),
+        ("two events for each of 6", Box::new(|| Ok(Box::new(session(few, two)?)))),
+        (
+            "a group of two for each of 6",
+            Box::new(|| Ok(Box::new(session(few, "{task-clock,cpu-clock}")?))),
+        ),
+        (
+            "clock and context switches for each of 6",
+            Box::new(|| Ok(Box::new(session(few, "task-clock,context-switches")?))),
+        ),
+        ("two events for each of 10,000", Box::new(|| Ok(Box::new(session(many, two)?)))),
+    ];
+    for (name, follow) in follows {
+        let _following = follow()?;
+        println!("\nfollowed by: {name}");
+        let mut clock = ThreadClock::new();
+        let mut cases: Vec<(&str, Case<'_>)> = vec![
+            ("one read of the clock", Box::new(|| _ = black_box(clock.now_ns()))),
+            (
+                "a sibling: enter and leave (two switches)",
+                Box::new(|| few[1].run(|| black_box(()))),
+            ),
+            ("8 levels deep (two switches)", Box::new(|| deep.run(|| black_box(())))),
+            ("one of 6 in turn (two switches)", in_turn(few)),
+            ("one of 10,000 in turn (two switches)", in_turn(many)),
+        ];
+        run(&mut cases, || few[0].enter());
+    }
+    Ok(())
+}
+
+/// Runs the cases interleaved, each in a group of its own, and prints what one call took.
+fn run(cases: &mut [(&str, Case<'_>)], home: impl Fn() -> switch::Entered) {
     let mut samples = vec![Vec::new(); cases.len()];
     for _ in 0..ROUNDS {
         for ((_, case), samples) in cases.iter_mut().zip(&mut samples) {
-            let _home = few[0].enter();
+            let _home = home();
             let start = Instant::now();
             for _ in 0..SWITCHES {
                 case();
@@ -48,13 +115,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             samples.push(start.elapsed().as_nanos() as f64 / f64::from(SWITCHES));
         }
     }
-    for ((name, _), mut samples) in cases.into_iter().zip(samples) {
+    for ((name, _), mut samples) in cases.iter().zip(samples) {
         samples.sort_by(f64::total_cmp);
         let (least, median) = (samples[0], samples[ROUNDS / 2]);
         println!("{name:<45} {least:>8.2} {median:>8.2} ns (least, median)");
     }
-    accuracy(&metered, cpu, &few);
-    Ok(())
 }
 
 /// Twice as many threads as usually have CPUs switch all the time: what the groups are charged, beside what the kernel

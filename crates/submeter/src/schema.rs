@@ -505,18 +505,23 @@ pub enum SchemaError {
     },
 }
 
+/// What to do about a name that is refused.
+const NAME_REMEDY: &str = "use small letters, digits and underscores, a letter first";
+
 impl fmt::Display for SchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SchemaError::Name(name) => {
-                write!(f, "metric name {name:?} is not of the form [a-z][a-z0-9_]*")
+                write!(f, "metric name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
             }
-            SchemaError::Repeated(name) => write!(f, "two metrics are named {name:?}"),
+            SchemaError::Repeated(name) => {
+                write!(f, "two metrics are named {name:?}: rename one, or declare it once")
+            }
             SchemaError::CpuTimeTwice(name) => {
                 write!(f, "{name:?} is the second counter of CPU time: declare one")
             }
             SchemaError::SetName(name) => {
-                write!(f, "set name {name:?} is not of the form [a-z][a-z0-9_]*")
+                write!(f, "set name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
             }
             SchemaError::TooManySets { sets } => {
                 write!(f, "{sets} sets are too many: declare at most {SETS_MAX}")

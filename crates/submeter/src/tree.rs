@@ -105,9 +105,10 @@ impl TreeBuilder {
     /// # Errors
     /// When the kernel refuses the reservation of address space.
     pub fn build(self) -> Result<Tree, Error> {
-        let cpu_start = CpuStart::of(&self.schema);
         let stats = Arc::new(Stats::new(&self.schema, self.groups_max, self.simulated)?);
         let (owner, root) = Group::new_root(Arc::clone(&stats))?;
+        // Last: the first tree of a process tests what the machine can do.
+        let cpu_start = CpuStart::of(&self.schema);
         Ok(Tree {
             inner: Arc::new(TreeInner { schema: self.schema, stats, root, owner, cpu_start }),
         })

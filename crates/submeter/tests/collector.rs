@@ -5,6 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use submeter::{Collect, Collector, Count, Group, Origin, Schema, Tree};
 
+#[path = "common/stop.rs"]
+mod stop;
+use stop::StopOnDrop;
+
 /// Adds up, and writes down who called.
 #[derive(Default)]
 struct Sum {
@@ -313,6 +317,7 @@ fn updates_flushes_kills_and_attaching_race_and_nothing_is_lost_stress() {
     let stop = AtomicBool::new(false);
     let expected = std::thread::scope(|scope| {
         let (tree, sum, stop) = (&tree, &sum, &stop);
+        let stopping = StopOnDrop(stop);
         let updaters: Vec<_> = (0..3u64)
             .map(|id| {
                 scope.spawn(move || {
@@ -346,7 +351,7 @@ fn updates_flushes_kills_and_attaching_race_and_nothing_is_lost_stress() {
         });
         let done =
             updaters.into_iter().map(|updater| updater.join().expect("no panic")).sum::<u64>();
-        stop.store(true, Relaxed);
+        drop(stopping);
         flusher.join().expect("no panic");
         done
     });

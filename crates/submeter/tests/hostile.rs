@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use submeter::{Bytes, Count, Counter, Schema, SchemaError, Tree};
 
+#[path = "common/stop.rs"]
+mod stop;
+use stop::StopOnDrop;
+
 /// Long enough for any machine: only a deadlock reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -49,6 +53,7 @@ fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
     let (tree, requests) = counting(1_000);
     let (begun, returned, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
         let readers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
@@ -76,7 +81,6 @@ fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
                 break;
             }
         }
-        stop.store(true, Ordering::SeqCst);
     });
 }
 

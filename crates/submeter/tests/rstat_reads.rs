@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use submeter::{Bytes, Count, Counter, Gauge, Resource, Schema, Tolerance, Tree};
 
+#[path = "common/stop.rs"]
+mod stop;
+use stop::StopOnDrop;
+
 const MINUTE: Duration = Duration::from_secs(60);
 const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2000 };
 
@@ -88,6 +92,7 @@ fn sums_of_parts_find_what_returned_before_them_stress() {
         for thread in 0..3 {
             let (f, total, stop) = (&f, &total, &stop);
             scope.spawn(move || {
+                let _stopping = StopOnDrop(stop);
                 let mine = f.tree.get_or_create(&format!("/{thread}/deep/leaf")).expect("room");
                 let above = f.tree.get(&format!("/{thread}")).expect("made with its child");
                 for round in 1..=ROUNDS {
@@ -100,7 +105,6 @@ fn sums_of_parts_find_what_returned_before_them_stress() {
                         assert!(f.tree.root().sum(f.requests) >= known);
                     }
                 }
-                stop.store(true, Ordering::Relaxed);
             });
         }
         scope.spawn(|| {
@@ -125,6 +129,7 @@ fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
     let (send, updates) = mpsc::sync_channel(0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
         scope.spawn(|| {
             for round in 1..=ROUNDS {
                 group.add(f.requests, 1);
@@ -148,7 +153,7 @@ fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
             };
             assert!((round..=round + 1).contains(&seen), "{seen} after {round}");
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
 }
 

@@ -1,12 +1,15 @@
 //! Metrics that are split into sets: each is flushed apart, and the tree is the same for all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Histogram, MetricSet, Nanoseconds, Resource, SETS_MAX,
     Schema, SchemaError, Tree, Value,
 };
+
+#[path = "common/stop.rs"]
+mod stop;
+use stop::StopOnDrop;
 
 struct Fixture {
     tree: Tree,
@@ -179,12 +182,14 @@ fn a_tree_that_is_full_with_the_dead_of_one_set_flushes_it() {
 
 #[test]
 fn a_parent_is_the_sum_of_its_children_in_every_set_while_all_is_moving_stress() {
+    const SNAPSHOTS: usize = 500;
     let f = fixture();
     let groups: Vec<_> =
         (0..4).map(|i| f.tree.get_or_create(&format!("/p/{i}")).expect("created")).collect();
     let stop = AtomicBool::new(false);
     let done = std::thread::scope(|scope| {
         let (f, stop) = (&f, &stop);
+        let stopping = StopOnDrop(stop);
         let updaters: Vec<_> = groups
             .iter()
             .map(|group| {
@@ -199,8 +204,7 @@ fn a_parent_is_the_sum_of_its_children_in_every_set_while_all_is_moving_stress()
                 })
             })
             .collect();
-        let until = Instant::now() + Duration::from_millis(200);
-        while Instant::now() < until {
+        for _ in 0..SNAPSHOTS {
             f.tree.flush_set(f.io);
             let snapshot = f.tree.snapshot();
             let value = |path: &str| {
@@ -212,7 +216,7 @@ fn a_parent_is_the_sum_of_its_children_in_every_set_while_all_is_moving_stress()
             assert_eq!(value("/p"), sums);
             assert_eq!(value("/"), sums);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         updaters.into_iter().map(|updater| updater.join().expect("no panic")).sum::<u64>()
     });
     assert_eq!(f.tree.root().sum(f.written), 3 * done);
@@ -238,7 +242,11 @@ fn bad_sets_are_refused_with_a_remedy() {
     schema.set("I/O");
     let error = schema.build().expect_err("no name");
     assert_eq!(error, SchemaError::SetName("I/O".to_owned()));
-    assert_eq!(error.to_string(), "set name \"I/O\" is not of the form [a-z][a-z0-9_]*");
+    let remedy = "use small letters, digits and underscores, a letter first";
+    assert!(
+        error.to_string().starts_with("set name \"I/O\" is not")
+            && error.to_string().ends_with(remedy)
+    );
 
     let mut schema = Schema::builder();
     for set in 0..SETS_MAX {

@@ -6,6 +6,10 @@ use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Resource, Schema, Tree,
 };
 
+#[path = "common/stop.rs"]
+mod stop;
+use stop::StopOnDrop;
+
 struct Fixture {
     tree: Tree,
     requests: Counter<Count>,
@@ -123,6 +127,7 @@ fn deleting_groups_under_load_loses_nothing_and_lets_nobody_in_stress() {
     let (stop, counted) = (AtomicBool::new(false), AtomicU64::new(0));
     f.tree.get_or_create("/p/t").expect("created");
     std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -142,7 +147,7 @@ fn deleting_groups_under_load_loses_nothing_and_lets_nobody_in_stress() {
             one.wait_released(patience).expect("requests end");
             killed.push(one);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     assert_eq!(f.tree.get("/p").expect("lives").sum(f.requests), counted.into_inner());
     assert!(f.tree.len() <= 3, "/, /p and at most one /p/t");
@@ -227,6 +232,7 @@ fn a_limit_is_never_exceeded_stress() {
         (0..4).map(|n| f.tree.get_or_create(&format!("/p/{n}")).expect("created")).collect();
     let (stop, worst) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 worst.fetch_max(f.tree.root().usage(f.memory).current, Ordering::Relaxed);
@@ -248,7 +254,7 @@ fn a_limit_is_never_exceeded_stress() {
             })
             .collect();
         workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     assert!(worst.into_inner() <= 1000);
     let usage = f.tree.root().usage(f.memory);
@@ -265,7 +271,8 @@ fn a_read_is_within_its_bound_of_the_truth_stress() {
     let parent = f.tree.get("/p").expect("exists");
     let (begun, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        for worker in 0..2usize {
+        let stopping = StopOnDrop(&stop);
+        let updaters = [0, 1].map(|worker| {
             let (leaves, begun, done) = (&leaves, &begun, &done);
             scope.spawn(move || {
                 for i in 0..60_000usize {
@@ -273,22 +280,22 @@ fn a_read_is_within_its_bound_of_the_truth_stress() {
                     leaves[(i + worker) % 6].add(f.requests, 1);
                     done.fetch_add(1, Ordering::SeqCst);
                 }
-            });
-        }
+            })
+        });
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 f.tree.flush();
                 std::thread::sleep(std::time::Duration::from_micros(300));
             }
         });
-        while done.load(Ordering::SeqCst) < 120_000 {
+        while !updaters.iter().all(|updater| updater.is_finished()) {
             let least = done.load(Ordering::SeqCst);
             let read = parent.read(f.requests);
             let most = begun.load(Ordering::SeqCst);
             assert!(read.value + read.bound >= least, "{read:?} but {least} had returned");
             assert!(read.value <= most + read.bound, "{read:?} but only {most} had begun");
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     assert_eq!(parent.sum(f.requests), 120_000);
     assert_eq!(parent.read(f.requests).bound, 0, "nothing changed since the flush");
@@ -301,6 +308,7 @@ fn flushes_create_kill_and_updates_race_and_conserve_totals_stress() {
     let f = fixture();
     let (stop, expected) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let snapshot = f.tree.snapshot();
@@ -330,7 +338,7 @@ fn flushes_create_kill_and_updates_race_and_conserve_totals_stress() {
             })
             .collect();
         workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     assert_eq!(f.tree.root().sum(f.requests), expected.into_inner());
 }

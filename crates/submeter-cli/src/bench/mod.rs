@@ -6,6 +6,7 @@ mod kill;
 mod machine;
 mod percpu_counter;
 mod percpu_ref;
+mod perf;
 mod progress;
 mod rcuref;
 mod report;
@@ -53,7 +54,7 @@ pub(crate) struct Inputs {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 6] = [
+pub(crate) const TABLES: [Table; 7] = [
     Table {
         name: "rcuref",
         about: "a get and a put on one shared count",
@@ -88,6 +89,13 @@ pub(crate) const TABLES: [Table; 6] = [
         baseline: "submeter",
         conclusion: |_| None,
         plan: rstat::plan,
+    },
+    Table {
+        name: "perf",
+        about: "events that follow the group switch: what it costs, and whether they tell the truth",
+        baseline: "submeter",
+        conclusion: |_| None,
+        plan: perf::plan,
     },
     Table {
         name: "groups",

@@ -28,6 +28,12 @@ pub(crate) struct BenchArgs {
     /// Write machine and all samples to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write a report for people to a file: one page, to be opened, printed or mailed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Measure nothing: make the report of a record that --json wrote
+    #[arg(long, value_name = "RECORD", requires = "html", conflicts_with_all = ["tables", "seconds", "quick", "json", "trace"])]
+    pub(crate) from: Option<PathBuf>,
     /// For rstat: replay a recording too, each of its CPUs on a thread, as fast as possible, with
     /// flushes at their recorded place (zstd, format submeter-trace-1)
     #[arg(long, value_name = "FILE")]

@@ -6,6 +6,7 @@ mod failure;
 mod load;
 mod serve;
 mod size;
+mod stat;
 mod top;
 
 pub(crate) use bench::BenchArgs;
@@ -14,6 +15,7 @@ pub(crate) use failure::{Failure, refuse};
 pub(crate) use load::LoadArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use size::TenantLimit;
+pub(crate) use stat::StatArgs;
 pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand};
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Watch the tenants of a running server
     Top(TopArgs),
+    /// Count events of the tenants of a running server, as `perf stat` does of processes
+    Stat(StatArgs),
     /// Measure what counting costs, next to what else people use
     Bench(BenchArgs),
 }

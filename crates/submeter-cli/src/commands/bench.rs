@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::signals;
+use super::{report, signals};
 use crate::bench::{self, Inputs, TABLES, Table, Trace};
 use crate::cli::{BenchArgs, Failure};
 use crate::show;
@@ -16,6 +16,10 @@ const SECONDS_DEFAULT: Duration = Duration::from_secs(6);
 
 /// Runs the command. Interrupted, it says what it has.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    if let (Some(record), Some(html)) = (&args.from, &args.html) {
+        report::again(record, html)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(groups) = args.weigh {
         let weighed = bench::weigh(groups).map_err(Failure::new)?;
         show::print(&weighed).map_err(Failure::new)?;
@@ -39,6 +43,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if let Some(path) = file {
         writable(path)?;
     }
+    if let Some(path) = &args.html {
+        report::writable(path)?;
+    }
     let tables = tables(&args.tables);
     let inputs = Inputs { trace: trace(args, &tables)?, quick: args.quick };
     let outcome =
@@ -61,6 +68,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
                 std::fs::write(path, json()?).map_err(|e| refused(path, &e))?;
             }
         }
+    }
+    if let Some(path) = &args.html {
+        report::write(&json()?, path)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,6 +13,7 @@ mod overview;
 mod page;
 mod routes;
 mod sampler;
+mod stat;
 #[cfg(test)]
 mod tests;
 pub(crate) mod wire;

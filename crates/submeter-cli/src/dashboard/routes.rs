@@ -16,6 +16,7 @@ use super::deletion::{self, Desk};
 use super::events;
 use super::page;
 use super::sampler::Sampler;
+use super::stat;
 
 /// What every metric's name starts with.
 const METRICS_PREFIX: &str = "submeter_cache";
@@ -27,12 +28,14 @@ pub(super) fn router(sampler: Sampler, desk: Desk) -> Router {
         .route("/api/tree", get(tree))
         .route("/api/group", get(group).delete(deletion::delete))
         .route("/api/events", get(event_stream))
+        .route("/api/stat", get(stat::stat))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(sampler)
         .layer(Extension(desk))
+        .layer(Extension(stat::Counts::new()))
         .layer(map_response(common_headers))
 }
 
@@ -99,7 +102,7 @@ async fn healthz() -> &'static str {
 async fn not_found(uri: Uri) -> (StatusCode, String) {
     let message = format!(
         "nothing at {}: there are / (the page), /api/tree, /api/group?path=, /api/events, \
-         /metrics and /healthz\n",
+         /api/stat?e=&g=, /metrics and /healthz\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, message)

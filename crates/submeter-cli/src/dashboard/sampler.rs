@@ -151,6 +151,11 @@ impl Sampler {
         self.shared.events.lock().take();
     }
 
+    /// Returns whether the server ends.
+    pub(super) fn is_closed(&self) -> bool {
+        self.shared.events.lock().is_none()
+    }
+
     /// Joins the events, or `None` when the server ends.
     pub(super) fn subscribe(&self) -> Option<broadcast::Receiver<Tick>> {
         let receiver = self.shared.events.lock().as_ref()?.subscribe();

@@ -315,7 +315,7 @@ impl Connection<'_> {
         // Moved out, so that an answer can borrow it while the counts change.
         let mut incoming = std::mem::take(&mut self.incoming);
         let mut taken = 0;
-        let mut answered = 0;
+        let (mut answered, mut took) = (0, Duration::ZERO);
         while let Some(sent) = self.sent.pop_front() {
             match answer::parse(sent.request.verb, &incoming[taken..]) {
                 Ok(None) => {
@@ -326,6 +326,7 @@ impl Connection<'_> {
                     self.count(&sent, answer, len, now);
                     taken += len;
                     answered += 1;
+                    took += now.saturating_duration_since(sent.at);
                 }
                 Err(line) => return Err(self.nonsense(&sent, line)),
             }
@@ -339,7 +340,7 @@ impl Connection<'_> {
         }
         incoming.drain(..taken);
         self.incoming = incoming;
-        self.shared.progress.answered(answered);
+        self.shared.progress.answered(answered, took);
         if answered > 0 {
             self.heard = now;
         }

@@ -10,14 +10,28 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     answered: AtomicU64,
+    /// Of all answers together, from sending to the answer.
+    took_ns: AtomicU64,
     corrupt: AtomicU64,
 }
 
 impl Progress {
-    /// Adds answered requests.
-    pub(crate) fn answered(&self, n: u64) {
-        // Relaxed: a statistic for the progress bar; the results are counted elsewhere.
+    /// Adds answered requests, and how long all of them took together.
+    pub(crate) fn answered(&self, n: u64, took: Duration) {
+        // Relaxed: a statistic for who looks meanwhile; the results are counted elsewhere.
         self.answered.fetch_add(n, Ordering::Relaxed);
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        // Relaxed: a statistic, as above.
+        self.took_ns.fetch_add(took_ns, Ordering::Relaxed);
+    }
+
+    /// Returns how many requests were answered so far, and how long all of them took together.
+    pub(crate) fn times(&self) -> (u64, Duration) {
+        // Relaxed: statistics; who reads them between two answers is off by one.
+        let answered = self.answered.load(Ordering::Relaxed);
+        // Relaxed: as above.
+        let took_ns = self.took_ns.load(Ordering::Relaxed);
+        (answered, Duration::from_nanos(took_ns))
     }
 
     /// Adds a corrupt value.

@@ -24,27 +24,13 @@ pub(super) struct Client {
 impl Client {
     /// Takes `http://host:port`, or just `host:port`.
     pub(super) fn new(url: &str) -> Result<Client, Failure> {
-        let rest = match url.split_once("://") {
-            Some(("http", rest)) => rest,
-            Some((scheme, _)) => {
-                return Err(Failure::new(format_args!(
-                    "cannot watch {url}: {scheme} is not spoken here, use http://"
-                )));
-            }
-            None => url,
-        };
-        let rest = rest.trim_end_matches('/');
-        if rest.is_empty() || rest.contains(|c: char| c.is_whitespace() || c == '?' || c == '#') {
-            return Err(Failure::new(format_args!(
-                "cannot watch {url:?}: give the page's address, as in http://127.0.0.1:9411"
-            )));
-        }
+        let url = address(url)?;
         let config = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             // The server is next door; a proxy for the web is not meant for it.
             .proxy(None)
             .build();
-        Ok(Client { agent: config.into(), url: format!("http://{rest}") })
+        Ok(Client { agent: config.into(), url })
     }
 
     /// Returns the server's address.
@@ -75,24 +61,48 @@ impl Client {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
-        let url = &self.url;
-        let why = match error {
-            ureq::Error::StatusCode(404) => {
-                return Failure::new(format_args!(
-                    "{url} answers but has no tree: is it a submeter page? Give its --http address"
-                ));
-            }
-            ureq::Error::Io(error) => match error.kind() {
-                std::io::ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
-                _ => error.to_string(),
-            },
-            ureq::Error::Timeout(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
-            error => error.to_string(),
-        };
-        Failure::new(format_args!(
-            "cannot watch {url}: {why}; start `submeter serve` or give its --http address"
-        ))
+        unreachable(&self.url, error)
     }
+}
+
+/// Reads the address of a page: `http://host:port`, or just `host:port`. Returns it without a slash at the end.
+pub(crate) fn address(url: &str) -> Result<String, Failure> {
+    let rest = match url.split_once("://") {
+        Some(("http", rest)) => rest,
+        Some((scheme, _)) => {
+            return Err(Failure::new(format_args!(
+                "cannot watch {url}: {scheme} is not spoken here, use http://"
+            )));
+        }
+        None => url,
+    };
+    let rest = rest.trim_end_matches('/');
+    if rest.is_empty() || rest.contains(|c: char| c.is_whitespace() || c == '?' || c == '#') {
+        return Err(Failure::new(format_args!(
+            "cannot watch {url:?}: give the page's address, as in http://127.0.0.1:9411"
+        )));
+    }
+    Ok(format!("http://{rest}"))
+}
+
+/// Says why a server does not answer as one, and what to do.
+pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
+    let why = match error {
+        ureq::Error::StatusCode(404) => {
+            return Failure::new(format_args!(
+                "{url} answers but has no tree: is it a submeter page? Give its --http address"
+            ));
+        }
+        ureq::Error::Io(error) => match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
+            _ => error.to_string(),
+        },
+        ureq::Error::Timeout(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
+        error => error.to_string(),
+    };
+    Failure::new(format_args!(
+        "cannot watch {url}: {why}; start `submeter serve` or give its --http address"
+    ))
 }
 
 #[cfg(test)]

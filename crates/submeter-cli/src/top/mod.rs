@@ -3,7 +3,7 @@
 //! What is shown and in which order is decided in [`state`], which knows no terminal; [`view`] draws
 //! it and [`terminal`] reads the keys.
 
-mod client;
+pub(crate) mod client;
 mod figures;
 mod once;
 mod state;

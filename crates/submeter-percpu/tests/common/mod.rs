@@ -1,5 +1,7 @@
 //! What the tests of per-CPU types share.
 
+pub(crate) mod stop;
+
 use std::time::{Duration, Instant};
 
 use submeter_percpu::Area;

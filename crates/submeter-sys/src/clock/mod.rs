@@ -12,7 +12,7 @@ mod watch;
 
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::fork;
 use ticks::Rate;
@@ -122,12 +122,15 @@ pub struct ThreadClock {
 
 impl ThreadClock {
     /// Starts the calling thread's clock, on the source that [`choice`] chose; on a system call, if the
-    /// thread cannot have that (the memory that perf may lock is spent).
+    /// thread cannot have that: the memory that perf may lock is spent (`kernel.perf_event_mlock_kb`, then
+    /// `ulimit -l`), or no descriptor is free. [`slow_threads`] counts those.
     #[must_use]
     pub fn new() -> ThreadClock {
-        let source = choice().source;
-        ThreadClock::on(source)
-            .unwrap_or_else(|_| ThreadClock::start(Source::Syscall, Watch::blind()))
+        ThreadClock::on(choice().source).unwrap_or_else(|_| {
+            // Relaxed: a statistic.
+            SLOW.fetch_add(1, Ordering::Relaxed);
+            ThreadClock::start(Source::Syscall, Watch::blind())
+        })
     }
 
     /// Starts the calling thread's clock on `source`, whether or not it is the chosen one: for comparisons.
@@ -175,7 +178,7 @@ impl ThreadClock {
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
         // A child has no page where its parent's was.
-        if self.generation != fork::generation() {
+        if !fork::is(self.generation) {
             return self.forked();
         }
         let since = ticks::now().wrapping_sub(self.base_ticks);
@@ -211,6 +214,8 @@ impl ThreadClock {
     fn forked(&mut self) -> u64 {
         self.generation = fork::generation();
         let watch = Watch::new(self.source).unwrap_or_else(|_| {
+            // Relaxed: a statistic.
+            SLOW.fetch_add(1, Ordering::Relaxed);
             self.source = Source::Syscall;
             self.ticks_max = 0;
             Watch::blind()
@@ -239,6 +244,17 @@ impl Drop for ThreadClock {
 /// How long the counter is trusted without asking: long enough that the call adds 0.02 %, short enough to
 /// bound what a hypervisor that stops the machine adds.
 const TRUST_NS: u64 = 1_000_000;
+
+/// How many threads [`slow_threads`] tells of.
+static SLOW: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how many threads pay a system call for each question because they could not have the source that
+/// [`choice`] chose. What they are told is as right. Above 0: raise `ulimit -l`, or `ulimit -n`.
+#[must_use]
+pub fn slow_threads() -> u64 {
+    // Relaxed: a statistic.
+    SLOW.load(Ordering::Relaxed)
+}
 
 /// Returns the calling thread's CPU time: a system call.
 #[must_use]

@@ -76,22 +76,38 @@ impl Event {
         Event::open_with(&Attributes::new(config, WITH_TIMES), leader)
     }
 
+    /// Opens an event for the tasks of a control group while they run on one CPU, counting at once. For
+    /// comparisons: the kernel's own accounting by group.
+    ///
+    /// # Errors
+    /// As [`Event::open`]; it needs `CAP_PERFMON`, or `kernel.perf_event_paranoid` of 0 or less, and a kernel
+    /// with `CONFIG_CGROUP_PERF`.
+    pub fn open_for_cgroup(config: &Config, directory: &File, cpu: usize) -> io::Result<Event> {
+        let attributes = Attributes::new(config, WITH_TIMES);
+        let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
+        let flags = FLAG_CLOSE_ON_EXEC | FLAG_PID_CGROUP;
+        Event::open_on(&attributes, (directory.as_raw_fd(), cpu), -1, flags)
+    }
+
     fn open_with(attributes: &Attributes, leader: Option<&Event>) -> io::Result<Event> {
+        let group = leader.map_or(-1, |leader| leader.file.as_raw_fd());
+        // The calling thread (0), on any CPU (-1).
+        Event::open_on(attributes, (0, -1), group, FLAG_CLOSE_ON_EXEC)
+    }
+
+    fn open_on(
+        attributes: &Attributes,
+        (task, cpu): (RawFd, i32),
+        group: RawFd,
+        flags: libc::c_ulong,
+    ) -> io::Result<Event> {
         if cfg!(miri) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let group = leader.map_or(-1, |leader| leader.file.as_raw_fd());
-        // SAFETY: `attributes` is live and says its own size; the call only reads it. The calling thread (0),
-        // on any CPU (-1).
+        let attributes = std::ptr::from_ref(attributes);
+        // SAFETY: `attributes` is live and says its own size; the call only reads it.
         let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                std::ptr::from_ref(attributes),
-                0,
-                -1,
-                group,
-                FLAG_CLOSE_ON_EXEC,
-            )
+            libc::syscall(libc::SYS_perf_event_open, attributes, task, cpu, group, flags)
         };
         if fd < 0 {
             return Err(io::Error::last_os_error());
@@ -156,6 +172,8 @@ pub fn paranoid() -> Option<i32> {
 }
 
 const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 8;
+/// The task is a directory of the control groups' file system.
+const FLAG_PID_CGROUP: libc::c_ulong = 4;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 /// Reads 64 bits, and carries the size of a pointer in its number.

@@ -110,13 +110,13 @@ impl Owned {
     /// Returns the page, unless this is a forked child, which has a hole there.
     #[inline(always)]
     fn get(&self) -> Option<&Page> {
-        self.page.as_ref().filter(|_| self.generation == fork::generation())
+        self.page.as_ref().filter(|_| fork::is(self.generation))
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if let Some(page) = self.page.take().filter(|_| self.generation != fork::generation()) {
+        if let Some(page) = self.page.take().filter(|_| !fork::is(self.generation)) {
             page.forget();
         }
     }

@@ -1,6 +1,7 @@
 //! Rows of words for tests, as the storage above this crate lays them out; other worlds to test in.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
+pub(crate) mod stop;
 pub(crate) mod world;
 
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -174,5 +174,7 @@ pub fn lost_events() -> u64 {
 
 /// Where CPU time comes from, and what processes and threads have used of it.
 pub mod clock {
-    pub use submeter_sys::clock::{Choice, Source, choice, process_cpu_ns, thread_cpu_ns};
+    pub use submeter_sys::clock::{
+        Choice, Source, choice, process_cpu_ns, slow_threads, thread_cpu_ns,
+    };
 }

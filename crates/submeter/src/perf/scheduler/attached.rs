@@ -1,7 +1,5 @@
 //! One event group that is attached: its state, its counts, and the time that it could have counted.
 
-use std::sync::Arc;
-
 use super::{Counts, Scope, State};
 use crate::perf::pmu::{Handle, Pmu};
 use crate::perf::published::Published;
@@ -14,14 +12,21 @@ pub(super) struct Attached {
     pub(super) hardware: bool,
     pub(super) state: State,
     /// Where other threads read it.
-    pub(super) published: Option<Arc<Published>>,
+    pub(super) published: Option<Published>,
     handles: Box<[Handle]>,
-    /// What each event has counted until it was last taken off.
-    values: Box<[u64]>,
-    /// What each said when it was last placed.
-    bases: Box<[u64]>,
+    /// In the order of `handles`.
+    tallies: Box<[Tally]>,
     enabled: Span,
     running: Span,
+}
+
+/// What one event has counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// Until its counter was last looked at.
+    value: u64,
+    /// What the counter said then, or when it was placed.
+    base: u64,
 }
 
 /// A sum of intervals, the last of which may be open.
@@ -63,26 +68,15 @@ impl Attached {
         hardware: bool,
         handles: Box<[Handle]>,
     ) -> Attached {
-        let zeroes = || vec![0; handles.len()].into_boxed_slice();
-        let (values, bases) = (zeroes(), zeroes());
+        let tallies = vec![Tally::default(); handles.len()].into_boxed_slice();
         let (enabled, running) = (Span::default(), Span::default());
         let state = State::Inactive;
         let published = None;
-        Attached {
-            scope,
-            pinned,
-            hardware,
-            state,
-            published,
-            handles,
-            values,
-            bases,
-            enabled,
-            running,
-        }
+        Attached { scope, pinned, hardware, state, published, handles, tallies, enabled, running }
     }
 
     /// Its group is the thread's from now on, or it was in error and is tried again.
+    #[inline]
     pub(super) fn enable(&mut self, now_ns: u64) {
         if self.state != State::Error {
             self.enabled.open(now_ns);
@@ -90,22 +84,32 @@ impl Attached {
     }
 
     /// Its group is not the thread's any more.
+    #[inline]
     pub(super) fn disable(&mut self, now_ns: u64) {
         self.enabled.close(now_ns);
     }
 
+    /// Puts it on counters, if it is to be: not if it needs some, and they are known to be `full`. Returns false if it
+    /// found that they are.
+    #[inline]
+    pub(super) fn place_unless<P: Pmu>(&mut self, full: bool, pmu: &mut P, now_ns: u64) -> bool {
+        let to_be = self.state == State::Inactive && !(full && self.hardware);
+        !to_be || self.place(pmu, now_ns)
+    }
+
     /// Puts it on counters, if there are enough.
+    #[inline]
     pub(super) fn place<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) -> bool {
         debug_assert_eq!(self.state, State::Inactive);
         if !pmu.place(&self.handles) {
             return false;
         }
-        for (base, &handle) in self.bases.iter_mut().zip(&self.handles) {
+        for (tally, &handle) in self.tallies.iter_mut().zip(&self.handles) {
             let Some(value) = pmu.read(handle) else {
                 pmu.remove(&self.handles);
                 return false;
             };
-            *base = value;
+            tally.base = value;
         }
         self.running.open(now_ns);
         self.state = State::Active;
@@ -113,6 +117,7 @@ impl Attached {
     }
 
     /// Takes it off its counters, if it is on any. It is in error if it has lost one.
+    #[inline]
     pub(super) fn remove<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) {
         if self.state != State::Active {
             return;
@@ -144,7 +149,8 @@ impl Attached {
         if let Some(published) = &self.published {
             let error = self.state == State::Error;
             let (enabled_ns, running_ns) = (self.enabled.sum_ns, self.running.sum_ns);
-            published.write(error, enabled_ns, running_ns, self.values.iter().copied());
+            let values = self.tallies.iter().map(|tally| tally.value);
+            published.write(error, enabled_ns, running_ns, values);
         }
     }
 
@@ -164,13 +170,14 @@ impl Attached {
     }
 
     /// Moves what it has counted since it was placed to its values. Returns false if it has lost a counter.
+    #[inline]
     fn take<P: Pmu>(&mut self, pmu: &mut P) -> bool {
         let mut all = true;
-        for (index, &handle) in self.handles.iter().enumerate() {
+        for (tally, &handle) in self.tallies.iter_mut().zip(&self.handles) {
             match pmu.read(handle) {
                 Some(value) => {
-                    self.values[index] += value.wrapping_sub(self.bases[index]);
-                    self.bases[index] = value;
+                    tally.value += value.wrapping_sub(tally.base);
+                    tally.base = value;
                 }
                 None => all = false,
             }
@@ -179,11 +186,12 @@ impl Attached {
     }
 
     pub(super) fn counts<P: Pmu>(&self, pmu: &mut P, now_ns: u64) -> Counts {
-        let (mut values, mut state) = (self.values.to_vec(), self.state);
+        let mut values: Vec<u64> = self.tallies.iter().map(|tally| tally.value).collect();
+        let mut state = self.state;
         if self.state == State::Active {
             for (index, &handle) in self.handles.iter().enumerate() {
                 match pmu.read(handle) {
-                    Some(value) => values[index] += value.wrapping_sub(self.bases[index]),
+                    Some(value) => values[index] += value.wrapping_sub(self.tallies[index].base),
                     // Noted when it is taken off.
                     None => state = State::Error,
                 }

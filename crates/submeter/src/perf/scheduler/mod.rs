@@ -4,7 +4,6 @@ mod attached;
 mod lines;
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::event::EventGroup;
 use super::pmu::{Handle, NotSupported, Pmu};
@@ -112,8 +111,10 @@ pub struct Scheduler<P> {
     slots: Vec<Slot>,
     free: Vec<u32>,
     lines: Lines,
-    /// The thread's group and its ancestors.
+    /// The thread's group and its ancestors, the root first.
     chain: Vec<Link>,
+    /// The groups that are being entered, the thread's group first. Kept, so that a switch allocates nothing.
+    entering: Vec<GroupKey>,
     /// How many turns there were: see [`turn`](Scheduler::turn).
     turns: u64,
     /// Whether a group is entered that missed a turn.
@@ -142,8 +143,16 @@ impl<P: Pmu> Scheduler<P> {
     pub fn new(pmu: P) -> Scheduler<P> {
         let mut lines = Lines::new();
         lines.reserve_walk(CHAIN_MAX + 1);
-        let chain = Vec::with_capacity(CHAIN_MAX);
-        Scheduler { pmu, slots: Vec::new(), free: Vec::new(), lines, chain, turns: 0, late: false }
+        Scheduler {
+            pmu,
+            slots: Vec::new(),
+            free: Vec::new(),
+            lines,
+            chain: Vec::with_capacity(CHAIN_MAX),
+            entering: Vec::with_capacity(CHAIN_MAX),
+            turns: 0,
+            late: false,
+        }
     }
 
     /// Attaches an event group. It counts at once if `scope` holds for the thread and there are counters.
@@ -165,9 +174,10 @@ impl<P: Pmu> Scheduler<P> {
         &mut self,
         scope: Scope,
         group: &EventGroup,
-        published: Option<Arc<Published>>,
+        published: Option<Published>,
         now_ns: u64,
     ) -> Result<EventGroupId, NotSupported> {
+        self.pmu.begin(now_ns);
         let handles = self.prepare(group)?;
         let hardware = group.events().iter().any(|event| event.kind().needs_counter());
         let mut attached = Attached::new(scope, group.is_pinned(), hardware, handles);
@@ -194,7 +204,7 @@ impl<P: Pmu> Scheduler<P> {
             if group.is_pinned() {
                 self.place_pinned(slot, now_ns);
             }
-            self.place_flexible(usize::MAX, now_ns);
+            self.place_flexible(0, true, now_ns);
         }
         Ok(EventGroupId { slot, generation: self.slots[slot as usize].generation })
     }
@@ -205,6 +215,7 @@ impl<P: Pmu> Scheduler<P> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let mut attached = slot.attached.take_if(|_| slot.generation == id.generation)?;
         slot.generation = slot.generation.wrapping_add(1);
+        self.pmu.begin(now_ns);
         attached.remove(&mut self.pmu, now_ns);
         attached.disable(now_ns);
         attached.release(&mut self.pmu);
@@ -227,35 +238,58 @@ impl<P: Pmu> Scheduler<P> {
     /// # Panics
     /// When the chain has more than 65 groups: a tree has no more levels.
     pub fn switch(&mut self, chain: &[GroupKey], now_ns: u64) {
-        if self.chain.first().map(|link| link.group) == chain.first().copied() {
+        if self.chain.last().map(|link| link.group) == chain.first().copied() {
             return;
         }
         assert!(chain.len() <= CHAIN_MAX, "a chain of {} groups: 65 are the most", chain.len());
-        let both = self.chain.iter().rev().zip(chain.iter().rev());
+        let both = self.chain.iter().zip(chain.iter().rev());
         let common = both.take_while(|(link, group)| link.group == **group).count();
-        let (left, entered) = (self.chain.len() - common, chain.len() - common);
-        for at in 0..left {
+        self.entering.clear();
+        self.entering.extend_from_slice(&chain[..chain.len() - common]);
+        self.change(common, now_ns);
+    }
+
+    /// As [`switch`](Scheduler::switch), to a group of the tree that has `root`; any other group is as none. Climbs no
+    /// further than to what both groups have in common: their number is the depth at which that can be.
+    #[inline]
+    pub(super) fn switch_to(&mut self, group: Option<&Group>, root: GroupKey, now_ns: u64) {
+        self.entering.clear();
+        let (mut common, mut next) = (0, group);
+        while let Some(group) = next {
+            let (key, depth) = (GroupKey::of(group), group.depth());
+            if self.chain.get(depth).is_some_and(|link| link.group == key) {
+                common = depth + 1;
+                break;
+            }
+            self.entering.push(key);
+            next = group.parent();
+        }
+        if common == 0 && self.entering.last() != Some(&root) {
+            self.entering.clear();
+        }
+        self.change(common, now_ns);
+    }
+
+    /// Leaves all groups but the first `common` of the chain, and enters those of `entering`.
+    fn change(&mut self, common: usize, now_ns: u64) {
+        self.pmu.begin(now_ns);
+        for at in (common..self.chain.len()).rev() {
             self.leave(at, now_ns);
         }
-        // The common ancestors move from behind the groups that are left to behind those that are entered.
-        self.chain.drain(..left);
-        for (at, &group) in chain[..entered].iter().enumerate() {
+        self.chain.truncate(common);
+        let (mut lines, mut last) = (0, EVERYWHERE);
+        while let Some(group) = self.entering.pop() {
             let line = self.lines.find(group);
-            self.chain.insert(at, Link { group, line });
-        }
-        let mut pinned = false;
-        for at in 0..entered {
-            pinned |= self.enter(at, now_ns);
-        }
-        if pinned {
-            self.remove_flexible(now_ns);
-            self.walk(entered, false);
-            while let Some(slot) = self.lines.next(true) {
-                self.place_pinned(slot, now_ns);
+            self.chain.push(Link { group, line });
+            if let Some(line) = line {
+                self.late |= self.lines.take_turn(line, self.turns);
+                (lines, last) = (lines + 1, line);
             }
-            self.place_flexible(usize::MAX, now_ns);
-        } else {
-            self.place_flexible(entered, now_ns);
+        }
+        match lines {
+            0 => {}
+            1 if self.lines.line(last).pinned.is_empty() => self.enter_line(last, now_ns),
+            _ => self.enter_lines(common, now_ns),
         }
         if std::mem::take(&mut self.late) {
             self.rotate(now_ns);
@@ -267,7 +301,7 @@ impl<P: Pmu> Scheduler<P> {
     /// Of `k` flexible event groups each is first once in `k` calls, and then counts, if the counters that pinned
     /// ones leave are enough for it.
     pub fn rotate(&mut self, now_ns: u64) -> bool {
-        self.walk(usize::MAX, true);
+        self.walk(0, true);
         let mut waiting = false;
         while let Some(slot) = self.lines.next(false) {
             waiting |= self.attached(slot).state == State::Inactive;
@@ -275,10 +309,11 @@ impl<P: Pmu> Scheduler<P> {
         if !waiting {
             return false;
         }
+        self.pmu.begin(now_ns);
         self.remove_flexible(now_ns);
         let lines = self.chain.iter().filter_map(|link| link.line);
         self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
-        self.place_flexible(usize::MAX, now_ns);
+        self.place_flexible(0, true, now_ns);
         true
     }
 
@@ -298,6 +333,7 @@ impl<P: Pmu> Scheduler<P> {
 
     /// Makes known what the current groups and all groups together have counted until now.
     pub(super) fn publish(&mut self, now_ns: u64) {
+        self.pmu.begin(now_ns);
         for line in self.chain.iter().filter_map(|link| link.line).chain([EVERYWHERE]) {
             for place in self.lines.line(line).all() {
                 if let Some(attached) = &mut self.slots[place.slot as usize].attached {
@@ -311,6 +347,7 @@ impl<P: Pmu> Scheduler<P> {
     pub fn counts(&mut self, id: EventGroupId, now_ns: u64) -> Option<Counts> {
         let slot = self.slots.get(id.slot as usize)?;
         let attached = slot.attached.as_ref().filter(|_| slot.generation == id.generation)?;
+        self.pmu.begin(now_ns);
         Some(attached.counts(&mut self.pmu, now_ns))
     }
 
@@ -348,6 +385,7 @@ impl<P: Pmu> Scheduler<P> {
     }
 
     /// Takes the events of the chain's group `at` off their counters.
+    #[inline]
     fn leave(&mut self, at: usize, now_ns: u64) {
         let Some(line) = self.chain[at].line else { return };
         for place in self.lines.line(line).all() {
@@ -359,10 +397,42 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Lets the time run for the events of the chain's group `at`. Returns whether pinned ones are to be placed.
-    fn enter(&mut self, at: usize, now_ns: u64) -> bool {
-        let Some(line) = self.chain[at].line else { return false };
-        self.late |= self.lines.take_turn(line, self.turns);
+    /// Enters the groups of the chain from `from` on.
+    #[inline(never)]
+    fn enter_lines(&mut self, from: usize, now_ns: u64) {
+        let mut pinned = false;
+        for at in from..self.chain.len() {
+            if let Some(line) = self.chain[at].line {
+                pinned |= self.enable(line, now_ns);
+            }
+        }
+        if pinned {
+            self.remove_flexible(now_ns);
+            self.walk(from, false);
+            while let Some(slot) = self.lines.next(true) {
+                self.place_pinned(slot, now_ns);
+            }
+            self.place_flexible(0, true, now_ns);
+        } else {
+            self.place_flexible(from, false, now_ns);
+        }
+    }
+
+    /// As [`enter_lines`](Scheduler::enter_lines), where one group only has events, and none is pinned: there is
+    /// nothing to merge and nobody to leave.
+    #[inline]
+    fn enter_line(&mut self, line: LineId, now_ns: u64) {
+        let mut full = false;
+        for place in &self.lines.line(line).flexible {
+            if let Some(attached) = &mut self.slots[place.slot as usize].attached {
+                attached.enable(now_ns);
+                full |= !attached.place_unless(full, &mut self.pmu, now_ns);
+            }
+        }
+    }
+
+    /// Lets the time run for the events of `line`. Returns whether pinned ones are to be placed.
+    fn enable(&mut self, line: LineId, now_ns: u64) -> bool {
         let mut pinned = false;
         for place in self.lines.line(line).all() {
             if let Some(attached) = &mut self.slots[place.slot as usize].attached {
@@ -392,26 +462,21 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Places the flexible events of the chain's first `links` groups, in their order; of all groups and of those for all,
-    /// if `links` is beyond the chain. Once one that needs counters found none, no other such is tried: a small
-    /// one would keep a large one from its turn for ever.
-    fn place_flexible(&mut self, links: usize, now_ns: u64) {
-        self.walk(links, links == usize::MAX);
+    /// Places the flexible events of the chain's groups from `from` on, and those for all, in their order. Once one that needs
+    /// counters found none, no other such is tried: a small one would keep a large one from its turn for ever.
+    fn place_flexible(&mut self, from: usize, everywhere: bool, now_ns: u64) {
+        self.walk(from, everywhere);
         let mut full = false;
         while let Some(slot) = self.lines.next(false) {
-            let Some(attached) = &mut self.slots[slot as usize].attached else { continue };
-            if attached.state != State::Inactive || (full && attached.hardware) {
-                continue;
-            }
-            if !attached.place(&mut self.pmu, now_ns) {
-                full = true;
+            if let Some(attached) = &mut self.slots[slot as usize].attached {
+                full |= !attached.place_unless(full, &mut self.pmu, now_ns);
             }
         }
     }
 
-    /// Begins a walk over the chain's first `links` groups, and over what is for all.
-    fn walk(&mut self, links: usize, everywhere: bool) {
-        let chain = self.chain.iter().take(links).filter_map(|link| link.line);
+    /// Begins a walk over the chain's groups from `from` on, and over what is for all.
+    fn walk(&mut self, from: usize, everywhere: bool) {
+        let chain = self.chain.iter().skip(from).filter_map(|link| link.line);
         self.lines.walk(chain.chain(everywhere.then_some(EVERYWHERE)));
     }
 
@@ -423,7 +488,7 @@ impl<P: Pmu> Scheduler<P> {
 
 impl<P: fmt::Debug> fmt::Debug for Scheduler<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chain: Vec<_> = self.chain.iter().map(|link| link.group).collect();
+        let chain: Vec<_> = self.chain.iter().rev().map(|link| link.group).collect();
         f.debug_struct("Scheduler")
             .field("pmu", &self.pmu)
             .field("chain", &chain)

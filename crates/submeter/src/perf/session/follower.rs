@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::shared::{Requests, ThreadCounts};
 use crate::group::Group;
-use crate::path::DEPTH_MAX;
 use crate::perf::pmu::Pmu;
 use crate::perf::scheduler::{GroupKey, Scheduler};
 use crate::switch::Observer;
@@ -15,8 +14,6 @@ pub(super) struct Follower<P> {
     counts: Arc<ThreadCounts>,
     /// Of the tree: groups of other trees are as none.
     root: GroupKey,
-    /// Kept, so that a switch allocates nothing.
-    chain: Vec<GroupKey>,
     interval_ns: u64,
     /// The last time that event groups took turns.
     turned_ns: u64,
@@ -25,49 +22,38 @@ pub(super) struct Follower<P> {
 impl<P: Pmu> Follower<P> {
     /// Attaches what is asked for. `None` if the session is in a state that a fork left behind.
     pub(super) fn new(
-        mut pmu: P,
+        pmu: P,
         root: GroupKey,
         interval_ns: u64,
         requests: &Requests,
         now_ns: u64,
     ) -> Option<Follower<P>> {
         let counts = requests.join()?;
-        pmu.begin(now_ns);
         let mut events = Scheduler::new(pmu);
         for (attachment, published) in requests.supported(&counts) {
             let (scope, group) = (attachment.scope, &attachment.events);
             if let Err(error) =
-                events.attach_published(scope, group, Some(Arc::clone(published)), now_ns)
+                events.attach_published(scope, group, Some(published.clone()), now_ns)
             {
                 attachment.note_failure(&error);
             }
         }
-        let chain = Vec::with_capacity(DEPTH_MAX + 1);
-        Some(Follower { events, counts, root, chain, interval_ns, turned_ns: now_ns })
+        Some(Follower { events, counts, root, interval_ns, turned_ns: now_ns })
     }
 }
 
 impl<P: Pmu> Observer for Follower<P> {
     fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, now_ns: u64) {
-        self.events.pmu_mut().begin(now_ns);
         // Before the switch: it is the groups which used the time whose events take turns.
         if now_ns.saturating_sub(self.turned_ns) >= self.interval_ns {
             self.turned_ns = now_ns;
             self.events.turn(now_ns);
             self.events.publish(now_ns);
         }
-        match next {
-            Some(group) => GroupKey::chain_of(group, &mut self.chain),
-            None => self.chain.clear(),
-        }
-        if self.chain.last() != Some(&self.root) {
-            self.chain.clear();
-        }
-        self.events.switch(&self.chain, now_ns);
+        self.events.switch_to(next, self.root, now_ns);
     }
 
     fn parked(&mut self, _: Option<&Group>, now_ns: u64) {
-        self.events.pmu_mut().begin(now_ns);
         self.events.publish(now_ns);
     }
 }

@@ -1,0 +1,40 @@
+//! The report of `submeter bench`: of what was just measured, or of a record.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use crate::cli::Failure;
+use crate::report::{self, Record};
+
+/// Makes the report of a record that an earlier run wrote.
+pub(super) fn again(record: &Path, html: &Path) -> Result<(), Failure> {
+    let name = record.display();
+    let text = fs::read_to_string(record).map_err(|e| {
+        Failure::new(format_args!(
+            "cannot read {name}: {e}; make a record by submeter bench --json"
+        ))
+    })?;
+    let record =
+        Record::parse(&text).map_err(|line| Failure::new(format_args!("{name}: {line}")))?;
+    put(&record, html)
+}
+
+/// Makes the report of what was just measured, from its JSON: so that both ways say the same.
+pub(super) fn write(json: &str, html: &Path) -> Result<(), Failure> {
+    put(&Record::parse(json).map_err(Failure::new)?, html)
+}
+
+/// Makes sure, before anybody waits for figures, that the report can be written.
+pub(super) fn writable(html: &Path) -> Result<(), Failure> {
+    let opened = OpenOptions::new().create(true).append(true).open(html);
+    opened.map(drop).map_err(|e| refused(html, &e))
+}
+
+fn put(record: &Record, html: &Path) -> Result<(), Failure> {
+    fs::write(html, report::html(record, &report::definitions())).map_err(|e| refused(html, &e))
+}
+
+fn refused(html: &Path, error: &std::io::Error) -> Failure {
+    let path = html.display();
+    Failure::new(format_args!("cannot write {path}: {error}; name another file by --html"))
+}

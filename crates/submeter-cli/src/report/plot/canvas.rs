@@ -1,0 +1,167 @@
+//! What all plots share: a size, looks of series, and the text for those who do not see them.
+
+use std::error::Error;
+
+use maud::{Markup, PreEscaped, html};
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::FontDesc;
+
+/// A plot's area; errors are not to be had from writing to a string, but plotters' types say so.
+pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Drawn<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Two plots fit side by side on a screen or on paper, and one is still legible on a phone.
+pub(super) const WIDTH: u32 = 500;
+
+/// What is said of a plot around it.
+#[derive(Clone, Debug, Default)]
+pub(in crate::report) struct Frame {
+    /// Its caption.
+    pub(in crate::report) title: String,
+    /// What there is to see, in words.
+    pub(in crate::report) description: String,
+    /// What goes to the right, and its unit.
+    pub(in crate::report) across: String,
+    pub(in crate::report) across_unit: String,
+    /// What goes up, and its unit.
+    pub(in crate::report) up: String,
+    pub(in crate::report) up_unit: String,
+}
+
+/// Draws `height` pixels with `draw`, and wraps them in a figure. What cannot be drawn is said.
+pub(super) fn figure(
+    frame: &Frame,
+    height: u32,
+    draw: impl FnOnce(&Canvas<'_>) -> Drawn,
+) -> Markup {
+    let mut svg = String::new();
+    let drawn = {
+        let canvas = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        draw(&canvas).and_then(|()| Ok(canvas.present()?))
+    };
+    // plotters' own tag has a fixed size and no words; only what is inside is wanted.
+    let inner = svg.split_once('>').and_then(|(_, rest)| rest.trim_end().strip_suffix("</svg>"));
+    html! {
+        figure class="plot" {
+            @match (drawn, inner) {
+                (Ok(()), Some(inner)) => {
+                    svg viewBox=(format!("0 0 {WIDTH} {height}")) width=(WIDTH) height=(height)
+                        role="img" {
+                        title { (frame.title) }
+                        desc { (frame.description) }
+                        (PreEscaped(inner))
+                    }
+                }
+                (Err(error), _) => p { "This plot could not be drawn: " (error) }
+                (Ok(()), None) => p { "This plot could not be drawn." }
+            }
+            figcaption { (frame.title) }
+        }
+    }
+}
+
+/// Returns the text style of labels. Plotters divides by 1.24 what it is told.
+pub(super) fn label_font() -> FontDesc<'static> {
+    ("sans-serif", 15).into_font()
+}
+
+/// Returns the width of a label of `text`, about.
+pub(super) fn label_width(text: &str) -> u32 {
+    text.chars().count() as u32 * 7
+}
+
+/// How a series looks: its place among the others decides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    place: usize,
+}
+
+/// Colours that colour-blind eyes tell apart (after Okabe and Ito), none too light for paper.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 0, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(120, 120, 120),
+];
+
+/// Dashes, as pixels drawn and left out.
+const DASHES: [Option<(u32, u32)>; 3] = [None, Some((7, 4)), Some((2, 3))];
+
+impl Look {
+    pub(super) fn of(place: usize) -> Look {
+        Look { place }
+    }
+
+    pub(super) fn colour(self) -> RGBColor {
+        COLOURS[self.place % COLOURS.len()]
+    }
+
+    /// Draws a line through `points`; the first series is the thickest.
+    pub(super) fn line(self, canvas: &Canvas<'_>, points: Vec<(i32, i32)>) -> Drawn {
+        let width = if self.place == 0 { 3 } else { 2 };
+        let style = self.colour().stroke_width(width);
+        match DASHES[self.place % DASHES.len()] {
+            None => canvas.draw(&PathElement::new(points, style))?,
+            Some((drawn, left)) => {
+                let path = DashedPathElement::new(points, drawn, left, style);
+                canvas.draw(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws the series' mark.
+    pub(super) fn mark(self, canvas: &Canvas<'_>, (x, y): (i32, i32)) -> Drawn {
+        let full = self.colour().filled();
+        let open = self.colour().stroke_width(2);
+        let square = [(x - 4, y - 4), (x + 4, y + 4)];
+        let diamond = vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)];
+        match self.place % 6 {
+            0 => canvas.draw(&Circle::new((x, y), 5, full))?,
+            1 => canvas.draw(&Rectangle::new(square, full))?,
+            2 => canvas.draw(&Polygon::new(diamond, full))?,
+            3 => canvas.draw(&TriangleMarker::new((x, y), 6, full))?,
+            4 => canvas.draw(&Circle::new((x, y), 4, open))?,
+            _ => canvas.draw(&Cross::new((x, y), 5, open))?,
+        }
+        Ok(())
+    }
+}
+
+/// Returns the places of a legend's entries, and its height.
+pub(super) fn legend_places(names: &[&str]) -> (Vec<(i32, i32)>, u32) {
+    const LINE: u32 = 20;
+    let (mut x, mut y) = (8, LINE / 2);
+    let mut places = Vec::new();
+    for name in names {
+        let width = 40 + label_width(name) + 10;
+        if x > 8 && x + width > WIDTH {
+            (x, y) = (8, y + LINE);
+        }
+        places.push((x as i32, y as i32));
+        x += width;
+    }
+    (places, y + LINE / 2 + 4)
+}
+
+/// Draws an entry of a legend.
+pub(super) fn legend_entry(
+    canvas: &Canvas<'_>,
+    (x, y): (i32, i32),
+    look: Look,
+    name: &str,
+    marked: bool,
+) -> Drawn {
+    look.line(canvas, vec![(x, y), (x + 32, y)])?;
+    if marked {
+        look.mark(canvas, (x + 16, y))?;
+    }
+    canvas.draw(&Text::new(name.to_owned(), (x + 38, y - 5), label_font()))?;
+    Ok(())
+}

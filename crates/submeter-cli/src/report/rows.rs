@@ -1,0 +1,195 @@
+//! Our own figures as tables: a line for each set of parameters, a column for each variant.
+
+use maud::{Markup, html};
+
+use super::definition::Definition;
+use super::format::{amount, spread, times};
+use super::record::{Params, Row, grouped};
+
+/// Beyond so many lines in all, tables wait folded until somebody asks.
+const OPEN_LINES: usize = 40;
+
+/// Writes all rows, where parameters have other names in a table of their own.
+pub(super) fn tables(definition: &Definition, rows: &[&Row]) -> Markup {
+    let groups = grouped(rows, kind);
+    let lines: usize = groups.iter().map(|group| Table::of(group).lines(group).len()).sum();
+    let all = |open: bool| {
+        html! { @for group in &groups { details open[open] { summary { (summary(group)) } (table(definition, group)) } } }
+    };
+    html! {
+        @if lines > OPEN_LINES {
+            details {
+                summary { "All that was measured: " (rows.len()) " rows in " (groups.len()) " tables" }
+                (all(false))
+            }
+        } @else if lines > 0 {
+            h3 { "All that was measured" }
+            (all(true))
+        }
+    }
+}
+
+/// Writes a row's value, and how far its samples spread.
+pub(super) fn value(row: &Row) -> Markup {
+    let Some(value) = row.value else { return html! { "no value" } };
+    let half = half_spread(row, value);
+    html! {
+        data value=(value) { (amount(value, &row.unit)) }
+        @if let Some(half) = half { " " small { (spread(half)) } }
+    }
+}
+
+/// Returns half of the distance between the quartiles as a share of the value. Where that is not
+/// between them it is no median, and they say nothing of it.
+fn half_spread(row: &Row, value: f64) -> Option<f64> {
+    let (low, high) = row.quartiles()?;
+    let says = (low..=high).contains(&value) && value != 0.0 && high > low;
+    says.then(|| (high - low) / 2.0 / value.abs())
+}
+
+/// What makes rows one table: names of parameters, the unit, and what they are a measure of.
+fn kind(row: &Row) -> (Vec<&str>, &str, [Option<&str>; 4]) {
+    let of = ["workload", "part", "measure", "figure"].map(|name| row.params.get(name));
+    (row.params.names().collect(), &row.unit, of)
+}
+
+fn summary(group: &[&Row]) -> String {
+    let first = group[0];
+    let common = first.params.0.iter().filter(|(name, value)| {
+        group.iter().all(|row| row.params.get(name) == Some(value.as_str()))
+    });
+    let common: Vec<String> =
+        common.map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
+    let varying: Vec<String> = varying(group).iter().map(|name| name.replace('_', " ")).collect();
+    let common = if common.is_empty() { "all rows".to_owned() } else { common.join(", ") };
+    match varying.is_empty() {
+        true => common,
+        false => format!("{common}: by {}", varying.join(", ")),
+    }
+}
+
+/// Returns the names of the parameters that are not the same in all rows.
+fn varying<'a>(group: &[&'a Row]) -> Vec<&'a str> {
+    let first = group[0];
+    let differs =
+        |name: &&str| group.iter().any(|row| row.params.get(name) != first.params.get(name));
+    first.params.names().filter(differs).collect()
+}
+
+/// What goes to the right of a table.
+enum Table<'a> {
+    /// Its variants.
+    Variants(Vec<&'a str>),
+    /// The values of this parameter, where there is one variant only.
+    Values(&'a str, Vec<&'a str>),
+}
+
+impl<'a> Table<'a> {
+    /// Decides by what there is.
+    fn of(group: &[&'a Row]) -> Table<'a> {
+        let first = |values: Vec<&'a str>| {
+            let mut once: Vec<&str> = Vec::new();
+            values.into_iter().for_each(|value| {
+                if !once.contains(&value) {
+                    once.push(value)
+                }
+            });
+            once
+        };
+        let variants = first(group.iter().map(|row| row.variant.as_str()).collect());
+        match varying(group).as_slice() {
+            [_, .., last] if variants.len() == 1 => {
+                let values = group.iter().filter_map(|row| row.params.get(last)).collect();
+                Table::Values(last, first(values))
+            }
+            _ => Table::Variants(variants),
+        }
+    }
+
+    /// Returns the rows of each line.
+    fn lines<'b>(&self, group: &[&'b Row]) -> Vec<Vec<&'b Row>> {
+        let line = |row: &Row| -> Params {
+            match self {
+                Table::Variants(_) => row.params.clone(),
+                Table::Values(name, _) => row.params.without(name),
+            }
+        };
+        grouped(group, line)
+    }
+
+    fn heads(&self, definition: &Definition) -> Markup {
+        match self {
+            Table::Variants(variants) => html! {
+                @for variant in variants {
+                    th scope="col" {
+                        (variant)
+                        @if *variant == definition.baseline && variants.len() > 1 {
+                            " " small { "baseline" }
+                        }
+                    }
+                }
+            },
+            Table::Values(name, values) => html! {
+                @for value in values { th scope="col" { (name.replace('_', " ")) " " (value) } }
+            },
+        }
+    }
+
+    fn cells(&self, definition: &Definition, line: &[&Row]) -> Markup {
+        match self {
+            Table::Variants(variants) => html! {
+                @for variant in variants {
+                    (cell(definition, line, |row| row.variant == *variant))
+                }
+            },
+            Table::Values(name, values) => html! {
+                @for value in values {
+                    (cell(definition, line, |row| row.params.get(name) == Some(value)))
+                }
+            },
+        }
+    }
+}
+
+fn table(definition: &Definition, group: &[&Row]) -> Markup {
+    let table = Table::of(group);
+    let mut names = varying(group);
+    if let Table::Values(across, _) = table {
+        names.retain(|name| *name != across);
+    }
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label=(summary(group)) {
+            table {
+                thead { tr {
+                    @for name in &names { th scope="col" { (name.replace('_', " ")) } }
+                    (table.heads(definition))
+                } }
+                tbody { @for line in table.lines(group) { tr {
+                    @for name in &names {
+                        th scope="row" { (line[0].params.get(name).unwrap_or("–")) }
+                    }
+                    (table.cells(definition, &line))
+                } } }
+            }
+        }
+    }
+}
+
+fn cell(definition: &Definition, line: &[&Row], wanted: impl Fn(&Row) -> bool) -> Markup {
+    let Some(row) = line.iter().find(|row| wanted(row)) else {
+        return html! { td class="n" { "–" } };
+    };
+    let is_base = |other: &&&Row| {
+        other.variant == definition.baseline
+            && row.variant != other.variant
+            && row.params == other.params
+    };
+    let base = line.iter().find(is_base);
+    let ratio = base.and_then(|base| Some(row.value? / base.value?)).filter(|r| r.is_finite());
+    html! {
+        td class="n" {
+            (value(row))
+            @if let Some(ratio) = ratio { br; small class="ratio" { (times(ratio)) } }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The three formats, letter by letter.
+
+use super::*;
+
+fn clock(ns: u64) -> CountDoc {
+    CountDoc {
+        group: Some("/acme/web".to_owned()),
+        event: "task-clock".to_owned(),
+        state: StateDoc::Counted { value: ns },
+        enabled_ns: ns,
+        running_ns: ns,
+    }
+}
+
+fn shared(value: u64, enabled_ns: u64, running_ns: u64) -> CountDoc {
+    let event = "cycles:u".to_owned();
+    CountDoc { group: None, event, state: StateDoc::Counted { value }, enabled_ns, running_ns }
+}
+
+fn missing() -> CountDoc {
+    let state = StateDoc::NotSupported { reason: "no such counter".to_owned() };
+    let event = "instructions".to_owned();
+    CountDoc { group: None, event, state, enabled_ns: 0, running_ns: 0 }
+}
+
+fn line(format: Format, at_ns: Option<u64>, count: &CountDoc) -> String {
+    Printer::new(format, "http://x".to_owned(), at_ns.is_some()).line(at_ns, count, 2_000_000_000)
+}
+
+#[test]
+fn people_see_what_perf_shows() {
+    let at = Some(1_000_123_456);
+    assert_eq!(
+        line(Format::People, None, &clock(1_500_000_000)),
+        "          1,500.00 msec task-clock                /acme/web            #    0.750 CPUs utilized\n"
+    );
+    assert_eq!(
+        line(Format::People, at, &shared(1_000_000, 4_000_000, 1_000_000)),
+        "     1.000123456          4,000,000      cycles:u                                        (25.00%)\n"
+    );
+    assert_eq!(line(Format::People, None, &missing()), "   <not supported>      instructions\n");
+}
+
+#[test]
+fn fields_are_in_perfs_order() {
+    let fields = || Format::Fields(",".to_owned());
+    assert_eq!(
+        line(fields(), Some(2_000_000_000), &clock(1_500_000_000)),
+        "2.000000000,1500.000000,msec,task-clock,/acme/web,1500000000,100.00,0.750,CPUs utilized\n"
+    );
+    assert_eq!(line(fields(), None, &shared(3, 40, 10)), "12,,cycles:u,,10,25.00,,\n");
+    assert_eq!(line(fields(), None, &missing()), "<not supported>,,instructions,,0,0.00,,\n");
+}
+
+#[test]
+fn json_has_perfs_names() {
+    assert_eq!(
+        line(Format::Json, Some(500_000_000), &clock(1_000_000)),
+        "{\"interval\":0.5,\"counter-value\":\"1.000000\",\"unit\":\"msec\",\"event\":\"task-clock\",\
+         \"cgroup\":\"/acme/web\",\"event-runtime\":1000000,\"pcnt-running\":100.0,\
+         \"metric-value\":\"0.001\",\"metric-unit\":\"CPUs utilized\"}\n"
+    );
+    assert_eq!(
+        line(Format::Json, None, &missing()),
+        "{\"counter-value\":\"<not supported>\",\"unit\":\"\",\"event\":\"instructions\",\
+         \"event-runtime\":0,\"pcnt-running\":0.0}\n"
+    );
+}
