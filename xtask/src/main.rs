@@ -1,7 +1,8 @@
-//! Runs the chores of the repository: `cargo xtask tidy`.
+//! Runs the chores of the repository: `cargo xtask tidy` and `cargo xtask regress`.
 
 #![forbid(unsafe_code)]
 
+mod regress;
 mod repo;
 mod rust;
 mod tidy;
@@ -9,13 +10,15 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY]";
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], or regress RECORD NEW";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy_at(&workspace_root()),
         ["tidy", root] => tidy_at(Path::new(root)),
+        ["regress", record, new] => regress_between(Path::new(record), Path::new(new)),
+        ["regress", ..] => refuse("regress wants two files of submeter bench --json"),
         ["-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -40,6 +43,19 @@ fn tidy_at(root: &Path) -> ExitCode {
     } else {
         eprintln!("tidy: {} findings in {} files", findings.len(), repo.files().len());
         ExitCode::FAILURE
+    }
+}
+
+/// Fails when ratios became worse between two files of `submeter bench --json`.
+fn regress_between(record: &Path, new: &Path) -> ExitCode {
+    let verdict = regress::read(record)
+        .and_then(|old| regress::compare(&old, &regress::read(new)?, &regress::baselines()?));
+    match verdict {
+        Err(error) => refuse(&error),
+        Ok(verdict) => {
+            print!("{verdict}");
+            if verdict.losses.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
     }
 }
 
