@@ -6,7 +6,7 @@
 
 use std::sync::mpsc;
 
-use submeter::perf::{Request, RequestState, Session, parse};
+use submeter::perf::{Request, RequestCounts, RequestState, Session, parse};
 use submeter::switch::{self, clock};
 use submeter::{Schema, Tree};
 
@@ -21,9 +21,20 @@ fn burn(ms: u64) -> u64 {
     }
 }
 
+/// What being stopped between two clocks may make of a difference.
+const SLACK_NS: u64 = 3_000_000;
+
+fn about(gained: u64, used: u64) -> bool {
+    gained + SLACK_NS >= used && gained <= used + used / 5 + SLACK_NS
+}
+
+/// Whether an event counts, or never did on this machine.
+fn counts_or_cannot(counts: &RequestCounts) -> bool {
+    matches!(counts.state(), RequestState::Counting | RequestState::NotSupported(_))
+}
+
 #[test]
 fn a_forked_child_goes_on_with_its_own_copy() {
-    const SLACK_NS: u64 = 3_000_000;
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
     let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
     let clock = &parse("task-clock").expect("valid")[0];
@@ -63,20 +74,10 @@ fn a_forked_child_goes_on_with_its_own_copy() {
         drop(entered);
         switch::park();
         let now = values();
-        let about = |gained: u64, used: u64| {
-            gained + SLACK_NS >= used && gained <= used + used / 5 + SLACK_NS
-        };
-        let counting = |at: usize| match session.counts()[at].state() {
-            RequestState::Counting | RequestState::NotSupported(_) => true,
-            other => {
-                eprintln!("request {at}: {other:?}");
-                false
-            }
-        };
         let right = about(now[0] - at_fork[0], used_a)
             && about(now[1] - at_fork[1], used_b)
             && now[2] - at_fork[2] >= used_a + used_b - SLACK_NS
-            && (0..4).all(counting);
+            && session.counts().iter().all(counts_or_cannot);
         if !right {
             eprintln!("{at_fork:?} {now:?} {used_a} {used_b}");
         }

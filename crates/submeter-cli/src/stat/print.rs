@@ -37,15 +37,14 @@ impl Printer {
     /// Takes the next totals, and prints them if each interval is printed. False says that nobody reads any more.
     pub(super) fn add(&mut self, totals: TotalsDoc) -> Result<bool, Failure> {
         let mut text = String::new();
-        if self.intervals && totals.elapsed_ns > 0 {
+        // The first totals come at once: intervals are counted from there.
+        if let (true, Some(before)) = (self.intervals, &self.last) {
             if let (Format::People, 0) = (&self.format, self.printed) {
                 text.push_str("#           time             counts unit events\n");
             }
-            let before = self.last.as_ref();
-            let took_ns = totals.elapsed_ns - before.map_or(0, |before| before.elapsed_ns);
-            for (index, now) in totals.counts.iter().enumerate() {
-                let before = before.and_then(|before| before.counts.get(index));
-                let delta = before.map_or_else(|| now.clone(), |before| between(before, now));
+            let took_ns = totals.elapsed_ns.saturating_sub(before.elapsed_ns);
+            for (before, now) in before.counts.iter().zip(&totals.counts) {
+                let delta = between(before, now);
                 text.push_str(&self.line(Some(totals.elapsed_ns), &delta, took_ns));
             }
             self.printed += 1;

@@ -1,5 +1,6 @@
 //! What one thread has counted, where any thread may read it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The counts of an event group on one thread, written by that thread alone.
@@ -9,12 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// there. A reader that was overtaken reads again. The writer never waits, and neither does a reader for a writer that
 /// was stopped half-way, which a lock of any kind (a sequence of odd and even numbers too) would make it do: in a forked
 /// child, for ever.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Published {
-    /// How often it was written; the lowest bit says which copy is the current one.
-    version: AtomicU64,
-    /// Two copies of: error, enabled, running, values.
-    words: Box<[AtomicU64]>,
+    /// How often it was written; the lowest bit says which copy is the current one. Then two copies of: error, enabled,
+    /// running, values. In one piece, as a switch writes it.
+    words: Arc<[AtomicU64]>,
 }
 
 /// The words of a copy before the values.
@@ -34,8 +34,12 @@ pub(super) struct Copied {
 
 impl Published {
     pub(super) fn new(events: usize) -> Published {
-        let words = (0..2 * (HEAD + events)).map(|_| AtomicU64::new(0)).collect();
-        Published { version: AtomicU64::new(0), words }
+        Published { words: (0..1 + 2 * (HEAD + events)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    #[inline]
+    fn version(&self) -> &AtomicU64 {
+        &self.words[0]
     }
 
     /// Makes counts known. By the thread that they are of, and no other.
@@ -48,7 +52,7 @@ impl Published {
         values: impl Iterator<Item = u64>,
     ) {
         // Relaxed: written by this thread only.
-        let version = self.version.load(Ordering::Relaxed) + 1;
+        let version = self.version().load(Ordering::Relaxed) + 1;
         // Release: pairs with the Acquire fence in `try_read`: who sees a word that is stored below sees the last
         // version too, and knows that the copy it reads is not the current one any more.
         fence(Ordering::Release);
@@ -63,7 +67,7 @@ impl Published {
             word.store(value, Ordering::Relaxed);
         }
         // Release: pairs with the Acquire in `try_read`, who then sees these words.
-        self.version.store(version, Ordering::Release);
+        self.version().store(version, Ordering::Release);
     }
 
     pub(super) fn read(&self) -> Copied {
@@ -79,7 +83,7 @@ impl Published {
 
     fn try_read(&self, to: &mut Copied) -> bool {
         // Acquire: pairs with the Release in `write`: the words are those of this version, or later ones.
-        let version = self.version.load(Ordering::Acquire);
+        let version = self.version().load(Ordering::Acquire);
         // Relaxed: checked below.
         let mut words = self.copy(version).iter().map(|word| word.load(Ordering::Relaxed));
         let mut next = || words.next().unwrap_or_default();
@@ -89,11 +93,11 @@ impl Published {
         // Acquire: pairs with the Release fence in `write`.
         fence(Ordering::Acquire);
         // Relaxed: ordered by the fence.
-        self.version.load(Ordering::Relaxed) == version
+        self.version().load(Ordering::Relaxed) == version
     }
 
     fn copy(&self, version: u64) -> &[AtomicU64] {
-        let (even, odd) = self.words.split_at(self.words.len() / 2);
+        let (even, odd) = self.words[1..].split_at(self.words.len() / 2);
         if version.is_multiple_of(2) { even } else { odd }
     }
 }

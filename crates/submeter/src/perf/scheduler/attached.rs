@@ -1,7 +1,5 @@
 //! One event group that is attached: its state, its counts, and the time that it could have counted.
 
-use std::sync::Arc;
-
 use super::{Counts, Scope, State};
 use crate::perf::pmu::{Handle, Pmu};
 use crate::perf::published::Published;
@@ -14,7 +12,7 @@ pub(super) struct Attached {
     pub(super) hardware: bool,
     pub(super) state: State,
     /// Where other threads read it.
-    pub(super) published: Option<Arc<Published>>,
+    pub(super) published: Option<Published>,
     handles: Box<[Handle]>,
     /// In the order of `handles`.
     tallies: Box<[Tally]>,

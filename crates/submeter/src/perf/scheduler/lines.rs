@@ -4,7 +4,7 @@
 //! all of them by number, again and again: numbers grow with each attaching and each turn, so that every line is
 //! sorted by itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
 
@@ -26,14 +26,15 @@ pub(super) struct Place {
 
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    pub(super) pinned: VecDeque<Place>,
-    pub(super) flexible: VecDeque<Place>,
+    // Not rings: a switch walks them, and they turn only when events take turns.
+    pub(super) pinned: Vec<Place>,
+    pub(super) flexible: Vec<Place>,
     /// The last of the scheduler's turns that it took part in.
     turn: u64,
 }
 
 impl Line {
-    pub(super) fn of(&self, pinned: bool) -> &VecDeque<Place> {
+    pub(super) fn of(&self, pinned: bool) -> &[Place] {
         if pinned { &self.pinned } else { &self.flexible }
     }
 
@@ -106,7 +107,7 @@ impl Lines {
         };
         let place = Place { order: self.order(), slot };
         let Line { pinned: first, flexible, .. } = &mut self.lines[line as usize];
-        if pinned { first } else { flexible }.push_back(place);
+        if pinned { first } else { flexible }.push(place);
         line
     }
 
@@ -130,14 +131,14 @@ impl Lines {
 
     /// Sends the flexible event group that is first in all of `lines` to the end.
     pub(super) fn send_first_to_end(&mut self, lines: impl Iterator<Item = LineId>) {
-        let first = |line: &LineId| Some(self.line(*line).flexible.front()?.order);
+        let first = |line: &LineId| Some(self.line(*line).flexible.first()?.order);
         let with_first = lines.filter_map(|line| Some((first(&line)?, line)));
         let Some((_, line)) = with_first.min() else { return };
         let order = self.order();
         let line = &mut self.lines[line as usize].flexible;
-        if let Some(place) = line.pop_front() {
-            // As long as before: does not allocate.
-            line.push_back(Place { order, ..place });
+        line.rotate_left(1);
+        if let Some(place) = line.last_mut() {
+            place.order = order;
         }
     }
 

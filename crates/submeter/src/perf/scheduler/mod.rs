@@ -4,7 +4,6 @@ mod attached;
 mod lines;
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::event::EventGroup;
 use super::pmu::{Handle, NotSupported, Pmu};
@@ -175,7 +174,7 @@ impl<P: Pmu> Scheduler<P> {
         &mut self,
         scope: Scope,
         group: &EventGroup,
-        published: Option<Arc<Published>>,
+        published: Option<Published>,
         now_ns: u64,
     ) -> Result<EventGroupId, NotSupported> {
         self.pmu.begin(now_ns);

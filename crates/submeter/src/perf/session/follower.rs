@@ -33,7 +33,7 @@ impl<P: Pmu> Follower<P> {
         for (attachment, published) in requests.supported(&counts) {
             let (scope, group) = (attachment.scope, &attachment.events);
             if let Err(error) =
-                events.attach_published(scope, group, Some(Arc::clone(published)), now_ns)
+                events.attach_published(scope, group, Some(published.clone()), now_ns)
             {
                 attachment.note_failure(&error);
             }

@@ -52,7 +52,7 @@ struct Threads {
 /// What one thread has counted.
 pub(super) struct ThreadCounts {
     /// By request; `None` for what is not supported.
-    published: Box<[Option<Arc<Published>>]>,
+    published: Box<[Option<Published>]>,
     ended: AtomicBool,
 }
 
@@ -106,7 +106,7 @@ impl Requests {
     pub(super) fn join(&self) -> Option<Arc<ThreadCounts>> {
         let published = self.list.iter().map(|attachment| {
             let events = attachment.events.events().len();
-            attachment.refused.is_none().then(|| Arc::new(Published::new(events)))
+            attachment.refused.is_none().then(|| Published::new(events))
         });
         let counts = ThreadCounts { published: published.collect(), ended: AtomicBool::new(false) };
         let counts = Arc::new(counts);
@@ -121,7 +121,7 @@ impl Requests {
     pub(super) fn supported<'a>(
         &'a self,
         counts: &'a ThreadCounts,
-    ) -> impl Iterator<Item = (&'a Attachment, &'a Arc<Published>)> {
+    ) -> impl Iterator<Item = (&'a Attachment, &'a Published)> {
         let published = counts.published.iter();
         self.list
             .iter()
