@@ -119,6 +119,6 @@ fn bad_input_is_one_line() {
     refused(&["bench", "rcurf"], &["rcurf", "rcuref", "percpu_ref", "kill"]);
     refused(&["bench", "--quick", "--seconds", "2"], &["--quick", "--seconds"]);
     refused(&["bench", "--seconds", "0"], &["--seconds", "0"]);
-    refused(&["bench", "--html", "x.html"], &["--html"]);
+    refused(&["bench", "--htlm", "x.html"], &["--htlm"]);
     refused(&["bench", "--json", "/no/such/file.json"], &["/no/such/file.json", "--json"]);
 }

@@ -200,7 +200,7 @@ struct Told {
 fn card(record: &Record, wanted: &Wanted, tables: &[&str]) -> Markup {
     let link = tables.contains(&wanted.table);
     let href = link.then(|| format!("#{}", super::anchor(wanted.table)));
-    let body = match tell(record, wanted) {
+    let body = match tell(record, wanted, tables) {
         Ok(told) => html! {
             span class="big" { data value=(told.value) { (told.text) } }
             @if !told.beside.is_empty() { span class="beside" { (told.beside) } }
@@ -226,11 +226,12 @@ fn card(record: &Record, wanted: &Wanted, tables: &[&str]) -> Markup {
 ///
 /// # Errors
 /// What is missing, and how it is had.
-fn tell(record: &Record, wanted: &Wanted) -> Result<Told, String> {
+fn tell(record: &Record, wanted: &Wanted, tables: &[&str]) -> Result<Told, String> {
     let find = |place: &Place| {
         let params = Params::of(place.params);
         let row = record.find(wanted.table, place.variant, &params);
-        row.and_then(|row| Some((row, row.value?))).ok_or_else(|| missing(record, wanted, place))
+        row.and_then(|row| Some((row, row.value?)))
+            .ok_or_else(|| missing(record, wanted, place, tables))
     };
     let (of, value) = find(&wanted.of)?;
     let Some(against) = &wanted.against else {
@@ -308,14 +309,20 @@ fn half(row: &Row) -> String {
     })
 }
 
-fn missing(record: &Record, wanted: &Wanted, place: &Place) -> String {
+fn missing(record: &Record, wanted: &Wanted, place: &Place, tables: &[&str]) -> String {
     let table = wanted.table;
     let absent = record.absent.iter().find(|a| a.table == table && a.variant == place.variant);
     if let Some(absent) = absent {
         return format!("{} was not measured: {}", place.variant, absent.reason);
     }
     if record.table(table).next().is_none() {
-        return format!("the table {table} was not measured: submeter bench {table}");
+        // A command is named only where this version has it.
+        let how = if tables.contains(&table) {
+            format!(": submeter bench {table}")
+        } else {
+            String::new()
+        };
+        return format!("the table {table} was not measured{how}");
     }
     format!("the table {table} has no such row of {}", place.variant)
 }

@@ -14,7 +14,7 @@ const OPEN: usize = 4;
 /// So many lines can be told apart in one plot.
 const TOGETHER: usize = 5;
 /// Where a histogram's times end in a parameter.
-const BUCKET: &str = "bucket_us";
+pub(super) const BUCKET: &str = "bucket_us";
 
 /// Draws the plots of a table: those first that answer the document's cells.
 pub(super) fn plots(definition: &Definition, record: &Record, rows: &[&Row]) -> Markup {

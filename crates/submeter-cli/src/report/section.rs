@@ -6,6 +6,7 @@ use maud::{Markup, html};
 
 use super::definition::{Cell, Definition};
 use super::format::{amount, is_time, times};
+use super::plots::BUCKET;
 use super::record::{Record, Row};
 use super::{anchor, plots, rows, shares};
 
@@ -77,9 +78,9 @@ fn document(record: &Record, definition: &Definition) -> Markup {
                 thead { tr {
                     th scope="col" { "case" }
                     th scope="col" { "document" }
-                    th scope="col" { "× baseline" }
+                    th scope="col" { "×\u{a0}baseline" }
                     th scope="col" { "ours" }
-                    th scope="col" { "× baseline" }
+                    th scope="col" { "×\u{a0}baseline" }
                     th scope="col" { "our row" }
                 } }
                 tbody { @for cell in &definition.cell { (line(record, definition, cell)) } }
@@ -123,7 +124,7 @@ fn line(record: &Record, definition: &Definition, cell: &Cell) -> Markup {
 }
 
 fn is_count(cell: &Cell) -> bool {
-    cell.unit.starts_with("count")
+    cell.unit == "count" || cell.ours.as_ref().is_some_and(|o| o.params.get(BUCKET).is_some())
 }
 
 /// Returns what the document's cell is of its baseline; some documents give nothing else.
@@ -143,17 +144,23 @@ fn their_ratio(definition: &Definition, cell: &Cell, ours: Option<&Row>) -> Opti
     };
     let base = definition.cell.iter().find(is_base).filter(|base| base.unit == cell.unit)?;
     // Half the time is twice the rate: ratios side by side mean the same.
-    if is_time(&cell.unit) && ours.is_some_and(|row| row.unit.ends_with("/s")) {
-        return Some(format!("{} as a rate", times(base.value? / value)));
+    let unit = cell.unit.split(' ').next().unwrap_or_default();
+    if is_time(unit) && ours.is_some_and(|row| row.unit.ends_with("/s")) {
+        return Some(format!("{} as a rate", ratio(base.value?, value)?));
     }
-    Some(times(value / base.value?))
+    ratio(value, base.value?)
 }
 
 /// Returns what our row is of its baseline.
 fn our_ratio(record: &Record, definition: &Definition, row: &Row) -> Option<String> {
     let value = row.value?;
     let base = record.find(&definition.table, &definition.baseline, &row.params)?;
-    Some(times(value / base.value?))
+    ratio(value, base.value?)
+}
+
+/// Writes a ratio, if there is one: of nothing there is none.
+fn ratio(value: f64, base: f64) -> Option<String> {
+    Some(value / base).filter(|ratio| ratio.is_finite()).map(times)
 }
 
 /// Writes how it was measured, what bounds it, and what is unfair.

@@ -70,13 +70,13 @@ ours = { params = { cpus = 1, n = 20 }, variant = "base" }
 params = { test = "timed" }
 variant = "old"
 value = 6.0
-unit = "s"
+unit = "s real"
 ours = { params = { cpus = 1 }, variant = "base" }
 [[cell]]
 params = { test = "timed" }
 variant = "new"
 value = 2.0
-unit = "s"
+unit = "s real"
 ours = { params = { cpus = 1 }, variant = "<i>ours</i>" }
 [[cell]]
 params = { n = 30 }
@@ -215,7 +215,7 @@ fn ratios_are_of_the_values_beside_them() {
         assert!(text(0).contains(part), "{part} in {}", text(0));
     }
     assert!(text(1).contains("not in this record"), "{}", text(1));
-    for part in ["2 s", "3 × as a rate", "2.50 ×"] {
+    for part in ["2 s real", "3 × as a rate", "2.50 ×"] {
         assert!(text(3).contains(part), "a third of the time is three times the rate: {}", text(3));
     }
     assert!(text(4).contains("no <network> here"), "{}", text(4));
@@ -232,6 +232,31 @@ fn one_variant_is_shown_by_size_and_operations_share_a_plot() {
     assert_eq!(all(&page, "#table-sizes svg").len(), 1);
     let words = text_of(&page, "#table-sizes svg desc").replace('\u{a0}', " ");
     assert_eq!(words, "add: from 11 ns to 13 ns. kill: from 12 ns to 14 ns.");
+}
+
+#[test]
+fn histograms_of_different_runs_are_compared_by_shares() {
+    const HISTOGRAM: &str = r#"
+        table = "times"
+        document = "times.txt"
+        baseline = "lockless"
+        [[cell]]
+        params = { hold_us = "0-1" }
+        variant = "locks"
+        value = 30
+        unit = "holds"
+        ours = { params = { bucket_us = "0-1" }, variant = "locks" }
+        [[cell]]
+        params = { hold_us = "1-" }
+        variant = "locks"
+        value = 10
+        unit = "holds"
+        ours = { params = { bucket_us = "1-" }, variant = "locks" }
+    "#;
+    let definition = Definition::parse(HISTOGRAM).expect("a definition");
+    let page = sound(&html(&small().0, &[definition]));
+    let text = text_of(&page, "#table-times table.document tbody").replace('\u{a0}', " ");
+    assert_eq!(text, "0-175 %3062.5 %51-25 %1037.5 %3");
 }
 
 #[test]
@@ -279,11 +304,14 @@ fn missing_figures_are_said_to_be_missing() {
     assert_eq!(all(&page, ".figures .big.missing").len(), cards.len());
     assert!(values(&page, ".figures data").is_empty());
     let text = text_of(&page, ".figures");
-    assert!(text.contains("the table rstat was not measured: submeter bench rstat"), "{text}");
+    assert!(text.contains("the table rstat was not measured"), "{text}");
+    assert!(!text.contains("submeter bench rstat"), "no command without a definition: {text}");
     let bare = r#"{"machine":{"arch":"a","cpus":1,"kernel":"k","rung":"r","date":"d","version":"v"},"rows":[]}"#;
     let bare = Record::parse(bare).expect("the least that a record has");
     let definition = Definition::parse(DEFINITION).expect("a definition");
-    let page = sound(&html(&bare, &[definition]));
+    let rstat = Definition::parse("table = \"rstat\"").expect("a definition");
+    let page = sound(&html(&bare, &[definition, rstat]));
+    assert!(text_of(&page, ".figures").contains("not measured: submeter bench rstat"));
     assert!(text_of(&page, "#table-t").contains("no figures of this table"));
 }
 
