@@ -60,7 +60,7 @@ pub(super) fn wanted(scopes: impl Iterator<Item = Option<Group>>, events: &str) 
 pub(super) fn document_events(notes: &mut Vec<String>) -> &'static str {
     const HARDWARE: &str = "cycles,instructions";
     // Both are read without the kernel, as counters of the CPU are. An event of the kernel's (context-switches) makes each
-    // context switch of the thread dearer, by the same for all variants: that was +6 % of a request, and hid them.
+    // context switch of the thread dearer, by the same for all variants, which hides how they differ.
     const SOFTWARE: &str = "task-clock,cpu-clock";
     let lists = parse(HARDWARE).expect("a constant list");
     match lists.iter().flat_map(EventGroup::events).try_for_each(ThreadPmu::supports) {
