@@ -31,7 +31,9 @@ fn every_cell_becomes_a_row_of_a_positive_value() {
     for params in expected.iter().filter(|params| !updated(params)) {
         let row = measured.rows.iter().find(|row| row.params == *params);
         let row = row.unwrap_or_else(|| panic!("no row of {params:?}"));
-        assert!(row.value > 0.0 && !row.samples.is_empty(), "{row:?}");
+        // Memory is what the process has grown by, and other tests of this one give theirs back meanwhile.
+        let of_all_tests = format!("{params:?}").contains("memory_");
+        assert!((row.value > 0.0 || of_all_tests) && !row.samples.is_empty(), "{row:?}");
     }
     let human = measured.human.expect("its own");
     assert!(human.contains("flush_all") && human.contains("simulated"), "{human}");
