@@ -164,13 +164,13 @@ impl Session {
                 return Next::Pause(paused);
             }
             let before = out.written();
-            let account = self.enter(key, stay);
+            let account = metering.then(|| self.enter(key, stay));
             let item = self.fetch(key, paused.touch, &guard);
             let hit = item.is_some();
             if let Some((item, cas)) = item {
                 value(item, cas, paused.with_cas, out);
             }
-            if metering {
+            if let Some(account) = account {
                 // The keys to come are theirs; the rest of the line is the first one's.
                 let later = after.len();
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
