@@ -14,12 +14,25 @@ fn read(path: &str) -> Value {
 /// Checks what every file must have, and returns how many rows each table has.
 fn is_coherent(json: &Value) -> BTreeMap<String, usize> {
     let machine = &json["machine"];
-    for name in ["arch", "kernel", "rung", "rung_reason", "self_test", "date", "version", "rustc"] {
+    for name in [
+        "arch",
+        "kernel",
+        "rung",
+        "rung_reason",
+        "self_test",
+        "clock",
+        "pinning",
+        "mode",
+        "date",
+        "version",
+        "rustc",
+    ] {
         assert!(machine[name].as_str().is_some_and(|text| !text.is_empty()), "{name}: {machine:#}");
     }
     assert!(machine["cpus"].as_u64().is_some_and(|cpus| cpus > 0), "{machine:#}");
     assert!(machine["load_average"].as_array().is_some_and(|l| l.len() == 3), "{machine:#}");
     assert!(machine["warnings"].is_array() && machine["interrupted"].is_boolean(), "{machine:#}");
+    assert!(json["notes"].is_array() && machine["budget_seconds"].is_object(), "{json:#}");
     let mut tables = BTreeMap::new();
     let mut seen = Vec::new();
     for row in json["rows"].as_array().expect("a list") {
@@ -98,7 +111,9 @@ fn percpu_counter_has_the_three_tests_of_the_document() {
 fn a_signal_ends_it_with_what_it_has() {
     let file = TempFile::new("bench-signal.json", "");
     std::fs::remove_file(file.path()).expect("it was there");
-    let mut bench = Running::start(&["bench", "--seconds", "600", "--json", file.path()]);
+    let page = TempFile::new("bench-signal.html", "");
+    let args = ["bench", "--seconds", "600", "--json", file.path(), "--html", page.path()];
+    let mut bench = Running::start(&args);
     // It listens to signals before it looks whether it can write, and measures after that. Should
     // the signal come during the warm-up, there is nothing to show, which is said as well.
     while !std::path::Path::new(file.path()).exists() && !bench.has_ended() {
@@ -112,6 +127,8 @@ fn a_signal_ends_it_with_what_it_has() {
     let json = read(file.path());
     assert_eq!(json["machine"]["interrupted"], true);
     assert!(is_coherent(&json).len() <= 1, "the first table had ten minutes");
+    let page = std::fs::read_to_string(page.path()).expect("written");
+    assert!(page.contains("The run was interrupted"), "{page}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The figures, for programs.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::Outcome;
 use super::machine::Machine;
+use super::{Outcome, Table};
 
 /// Writes machine and rows; a row a line, so that records can be compared by line.
 pub(crate) fn json(outcome: &Outcome, warnings: &[String]) -> serde_json::Result<String> {
@@ -12,20 +14,36 @@ pub(crate) fn json(outcome: &Outcome, warnings: &[String]) -> serde_json::Result
     struct Run<'a> {
         #[serde(flatten)]
         machine: &'a Machine,
-        seconds_per_table: f64,
+        mode: &'static str,
+        /// How long each table was given beyond its fewest rounds.
+        budget_seconds: BTreeMap<&'static str, f64>,
         interrupted: bool,
         warnings: &'a [String],
     }
+    let budget = |table: &Table| (table.name, table.budget(outcome.mode).as_secs_f64());
     let machine = serde_json::to_string_pretty(&Run {
         machine: &outcome.machine,
-        seconds_per_table: outcome.budget.as_secs_f64(),
+        mode: outcome.mode.name(),
+        budget_seconds: outcome.tables.iter().map(|(table, _)| budget(table)).collect(),
         interrupted: outcome.interrupted(),
         warnings,
     })?;
-    let rows = outcome.rows().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-    let rows = rows.join(",\n    ");
+    let rows = lines(outcome.rows())?;
+    // Each begins with its table's name, for which reports look.
+    let notes = lines(outcome.tables.iter().flat_map(|(table, measured)| {
+        measured.notes.iter().map(|note| format!("{}: {note}", table.name))
+    }))?;
+    let machine = machine.replace('\n', "\n  ");
     Ok(format!(
-        "{{\n  \"machine\": {},\n  \"rows\": [\n    {rows}\n  ]\n}}\n",
-        machine.replace('\n', "\n  ")
+        "{{\n  \"machine\": {machine},\n  \"notes\": [{notes}],\n  \"rows\": [{rows}]\n}}\n"
     ))
+}
+
+/// Writes the items of a list, a line each.
+fn lines<T: Serialize>(items: impl Iterator<Item = T>) -> serde_json::Result<String> {
+    let items = items.map(|item| serde_json::to_string(&item)).collect::<Result<Vec<_>, _>>()?;
+    if items.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(format!("\n    {}\n  ", items.join(",\n    ")))
 }

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
-use submeter_sys::{cpu, kernel, probe};
+use submeter_sys::{clock, cpu, kernel, probe};
 
 /// The machine, the system and the build. The fields' names are those of the JSON.
 #[derive(Debug, Serialize)]
@@ -22,6 +22,10 @@ pub(crate) struct Machine {
     pub(crate) rung_reason: &'static str,
     /// What the self-test of the sequences found.
     pub(crate) self_test: String,
+    /// Where a thread's CPU time comes from.
+    pub(crate) clock: &'static str,
+    /// How threads are kept on CPUs while they measure.
+    pub(crate) pinning: String,
     /// Load averages over 1, 5 and 15 minutes, before anything was measured.
     pub(crate) load_average: Option<[f64; 3]>,
     /// When it began, in UTC.
@@ -40,15 +44,18 @@ impl Machine {
     /// Asks the kernel, the probe and the build.
     pub(crate) fn gather() -> Machine {
         let probe = probe();
+        let cpus = cpu::affinity().unwrap_or_default();
         let read = |path| std::fs::read_to_string(path).ok();
         Machine {
             cpu_model: read("/proc/cpuinfo").and_then(|text| cpu_model(&text)),
             arch: std::env::consts::ARCH,
-            cpus: cpu::affinity().map_or(1, |cpus| cpus.len()),
+            cpus: cpus.len().max(1),
             kernel: kernel::release(),
             rung: probe.rung.name(),
             rung_reason: &probe.reason,
             self_test: probe.self_test.to_string(),
+            clock: clock::choice().source.name(),
+            pinning: pinning(&cpus),
             load_average: read("/proc/loadavg").and_then(|text| load_average(&text)),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             version: env!("CARGO_PKG_VERSION"),
@@ -57,6 +64,12 @@ impl Machine {
             debug_build: cfg!(debug_assertions),
         }
     }
+}
+
+/// Says where measuring threads run. Servers and their clients are left to the scheduler, as in use.
+fn pinning(cpus: &[usize]) -> String {
+    let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+    format!("each measuring thread to one of the CPUs {}; servers to none", cpus.join(", "))
 }
 
 /// Finds the name in `/proc/cpuinfo`; ARM kernels give none.

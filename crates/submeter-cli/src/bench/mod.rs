@@ -1,6 +1,7 @@
 //! The tables of `submeter bench`: what is measured, and how.
 
 mod groups;
+mod human;
 mod json;
 mod kill;
 mod machine;
@@ -9,7 +10,6 @@ mod percpu_ref;
 mod perf;
 mod progress;
 mod rcuref;
-mod report;
 mod row;
 mod rstat;
 mod runner;
@@ -25,23 +25,69 @@ use progress::Progress;
 use row::Row;
 use runner::{Measured, Plan};
 
+use crate::report::{self, Definition};
+
 pub(crate) use groups::weigh;
+pub(crate) use human::{human, warnings};
 pub(crate) use json::json;
-pub(crate) use report::{human, warnings};
 pub(crate) use rstat::{Trace, write_totals};
 
-/// A table that can be measured.
+/// A table that can be measured. What it means is in its definition.
 #[derive(Debug)]
 pub(crate) struct Table {
     /// What it is called on the command line and in each of its rows.
     pub(crate) name: &'static str,
-    /// What it measures, for its heading.
-    about: &'static str,
-    /// The variant that others are compared with.
-    baseline: &'static str,
+    /// Seconds of it in a full run: together less than a quarter of an hour, most for those whose rounds
+    /// are long and whose differences are small.
+    full: u64,
+    /// Seconds that the fewest rounds take on two CPUs, for the estimate of a quick run.
+    quick: u64,
     /// What follows from all its rows together.
     conclusion: fn(&[Row]) -> Option<String>,
     plan: fn(&Inputs) -> io::Result<Plan>,
+}
+
+impl Table {
+    /// Returns what its definition says.
+    fn definition(&self) -> &'static Definition {
+        report::definition(self.name)
+    }
+
+    /// Returns how long it may measure beyond the fewest rounds.
+    fn budget(&self, mode: Mode) -> Duration {
+        match mode {
+            Mode::Quick => Duration::ZERO,
+            Mode::Full => Duration::from_secs(self.full),
+            Mode::Each(budget) => budget,
+        }
+    }
+
+    /// Returns how long it will take, as far as is known before.
+    fn estimate(&self, mode: Mode) -> Duration {
+        self.budget(mode).max(Duration::from_secs(self.quick))
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The fewest rounds that a median needs: less than a minute for all tables.
+    Quick,
+    /// Long enough for small differences: less than a quarter of an hour for all tables.
+    Full,
+    /// So long for each table.
+    Each(Duration),
+}
+
+impl Mode {
+    /// Returns its name, as records have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mode::Quick => "quick",
+            Mode::Full => "full",
+            Mode::Each(_) => "seconds",
+        }
+    }
 }
 
 /// What the command line tells the tables, beside their names and their time.
@@ -55,55 +101,31 @@ pub(crate) struct Inputs {
 
 /// All tables, in the order in which they are measured.
 pub(crate) const TABLES: [Table; 7] = [
-    Table {
-        name: "rcuref",
-        about: "a get and a put on one shared count",
-        baseline: "inc_not_zero",
-        conclusion: |_| None,
-        plan: |_| rcuref::plan(),
-    },
+    Table { name: "rcuref", full: 30, quick: 1, conclusion: |_| None, plan: |_| rcuref::plan() },
     Table {
         name: "percpu_ref",
-        about: "take a reference, copy bytes into a buffer of the CPU's, put it",
-        baseline: "atomic",
+        full: 60,
+        quick: 2,
         conclusion: |_| None,
         plan: |_| percpu_ref::plan(),
     },
     Table {
         name: "kill",
-        about: "time of a kill, next to the barrier that it is made of",
-        baseline: "membarrier",
+        full: 30,
+        quick: 1,
         conclusion: kill::per_reference,
         plan: |_| kill::plan(),
     },
     Table {
         name: "percpu_counter",
-        about: "the three tests with which percpu_counter was taken off its lock",
-        baseline: "lock_fold",
+        full: 60,
+        quick: 2,
         conclusion: percpu_counter::conclusion,
         plan: |_| percpu_counter::plan(),
     },
-    Table {
-        name: "rstat",
-        about: "statistics of a tree: updates while a flusher works, by five designs of Linux's and others",
-        baseline: "submeter",
-        conclusion: |_| None,
-        plan: rstat::plan,
-    },
-    Table {
-        name: "perf",
-        about: "events that follow the group switch: what it costs, and whether they tell the truth",
-        baseline: "submeter",
-        conclusion: |_| None,
-        plan: perf::plan,
-    },
-    Table {
-        name: "groups",
-        about: "what each operation on a group costs, in trees of ten groups and of a million",
-        baseline: "submeter",
-        conclusion: |_| None,
-        plan: groups::plan,
-    },
+    Table { name: "rstat", full: 150, quick: 3, conclusion: |_| None, plan: rstat::plan },
+    Table { name: "perf", full: 180, quick: 5, conclusion: |_| None, plan: perf::plan },
+    Table { name: "groups", full: 60, quick: 3, conclusion: |_| None, plan: groups::plan },
 ];
 
 /// What came of all tables.
@@ -112,22 +134,22 @@ pub(crate) struct Outcome {
     pub(crate) machine: Machine,
     /// Each table that was begun.
     pub(crate) tables: Vec<(&'static Table, Measured)>,
-    /// How long each was given.
-    pub(crate) budget: Duration,
+    /// How much was measured.
+    pub(crate) mode: Mode,
 }
 
-/// Measures `tables` one after the other, each for about `budget`, until `stopped` says so.
+/// Measures `tables` one after the other, each for about its budget, until `stopped` says so.
 ///
 /// # Errors
 /// What a table says that cannot be measured at all, with its name.
 pub(crate) fn measure(
     tables: &[&'static Table],
-    budget: Duration,
+    mode: Mode,
     inputs: &Inputs,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Outcome, String> {
     let machine = Machine::gather();
-    let mut progress = Progress::new(tables.len(), budget);
+    let mut progress = Progress::new(tables.iter().map(|table| table.estimate(mode)).collect());
     let mut measured = Vec::new();
     for &table in tables {
         progress.begin(table.name);
@@ -135,7 +157,8 @@ pub(crate) fn measure(
             progress.round(round);
             if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let found = (table.plan)(inputs).and_then(|plan| runner::run(plan, budget, go_on));
+        let found =
+            (table.plan)(inputs).and_then(|plan| runner::run(plan, table.budget(mode), go_on));
         let found = found.map_err(|error| {
             let name = table.name;
             format!("cannot measure {name}: {error}; other tables may work: submeter bench --help")
@@ -146,7 +169,7 @@ pub(crate) fn measure(
             break;
         }
     }
-    Ok(Outcome { machine, tables: measured, budget })
+    Ok(Outcome { machine, tables: measured, mode })
 }
 
 impl Outcome {
@@ -174,20 +197,31 @@ mod tests {
         for table in &TABLES {
             let plan = (table.plan)(&Inputs::default()).expect("this process may run somewhere");
             assert_eq!(plan.table, table.name);
+            // Those that write their figures themselves compare others too.
+            let own = matches!(plan.figures, runner::Figures::Own(_));
+            let baseline = table.definition().baseline();
             for cells in &plan.groups {
                 let variants: HashSet<&str> = cells.iter().map(|cell| cell.variant).collect();
                 assert_eq!(variants.len(), cells.len(), "{}", table.name);
-                assert!(variants.contains(table.baseline), "{}", table.name);
+                assert!(own || variants.contains(baseline), "{}", table.name);
                 assert!(cells.iter().all(|cell| cell.params == cells[0].params), "{}", table.name);
             }
         }
     }
 
     #[test]
+    fn a_full_run_takes_less_than_a_quarter_of_an_hour_and_a_quick_one_less_than_a_minute() {
+        let all = |mode| TABLES.iter().map(|table| table.estimate(mode)).sum::<Duration>();
+        assert!(all(Mode::Full) < Duration::from_secs(840), "{:?}", all(Mode::Full));
+        assert!(all(Mode::Quick) < Duration::from_secs(50), "{:?}", all(Mode::Quick));
+        let five = Duration::from_secs(5);
+        assert_eq!(TABLES[0].budget(Mode::Each(five)), five);
+    }
+
+    #[test]
     fn stopped_it_measures_no_further_table() {
         let all: Vec<&Table> = TABLES.iter().collect();
-        let outcome =
-            measure(&all, Duration::ZERO, &Inputs::default(), &|| true).expect("not begun");
+        let outcome = measure(&all, Mode::Quick, &Inputs::default(), &|| true).expect("not begun");
         assert_eq!(outcome.tables.len(), 1);
         assert!(outcome.interrupted());
         assert_eq!(outcome.rows().count(), 0);

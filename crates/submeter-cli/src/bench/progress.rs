@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// nothing: a log wants results.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    tables: usize,
-    budget: Duration,
+    /// How long each table takes.
+    tables: Vec<Duration>,
     /// Tables that were begun.
     begun: usize,
     table: &'static str,
@@ -18,17 +18,15 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Makes one of `tables` tables, each of which has `budget`.
-    pub(crate) fn new(tables: usize, budget: Duration) -> Progress {
-        let bar = ProgressBar::new(millis(
-            budget.saturating_mul(u32::try_from(tables).unwrap_or(u32::MAX)),
-        ));
+    /// Makes one of tables that take so long.
+    pub(crate) fn new(tables: Vec<Duration>) -> Progress {
+        let bar = ProgressBar::new(millis(sum(&tables)));
         // A template that does not parse would be a bug that shows as the default style.
         if let Ok(style) = ProgressStyle::with_template("{bar:30.cyan/dim} {msg}") {
             bar.set_style(style.progress_chars("━╸─"));
         }
         let now = Instant::now();
-        Progress { bar, tables, budget, begun: 0, table: "", since: now, shown: now }
+        Progress { bar, tables, begun: 0, table: "", since: now, shown: now }
     }
 
     /// Begins with the next table.
@@ -52,9 +50,10 @@ impl Progress {
     fn show(&mut self, round: usize) {
         self.shown = Instant::now();
         let elapsed = self.since.elapsed();
-        let before = self.budget.saturating_mul(u32::try_from(self.begun - 1).unwrap_or(u32::MAX));
-        self.bar.set_position(millis(before.saturating_add(elapsed.min(self.budget))));
-        let left = estimate(self.budget, elapsed, self.tables - self.begun);
+        let place = self.begun - 1;
+        let before = sum(&self.tables[..place]).saturating_add(elapsed.min(self.tables[place]));
+        self.bar.set_position(millis(before));
+        let left = estimate(&self.tables[place..], elapsed);
         let round = if round == 0 { "warming up".to_owned() } else { format!("round {round}") };
         self.bar.set_message(format!("{} · {round} · {left}", self.table));
         self.bar.tick();
@@ -67,14 +66,19 @@ impl Drop for Progress {
     }
 }
 
-/// Says how long it takes from here, with `after` tables to follow.
-fn estimate(budget: Duration, elapsed: Duration, after: usize) -> String {
-    let after = budget.saturating_mul(u32::try_from(after).unwrap_or(u32::MAX));
-    let left = budget.saturating_sub(elapsed).saturating_add(after);
+/// Says how long it takes from here, `elapsed` after the first of `tables` was begun.
+fn estimate(tables: &[Duration], elapsed: Duration) -> String {
+    let (first, after) = tables.split_first().map_or((Duration::ZERO, tables), |(f, a)| (*f, a));
+    let left = first.saturating_sub(elapsed).saturating_add(sum(after));
     match left.as_secs_f64().ceil() {
-        0.0 => "the least number of rounds takes longer than its budget".to_owned(),
+        0.0 => "the least number of rounds takes longer than was thought".to_owned(),
+        seconds if seconds > 120.0 => format!("about {:.0} min left", seconds / 60.0),
         seconds => format!("about {seconds} s left"),
     }
+}
+
+fn sum(durations: &[Duration]) -> Duration {
+    durations.iter().fold(Duration::ZERO, |sum, duration| sum.saturating_add(*duration))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -86,11 +90,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_estimate_is_what_is_left_of_all_budgets() {
+    fn the_estimate_is_what_is_left_of_all_tables() {
         let seconds = Duration::from_secs;
-        assert_eq!(estimate(seconds(5), seconds(2), 2), "about 13 s left");
-        assert_eq!(estimate(seconds(5), seconds(9), 1), "about 5 s left");
-        assert!(estimate(seconds(5), seconds(5), 0).contains("longer"));
-        assert!(estimate(Duration::MAX, seconds(1), 3).starts_with("about"));
+        assert_eq!(estimate(&[seconds(5), seconds(2), seconds(8)], seconds(2)), "about 13 s left");
+        assert_eq!(estimate(&[seconds(5), seconds(5)], seconds(9)), "about 5 s left");
+        assert_eq!(estimate(&[seconds(60), seconds(600)], seconds(0)), "about 11 min left");
+        assert!(estimate(&[seconds(5)], seconds(5)).contains("longer"));
+        assert!(estimate(&[Duration::MAX, seconds(3)], seconds(1)).starts_with("about"));
     }
 }

@@ -19,10 +19,10 @@ pub(crate) struct BenchArgs {
     /// Tables to measure [default: all]
     #[arg(value_name = "TABLE", value_parser = PossibleValuesParser::new(TABLES.map(|table| table.name)))]
     pub(crate) tables: Vec<String>,
-    /// Budget of each table [default: 6]
+    /// Budget of each table, in place of a full run's [default: 30 to 180, less than 15 minutes for all]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
-    /// As few rounds as a median needs
+    /// As few rounds as a median needs: less than a minute for all tables
     #[arg(long, conflicts_with = "seconds")]
     pub(crate) quick: bool,
     /// Write machine and all samples to a file, or to standard output with "-"

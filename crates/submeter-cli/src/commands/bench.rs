@@ -4,15 +4,11 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::{report, signals};
-use crate::bench::{self, Inputs, TABLES, Table, Trace};
+use crate::bench::{self, Inputs, Mode, TABLES, Table, Trace};
 use crate::cli::{BenchArgs, Failure};
 use crate::show;
-
-/// How long a table takes unless told otherwise.
-const SECONDS_DEFAULT: Duration = Duration::from_secs(6);
 
 /// Runs the command. Interrupted, it says what it has.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
@@ -25,10 +21,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         show::print(&weighed).map_err(Failure::new)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let budget = match args.seconds {
-        Some(seconds) => seconds,
-        None if args.quick => Duration::ZERO,
-        None => SECONDS_DEFAULT,
+    let mode = match args.seconds {
+        Some(seconds) => Mode::Each(seconds),
+        None if args.quick => Mode::Quick,
+        None => Mode::Full,
     };
     // The runtime's one thread sleeps until a signal comes; whatever measures is no task.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -49,7 +45,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let tables = tables(&args.tables);
     let inputs = Inputs { trace: trace(args, &tables)?, quick: args.quick };
     let outcome =
-        bench::measure(&tables, budget, &inputs, &|| *stop.borrow()).map_err(Failure::new)?;
+        bench::measure(&tables, mode, &inputs, &|| *stop.borrow()).map_err(Failure::new)?;
     let warnings = bench::warnings(&outcome);
     let text = bench::human(&outcome, &warnings);
     let json = || {

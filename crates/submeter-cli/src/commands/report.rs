@@ -31,7 +31,7 @@ pub(super) fn writable(html: &Path) -> Result<(), Failure> {
 }
 
 fn put(record: &Record, html: &Path) -> Result<(), Failure> {
-    fs::write(html, report::html(record, &report::definitions())).map_err(|e| refused(html, &e))
+    fs::write(html, report::html(record, report::definitions())).map_err(|e| refused(html, &e))
 }
 
 fn refused(html: &Path, error: &std::io::Error) -> Failure {

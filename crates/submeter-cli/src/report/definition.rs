@@ -2,6 +2,7 @@
 //! none of this.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 
@@ -46,20 +47,45 @@ const ORDER: [&str; 9] = [
     "end_to_end",
 ];
 
-/// Returns all definitions in the order of a report. A file that is wrong is left out: its table is
-/// shown without words then, and a test names it.
-pub(crate) fn definitions() -> Vec<Definition> {
-    let mut all: Vec<Definition> =
-        TEXTS.iter().filter_map(|text| Definition::parse(text).ok()).collect();
-    let place = |table: &str| ORDER.iter().position(|name| *name == table).unwrap_or(ORDER.len());
-    all.sort_by_key(|definition| place(&definition.table));
-    all
+/// Returns all definitions in the order of a report.
+///
+/// # Panics
+/// When a file of `bench/definitions` is wrong. They are compiled in, and a test reads them all.
+pub(crate) fn definitions() -> &'static [Definition] {
+    static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
+        let parse = |text: &&str| Definition::parse(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let mut all: Vec<Definition> = TEXTS.iter().map(parse).collect();
+        let place =
+            |table: &str| ORDER.iter().position(|name| *name == table).unwrap_or(ORDER.len());
+        all.sort_by_key(|definition| place(&definition.table));
+        all
+    });
+    &ALL
+}
+
+/// Returns the definition of a table.
+///
+/// # Panics
+/// When there is none: a test asks for each table that can be measured.
+pub(crate) fn definition(table: &str) -> &'static Definition {
+    let found = definitions().iter().find(|definition| definition.table == table);
+    found.unwrap_or_else(|| panic!("no bench/definitions/{table}.toml"))
 }
 
 /// The files of `bench/definitions`, which the build script collects.
 pub(super) const TEXTS: &[&str] = include!(concat!(env!("OUT_DIR"), "/definitions.rs"));
 
 impl Definition {
+    /// Returns what the table measures, in a sentence.
+    pub(crate) fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// Returns the variant that others are compared with.
+    pub(crate) fn baseline(&self) -> &str {
+        &self.baseline
+    }
+
     /// Reads a file of `bench/definitions`.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ mod rows;
 mod section;
 mod shares;
 
-pub(crate) use definition::definitions;
+pub(crate) use definition::{Definition, definition, definitions};
 pub(crate) use page::html;
 pub(crate) use record::Record;
 

@@ -166,7 +166,7 @@ fn values(page: &Html, selector: &str) -> Vec<f64> {
 #[test]
 fn records_of_the_project_are_sound_reports_with_every_value() {
     for (path, record) in records() {
-        let page = sound(&html(&record, &definitions()));
+        let page = sound(&html(&record, definitions()));
         let mut shown = values(&page, "td data");
         shown.sort_by(f64::total_cmp);
         for row in &record.rows {
@@ -338,8 +338,8 @@ fn definitions_can_be_read_and_each_of_their_cells_is_in_the_report() {
     let definitions = definitions();
     assert_eq!(definitions.len(), TEXTS.len());
     let (record, _) = small();
-    let page = sound(&html(&record, &definitions));
-    for definition in &definitions {
+    let page = sound(&html(&record, definitions));
+    for definition in definitions {
         let data = values(&page, &format!("#{} table.document data", anchor(&definition.table)));
         for cell in &definition.cell {
             let found = cell.value.is_none_or(|value| data.contains(&value));

@@ -118,7 +118,7 @@ fn figures(table: &Table, measured: &Measured) -> String {
         "us" => ("µs".to_owned(), 1.0),
         unit => (format!("million {unit}"), 1e-6),
     };
-    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", table.name, table.about);
+    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", table.name, table.definition().about());
     if measured.rows.is_empty() {
         let _ = writeln!(text, "{DIM}nothing was measured{DIM:#}");
         return text;
@@ -141,7 +141,7 @@ fn figures(table: &Table, measured: &Measured) -> String {
     let _ = writeln!(
         text,
         "{DIM}{unit}, × {}; {rounds} rounds; spread: half of the middle half, of the worst{DIM:#}",
-        table.baseline
+        table.definition().baseline()
     );
     if let Some(conclusion) = (table.conclusion)(&measured.rows) {
         let _ = writeln!(text, "{conclusion}");
@@ -162,7 +162,8 @@ fn lines(rows: &[Row]) -> Vec<&[Row]> {
 fn line(table: &Table, rows: &[Row], variants: &[&str], scale: f64) -> Vec<String> {
     let mut cells: Vec<String> =
         rows[0].params.iter().map(|(_, value)| value.to_string()).collect();
-    let baseline = rows.iter().find(|row| row.variant == table.baseline);
+    let baseline = table.definition().baseline();
+    let baseline = rows.iter().find(|row| row.variant == baseline);
     for variant in variants {
         cells.push(match (rows.iter().find(|row| row.variant == *variant), baseline) {
             (Some(row), Some(baseline)) if row.variant != baseline.variant => {
@@ -189,5 +190,5 @@ fn three(value: f64) -> String {
 }
 
 #[cfg(test)]
-#[path = "report_tests.rs"]
+#[path = "human_tests.rs"]
 mod tests;

@@ -1,10 +1,8 @@
 //! Tests of what people see, on made-up figures.
 
-use std::time::Duration;
-
 use super::*;
-use crate::bench::TABLES;
 use crate::bench::machine::Machine;
+use crate::bench::{Mode, TABLES};
 
 fn row(cpus: &'static str, variant: &'static str, samples: &[f64]) -> Row {
     Row {
@@ -29,7 +27,7 @@ fn outcome(rows: Vec<Row>) -> Outcome {
     let (taken, disturbed, poor, interrupted) = (100, 0, Vec::new(), false);
     let measured =
         Measured { rows, rounds: 7, taken, disturbed, poor, interrupted, notes, human: None };
-    Outcome { machine, tables: vec![(&TABLES[0], measured)], budget: Duration::ZERO }
+    Outcome { machine, tables: vec![(&TABLES[0], measured)], mode: Mode::Quick }
 }
 
 fn shown(outcome: &Outcome) -> String {
@@ -49,7 +47,7 @@ fn a_line_has_values_and_ratios_to_the_baseline() {
     assert_eq!(
         lines,
         [
-            "rcuref  a get and a put on one shared count",
+            "rcuref  A get and a put on one shared count that never drops to zero.",
             "cpus      rcuref  inc_not_zero  spread",
             "1     81.0 1.35×          60.0    ±1 %",
             "all   25.0 2.50×          10.0    ±5 %",
