@@ -1,7 +1,8 @@
-//! Runs the chores of the repository: `cargo xtask tidy` and `cargo xtask regress`.
+//! Runs the chores of the repository: `cargo xtask tidy`, `regress` and `definitions`.
 
 #![forbid(unsafe_code)]
 
+mod definitions;
 mod regress;
 mod repo;
 mod rust;
@@ -10,15 +11,19 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], or regress RECORD NEW";
+const USAGE: &str =
+    "usage: cargo xtask tidy [DIRECTORY], regress RECORD NEW [AGAIN], or definitions RECORD";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy_at(&workspace_root()),
         ["tidy", root] => tidy_at(Path::new(root)),
-        ["regress", record, new] => regress_between(Path::new(record), Path::new(new)),
-        ["regress", ..] => refuse("regress wants two files of submeter bench --json"),
+        ["regress", record, new] => regress_between(record, &[new]),
+        ["regress", record, new, again] => regress_between(record, &[new, again]),
+        ["regress", ..] => refuse("regress wants two or three files of submeter bench --json"),
+        ["definitions", record] => defined(record),
+        ["definitions", ..] => refuse("definitions wants a file of submeter bench --json"),
         ["-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -46,15 +51,40 @@ fn tidy_at(root: &Path) -> ExitCode {
     }
 }
 
-/// Fails when ratios became worse between two files of `submeter bench --json`.
-fn regress_between(record: &Path, new: &Path) -> ExitCode {
-    let verdict = regress::read(record)
-        .and_then(|old| regress::compare(&old, &regress::read(new)?, &regress::baselines()?));
-    match verdict {
+/// Fails when ratios became worse in each of the files `new` of `submeter bench --json`.
+fn regress_between(record: &str, new: &[&str]) -> ExitCode {
+    let verdict = || -> Result<regress::Verdict, String> {
+        let old = definitions::record(Path::new(record))?;
+        let gates = definitions::read()?;
+        let mut found: Option<regress::Verdict> = None;
+        for new in new {
+            let new = regress::compare(&old, &definitions::record(Path::new(new))?, &gates)?;
+            found = Some(match found {
+                Some(before) => new.and(&before),
+                None => new,
+            });
+        }
+        Ok(found.unwrap_or_default())
+    };
+    match verdict() {
         Err(error) => refuse(&error),
         Ok(verdict) => {
             print!("{verdict}");
             if verdict.losses.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// Fails when a record of all tables and `bench/definitions` do not fit together.
+fn defined(record: &str) -> ExitCode {
+    let found = definitions::record(Path::new(record))
+        .and_then(|record| Ok(definitions::findings(&definitions::read()?, &record)));
+    match found {
+        Err(error) => refuse(&error),
+        Ok(findings) => {
+            findings.iter().for_each(|finding| println!("{finding}"));
+            println!("definitions: {} findings", findings.len());
+            if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
     }
 }

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::definitions;
 
 /// Samples around `value` that spread by `noise` of it.
 fn around(value: f64, noise: f64) -> Vec<f64> {
@@ -16,9 +17,13 @@ fn record(ours: &[f64], base: &[f64], unit: &str) -> Value {
     json!({"machine": machine, "rows": [row("ours", ours), row("base", base)]})
 }
 
+fn gates(text: &str) -> Definitions {
+    BTreeMap::from([("t".to_owned(), text.parse().expect("TOML"))])
+}
+
 fn compared(old: &Value, new: &Value) -> Verdict {
-    let baselines = BTreeMap::from([("t".to_owned(), "base".to_owned())]);
-    compare(old, new, &baselines).expect("they have a ratio in common")
+    let gates = gates("[[gate]]\nvariant = 'ours'\nagainst = { variant = 'base' }");
+    compare(old, new, &gates).expect("they have a ratio in common")
 }
 
 #[test]
@@ -28,7 +33,8 @@ fn a_true_loss_is_found_in_either_direction() {
         let new = record(&around(ours, 0.1), &around(30.0, 0.1), unit);
         let found = compared(&old, &new);
         assert_eq!(found.losses.len(), 1, "{found}");
-        assert!(found.losses[0].starts_with("t {\"cpus\":\"all\"} ours ÷ base: 0.33"), "{found}");
+        let text = found.to_string();
+        assert!(text.starts_with("t {\"cpus\":\"all\"} ours ÷ base: 0.33"), "{text}");
         assert!(compared(&new, &old).losses.is_empty(), "a gain is no loss");
     }
 }
@@ -64,45 +70,48 @@ fn another_machine_is_skipped_and_said() {
 fn nothing_in_common_is_no_success() {
     let old = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
     let few = record(&[10.0; 4], &[30.0; 4], "ns");
-    assert!(compare(&old, &few, &baselines().expect("definitions")).is_err());
-    assert!(read(Path::new("/nonexistent.json")).is_err());
+    assert!(compare(&old, &few, &definitions::read().expect("definitions")).is_err());
+    assert!(definitions::record(std::path::Path::new("/nonexistent.json")).is_err());
 }
 
 #[test]
-fn a_definition_names_its_baseline_among_its_variants() {
-    for (table, baseline) in baselines().expect("definitions") {
-        let path = crate::workspace_root().join(format!("bench/definitions/{table}.toml"));
-        let text = std::fs::read_to_string(path).expect("named as its table");
-        let definition: toml::Table = text.parse().expect("TOML");
+fn a_loss_counts_when_every_run_has_it() {
+    let old = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
+    let bad = compared(&old, &record(&around(20.0, 0.1), &around(30.0, 0.1), "ns"));
+    let good = compared(&old, &record(&around(10.0, 0.1), &around(30.0, 0.1), "ns"));
+    let worse = compared(&old, &record(&around(30.0, 0.1), &around(30.0, 0.1), "ns"));
+    assert_eq!(worse.and(&bad).losses.len(), 1);
+    assert!(bad.and(&good).losses.is_empty());
+}
+
+#[test]
+fn what_is_gated_may_stand_against_other_parameters() {
+    let with = |ours: f64| {
+        let mut record = record(&around(ours, 0.1), &around(30.0, 0.1), "ns");
+        record["rows"][1]["params"] = json!({"case": "clock", "groups": 1});
+        record
+    };
+    let text = "[[gate]]\nparams = { cpus = 'all' }\nvariant = 'ours'\nagainst = { variant = 'base', \
+        params = { case = 'clock' } }";
+    let found = compare(&with(10.0), &with(20.0), &gates(text)).expect("a ratio");
+    assert_eq!((found.compared, found.losses.len()), (1, 1), "{found}");
+    let other = text.replace("'all'", "'1'");
+    assert!(compare(&with(10.0), &with(20.0), &gates(&other)).is_err());
+}
+
+#[test]
+fn gates_name_variants_of_their_table() {
+    let mut gated = 0;
+    for (table, definition) in definitions::read().expect("definitions") {
         let variants = definition["variants"].as_table().expect("variants");
-        assert!(variants.contains_key(&baseline), "{table}: {baseline}");
-        for cell in definition.get("cell").and_then(|cells| cells.as_array()).into_iter().flatten()
+        for gate in definition.get("gate").and_then(|gates| gates.as_array()).into_iter().flatten()
         {
-            let ours = cell.get("ours").map(|ours| ours["variant"].as_str().expect("a name"));
-            let reason = cell.get("reason").and_then(|reason| reason.as_str());
-            assert!(ours.is_some() != reason.is_some(), "{table}: one of ours and reason: {cell}");
-            assert!(ours.is_none_or(|ours| variants.contains_key(ours)), "{table}: {cell}");
+            for of in [gate, &gate["against"]] {
+                let variant = of["variant"].as_str().expect("a name");
+                assert!(variants.contains_key(variant), "{table}: {variant}");
+            }
+            gated += 1;
         }
     }
-}
-
-#[test]
-fn no_cell_of_a_document_s_table_is_left_out() {
-    // Rows times columns of figures; columns that follow from others are named in the definition.
-    let documents = [
-        ("rcuref", 3 * 2),
-        ("percpu_ref", 12 * 2),
-        ("percpu_counter", 5 * 2),
-        ("rstat", 14 * 4),
-        ("perf", 4),
-    ];
-    for (table, cells) in documents {
-        let path = crate::workspace_root().join(format!("bench/definitions/{table}.toml"));
-        let text = std::fs::read_to_string(path).expect("named as its table");
-        let definition: toml::Table = text.parse().expect("TOML");
-        let found = definition["cell"].as_array().expect("cells");
-        let distinct: std::collections::BTreeSet<String> =
-            found.iter().map(|cell| format!("{} {}", cell["params"], cell["variant"])).collect();
-        assert_eq!((found.len(), distinct.len()), (cells, cells), "{table}");
-    }
+    assert!(gated >= 8, "{gated}");
 }
