@@ -1,7 +1,8 @@
-//! Runs the chores of the repository: `cargo xtask tidy`, `regress` and `definitions`.
+//! Runs the chores of the repository: `cargo xtask tidy`, `regress`, `definitions` and `benchmarks`.
 
 #![forbid(unsafe_code)]
 
+mod benchmarks;
 mod definitions;
 mod regress;
 mod repo;
@@ -11,8 +12,8 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo xtask tidy [DIRECTORY], regress RECORD NEW [AGAIN], or definitions RECORD";
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress RECORD NEW [AGAIN], definitions RECORD, \
+    or benchmarks [--check]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +25,9 @@ fn main() -> ExitCode {
         ["regress", ..] => refuse("regress wants two or three files of submeter bench --json"),
         ["definitions", record] => defined(record),
         ["definitions", ..] => refuse("definitions wants a file of submeter bench --json"),
+        ["benchmarks"] => splice(false),
+        ["benchmarks", "--check"] => splice(true),
+        ["benchmarks", ..] => refuse("benchmarks wants nothing, or --check"),
         ["-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -86,6 +90,33 @@ fn defined(record: &str) -> ExitCode {
             println!("definitions: {} findings", findings.len());
             if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
+    }
+}
+
+/// Writes the tables of records into their document; or fails when that would change it.
+fn splice(check: bool) -> ExitCode {
+    let root = workspace_root();
+    let path = root.join(benchmarks::FILE);
+    let found = || -> Result<(String, String), String> {
+        let was = std::fs::read_to_string(&path)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let is = benchmarks::spliced(&was, &|record| benchmarks::tables(&root, record))?;
+        Ok((was, is))
+    };
+    match found() {
+        Err(error) => refuse(&error),
+        Ok((was, is)) if was == is => {
+            println!("benchmarks: {} says what its records say", benchmarks::FILE);
+            ExitCode::SUCCESS
+        }
+        Ok(_) if check => {
+            println!("{}: not what its records say: cargo xtask benchmarks", benchmarks::FILE);
+            ExitCode::FAILURE
+        }
+        Ok((_, is)) => match std::fs::write(&path, is) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => refuse(&format!("{}: {error}", path.display())),
+        },
     }
 }
 

@@ -49,6 +49,31 @@ fn a_run_writes_its_report_beside_its_record() {
 }
 
 #[test]
+fn a_record_becomes_tables_in_a_document() {
+    let output = submeter(&["bench", "--from", RECORD, "--markdown", "-"]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for part in [
+        "| processor |",
+        "## References that are got without a loop",
+        "| cpus | rcuref | inc_not_zero |",
+        "*What bounds it.*",
+    ] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+    // Every line of a table has as many cells as its head.
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    for lines in out.lines().collect::<Vec<_>>().windows(2) {
+        if lines.iter().all(|line| line.starts_with('|')) {
+            assert_eq!(columns(lines[0]), columns(lines[1]), "{lines:?}");
+        }
+    }
+    let file = TempFile::new("report.md", "");
+    submeter(&["bench", "--from", RECORD, "--markdown", file.path()]);
+    assert_eq!(fs::read_to_string(file.path()).expect("written"), out);
+}
+
+#[test]
 fn what_cannot_be_read_or_written_is_said_in_a_line() {
     let (html, odd) = (TempFile::new("never.html", ""), TempFile::new("odd.json", "{\"rows\": 7}"));
     let none = "/nonexistent/record.json";
@@ -57,7 +82,9 @@ fn what_cannot_be_read_or_written_is_said_in_a_line() {
     let place = "/nonexistent/report.html";
     refused(&["bench", "--from", RECORD, "--html", place], &[place, "cannot write", "--html"]);
     refused(&["bench", "rcuref", "--html", place], &[place, "cannot write", "--html"]);
-    refused(&["bench", "--from", RECORD], &["--html"]);
+    refused(&["bench", "--from", RECORD], &["--html", "--markdown"]);
+    refused(&["bench", "--markdown", "-"], &["--from"]);
+    refused(&["bench", "--from", RECORD, "--markdown", place], &[place, "--markdown"]);
     refused(&["bench", "rcuref", "--from", RECORD, "--html", html.path()], &["--from"]);
     assert_eq!(fs::read_to_string(html.path()).expect("there"), "", "nothing was written");
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{ArgGroup, Args};
 
 use super::size::seconds;
 use crate::bench::TABLES;
@@ -12,6 +12,7 @@ use crate::bench::TABLES;
 /// What `submeter bench` is told.
 #[derive(Args, Clone, Debug)]
 #[command(
+    group = ArgGroup::new("report").args(["html", "markdown"]).multiple(true),
     after_help = "All variants of a table are measured in turns within one run, so that ratios hold \
     on a machine that does other things too; absolute figures do not. Figures of a debug build say nothing."
 )]
@@ -32,8 +33,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Measure nothing: make the report of a record that --json wrote
-    #[arg(long, value_name = "RECORD", requires = "html", conflicts_with_all = ["tables", "seconds", "quick", "json", "trace"])]
+    #[arg(long, value_name = "RECORD", requires = "report", conflicts_with_all = ["tables", "seconds", "quick", "json", "trace"])]
     pub(crate) from: Option<PathBuf>,
+    /// With --from: write the tables as Markdown to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub(crate) markdown: Option<PathBuf>,
     /// For rstat: replay a recording too, each of its CPUs on a thread, as fast as possible, with
     /// flushes at their recorded place (zstd, format submeter-trace-1)
     #[arg(long, value_name = "FILE")]

@@ -12,8 +12,8 @@ use crate::show;
 
 /// Runs the command. Interrupted, it says what it has.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
-    if let (Some(record), Some(html)) = (&args.from, &args.html) {
-        report::again(record, html)?;
+    if let Some(record) = &args.from {
+        report::again(record, args.html.as_deref(), args.markdown.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(groups) = args.weigh {

@@ -5,9 +5,14 @@ use std::path::Path;
 
 use crate::cli::Failure;
 use crate::report::{self, Record};
+use crate::show;
 
-/// Makes the report of a record that an earlier run wrote.
-pub(super) fn again(record: &Path, html: &Path) -> Result<(), Failure> {
+/// Makes the reports of a record that an earlier run wrote.
+pub(super) fn again(
+    record: &Path,
+    html: Option<&Path>,
+    markdown: Option<&Path>,
+) -> Result<(), Failure> {
     let name = record.display();
     let text = fs::read_to_string(record).map_err(|e| {
         Failure::new(format_args!(
@@ -16,7 +21,15 @@ pub(super) fn again(record: &Path, html: &Path) -> Result<(), Failure> {
     })?;
     let record =
         Record::parse(&text).map_err(|line| Failure::new(format_args!("{name}: {line}")))?;
-    put(&record, html)
+    if let Some(html) = html {
+        put(&record, html)?;
+    }
+    let Some(path) = markdown else { return Ok(()) };
+    let text = report::markdown(&record, report::definitions());
+    if path == Path::new("-") {
+        return show::print(&text).map_err(Failure::new);
+    }
+    fs::write(path, text).map_err(|e| refused(path, &e, "--markdown"))
 }
 
 /// Makes the report of what was just measured, from its JSON: so that both ways say the same.
@@ -27,14 +40,15 @@ pub(super) fn write(json: &str, html: &Path) -> Result<(), Failure> {
 /// Makes sure, before anybody waits for figures, that the report can be written.
 pub(super) fn writable(html: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().create(true).append(true).open(html);
-    opened.map(drop).map_err(|e| refused(html, &e))
+    opened.map(drop).map_err(|e| refused(html, &e, "--html"))
 }
 
 fn put(record: &Record, html: &Path) -> Result<(), Failure> {
-    fs::write(html, report::html(record, report::definitions())).map_err(|e| refused(html, &e))
+    fs::write(html, report::html(record, report::definitions()))
+        .map_err(|e| refused(html, &e, "--html"))
 }
 
-fn refused(html: &Path, error: &std::io::Error) -> Failure {
-    let path = html.display();
-    Failure::new(format_args!("cannot write {path}: {error}; name another file by --html"))
+fn refused(path: &Path, error: &std::io::Error, option: &str) -> Failure {
+    let path = path.display();
+    Failure::new(format_args!("cannot write {path}: {error}; name another file by {option}"))
 }

@@ -1,11 +1,13 @@
-//! The report: one HTML file that says what submeter costs and what is gained by it.
+//! The report: one HTML file that says what submeter costs and what is gained by it; and its tables as
+//! Markdown.
 //!
-//! Everything is in the file, so that it can be mailed, kept beside its record and printed: no script,
+//! Everything is in the page, so that it can be mailed, kept beside its record and printed: no script,
 //! no font, no image from elsewhere. maud escapes whatever comes from a record or a definition.
 
 mod definition;
 mod figures;
 mod format;
+mod markdown;
 mod page;
 mod plot;
 mod plots;
@@ -15,6 +17,7 @@ mod section;
 mod shares;
 
 pub(crate) use definition::{Definition, definition, definitions};
+pub(crate) use markdown::markdown;
 pub(crate) use page::html;
 pub(crate) use record::Record;
 

@@ -11,7 +11,7 @@ const OPEN_LINES: usize = 40;
 
 /// Writes all rows, where parameters have other names in a table of their own.
 pub(super) fn tables(definition: &Definition, rows: &[&Row]) -> Markup {
-    let groups = grouped(rows, kind);
+    let groups = groups(rows);
     let lines: usize = groups.iter().map(|group| Table::of(group).lines(group).len()).sum();
     let all = |open: bool| {
         html! { @for group in &groups { details open[open] { summary { (summary(group)) } (table(definition, group)) } } }
@@ -29,6 +29,11 @@ pub(super) fn tables(definition: &Definition, rows: &[&Row]) -> Markup {
     }
 }
 
+/// Puts rows together that make one table.
+pub(super) fn groups<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
+    grouped(rows, kind)
+}
+
 /// Writes a row's value, and how far its samples spread.
 pub(super) fn value(row: &Row) -> Markup {
     let Some(value) = row.value else { return html! { "no value" } };
@@ -41,7 +46,7 @@ pub(super) fn value(row: &Row) -> Markup {
 
 /// Returns half of the distance between the quartiles as a share of the value. Where that is not
 /// between them it is no median, and they say nothing of it.
-fn half_spread(row: &Row, value: f64) -> Option<f64> {
+pub(super) fn half_spread(row: &Row, value: f64) -> Option<f64> {
     let (low, high) = row.quartiles()?;
     let says = (low..=high).contains(&value) && value != 0.0 && high > low;
     says.then(|| (high - low) / 2.0 / value.abs())
@@ -53,7 +58,8 @@ fn kind(row: &Row) -> (Vec<&str>, &str, [Option<&str>; 4]) {
     (row.params.names().collect(), &row.unit, of)
 }
 
-fn summary(group: &[&Row]) -> String {
+/// Says what a table is of: what is the same in all its rows, and what differs.
+pub(super) fn summary(group: &[&Row]) -> String {
     let first = group[0];
     let common = first.params.0.iter().filter(|(name, value)| {
         group.iter().all(|row| row.params.get(name) == Some(value.as_str()))
@@ -77,7 +83,7 @@ fn varying<'a>(group: &[&'a Row]) -> Vec<&'a str> {
 }
 
 /// What goes to the right of a table.
-enum Table<'a> {
+pub(super) enum Table<'a> {
     /// Its variants.
     Variants(Vec<&'a str>),
     /// The values of this parameter, where there is one variant only.
@@ -86,7 +92,7 @@ enum Table<'a> {
 
 impl<'a> Table<'a> {
     /// Decides by what there is.
-    fn of(group: &[&'a Row]) -> Table<'a> {
+    pub(super) fn of(group: &[&'a Row]) -> Table<'a> {
         let first = |values: Vec<&'a str>| {
             let mut once: Vec<&str> = Vec::new();
             values.into_iter().for_each(|value| {
@@ -107,7 +113,7 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the rows of each line.
-    fn lines<'b>(&self, group: &[&'b Row]) -> Vec<Vec<&'b Row>> {
+    pub(super) fn lines<'b>(&self, group: &[&'b Row]) -> Vec<Vec<&'b Row>> {
         let line = |row: &Row| -> Params {
             match self {
                 Table::Variants(_) => row.params.clone(),
@@ -117,79 +123,87 @@ impl<'a> Table<'a> {
         grouped(group, line)
     }
 
-    fn heads(&self, definition: &Definition) -> Markup {
+    /// Returns the names of the parameters to the left.
+    pub(super) fn names(&self, group: &[&'a Row]) -> Vec<&'a str> {
+        let mut names = varying(group);
+        if let Table::Values(across, _) = self {
+            names.retain(|name| name != across);
+        }
+        names
+    }
+
+    /// Returns what heads each column to the right.
+    pub(super) fn columns(&self) -> Vec<String> {
         match self {
-            Table::Variants(variants) => html! {
-                @for variant in variants {
-                    th scope="col" {
-                        (variant)
-                        @if *variant == definition.baseline && variants.len() > 1 {
-                            " " small { "baseline" }
-                        }
-                    }
-                }
-            },
-            Table::Values(name, values) => html! {
-                @for value in values { th scope="col" { (name.replace('_', " ")) " " (value) } }
-            },
+            Table::Variants(variants) => variants.iter().map(|v| (*v).to_owned()).collect(),
+            Table::Values(name, values) => {
+                values.iter().map(|value| format!("{} {value}", name.replace('_', " "))).collect()
+            }
         }
     }
 
-    fn cells(&self, definition: &Definition, line: &[&Row]) -> Markup {
-        match self {
-            Table::Variants(variants) => html! {
-                @for variant in variants {
-                    (cell(definition, line, |row| row.variant == *variant))
-                }
-            },
-            Table::Values(name, values) => html! {
-                @for value in values {
-                    (cell(definition, line, |row| row.params.get(name) == Some(value)))
-                }
-            },
-        }
+    /// Finds the row of a line in the column at `place`.
+    pub(super) fn at<'b>(&self, place: usize, line: &[&'b Row]) -> Option<&'b Row> {
+        let wanted = |row: &Row| match self {
+            Table::Variants(variants) => row.variant == variants[place],
+            Table::Values(name, values) => row.params.get(name) == Some(values[place]),
+        };
+        line.iter().copied().find(|row| wanted(row))
     }
 }
 
 fn table(definition: &Definition, group: &[&Row]) -> Markup {
     let table = Table::of(group);
-    let mut names = varying(group);
-    if let Table::Values(across, _) = table {
-        names.retain(|name| *name != across);
-    }
+    let (names, columns) = (table.names(group), table.columns());
+    let several = matches!(&table, Table::Variants(variants) if variants.len() > 1);
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(summary(group)) {
             table {
                 thead { tr {
                     @for name in &names { th scope="col" { (name.replace('_', " ")) } }
-                    (table.heads(definition))
+                    @for column in &columns {
+                        th scope="col" {
+                            (column)
+                            @if several && *column == definition.baseline {
+                                " " small { "baseline" }
+                            }
+                        }
+                    }
                 } }
                 tbody { @for line in table.lines(group) { tr {
                     @for name in &names {
                         th scope="row" { (line[0].params.get(name).unwrap_or("–")) }
                     }
-                    (table.cells(definition, &line))
+                    @for place in 0..columns.len() {
+                        (cell(definition, &line, table.at(place, &line)))
+                    }
                 } } }
             }
         }
     }
 }
 
-fn cell(definition: &Definition, line: &[&Row], wanted: impl Fn(&Row) -> bool) -> Markup {
-    let Some(row) = line.iter().find(|row| wanted(row)) else {
+fn cell(definition: &Definition, line: &[&Row], row: Option<&Row>) -> Markup {
+    let Some(row) = row else {
         return html! { td class="n" { "–" } };
     };
+    html! {
+        td class="n" {
+            (value(row))
+            @if let Some(ratio) = ratio(definition, line, row) {
+                br; small class="ratio" { (times(ratio)) }
+            }
+        }
+    }
+}
+
+/// Returns what a row is of the baseline of the same line.
+pub(super) fn ratio(definition: &Definition, line: &[&Row], row: &Row) -> Option<f64> {
     let is_base = |other: &&&Row| {
         other.variant == definition.baseline
             && row.variant != other.variant
             && row.params == other.params
     };
-    let base = line.iter().find(is_base);
-    let ratio = base.and_then(|base| Some(row.value? / base.value?)).filter(|r| r.is_finite());
-    html! {
-        td class="n" {
-            (value(row))
-            @if let Some(ratio) = ratio { br; small class="ratio" { (times(ratio)) } }
-        }
-    }
+    let base = line.iter().find(is_base)?;
+    Some(row.value? / base.value?).filter(|ratio| ratio.is_finite())
 }

@@ -123,12 +123,17 @@ fn line(record: &Record, definition: &Definition, cell: &Cell) -> Markup {
     }
 }
 
-fn is_count(cell: &Cell) -> bool {
+/// Returns whether a cell is a bucket of a histogram.
+pub(super) fn is_count(cell: &Cell) -> bool {
     cell.unit == "count" || cell.ours.as_ref().is_some_and(|o| o.params.get(BUCKET).is_some())
 }
 
 /// Returns what the document's cell is of its baseline; some documents give nothing else.
-fn their_ratio(definition: &Definition, cell: &Cell, ours: Option<&Row>) -> Option<String> {
+pub(super) fn their_ratio(
+    definition: &Definition,
+    cell: &Cell,
+    ours: Option<&Row>,
+) -> Option<String> {
     let value = cell.value?;
     if matches!(cell.unit.as_str(), "x" | "×") {
         return Some(times(value));
@@ -152,7 +157,7 @@ fn their_ratio(definition: &Definition, cell: &Cell, ours: Option<&Row>) -> Opti
 }
 
 /// Returns what our row is of its baseline.
-fn our_ratio(record: &Record, definition: &Definition, row: &Row) -> Option<String> {
+pub(super) fn our_ratio(record: &Record, definition: &Definition, row: &Row) -> Option<String> {
     let value = row.value?;
     let base = record.find(&definition.table, &definition.baseline, &row.params)?;
     ratio(value, base.value?)
