@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use submeter::percpu::{Area, Block};
 
@@ -56,7 +57,7 @@ pub(super) fn groups(
                 ("cpus", Param::Word(name)),
                 ("leaf", Param::Word(leaf)),
             ];
-            let cell = |(variant, work): (&'static str, Work)| (variant, update(&cpus, work));
+            let cell = |updates: Updates| (updates.variant, update(&cpus, updates));
             let variants = updates(leaf == "one")?.into_iter().map(cell).collect();
             groups.push(cells(record, &params, variants));
         }
@@ -72,54 +73,82 @@ pub(super) fn groups(
 
 // ---- updates -----------------------------------------------------------------------------------
 
+/// A loop of updates, and what all of them have counted.
+struct Updates {
+    variant: &'static str,
+    work: Work,
+    /// Read while nobody updates.
+    total: Box<dyn Fn() -> i64>,
+}
+
+impl Updates {
+    fn new(
+        variant: &'static str,
+        work: impl Fn(u32) + Send + Sync + 'static,
+        total: impl Fn() -> i64 + 'static,
+    ) -> Updates {
+        Updates { variant, work: Arc::new(work), total: Box::new(total) }
+    }
+}
+
 /// What is looped: each adds 1 to the first metric of one leaf, or of leaves in no order.
-fn updates(one: bool) -> io::Result<Vec<(&'static str, Work)>> {
+///
+/// No variant means two things: `submeter` and `rseq_inc` hold the word of the one leaf, and nobody holds the words of
+/// a thousand; there `submeter_group` and `rseq_add` look it up.
+fn updates(one: bool) -> io::Result<Vec<Updates>> {
     let shape = Shape::tens(METRICS);
     let leaves = order(&shape);
     let area = Area::new(|_| 0)?;
     let blocks: Vec<Block> =
         (0..shape.groups()).map(|_| area.block(METRICS)).collect::<io::Result<_>>()?;
-    let (walk_up, submeter) = (WalkUp::new(&shape)?, Submeter::new(&shape)?);
-    let leaf = leaves[0];
-    Ok(if one {
-        let increment = move |n| {
-            let word = blocks[leaf as usize].word(0);
-            (0..n).for_each(|_| word.increment());
-        };
-        let walk_up = move |n| (0..n).for_each(|_| walk_up.update((), leaf, 0, 1));
-        // A handle for loops, and the group that there is anyway.
-        let groups = Arc::new(submeter);
-        let group = {
-            let submeter = Arc::clone(&groups);
-            move |n| {
-                let (group, metric) = submeter.pair(leaf, 0);
-                (0..n).for_each(|_| group.adjust(metric, 1));
-            }
-        };
-        let meter = move |n| {
-            let (group, metric) = groups.pair(leaf, 0);
-            let meter = group.meter(metric);
-            (0..n).for_each(|_| meter.adjust(1));
-        };
-        vec![
-            ("rseq_inc", Arc::new(increment)),
-            ("walk_up", Arc::new(walk_up)),
-            ("submeter", Arc::new(meter)),
-            ("submeter_group", Arc::new(group)),
-        ]
-    } else {
-        vec![
-            ("rseq_inc", over(&leaves, move |leaf| blocks[leaf as usize].add(0, 1))),
-            ("walk_up", over(&leaves, move |leaf| walk_up.update((), leaf, 0, 1))),
-            ("submeter", over(&leaves, move |leaf| submeter.update((), leaf, 0, 1))),
-        ]
-    })
+    let (blocks, walk_up) = (Arc::new(blocks), Arc::new(WalkUp::new(&shape)?));
+    // Two trees: each variant's total is its own.
+    let (groups, held) = (Arc::new(Submeter::new(&shape)?), Arc::new(Submeter::new(&shape)?));
+    let (leaf, root) = (leaves[0], shape.root());
+    let (counted, walked) = (Arc::clone(&blocks), Arc::clone(&walk_up));
+    let (grouped, metered) = (Arc::clone(&groups), Arc::clone(&held));
+    let counted = move || counted.iter().map(|block| block.sum(0)).sum();
+    let walked = move || walked.total(root, 0);
+    let grouped = move || grouped.exact(root, 0);
+    if !one {
+        let increment = over(&leaves, move |leaf| blocks[leaf as usize].add(0, 1));
+        let walk_up = over(&leaves, move |leaf| walk_up.update((), leaf, 0, 1));
+        let group = over(&leaves, move |leaf| groups.update((), leaf, 0, 1));
+        return Ok(vec![
+            Updates::new("rseq_add", increment, counted),
+            Updates::new("walk_up", walk_up, walked),
+            Updates::new("submeter_group", group, grouped),
+        ]);
+    }
+    let increment = move |n| {
+        let word = blocks[leaf as usize].word(0);
+        (0..n).for_each(|_| word.increment());
+    };
+    let walk_up = move |n| (0..n).for_each(|_| walk_up.update((), leaf, 0, 1));
+    let group = move |n| {
+        let (group, metric) = groups.pair(leaf, 0);
+        (0..n).for_each(|_| group.adjust(metric, 1));
+    };
+    let meter = move |n| {
+        let (group, metric) = held.pair(leaf, 0);
+        let meter = group.meter(metric);
+        (0..n).for_each(|_| meter.adjust(1));
+    };
+    Ok(vec![
+        Updates::new("rseq_inc", increment, counted),
+        Updates::new("walk_up", walk_up, walked),
+        Updates::new("submeter", meter, move || metered.exact(root, 0)),
+        Updates::new("submeter_group", group, grouped),
+    ])
 }
 
 /// Makes the loop over leaves.
-fn over(leaves: &[u32], act: impl Fn(u32) + Send + Sync + 'static) -> Work {
+fn over(
+    leaves: &[u32],
+    act: impl Fn(u32) + Send + Sync + 'static,
+) -> impl Fn(u32) + Send + Sync + 'static {
     let leaves = leaves.to_vec();
-    Arc::new(move |n| leaves.iter().cycle().take(n as usize).for_each(|&leaf| act(leaf)))
+    move |n| leaves.iter().cycle().take(n as usize).for_each(|&leaf| act(leaf))
 }
 
 /// Leaves in no order, each about as often as any other.
@@ -129,10 +158,19 @@ fn order(shape: &Shape) -> Vec<u32> {
     (0..ORDER).map(|n| (leaves + n * 367 % SIBLINGS) as u32).collect()
 }
 
-fn update(cpus: &[usize], work: Work) -> Measure {
-    let cpus = cpus.to_vec();
+fn update(cpus: &[usize], updates: Updates) -> Measure {
+    let (cpus, done) = (cpus.to_vec(), AtomicU64::new(0));
+    let Updates { variant, work, total } = updates;
     Box::new(move || {
-        let sample = rate(&cpus, &*work)?;
+        let counted = |n: u32| {
+            work(n);
+            // Relaxed: read below, after the threads were joined. Once in a batch, whose price hides it.
+            done.fetch_add(u64::from(n), Ordering::Relaxed);
+        };
+        let sample = rate(&cpus, &counted)?;
+        // Relaxed: as above.
+        let done = done.load(Ordering::Relaxed).cast_signed();
+        assert_eq!(total(), done, "{variant} counts every update");
         let per_s = sample.values[0];
         let ns = cpus.len() as f64 * 1e9 / per_s;
         let all = vec![Reading::of("update", "ns", ns), Reading::of("rate", "updates/s", per_s)];

@@ -30,6 +30,11 @@ impl Submeter {
     ) -> (&Group, Gauge<Count>) {
         (&self.groups[group as usize], self.metrics[metric])
     }
+
+    /// Returns what a group and its descendants have counted, flushed or not.
+    pub(in crate::bench::rstat) fn exact(&self, group: u32, metric: usize) -> i64 {
+        self.groups[group as usize].sum(self.metrics[metric])
+    }
 }
 
 impl Design for Submeter {
