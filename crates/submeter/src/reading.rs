@@ -20,7 +20,8 @@ pub struct Reading<T> {
     /// stays wider than need be until the next flush of more.
     pub bound: u64,
     /// How long ago the flush began that `value` is from, at most: the last one of the tree, or of just this
-    /// group. (One of a group above counts for that group only.)
+    /// group. (One of a group above counts for that group only.) Of a tree that was never flushed: how long ago it was
+    /// made.
     pub age: Duration,
 }
 

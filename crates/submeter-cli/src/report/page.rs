@@ -145,6 +145,10 @@ fn plain(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Null => "not recorded".to_owned(),
         Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Object(pairs) => {
+            let pair = |(name, value): (&String, &Value)| format!("{name} {}", plain(value));
+            pairs.iter().map(pair).collect::<Vec<_>>().join(", ")
+        }
         other => other.to_string(),
     }
 }

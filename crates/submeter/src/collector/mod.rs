@@ -138,7 +138,7 @@ impl Origin<'_> {
 pub struct Collected<'a, D> {
     /// Own plus descendants', those included that are gone, as of the last flush.
     pub total: &'a D,
-    /// How long ago that flush began.
+    /// How long ago that flush began; where there was none, how long ago the collector was made.
     pub age: Duration,
     /// How many groups below this one are broken: `total` lacks what their callbacks lost.
     pub broken_below: u64,
