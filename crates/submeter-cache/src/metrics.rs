@@ -40,7 +40,8 @@ pub struct Metrics {
     /// Stores refused because nothing more could be evicted.
     pub store_failures: Counter<Count>,
     /// CPU time that worker threads spent on requests, by the group switch: from where a request names its
-    /// tenant to where the next one does, without the calls that read and write sockets.
+    /// tenant to where the next one does, or to where the answers of its batch are with the kernel. Reading from a socket
+    /// belongs to nobody: whose request it is, is not known before.
     pub cpu: Counter<Nanoseconds>,
     /// From the arrival of a request's last bytes to its answer being ready to send. A retrieval of
     /// several keys counts once a key, like the other metrics.

@@ -3,8 +3,8 @@
 use submeter::Group;
 use submeter::switch::Entered;
 
-/// The group of the request that is being carried out. Made for a batch, and dropped before its answers are sent:
-/// then all its CPU time is charged.
+/// The group of the request that is being carried out. Made for a batch, and dropped once its answers are with the
+/// kernel, or wait for a client that does not read: then all its CPU time is charged.
 #[derive(Default)]
 pub(crate) struct Stay(Option<Entered>);
 

@@ -29,11 +29,19 @@ pub(super) struct Line {
     // Not rings: a switch walks them, and they turn only when events take turns.
     pub(super) pinned: Vec<Place>,
     pub(super) flexible: Vec<Place>,
+    /// How many of them need counters, of which there may be too few.
+    needy: u32,
     /// The last of the scheduler's turns that it took part in.
     turn: u64,
 }
 
 impl Line {
+    /// Returns whether it matters in which order its event groups are placed among those of other lines.
+    #[inline]
+    pub(super) fn contends(&self) -> bool {
+        self.needy > 0 || !self.pinned.is_empty()
+    }
+
     pub(super) fn of(&self, pinned: bool) -> &[Place] {
         if pinned { &self.pinned } else { &self.flexible }
     }
@@ -93,7 +101,7 @@ impl Lines {
     }
 
     /// Puts `slot` at the end of its line, which is made if need be.
-    pub(super) fn push(&mut self, scope: Scope, pinned: bool, slot: u32) -> LineId {
+    pub(super) fn push(&mut self, scope: Scope, pinned: bool, needy: bool, slot: u32) -> LineId {
         let line = match scope {
             Scope::Everywhere => EVERYWHERE,
             Scope::Group(group) => self.find(group).unwrap_or_else(|| {
@@ -106,19 +114,21 @@ impl Lines {
             }),
         };
         let place = Place { order: self.order(), slot };
-        let Line { pinned: first, flexible, .. } = &mut self.lines[line as usize];
-        if pinned { first } else { flexible }.push(place);
+        let to = &mut self.lines[line as usize];
+        to.needy += u32::from(needy);
+        if pinned { &mut to.pinned } else { &mut to.flexible }.push(place);
         line
     }
 
-    /// Takes `slot` out of its line. Returns whether that was the line's last, which is then gone.
-    pub(super) fn take(&mut self, scope: Scope, slot: u32) -> bool {
+    /// Takes `slot`, which was pushed with the same `scope` and `needy`, out of its line. Returns whether that was the line's last, which is then gone.
+    pub(super) fn take(&mut self, scope: Scope, needy: bool, slot: u32) -> bool {
         let line = match scope {
             Scope::Everywhere => Some(EVERYWHERE),
             Scope::Group(group) => self.find(group),
         };
         let Some(line) = line else { return false };
-        let Line { pinned, flexible, .. } = &mut self.lines[line as usize];
+        let Line { pinned, flexible, needy: count, .. } = &mut self.lines[line as usize];
+        *count -= u32::from(needy);
         pinned.retain(|place| place.slot != slot);
         flexible.retain(|place| place.slot != slot);
         let emptied = pinned.is_empty() && flexible.is_empty() && line != EVERYWHERE;

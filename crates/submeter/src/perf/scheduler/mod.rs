@@ -188,7 +188,7 @@ impl<P: Pmu> Scheduler<P> {
             (self.slots.len() - 1) as u32
         });
         self.slots[slot as usize].attached = Some(attached);
-        let line = self.lines.push(scope, group.is_pinned(), slot);
+        let line = self.lines.push(scope, group.is_pinned(), hardware, slot);
         let current = match scope {
             Scope::Everywhere => true,
             Scope::Group(group) => match self.chain.iter_mut().find(|link| link.group == group) {
@@ -221,7 +221,7 @@ impl<P: Pmu> Scheduler<P> {
         attached.disable(now_ns);
         attached.release(&mut self.pmu);
         self.free.push(id.slot);
-        if self.lines.take(attached.scope, id.slot) {
+        if self.lines.take(attached.scope, attached.hardware, id.slot) {
             // The line may be another group's soon.
             let mine = |link: &&mut Link| Scope::Group(link.group) == attached.scope;
             if let Some(link) = self.chain.iter_mut().find(mine) {
@@ -278,18 +278,20 @@ impl<P: Pmu> Scheduler<P> {
             self.leave(at, now_ns);
         }
         self.chain.truncate(common);
-        let (mut lines, mut last) = (0, EVERYWHERE);
+        let (mut lines, mut last, mut contend) = (0, EVERYWHERE, false);
         while let Some(group) = self.entering.pop() {
             let line = self.lines.find(group);
             self.chain.push(Link { group, line });
             if let Some(line) = line {
                 self.late |= self.lines.take_turn(line, self.turns);
+                contend |= self.lines.line(line).contends();
                 (lines, last) = (lines + 1, line);
             }
         }
         match lines {
             0 => {}
             1 if self.lines.line(last).pinned.is_empty() => self.enter_line(last, now_ns),
+            _ if !contend => self.enter_each(common, now_ns),
             _ => self.enter_lines(common, now_ns),
         }
         if std::mem::take(&mut self.late) {
@@ -394,6 +396,17 @@ impl<P: Pmu> Scheduler<P> {
                 attached.remove(&mut self.pmu, now_ns);
                 attached.disable(now_ns);
                 attached.publish();
+            }
+        }
+    }
+
+    /// As [`enter_lines`](Scheduler::enter_lines), where no event wants what another could take from it: then there is
+    /// no order to keep among lines.
+    #[inline]
+    fn enter_each(&mut self, from: usize, now_ns: u64) {
+        for at in from..self.chain.len() {
+            if let Some(line) = self.chain[at].line {
+                self.enter_line(line, now_ns);
             }
         }
     }
