@@ -23,6 +23,10 @@ pub(crate) fn human(outcome: &Outcome, warnings: &[String]) -> String {
             // A `String` takes everything: writing to it cannot fail.
             let _ = writeln!(text, "{DIM}{note}{DIM:#}");
         }
+        for absent in &measured.absent {
+            let (variant, reason) = (absent.variant, &absent.reason);
+            let _ = writeln!(text, "{DIM}not measured: {variant}: {reason}{DIM:#}");
+        }
         text.push('\n');
     }
     if outcome.interrupted() {
