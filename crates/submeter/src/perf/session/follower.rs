@@ -53,7 +53,9 @@ impl<P: Pmu> Observer for Follower<P> {
         self.events.switch_to(next, self.root, now_ns);
     }
 
-    fn parked(&mut self, _: Option<&Group>, now_ns: u64) {
+    fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
+        // The thread may have been in its group before it was followed; otherwise nothing changes.
+        self.events.switch_to(group, self.root, now_ns);
         self.events.publish(now_ns);
     }
 }
