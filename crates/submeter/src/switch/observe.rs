@@ -7,8 +7,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::group::Group;
 
@@ -41,7 +42,8 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// occasion after the [`Observation`] is gone, or at the thread's end; until then it may still be called.
 ///
 /// # What it costs
-/// Nothing but a load and a comparison at each switch to another group, where nobody observes. Otherwise a call for each
+/// Nothing but a load and a comparison at each switch to another group, where nobody observes. The first switch after a
+/// change of who observes takes a lock that others hold for moments, and makes and drops observers. Otherwise a call for each
 /// observer, and a read of the clock for all of them together, which is the one that metering CPU time makes anyhow.
 /// Entering the current group again calls nobody.
 ///
@@ -128,6 +130,9 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// What no registry's generation ever is.
 const NEVER: u64 = u64::MAX;
 
+/// How long a switch waits for who changes the registry: that copies a list, and may be preempted meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut slot = REGISTRY.write();
     let registry = slot.get_or_insert_with(|| Registry { generation: 0, entries: Arc::default() });
@@ -151,13 +156,15 @@ pub(super) struct Observers {
     unfollowed: u64,
     /// The generation that was looked at last.
     seen: u64,
+    /// The generation that was waited for in vain, `NEVER` if none was.
+    gave_up: u64,
     /// In the order of the registry.
     list: Vec<(Arc<Entry>, Slot)>,
 }
 
 impl Observers {
     pub(super) const fn new() -> Observers {
-        Observers { unfollowed: 0, seen: 0, list: Vec::new() }
+        Observers { unfollowed: 0, seen: 0, gave_up: NEVER, list: Vec::new() }
     }
 
     /// Returns whether there is anybody to call, or to get to know.
@@ -190,6 +197,7 @@ impl Observers {
         self.each(|observer| observer.parked(None, now_ns));
         while let Some((entry, observer)) = self.list.pop() {
             contain(&entry, || drop(observer));
+            let_go(entry);
         }
     }
 
@@ -216,9 +224,7 @@ impl Observers {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, now_ns: u64) {
-        // Never waits: a switch is no place to, and in a forked child the lock may be held for ever by a thread that
-        // did not come along. The next switch tries again.
-        let Some(registry) = REGISTRY.try_read() else { return };
+        let Some(registry) = self.registry() else { return };
         let Some((generation, entries)) =
             registry.as_ref().map(|known| (known.generation, Arc::clone(&known.entries)))
         else {
@@ -236,10 +242,29 @@ impl Observers {
         }
         for (entry, observer) in had {
             contain(&entry, || drop(observer));
+            let_go(entry);
         }
+        // The registry may have gone on meanwhile, and left the list to this thread.
+        Arc::into_inner(entries).into_iter().flatten().for_each(let_go);
         self.seen = generation;
         let followed = self.list.iter().any(|(_, observer)| observer.is_some());
         self.unfollowed = if followed { NEVER } else { generation };
+    }
+
+    /// Waits for whoever changes the registry: not to wait would miss this switch, which may be the thread's only one.
+    /// But not for ever: in a forked child the lock may be held by a thread that did not come along. So no thread waits
+    /// in vain twice for the same change; the next switch only tries.
+    fn registry(&mut self) -> Option<RwLockReadGuard<'static, Option<Registry>>> {
+        // Relaxed: as in `any`.
+        let generation = GENERATION.load(Ordering::Relaxed);
+        if self.gave_up == generation {
+            return REGISTRY.try_read();
+        }
+        let registry = REGISTRY.try_read_for(PATIENCE);
+        if registry.is_none() {
+            self.gave_up = generation;
+        }
+        registry
     }
 }
 
@@ -256,5 +281,13 @@ fn contain<T>(entry: &Entry, call: impl FnOnce() -> T) -> Option<T> {
             std::mem::forget(payload);
             None
         }
+    }
+}
+
+/// Lets go of an entry that nobody may hold any more: then what its factory has captured is dropped here, which is
+/// the user's too. Nobody is left who could ask how often that panicked.
+fn let_go(entry: Arc<Entry>) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
+        std::mem::forget(payload);
     }
 }

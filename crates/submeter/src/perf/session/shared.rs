@@ -176,6 +176,14 @@ impl Shared {
         self.requests.threads.lock().joined
     }
 
+    /// How many threads are followed, or have ended since somebody last looked.
+    #[cfg(test)]
+    pub(super) fn live(&self) -> usize {
+        let mut threads = self.requests.threads.lock();
+        threads.fold();
+        threads.live.len()
+    }
+
     /// Sums up. `panicked` threads are not followed any more.
     pub(super) fn counts(&self, panicked: u64) -> Vec<RequestCounts> {
         let sums = {
