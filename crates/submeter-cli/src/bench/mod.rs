@@ -1,5 +1,6 @@
 //! The tables of `submeter bench`: what is measured, and how.
 
+mod count;
 mod groups;
 mod human;
 mod json;
@@ -100,7 +101,7 @@ pub(crate) struct Inputs {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 7] = [
+pub(crate) const TABLES: [Table; 8] = [
     Table { name: "rcuref", full: 30, quick: 1, conclusion: |_| None, plan: |_| rcuref::plan() },
     Table {
         name: "percpu_ref",
@@ -125,6 +126,7 @@ pub(crate) const TABLES: [Table; 7] = [
     },
     Table { name: "rstat", full: 150, quick: 3, conclusion: |_| None, plan: rstat::plan },
     Table { name: "perf", full: 180, quick: 5, conclusion: |_| None, plan: perf::plan },
+    Table { name: "count", full: 60, quick: 3, conclusion: |_| None, plan: |_| count::plan() },
     Table { name: "groups", full: 60, quick: 3, conclusion: |_| None, plan: groups::plan },
 ];
 
