@@ -90,11 +90,12 @@ pub(crate) fn plan() -> io::Result<Plan> {
         Ok(subjects)
     };
     let mut groups = Vec::new();
-    for (name, cpus) in settings()? {
-        for case in CASES {
+    let settings = settings()?;
+    for case in CASES {
+        for (name, cpus) in &settings {
             // Each cell has counters of its own, so that what it counted is what it was asked to.
             let of_case = subjects()?.into_iter().filter(|subject| subject.case == case);
-            groups.push(of_case.map(|subject| cell(subject, name, &cpus, &tenants)).collect());
+            groups.push(of_case.map(|subject| cell(subject, name, cpus, &tenants)).collect());
         }
     }
     Ok(Plan {
