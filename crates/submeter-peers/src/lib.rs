@@ -3,7 +3,8 @@
 //!
 //! For `submeter bench count` alone, behind the feature `peers` of the command: nothing that ships depends on it.
 //! Each peer does what its own documentation shows for the case, no less and no more, and tells afterwards what it
-//! counted: a peer that loses requests is not measured.
+//! counted: a peer that loses requests is not measured. Those of other languages run
+//! in processes of their own, [`outside`]; where their compilers are missing, the reason is told instead.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ mod counters;
 mod family;
 mod labels;
 mod otel;
+pub mod outside;
 mod pool;
 
 use std::fmt;

@@ -98,6 +98,22 @@ fn other_parameters_have_a_heading_of_their_own() {
 }
 
 #[test]
+fn no_variant_is_without_a_column() {
+    let text = shown(&outcome(vec![
+        row("1", "rcuref", &[80e6]),
+        row("1", "inc_not_zero", &[60e6]),
+        row("2", "inc_not_zero", &[50e6]),
+        row("all", "inc_not_zero", &[40e6]),
+        row("all", "arc", &[10e6]),
+    ]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].starts_with("cpus      rcuref  inc_not_zero"), "{text}");
+    assert!(lines[3].starts_with("2              –          50.0"), "{text}");
+    assert!(lines[4].starts_with("cpus  inc_not_zero         arc"), "{text}");
+    assert!(lines[5].starts_with("all           40.0  10.0 0.25×"), "{text}");
+}
+
+#[test]
 fn a_quiet_machine_is_not_warned_of() {
     let quiet = outcome(vec![row("1", "inc_not_zero", &[1.0, 1.0, 1.0])]);
     assert_eq!(warnings(&quiet), Vec::<String>::new());

@@ -5,16 +5,17 @@
 //! one that loses a request is an error of the run, and no row.
 
 mod own;
-#[cfg(feature = "peers")]
+#[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
 mod peers;
 
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::row::Param;
+use super::row::{Param, Params};
 use super::runner::{Cell, Figures, Plan, Sample};
 use super::threads::{Apart, rates, settings};
+use peers::Peers;
 
 /// Tenants among which requests are spread where each is looked up: fewer than the attributes that
 /// OpenTelemetry keeps apart, and more than a core's first cache holds counters of.
@@ -83,18 +84,17 @@ type Totals = Box<dyn Fn(&[String]) -> Vec<u64> + Send + Sync>;
 /// When the CPUs of this process cannot be asked for, or memory for a variant.
 pub(crate) fn plan() -> io::Result<Plan> {
     let tenants = Rc::new(Tenants::new());
-    let subjects = || -> io::Result<Vec<Subject>> {
-        let mut subjects = own::subjects(&tenants.names)?;
-        #[cfg(feature = "peers")]
-        subjects.extend(peers::subjects());
-        Ok(subjects)
-    };
+    let peers = Peers::new();
     let mut groups = Vec::new();
-    for (name, cpus) in settings()? {
-        for case in CASES {
+    let settings = settings()?;
+    for case in CASES {
+        for (name, cpus) in &settings {
             // Each cell has counters of its own, so that what it counted is what it was asked to.
-            let of_case = subjects()?.into_iter().filter(|subject| subject.case == case);
-            groups.push(of_case.map(|subject| cell(subject, name, &cpus, &tenants)).collect());
+            let mut subjects = own::subjects(&tenants.names)?;
+            subjects.extend(peers.subjects());
+            subjects.retain(|subject| subject.case == case);
+            let cells = subjects.into_iter().map(|subject| cell(subject, name, cpus, &tenants));
+            groups.push(cells.chain(peers.cells(case, name, cpus)).collect());
         }
     }
     Ok(Plan {
@@ -104,7 +104,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
         figures: Figures::Median,
         rounds_max: usize::MAX,
         notes: Vec::new(),
-        absent: Vec::new(),
+        absent: peers.absent,
     })
 }
 
@@ -157,7 +157,7 @@ fn cell(subject: Subject, name: &'static str, cpus: &[usize], tenants: &Rc<Tenan
     Cell { params: params(case, name), variant, measure: Box::new(measure) }
 }
 
-fn params(case: Case, cpus: &'static str) -> super::row::Params {
+fn params(case: Case, cpus: &'static str) -> Params {
     vec![("case", Param::Word(case.name())), ("cpus", Param::Word(cpus))]
 }
 

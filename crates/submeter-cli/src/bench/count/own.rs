@@ -22,6 +22,7 @@ const TENANT: &str = "/acme";
 /// When there is no memory for a counter of each CPU.
 pub(super) fn subjects(tenants: &[String]) -> io::Result<Vec<Subject>> {
     let mut subjects = submeter(tenants)?;
+    subjects.push(map_of_groups(tenants)?);
     subjects.push(charge()?);
     subjects.extend(percpu_counter()?);
     subjects.extend(std_atomic(tenants));
@@ -81,6 +82,24 @@ fn submeter(tenants: &[String]) -> io::Result<Vec<Subject>> {
     let total = move |_: &[String]| vec![tree.root().sum(requests)];
     subjects.push(subject("submeter", Case::Lookup, add, total));
     Ok(subjects)
+}
+
+/// Finds groups in a map of the user's own, the one in which std's atomics are found.
+fn map_of_groups(tenants: &[String]) -> io::Result<Subject> {
+    let (tree, requests, _) = tree()?;
+    let mut by_name = HashMap::new();
+    for tenant in tenants {
+        let group = tree.root().create(tenant).map_err(io::Error::other)?;
+        by_name.insert(tenant.clone(), group);
+    }
+    let by_name = RwLock::new(by_name);
+    let add = move |asked: &[String]| {
+        for tenant in asked {
+            by_name.read().expect("no thread panicked")[tenant].add(requests, 1);
+        }
+    };
+    let total = move |_: &[String]| vec![tree.root().sum(requests)];
+    Ok(subject("submeter_in_map", Case::Lookup, add, total))
 }
 
 /// Charges every level and looks at its limit, as a pool does.
