@@ -6,10 +6,11 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
+use submeter_sys::fork;
 
 use crate::group::Group;
 
@@ -127,6 +128,9 @@ static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
 /// The registry's generation, to be compared without its lock.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
+/// [`fork::generation`] of the process that changed the registry last.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
 /// What no registry's generation ever is.
 const NEVER: u64 = u64::MAX;
 
@@ -134,7 +138,10 @@ const NEVER: u64 = u64::MAX;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
+    fork::watch();
     let mut slot = REGISTRY.write();
+    // Relaxed: a hint, as the generation below.
+    PROCESS.store(fork::generation(), Ordering::Relaxed);
     let registry = slot.get_or_insert_with(|| Registry { generation: 0, entries: Arc::default() });
     let mut entries = Vec::clone(&registry.entries);
     how(&mut entries);
@@ -156,15 +163,13 @@ pub(super) struct Observers {
     unfollowed: u64,
     /// The generation that was looked at last.
     seen: u64,
-    /// The generation that was waited for in vain, `NEVER` if none was.
-    gave_up: u64,
     /// In the order of the registry.
     list: Vec<(Arc<Entry>, Slot)>,
 }
 
 impl Observers {
     pub(super) const fn new() -> Observers {
-        Observers { unfollowed: 0, seen: 0, gave_up: NEVER, list: Vec::new() }
+        Observers { unfollowed: 0, seen: 0, list: Vec::new() }
     }
 
     /// Returns whether there is anybody to call, or to get to know.
@@ -224,7 +229,7 @@ impl Observers {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, now_ns: u64) {
-        let Some(registry) = self.registry() else { return };
+        let Some(registry) = registry() else { return };
         let Some((generation, entries)) =
             registry.as_ref().map(|known| (known.generation, Arc::clone(&known.entries)))
         else {
@@ -250,21 +255,17 @@ impl Observers {
         let followed = self.list.iter().any(|(_, observer)| observer.is_some());
         self.unfollowed = if followed { NEVER } else { generation };
     }
+}
 
-    /// Waits for whoever changes the registry: not to wait would miss this switch, which may be the thread's only one.
-    /// But not for ever: in a forked child the lock may be held by a thread that did not come along. So no thread waits
-    /// in vain twice for the same change; the next switch only tries.
-    fn registry(&mut self) -> Option<RwLockReadGuard<'static, Option<Registry>>> {
-        // Relaxed: as in `any`.
-        let generation = GENERATION.load(Ordering::Relaxed);
-        if self.gave_up == generation {
-            return REGISTRY.try_read();
-        }
-        let registry = REGISTRY.try_read_for(PATIENCE);
-        if registry.is_none() {
-            self.gave_up = generation;
-        }
-        registry
+/// Waits for whoever changes the registry: not to wait would miss this switch, which may be the thread's only one.
+/// But not in a forked child, where the lock may be held for ever by a thread that did not come along; there each switch
+/// tries.
+fn registry() -> Option<RwLockReadGuard<'static, Option<Registry>>> {
+    // Relaxed: of this process or of one above it; both are seen at the fork.
+    if fork::is(PROCESS.load(Ordering::Relaxed)) {
+        REGISTRY.try_read_for(PATIENCE)
+    } else {
+        REGISTRY.try_read()
     }
 }
 
