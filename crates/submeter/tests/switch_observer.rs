@@ -232,3 +232,44 @@ fn observers_come_and_go_while_threads_switch() {
     let left = living.load(Ordering::Relaxed);
     assert!(left < 64, "{left} of 200 for each thread are left");
 }
+
+/// Panics when it is dropped: what a factory may have captured.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("as the test wants");
+    }
+}
+
+#[test]
+fn a_factory_that_panics_when_dropped_harms_no_thread_that_switches() {
+    /// Has the calling thread alone hold a factory with a bomb, then `end`s.
+    fn hold(f: &Fixture, end: impl FnOnce(&Fixture)) {
+        let bomb = Bomb;
+        let observation = switch::observe(move |_| {
+            let _ = &bomb;
+            Some(Box::new(Ignorant))
+        });
+        f.a.run(|| ());
+        drop(observation);
+        end(f);
+    }
+    struct Ignorant;
+    impl Observer for Ignorant {
+        fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {}
+    }
+    let f = fixture();
+    std::thread::scope(|scope| {
+        let switches = || {
+            hold(&f, |f| f.b.run(|| assert_eq!(switch::current().as_ref(), Some(&f.b))));
+            assert_eq!(switch::current(), None);
+            f.a.run(|| assert_eq!(switch::current().as_ref(), Some(&f.a)));
+        };
+        let switches = scope.spawn(switches);
+        // In the destructor of a thread-local value a panic would end the process.
+        let ends = scope.spawn(|| hold(&f, |_| ()));
+        switches.join().expect("no panic out of a switch");
+        ends.join().expect("no panic out of a thread's end");
+    });
+}

@@ -20,6 +20,8 @@ pub struct Naive {
     pinned: bool,
     kinds: Vec<EventKind>,
     order: usize,
+    /// `running_ns` at the end of its last turn.
+    turn_ns: u64,
     /// Whether it is still attached.
     pub live: bool,
     /// As the scheduler's.
@@ -67,6 +69,7 @@ impl EventOracle {
             values: vec![0; kinds.len()],
             kinds,
             order: self.next_order,
+            turn_ns: 0,
             live: true,
             state: State::Inactive,
             enabled_ns: 0,
@@ -118,17 +121,31 @@ impl EventOracle {
         self.fill(|_| true);
     }
 
-    /// Gives the next flexible event group its turn, if one waits.
+    /// Ends the turn of the flexible event group that is first, if it had one or can have none, and another waits.
     pub fn rotate(&mut self) -> bool {
         let flexible = self.in_order(|e| !e.pinned);
         if flexible.iter().all(|&index| self.attached[index].state == State::Active) {
             return false;
         }
         self.stop_flexible();
-        self.next_order += 1;
-        self.attached[flexible[0]].order = self.next_order;
+        let first = &self.attached[flexible[0]];
+        if first.running_ns > first.turn_ns {
+            self.end_turn(flexible[0]);
+        }
         self.fill(|_| true);
+        let first = self.in_order(|e| !e.pinned)[0];
+        if self.attached[first].state != State::Active {
+            self.stop_flexible();
+            self.end_turn(first);
+            self.fill(|_| true);
+        }
         true
+    }
+
+    fn end_turn(&mut self, index: usize) {
+        self.next_order += 1;
+        let event = &mut self.attached[index];
+        (event.order, event.turn_ns) = (self.next_order, event.running_ns);
     }
 
     /// Lets time go by, in which each of `happened` does.

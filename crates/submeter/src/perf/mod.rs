@@ -8,8 +8,8 @@
 //! - An event group counts as a whole or not at all.
 //! - *Pinned* event groups come first, and must always count: where the group that is entered has any, every
 //!   flexible one leaves before they are placed. A pinned one that finds no place is in [`State::Error`] from then on.
-//! - *Flexible* ones take turns: [`Scheduler::rotate`] sends the one that was first in line to its end. How long
-//!   each could have counted and how long it did is kept, so that values can be scaled.
+//! - *Flexible* ones take turns: [`Scheduler::rotate`] sends the one that was first in line to its end, once
+//!   it has counted. How long each could have counted and how long it did is kept, so that values can be scaled.
 //! - An event of a group counts for its descendants too.
 //! - An event for all groups is not touched by a switch, unless pinned ones need its counter.
 //!

@@ -1,23 +1,20 @@
 //! What one thread has counted, where any thread may read it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use submeter_percpu::Latest;
 
 /// The counts of an event group on one thread, written by that thread alone.
 ///
 /// The words of one moment must be read together: a value beside a running time of another moment would be scaled to
-/// nonsense. So there are two copies, and the writer fills the one that nobody is sent to, then sends readers
-/// there. A reader that was overtaken reads again. The writer never waits, and neither does a reader for a writer that
-/// was stopped half-way, which a lock of any kind (a sequence of odd and even numbers too) would make it do: in a forked
-/// child, for ever.
+/// nonsense. [`Latest`] sees to that, and nobody waits.
 #[derive(Clone, Debug)]
 pub(super) struct Published {
-    /// How often it was written; the lowest bit says which copy is the current one. Then two copies of: error, enabled,
-    /// running, values. In one piece, as a switch writes it.
-    words: Arc<[AtomicU64]>,
+    /// Error, enabled, running, values.
+    words: Latest,
 }
 
-/// The words of a copy before the values.
+/// The words before the values.
 const HEAD: usize = 3;
 
 /// How often a reader begins again. It is overtaken only by a thread that switches twice meanwhile.
@@ -34,12 +31,7 @@ pub(super) struct Copied {
 
 impl Published {
     pub(super) fn new(events: usize) -> Published {
-        Published { words: (0..1 + 2 * (HEAD + events)).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    #[inline]
-    fn version(&self) -> &AtomicU64 {
-        &self.words[0]
+        Published { words: Latest::new(HEAD + events) }
     }
 
     /// Makes counts known. By the thread that they are of, and no other.
@@ -51,23 +43,12 @@ impl Published {
         running_ns: u64,
         values: impl Iterator<Item = u64>,
     ) {
-        // Relaxed: written by this thread only.
-        let version = self.version().load(Ordering::Relaxed) + 1;
-        // Release: pairs with the Acquire fence in `try_read`: who sees a word that is stored below sees the last
-        // version too, and knows that the copy it reads is not the current one any more.
-        fence(Ordering::Release);
-        let head = [u64::from(error), enabled_ns, running_ns];
-        let (to_head, to_values) = self.copy(version).split_at(HEAD);
-        for (word, value) in to_head.iter().zip(head) {
-            // Relaxed: published by the version.
-            word.store(value, Ordering::Relaxed);
-        }
-        for (word, value) in to_values.iter().zip(values) {
-            // Relaxed: as above.
-            word.store(value, Ordering::Relaxed);
-        }
-        // Release: pairs with the Acquire in `try_read`, who then sees these words.
-        self.version().store(version, Ordering::Release);
+        self.words.write(|words| {
+            let head = [u64::from(error), enabled_ns, running_ns];
+            let (to_head, to_values) = words.split_at(HEAD);
+            store(to_head, head.into_iter());
+            store(to_values, values);
+        });
     }
 
     pub(super) fn read(&self) -> Copied {
@@ -82,23 +63,22 @@ impl Published {
     }
 
     fn try_read(&self, to: &mut Copied) -> bool {
-        // Acquire: pairs with the Release in `write`: the words are those of this version, or later ones.
-        let version = self.version().load(Ordering::Acquire);
-        // Relaxed: checked below.
-        let mut words = self.copy(version).iter().map(|word| word.load(Ordering::Relaxed));
-        let mut next = || words.next().unwrap_or_default();
-        (to.error, to.enabled_ns, to.running_ns) = (next() != 0, next(), next());
-        to.values.clear();
-        to.values.extend(words);
-        // Acquire: pairs with the Release fence in `write`.
-        fence(Ordering::Acquire);
-        // Relaxed: ordered by the fence.
-        self.version().load(Ordering::Relaxed) == version
+        self.words.try_read(|words| {
+            // Relaxed: as `Latest` allows.
+            let mut words = words.iter().map(|word| word.load(Ordering::Relaxed));
+            let mut next = || words.next().unwrap_or_default();
+            (to.error, to.enabled_ns, to.running_ns) = (next() != 0, next(), next());
+            to.values.clear();
+            to.values.extend(words);
+        })
     }
+}
 
-    fn copy(&self, version: u64) -> &[AtomicU64] {
-        let (even, odd) = self.words[1..].split_at(self.words.len() / 2);
-        if version.is_multiple_of(2) { even } else { odd }
+#[inline]
+fn store(words: &[AtomicU64], values: impl Iterator<Item = u64>) {
+    for (word, value) in words.iter().zip(values) {
+        // Relaxed: as `Latest` allows.
+        word.store(value, Ordering::Relaxed);
     }
 }
 

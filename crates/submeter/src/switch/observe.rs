@@ -6,9 +6,11 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
+use submeter_sys::fork;
 
 use crate::group::Group;
 
@@ -41,7 +43,8 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 /// occasion after the [`Observation`] is gone, or at the thread's end; until then it may still be called.
 ///
 /// # What it costs
-/// Nothing but a load and a comparison at each switch to another group, where nobody observes. Otherwise a call for each
+/// Nothing but a load and a comparison at each switch to another group, where nobody observes. The first switch after a
+/// change of who observes takes a lock that others hold for moments, and makes and drops observers. Otherwise a call for each
 /// observer, and a read of the clock for all of them together, which is the one that metering CPU time makes anyhow.
 /// Entering the current group again calls nobody.
 ///
@@ -125,11 +128,20 @@ static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
 /// The registry's generation, to be compared without its lock.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
+/// [`fork::generation`] of the process that changed the registry last.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
 /// What no registry's generation ever is.
 const NEVER: u64 = u64::MAX;
 
+/// How long a switch waits for who changes the registry: that copies a list, and may be preempted meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
+    fork::watch();
     let mut slot = REGISTRY.write();
+    // Relaxed: a hint, as the generation below.
+    PROCESS.store(fork::generation(), Ordering::Relaxed);
     let registry = slot.get_or_insert_with(|| Registry { generation: 0, entries: Arc::default() });
     let mut entries = Vec::clone(&registry.entries);
     how(&mut entries);
@@ -190,6 +202,7 @@ impl Observers {
         self.each(|observer| observer.parked(None, now_ns));
         while let Some((entry, observer)) = self.list.pop() {
             contain(&entry, || drop(observer));
+            let_go(entry);
         }
     }
 
@@ -216,9 +229,7 @@ impl Observers {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, now_ns: u64) {
-        // Never waits: a switch is no place to, and in a forked child the lock may be held for ever by a thread that
-        // did not come along. The next switch tries again.
-        let Some(registry) = REGISTRY.try_read() else { return };
+        let Some(registry) = registry() else { return };
         let Some((generation, entries)) =
             registry.as_ref().map(|known| (known.generation, Arc::clone(&known.entries)))
         else {
@@ -236,10 +247,25 @@ impl Observers {
         }
         for (entry, observer) in had {
             contain(&entry, || drop(observer));
+            let_go(entry);
         }
+        // The registry may have gone on meanwhile, and left the list to this thread.
+        Arc::into_inner(entries).into_iter().flatten().for_each(let_go);
         self.seen = generation;
         let followed = self.list.iter().any(|(_, observer)| observer.is_some());
         self.unfollowed = if followed { NEVER } else { generation };
+    }
+}
+
+/// Waits for whoever changes the registry: not to wait would miss this switch, which may be the thread's only one.
+/// But not in a forked child, where the lock may be held for ever by a thread that did not come along; there each switch
+/// tries.
+fn registry() -> Option<RwLockReadGuard<'static, Option<Registry>>> {
+    // Relaxed: of this process or of one above it; both are seen at the fork.
+    if fork::is(PROCESS.load(Ordering::Relaxed)) {
+        REGISTRY.try_read_for(PATIENCE)
+    } else {
+        REGISTRY.try_read()
     }
 }
 
@@ -256,5 +282,13 @@ fn contain<T>(entry: &Entry, call: impl FnOnce() -> T) -> Option<T> {
             std::mem::forget(payload);
             None
         }
+    }
+}
+
+/// Lets go of an entry that nobody may hold any more: then what its factory has captured is dropped here, which is
+/// the user's too. Nobody is left who could ask how often that panicked.
+fn let_go(entry: Arc<Entry>) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
+        std::mem::forget(payload);
     }
 }

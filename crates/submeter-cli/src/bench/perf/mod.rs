@@ -5,7 +5,6 @@ mod cgroup;
 mod design;
 mod follow;
 mod human;
-mod paired;
 mod record;
 mod response;
 mod switch;

@@ -34,6 +34,12 @@ pub(super) fn config(event: &Event, pinned: bool) -> Config {
 /// Says why the kernel refused, and what would help.
 pub(super) fn reason(event: &Event, error: &io::Error) -> String {
     use io::ErrorKind;
+    // `EMFILE` and `ENFILE`, for which the standard library has no kind.
+    match error.raw_os_error() {
+        Some(24) => return format!("{error}: raise `ulimit -n`, or ask for fewer events"),
+        Some(23) => return format!("{error}: raise fs.file-max, or ask for fewer events"),
+        _ => {}
+    }
     match error.kind() {
         ErrorKind::NotFound => {
             "the CPU does not count it, or its hypervisor hides it: use a software event".to_owned()

@@ -18,6 +18,8 @@ pub(super) struct Attached {
     tallies: Box<[Tally]>,
     enabled: Span,
     running: Span,
+    /// How long it had run at the end of its last turn.
+    turn_ns: u64,
 }
 
 /// What one event has counted.
@@ -69,10 +71,18 @@ impl Attached {
         handles: Box<[Handle]>,
     ) -> Attached {
         let tallies = vec![Tally::default(); handles.len()].into_boxed_slice();
-        let (enabled, running) = (Span::default(), Span::default());
-        let state = State::Inactive;
-        let published = None;
-        Attached { scope, pinned, hardware, state, published, handles, tallies, enabled, running }
+        Attached {
+            scope,
+            pinned,
+            hardware,
+            state: State::Inactive,
+            published: None,
+            handles,
+            tallies,
+            enabled: Span::default(),
+            running: Span::default(),
+            turn_ns: 0,
+        }
     }
 
     /// Its group is the thread's from now on, or it was in error and is tried again.
@@ -129,6 +139,16 @@ impl Attached {
         if lost {
             self.fail(now_ns);
         }
+    }
+
+    /// Whether it has run since the end of its last turn, while it is off its counters.
+    pub(super) fn had_its_turn(&self) -> bool {
+        self.running.sum_ns > self.turn_ns
+    }
+
+    /// Waits for its next turn, while it is off its counters.
+    pub(super) fn end_turn(&mut self) {
+        self.turn_ns = self.running.sum_ns;
     }
 
     /// Does not try again: pinned and without a place, or without a counter that it had.

@@ -299,10 +299,12 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Lets another flexible event group be first, if any waits for a counter. Returns whether one did.
+    /// Lets another flexible event group be first, if any waits for a counter and the first has counted since it came
+    /// to its turn. Returns whether any waited.
     ///
     /// Of `k` flexible event groups each is first once in `k` calls, and then counts, if the counters that pinned
-    /// ones leave are enough for it.
+    /// ones leave are enough for it. One that is first stays so until it has counted for some time, so that none
+    /// is passed over because its group is always left at the wrong moment.
     pub fn rotate(&mut self, now_ns: u64) -> bool {
         self.walk(0, true);
         let mut waiting = false;
@@ -314,9 +316,16 @@ impl<P: Pmu> Scheduler<P> {
         }
         self.pmu.begin(now_ns);
         self.remove_flexible(now_ns);
-        let lines = self.chain.iter().filter_map(|link| link.line);
-        self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
+        if self.first().is_some_and(|first| first.had_its_turn()) {
+            self.send_first_to_end();
+        }
         self.place_flexible(0, true, now_ns);
+        if self.first().is_some_and(|first| first.state != State::Active) {
+            // No turn helps it: there are too few counters.
+            self.remove_flexible(now_ns);
+            self.send_first_to_end();
+            self.place_flexible(0, true, now_ns);
+        }
         true
     }
 
@@ -486,6 +495,21 @@ impl<P: Pmu> Scheduler<P> {
                 full |= !attached.place_unless(full, &mut self.pmu, now_ns);
             }
         }
+    }
+
+    /// Returns the flexible event group of the current ones that is first.
+    fn first(&mut self) -> Option<&mut Attached> {
+        self.walk(0, true);
+        let slot = self.lines.next(false)?;
+        Some(self.attached(slot))
+    }
+
+    fn send_first_to_end(&mut self) {
+        if let Some(first) = self.first() {
+            first.end_turn();
+        }
+        let lines = self.chain.iter().filter_map(|link| link.line);
+        self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
     }
 
     /// Begins a walk over the chain's groups from `from` on, and over what is for all.

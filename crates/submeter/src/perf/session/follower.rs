@@ -29,16 +29,18 @@ impl<P: Pmu> Follower<P> {
         now_ns: u64,
     ) -> Option<Follower<P>> {
         let counts = requests.join()?;
-        let mut events = Scheduler::new(pmu);
+        let events = Scheduler::new(pmu);
+        // Whole before the counters are asked for anything: should they panic, its end is told.
+        let mut follower =
+            Follower { events, counts: Arc::clone(&counts), root, interval_ns, turned_ns: now_ns };
         for (attachment, published) in requests.supported(&counts) {
             let (scope, group) = (attachment.scope, &attachment.events);
-            if let Err(error) =
-                events.attach_published(scope, group, Some(published.clone()), now_ns)
-            {
+            let published = Some(published.clone());
+            if let Err(error) = follower.events.attach_published(scope, group, published, now_ns) {
                 attachment.note_failure(&error);
             }
         }
-        Some(Follower { events, counts, root, interval_ns, turned_ns: now_ns })
+        Some(follower)
     }
 }
 
@@ -53,7 +55,9 @@ impl<P: Pmu> Observer for Follower<P> {
         self.events.switch_to(next, self.root, now_ns);
     }
 
-    fn parked(&mut self, _: Option<&Group>, now_ns: u64) {
+    fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
+        // The thread may have been in its group before it was followed; otherwise nothing changes.
+        self.events.switch_to(group, self.root, now_ns);
         self.events.publish(now_ns);
     }
 }

@@ -206,3 +206,55 @@ impl SessionBuilder {
         Session { shared, observation: switch::observe(follow) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::Schema;
+    use crate::perf::event::Event;
+    use crate::perf::{Handle, NotSupported, parse};
+
+    /// Panics when an event is prepared, but for the first time.
+    struct Fragile(Arc<AtomicBool>);
+
+    impl Pmu for Fragile {
+        fn prepare(&mut self, _: &Event) -> Result<Handle, NotSupported> {
+            // Relaxed: the threads of the test are joined one by one.
+            assert!(!self.0.swap(true, Ordering::Relaxed), "as the test wants");
+            Ok(Handle(0))
+        }
+
+        fn place(&mut self, _: &[Handle]) -> bool {
+            true
+        }
+
+        fn remove(&mut self, _: &[Handle]) {}
+
+        fn read(&mut self, _: Handle) -> Option<u64> {
+            Some(0)
+        }
+
+        fn release(&mut self, _: Handle) {}
+    }
+
+    #[test]
+    fn threads_whose_counters_panic_leave_nothing_behind() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let requests = [Request::group(tree.root(), parse("cycles").expect("valid").remove(0))];
+        let prepared = Arc::new(AtomicBool::new(false));
+        let make = move || Fragile(Arc::clone(&prepared));
+        let session = Session::builder().open_with(&tree, requests, make);
+        for _ in 0..3 {
+            let root = tree.root().clone();
+            std::thread::spawn(move || root.run(|| ())).join().expect("contained");
+        }
+        let RequestState::Error(why) = session.counts()[0].state().clone() else {
+            panic!("{session:?}")
+        };
+        assert!(why.contains("panicked"), "{why}");
+        // Other tests' threads switch too, and panic as well.
+        assert_eq!(session.shared.live(), 0, "of {}", session.threads());
+    }
+}

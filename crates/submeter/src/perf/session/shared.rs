@@ -81,7 +81,10 @@ impl Attachment {
     pub(super) fn note_failure(&self, error: &NotSupported) {
         // Never waits for long: in a forked child the lock may be held by nobody.
         if let Some(mut failed) = self.failed.try_lock_for(PATIENCE) {
-            failed.get_or_insert_with(|| error.to_string());
+            failed.get_or_insert_with(|| {
+                let (event, reason) = (error.event(), error.reason());
+                format!("event {event:?} is missing on a thread at least: {reason}")
+            });
         }
     }
 
@@ -174,6 +177,14 @@ impl Shared {
 
     pub(super) fn threads(&self) -> usize {
         self.requests.threads.lock().joined
+    }
+
+    /// How many threads are followed, or have ended since somebody last looked.
+    #[cfg(test)]
+    pub(super) fn live(&self) -> usize {
+        let mut threads = self.requests.threads.lock();
+        threads.fold();
+        threads.live.len()
     }
 
     /// Sums up. `panicked` threads are not followed any more.

@@ -1,0 +1,73 @@
+//! Forks at any moment of a change of who observes. Alone in its program, as the children copy what other tests do.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "forks")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use submeter::perf::{Request, Session, parse};
+use submeter::switch::{self, clock};
+use submeter::{Schema, Tree};
+
+fn burn(ms: u64) -> u64 {
+    let start = clock::thread_cpu_ns();
+    loop {
+        let used = clock::thread_cpu_ns() - start;
+        if used >= ms * 1_000_000 {
+            return used;
+        }
+        std::hint::black_box((0..1000u64).sum::<u64>());
+    }
+}
+
+/// What being stopped between two clocks may make of a difference.
+const SLACK_NS: u64 = 3_000_000;
+
+fn about(gained: u64, used: u64) -> bool {
+    gained + SLACK_NS >= used && gained <= used + used / 5 + SLACK_NS
+}
+
+/// Ends the child of a test that hangs.
+const CHILD_SECONDS: libc::c_uint = 60;
+
+#[test]
+fn children_forked_while_sessions_come_and_go_count_what_they_do() {
+    const CHILDREN: usize = 60;
+    let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+    let a = tree.create("/a").expect("new");
+    let request = Request::group(&a, parse("task-clock").expect("valid").remove(0));
+    let session = Session::open(&tree, [request.clone()]);
+    a.run(|| ());
+    let stop = AtomicBool::new(false);
+    let wrong = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: it only stops some time after.
+            while !stop.load(Ordering::Relaxed) {
+                drop(switch::observe(|_| None));
+            }
+        });
+        let wrong = (0..CHILDREN).filter(|_| {
+            let at_fork = session.counts()[0].values()[0];
+            // SAFETY: the child switches, counts and ends, without the parent's exit handlers. What it waits for,
+            // it waits for with a limit; the session's own lock is this thread's alone.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0, "{}", std::io::Error::last_os_error());
+            if child == 0 {
+                // SAFETY: sets a timer of the child's.
+                unsafe { libc::alarm(CHILD_SECONDS) };
+                let used = a.run(|| burn(2)) + a.run(|| burn(2));
+                let gained = session.counts()[0].values()[0] - at_fork;
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(!about(gained, used))) };
+            }
+            let mut status = -1;
+            // SAFETY: `status` is live; `child` is ours to wait for.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            status != 0
+        });
+        let wrong = wrong.count();
+        // Relaxed: as above.
+        stop.store(true, Ordering::Relaxed);
+        wrong
+    });
+    assert_eq!(wrong, 0, "of {CHILDREN} children");
+}

@@ -1,0 +1,161 @@
+//! Sessions under attack: threads that are in a group already, visits in step with the turns, panics, registries that
+//! change all the time.
+
+mod session_support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use session_support::{CYCLES, Counters, Fixture, fixture, one, work};
+use submeter::perf::{Request, RequestState, Session};
+use submeter::{Group, switch};
+
+/// Opens a session that takes turns at each switch.
+fn open(f: &Fixture, counters: usize, requests: Vec<Request>) -> Session {
+    let builder = Session::builder().interval(Duration::ZERO);
+    builder.open_with(&f.tree, requests, move || Counters::new(counters))
+}
+
+#[test]
+fn a_thread_that_parks_in_a_group_is_followed_there() {
+    let f = fixture();
+    let requests = [&f.x, &f.a].map(|group| Request::group(group, one("cycles")));
+    let in_x = f.x.enter();
+    let session = open(&f, 4, requests.into());
+    work(CYCLES, 1);
+    switch::park();
+    work(CYCLES, 10);
+    switch::park();
+    let values = || session.counts().iter().map(|counts| counts.values()[0]).collect::<Vec<_>>();
+    assert_eq!(values(), [10, 10], "what was done after it was first followed");
+    work(CYCLES, 100);
+    drop(in_x);
+    work(CYCLES, 1000);
+    switch::park();
+    assert_eq!(values(), [110, 110]);
+    assert!(f.x.sum(f.cpu) > 0, "as the group is charged");
+}
+
+#[test]
+fn rotation_starves_nobody_in_visits_that_last_a_turn_each() {
+    let f = fixture();
+    let lists = ["cycles", "instructions"];
+    let of = |group| lists.map(|list| Request::group(group, one(list)));
+    let session = open(&f, 1, [of(&f.x), of(&f.y)].concat());
+    for _ in 0..20 {
+        for group in [&f.x, &f.y] {
+            group.run(|| session_support::burn(Duration::from_micros(200)));
+        }
+    }
+    for counts in session.counts() {
+        let (running, enabled) = (counts.running_ns(), counts.enabled_ns());
+        assert!(running >= enabled / 5, "{running} of {enabled} ns: {counts:?}");
+    }
+}
+
+#[test]
+fn the_next_switch_is_counted_while_others_come_and_go() {
+    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
+    let f = fixture();
+    let done = AtomicBool::new(false);
+    let missed = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                // Relaxed: they only stop some time after.
+                while !done.load(Ordering::Relaxed) {
+                    drop(switch::observe(|_| None));
+                }
+            });
+        }
+        let missed = (0..ROUNDS).filter(|_| {
+            let session = open(&f, 1, vec![Request::group(&f.b, one("cycles"))]);
+            f.b.run(|| work(CYCLES, 1));
+            let missed = *session.counts()[0].state() != RequestState::Counting;
+            drop(session);
+            missed
+        });
+        let missed = missed.count();
+        // Relaxed: as above.
+        done.store(true, Ordering::Relaxed);
+        missed
+    });
+    assert_eq!(missed, 0, "of {ROUNDS} sessions");
+}
+
+/// A random number below `n`, the same each time.
+fn random(state: &mut u64, n: usize) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) as usize % n
+}
+
+/// Whatever is asked for and however visits follow each other, as long as they repeat.
+#[test]
+fn rotation_starves_nobody_in_whatever_rhythm_stress() {
+    const LISTS: [&str; 4] = ["cycles", "instructions", "{cycles,instructions}", "task-clock"];
+    const CASES: u64 = if cfg!(miri) { 2 } else { 300 };
+    let f = fixture();
+    let groups = [&f.a, &f.x, &f.y, &f.b, f.tree.root()];
+    for case in 1..=CASES {
+        let state = &mut (case << 32);
+        let counters = 1 + random(state, 2);
+        let mut requests = Vec::new();
+        for _ in 0..2 + random(state, 8) {
+            let (group, list) =
+                (random(state, groups.len() + 1), LISTS[random(state, LISTS.len())]);
+            requests.push(match groups.get(group) {
+                Some(group) => Request::group(group, one(list)),
+                None => Request::everywhere(one(list)),
+            });
+        }
+        let asked = format!("case {case}, {counters} counters: {requests:?}");
+        let session = open(&f, counters, requests);
+        let rhythm: Vec<_> = (0..1 + random(state, 6)).map(|_| random(state, 5)).collect();
+        for _ in 0..60 {
+            for &visit in &rhythm {
+                groups[visit].run(|| work(CYCLES, 1));
+            }
+        }
+        switch::park();
+        for (index, counts) in session.counts().iter().enumerate() {
+            let fits = counters == 2 || counts.events().events().len() == 1;
+            if fits && counts.enabled_ns() > 0 {
+                let state = counts.state();
+                assert_eq!(*state, RequestState::Counting, "{index} of {asked}; {rhythm:?}");
+            }
+        }
+    }
+}
+
+/// Panics when it is told of a switch.
+struct Fragile;
+
+impl switch::Observer for Fragile {
+    fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {
+        panic!("as the test wants, in a switch");
+    }
+}
+
+#[test]
+fn an_observer_that_panics_while_its_thread_does_ends_nothing() {
+    let f = fixture();
+    let inner = f.b.clone();
+    let worker = std::thread::spawn(move || {
+        let me = std::thread::current().id();
+        let observation = std::cell::OnceCell::new();
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            f.a.run(|| {
+                observation.get_or_init(|| {
+                    switch::observe(move |_| {
+                        (std::thread::current().id() == me).then(|| Box::new(Fragile) as Box<_>)
+                    })
+                });
+                panic!("as the test wants, in a group");
+            });
+        }));
+        assert!(result.is_err());
+        assert_eq!(switch::current(), None);
+        inner.run(|| assert_eq!(switch::current().as_ref(), Some(&inner)));
+        observation.get().expect("made above").panicked()
+    });
+    assert!(worker.join().expect("no second panic") > 0);
+}
