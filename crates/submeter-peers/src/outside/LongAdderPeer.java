@@ -7,7 +7,8 @@ import java.util.concurrent.atomic.LongAdder;
 /**
  * Counts by a LongAdder on as many threads as told. Says "ready" when it is warm; then answers each line with a
  * sample: operations a second of all threads, the longest time between two looks at the clock, the time between the
- * first and the last start (both in nanoseconds), the operations asked for and those counted, so far.
+ * first and the last start (both in nanoseconds), the operations asked for and those counted, so far. Without
+ * arguments it only shows that it starts.
  */
 final class LongAdderPeer {
     private static final LongAdder COUNTER = new LongAdder();
@@ -26,6 +27,9 @@ final class LongAdderPeer {
     }
 
     public static void main(String[] args) throws Exception {
+        if (args.length == 0) {
+            return;
+        }
         int threads = Integer.parseInt(args[0]);
         long sampleNs = Long.parseLong(args[1]);
         int batch = Integer.parseInt(args[2]);

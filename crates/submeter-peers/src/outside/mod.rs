@@ -88,7 +88,7 @@ impl Program {
                 peer
             }
         };
-        Process::start(command, cpus, Rc::clone(&self.folder))
+        Process::start(self.variant, command, cpus, Rc::clone(&self.folder))
     }
 }
 
@@ -96,7 +96,12 @@ fn java(folder: &Path) -> Result<Language, String> {
     write(folder, "LongAdderPeer.java", JAVA)?;
     let mut javac = Command::new("javac");
     javac.current_dir(folder).args(["-d", ".", "LongAdderPeer.java"]);
-    succeeds(javac, "no Java compiler: apt install openjdk-17-jdk-headless")?;
+    let missing = "no Java compiler: apt install openjdk-17-jdk-headless";
+    succeeds(javac, missing)?;
+    // Without arguments it only says that it starts: a compiler may be of a newer Java than what runs it.
+    let mut java = Command::new("java");
+    java.arg("-cp").arg(folder).arg("LongAdderPeer");
+    succeeds(java, missing)?;
     Ok(Language::Java)
 }
 
@@ -107,6 +112,8 @@ fn urcu(folder: &Path) -> Result<Language, String> {
     cc.current_dir(folder);
     cc.args(["-O2", "-o", "urcu_peer", "urcu_peer.c", "-lurcu", "-lpthread"]);
     succeeds(cc, missing)?;
+    // As above: the library may be where only the linker finds it.
+    succeeds(Command::new(folder.join("urcu_peer")), missing)?;
     Ok(Language::C)
 }
 
@@ -116,9 +123,9 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
     fs::write(&path, text).map_err(refused)
 }
 
-/// Runs a compiler; says `missing`, and what it said first, where it does not do its work.
-fn succeeds(mut compiler: Command, missing: &str) -> Result<(), String> {
-    let output = compiler.output().map_err(|error| format!("{missing} ({error})"))?;
+/// Runs a compiler, or what it made; says `missing`, and what it said first, where it does not do its work.
+fn succeeds(mut command: Command, missing: &str) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{missing} ({error})"))?;
     if output.status.success() {
         return Ok(());
     }

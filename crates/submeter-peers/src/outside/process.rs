@@ -1,6 +1,7 @@
 //! One running peer, asked for a sample by a line and answering by a line.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::thread;
@@ -14,6 +15,8 @@ use super::Folder;
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    /// For errors.
+    variant: &'static str,
     /// `None` once it was told to end.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -39,22 +42,24 @@ pub struct Sampled {
 impl Process {
     /// Starts `command` on `cpus`, and waits until it says that it is ready.
     pub(super) fn start(
+        variant: &'static str,
         mut command: Command,
         cpus: &[usize],
         folder: Rc<Folder>,
     ) -> io::Result<Process> {
-        let name = format!("{command:?}");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // In a group of its own: an interrupt is for us, who end it when all is said.
+        command.process_group(0);
         // A child inherits the CPUs of the thread that starts it: one that ends here, so that ours keeps its own.
         let spawn = || set_affinity(cpus).and_then(|()| command.spawn());
         let spawned = thread::scope(|scope| scope.spawn(spawn).join().expect("it panics nowhere"));
-        let mut child = spawned.map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))?;
+        let mut child = spawned.map_err(|e| io::Error::new(e.kind(), format!("{variant}: {e}")))?;
         let questions = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut process = Process { child, questions, answers, _folder: folder };
+        let mut process = Process { child, variant, questions, answers, _folder: folder };
         match process.line()?.as_str() {
             "ready" => Ok(process),
-            other => Err(io::Error::other(format!("{name} began with {other:?}"))),
+            other => Err(io::Error::other(format!("{variant} began with {other:?}"))),
         }
     }
 
@@ -67,13 +72,13 @@ impl Process {
         questions.write_all(b"\n")?;
         questions.flush()?;
         let line = self.line()?;
-        parse(&line).ok_or_else(|| io::Error::other(format!("a peer answered {line:?}")))
+        parse(&line).ok_or_else(|| io::Error::other(format!("{} answered {line:?}", self.variant)))
     }
 
     fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
-            return Err(io::Error::other("a peer ended by itself"));
+            return Err(io::Error::other(format!("{} ended by itself", self.variant)));
         }
         Ok(line.trim_end().to_owned())
     }

@@ -43,3 +43,22 @@ fn a_compiler_that_is_missing_or_fails_is_said_in_a_line() {
     fails.args(["-c", "echo first >&2; echo second >&2; exit 1"]);
     assert_eq!(succeeds(fails, "no compiler: get one"), Err("no compiler: get one (first)".into()));
 }
+
+#[test]
+fn a_process_that_says_something_else_or_ends_is_an_error_that_names_it() {
+    let cpus = affinity().expect("this process may run somewhere");
+    let begun = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        let folder = Rc::new(Folder::new().expect("a temporary folder"));
+        Process::start("shell", shell, &cpus, folder)
+    };
+    let error = begun("echo no").expect_err("not ready").to_string();
+    assert_eq!(error, "shell began with \"no\"");
+    let error = begun("exit 0").expect_err("not ready").to_string();
+    assert_eq!(error, "shell ended by itself");
+    let mut process = begun("echo ready; read line; echo 1 2; read line").expect("ready");
+    let error = process.sample().expect_err("two numbers").to_string();
+    assert_eq!(error, "shell answered \"1 2\"");
+    // It waits for a line, which it is not asked for: the drop ends it.
+}

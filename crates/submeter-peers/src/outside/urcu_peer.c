@@ -121,13 +121,18 @@ static int sample(int threads, char **cpus, struct run *runs)
 	return 0;
 }
 
-/* Arguments: nanoseconds of a sample, operations of a batch, and a CPU for each thread. */
+/*
+ * Arguments: nanoseconds of a sample, operations of a batch, and a CPU for each thread; or none, which only shows
+ * that it starts.
+ */
 int main(int argc, char **argv)
 {
 	int threads = argc - 3, i, c;
 	unsigned long asked = 0;
 	struct run *runs;
 
+	if (argc == 1)
+		return 0;
 	if (threads < 1)
 		return 2;
 	sample_ns = atoll(argv[1]);
