@@ -358,6 +358,17 @@ fn a_clock_that_goes_back_adds_no_time() {
 }
 
 #[test]
+fn what_happens_while_the_clock_stands_still_is_counted() {
+    let mut t = Thread::new(1);
+    let id = t.attach(Scope::Group(A), "cycles");
+    t.events.switch(IN_A, t.now_ns);
+    assert_eq!(t.events.counts(id, t.now_ns).expect("attached").scaled(0), None);
+    t.events.pmu_mut().count(CYCLES, 7);
+    t.events.switch(&[], t.now_ns);
+    assert_eq!(t.events.counts(id, t.now_ns).expect("attached").scaled(0), Some(7));
+}
+
+#[test]
 #[should_panic(expected = "65 are the most")]
 fn a_chain_longer_than_a_tree_is_deep_is_refused() {
     let chain: Vec<_> = (0..66).map(GroupKey).collect();

@@ -86,6 +86,10 @@ impl Counts {
 
 /// What `value` would have been, had it always been counted; `None` if it never was.
 pub(super) fn scale(value: u64, enabled_ns: u64, running_ns: u64) -> Option<u64> {
+    // A clock may stand still for a moment in which much happens, and that was counted.
+    if value > 0 && enabled_ns == running_ns {
+        return Some(value);
+    }
     let scaled = u128::from(value) * u128::from(enabled_ns);
     let scaled = scaled.checked_div(u128::from(running_ns))?;
     Some(u64::try_from(scaled).unwrap_or(u64::MAX))

@@ -9,7 +9,7 @@ use crate::perf::scheduler;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestState {
-    /// It was on counters for some time at least.
+    /// It was on counters for some time at least, or has counted something in no time that the clock could tell.
     Counting,
     /// It never was: no thread has worked for the group yet, or its turn has not come. Shown as `<not counted>`.
     NotCounted,
@@ -132,7 +132,7 @@ impl Sum {
                 "no counter was left on {} threads: ask for fewer pinned events, or stop who else counts",
                 self.errors
             ))
-        } else if self.running_ns == 0 {
+        } else if self.running_ns == 0 && self.values.iter().all(|&value| value == 0) {
             RequestState::NotCounted
         } else {
             RequestState::Counting

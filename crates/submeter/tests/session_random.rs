@@ -1,0 +1,128 @@
+//! Random threads beside a ledger: guards in any order, groups of two trees, sessions that come and go.
+
+mod session_support;
+
+use std::time::Duration;
+
+use session_support::{CYCLES, Counters, Fixture, another, fixture, one, work};
+use submeter::perf::{Request, RequestState, Session};
+use submeter::switch::{self, Entered};
+use submeter::{Group, Tree};
+
+/// A random number below `n`, the same each time.
+fn random(state: &mut u64, n: usize) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) as usize % n
+}
+
+fn groups(f: &Fixture) -> Vec<Group> {
+    [&f.a, &f.x, &f.y, &f.b, f.tree.root()].map(Group::clone).into()
+}
+
+/// A session that asks for each group of one tree and for everything, and what it should have counted.
+struct Ledger {
+    session: Session,
+    groups: Vec<Group>,
+    due: Vec<u64>,
+}
+
+impl Ledger {
+    fn open(tree: &Tree, groups: Vec<Group>, turns: Duration) -> Ledger {
+        let mut requests: Vec<_> =
+            groups.iter().map(|group| Request::group(group, one("cycles"))).collect();
+        requests.push(Request::everywhere(one("cycles")));
+        let due = vec![0; requests.len()];
+        let make = || Counters::new(8);
+        let session = Session::builder().interval(turns).open_with(tree, requests, make);
+        Ledger { session, groups, due }
+    }
+
+    /// Notes that the thread did `n` in `group`.
+    fn note(&mut self, group: Option<&Group>, n: u64) {
+        for (of, due) in self.groups.iter().zip(&mut self.due) {
+            let mut up = std::iter::successors(group, |group| group.parent());
+            *due += if up.any(|group| group == of) { n } else { 0 };
+        }
+        *self.due.last_mut().expect("everything") += n;
+    }
+
+    fn compare(&self, at: &str) {
+        for (counts, &due) in self.session.counts().iter().zip(&self.due) {
+            assert_eq!(counts.values(), [due], "{at}: {counts:?}");
+            let state = counts.state();
+            let fine = *state == RequestState::Counting || due == 0;
+            assert!(fine && counts.running_ns() == counts.enabled_ns(), "{at}: {counts:?}");
+        }
+    }
+}
+
+/// One thread: its guards, the latest last, each with the group that it stands for.
+#[derive(Default)]
+struct Walk {
+    guards: Vec<Option<(Entered, Group)>>,
+    ledgers: Vec<Ledger>,
+}
+
+impl Walk {
+    fn current(&self) -> Option<&Group> {
+        self.guards.iter().rev().flatten().next().map(|(_, group)| group)
+    }
+
+    fn step(&mut self, state: &mut u64, trees: &[Fixture; 2]) {
+        let tree = &trees[usize::from(random(state, 4) == 0)];
+        let group = groups(tree).swap_remove(random(state, 5));
+        match random(state, 12) {
+            0..3 if self.guards.len() < 20 => self.guards.push(Some((group.enter(), group))),
+            0..5 if !self.guards.is_empty() => {
+                let nth = random(state, self.guards.len());
+                self.guards[nth] = None;
+            }
+            5 => drop(self.guards.pop()),
+            6 => {
+                if let Some((entered, of)) = self.guards.iter_mut().rev().flatten().next() {
+                    entered.switch_to(&group);
+                    *of = group;
+                }
+            }
+            7 => switch::park(),
+            8 if self.ledgers.len() < 3 => {
+                let turns = Duration::from_secs(random(state, 2) as u64);
+                self.ledgers.push(Ledger::open(&tree.tree, groups(tree), turns));
+                switch::park();
+            }
+            9 if random(state, 5) == 0 => drop(self.ledgers.pop()),
+            10 => session_support::burn(Duration::from_micros(5)),
+            _ => {
+                let n = 1 + random(state, 100) as u64;
+                work(CYCLES, n);
+                let current = switch::current();
+                self.ledgers.iter_mut().for_each(|ledger| ledger.note(current.as_ref(), n));
+            }
+        }
+        assert_eq!(switch::current().as_ref(), self.current());
+    }
+}
+
+#[test]
+fn sessions_agree_with_a_ledger_whatever_a_thread_does_stress() {
+    const CASES: u64 = if cfg!(miri) { 2 } else { 400 };
+    let trees = [fixture(), another()];
+    for case in 0..CASES {
+        let state = &mut (case << 20);
+        let mut walk = Walk::default();
+        for step in 0..200 {
+            walk.step(state, &trees);
+            if random(state, 10) == 0 {
+                switch::park();
+                let at = format!("case {case}, step {step}");
+                walk.ledgers.iter().for_each(|ledger| ledger.compare(&at));
+            }
+        }
+        walk.guards.clear();
+        assert_eq!(switch::current(), None, "case {case}");
+        switch::park();
+        walk.ledgers.iter().for_each(|ledger| ledger.compare(&format!("the end of case {case}")));
+    }
+    let charged = trees.each_ref().map(|tree| tree.tree.root().sum(tree.cpu));
+    assert!(charged.into_iter().all(|ns| ns > 0), "{charged:?} ns");
+}
