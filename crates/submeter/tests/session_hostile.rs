@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use session_support::{CYCLES, Counters, Fixture, fixture, one, work};
-use submeter::perf::{Request, RequestState, Session};
+use submeter::perf::{Request, RequestCounts, RequestState, Session};
 use submeter::{Group, switch};
 
 /// Opens a session that takes turns at each switch.
@@ -158,4 +158,36 @@ fn an_observer_that_panics_while_its_thread_does_ends_nothing() {
         observation.get().expect("made above").panicked()
     });
     assert!(worker.join().expect("no second panic") > 0);
+}
+
+#[test]
+fn the_values_of_a_request_are_of_one_moment_while_threads_switch_stress() {
+    const READS: usize = if cfg!(miri) { 20 } else { 20_000 };
+    let f = fixture();
+    let alike = one("{cycles,cycles,cycles,cycles,cycles,cycles,cycles,cycles}");
+    let requests = [&f.b, f.tree.root()].map(|group| Request::group(group, alike.clone()));
+    let session = open(&f, 16, requests.into());
+    let done = AtomicBool::new(false);
+    let torn = std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                // Relaxed: they only stop some time after.
+                while !done.load(Ordering::Relaxed) {
+                    f.b.run(|| work(CYCLES, 1));
+                }
+            });
+        }
+        let torn = (0..READS).find_map(|_| {
+            let torn = |counts: &&RequestCounts| {
+                let values = counts.values();
+                values.iter().any(|value| *value != values[0])
+                    || counts.running_ns() != counts.enabled_ns()
+            };
+            session.counts().iter().find(torn).cloned()
+        });
+        // Relaxed: as above.
+        done.store(true, Ordering::Relaxed);
+        torn
+    });
+    assert!(torn.is_none(), "{torn:?}");
 }
