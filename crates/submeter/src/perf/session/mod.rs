@@ -51,7 +51,8 @@ impl Request {
 ///   some stores to make their counts known. The clock is read once, for this and for metered CPU time. It allocates
 ///   nothing and takes no lock. Entering the current group again costs nothing.
 /// - **A thread**'s first switch after the session was opened, or its first [`park`](switch::park): memory and time in
-///   proportion to the number of requests, and a descriptor for each different event that the kernel counts.
+///   proportion to the number of requests, a descriptor for each different event that the kernel counts, and one for all
+///   together.
 /// - **Reading**: in proportion to threads and requests.
 ///
 /// # What is seen, and when
