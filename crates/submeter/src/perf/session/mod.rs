@@ -258,4 +258,19 @@ mod tests {
         // Other tests' threads switch too, and panic as well.
         assert_eq!(session.shared.live(), 0, "of {}", session.threads());
     }
+
+    #[test]
+    fn a_thread_that_cannot_join_is_missed() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let requests = [Request::group(tree.root(), parse("task-clock").expect("valid").remove(0))];
+        let session = Session::open(&tree, requests);
+        let root = tree.root().clone();
+        session.shared.locked(|| {
+            std::thread::spawn(move || root.run(|| ())).join().expect("it waits for a while only");
+        });
+        let RequestState::Error(why) = session.counts()[0].state().clone() else {
+            panic!("{session:?}")
+        };
+        assert!(why.contains("missing"), "{why}");
+    }
 }
