@@ -23,10 +23,11 @@ const ROOMS: &[Room] = &[
     Room {
         name: "submeter-cli",
         // sys for `doctor`, which reports what the kernel offers: safe functions, as the command has
-        // no unsafe code.
-        depends_on: &["submeter", "submeter-cache", "submeter-sys"],
+        // no unsafe code; peers behind a feature, for the bench.
+        depends_on: &["submeter", "submeter-cache", "submeter-peers", "submeter-sys"],
         shipped: true,
     },
+    Room { name: "submeter-peers", depends_on: &[], shipped: false },
     Room { name: "submeter-testkit", depends_on: &["submeter"], shipped: false },
     Room { name: "xtask", depends_on: &[], shipped: false },
 ];

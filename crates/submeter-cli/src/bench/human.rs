@@ -23,6 +23,10 @@ pub(crate) fn human(outcome: &Outcome, warnings: &[String]) -> String {
             // A `String` takes everything: writing to it cannot fail.
             let _ = writeln!(text, "{DIM}{note}{DIM:#}");
         }
+        for absent in &measured.absent {
+            let (variant, reason) = (absent.variant, &absent.reason);
+            let _ = writeln!(text, "{DIM}not measured: {variant}: {reason}{DIM:#}");
+        }
         text.push('\n');
     }
     if outcome.interrupted() {
@@ -112,7 +116,7 @@ fn params(row: &Row) -> String {
 }
 
 /// Writes a line for each set of parameters, with a value and its ratio for each variant; where
-/// parameters have other names, under a heading of their own.
+/// parameters have other names, or variants that are new, under a heading of their own.
 fn figures(table: &Table, measured: &Measured) -> String {
     let (unit, scale) = match measured.rows.first().map_or("", |row| row.unit) {
         "us" => ("µs".to_owned(), 1.0),
@@ -128,14 +132,22 @@ fn figures(table: &Table, measured: &Measured) -> String {
         let _ = writeln!(text, "{own}{DIM}{rounds} rounds{DIM:#}");
         return text;
     }
-    for rows in measured.rows.chunk_by(|a, b| names(a).eq(names(b))) {
-        let mut heading: Vec<&str> = names(&rows[0]).collect();
-        let variants: Vec<&str> = lines(rows)[0].iter().map(|row| row.variant).collect();
+    let all = lines(&measured.rows);
+    let mut from = 0;
+    while let Some(first) = all.get(from) {
+        let variants: Vec<&str> = first.iter().map(|row| row.variant).collect();
+        let alike = |rows: &&&[Row]| {
+            let known = rows.iter().all(|row| variants.contains(&row.variant));
+            known && names(&rows[0]).eq(names(&first[0]))
+        };
+        let lines = &all[from..from + all[from..].iter().take_while(alike).count()];
+        let mut heading: Vec<&str> = names(&first[0]).collect();
         heading.extend(&variants);
         heading.push("spread");
         let body: Vec<Vec<String>> =
-            lines(rows).into_iter().map(|rows| line(table, rows, &variants, scale)).collect();
+            lines.iter().map(|rows| line(table, rows, &variants, scale)).collect();
         text.push_str(&show::table(&heading, &body, false));
+        from += lines.len();
     }
     let rounds = measured.rounds;
     let _ = writeln!(

@@ -1,5 +1,6 @@
 //! Tests of what people see, on made-up figures.
 
+use super::super::runner::Absent;
 use super::*;
 use crate::bench::machine::Machine;
 use crate::bench::{Mode, TABLES};
@@ -24,9 +25,11 @@ fn outcome(rows: Vec<Row>) -> Outcome {
         ..Machine::gather()
     };
     let notes = vec!["something is missing".to_owned()];
+    let absent = vec![Absent { variant: "peer", reason: "no \"compiler\" here".to_owned() }];
     let (taken, disturbed, poor, interrupted) = (100, 0, Vec::new(), false);
+    let (rounds, human) = (7, None);
     let measured =
-        Measured { rows, rounds: 7, taken, disturbed, poor, interrupted, notes, human: None };
+        Measured { rows, rounds, taken, disturbed, poor, interrupted, notes, absent, human };
     Outcome { machine, tables: vec![(&TABLES[0], measured)], mode: Mode::Quick }
 }
 
@@ -53,9 +56,20 @@ fn a_line_has_values_and_ratios_to_the_baseline() {
             "all   25.0 2.50×          10.0    ±5 %",
             "million pairs/s, × inc_not_zero; 7 rounds; spread: half of the middle half, of the worst",
             "something is missing",
+            "not measured: peer: no \"compiler\" here",
             "",
         ]
     );
+}
+
+#[test]
+fn a_record_says_what_is_absent() {
+    let json = crate::bench::json(&outcome(Vec::new()), &[]).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let absent = &json["absent"][0];
+    assert_eq!(absent["table"], "rcuref");
+    assert_eq!(absent["variant"], "peer");
+    assert_eq!(absent["reason"], "no \"compiler\" here");
 }
 
 #[test]
@@ -81,6 +95,22 @@ fn other_parameters_have_a_heading_of_their_own() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[1].starts_with("cpus  ") && lines[2].starts_with("1  "), "{text}");
     assert!(lines[3].starts_with("simulated_cpus  ") && lines[4].starts_with("8  "), "{text}");
+}
+
+#[test]
+fn no_variant_is_without_a_column() {
+    let text = shown(&outcome(vec![
+        row("1", "rcuref", &[80e6]),
+        row("1", "inc_not_zero", &[60e6]),
+        row("2", "inc_not_zero", &[50e6]),
+        row("all", "inc_not_zero", &[40e6]),
+        row("all", "arc", &[10e6]),
+    ]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].starts_with("cpus      rcuref  inc_not_zero"), "{text}");
+    assert!(lines[3].starts_with("2              –          50.0"), "{text}");
+    assert!(lines[4].starts_with("cpus  inc_not_zero         arc"), "{text}");
+    assert!(lines[5].starts_with("all           40.0  10.0 0.25×"), "{text}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::machine::Machine;
+use super::runner::Absent;
 use super::{Outcome, Table};
 
 /// Writes machine and rows; a row a line, so that records can be compared by line.
@@ -20,6 +21,13 @@ pub(crate) fn json(outcome: &Outcome, warnings: &[String]) -> serde_json::Result
         interrupted: bool,
         warnings: &'a [String],
     }
+    /// A variant that has no row.
+    #[derive(Serialize)]
+    struct AbsentLine<'a> {
+        table: &'static str,
+        variant: &'static str,
+        reason: &'a str,
+    }
     let budget = |table: &Table| (table.name, table.budget(outcome.mode).as_secs_f64());
     let machine = serde_json::to_string_pretty(&Run {
         machine: &outcome.machine,
@@ -33,9 +41,16 @@ pub(crate) fn json(outcome: &Outcome, warnings: &[String]) -> serde_json::Result
     let notes = lines(outcome.tables.iter().flat_map(|(table, measured)| {
         measured.notes.iter().map(|note| format!("{}: {note}", table.name))
     }))?;
+    let absent = lines(outcome.tables.iter().flat_map(|(table, measured)| {
+        measured.absent.iter().map(|&Absent { variant, ref reason }| AbsentLine {
+            table: table.name,
+            variant,
+            reason,
+        })
+    }))?;
     let machine = machine.replace('\n', "\n  ");
     Ok(format!(
-        "{{\n  \"machine\": {machine},\n  \"notes\": [{notes}],\n  \"rows\": [{rows}]\n}}\n"
+        "{{\n  \"machine\": {machine},\n  \"notes\": [{notes}],\n  \"absent\": [{absent}],\n  \"rows\": [{rows}]\n}}\n"
     ))
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
         figures: Figures::Quantiles(&[("p50", 0.5), ("p99", 0.99)]),
         rounds_max: ROUNDS_MAX,
         notes,
+        absent: Vec::new(),
     })
 }
 

@@ -1,10 +1,13 @@
 //! The tables of `submeter bench`: what is measured, and how.
 
+mod count;
+mod end_to_end;
 mod groups;
 mod human;
 mod json;
 mod kill;
 mod machine;
+mod paired;
 mod percpu_counter;
 mod percpu_ref;
 mod perf;
@@ -100,7 +103,7 @@ pub(crate) struct Inputs {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 7] = [
+pub(crate) const TABLES: [Table; 9] = [
     Table { name: "rcuref", full: 30, quick: 1, conclusion: |_| None, plan: |_| rcuref::plan() },
     Table {
         name: "percpu_ref",
@@ -125,7 +128,9 @@ pub(crate) const TABLES: [Table; 7] = [
     },
     Table { name: "rstat", full: 150, quick: 3, conclusion: |_| None, plan: rstat::plan },
     Table { name: "perf", full: 180, quick: 5, conclusion: |_| None, plan: perf::plan },
+    Table { name: "count", full: 60, quick: 4, conclusion: |_| None, plan: |_| count::plan() },
     Table { name: "groups", full: 60, quick: 3, conclusion: |_| None, plan: groups::plan },
+    Table { name: "end_to_end", full: 60, quick: 7, conclusion: |_| None, plan: end_to_end::plan },
 ];
 
 /// What came of all tables.

@@ -48,6 +48,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
         figures: Figures::Median,
         rounds_max: usize::MAX,
         notes: probe().rseq().is_none().then(without).into_iter().collect(),
+        absent: Vec::new(),
     })
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
         figures: Figures::Median,
         rounds_max: usize::MAX,
         notes: Vec::new(),
+        absent: Vec::new(),
     })
 }
 

@@ -29,8 +29,19 @@ pub(crate) struct Plan {
     pub(crate) figures: Figures,
     /// Rounds that say all there is to say.
     pub(crate) rounds_max: usize,
-    /// What could not be measured here, and why.
+    /// What to know about the figures.
     pub(crate) notes: Vec<String>,
+    /// Variants that cannot be measured here.
+    pub(crate) absent: Vec<Absent>,
+}
+
+/// A variant that cannot be measured here: named, since nobody misses what is not mentioned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Absent {
+    /// The variant.
+    pub(crate) variant: &'static str,
+    /// What it lacks and, where that can be helped, how to get it.
+    pub(crate) reason: String,
 }
 
 /// What becomes of a cell's samples.
@@ -89,8 +100,10 @@ pub(crate) struct Measured {
     pub(crate) poor: Vec<usize>,
     /// Whether it was told to stop before it was done.
     pub(crate) interrupted: bool,
-    /// What could not be measured, and why.
+    /// What to know about the figures.
     pub(crate) notes: Vec<String>,
+    /// Variants that could not be measured.
+    pub(crate) absent: Vec<Absent>,
     /// The rows for people, where the table writes them itself.
     pub(crate) human: Option<String>,
 }
@@ -131,13 +144,14 @@ pub(crate) fn run(
         round += 1;
     };
     let notes = std::mem::take(&mut plan.notes);
+    let absent = std::mem::take(&mut plan.absent);
     let ((rows, poor), interrupted) = (rows(&plan, &samples), flow.is_break());
     let rounds = round.saturating_sub(usize::from(!interrupted));
     let human = match &plan.figures {
         Figures::Own(own) => Some(own.human(&rows)),
         Figures::Median | Figures::Quantiles(_) => None,
     };
-    Ok(Measured { rows, rounds, taken, disturbed, poor, interrupted, notes, human })
+    Ok(Measured { rows, rounds, taken, disturbed, poor, interrupted, notes, absent, human })
 }
 
 /// What was found of one cell.

@@ -22,7 +22,15 @@ fn plan(log: &Log, variants: &[&'static str], figures: Figures) -> Plan {
         }
     };
     let groups = (0..2).map(|group| variants.iter().map(|v| cell(group, v)).collect()).collect();
-    Plan { table: "test", unit: "1", groups, figures, rounds_max: 1000, notes: Vec::new() }
+    Plan {
+        table: "test",
+        unit: "1",
+        groups,
+        figures,
+        rounds_max: 1000,
+        notes: Vec::new(),
+        absent: Vec::new(),
+    }
 }
 
 fn always(_round: usize) -> ControlFlow<()> {

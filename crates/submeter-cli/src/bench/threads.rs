@@ -13,7 +13,7 @@ use super::row::Param;
 use super::runner::{Cell, Sample};
 
 /// How long one sample runs; long against a clock read, short against a scheduler's slice.
-const SAMPLE: Duration = Duration::from_millis(3);
+pub(crate) const SAMPLE: Duration = Duration::from_millis(3);
 /// Operations between two looks at the clock.
 const BATCH: u32 = 512;
 

@@ -47,6 +47,15 @@ pub(crate) struct Tenant {
 impl Tenant {
     /// Prepares a tenant of group `/load/<name>`.
     pub(crate) fn new(name: &str, profile: Profile, delimiter: u8) -> Result<Tenant, String> {
+        Tenant::below("load", name, profile, delimiter)
+    }
+
+    /// Prepares a tenant of group `/<name>`, for servers that know one level of tenants only.
+    pub(crate) fn at_top(name: &str, profile: Profile, delimiter: u8) -> Result<Tenant, String> {
+        Tenant::below("", name, profile, delimiter)
+    }
+
+    fn below(parent: &str, name: &str, profile: Profile, delimiter: u8) -> Result<Tenant, String> {
         let delimiter = char::from(delimiter);
         if name.contains(delimiter) {
             return Err(format!(
@@ -54,8 +63,14 @@ impl Tenant {
                  rename it, or choose another --delimiter"
             ));
         }
+        let mut prefix = String::new();
+        for level in [parent, name].into_iter().filter(|level| !level.is_empty()) {
+            prefix.push_str(level);
+            prefix.push(delimiter);
+        }
+        prefix.push('k');
+        let mut prefix = prefix.into_bytes();
         // Keys have the statistics' length where the prefix leaves room for the key's number.
-        let mut prefix = format!("load{delimiter}{name}{delimiter}k").into_bytes();
         let padded = (profile.key_bytes.min(KEY_MAX) as usize).saturating_sub(KEY_DIGITS);
         prefix.resize(prefix.len().max(padded), b'-');
         let weights = |all: &mut dyn Iterator<Item = f64>| {

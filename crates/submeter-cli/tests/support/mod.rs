@@ -14,8 +14,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs the command to its end.
 pub(crate) fn submeter(args: &[&str]) -> Output {
+    submeter_in(args, &[])
+}
+
+/// Runs the command to its end, with these variables in its environment.
+pub(crate) fn submeter_in(args: &[&str], variables: &[(&str, &str)]) -> Output {
     assert_cmd::Command::new(env!("CARGO_BIN_EXE_submeter"))
         .args(args)
+        .envs(variables.iter().copied())
         .timeout(PATIENCE)
         .output()
         .expect("the command runs")

@@ -62,6 +62,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
         figures: Figures::Own(found),
         rounds_max: usize::MAX,
         notes,
+        absent: Vec::new(),
     })
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
         figures: Figures::Median,
         rounds_max: usize::MAX,
         notes,
+        absent: Vec::new(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::paired::{Interval, ratio};
+use crate::bench::paired::{Interval, ratio};
 use crate::bench::row::{Param, Row};
 use crate::show::{self, BOLD, DIM};
 

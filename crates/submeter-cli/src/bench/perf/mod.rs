@@ -5,7 +5,6 @@ mod cgroup;
 mod design;
 mod follow;
 mod human;
-mod paired;
 mod record;
 mod response;
 mod switch;
@@ -40,6 +39,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
         figures: Figures::Own(Rc::new(Found(record))),
         rounds_max: usize::MAX,
         notes,
+        absent: Vec::new(),
     })
 }
 

@@ -66,6 +66,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
         figures: Figures::Own(Rc::new(Found(record))),
         rounds_max: usize::MAX,
         notes,
+        absent: Vec::new(),
     })
 }
 

@@ -1,0 +1,64 @@
+use submeter_sys::cpu::affinity;
+
+use super::*;
+
+#[test]
+fn each_program_counts_what_its_loops_do_or_says_what_is_missing() {
+    let cpus = affinity().expect("this process may run somewhere");
+    let (programs, absent) = programs();
+    assert_eq!(programs.len() + absent.len(), 3);
+    for Absence { variant, reason } in &absent {
+        assert!(!reason.is_empty());
+        println!("skipped: {variant}: {reason}");
+    }
+    for program in &programs {
+        let mut process = program.start(&cpus, 1_000_000, 64).expect(program.variant);
+        let first = process.sample().expect(program.variant);
+        let second = process.sample().expect(program.variant);
+        assert!(first.rate > 0.0 && first.asked > 0, "{} {first:?}", program.variant);
+        assert!(second.asked > first.asked, "{} {second:?}", program.variant);
+        // Whatever it did to become warm was counted and asked for too.
+        for sampled in [first, second] {
+            assert_eq!(sampled.counted, sampled.asked, "{}", program.variant);
+        }
+    }
+}
+
+#[test]
+fn a_folder_goes_with_its_last_program() {
+    let folder = Folder::new().expect("a temporary folder");
+    let path = folder.0.clone();
+    write(&path, "file", "text").expect("written");
+    assert!(path.is_dir());
+    drop(folder);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_compiler_that_is_missing_or_fails_is_said_in_a_line() {
+    let missing = succeeds(Command::new("/nonexistent/cc"), "no compiler: get one");
+    let error = missing.expect_err("there is none");
+    assert!(error.starts_with("no compiler: get one (") && !error.contains('\n'), "{error}");
+    let mut fails = Command::new("sh");
+    fails.args(["-c", "echo first >&2; echo second >&2; exit 1"]);
+    assert_eq!(succeeds(fails, "no compiler: get one"), Err("no compiler: get one (first)".into()));
+}
+
+#[test]
+fn a_process_that_says_something_else_or_ends_is_an_error_that_names_it() {
+    let cpus = affinity().expect("this process may run somewhere");
+    let begun = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        let folder = Rc::new(Folder::new().expect("a temporary folder"));
+        Process::start("shell", shell, &cpus, folder)
+    };
+    let error = begun("echo no").expect_err("not ready").to_string();
+    assert_eq!(error, "shell began with \"no\"");
+    let error = begun("exit 0").expect_err("not ready").to_string();
+    assert_eq!(error, "shell ended by itself");
+    let mut process = begun("echo ready; read line; echo 1 2; read line").expect("ready");
+    let error = process.sample().expect_err("two numbers").to_string();
+    assert_eq!(error, "shell answered \"1 2\"");
+    // It waits for a line, which it is not asked for: the drop ends it.
+}
