@@ -229,7 +229,10 @@ fn values_that_end_with_their_thread_may_switch_and_leave() {
     let values = session.counts().iter().map(|counts| counts.values()[0]).collect::<Vec<_>>();
     let [in_b, in_a] = values[..] else { panic!("{values:?}") };
     // Each thread's visits; what is done at its end is seen as long as the switch has its own values.
-    assert!((THREADS..=101 * THREADS).contains(&in_b) && (in_b - THREADS) % 100 == 0, "{in_b}");
+    assert!(
+        (THREADS..=101 * THREADS).contains(&in_b) && (in_b - THREADS).is_multiple_of(100),
+        "{in_b}"
+    );
     assert!((1000 * THREADS..=1010 * THREADS).contains(&in_a), "{in_a}");
     assert!(session.counts().iter().all(|counts| *counts.state() == RequestState::Counting));
 }
