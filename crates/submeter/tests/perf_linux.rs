@@ -225,3 +225,23 @@ fn an_event_group_of_both_clocks_and_counters_is_placed_whole_or_not_at_all() {
     assert!(!pmu.place(&handles));
     assert_eq!(pmu.read(handles[0]), Some(5), "time goes on");
 }
+
+#[test]
+fn attaching_and_detaching_leaves_no_memory_behind() {
+    let mut events = Scheduler::new(LinuxPmu::new());
+    let round = |events: &mut Scheduler<LinuxPmu>| {
+        let ids = ["page-faults:u", "dummy"].map(|list| attach(events, Scope::Everywhere, list));
+        events.switch(&[GroupKey(1)], 1);
+        ids.into_iter().flatten().filter_map(|id| events.detach(id, 1)).count()
+    };
+    if round(&mut events) != 2 {
+        // `attach` has said why.
+        return;
+    }
+    let count = allocation_counter::measure(|| {
+        for _ in 0..100 {
+            round(&mut events);
+        }
+    });
+    assert_eq!(count.bytes_current, 0);
+}

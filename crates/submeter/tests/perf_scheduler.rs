@@ -2,7 +2,7 @@
 
 use submeter::perf::{
     Event, EventGroup, EventGroupId, EventKind, GroupKey, Pmu, Scheduler, Scope, SimulatedPmu,
-    State, parse,
+    State, ThreadPmu, parse,
 };
 
 const CYCLES: EventKind = EventKind::Hardware(0);
@@ -366,6 +366,21 @@ fn what_happens_while_the_clock_stands_still_is_counted() {
     t.events.pmu_mut().count(CYCLES, 7);
     t.events.switch(&[], t.now_ns);
     assert_eq!(t.events.counts(id, t.now_ns).expect("attached").scaled(0), Some(7));
+}
+
+#[test]
+fn whoever_calls_the_clock_of_a_thread_is_told_the_time() {
+    let mut events = Scheduler::new(ThreadPmu::new());
+    let group = &parse("task-clock").expect("valid")[0];
+    let everywhere = events.attach(Scope::Everywhere, group, 100).expect("needs nothing");
+    let in_a = events.attach(Scope::Group(A), group, 110).expect("needs nothing");
+    events.switch(IN_A, 120);
+    assert_eq!(events.counts(everywhere, 150).expect("attached").values, [50]);
+    assert_eq!(events.counts(in_a, 150).expect("attached").values, [30]);
+    assert!(!events.rotate(160), "all have a place");
+    let late = events.attach(Scope::Group(A), group, 200).expect("needs nothing");
+    let detached = [everywhere, in_a, late].map(|id| events.detach(id, 300).expect("attached"));
+    assert_eq!(detached.map(|counts| counts.values[0]), [200, 180, 100]);
 }
 
 #[test]

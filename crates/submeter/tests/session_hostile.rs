@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use session_support::{CYCLES, Counters, Fixture, fixture, one, work};
-use submeter::perf::{Request, RequestState, Session};
+use submeter::perf::{Request, RequestCounts, RequestState, Session};
 use submeter::{Group, switch};
 
 /// Opens a session that takes turns at each switch.
@@ -158,4 +158,110 @@ fn an_observer_that_panics_while_its_thread_does_ends_nothing() {
         observation.get().expect("made above").panicked()
     });
     assert!(worker.join().expect("no second panic") > 0);
+}
+
+#[test]
+fn the_values_of_a_request_are_of_one_moment_while_threads_switch_stress() {
+    const READS: usize = if cfg!(miri) { 20 } else { 20_000 };
+    let f = fixture();
+    let alike = one("{cycles,cycles,cycles,cycles,cycles,cycles,cycles,cycles}");
+    let requests = [&f.b, f.tree.root()].map(|group| Request::group(group, alike.clone()));
+    let session = open(&f, 16, requests.into());
+    let done = AtomicBool::new(false);
+    let torn = std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                // Relaxed: they only stop some time after.
+                while !done.load(Ordering::Relaxed) {
+                    f.b.run(|| work(CYCLES, 1));
+                }
+            });
+        }
+        let torn = (0..READS).find_map(|_| {
+            let torn = |counts: &&RequestCounts| {
+                let values = counts.values();
+                values.iter().any(|value| *value != values[0])
+                    || counts.running_ns() != counts.enabled_ns()
+            };
+            session.counts().iter().find(torn).cloned()
+        });
+        // Relaxed: as above.
+        done.store(true, Ordering::Relaxed);
+        torn
+    });
+    assert!(torn.is_none(), "{torn:?}");
+}
+
+/// Works and switches when its thread's other values are dropped.
+struct Late {
+    group: Group,
+    _kept: switch::Entered,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        work(CYCLES, 10);
+        self.group.run(|| work(CYCLES, 100));
+        switch::park();
+    }
+}
+
+#[test]
+fn values_that_end_with_their_thread_may_switch_and_leave() {
+    thread_local!(static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) });
+    const THREADS: u64 = 20;
+    let f = fixture();
+    let requests = vec![Request::group(&f.b, one("cycles")), Request::group(&f.a, one("cycles"))];
+    let session = open(&f, 4, requests);
+    for thread in 0..THREADS {
+        let (a, b) = (f.a.clone(), f.b.clone());
+        let end = move || {
+            // Whose values end first depends on whose came first.
+            if thread % 2 == 0 {
+                LATE.with(|_| ());
+            }
+            b.run(|| work(CYCLES, 1));
+            LATE.set(Some(Late { _kept: a.enter(), group: b }));
+            work(CYCLES, 1000);
+        };
+        std::thread::spawn(end).join().expect("no panic");
+    }
+    let values = session.counts().iter().map(|counts| counts.values()[0]).collect::<Vec<_>>();
+    let [in_b, in_a] = values[..] else { panic!("{values:?}") };
+    // Each thread's visits; what is done at its end is seen as long as the switch has its own values.
+    assert!(
+        (THREADS..=101 * THREADS).contains(&in_b) && (in_b - THREADS).is_multiple_of(100),
+        "{in_b}"
+    );
+    assert!((1000 * THREADS..=1010 * THREADS).contains(&in_a), "{in_a}");
+    assert!(session.counts().iter().all(|counts| *counts.state() == RequestState::Counting));
+}
+
+/// Ends a session in the middle of a switch.
+struct Ender(Option<Session>);
+
+impl switch::Observer for Ender {
+    fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {
+        drop(self.0.take());
+    }
+}
+
+#[test]
+fn a_session_may_be_opened_and_dropped_in_the_middle_of_a_switch() {
+    let f = fixture();
+    let me = std::thread::current().id();
+    let (tree, b) = (f.tree.clone(), f.b.clone());
+    let observation = switch::observe(move |_| {
+        (std::thread::current().id() == me).then(|| {
+            let requests = [Request::group(&b, one("cycles"))];
+            let session = Session::builder().open_with(&tree, requests, || Counters::new(1));
+            Box::new(Ender(Some(session))) as Box<_>
+        })
+    });
+    let session = open(&f, 1, vec![Request::group(&f.b, one("cycles"))]);
+    for _ in 0..10 {
+        f.b.run(|| work(CYCLES, 1));
+    }
+    assert_eq!(session.counts()[0].values(), [10]);
+    assert_eq!(observation.panicked(), 0);
 }

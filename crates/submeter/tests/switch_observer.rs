@@ -99,6 +99,29 @@ fn guards_dropped_in_any_order_are_told_as_they_take_effect() {
 }
 
 #[test]
+fn leaving_for_the_same_group_is_no_switch_in_whatever_order() {
+    let (f, told) = (fixture(), Told::default());
+    let _observation = observe_here(&told);
+    let outer = f.a.enter();
+    let middle = f.b.enter();
+    let inner = f.a.enter();
+    drop(middle);
+    assert_eq!(take(&told), ["- > /a", "/a > /b", "/b > /a"]);
+    drop(inner);
+    assert_eq!(switch::current().as_ref(), Some(&f.a));
+    assert!(take(&told).is_empty(), "it is the outer guard's group too");
+    drop(outer);
+    assert_eq!((take(&told), switch::current()), (vec!["/a > -".to_owned()], None));
+    // The same where a guard has gone to the group that it came from.
+    let outer = f.a.enter();
+    let mut inner = f.b.enter();
+    inner.switch_to(&f.a);
+    drop(inner);
+    drop(outer);
+    assert_eq!(take(&told), ["- > /a", "/a > /b", "/b > /a", "/a > -"]);
+}
+
+#[test]
 fn a_thread_that_ends_in_a_group_leaves_it() {
     let (f, told) = (fixture(), Told::default());
     let told_there = Arc::clone(&told);

@@ -43,8 +43,11 @@ impl Together {
         // the clocks are. The whole group comes when its leader does.
         self.leader.control(super::IOC_DISABLE, 0)?;
         self.leader.control(super::IOC_ENABLE, 0)?;
-        // One for each that was ever opened: those that went leave room.
-        self.bytes.extend([0; 2 * WORD]);
+        // Those that went leave room: only what the kernel finds too small for all of them grows.
+        let read = (&self.leader.file).read(&mut self.bytes);
+        if read.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC)) {
+            self.bytes.extend([0; 2 * WORD]);
+        }
         Ok((event, id))
     }
 

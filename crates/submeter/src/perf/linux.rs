@@ -24,7 +24,7 @@ use super::pmu::{Handle, NotSupported, Pmu};
 
 /// Counts on the thread that made it, with the kernel's events and the hardware's.
 ///
-/// Costs a file descriptor for each different event, and at each moment that it is read in:
+/// Costs a file descriptor for each different event, one for those of the kernel together, and at each moment that it is read in:
 ///
 /// - an instruction for an event of the CPU, where it and the kernel let user mode read counters, else a system call;
 /// - a load for `context-switches` and `cpu-migrations`, and a system call after each switch of the thread;

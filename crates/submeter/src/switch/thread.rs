@@ -135,6 +135,10 @@ pub(super) fn leave(depth: Depth, before: Option<Before>) {
     let now = NOW.get();
     match before {
         Some(Before(before)) if now.depth == depth && now.early == 0 && depth != 0 => {
+            if now.group == address_or_none(before.as_ref()) {
+                // The guard has gone to the group that it came from: no switch.
+                return NOW.set(Now { depth: depth - 1, ..now });
+            }
             // What is given up is dropped outside: the end of a handle may be the end of a group.
             let _left = with(|thread| thread.switch(depth - 1, || before));
         }
@@ -193,6 +197,10 @@ fn address(group: &Group) -> usize {
     std::ptr::from_ref(&*group.inner).addr()
 }
 
+fn address_or_none(group: Option<&Group>) -> usize {
+    group.map_or(0, address)
+}
+
 impl Thread {
     const fn new() -> Thread {
         Thread {
@@ -212,7 +220,7 @@ impl Thread {
         // First: reading the CPU's counter waits for all before it, and for the clone it need not wait.
         let mut charged = self.charge();
         let next = next();
-        let group = next.as_ref().map_or(0, address);
+        let group = address_or_none(next.as_ref());
         let last = std::mem::replace(&mut self.group, next);
         NOW.set(Now { group, depth, early: self.early.len() as u32 });
         if let Some(next) = &self.group {
@@ -277,6 +285,11 @@ impl Thread {
             NOW.set(Now { depth, early: self.early.len() as u32, ..now });
             return (None, passed);
         };
+        if now.group == address_or_none(group.as_ref()) {
+            NOW.set(Now { depth, early: self.early.len() as u32, ..now });
+            passed.push(Before(group));
+            return (None, passed);
+        }
         (self.switch(depth, || group), passed)
     }
 

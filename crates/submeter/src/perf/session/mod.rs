@@ -51,7 +51,8 @@ impl Request {
 ///   some stores to make their counts known. The clock is read once, for this and for metered CPU time. It allocates
 ///   nothing and takes no lock. Entering the current group again costs nothing.
 /// - **A thread**'s first switch after the session was opened, or its first [`park`](switch::park): memory and time in
-///   proportion to the number of requests, and a descriptor for each different event that the kernel counts.
+///   proportion to the number of requests, a descriptor for each different event that the kernel counts, and one for all
+///   together.
 /// - **Reading**: in proportion to threads and requests.
 ///
 /// # What is seen, and when
@@ -256,5 +257,20 @@ mod tests {
         assert!(why.contains("panicked"), "{why}");
         // Other tests' threads switch too, and panic as well.
         assert_eq!(session.shared.live(), 0, "of {}", session.threads());
+    }
+
+    #[test]
+    fn a_thread_that_cannot_join_is_missed() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let requests = [Request::group(tree.root(), parse("task-clock").expect("valid").remove(0))];
+        let session = Session::open(&tree, requests);
+        let root = tree.root().clone();
+        session.shared.locked(|| {
+            std::thread::spawn(move || root.run(|| ())).join().expect("it waits for a while only");
+        });
+        let RequestState::Error(why) = session.counts()[0].state().clone() else {
+            panic!("{session:?}")
+        };
+        assert!(why.contains("missing"), "{why}");
     }
 }

@@ -5,7 +5,7 @@
 //! and go for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,6 +28,8 @@ pub(super) struct Shared {
 pub(super) struct Requests {
     list: Box<[Attachment]>,
     threads: Mutex<Threads>,
+    /// How many threads waited in vain to join: what they do is missing.
+    missed: AtomicUsize,
 }
 
 /// A request, and what became of it.
@@ -113,7 +115,11 @@ impl Requests {
         });
         let counts = ThreadCounts { published: published.collect(), ended: AtomicBool::new(false) };
         let counts = Arc::new(counts);
-        let mut threads = self.threads.try_lock_for(PATIENCE)?;
+        let Some(mut threads) = self.threads.try_lock_for(PATIENCE) else {
+            // Relaxed: a statistic.
+            self.missed.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
         threads.fold();
         threads.live.push(Arc::clone(&counts));
         threads.joined += 1;
@@ -168,7 +174,7 @@ impl Shared {
     pub(super) fn new(tree: Tree, list: Box<[Attachment]>) -> Shared {
         let folded = list.iter().map(|a| Sum::new(a.events.events().len())).collect();
         let threads = Mutex::new(Threads { live: Vec::new(), folded, joined: 0 });
-        Shared { tree, requests: Arc::new(Requests { list, threads }) }
+        Shared { tree, requests: Arc::new(Requests { list, threads, missed: AtomicUsize::new(0) }) }
     }
 
     pub(super) fn requests(&self) -> &Arc<Requests> {
@@ -177,6 +183,13 @@ impl Shared {
 
     pub(super) fn threads(&self) -> usize {
         self.requests.threads.lock().joined
+    }
+
+    /// Keeps threads from joining for as long as `act` takes.
+    #[cfg(test)]
+    pub(super) fn locked<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _locked = self.requests.threads.lock();
+        act()
     }
 
     /// How many threads are followed, or have ended since somebody last looked.
@@ -198,11 +211,17 @@ impl Shared {
             }
             sums
         };
+        // Relaxed: a statistic.
+        let missed = self.requests.missed.load(Ordering::Relaxed);
         let list = self.requests.list.iter().zip(sums);
         list.map(|(attachment, sum)| {
             let failed = attachment.failed.lock().clone();
             let failed = failed.or_else(|| {
                 (panicked > 0).then(|| format!("{panicked} threads' counters have panicked"))
+            });
+            let failed = failed.or_else(|| {
+                let why = "waited too long for a reader: read less often, or ask for less";
+                (missed > 0).then(|| format!("{missed} threads are missing that {why}"))
             });
             RequestCounts {
                 path: attachment.path.clone(),
