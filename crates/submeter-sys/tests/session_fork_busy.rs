@@ -2,8 +2,12 @@
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
+#[path = "common/stop.rs"]
+mod stop;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stop::StopOnDrop;
 use submeter::perf::{Request, Session, parse};
 use submeter::switch::{self, clock};
 use submeter::{Schema, Tree};
@@ -37,11 +41,12 @@ fn children_forked_while_sessions_come_and_go_count_what_they_do() {
     let request = Request::group(&a, parse("task-clock").expect("valid").remove(0));
     let session = Session::open(&tree, [request.clone()]);
     a.run(|| ());
-    let stop = AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
     let wrong = std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stopped);
         scope.spawn(|| {
             // Relaxed: it only stops some time after.
-            while !stop.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 drop(switch::observe(|_| None));
             }
         });
@@ -64,10 +69,7 @@ fn children_forked_while_sessions_come_and_go_count_what_they_do() {
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             status != 0
         });
-        let wrong = wrong.count();
-        // Relaxed: as above.
-        stop.store(true, Ordering::Relaxed);
-        wrong
+        wrong.count()
     });
     assert_eq!(wrong, 0, "of {CHILDREN} children");
 }

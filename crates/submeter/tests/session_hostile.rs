@@ -2,11 +2,14 @@
 //! change all the time.
 
 mod session_support;
+#[path = "common/stop.rs"]
+mod stop;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use session_support::{CYCLES, Counters, Fixture, fixture, one, work};
+use stop::StopOnDrop;
 use submeter::perf::{Request, RequestCounts, RequestState, Session};
 use submeter::{Group, switch};
 
@@ -59,6 +62,7 @@ fn the_next_switch_is_counted_while_others_come_and_go() {
     let f = fixture();
     let done = AtomicBool::new(false);
     let missed = std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&done);
         for _ in 0..2 {
             scope.spawn(|| {
                 // Relaxed: they only stop some time after.
@@ -74,10 +78,7 @@ fn the_next_switch_is_counted_while_others_come_and_go() {
             drop(session);
             missed
         });
-        let missed = missed.count();
-        // Relaxed: as above.
-        done.store(true, Ordering::Relaxed);
-        missed
+        missed.count()
     });
     assert_eq!(missed, 0, "of {ROUNDS} sessions");
 }
@@ -169,6 +170,7 @@ fn the_values_of_a_request_are_of_one_moment_while_threads_switch_stress() {
     let session = open(&f, 16, requests.into());
     let done = AtomicBool::new(false);
     let torn = std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&done);
         for _ in 0..3 {
             scope.spawn(|| {
                 // Relaxed: they only stop some time after.
@@ -177,17 +179,14 @@ fn the_values_of_a_request_are_of_one_moment_while_threads_switch_stress() {
                 }
             });
         }
-        let torn = (0..READS).find_map(|_| {
+        (0..READS).find_map(|_| {
             let torn = |counts: &&RequestCounts| {
                 let values = counts.values();
                 values.iter().any(|value| *value != values[0])
                     || counts.running_ns() != counts.enabled_ns()
             };
             session.counts().iter().find(torn).cloned()
-        });
-        // Relaxed: as above.
-        done.store(true, Ordering::Relaxed);
-        torn
+        })
     });
     assert!(torn.is_none(), "{torn:?}");
 }

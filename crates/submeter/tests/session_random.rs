@@ -1,10 +1,15 @@
 //! Random threads beside a ledger: guards in any order, groups of two trees, sessions that come and go.
 
 mod session_support;
+#[path = "common/stop.rs"]
+mod stop;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use session_support::{CYCLES, Counters, Fixture, another, fixture, one, work};
+use stop::StopOnDrop;
 use submeter::perf::{Request, RequestState, Session};
 use submeter::switch::{self, Entered};
 use submeter::{Group, Tree};
@@ -21,20 +26,23 @@ fn groups(f: &Fixture) -> Vec<Group> {
 
 /// A session that asks for each group of one tree and for everything, and what it should have counted.
 struct Ledger {
-    session: Session,
+    session: Arc<Session>,
     groups: Vec<Group>,
     due: Vec<u64>,
 }
 
+/// Asks for each of `groups`, and for everything.
+fn open(tree: &Tree, groups: &[Group], turns: Duration) -> Session {
+    let of = |group| Request::group(group, one("cycles"));
+    let everywhere = Request::everywhere(one("cycles"));
+    let requests = groups.iter().map(of).chain([everywhere]);
+    Session::builder().interval(turns).open_with(tree, requests, || Counters::new(8))
+}
+
 impl Ledger {
     fn open(tree: &Tree, groups: Vec<Group>, turns: Duration) -> Ledger {
-        let mut requests: Vec<_> =
-            groups.iter().map(|group| Request::group(group, one("cycles"))).collect();
-        requests.push(Request::everywhere(one("cycles")));
-        let due = vec![0; requests.len()];
-        let make = || Counters::new(8);
-        let session = Session::builder().interval(turns).open_with(tree, requests, make);
-        Ledger { session, groups, due }
+        let session = open(tree, &groups, turns);
+        Ledger { session: Arc::new(session), due: vec![0; groups.len() + 1], groups }
     }
 
     /// Notes that the thread did `n` in `group`.
@@ -61,6 +69,8 @@ impl Ledger {
 struct Walk {
     guards: Vec<Option<(Entered, Group)>>,
     ledgers: Vec<Ledger>,
+    /// How many of these are not its own to end.
+    kept: usize,
 }
 
 impl Walk {
@@ -90,7 +100,9 @@ impl Walk {
                 self.ledgers.push(Ledger::open(&tree.tree, groups(tree), turns));
                 switch::park();
             }
-            9 if random(state, 5) == 0 => drop(self.ledgers.pop()),
+            9 if self.ledgers.len() > self.kept && random(state, 5) == 0 => {
+                drop(self.ledgers.pop())
+            }
             10 => session_support::burn(Duration::from_micros(5)),
             _ => {
                 let n = 1 + random(state, 100) as u64;
@@ -125,4 +137,48 @@ fn sessions_agree_with_a_ledger_whatever_a_thread_does_stress() {
     }
     let charged = trees.each_ref().map(|tree| tree.tree.root().sum(tree.cpu));
     assert!(charged.into_iter().all(|ns| ns > 0), "{charged:?} ns");
+}
+
+#[test]
+fn a_session_agrees_with_the_ledgers_of_all_threads_while_others_come_and_go_stress() {
+    const ROUNDS: u64 = if cfg!(miri) { 1 } else { 40 };
+    const THREADS: u64 = 3;
+    let trees = [fixture(), another()];
+    let groups = groups(&trees[0]);
+    for round in 0..ROUNDS {
+        let session = Arc::new(open(&trees[0].tree, &groups, Duration::from_micros(50)));
+        let done = AtomicBool::new(false);
+        let walk = |thread: u64| {
+            let state = &mut (round << 32 | thread << 24);
+            let due = vec![0; groups.len() + 1];
+            let ledger = Ledger { session: Arc::clone(&session), groups: groups.clone(), due };
+            let mut walk = Walk { guards: Vec::new(), ledgers: vec![ledger], kept: 1 };
+            switch::park();
+            for _ in 0..if cfg!(miri) { 50 } else { 1000 } {
+                walk.step(state, &trees);
+            }
+            walk.guards.clear();
+            walk.ledgers.swap_remove(0).due
+        };
+        let dues: Vec<Vec<u64>> = std::thread::scope(|scope| {
+            let stopping = StopOnDrop(&done);
+            let threads: Vec<_> = (1..=THREADS).map(|t| scope.spawn(move || walk(t))).collect();
+            let others = scope.spawn(|| {
+                // Relaxed: it only stops some time after.
+                while !done.load(Ordering::Relaxed) {
+                    drop(open(&trees[0].tree, &groups, Duration::ZERO));
+                }
+            });
+            let dues = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            drop(stopping);
+            others.join().expect("no panic");
+            dues
+        });
+        let mut due = vec![0; groups.len() + 1];
+        for thread in &dues {
+            due.iter_mut().zip(thread).for_each(|(due, thread)| *due += thread);
+        }
+        let all = Ledger { session, groups: groups.clone(), due };
+        all.compare(&format!("round {round}"));
+    }
 }
