@@ -49,24 +49,28 @@ fn assert_figures(json: &Value, variants: &[&str]) {
     let measured: BTreeSet<&str> = rows.iter().filter_map(|row| row["variant"].as_str()).collect();
     assert_eq!(measured, variants.iter().copied().collect());
     for variant in variants {
-        assert!(value(rows, &json!({ "measure": "throughput" }), variant) > 0.0);
-        let latency = |quantile: &str| {
-            value(rows, &json!({ "measure": "latency", "quantile": quantile }), variant)
-        };
-        assert!(0.0 < latency("p50") && latency("p50") <= latency("p99"));
-        assert!(latency("p99") <= latency("p99.9"));
+        for pipeline in [1, 8] {
+            let params = |measure: &str| json!({ "measure": measure, "pipeline": pipeline });
+            assert!(value(rows, &params("throughput"), variant) > 0.0);
+            let latency = |quantile: &str| {
+                let mut params = params("latency");
+                params["quantile"] = json!(quantile);
+                value(rows, &params, variant)
+            };
+            assert!(0.0 < latency("p50") && latency("p50") <= latency("p99"));
+            assert!(latency("p99") <= latency("p99.9"));
+            if Path::new("/proc/self/schedstat").exists() {
+                assert!(value(rows, &params("cpu"), variant) > 0.0);
+            } else {
+                println!("skipped: CPU time: this kernel has no schedstat (CONFIG_SCHED_INFO)");
+            }
+        }
         let bytes = value(rows, &json!({ "measure": "memory" }), variant);
         let overhead = value(rows, &json!({ "measure": "memory_overhead" }), variant);
         assert!(0.0 < overhead && overhead < bytes, "{variant}: {overhead} of {bytes}");
-        let cpu = json!({ "measure": "cpu" });
-        if Path::new("/proc/self/schedstat").exists() {
-            assert!(value(rows, &cpu, variant) > 0.0);
-        } else {
-            println!("skipped: CPU time: this kernel has no schedstat (CONFIG_SCHED_INFO)");
-        }
     }
     // They are compared slice by slice.
-    let throughput = rows.iter().filter(|row| row["params"] == json!({ "measure": "throughput" }));
+    let throughput = rows.iter().filter(|row| row["params"]["measure"] == "throughput");
     let slices: BTreeSet<usize> =
         throughput.filter_map(|row| Some(row["samples"].as_array()?.len())).collect();
     assert_eq!(slices.len(), 1, "{slices:?}");

@@ -1,16 +1,42 @@
 //! The figures for people: a line for each server.
 
+use super::PIPELINES;
 use super::record::QUANTILES;
-use super::slice::{CONNECTIONS, PIPELINE};
+use super::slice::CONNECTIONS;
 use crate::bench::paired::{Interval, ratio};
 use crate::bench::row::{Param, Row};
-use crate::show::{self, DIM};
+use crate::show::{self, BOLD, DIM};
 
 /// The server that others are compared with.
 const BASELINE: &str = "memcached_stats";
 
 /// Writes all rows.
 pub(super) fn human(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for pipeline in PIPELINES {
+        let s = if pipeline == 1 { "" } else { "s" };
+        let table = table(rows, Some(Param::Number(pipeline as u64)));
+        text.push_str(&format!(
+            "\n{BOLD}{CONNECTIONS} connections with {pipeline} request{s} under way on each{BOLD:#}\n{table}"
+        ));
+    }
+    text.push_str(&format!(
+        "{DIM}CPU time is the server's alone; hit ratios and, where they are kept, counts by tenant were \
+         checked after each slice{DIM:#}\n"
+    ));
+    text
+}
+
+/// Writes a line for each server.
+fn table(rows: &[Row], pipeline: Option<Param>) -> String {
+    let is = |row: &Row, measure, quantile| {
+        // Memory is the same for all.
+        let slice = param(row, "pipeline").is_none_or(|found| Some(found) == pipeline);
+        let word = |word| Some(Param::Word(word));
+        slice
+            && param(row, "measure") == word(measure)
+            && param(row, "quantile") == Option::and_then(quantile, word)
+    };
     let throughput: Vec<&Row> = rows.iter().filter(|row| is(row, "throughput", None)).collect();
     let baseline = throughput.iter().find(|row| row.variant == BASELINE);
     let line = |row: &&Row| {
@@ -56,17 +82,11 @@ pub(super) fn human(rows: &[Row]) -> String {
         "bytes/item",
         "overhead",
     ];
-    let table = show::table(&heading, &body, false);
-    format!(
-        "{table}{DIM}{CONNECTIONS} connections with {PIPELINE} requests under way on each; CPU time is the server's \
-         alone; hit ratios and, where they are kept, counts by tenant were checked after each slice{DIM:#}\n"
-    )
+    show::table(&heading, &body, false)
 }
 
-fn is(row: &Row, measure: &'static str, quantile: Option<&'static str>) -> bool {
-    let param =
-        |wanted| row.params.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
-    param("measure") == Some(Param::Word(measure)) && param("quantile") == quantile.map(Param::Word)
+fn param(row: &Row, wanted: &str) -> Option<Param> {
+    row.params.iter().find(|(name, _)| *name == wanted).map(|&(_, value)| value)
 }
 
 #[cfg(test)]
@@ -76,7 +96,10 @@ mod tests {
     #[test]
     fn each_server_has_a_line_with_its_ratio() {
         let row = |variant, measure, samples: &[f64]| {
-            let params = vec![("measure", Param::Word(measure))];
+            let mut params = vec![("measure", Param::Word(measure))];
+            if measure != "memory" {
+                params.push(("pipeline", Param::Number(8)));
+            }
             let (samples, value) = (samples.to_vec(), samples[0]);
             Row { table: "end_to_end", params, variant, value, unit: "", samples }
         };
@@ -91,8 +114,8 @@ mod tests {
             text.lines().nth(line).expect("a line").split_whitespace().collect()
         };
         let nothing = ["–"; 8];
-        assert_eq!(words(1), [&[BASELINE, "100,000", "±0.0", "%"][..], &nothing].concat());
+        assert_eq!(words(3), [&[BASELINE, "100,000", "±0.0", "%"][..], &nothing].concat());
         let ours = ["submeter", "125,000", "±0.0", "%", "1.25×", "1.25", "to", "1.25"];
-        assert_eq!(words(2), [&ours[..], &["–", "–", "–", "4.50", "321", "–"]].concat());
+        assert_eq!(words(4), [&ours[..], &["–", "–", "–", "4.50", "321", "–"]].concat());
     }
 }

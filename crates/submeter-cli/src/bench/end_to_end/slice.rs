@@ -23,9 +23,8 @@ use crate::load::stream::Tenant;
 use crate::load::tally::Tallies;
 use crate::load::verb::{Kind, Verb};
 
-/// Connections, and requests under way on each: what `submeter load` has unless told otherwise.
+/// Connections: what `submeter load` has unless told otherwise.
 pub(super) const CONNECTIONS: usize = 8;
-pub(super) const PIPELINE: usize = 8;
 /// Stores under way while a server is filled: their answers fit into any socket's buffer.
 const FILLS: usize = 64;
 /// How long a server may take to count what it has answered.
@@ -69,6 +68,15 @@ pub(super) struct Memory {
     pub(super) bytes: f64,
     /// The same without keys and values.
     pub(super) overhead_bytes: f64,
+}
+
+/// Says which slice it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// The round, from which the requests are drawn.
+    pub(super) round: u64,
+    /// Requests under way on each connection.
+    pub(super) pipeline: usize,
 }
 
 /// What one slice found.
@@ -137,7 +145,7 @@ impl Server {
         Ok((server, memory))
     }
 
-    /// Drives it for `length`, with the requests of round number `round`.
+    /// Drives it for `length`, with the requests of its round.
     ///
     /// # Errors
     /// A failed connection, a corrupt value, or counts that are not what was sent.
@@ -145,15 +153,15 @@ impl Server {
         &mut self,
         workload: &Workload,
         clients: &Clients,
-        round: u64,
+        turn: Turn,
         length: Duration,
     ) -> io::Result<Slice> {
         let shared = Arc::new(Shared {
             server: self.process.address,
             tenants: workload.tenants()?,
             pattern: Pattern::new(),
-            seed: round,
-            pipeline: PIPELINE,
+            seed: turn.round,
+            pipeline: turn.pipeline,
             interval: None,
             progress: Progress::default(),
         });
