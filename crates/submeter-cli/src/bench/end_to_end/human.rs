@@ -59,7 +59,12 @@ fn table(rows: &[Row], pipeline: Option<Param>) -> String {
             Some(Interval { middle, low, high }) => {
                 [format!("{middle:.2}×"), format!("{low:.2} to {high:.2}")]
             }
-            None => ["–".to_owned(), "–".to_owned()],
+            // Fewer slices have a ratio too, and no interval.
+            None => {
+                let other = baseline.filter(|other| other.variant != row.variant);
+                let ratio = other.map(|other| row.value / other.value);
+                [ratio.map_or_else(|| "–".to_owned(), |r| format!("{r:.2}×")), "–".to_owned()]
+            }
         });
         cells.extend(QUANTILES.map(|(name, _)| shown(of("latency", Some(name)), 0)));
         cells.push(shown(of("cpu", None), 2));
