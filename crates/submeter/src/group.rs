@@ -156,7 +156,7 @@ impl Group {
         self.inner.set_id
     }
 
-    /// Returns the live child called `name`.
+    /// Returns the live child called `name`: hashes the name, reads a lock and takes a reference.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<Group> {
         self.inner.children.read().get(name)?.try_clone_live().map(|inner| Group { inner })
@@ -166,11 +166,11 @@ impl Group {
     #[must_use]
     pub fn children(&self) -> Vec<Group> {
         let children = self.inner.children.read();
-        children
-            .iter()
-            .filter_map(|child| child.try_clone_live())
-            .map(|inner| Group { inner })
-            .collect()
+        let live = children.iter().filter_map(|child| child.try_clone_live());
+        let mut live: Vec<Group> = live.map(|inner| Group { inner }).collect();
+        drop(children);
+        live.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        live
     }
 
     /// Returns how many live children there are.

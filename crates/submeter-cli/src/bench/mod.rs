@@ -20,6 +20,7 @@ mod threads;
 
 use std::io;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -98,6 +99,8 @@ impl Mode {
 pub(crate) struct Inputs {
     /// A recording that `rstat` replays.
     pub(crate) trace: Option<Rc<Trace>>,
+    /// Statistics that `end_to_end` draws tenants from, instead of those built in.
+    pub(crate) tenants: Option<PathBuf>,
     /// Whether the least will do.
     pub(crate) quick: bool,
 }

@@ -33,7 +33,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Measure nothing: make the report of a record that --json wrote
-    #[arg(long, value_name = "RECORD", requires = "report", conflicts_with_all = ["tables", "seconds", "quick", "json", "trace"])]
+    #[arg(long, value_name = "RECORD", requires = "report", conflicts_with_all = ["tables", "seconds", "quick", "json", "trace", "tenants_file"])]
     pub(crate) from: Option<PathBuf>,
     /// With --from: write the tables as Markdown to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE", requires = "from")]
@@ -45,6 +45,9 @@ pub(crate) struct BenchArgs {
     /// For rstat: replay the trace on submeter and write every group's totals
     #[arg(long, value_name = "OUT.csv", requires = "trace")]
     pub(crate) totals: Option<PathBuf>,
+    /// For end_to_end: statistics (CSV) to draw tenants from, instead of those built in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tenants_file: Option<PathBuf>,
     /// Weighs a tree of so many groups in this process, for the table groups
     #[arg(long, value_name = "GROUPS", hide = true)]
     pub(crate) weigh: Option<usize>,

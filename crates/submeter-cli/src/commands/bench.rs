@@ -1,7 +1,7 @@
 //! `submeter bench`.
 
 use std::fs::OpenOptions;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -43,7 +43,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         report::writable(path)?;
     }
     let tables = tables(&args.tables);
-    let inputs = Inputs { trace: trace(args, &tables)?, quick: args.quick };
+    let inputs = Inputs {
+        trace: trace(args, &tables)?,
+        tenants: tenants(args, &tables)?,
+        quick: args.quick,
+    };
     let outcome =
         bench::measure(&tables, mode, &inputs, &|| *stop.borrow()).map_err(Failure::new)?;
     let warnings = bench::warnings(&outcome);
@@ -75,6 +79,16 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
 fn tables(named: &[String]) -> Vec<&'static Table> {
     let wanted = |table: &&Table| named.is_empty() || named.iter().any(|name| name == table.name);
     TABLES.iter().filter(wanted).collect()
+}
+
+/// Finds the file of tenants, which is read with the table's plan.
+fn tenants(args: &BenchArgs, tables: &[&Table]) -> Result<Option<PathBuf>, Failure> {
+    if args.tenants_file.is_some() && !tables.iter().any(|table| table.name == "end_to_end") {
+        return Err(Failure::new(
+            "--tenants-file is for the table end_to_end, which was not asked for: add end_to_end, or leave it out",
+        ));
+    }
+    Ok(args.tenants_file.clone())
 }
 
 /// Reads the trace, and replays it once for its totals, before anybody waits for figures.

@@ -69,7 +69,7 @@ impl Variant {
 /// # Errors
 /// When the tenants cannot be made.
 pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
-    let workload = Rc::new(Workload::new(inputs.quick)?);
+    let workload = Rc::new(Workload::new(inputs.tenants.as_deref(), inputs.quick)?);
     let record = SharedRecord::default();
     let clients: Rc<RefCell<Option<Clients>>> = Rc::default();
     let slice = if inputs.quick { SLICE_QUICK } else { SLICE };
