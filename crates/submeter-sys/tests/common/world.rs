@@ -35,6 +35,7 @@ pub(crate) fn again_under(
         .env("SUBMETER_TEST_CHILD", "1")
         // Each world is complete: what this process was told is not part of it.
         .env_remove("SUBMETER_RSEQ")
+        .env_remove("SUBMETER_CLOCK")
         .envs(variables.iter().copied());
     if !filter.is_empty() {
         let filter = filter.to_vec();

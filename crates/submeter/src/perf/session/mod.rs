@@ -65,7 +65,9 @@ impl Request {
 /// - The counts of threads that have ended stay.
 /// - A group that is killed is not held by the session: its release waits for nothing. Its counts stay, and
 ///   [`RequestCounts::is_killed`] is true. What is still done in it is counted; a new group of that name is another one.
-/// - A forked child has its own copy: it starts with what the parent had counted, and goes on alone.
+/// - A forked child has its own copy: it starts with what the parent had counted, and goes on alone. Where another thread
+///   of the parent was reading at that moment, [`counts`](Session::counts) waits for ever in the child: as with a flush,
+///   exec first.
 ///
 /// # Too few counters
 /// Event groups take turns at a switch, when an interval of the thread's own CPU time has passed since the last time: there is
