@@ -4,13 +4,17 @@
 //! batches other connections get their turn. Nothing is read while answers wait to be sent, so a
 //! client that does not read stops being served and costs a bounded amount of memory.
 
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::pin::pin;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use submeter::percpu::rcuref::pin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::buffers;
@@ -83,11 +87,31 @@ enum Batch {
 
 impl Connection {
     async fn serve(&mut self, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
+        // Tells by a load what the future below waits for.
+        let told = stopped.clone();
+        // Unconstrained: it is asked once, and a task that has used its budget up would be told to ask again.
+        let mut stop = pin!(unconstrained(stopped.wait_for(|stopped| *stopped)));
+        let mut asked: Option<Waker> = None;
         loop {
-            tokio::select! {
-                biased;
-                _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
-                ready = self.stream.readable() => ready?,
+            // Not a `select!` of both, which asks for the end anew for each batch: under a lock that connections share.
+            // The waker that was left there wakes the task for as long as it is the task's.
+            let arrived = poll_fn(|context| {
+                if told.has_changed().unwrap_or(true) {
+                    return Poll::Ready(Ok(false));
+                }
+                if let Poll::Ready(ready) = self.stream.poll_read_ready(context) {
+                    return Poll::Ready(ready.map(|()| true));
+                }
+                if !asked.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    if stop.as_mut().poll(context).is_ready() {
+                        return Poll::Ready(Ok(false));
+                    }
+                    asked = Some(context.waker().clone());
+                }
+                Poll::Pending
+            });
+            if !arrived.await? {
+                return Ok(());
             }
             if self.read().await? == 0 {
                 return Ok(());
