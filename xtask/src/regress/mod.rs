@@ -16,7 +16,7 @@ use crate::definitions::Definitions;
 use interval::{Cell, change};
 
 /// How much worse a ratio may be before anybody is told: a quarter, as two builds of the same code place
-/// loops and lines differently.
+/// loops and lines differently. A gate whose ratio differs by more between runs says so itself (`floor`).
 const FLOOR: f64 = 1.25;
 /// Samples below which a median says nothing.
 const SAMPLES_MIN: usize = 5;
@@ -87,6 +87,7 @@ fn gated(table: &str, gate: &toml::Value, old: &Value, new: &Value, verdict: &mu
     let against = gate.get("against");
     let (Some(ours), Some(theirs)) = (variant(Some(gate)), variant(against)) else { return };
     let own = params(gate.get("params"));
+    let floor = gate.get("floor").and_then(|floor| floor.as_float()).unwrap_or(FLOOR);
     let other = against.and_then(|against| against.get("params"));
     for row in rows(new, table, &ours).filter(|row| has(row, &own)) {
         let Some(exact) = row["params"].as_object() else { continue };
@@ -105,7 +106,7 @@ fn gated(table: &str, gate: &toml::Value, old: &Value, new: &Value, verdict: &mu
         };
         verdict.compared += 1;
         let found = change(&was, &was_base, &is, &is_base);
-        if found.low > FLOOR {
+        if found.low > floor {
             let loss = format!(
                 "{:.3} in the record, {:.3} now, worse by {:.2} to {:.2} times",
                 found.was, found.is, found.low, found.high

@@ -100,6 +100,16 @@ fn what_is_gated_may_stand_against_other_parameters() {
 }
 
 #[test]
+fn a_gate_may_have_a_floor_of_its_own() {
+    let old = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
+    let new = record(&around(20.0, 0.1), &around(30.0, 0.1), "ns");
+    let text = "[[gate]]\nfloor = 2.5\nvariant = 'ours'\nagainst = { variant = 'base' }";
+    assert!(compare(&old, &new, &gates(text)).expect("a ratio").losses.is_empty());
+    let lower = text.replace("2.5", "1.5");
+    assert_eq!(compare(&old, &new, &gates(&lower)).expect("a ratio").losses.len(), 1);
+}
+
+#[test]
 fn gates_name_variants_of_their_table() {
     let mut gated = 0;
     for (table, definition) in definitions::read().expect("definitions") {
