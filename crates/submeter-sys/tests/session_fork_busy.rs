@@ -2,33 +2,21 @@
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
+#[path = "common/about.rs"]
+mod about;
+#[path = "common/burn.rs"]
+mod burn;
 #[path = "common/stop.rs"]
 mod stop;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use about::about;
+use burn::burn;
 use stop::StopOnDrop;
 use submeter::perf::{Request, Session, parse};
-use submeter::switch::{self, clock};
+use submeter::switch;
 use submeter::{Schema, Tree};
-
-fn burn(ms: u64) -> u64 {
-    let start = clock::thread_cpu_ns();
-    loop {
-        let used = clock::thread_cpu_ns() - start;
-        if used >= ms * 1_000_000 {
-            return used;
-        }
-        std::hint::black_box((0..1000u64).sum::<u64>());
-    }
-}
-
-/// What being stopped between two clocks may make of a difference.
-const SLACK_NS: u64 = 3_000_000;
-
-fn about(gained: u64, used: u64) -> bool {
-    gained + SLACK_NS >= used && gained <= used + used / 5 + SLACK_NS
-}
 
 /// Ends the child of a test that hangs.
 const CHILD_SECONDS: libc::c_uint = 60;

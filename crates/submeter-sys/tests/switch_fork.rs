@@ -4,19 +4,12 @@
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
-use submeter::switch::{self, clock};
-use submeter::{Schema, Tree, perf};
+#[path = "common/burn.rs"]
+mod burn;
 
-fn burn(ms: u64) -> u64 {
-    let start = clock::thread_cpu_ns();
-    loop {
-        let used = clock::thread_cpu_ns() - start;
-        if used >= ms * 1_000_000 {
-            return used;
-        }
-        std::hint::black_box((0..1000u64).sum::<u64>());
-    }
-}
+use burn::burn;
+use submeter::switch;
+use submeter::{Schema, Tree, perf};
 
 /// Whether memory comes in pages small enough to be counted; says so if not.
 fn pages_are_small() -> bool {

@@ -55,6 +55,14 @@ pub(crate) fn read() -> Result<Definitions, String> {
     Ok(found)
 }
 
+/// Returns what a definition has under `[[name]]`.
+pub(crate) fn list<'a>(
+    definition: &'a toml::Table,
+    name: &str,
+) -> impl Iterator<Item = &'a toml::Value> {
+    definition.get(name).and_then(|list| list.as_array()).into_iter().flatten()
+}
+
 /// Returns a line for each row of `record` that no definition explains, and for each cell of a document's
 /// table that no row answers although its definition names one.
 pub(crate) fn findings(definitions: &Definitions, record: &Value) -> Vec<String> {
@@ -79,8 +87,7 @@ pub(crate) fn findings(definitions: &Definitions, record: &Value) -> Vec<String>
         }
     }
     for (table, definition) in definitions {
-        let cells = definition.get("cell").and_then(|cells| cells.as_array());
-        for ours in cells.into_iter().flatten().filter_map(|cell| cell.get("ours")) {
+        for ours in list(definition, "cell").filter_map(|cell| cell.get("ours")) {
             if !rows.iter().any(|row| answers(row, table, ours)) && !is_absent(record, table, ours)
             {
                 findings.push(format!("{table}: no row is {ours}"));

@@ -49,8 +49,7 @@ fn a_definition_names_its_baseline_among_its_variants() {
         let baseline = definition["baseline"].as_str().expect("a name");
         let variants = definition["variants"].as_table().expect("variants");
         assert!(variants.contains_key(baseline), "{table}: {baseline}");
-        for cell in definition.get("cell").and_then(|cells| cells.as_array()).into_iter().flatten()
-        {
+        for cell in list(&definition, "cell") {
             let ours = cell.get("ours").map(|ours| ours["variant"].as_str().expect("a name"));
             let reason = cell.get("reason").and_then(|reason| reason.as_str());
             assert!(ours.is_some() != reason.is_some(), "{table}: one of ours and reason: {cell}");

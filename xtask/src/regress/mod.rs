@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::definitions::Definitions;
+use crate::definitions::{self, Definitions};
 use interval::{Cell, change};
 
 /// How much worse a ratio may be before anybody is told: a quarter, as two builds of the same code place
@@ -50,15 +50,11 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Compares the ratios that `definitions` gate and both files have.
+/// Compares the ratios that `gated_by` gates and both files have.
 ///
 /// # Errors
 /// When both are of one kind of machine and have no ratio in common: that must not look like a success.
-pub(crate) fn compare(
-    old: &Value,
-    new: &Value,
-    definitions: &Definitions,
-) -> Result<Verdict, String> {
+pub(crate) fn compare(old: &Value, new: &Value, gated_by: &Definitions) -> Result<Verdict, String> {
     for name in ["arch", "cpu_model", "cpus", "rung", "debug_build"] {
         let (was, is) = (&old["machine"][name], &new["machine"][name]);
         if was != is {
@@ -67,9 +63,8 @@ pub(crate) fn compare(
         }
     }
     let mut verdict = Verdict::default();
-    for (table, definition) in definitions {
-        let gates = definition.get("gate").and_then(|gates| gates.as_array());
-        for gate in gates.into_iter().flatten() {
+    for (table, definition) in gated_by {
+        for gate in definitions::list(definition, "gate") {
             gated(table, gate, old, new, &mut verdict);
         }
     }

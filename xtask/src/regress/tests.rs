@@ -1,7 +1,6 @@
 use serde_json::json;
 
 use super::*;
-use crate::definitions;
 
 /// Samples around `value` that spread by `noise` of it.
 fn around(value: f64, noise: f64) -> Vec<f64> {
@@ -114,8 +113,7 @@ fn gates_name_variants_of_their_table() {
     let mut gated = 0;
     for (table, definition) in definitions::read().expect("definitions") {
         let variants = definition["variants"].as_table().expect("variants");
-        for gate in definition.get("gate").and_then(|gates| gates.as_array()).into_iter().flatten()
-        {
+        for gate in definitions::list(&definition, "gate") {
             for of in [gate, &gate["against"]] {
                 let variant = of["variant"].as_str().expect("a name");
                 assert!(variants.contains_key(variant), "{table}: {variant}");

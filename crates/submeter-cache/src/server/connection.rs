@@ -167,7 +167,8 @@ impl Connection {
         // The last request's tenant pays for the books, and for the sending: the call takes longer than a small
         // request, and most batches are of one tenant.
         self.session.settle();
-        self.send_now();
+        // An error is left for `send` to meet again.
+        let _ = self.send_now();
         drop(stay);
         store::collect_if_due();
         batch
@@ -250,28 +251,26 @@ impl Connection {
         }
     }
 
-    /// Sends what the socket takes without waiting. An error is left for [`send`](Connection::send) to meet again.
-    fn send_now(&mut self) {
+    /// Sends what the socket takes without waiting.
+    fn send_now(&mut self) -> io::Result<()> {
         while !self.out.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = self.out.slices(&mut slices);
             match self.stream.try_write_vectored(&slices[..filled]) {
-                Ok(sent) if sent > 0 => self.out.sent(sent),
-                _ => return,
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => self.out.sent(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
     /// Sends every answer that is left.
     async fn send(&mut self) -> io::Result<()> {
         while !self.out.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let filled = self.out.slices(&mut slices);
-            let sent = self.stream.write_vectored(&slices[..filled]).await?;
-            if sent == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            self.out.sent(sent);
+            self.stream.writable().await?;
+            self.send_now()?;
         }
         Ok(())
     }
