@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::memory::{Reservation, page_size};
+use crate::memory::Reservation;
 
 /// The number of this process; 0 in a child that nobody has asked yet. In a page that forks wipe, or `EARLY`.
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const EARLY).cast_mut());
@@ -117,7 +117,7 @@ fn use_page(page: Reservation) {
 
 #[cfg(not(miri))]
 fn wiped_page() -> io::Result<Reservation> {
-    let page = Reservation::new(page_size())?;
+    let page = Reservation::new(crate::memory::page_size())?;
     // SAFETY: the range is the mapping just made, of which nobody else knows.
     let result =
         unsafe { libc::madvise(page.base().as_ptr().cast(), page.len(), libc::MADV_WIPEONFORK) };
