@@ -1,6 +1,7 @@
 //! Storage and counters, the same tests on every rung.
 #![cfg(not(loom))]
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use submeter_percpu::storage::{Marked, OwnedRows};
@@ -72,6 +73,13 @@ fn carries_and_words_differ_by_less_than_a_batch_for_each_row_stress() {
     });
 }
 
+/// What an add hands on, or 0.
+fn carried(add: impl FnOnce(&dyn Fn(i64))) -> i64 {
+    let by = Cell::new(0);
+    add(&|carried| by.set(carried));
+    by.get()
+}
+
 /// Each way out of the quick sequence once: no mark, a boundary upwards and downwards, around the end of
 /// the numbers, and no way at all.
 #[test]
@@ -82,9 +90,9 @@ fn carries_are_exact_however_the_batch_is_left() {
             [1, 62, 1, -1, -1, -62, -1, -64, 1000, 0, i64::MAX, i64::MAX, i64::MIN, -5, 64, 3];
         let ways: [&dyn Fn(i64) -> i64; 4] = [
             &|n| block.add_carry(0, n, 63),
-            &|n| block.add_marked(1, n, 63),
+            &|n| carried(|carried| block.add_marked(1, n, 63, carried)),
             &|n| block.word(2).add_carry(n, 63),
-            &|n| block.word(9).add_marked(n, 63),
+            &|n| carried(|carried| block.word(9).add_marked(n, 63, carried)),
         ];
         for (word, way) in [0, 1, 2, 9].into_iter().zip(ways) {
             let (mut carried, mut truth) = (0i64, 0i64);
@@ -237,13 +245,13 @@ fn only_lines_that_were_added_to_are_marked() {
     on_every_rung(|area| {
         let blocks: Vec<_> = (0..100).map(|_| area.block(24).expect("room")).collect();
         assert!(!area.any_marked());
-        let _ = blocks[7].add_marked(9, 1, 63);
-        let _ = blocks[7].add_marked(15, 1, 63);
-        let _ = blocks[90].add_marked(0, 1, 63);
+        blocks[7].add_marked(9, 1, 63, drop);
+        blocks[7].add_marked(15, 1, 63, drop);
+        blocks[90].add_marked(0, 1, 63, drop);
         assert!(area.any_marked());
         assert_eq!(take(area), [7 * 3 + 1, 90 * 3]);
         assert_eq!(take(area), [0usize; 0]);
-        let _ = blocks[7].add_marked(9, 1, 63);
+        blocks[7].add_marked(9, 1, 63, drop);
         assert_eq!(take(area), [7 * 3 + 1]);
         assert_eq!((blocks[7].sum(9), blocks[7].sum(15), blocks[90].sum(0)), (2, 1, 1));
     });
@@ -254,7 +262,7 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
     on_every_rung(|area| {
         let blocks: Vec<_> = (0..100).map(|_| area.block(24).expect("room")).collect();
         for block in [1, 21, 22, 90] {
-            let _ = blocks[block].add_marked(8, 1, 63);
+            blocks[block].add_marked(8, 1, 63, drop);
         }
         let mut marked = Vec::new();
         // Lines 63 to 65, of which 64 is marked; then all of 22's.
@@ -354,14 +362,29 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
             });
             on_threads(3, |thread| {
                 for i in 0..ADDS / 10 {
-                    let _ =
-                        blocks[(i * (thread + 1)) as usize % 8].add_marked(i as usize % 8, 1, 63);
+                    blocks[(i * (thread + 1)) as usize % 8].add_marked(i as usize % 8, 1, 63, drop);
                     done.fetch_add(1, Ordering::SeqCst);
                 }
             });
             stop.store(true, Ordering::SeqCst);
             assert_eq!(reader.join().expect("no panic"), 4 * 3 * (ADDS / 10));
         });
+    });
+}
+
+#[test]
+fn an_add_is_announced_while_its_carry_is_told_and_no_longer() {
+    on_every_rung(|area| {
+        let block = area.block(1).expect("room");
+        block.add_marked(0, 63, 63, |_| unreachable!("within the batch"));
+        let mut told = Vec::new();
+        block.add_marked(0, 2, 63, |by| {
+            told.push((by, area.announced()));
+            block.add_marked(0, 1000, 63, |by| told.push((by, area.announced())));
+        });
+        assert_eq!(told.len(), 2);
+        assert!(told.iter().zip([1, 2]).all(|(&(by, announced), n)| by > 0 && announced == n));
+        assert_eq!(area.announced(), 0);
     });
 }
 

@@ -68,10 +68,8 @@ impl<'a, M: Scalar> Meter<'a, M> {
 
     #[inline(always)]
     fn update(self, n: i64) {
-        let carried = self.word.add_marked(n, M::BATCH_MASK);
-        if carried != 0 {
-            self.leaf.carried(self.index, carried);
-        }
+        let Meter { word, leaf, index, .. } = self;
+        word.add_marked(n, M::BATCH_MASK, move |carried| leaf.carried(index, carried));
     }
 }
 

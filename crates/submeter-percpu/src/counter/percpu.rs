@@ -258,8 +258,14 @@ impl PercpuCounter {
     /// Reads without visiting CPUs' words: a line for each eight CPUs, one load above 64; off by less than the batch for each row in
     /// use. Carries that run meanwhile are seen or not, each for itself, as adds are by a sum.
     ///
+    /// An add that lost the CPU between its word and its carry keeps others from crossing the same boundary: until it goes on,
+    /// the truth may be further off by less than a batch for each such add. To count them would cost each
+    /// carry two locked instructions. Use a [`LimitedCounter`](super::LimitedCounter) where a number must not
+    /// be exceeded.
+    ///
     /// # Differences from Linux
-    /// The bound comes with the value, and there is no torn value on 32-bit machines.
+    /// The bound comes with the value, and there is no torn value on 32-bit machines. There an add that carries is not
+    /// preempted half-way.
     #[must_use]
     pub fn read(&self) -> Approximate {
         let area = self.block.area();
@@ -286,7 +292,7 @@ impl PercpuCounter {
     /// adds are over.
     ///
     /// # Differences from Linux
-    /// Always what `sum` would say. There the window is computed from the online CPUs, and from the
+    /// Always what `sum` would say, carries under way excepted. There the window is computed from the online CPUs, and from the
     /// batch of this call instead of those of the adds.
     #[must_use]
     pub fn compare(&self, rhs: i64) -> Ordering {

@@ -2,6 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p submeter-percpu --lib loom_`
 
+mod carries;
 mod linked;
 mod sequences;
 

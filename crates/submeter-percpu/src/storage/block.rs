@@ -9,7 +9,7 @@ use submeter_sys::{CpuHint, Exit, Rseq};
 use super::raw::{CpuPlace, CpuWord, LINE_WORDS, LockedWord};
 use super::{Area, Inner, Kept, Word};
 use crate::backend::{emulated, rseq};
-use crate::carry::carry;
+use crate::carry::{Announced, carry};
 
 /// Holds words of an [`Area`]. Cloning is a pointer copy; the words are zeroed and reused when the last clone goes.
 pub struct Block<T = ()> {
@@ -74,7 +74,7 @@ impl<T> Block<T> {
     }
 
     #[inline(always)]
-    fn owned(&self) -> &Owned {
+    pub(super) fn owned(&self) -> &Owned {
         &self.kept.held.words
     }
 
@@ -128,7 +128,8 @@ impl<T> Block<T> {
     /// Adds `n` to a word and returns what that carried over the boundaries of the batch `mask + 1`,
     /// a power of two: 0 in the common case, otherwise a multiple of the batch.
     ///
-    /// The sum of everything returned, less the sum of the words, is below the batch for each row.
+    /// Once the adds are over, what they returned is less than the sum of the words by less than a batch for each
+    /// row. An add that is over can be missing in what others, still on their way, are about to return.
     ///
     /// # Panics
     /// When there is no such word.
@@ -144,21 +145,23 @@ impl<T> Block<T> {
         self.owned().add_carry_slow(word, n, mask)
     }
 
-    /// As [`add_carry`](Block::add_carry), and marks the word's line first where it is not, so that
-    /// [`Area::take_marked`] finds it.
+    /// Adds `n` to a word, and marks the word's line first where it is not, so that [`Area::take_marked`]
+    /// finds it. Hands what that carried over the boundaries of the batch `mask + 1`, a power of two, to
+    /// `carried`, unless it is 0: a multiple of the batch.
+    ///
+    /// Until `carried` returns the add counts in [`Area::announced`].
     ///
     /// # Panics
     /// When there is no such word.
     #[inline(always)]
-    #[must_use]
-    pub fn add_marked(&self, word: usize, n: i64, mask: u64) -> i64 {
+    pub fn add_marked(&self, word: usize, n: i64, mask: u64, carried: impl FnOnce(i64)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());
         if let Some(fast) = &self.fast
             && rseq::add_marked_within(fast.rseq, fast.place(word), n, mask)
         {
-            return 0;
+            return;
         }
-        self.owned().add_marked_slow(word, n, mask)
+        self.owned().add_marked_slow(word, n, mask, carried);
     }
 
     /// Sums a word over its rows: exact once the adds are over, and never misses an add that returned before.
@@ -265,14 +268,55 @@ impl Owned {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn add_marked_slow(&self, word: usize, n: i64, mask: u64) -> i64 {
+    pub(super) fn add_marked_slow(
+        &self,
+        word: usize,
+        n: i64,
+        mask: u64,
+        carried: impl FnOnce(i64),
+    ) {
+        if self.add_marked_inside(word, n, mask) {
+            return;
+        }
+        let _announced = self.announce();
+        let by = self.add_marked_across(word, n, mask);
+        if by != 0 {
+            carried(by);
+        }
+    }
+
+    /// Adds where that crosses no boundary, so that it need not be announced; may return false without such a reason.
+    fn add_marked_inside(&self, word: usize, n: i64, mask: u64) -> bool {
+        let inner: &Inner = &self.area.inner;
+        let line = (self.first() + word) / LINE_WORDS;
+        let Some((rseq, cpu_word)) = self.cpu_word(word) else {
+            let row = emulated::row(inner.hint, inner.rows.shape().locked);
+            let added = self.locked_add_within(row, word, n, mask);
+            if added {
+                self.mark_locked(row, line);
+            }
+            return added;
+        };
+        let Some(cpu) = rseq.cpu() else { return false };
+        let marks = inner.rows.marks(cpu as usize);
+        if marks.is_marked(line) {
+            // What was refused with its line marked crosses a boundary.
+            return false;
+        }
+        // The thread may have moved: then this is a mark too many, and the add is refused once more.
+        marks.mark(line);
+        rseq::add_marked_within(rseq, cpu_word.place(), n, mask)
+    }
+
+    /// Adds, whatever that crosses; returns what it carried.
+    fn add_marked_across(&self, word: usize, n: i64, mask: u64) -> i64 {
+        let line = (self.first() + word) / LINE_WORDS;
         if let Some((rseq, cpu_word)) = self.cpu_word(word) {
             let before_retry = |exit| {
                 if exit == Exit::Unmarked {
                     // The thread may move before it tries again; then it finds another mark clear,
                     // and this one is a mark too many.
                     if let Some(cpu) = rseq.cpu() {
-                        let line = (self.first() + word) / LINE_WORDS;
                         self.area.inner.rows.marks(cpu as usize).mark(line);
                     }
                 }
@@ -284,19 +328,49 @@ impl Owned {
                 return carry(added.after().wrapping_sub(n), n, mask);
             }
         }
-        self.locked_add_marked(word, n, mask)
+        let (row, before) = self.locked_add(word, n);
+        self.mark_locked(row, line);
+        carry(before, n, mask)
     }
 
-    fn locked_add_marked(&self, word: usize, n: i64, mask: u64) -> i64 {
-        let (row, before) = self.locked_add(word, n);
+    /// Marks a line of a locked row, unless it is. After the add, unlike a sequence: see the protocol in `marks`.
+    fn mark_locked(&self, row: usize, line: usize) {
         let inner: &Inner = &self.area.inner;
         let marks = inner.rows.marks(inner.rows.shape().cpus + row);
-        let line = (self.first() + word) / LINE_WORDS;
-        // After the add, unlike a sequence: see the protocol in `marks`.
         if !marks.is_marked(line) {
             marks.mark(line);
         }
-        carry(before, n, mask)
+    }
+
+    /// Announces an add in a row that is close: any serves, as those who count add up all.
+    fn announce(&self) -> Announced<'_> {
+        let inner: &Inner = &self.area.inner;
+        let row = inner.rseq.and_then(Rseq::cpu).map_or_else(
+            || {
+                inner.use_locked();
+                inner.rows.shape().cpus + emulated::row(inner.hint, inner.rows.shape().locked)
+            },
+            |cpu| cpu as usize,
+        );
+        Announced::new(inner.rows.announced(row))
+    }
+
+    /// Adds by a locked instruction unless that crosses a boundary of the batch `mask + 1`. Returns whether it was done;
+    /// may return false without such a reason.
+    pub(super) fn locked_add_within(&self, row: usize, word: usize, n: i64, mask: u64) -> bool {
+        assert!(word < self.words as usize, "no such word");
+        let inner: &Inner = &self.area.inner;
+        let word = inner.rows.locked(row, self.first() + word);
+        // SeqCst: as every load of a word that an exchange follows.
+        let before = word.load(Ordering::SeqCst);
+        if carry(before, n, mask) != 0 {
+            return false;
+        }
+        inner.use_locked();
+        // Once: who fails was overtaken, and may as well ask.
+        // SeqCst: as in `locked_add`, whose place this takes.
+        let after = before.wrapping_add(n);
+        word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Adds by a locked instruction, in a row that no sequence writes; returns the locked row and the

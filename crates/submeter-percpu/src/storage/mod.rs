@@ -28,6 +28,8 @@ mod word;
 use alloc::Allocator;
 use raw::{Rows, Shape};
 
+use crate::carry::announced;
+
 pub use block::Block;
 pub(crate) use block::Owned;
 pub use kept::Kept;
@@ -377,6 +379,17 @@ impl Area {
     /// returned before, but for those of the lines counted.
     pub fn marked_lines(&self) -> impl Iterator<Item = u64> {
         self.rows_in_use().map(|row| self.inner.rows.marks(row).count())
+    }
+
+    /// Returns how many adds may have reached a word while nobody was told of what they carried. Less than a batch of adds
+    /// that returned may be in none of the carries for each of them, beside what each word keeps below its boundary.
+    ///
+    /// # Ordering
+    /// Call it before what was carried is loaded: of an add that it does not count, either the carry is found, or
+    /// everything that came upon it in the same word had not returned.
+    #[must_use]
+    pub fn announced(&self) -> u64 {
+        self.rows_in_use().map(|row| announced(self.inner.rows.announced(row))).sum()
     }
 
     /// Returns whether any line may be marked. Visits rows, not lines.

@@ -34,7 +34,8 @@ const MARK_WORDS: usize = LINES.div_ceil(64);
 const SUMMARY_AT: usize = MARKS_AT + MARK_WORDS * 8;
 const SUMMARY_WORDS: usize = MARK_WORDS.div_ceil(64);
 const STATE_AT: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
-const _: () = assert!(STATE_AT + 8 <= STRIDE && MARKS_AT.is_multiple_of(64));
+const ANNOUNCED_AT: usize = STATE_AT + 8;
+const _: () = assert!(ANNOUNCED_AT + 8 <= STRIDE && MARKS_AT.is_multiple_of(64));
 
 /// By how much owned rows are shifted. Strides are powers of two, so that the same line of any two rows has the
 /// same low bits, and a CPU mistakes a load that follows a store to one for dependent on it.
@@ -365,6 +366,17 @@ impl Rows {
                 state: base.add(STATE_AT).cast::<AtomicU64>().as_ref(),
             }
         }
+    }
+
+    /// The count of adds that are announced in a row.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[inline]
+    pub(crate) fn announced(&self, row: usize) -> &AtomicU64 {
+        assert!(row < self.shape.atomic(), "no such row");
+        // SAFETY: as in `marks`, for the word after the state.
+        unsafe { self.row(row).add(ANNOUNCED_AT).cast::<AtomicU64>().as_ref() }
     }
 
     /// Zeroes words in every row that is accessed atomically, for their next user.

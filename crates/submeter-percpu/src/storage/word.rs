@@ -92,15 +92,14 @@ impl<'a> Word<'a> {
 
     /// As [`Block::add_marked`](super::Block::add_marked).
     #[inline(always)]
-    #[must_use]
-    pub fn add_marked(self, n: i64, mask: u64) -> i64 {
+    pub fn add_marked(self, n: i64, mask: u64, carried: impl FnOnce(i64)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());
         if let Some(fast) = self.fast
             && rseq::add_marked_within(fast.rseq, fast.place, n, mask)
         {
-            return 0;
+            return;
         }
-        self.owned.add_marked_slow(self.index as usize, n, mask)
+        self.owned.add_marked_slow(self.index as usize, n, mask, carried);
     }
 }
 

@@ -83,13 +83,10 @@ impl Leaf {
     /// Adds to the running CPU's word; tells the ancestors only when a batch boundary is crossed.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, n: i64, batch_mask: u64) {
-        let carried = self.block.add_marked(word, n, batch_mask);
-        if carried != 0 {
-            self.carried(word, carried);
-        }
+        self.block.add_marked(word, n, batch_mask, |carried| self.carried(word, carried));
     }
 
-    /// Finds a word; whoever adds to it calls [`carried`](Leaf::carried) with what that returns, unless 0.
+    /// Finds a word; what an add to it carries goes to [`carried`](Leaf::carried).
     #[inline]
     pub(crate) fn word(&self, word: usize) -> Word<'_> {
         self.block.word(word)
@@ -122,6 +119,11 @@ impl Leaf {
     pub(crate) fn total(&self, word: usize) -> i64 {
         // Relaxed: as in `Rstat::read`.
         self.shared(rows::TOTAL, word).load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn block(&self) -> &Block<Lineage> {
+        &self.block
     }
 
     pub(super) fn shared(&self, row: usize, word: usize) -> &AtomicI64 {

@@ -18,7 +18,8 @@
 //! [`Rstat::read`] loads the cached total, and says by how much it can be wrong: nothing, if no mark is out;
 //! otherwise what crossed a batch boundary since the last flush (`drift`, kept by the updaters that
 //! crossed), plus less than a batch for each line that may hold more: those that are marked, and
-//! in each row no more than there are groups below.
+//! in each row no more than there are groups below. An add that crossed and has not said so yet
+//! (`announced`) may hide as much again.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -260,6 +261,9 @@ impl Rstat {
         // In each row, a word of each group below, and only of lines that are marked. Counted until what
         // they hold is in the totals, so that no mark out means that all that returned is in `value`.
         let words: u64 = self.area.marked_lines().map(|lines| lines.min(population)).sum();
+        // Before the drift. An add that its thread has not carried yet keeps what others add after it in the same word
+        // from carrying: less than a batch for each.
+        let announced = if words == 0 { 0 } else { self.area.announced() };
         // SeqCst, here and in `marked_lines`: a flush stores the total, then subtracts the drift and
         // releases the marks. This loads in the opposite order, so that whatever it misses of the
         // total it still sees in the others.
@@ -270,7 +274,7 @@ impl Rstat {
         let bound = match words {
             0 => 0,
             _ if wild => u64::MAX,
-            _ => drift.saturating_add(words.saturating_mul(batch_mask)),
+            _ => drift.saturating_add((words + announced).saturating_mul(batch_mask)),
         };
         let as_of = Duration::from_nanos(as_of_ns);
         Reading::new(value, bound, self.epoch.elapsed().saturating_sub(as_of))

@@ -219,6 +219,48 @@ fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
     }
 }
 
+/// Who crossed a boundary and lost the CPU before it could say so keeps those who come after it, in the same word, from crossing
+/// it: they return, and no drift tells of them.
+#[test]
+fn a_read_stays_within_its_bound_while_carries_are_on_their_way() {
+    let mut forest = Forest::new(1);
+    let child = forest.add_group(0);
+    let batch = MASK.cast_signed() + 1;
+    let leaf = &forest.leaves[child];
+    let check = |returned: i64| {
+        for group in [0, child] {
+            let (total, bound) = (forest.total(group, 0), forest.bound(group, 0));
+            assert!(total.abs_diff(returned) <= bound, "{returned} not in {total} ± {bound}");
+        }
+    };
+    // Adds that do not cross, around adds that do and are stuck: the most that can be hidden, up and down.
+    for sign in [1, -1] {
+        let mut returned = forest.total(0, 0);
+        let fill = |returned: &mut i64| {
+            leaf.add(0, sign * (batch - 1), MASK);
+            *returned += sign * (batch - 1);
+            check(*returned);
+        };
+        fill(&mut returned);
+        leaf.block().add_marked(0, sign, MASK, |first| {
+            fill(&mut returned);
+            leaf.block().add_marked(0, sign, MASK, |second| {
+                fill(&mut returned);
+                forest.rstat.flush();
+                fill(&mut returned);
+                leaf.carried(0, second);
+            });
+            returned += sign;
+            check(returned);
+            leaf.carried(0, first);
+        });
+        returned += sign;
+        check(returned);
+        forest.rstat.flush();
+        assert_eq!((forest.total(child, 0), forest.bound(child, 0)), (returned, 0));
+    }
+}
+
 /// A group that is created and updated while a flush of a part begins is not in that flush; so neither must
 /// the flush take away the drift that the group caused above itself.
 #[test]
