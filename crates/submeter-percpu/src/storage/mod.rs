@@ -383,6 +383,7 @@ impl Area {
 
     /// Returns how many adds may have reached a word while nobody was told of what they carried. Less than a batch of adds
     /// that returned may be in none of the carries for each of them, beside what each word keeps below its boundary.
+    /// In a forked child, adds of threads that did not come along count for ever.
     ///
     /// # Ordering
     /// Call it before what was carried is loaded: of an add that it does not count, either the carry is found, or
