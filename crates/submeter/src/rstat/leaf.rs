@@ -83,7 +83,7 @@ impl Leaf {
     /// Adds to the running CPU's word; tells the ancestors only when a batch boundary is crossed.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, n: i64, batch_mask: u64) {
-        self.block.add_marked(word, n, batch_mask, |carried| self.carried(word, carried));
+        self.block.add_marked(word, n, batch_mask, move |carried| self.carried(word, carried));
     }
 
     /// Finds a word; what an add to it carries goes to [`carried`](Leaf::carried).
