@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use support::{TempFile, submeter, text};
 
-const RESPONSE: [&str; 4] = ["none", "unpatched", "patch_1", "submeter"];
+const RESPONSE: [&str; 5] = ["none", "unpatched", "patch_1", "submeter", "spin"];
 const DESIGNS: [&str; 3] = ["unpatched", "patch_1", "submeter"];
 
 /// The value of the row with these parameters.

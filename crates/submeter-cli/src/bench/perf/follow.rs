@@ -1,5 +1,7 @@
 //! Puts a design between the threads' switches and their events, and takes it out again.
 
+use std::time::{Duration, Instant};
+
 use submeter::perf::{EventGroup, GroupKey, Request, Scope, Session, ThreadPmu, parse};
 use submeter::switch::{self, Observation, Observer};
 use submeter::{Group, Tree};
@@ -14,11 +16,16 @@ pub(super) enum Variant {
     Unpatched,
     Patch1,
     Submeter,
+    /// No event, but each switch takes so much longer that whoever measures must see it.
+    Spin,
 }
 
 impl Variant {
-    pub(super) const ALL: [Variant; 4] =
-        [Variant::Nothing, Variant::Unpatched, Variant::Patch1, Variant::Submeter];
+    pub(super) const ALL: [Variant; 5] =
+        [Variant::Nothing, Variant::Unpatched, Variant::Patch1, Variant::Submeter, Variant::Spin];
+    /// Those that have events.
+    pub(super) const DESIGNS: [Variant; 3] =
+        [Variant::Unpatched, Variant::Patch1, Variant::Submeter];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -26,6 +33,7 @@ impl Variant {
             Variant::Unpatched => "unpatched",
             Variant::Patch1 => "patch_1",
             Variant::Submeter => "submeter",
+            Variant::Spin => "spin",
         }
     }
 }
@@ -89,6 +97,10 @@ pub(super) fn install(variant: Variant, tree: &Tree, wanted: &[Wanted]) -> Follo
             let session = Session::open(tree, requests);
             return Following { _session: Some(session), ..Following::default() };
         }
+        Variant::Spin => {
+            let spinner = |_| Some(Box::new(Spinner) as Box<dyn Observer>);
+            return Following { _baseline: Some(switch::observe(spinner)), ..Following::default() };
+        }
         Variant::Unpatched => SystemWide::Switched,
         Variant::Patch1 => SystemWide::LeftAlone,
     };
@@ -121,5 +133,18 @@ impl Observer for Follower {
             None => self.chain.clear(),
         }
         self.design.switch(&self.chain, now_ns);
+    }
+}
+
+/// Makes each switch longer, and does nothing.
+struct Spinner;
+
+/// Twice in a request: some percent of the CPU time of one, far above the differences that are looked for.
+const SPIN: Duration = Duration::from_nanos(250);
+
+impl Observer for Spinner {
+    fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {
+        let start = Instant::now();
+        while start.elapsed() < SPIN {}
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn cells(record: &SharedRecord) -> io::Result<Vec<Vec<Cell>>> {
     let mut add = |place: Place| {
         // Without events there is nothing to schedule, and one way to do it.
         let variants: &[Variant] =
-            if place.events == 0 { &[Variant::Submeter] } else { &Variant::ALL[1..] };
+            if place.events == 0 { &[Variant::Submeter] } else { &Variant::DESIGNS };
         let cell = |&variant| of_groups(record, &world, place, variant);
         groups.push(variants.iter().map(cell).collect());
     };
