@@ -33,7 +33,9 @@ impl<'a> Announced<'a> {
     #[inline]
     pub(crate) fn new(count: &'a AtomicU64) -> Announced<'a> {
         // SeqCst: before the add commits; pairs with the load in `announced`, which comes before what was carried is
-        // loaded: a reader that does not count this either finds what it carried or comes before its add.
+        // loaded: a reader that does not count this either finds what it carried or comes before its add. A sequence's
+        // plain store could overtake it where stores do; but who adds to the same word after it is the same CPU's, after a
+        // context switch or in a handler, and so sees both, and shows both by returning.
         count.fetch_add(1, Ordering::SeqCst);
         Announced(count)
     }

@@ -388,6 +388,32 @@ fn an_add_is_announced_while_its_carry_is_told_and_no_longer() {
     });
 }
 
+/// In this process, and in one whose threads are registered by nobody before their first add.
+#[test]
+fn a_threads_first_add_puts_no_locked_row_into_use() {
+    const TUNABLES: &str = "GLIBC_TUNABLES";
+    const UNREGISTERED: &str = "glibc.pthread.rseq=0";
+    if !cfg!(miri) && std::env::var(TUNABLES).is_err() {
+        let this = std::env::current_exe().expect("the test's own program");
+        let name = "a_threads_first_add_puts_no_locked_row_into_use";
+        let child = std::process::Command::new(this)
+            .args(["--exact", name, "--nocapture"])
+            .env(TUNABLES, UNREGISTERED)
+            .output()
+            .expect("it starts");
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+    }
+    let area = Area::new(|_| 0).expect("address space");
+    let Some(rseq) = area.rseq() else {
+        println!("skipped: no sequences on this machine");
+        return;
+    };
+    let block = area.block(1).expect("room");
+    on_threads(2, |_| block.add_marked(0, 1, 63, drop));
+    assert_eq!(area.rows_in_use().len(), rseq.cpus() as usize);
+    assert_eq!(block.sum(0), 4 * 2);
+}
+
 #[test]
 fn a_simulated_area_has_a_row_for_each_cpu() {
     let cpus = if cfg!(miri) { 5 } else { 200 };

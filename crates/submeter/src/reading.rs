@@ -16,7 +16,8 @@ pub struct Reading<T> {
     ///
     /// What crossed a batch boundary (512 of a count, 64 KiB, about a millisecond) since the last flush, plus less
     /// than a batch for each group and CPU that may have more: at most one for each 64-byte line that changed
-    /// anywhere in the tree, and one for each update under way that crosses a boundary. A flush of a part takes away its part's own drift only: above it the bound
+    /// anywhere in the tree, and one for each update under way that may cross a boundary. (Whether an update under way is
+    /// in the truth is open, for each by itself.) A flush of a part takes away its part's own drift only: above it the bound
     /// stays wider than need be until the next flush of more.
     pub bound: u64,
     /// How long ago the flush began that `value` is from, at most: the last one of the tree, or of just this

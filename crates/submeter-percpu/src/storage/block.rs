@@ -297,10 +297,12 @@ impl Owned {
             }
             return added;
         };
-        let Some(cpu) = rseq.cpu() else { return false };
+        // Here, and not after it was announced: that would put into use a locked row that the add has no need of.
+        let adopted = || rseq.adopt_thread().then(|| rseq.cpu()).flatten();
+        let Some(cpu) = rseq.cpu().or_else(adopted) else { return false };
         let marks = inner.rows.marks(cpu as usize);
         if marks.is_marked(line) {
-            // What was refused with its line marked crosses a boundary.
+            // What is refused with its line marked crosses a boundary, or was disturbed, which is rare.
             return false;
         }
         // The thread may have moved: then this is a mark too many, and the add is refused once more.

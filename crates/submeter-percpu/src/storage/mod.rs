@@ -381,9 +381,10 @@ impl Area {
         self.rows_in_use().map(|row| self.inner.rows.marks(row).count())
     }
 
-    /// Returns how many adds may have reached a word while nobody was told of what they carried. Less than a batch of adds
-    /// that returned may be in none of the carries for each of them, beside what each word keeps below its boundary.
-    /// In a forked child, adds of threads that did not come along count for ever.
+    /// Returns how many adds may have reached a word while nobody was told of what they carried, those included that turn out to
+    /// cross nothing. For each, less than a batch of what returned may be in none of the carries, beside what each word keeps
+    /// below its boundary; an add under way may count or not, each for itself. In a forked child, adds of threads that did
+    /// not come along count for ever, and so do those that a handler left by a long jump.
     ///
     /// # Ordering
     /// Call it before what was carried is loaded: of an add that it does not count, either the carry is found, or

@@ -3,6 +3,7 @@
 //! ```text
 //! row 0            row 1            ...  row cpus           ...  row cpus+locked    ...
 //! | words | marks ||| words | marks |||  | words | marks |||     | words | marks ||| | words |
+//!           \- and two counts: of marks that are out, of adds that are announced
 //! \--- written by sequences, one CPU each ---/\- locked adds -/  \- shared, atomic -/ \- owned -/
 //! <- 2^STRIDE_SHIFT ->
 //! ```

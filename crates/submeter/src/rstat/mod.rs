@@ -251,7 +251,7 @@ impl Rstat {
         &self.area.shared_lines(rows::FLUSHED)[id * self.lines]
     }
 
-    /// Reads a cached total: one load for each row, and a few more.
+    /// Reads a cached total: one load for each row, another while marks are out, and a few more.
     pub(crate) fn read(&self, leaf: &Leaf, word: usize, batch_mask: u64) -> Reading<i64> {
         // Acquire: before the total, so that the total is of this flush or of a later one: an age that is
         // one flush old is a true age.
