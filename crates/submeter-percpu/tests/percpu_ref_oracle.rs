@@ -200,7 +200,7 @@ fn percpu_ref_answers_as_a_naive_count() {
     // Misuse is part of the sequences: keep its lines off the tests' output.
     let _ = submeter_percpu::percpu_ref::set_event_hook(|_| ());
     on_every_rung(|area| {
-        let (cases, steps_max) = if cfg!(miri) { (2, 20) } else { (200, 60) };
+        let (cases, steps_max) = if cfg!(miri) { (4, 20) } else { (200, 60) };
         let config = ProptestConfig { cases, failure_persistence: None, ..Default::default() };
         proptest!(config, |(start in starts(), steps in prop::collection::vec(step(), 1..steps_max))| {
             let releases = Arc::new(AtomicU32::new(0));
