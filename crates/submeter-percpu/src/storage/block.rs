@@ -290,12 +290,8 @@ impl Owned {
         let inner: &Inner = &self.area.inner;
         let line = (self.first() + word) / LINE_WORDS;
         let Some((rseq, cpu_word)) = self.cpu_word(word) else {
-            let row = emulated::row(inner.hint, inner.rows.shape().locked);
-            let added = self.locked_add_within(row, word, n, mask);
-            if added {
-                self.mark_locked(row, line);
-            }
-            return added;
+            let row = self.locked_add_within(word, n, mask);
+            return row.inspect(|&row| self.mark_locked(row, line)).is_some();
         };
         // Here, and not after it was announced: that would put into use a locked row that the add has no need of.
         let adopted = || rseq.adopt_thread().then(|| rseq.cpu()).flatten();
@@ -350,29 +346,38 @@ impl Owned {
         let row = inner.rseq.and_then(Rseq::cpu).map_or_else(
             || {
                 inner.use_locked();
-                inner.rows.shape().cpus + emulated::row(inner.hint, inner.rows.shape().locked)
+                inner.rows.shape().cpus + self.locked_row()
             },
             |cpu| cpu as usize,
         );
         Announced::new(inner.rows.announced(row))
     }
 
-    /// Adds by a locked instruction unless that crosses a boundary of the batch `mask + 1`. Returns whether it was done;
-    /// may return false without such a reason.
-    pub(super) fn locked_add_within(&self, row: usize, word: usize, n: i64, mask: u64) -> bool {
+    /// The locked row for the calling thread.
+    #[inline]
+    fn locked_row(&self) -> usize {
+        let inner: &Inner = &self.area.inner;
+        emulated::row(inner.hint, inner.rows.shape().locked)
+    }
+
+    /// Adds by a locked instruction unless that crosses a boundary of the batch `mask + 1`. Returns the locked row where it
+    /// was done; may return `None` without such a reason.
+    pub(super) fn locked_add_within(&self, word: usize, n: i64, mask: u64) -> Option<usize> {
         assert!(word < self.words as usize, "no such word");
         let inner: &Inner = &self.area.inner;
+        let row = self.locked_row();
         let word = inner.rows.locked(row, self.first() + word);
         // SeqCst: as every load of a word that an exchange follows.
         let before = word.load(Ordering::SeqCst);
         if carry(before, n, mask) != 0 {
-            return false;
+            return None;
         }
         inner.use_locked();
         // Once: who fails was overtaken, and may as well ask.
         // SeqCst: as in `locked_add`, whose place this takes.
         let after = before.wrapping_add(n);
-        word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let done = word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+        done.ok().map(|_| row)
     }
 
     /// Adds by a locked instruction, in a row that no sequence writes; returns the locked row and the
@@ -381,7 +386,7 @@ impl Owned {
     fn locked_add(&self, word: usize, n: i64) -> (usize, i64) {
         assert!(word < self.words as usize, "no such word");
         let inner: &Inner = &self.area.inner;
-        let row = emulated::row(inner.hint, inner.rows.shape().locked);
+        let row = self.locked_row();
         inner.use_locked();
         // SeqCst: the "store" of "store, then look at the mark"; see `marks`.
         let before = inner.rows.locked(row, self.first() + word).fetch_add(n, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! Adds that commit only within a batch.
 
 use super::Block;
-use crate::backend::{emulated, rseq};
+use crate::backend::rseq;
 use crate::carry::carry;
 
 impl<T> Block<T> {
@@ -46,8 +46,6 @@ impl<T> Block<T> {
         if let Some((rseq, cpu_word)) = self.cpu_word(word) {
             return rseq::add_within(rseq, cpu_word.place(), n, mask);
         }
-        let inner = &*self.area().inner;
-        let row = emulated::row(inner.hint, inner.rows.shape().locked);
-        self.owned().locked_add_within(row, word, n, mask)
+        self.owned().locked_add_within(word, n, mask).is_some()
     }
 }
