@@ -12,7 +12,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress RECORD NEW [AGAIN], definitions RECORD, \
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress OLD NEW [OLD NEW]..., definitions RECORD, \
     or benchmarks [--check]";
 
 fn main() -> ExitCode {
@@ -20,9 +20,12 @@ fn main() -> ExitCode {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy_at(&workspace_root()),
         ["tidy", root] => tidy_at(Path::new(root)),
-        ["regress", record, new] => regress_between(record, &[new]),
-        ["regress", record, new, again] => regress_between(record, &[new, again]),
-        ["regress", ..] => refuse("regress wants two or three files of submeter bench --json"),
+        ["regress", ref files @ ..] if !files.is_empty() && files.len() % 2 == 0 => {
+            regress_in(files)
+        }
+        ["regress", ..] => {
+            refuse("regress wants pairs of files of submeter bench --json, the old one first")
+        }
         ["definitions", record] => defined(record),
         ["definitions", ..] => refuse("definitions wants a file of submeter bench --json"),
         ["benchmarks"] => splice(false),
@@ -55,17 +58,17 @@ fn tidy_at(root: &Path) -> ExitCode {
     }
 }
 
-/// Fails when ratios became worse in each of the files `new` of `submeter bench --json`.
-fn regress_between(record: &str, new: &[&str]) -> ExitCode {
+/// Fails when ratios became worse in every pair of `files`, an old one and a new one, of `submeter bench --json`.
+fn regress_in(files: &[&str]) -> ExitCode {
     let verdict = || -> Result<regress::Verdict, String> {
-        let old = definitions::record(Path::new(record))?;
         let gates = definitions::read()?;
         let mut found: Option<regress::Verdict> = None;
-        for new in new {
-            let new = regress::compare(&old, &definitions::record(Path::new(new))?, &gates)?;
+        for pair in files.chunks_exact(2) {
+            let [old, new] = [pair[0], pair[1]].map(|file| definitions::record(Path::new(file)));
+            let verdict = regress::compare(&old?, &new?, &gates)?;
             found = Some(match found {
-                Some(before) => new.and(&before),
-                None => new,
+                Some(before) => verdict.and(&before),
+                None => verdict,
             });
         }
         Ok(found.unwrap_or_default())

@@ -2,8 +2,8 @@
 //!
 //! Absolute times differ between machines and hours; how a variant does next to another, measured in turns
 //! with it, does not. Definitions name the ratios that must not become worse (`[[gate]]`). A loss is one whose
-//! whole interval lies beyond the floor in each new file: within a run the samples say how far a ratio is known,
-//! the floor stands for what differs between runs, such as where memory lies, and a second run for the rest.
+//! whole interval lies beyond the floor in every pair of files: within a run the samples say how far a ratio is known,
+//! the floor stands for what differs between runs, such as where memory lies, and a second pair for the rest.
 
 mod interval;
 
