@@ -1,5 +1,6 @@
 //! One event group that is attached: its state, its counts, and the time that it could have counted.
 
+use super::few::Few;
 use super::{Counts, Scope, State};
 use crate::perf::pmu::{Handle, Pmu};
 use crate::perf::published::Published;
@@ -13,9 +14,9 @@ pub(super) struct Attached {
     pub(super) state: State,
     /// Where other threads read it.
     pub(super) published: Option<Published>,
-    handles: Box<[Handle]>,
+    handles: Few<Handle>,
     /// In the order of `handles`.
-    tallies: Box<[Tally]>,
+    tallies: Few<Tally>,
     enabled: Span,
     running: Span,
     /// How long it had run at the end of its last turn.
@@ -32,26 +33,34 @@ struct Tally {
 }
 
 /// A sum of intervals, the last of which may be open.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Span {
     sum_ns: u64,
-    since_ns: Option<u64>,
+    /// `CLOSED` where none is open. Not an `Option`, which is twice as long.
+    since_ns: u64,
 }
 
+/// What no clock says before six centuries have passed. In it no time passes, as `until` takes it for the future.
+const CLOSED: u64 = u64::MAX;
+
 impl Span {
+    const NONE: Span = Span { sum_ns: 0, since_ns: CLOSED };
+
     fn open(&mut self, now_ns: u64) {
         // An interval that is open goes on: opening it again must not lose its start.
-        self.since_ns.get_or_insert(now_ns);
+        if self.since_ns == CLOSED {
+            self.since_ns = now_ns;
+        }
     }
 
     fn close(&mut self, now_ns: u64) {
         self.sum_ns = self.until(now_ns);
-        self.since_ns = None;
+        self.since_ns = CLOSED;
     }
 
     /// Counts what has passed of an open interval to the sum, and lets it go on.
     fn advance(&mut self, now_ns: u64) {
-        if self.since_ns.is_some() {
+        if self.since_ns != CLOSED {
             self.close(now_ns);
             self.open(now_ns);
         }
@@ -59,7 +68,7 @@ impl Span {
 
     fn until(&self, now_ns: u64) -> u64 {
         // A clock that went back adds nothing, rather than centuries.
-        self.sum_ns + self.since_ns.map_or(0, |since| now_ns.saturating_sub(since))
+        self.sum_ns + now_ns.saturating_sub(self.since_ns)
     }
 }
 
@@ -70,17 +79,17 @@ impl Attached {
         hardware: bool,
         handles: Box<[Handle]>,
     ) -> Attached {
-        let tallies = vec![Tally::default(); handles.len()].into_boxed_slice();
+        let tallies = handles.iter().map(|_| Tally::default()).collect();
         Attached {
             scope,
             pinned,
             hardware,
             state: State::Inactive,
             published: None,
-            handles,
-            tallies,
-            enabled: Span::default(),
-            running: Span::default(),
+            handles: Few::new(handles),
+            tallies: Few::new(tallies),
+            enabled: Span::NONE,
+            running: Span::NONE,
             turn_ns: 0,
         }
     }
@@ -114,7 +123,7 @@ impl Attached {
         if !pmu.place(&self.handles) {
             return false;
         }
-        for (tally, &handle) in self.tallies.iter_mut().zip(&self.handles) {
+        for (tally, &handle) in self.tallies.iter_mut().zip(&*self.handles) {
             let Some(value) = pmu.read(handle) else {
                 pmu.remove(&self.handles);
                 return false;
@@ -158,7 +167,7 @@ impl Attached {
     }
 
     pub(super) fn release<P: Pmu>(&self, pmu: &mut P) {
-        for &handle in &self.handles {
+        for &handle in &*self.handles {
             pmu.release(handle);
         }
     }
@@ -193,7 +202,7 @@ impl Attached {
     #[inline]
     fn take<P: Pmu>(&mut self, pmu: &mut P) -> bool {
         let mut all = true;
-        for (tally, &handle) in self.tallies.iter_mut().zip(&self.handles) {
+        for (tally, &handle) in self.tallies.iter_mut().zip(&*self.handles) {
             match pmu.read(handle) {
                 Some(value) => {
                     tally.value += value.wrapping_sub(tally.base);

@@ -1,13 +1,10 @@
-//! The index: for each group, its event groups in the order in which they come to their turn.
+//! The lines: for each group, its event groups in the order in which they come to their turn.
 //!
 //! A switch walks the lines of the groups of two chains. To serve several lines as if they were one, it takes the first of
 //! all of them by number, again and again: numbers grow with each attaching and each turn, so that every line is
 //! sorted by itself.
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
-
+use super::index::Index;
 use super::{GroupKey, Scope};
 
 /// Where a line is. The first one is that of the events for all groups.
@@ -24,7 +21,9 @@ pub(super) struct Place {
     pub(super) slot: u32,
 }
 
+/// One line of the cache.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(super) struct Line {
     // Not rings: a switch walks them, and they turn only when events take turns.
     pub(super) pinned: Vec<Place>,
@@ -52,6 +51,12 @@ impl Line {
     }
 }
 
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// So many event groups of one group lie without room between those of its neighbours: most have no more.
+const FEW: usize = 4;
+
 /// A place in the walk over several lines.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
@@ -63,8 +68,8 @@ struct Cursor {
 pub(super) struct Lines {
     lines: Vec<Line>,
     free: Vec<LineId>,
-    /// Of the groups that have any. Not a sorted list, whose search grows with the number of groups.
-    by_group: HashMap<GroupKey, LineId, FxBuildHasher>,
+    /// Of the groups that have any.
+    by_group: Index,
     next_order: u64,
     /// The walk that is under way; kept, so that none allocates.
     cursors: Vec<Cursor>,
@@ -75,14 +80,15 @@ impl Lines {
         Lines {
             lines: vec![Line::default()],
             free: Vec::new(),
-            by_group: HashMap::default(),
+            by_group: Index::new(),
             next_order: 0,
             cursors: Vec::new(),
         }
     }
 
+    #[inline]
     pub(super) fn find(&self, group: GroupKey) -> Option<LineId> {
-        self.by_group.get(&group).copied()
+        self.by_group.find(group)
     }
 
     pub(super) fn line(&self, line: LineId) -> &Line {
@@ -91,7 +97,7 @@ impl Lines {
 
     /// How many groups have events.
     pub(super) fn groups(&self) -> usize {
-        self.by_group.len()
+        self.by_group.groups()
     }
 
     /// Makes room for a walk over so many lines.
@@ -116,7 +122,11 @@ impl Lines {
         let place = Place { order: self.order(), slot };
         let to = &mut self.lines[line as usize];
         to.needy += u32::from(needy);
-        if pinned { &mut to.pinned } else { &mut to.flexible }.push(place);
+        let to = if pinned { &mut to.pinned } else { &mut to.flexible };
+        if to.len() < FEW {
+            to.reserve_exact(1);
+        }
+        to.push(place);
         line
     }
 
@@ -133,7 +143,7 @@ impl Lines {
         flexible.retain(|place| place.slot != slot);
         let emptied = pinned.is_empty() && flexible.is_empty() && line != EVERYWHERE;
         if let (true, Scope::Group(group)) = (emptied, scope) {
-            self.by_group.remove(&group);
+            self.by_group.remove(group);
             self.free.push(line);
         }
         emptied

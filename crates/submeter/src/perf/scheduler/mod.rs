@@ -1,6 +1,8 @@
 //! Which event groups are on counters.
 
 mod attached;
+mod few;
+mod index;
 mod lines;
 
 use std::fmt;
@@ -126,11 +128,16 @@ pub struct Scheduler<P> {
     late: bool,
 }
 
+/// Two lines of the cache: a switch among many groups misses each that it touches.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot {
     generation: u32,
     attached: Option<Attached>,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Slot>() == 128);
 
 /// One group of the current chain.
 #[derive(Clone, Copy, Debug)]
