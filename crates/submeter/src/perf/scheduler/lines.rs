@@ -51,9 +51,6 @@ impl Line {
     }
 }
 
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Line>() == 64);
-
 /// So many event groups of one group lie without room between those of its neighbours: most have no more.
 const FEW: usize = 4;
 
