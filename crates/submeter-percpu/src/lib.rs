@@ -2,49 +2,50 @@
 //!
 //! Users depend on the `submeter` crate, which re-exports what is here.
 //!
-//! | module | what it is |
-//! |---|---|
-//! | [`storage`] | words that every CPU has its own copy of, in one reserved range of addresses |
-//! | [`marks`] | which lines of that storage changed: what makes a flush cost what changed |
-//! | [`mark_set`] | the same for state that is not words |
-//! | [`counter`] | one number, added to by every CPU, read approximately or exactly, or kept below a limit |
-//! | [`latest`] | words that one thread writes and any thread reads, all of one moment |
-//! | [`percpu_ref`] | reference counts that cost a plain add until they are killed |
-//! | [`rcuref`] | reference counts for what is looked up: unconditional to take, freed after a grace period |
+//! - [`storage`]: words that every CPU has its own copy of, in one reserved range of addresses.
+//! - [`dirty`]: which lines of that storage changed, so that a flush costs what changed.
+//! - [`dirty_set`]: the same for state that is not words.
+//! - [`counter`]: one number, added to by every CPU, read approximately or exactly, or kept below
+//!   a limit.
+//! - [`seq_latch`]: words that one thread writes and any thread reads, all of one moment.
+//! - [`percpu_ref`]: reference counts that cost a plain add until they are killed.
+//! - [`rcuref`]: reference counts for what is looked up: unconditional to take, freed after a grace
+//!   period.
+//! - [`misuse`]: reports of misuse that the reference counts contained.
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
 
-// Under a checker only the models use them: their faces need storage, which none of them can run.
-// These three have models for loom only.
-#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
+// Under loom only the models use these: their faces need storage, which loom cannot run.
+#[cfg(any(test, not(loom)))]
 pub mod counter;
-#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
-pub mod latest;
-#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
-pub mod mark_set;
-pub mod marks;
-#[cfg(any(test, not(any(loom, shuttle))))]
+pub mod dirty;
+#[cfg(any(test, not(loom)))]
+pub mod dirty_set;
+pub mod misuse;
+#[cfg(any(test, not(loom)))]
 pub mod percpu_ref;
 pub mod rcuref;
+#[cfg(any(test, not(loom)))]
+pub mod seq_latch;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod storage;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod backend;
-#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
-mod carry;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(any(test, not(loom)))]
+mod overflow;
 mod sync;
 
-#[cfg(not(any(loom, shuttle)))]
-pub use counter::{Approximate, LimitedCounter, OverLimit, PercpuCounter};
-#[cfg(not(any(loom, shuttle)))]
-pub use latest::Latest;
-#[cfg(not(any(loom, shuttle)))]
-pub use mark_set::MarkSet;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
+pub use counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};
+#[cfg(not(loom))]
+pub use dirty_set::DirtySet;
+#[cfg(not(loom))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
+pub use seq_latch::SeqLatch;
+#[cfg(not(loom))]
 pub use storage::{Area, Block, Word};

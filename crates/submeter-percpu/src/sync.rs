@@ -1,13 +1,11 @@
-//! Picks the atomics: std's, or those of a model checker under `--cfg loom` or `--cfg shuttle`.
+//! Picks the atomics: std's, or loom's under `--cfg loom`.
 //!
 //! Everything that loom is to explore takes its atomics from here; a file that names
 //! `std::sync::atomic` itself is invisible to the models.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic;
-#[cfg(all(shuttle, not(loom)))]
-pub(crate) use shuttle::sync::atomic;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub(crate) use std::sync::atomic;
 
 /// Defines a constructor that is `const` except under loom, whose atomics register at run time.

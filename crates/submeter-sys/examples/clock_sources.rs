@@ -1,5 +1,6 @@
-//! Compares the sources of thread CPU time, interleaved in one process: what a question costs, alone and with an
-//! update between two questions, how far answers are off, and what a source adds to each switch of a thread.
+//! Compares the sources of thread CPU time, interleaved in one process: what a question costs,
+//! alone and with an update between two questions, how far answers are off, and what a source adds
+//! to each switch of a thread.
 //!
 //! Run with `cargo run --release -p submeter-sys --example clock_sources`; it takes some seconds.
 #![expect(unsafe_code, reason = "the sequences and the counter are unsafe to call")]
@@ -68,7 +69,7 @@ fn time<T>(mut question: impl FnMut() -> T) -> f64 {
 
 #[cfg(target_arch = "x86_64")]
 fn counter() -> u64 {
-    // SAFETY: every x86-64 CPU has the instruction.
+    // SAFETY: 1. Every x86-64 CPU has the instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -93,7 +94,8 @@ impl Word {
 
     fn add(&self) -> u64 {
         let Some((rows, rseq)) = &self.rows else { return 0 };
-        // SAFETY: the word has a row for each CPU, and only this sequence writes it.
+        // SAFETY: 1. The word has a row for each CPU: reserved above. 2. Only this sequence writes
+        // it.
         u64::from(unsafe { rseq.increment(rows.base().as_ptr().cast()) })
     }
 }
@@ -126,7 +128,8 @@ fn accuracy(source: Source) {
     );
 }
 
-/// Two threads of one CPU wake each other by pipes: what a switch of both costs, with and without a clock.
+/// Two threads of one CPU wake each other by pipes: what a switch of both costs, with and without a
+/// clock.
 fn switches() {
     let mut samples = vec![Vec::new(); SOURCES.len()];
     for _ in 0..15 {

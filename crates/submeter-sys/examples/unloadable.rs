@@ -1,6 +1,6 @@
 //! A library that runs sequences, to be loaded late and unloaded early.
 //!
-//! Not a program to run: `tests/unload.rs` builds and loads it.
+//! Not a program to run: `tests/worlds/unload.rs` builds and loads it.
 #![expect(unsafe_code, reason = "C functions, found by name")]
 
 use std::sync::OnceLock;
@@ -19,12 +19,15 @@ fn rows() -> Option<&'static (Rseq, Reservation)> {
     ROWS.get_or_init(make).as_ref()
 }
 
-/// Adds 1 on the running CPU. Returns 1 if that was done, 0 if not, -1 where there are no sequences.
-// SAFETY: no other symbol begins with `submeter_unloadable_`.
+/// Adds 1 on the running CPU. Returns 1 if that was done, 0 if not, -1 where there are no
+/// sequences.
+// SAFETY: 1. No other symbol begins with `submeter_unloadable_`: this file is the only one that
+// makes such names.
 #[unsafe(no_mangle)]
 pub extern "C" fn submeter_unloadable_add() -> i32 {
     let Some((rseq, rows)) = rows() else { return -1 };
     let adopted = rseq.cpu().is_some() || rseq.adopt_thread();
-    // SAFETY: word 0 of rows `0..cpus` is reserved for good, and only sequences write it.
+    // SAFETY: 1. Word 0 of rows `0..cpus` is reserved for good: `ROWS` keeps it. 2. Only sequences
+    // write it.
     i32::from(adopted && unsafe { rseq.increment(rows.base().as_ptr().cast()) })
 }

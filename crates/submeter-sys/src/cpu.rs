@@ -1,135 +1,43 @@
 //! CPUs: which may ever exist, and where this thread runs.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most CPUs that anything here handles: Linux's own build-time maximum for x86-64 (`NR_CPUS` 8192).
+use crate::os;
+
+/// The most CPUs that anything here handles: Linux's own build-time maximum for x86-64 (`NR_CPUS`
+/// 8192).
 pub const CPUS_MAX: usize = 8192;
 
 /// Returns how many CPU numbers are possible on this boot: one more than the highest that can come
 /// online. Hotplug never changes it, so per-CPU words are never re-indexed.
 ///
-/// `None` when the kernel does not say (no `/sys`, or one that a sandbox invented).
+/// `None` when the kernel does not say (no `/sys`, or one that a sandbox invented), and on systems
+/// other than Linux, where nothing is indexed by CPU.
 #[must_use]
 pub fn possible() -> Option<usize> {
-    /// 0: not read yet; 1: not known; otherwise 1 more than the answer. No lock, which a fork could
-    /// leave held: two threads that both read the file read the same.
-    static POSSIBLE: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: the number is all there is to see.
-    match POSSIBLE.load(Ordering::Relaxed) {
-        0 => {}
-        known => return (known > 1).then(|| known - 1),
-    }
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
-    let possible = text.and_then(|text| parse_list(&text));
-    // Relaxed: as above.
-    POSSIBLE.store(possible.map_or(1, |cpus| cpus + 1), Ordering::Relaxed);
-    possible
-}
-
-/// Returns one more than the highest number in a kernel CPU list (`0-3,8`), or `None` if it is not one.
-fn parse_list(text: &str) -> Option<usize> {
-    let mut count = 0;
-    for part in text.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= CPUS_MAX {
-            return None;
-        }
-        count = count.max(last + 1);
-    }
-    (count > 0).then_some(count)
+    os::cpu::possible()
 }
 
 /// Returns the CPUs on which the calling thread may run.
 ///
 /// # Errors
-/// What `sched_getaffinity` says.
+/// What `sched_getaffinity` says; [`io::ErrorKind::Unsupported`] on systems other than Linux.
 pub fn affinity() -> io::Result<Vec<usize>> {
-    let mut set = Set::empty();
-    // SAFETY: 1. `set` is a live, writable array of exactly `size` bytes (its own size). 2. The call
-    // writes at most that many bytes.
-    let written = unsafe { libc::sched_getaffinity(0, size_of::<Set>(), (&raw mut set).cast()) };
-    if written < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((0..CPUS_MAX).filter(|&cpu| set.contains(cpu)).collect())
+    os::cpu::affinity()
 }
 
 /// Restricts the calling thread to `cpus`.
 ///
 /// # Errors
 /// What `sched_setaffinity` says: `EINVAL` when none of them is online and allowed.
+/// [`io::ErrorKind::Unsupported`] on systems other than Linux.
 pub fn set_affinity(cpus: &[usize]) -> io::Result<()> {
-    let mut set = Set::empty();
-    for &cpu in cpus {
-        set.insert(cpu);
-    }
-    // SAFETY: `set` is a live array of exactly the size given; the call only reads it.
-    let result = unsafe { libc::sched_setaffinity(0, size_of::<Set>(), (&raw const set).cast()) };
-    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    os::cpu::set_affinity(cpus)
 }
 
-/// Returns the CPU that the calling thread ran on a moment ago, by a call into libc (2 to 70 ns). For
-/// set-up; sequences read it from the rseq area.
+/// Returns the CPU that the calling thread ran on a moment ago, by a call into libc (2 to 70 ns).
+/// For set-up; sequences read it from the rseq area. `None` on systems other than Linux.
 #[must_use]
 pub fn current() -> Option<usize> {
-    // SAFETY: takes nothing and touches nothing of ours.
-    let cpu = unsafe { libc::sched_getcpu() };
-    usize::try_from(cpu).ok()
-}
-
-/// A CPU mask. Own type because `libc::cpu_set_t` ends at CPU 1023.
-#[repr(C)]
-struct Set {
-    words: [libc::c_ulong; CPUS_MAX / libc::c_ulong::BITS as usize],
-}
-
-impl Set {
-    const fn empty() -> Set {
-        Set { words: [0; CPUS_MAX / libc::c_ulong::BITS as usize] }
-    }
-
-    fn contains(&self, cpu: usize) -> bool {
-        let bits = libc::c_ulong::BITS as usize;
-        self.words.get(cpu / bits).is_some_and(|word| word >> (cpu % bits) & 1 == 1)
-    }
-
-    fn insert(&mut self, cpu: usize) {
-        let bits = libc::c_ulong::BITS as usize;
-        if let Some(word) = self.words.get_mut(cpu / bits) {
-            *word |= 1 << (cpu % bits);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists_parse_as_the_kernel_writes_them() {
-        assert_eq!(parse_list("0\n"), Some(1));
-        assert_eq!(parse_list("0-1\n"), Some(2));
-        assert_eq!(parse_list("0-3,8,16-17\n"), Some(18));
-        assert_eq!(parse_list(""), None);
-        assert_eq!(parse_list("3-1"), None);
-        assert_eq!(parse_list("x"), None);
-        assert_eq!(parse_list("0-8192"), None, "beyond CPUS_MAX");
-    }
-
-    #[cfg(not(miri))]
-    #[test]
-    fn affinity_round_trips() {
-        let before = affinity().expect("readable");
-        assert!(!before.is_empty());
-        std::thread::spawn(move || {
-            let one = [before[before.len() - 1]];
-            set_affinity(&one).expect("a CPU we were on");
-            assert_eq!(affinity().expect("readable"), one);
-            assert_eq!(current(), Some(one[0]));
-        })
-        .join()
-        .expect("no panic");
-    }
+    os::cpu::current()
 }

@@ -1,15 +1,18 @@
 //! Tells a forked child from its parent, without a system call.
 //!
-//! By a page that the kernel wipes in each child, however the child was made: handlers of the C library's run in
-//! `fork` alone, and not in a child of `_Fork` or a bare `clone`, which has to know just as well that
-//! pages of perf events are not there. Where the kernel cannot wipe (before 4.14), the handler serves.
+//! By a page that the kernel wipes in each child, however the child was made: handlers of the C
+//! library's run in `fork` alone, and not in a child of `_Fork` or a bare `clone`, which has to
+//! know just as well that pages of perf events are not there. Where the kernel cannot wipe (Linux
+//! before 4.14, other systems), the handler serves. Windows has no forks.
 
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::memory::Reservation;
+use crate::os;
 
-/// The number of this process; 0 in a child that nobody has asked yet. In a page that forks wipe, or `EARLY`.
+/// The number of this process; 0 in a child that was not asked yet. In a page that forks wipe,
+/// or `EARLY`.
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const EARLY).cast_mut());
 
 /// Serves until there is a page.
@@ -23,18 +26,20 @@ static WATCHED: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the number of this process, which those that it was forked from do not have. Never 0.
 ///
-/// What a lock notes of its holder: a holder of another generation does not exist in this process, and never lets
-/// go. Not a process number: that is a system call, and repeats. A child of `vfork`, or another that shares the
-/// memory, is not told apart.
+/// What a lock notes of its holder: a holder of another generation does not exist in this process,
+/// and never lets go. Not a process number: that is a system call, and repeats. A child of `vfork`,
+/// or another that shares the memory, is not told apart.
 #[inline]
 #[must_use]
 pub fn generation() -> u32 {
-    // Relaxed: written once in a process, before anybody compares; the number is all there is to see.
+    // Relaxed: written once in a process, before the first comparison; the number is all there is
+    // to see.
     let generation = word().load(Ordering::Relaxed);
     if generation == 0 { born() } else { generation }
 }
 
-/// Returns whether this is the process that [`generation`] named so: a comparison less than asking for it.
+/// Returns whether this is the process that [`generation`] named so: a comparison less than asking
+/// for it.
 #[inline(always)]
 #[must_use]
 pub fn is(generation: u32) -> bool {
@@ -42,7 +47,8 @@ pub fn is(generation: u32) -> bool {
     word().load(Ordering::Relaxed) == generation
 }
 
-/// Names the process that made it, for who asks often whether that is still this one: one load less than [`is`].
+/// The process that made it. Answers whether that is still this one with one load less than
+/// [`is`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home {
     word: &'static AtomicU32,
@@ -65,12 +71,13 @@ impl Home {
 
 /// Makes [`generation`] work from now on. Costs a load when it does already.
 ///
-/// Where neither the kernel can wipe a page nor the C library note a handler (out of memory), forks go unnoticed.
+/// Where neither the kernel can wipe a page nor the C library note a handler (out of memory), forks
+/// go unnoticed.
 pub fn watch() {
-    // Relaxed: `WORD` is published by itself. Two threads that come first together note two handlers,
-    // which is as good as one.
+    // Relaxed: `WORD` is published by itself. Two threads that come first together note two
+    // handlers, which is as good as one.
     if WATCHED.load(Ordering::Relaxed) == 0 {
-        note_handler();
+        os::fork::note_handler(in_child);
         if let Ok(page) = wiped_page() {
             use_page(page);
         }
@@ -83,16 +90,17 @@ pub fn watch() {
 fn word() -> &'static AtomicU32 {
     // Acquire: pairs with the Release in `use_page`, so that the page has its number.
     let word = WORD.load(Ordering::Acquire);
-    // SAFETY: a static, or a word of a page that is never unmapped; accessed atomically only.
+    // SAFETY: 1. The word is never freed: it is a static, or in a page that `use_page` forgot.
+    // 2. It is accessed atomically only: this module has no other access.
     unsafe { &*word }
 }
 
-/// Names a child, where nobody did before.
+/// Names a child that has no name yet.
 #[cold]
 #[inline(never)]
 fn born() -> u32 {
-    // Relaxed: only uniqueness matters. Before the exchange: were this process to fork between the two, the
-    // child would find this number taken.
+    // Relaxed: only uniqueness matters. Before the exchange: were this process to fork between the
+    // two, the child would find this number taken.
     let name = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     // Relaxed: the number is all there is to see. Another thread of the child may have been first.
     match word().compare_exchange(0, name, Ordering::Relaxed, Ordering::Relaxed) {
@@ -104,7 +112,8 @@ fn born() -> u32 {
 fn use_page(page: Reservation) {
     let word = page.base().cast::<AtomicU32>();
     // Relaxed: published by what follows.
-    // SAFETY: the first bytes of a page that nobody else knows; aligned.
+    // SAFETY: 1. The word is inside the page, and aligned: it is the page's first. 2. No other
+    // code knows the page: `wiped_page` has just made it.
     unsafe { word.as_ref() }.store(EARLY.load(Ordering::Relaxed), Ordering::Relaxed);
     let early = (&raw const EARLY).cast_mut();
     // Release: pairs with the Acquire in `word`. Relaxed on failure: another thread's page serves.
@@ -115,40 +124,21 @@ fn use_page(page: Reservation) {
     }
 }
 
-#[cfg(not(miri))]
 fn wiped_page() -> io::Result<Reservation> {
     let page = Reservation::new(crate::memory::page_size())?;
-    // SAFETY: the range is the mapping just made, of which nobody else knows.
-    let result =
-        unsafe { libc::madvise(page.base().as_ptr().cast(), page.len(), libc::MADV_WIPEONFORK) };
-    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(page) }
+    os::fork::wipe(&page)?;
+    Ok(page)
 }
 
-/// Miri knows no forks.
-#[cfg(miri)]
-fn wiped_page() -> io::Result<Reservation> {
-    Err(io::ErrorKind::Unsupported.into())
+extern "C" fn in_child() {
+    // Relaxed: the child has one thread yet. As the kernel does it, for where the kernel does not;
+    // both words, as a thread that found no page may look at the early one still.
+    word().store(0, Ordering::Relaxed);
+    // Relaxed: as above.
+    EARLY.store(0, Ordering::Relaxed);
 }
 
-#[cfg(not(miri))]
-fn note_handler() {
-    extern "C" fn in_child() {
-        // Relaxed: the child has one thread yet. As the kernel does it, for where the kernel does not; both
-        // words, as a thread that found no page may look at the early one still.
-        word().store(0, Ordering::Relaxed);
-        // Relaxed: as above.
-        EARLY.store(0, Ordering::Relaxed);
-    }
-    // SAFETY: the handler touches one atomic, which is allowed in a child of a threaded process.
-    // A library that is unloaded takes its handlers with it.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-}
-
-/// Miri knows no forks.
-#[cfg(miri)]
-fn note_handler() {}
-
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, target_os = "linux", not(miri)))]
 pub(crate) mod tests {
     use super::*;
 
@@ -158,23 +148,24 @@ pub(crate) mod tests {
         assert!(made >= 0, "{}", io::Error::last_os_error());
         if made == 0 {
             let right = child();
-            // SAFETY: ends the child at once, without the parent's exit handlers.
+            // SAFETY: 1. The call takes a number and does not return.
             unsafe { libc::_exit(i32::from(!right)) };
         }
         let mut status = -1;
-        // SAFETY: `status` is live; the child is ours to wait for.
+        // SAFETY: 1. `status` is live and writable. 2. The child is ours to wait for: made above.
         assert_eq!(unsafe { libc::waitpid(made as i32, &raw mut status, 0) }, made as i32);
         status
     }
 
     fn fork() -> libc::c_long {
-        // SAFETY: the children here load, store, and end by `_exit`.
+        // SAFETY: 1. The child does only what a child of threads may: it loads, stores, and ends.
         unsafe { libc::fork() }.into()
     }
 
     /// As `_Fork`: no handler runs.
     fn bare_clone() -> libc::c_long {
-        // SAFETY: as for `fork`: the child has memory and a stack of its own, copied.
+        // SAFETY: 1. As for `fork`. 2. The child's memory and stack are copies: no flag shares
+        // them.
         unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }
     }
 

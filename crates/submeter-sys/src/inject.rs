@@ -1,9 +1,10 @@
-//! Delays inside the sequences, for tests. Compiled with `--cfg submeter_inject` only; no release has it.
+//! Delays inside the sequences, for tests. Compiled with `--cfg submeter_inject` only; no release
+//! has it.
 //!
 //! Each sequence has four numbered points. While a point's delay is not zero, every sequence that
 //! passes it says so and counts down before it goes on, so that a test can migrate, interrupt or
 //! restart the thread *there*. The delay is a number of rounds, never a condition: a test that dies
-//! leaves nobody waiting.
+//! leaves no thread waiting.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,30 +1,39 @@
-//! Kernel ABI of submeter: restartable sequences, `membarrier`, CPU topology, address space, CPU time, perf events.
+//! What submeter asks of the system: restartable sequences, `membarrier`, CPU topology, address
+//! space, CPU time, perf events.
 //!
-//! This crate holds the only `asm!` and the only system calls of submeter, and no policy: what to do
-//! where the kernel offers less is decided by its caller from [`probe()`]. Users depend on the
+//! This crate holds the only `asm!` and the only system calls of submeter, and no policy: what to
+//! do where the kernel offers less is decided by its caller from [`probe()`]. Users depend on the
 //! `submeter` crate, not on this one.
 //!
-//! The sequences are described once, in `src/arch/PSEUDOCODE.md`, and implemented in one file for each
-//! instruction set (x86-64, aarch64). On other Linux targets the probe says "unsupported" and nothing is
-//! lost but speed; other systems are not supported.
+//! The sequences are described once, in `src/arch/PSEUDOCODE.md`, and implemented in one file for
+//! each instruction set (x86-64, aarch64). On other Linux targets the probe says "unsupported" and
+//! nothing is lost but speed.
+//!
+//! What is asked of the system is in `src/os`, once for Linux and once for all others: macOS and
+//! Windows take locked adds by thread and a system call for each look at CPU time.
 //!
 //! # What may go wrong around a sequence, and why it does not
 //!
-//! | event | answer |
-//! |---|---|
-//! | preemption, migration, signal in a sequence | the kernel aborts it; the caller tries again, a bounded number of times |
-//! | a thread without registration | `cpu_id` is -1: the sequence leaves with [`Exit::Outside`] |
-//! | a thread that ends | own registrations end in the second round of pthread key destructors, before the memory goes |
-//! | fork | registration, `membarrier` and the decision are inherited; a decision under way is made anew |
-//! | the library is closed | it stays loaded: the kernel may still look at its descriptors |
-//! | a sandbox refuses `rseq`, `membarrier`, affinity or threads | the probe says which, and takes a lower rung |
-//! | a kernel that does not abort when it must | the self-test notices, and takes a lower rung |
-//! | a thread is switched out while its clock extrapolates | the perf page or the mark in the rseq area tells it, and the kernel is asked |
-//! | a fork with a perf page mapped | the child has a hole there: the clock compares the fork's generation before it looks |
-//! | an allocator that asks the probe while it decides | gets a provisional answer: no sequences |
+//! - Preemption, migration or a signal in a sequence: the kernel aborts it; the caller tries again,
+//!   a bounded number of times.
+//! - A thread without registration: `cpu_id` is -1, and the sequence leaves with [`Exit::Outside`].
+//! - A thread that ends: registrations of our own end in the second round of pthread key
+//!   destructors, before the memory goes.
+//! - Fork: registration, `membarrier` and the decision are inherited; a decision under way is made
+//!   anew.
+//! - The library is closed: it stays loaded, because the kernel may still look at its descriptors.
+//! - A sandbox refuses `rseq`, `membarrier`, affinity or threads: the probe says which, and takes a
+//!   lower backend.
+//! - A kernel that does not abort when it must: the self-test notices, and takes a lower backend.
+//! - A thread is switched out while its clock extrapolates: the perf page or the mark in the rseq
+//!   area shows it, and the kernel is asked.
+//! - A fork with a perf page mapped: the child has a hole there, so the clock compares the fork's
+//!   generation before it looks.
+//! - An allocator that asks the probe while it decides: it gets a provisional answer, no sequences.
 //!
-//! Tests: `tests/sequences.rs` (exactness under stress), `tests/inject.rs` (every point inside every
-//! sequence), `tests/broken_worlds.rs`, `tests/unload.rs`, `tests/reentrant_probe.rs`, `tests/codegen.rs` (golden assembly).
+//! Tests: `tests/it/sequences.rs` (exactness under stress), `tests/inject` (every point inside
+//! every sequence), `tests/worlds` (what is missing, refused or unloaded),
+//! `tests/reentrant_probe.rs`; `proof/submeter-goldens` has the golden assembly.
 
 #![expect(unsafe_code, reason = "the room for it: asm, system calls and mappings live here")]
 
@@ -41,20 +50,21 @@ pub mod probe;
 pub mod rseq;
 
 mod arch;
-mod own;
-mod pin;
-mod selftest;
-mod thread;
+mod os;
 
-pub use probe::{CpuHint, Probe, Rung, SelfTest, probe};
+pub use probe::{Backend, CpuHint, Probe, SelfTest, probe};
 pub use rseq::{Added, Exit, Rseq};
 
 /// The distance between two rows of per-CPU words, as a power of two: 1 GiB where addresses have 64
-/// bits. Address space is reserved, not memory. A constant, so that the sequences shift by an immediate.
+/// bits. Address space is reserved, not memory. A constant, so that the sequences shift by an
+/// immediate.
 ///
-/// 1 MiB where addresses have 32 bits, 64 KiB under Miri, which has no lazy memory.
+/// 4 MiB on Windows, where what is reserved counts as committed; 1 MiB where addresses have 32
+/// bits; 64 KiB under Miri, which has no lazy memory.
 pub const STRIDE_SHIFT: u32 = if cfg!(miri) {
     16
+} else if cfg!(windows) {
+    22
 } else if cfg!(target_pointer_width = "64") {
     30
 } else {

@@ -2,23 +2,21 @@
 
 use std::io;
 
+use crate::os::membarrier::membarrier;
+
 // linux/membarrier.h
-const QUERY: libc::c_int = 0;
-const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
-const REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 8;
+const QUERY: i32 = 0;
+const PRIVATE_EXPEDITED: i32 = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
+const PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
+const REGISTER_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 8;
 
-fn membarrier(command: libc::c_int) -> io::Result<libc::c_int> {
-    // SAFETY: the call takes three integers and touches no memory of ours.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
-}
-
-/// Returns the bit mask of supported commands, or why there is none (`ENOSYS`, a sandbox's `EPERM`).
+/// Returns the bit mask of supported commands, or why there is none (`ENOSYS`, a sandbox's
+/// `EPERM`).
 ///
 /// # Errors
-/// What the kernel says.
+/// What the kernel says; [`io::ErrorKind::Unsupported`] on systems other than Linux, here and in
+/// all that follows.
 pub fn query() -> io::Result<u32> {
     membarrier(QUERY).map(|mask| mask as u32)
 }
@@ -28,8 +26,8 @@ pub fn query() -> io::Result<u32> {
 /// # Errors
 /// `EINVAL` when the kernel lacks the command (before 5.10), `ENOSYS` or `EPERM` in sandboxes.
 pub fn register_rseq() -> io::Result<()> {
-    // No cache and no lock: it is a system call once a process, and a lock could be held by a thread
-    // that a fork left behind.
+    // No cache and no lock: it is a system call once a process, and a lock could be held by a
+    // thread that a fork left behind.
     membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ).map(drop)
 }
 
@@ -41,13 +39,14 @@ pub fn register_rseq() -> io::Result<()> {
 /// Only if [`register_rseq`] failed, or was undone by an exec that this code survived (impossible).
 ///
 /// # Ordering
-/// A full barrier on the caller and on every CPU that runs a thread of this process: a sequence that committed
-/// before is visible after; a sequence that starts after sees what the caller wrote before.
+/// A full barrier on the caller and on every CPU that runs a thread of this process: a sequence
+/// that committed before is visible after; a sequence that starts after sees what the caller wrote
+/// before.
 pub fn rseq_barrier() -> io::Result<()> {
     match membarrier(PRIVATE_EXPEDITED_RSEQ) {
         // EPERM means "not registered": a checkpoint restored into a new process loses the
         // registration without an exec. Once more, registered; a second refusal is final.
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ)?;
             membarrier(PRIVATE_EXPEDITED_RSEQ).map(drop)
         }
@@ -62,7 +61,8 @@ pub fn supports_rseq(mask: u32) -> bool {
     mask & needed == needed
 }
 
-/// Returns the names of the commands in `mask`, as `linux/membarrier.h` has them, less their prefix.
+/// Returns the names of the commands in `mask`, as `linux/membarrier.h` has them, less their
+/// prefix.
 pub fn names(mask: u32) -> impl Iterator<Item = &'static str> {
     const NAMES: [&str; 10] = [
         "GLOBAL",
@@ -79,7 +79,8 @@ pub fn names(mask: u32) -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().enumerate().filter(move |(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| name)
 }
 
-/// Issues the barrier that does not restart sequences, for measuring the cost of the interrupt alone.
+/// Issues the barrier that does not restart sequences, for measuring the cost of the interrupt
+/// alone.
 ///
 /// # Errors
 /// What the kernel says.

@@ -1,11 +1,12 @@
 //! Restartable sequences: one add on the running CPU's own word, at the price of a plain one.
 
-use crate::{STRIDE_SHIFT, arch, own};
+use crate::{STRIDE_SHIFT, arch, os};
 
 /// Words that lie side by side are 8 bytes apart.
 const WORD_SHIFT: u32 = 3;
 
-/// [`Added::at`] when the kernel aborted the sequence. Not an address: the first page is never mapped.
+/// [`Added::at`] when the kernel aborted the sequence. Not an address: the first page is never
+/// mapped.
 pub(crate) const EXIT_ABORTED: i32 = 1;
 /// [`Added::at`] when the thread has no CPU number below the number of rows.
 pub(crate) const EXIT_OUTSIDE: i32 = 2;
@@ -17,10 +18,11 @@ pub(crate) const FIELD_CPU_ID: usize = 4;
 /// `mm_cid` in `struct rseq` (linux/rseq.h), in areas of 28 bytes and more.
 pub(crate) const FIELD_MM_CID: usize = 24;
 
-/// Says why a sequence did not commit.
+/// Why a sequence did not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The thread was preempted, migrated or interrupted by a signal, or a barrier restarted it: try again.
+    /// The thread was preempted, migrated or interrupted by a signal, or a barrier restarted it:
+    /// try again.
     Aborted,
     /// The thread is not registered, or runs on a CPU without a row: do without.
     Outside,
@@ -66,7 +68,7 @@ impl Added {
     }
 }
 
-/// Runs the sequences. Having one means that the start-up probe found them to work in this process.
+/// The sequences. Having one means that the start-up probe found them to work in this process.
 ///
 /// Two words, copied into whatever needs it, so that no global is read on a hot path.
 #[derive(Clone, Copy, Debug)]
@@ -89,11 +91,11 @@ impl Rseq {
     }
 
     /// Returns sequences that never commit, so that what must do without runs the same code up to
-    /// the refusal: a branch fewer for everybody else. Only for [`add_while`](Rseq::add_while) and
+    /// the refusal: a branch fewer on every other path. Only for [`add_while`](Rseq::add_while) and
     /// [`add_value_while`](Rseq::add_value_while), on a mode that stays 0.
     #[must_use]
     pub fn inert() -> Rseq {
-        // Every thread has the area, registered or not; arming it is a store that nobody reads.
+        // Every thread has the area, registered or not; arming it is a store that is never read.
         let offset = if arch::SIGNATURE == 0 { 0 } else { arch::own_area_offset() };
         Rseq::new(offset, 0)
     }
@@ -110,7 +112,8 @@ impl Rseq {
     #[inline]
     #[must_use]
     pub fn cpu(self) -> Option<u32> {
-        // SAFETY: the probe found `offset` to be the rseq area, of at least 20 bytes, of every thread.
+        // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it. 2. The
+        // field is inside: the area has 20 bytes at least.
         let cpu = unsafe { arch::read_u32(self.offset, FIELD_CPU_ID) };
         (cpu < self.cpus).then_some(cpu)
     }
@@ -119,15 +122,16 @@ impl Rseq {
     ///
     /// # Safety
     /// `word + (cpu << STRIDE_SHIFT)` is valid for reads and writes of an aligned `i64` for every
-    /// `cpu < self.cpus()`, and nothing else ever writes those words while a sequence may run on them: not even with an
-    /// atomic instruction, which a plain add would overwrite.
+    /// `cpu < self.cpus()`, and nothing else ever writes those words while a sequence may run on
+    /// them: not even with an atomic instruction, which a plain add would overwrite.
     ///
     /// # Ordering
-    /// None. A reader on another CPU that must see it issues [`rseq_barrier`](crate::membarrier::rseq_barrier) first.
+    /// None. A reader on another CPU that must see it issues
+    /// [`rseq_barrier`](crate::membarrier::rseq_barrier) first.
     #[inline(always)]
     #[must_use]
     pub unsafe fn increment(self, word: *mut i64) -> bool {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_immediate::<1>(self.offset, self.cpus, word) }
     }
 
@@ -138,20 +142,22 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add(self, word: *mut i64, n: i64) -> bool {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add::<STRIDE_SHIFT>(self.offset, self.cpus, word, n) }
     }
 
-    /// Adds `n` to the running CPU's word of an array that has one for each CPU. Returns whether it was done.
+    /// Adds `n` to the running CPU's word of an array that has one for each CPU. Returns whether it
+    /// was done.
     ///
-    /// For words that are read together: eight are one line, which CPUs that add take from each other.
+    /// For words that are read together: eight are one line, which CPUs that add take from each
+    /// other.
     ///
     /// # Safety
     /// As [`increment`](Rseq::increment), for `words[cpu]` in place of the words of the rows.
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_packed(self, words: *mut i64, n: i64) -> bool {
-        // SAFETY: the caller's promise, passed on: rows of one word.
+        // SAFETY: 1. The caller's promise, passed on: rows of one word.
         unsafe { arch::add::<WORD_SHIFT>(self.offset, self.cpus, words, n) }
     }
 
@@ -164,7 +170,7 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_while<const N: i32>(self, word: *mut i64, mode: *const u32) -> bool {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_while::<N>(self.offset, word, mode) }
     }
 
@@ -175,7 +181,7 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_value_while(self, word: *mut i64, mode: *const u32, n: i64) -> bool {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_value_while(self.offset, word, mode, n) }
     }
 
@@ -186,33 +192,34 @@ impl Rseq {
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_carry(self, word: *mut i64, n: i64) -> Added {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_carry(self.offset, self.cpus, word, n) }
     }
 
-    /// As [`add_carry`](Rseq::add_carry), but adds only while bit `bit % 64` of the running CPU's `marks`
-    /// word is set, tested in the same sequence.
+    /// As [`add_carry`](Rseq::add_carry), but adds only while bit `bit % 64` of the running CPU's
+    /// `marks` word is set, tested in the same sequence.
     ///
     /// # Safety
-    /// As [`increment`](Rseq::increment) for `word`; `marks` has readable rows too, which anybody may write
-    /// atomically.
+    /// As [`increment`](Rseq::increment) for `word`; `marks` has readable rows too, which any
+    /// thread may write atomically.
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_marked(self, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> Added {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_marked(self.offset, self.cpus, word, n, marks, bit) }
     }
 
-    /// Adds `n` to the running CPU's word unless that changes bits above `mask`, which is one less than
-    /// a power of two: unless it leaves its batch. Returns whether it was done; why not, a caller who
-    /// must know learns from [`add_carry`](Rseq::add_carry), which adds whatever changes.
+    /// Adds `n` to the running CPU's word unless that changes bits above `mask`, which is one less
+    /// than a power of two: unless it leaves its batch. Returns whether it was done; why not, a
+    /// caller who must know learns from [`add_carry`](Rseq::add_carry), which adds whatever
+    /// changes.
     ///
     /// # Safety
     /// As [`increment`](Rseq::increment).
     #[inline(always)]
     #[must_use]
     pub unsafe fn add_within(self, word: *mut i64, n: i64, mask: u64) -> bool {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_within(self.offset, self.cpus, word, n, mask) }
     }
 
@@ -231,7 +238,7 @@ impl Rseq {
         marks: *const u64,
         bit: u32,
     ) -> bool {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_marked_within(self.offset, self.cpus, word, n, mask, marks, bit) }
     }
 
@@ -241,16 +248,16 @@ impl Rseq {
     #[cold]
     #[must_use]
     pub fn adopt_thread(self) -> bool {
-        self.cpu().is_some() || (crate::probe().registers_threads() && own::register().is_ok())
+        self.cpu().is_some() || os::probe::register_thread(crate::probe())
     }
 }
 
-/// Returns the calling thread's `mm_cid`: a number unique among the threads of this process that run at
-/// this moment, below the number of possible CPUs and usually far below. `None` unless the kernel
-/// fills it in (its feature size says so) and libc's area has room for it.
+/// Returns the calling thread's `mm_cid`: a number unique among the threads of this process that
+/// run at this moment, below the number of possible CPUs and usually far below. `None` unless the
+/// kernel fills it in (its feature size says so) and libc's area has room for it.
 #[must_use]
 pub fn mm_cid() -> Option<u32> {
     let offset = crate::probe().mm_cid_offset()?;
-    // SAFETY: the probe checked that area and kernel reach beyond the field.
+    // SAFETY: 1. The field is inside the area, and the kernel fills it in: the probe checked both.
     Some(unsafe { arch::read_u32(offset, FIELD_MM_CID) })
 }

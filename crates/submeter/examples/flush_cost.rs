@@ -2,13 +2,14 @@
 //!
 //! `cargo run --release -p submeter --example flush_cost [clean groups]`
 //!
-//! The tree has 1 + 10 + 100 + 1000 groups and 16 metrics; before each flush every leaf was updated, in one metric or in all. The shapes
-//! take turns, so that what disturbs the machine disturbs all of them; the least and the median count.
+//! The tree has 1 + 10 + 100 + 1000 groups and 16 metrics; before each flush every leaf was
+//! updated, in one metric or in all. The shapes take turns, so that what disturbs the machine
+//! disturbs all of them; the least and the median count.
 
 use std::time::Instant;
 
-use submeter::percpu::Area;
 use submeter::{Count, Counter, Group, Schema, Tree};
+use submeter_percpu::Area;
 
 const METRICS: usize = 16;
 const ROUNDS: usize = 400;

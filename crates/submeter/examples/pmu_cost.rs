@@ -1,4 +1,5 @@
-//! Measures what it costs to read a thread's events at a switch, by each way there is, interleaved in one thread.
+//! Measures what it costs to read a thread's events at a switch, by each way there is, interleaved
+//! in one thread.
 //!
 //! Run with `cargo run --release -p submeter --example pmu_cost`; it takes some seconds.
 

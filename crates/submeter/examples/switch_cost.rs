@@ -48,7 +48,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Measures the same switches while something follows them: each line has its own rounds with nobody.
+/// Measures the same switches while something follows them: each line has its own rounds with
+/// nobody.
 fn followed(
     tree: &Tree,
     few: &[Group],
@@ -126,8 +127,8 @@ fn run(cases: &mut [(&str, Case<'_>)], home: impl Fn() -> switch::Entered) {
     }
 }
 
-/// Twice as many threads as usually have CPUs switch all the time: what the groups are charged, beside what the kernel
-/// says that the threads used.
+/// Twice as many threads as usually have CPUs switch all the time: what the groups are charged,
+/// beside what the kernel says that the threads used.
 fn accuracy(tree: &Tree, cpu: Counter<Nanoseconds>, groups: &[Group]) {
     let before = tree.root().sum(cpu);
     let work = || {

@@ -2,17 +2,18 @@
 //!
 //! `cargo run --release -p submeter --example update_cost [rounds]`
 //!
-//! A bare increment is the least that counting on the running CPU's own word can cost: one sequence, one
-//! word, no mark, no batch. Every variant is measured once a round, in samples of some 10 µs, so that
-//! what disturbs the machine disturbs all; ratios are of minima and of medians. One thread.
+//! A bare increment is the least that counting on the running CPU's own word can cost: one
+//! sequence, one word, no mark, no batch. Every variant is measured once a round, in samples of
+//! some 10 µs, so that what disturbs the machine disturbs all; ratios are of minima and of medians.
+//! One thread.
 
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
-use submeter::percpu::{Area, Block, PercpuCounter, Word};
 use submeter::{Bytes, Count, Counter, Group, Schema, Tree};
+use submeter_percpu::{Area, Block, PercpuCounter, Word};
 
 const ROUNDS: usize = 1000;
 /// Updates of a sample.
@@ -46,13 +47,13 @@ loops! {
 
 #[inline(never)]
 fn meter_add(group: &Group, requests: Counter<Count>) {
-    let requests = group.meter(requests);
+    let requests = group.bound(requests);
     (0..UPDATES).for_each(|_| requests.add(1));
 }
 
 #[inline(never)]
 fn meter_add_bytes(group: &Group, sent: Counter<Bytes>, n: u64) {
-    let sent = group.meter(sent);
+    let sent = group.bound(sent);
     (0..UPDATES).for_each(|_| sent.add(n));
 }
 
@@ -118,7 +119,7 @@ fn measure(rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
     let groups = (0..LEAVES)
         .map(|leaf| tree.get_or_create(&format!("/{}/{}/{leaf}", leaf / 100, leaf / 10)))
         .collect::<Result<Vec<Group>, _>>()?;
-    let meters: Vec<_> = groups.iter().map(|group| group.meter(requests)).collect();
+    let meters: Vec<_> = groups.iter().map(|group| group.bound(requests)).collect();
 
     let area = Area::new(|_| 0)?;
     let blocks = (0..LEAVES).map(|_| area.block(2)).collect::<Result<Vec<Block>, _>>()?;
@@ -152,8 +153,11 @@ fn measure(rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
             "PercpuCounter::add, batch 2^16",
             Box::new(|| counter_add(&wide, black_box(1))),
         ),
-        Variant::new("Meter::add, counts", Box::new(|| meter_add(group, requests))),
-        Variant::new("Meter::add, bytes", Box::new(|| meter_add_bytes(group, sent, black_box(1)))),
+        Variant::new("BoundMetric::add, counts", Box::new(|| meter_add(group, requests))),
+        Variant::new(
+            "BoundMetric::add, bytes",
+            Box::new(|| meter_add_bytes(group, sent, black_box(1))),
+        ),
         Variant::new("Group::add, counts", Box::new(|| group_add(group, requests))),
         Variant::new("Group::add, bytes", Box::new(|| group_add_bytes(group, sent, black_box(1)))),
         Variant::new(
@@ -164,7 +168,7 @@ fn measure(rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
             "bare increment, random word",
             Box::new(|| at_random(|n| words[n].increment())),
         ),
-        Variant::new("Meter::add, random leaf", Box::new(|| at_random(|n| meters[n].add(1)))),
+        Variant::new("BoundMetric::add, random leaf", Box::new(|| at_random(|n| meters[n].add(1)))),
         Variant::new(
             "Group::add, random leaf",
             Box::new(|| at_random(|n| groups[n].add(requests, 1))),

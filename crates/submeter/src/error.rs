@@ -1,10 +1,28 @@
-//! One opaque error for everything that can go wrong with groups, with predicates.
+//! The error of everything that can go wrong with groups.
 
 use std::fmt;
 
-/// Says why an operation on a tree of groups was refused.
+/// The error of operations on the groups of a tree.
 ///
-/// Ask with the predicates; the text names the group and the remedy.
+/// Opaque, so that new causes break nobody: ask for the cause with the predicates, one for each.
+/// The text names the group and the remedy. Other errors are types of their own:
+/// [`SchemaError`](crate::SchemaError) for a schema, [`LimitError`](crate::LimitError) for a
+/// charge.
+///
+/// # Examples
+/// ```
+/// use submeter::{Schema, Tree};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// tree.create("/acme")?;
+/// match tree.create("/acme") {
+///     Ok(group) => println!("created {group}"),
+///     Err(error) if error.is_already_exists() => println!("as it should be"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// assert!(tree.root().kill().expect_err("the root ends with its tree").is_root());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -13,54 +31,137 @@ pub struct Error {
 #[derive(Debug)]
 enum Kind {
     Name { name: String, reason: &'static str },
-    Exists(String),
+    Depth(String),
+    AlreadyExists(String),
     NotFound(String),
     Busy { path: String, children: usize },
-    Dead(String),
+    Killed(String),
     Root,
     Full { max: usize },
-    Depth(String),
     Storage(std::io::Error),
 }
 
 impl Error {
-    /// The group exists already.
-    #[must_use]
-    pub fn is_exists(&self) -> bool {
-        matches!(self.kind, Kind::Exists(_))
-    }
-
-    /// No such group, or no such parent.
-    #[must_use]
-    pub fn is_not_found(&self) -> bool {
-        matches!(self.kind, Kind::NotFound(_))
-    }
-
-    /// The group still has children.
-    #[must_use]
-    pub fn is_busy(&self) -> bool {
-        matches!(self.kind, Kind::Busy { .. })
-    }
-
-    /// The group was killed.
-    #[must_use]
-    pub fn is_dead(&self) -> bool {
-        matches!(self.kind, Kind::Dead(_))
-    }
-
-    /// The tree holds as many groups as it may.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        matches!(self.kind, Kind::Full { .. })
-    }
-
-    /// The name or path cannot be a group's.
+    /// Returns whether the name or path cannot be a group's: malformed, or deeper than
+    /// [`DEPTH_MAX`](crate::DEPTH_MAX) levels.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert!(tree.create("no/slash/at/the/start").expect_err("refused").is_invalid_name());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn is_invalid_name(&self) -> bool {
         matches!(self.kind, Kind::Name { .. } | Kind::Depth(_))
     }
 
-    /// Whether there is no room, which the dead may be taking up until a flush has seen them.
+    /// Returns whether the group exists already.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.create("/web")?;
+    /// assert!(tree.create("/web").expect_err("taken").is_already_exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self.kind, Kind::AlreadyExists(_))
+    }
+
+    /// Returns whether there is no such group, or no such parent.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert!(tree.create("/acme/web").expect_err("no /acme").is_not_found());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.kind, Kind::NotFound(_))
+    }
+
+    /// Returns whether the group still has children.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.get_or_create("/acme/web")?;
+    /// let acme = tree.get("/acme").expect("created with its child");
+    /// assert!(acme.kill().expect_err("it has a child").is_busy());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self.kind, Kind::Busy { .. })
+    }
+
+    /// Returns whether the group was killed before.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// web.kill()?;
+    /// assert!(web.create_child("x").expect_err("too late").is_killed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        matches!(self.kind, Kind::Killed(_))
+    }
+
+    /// Returns whether the root was to be killed, which only dropping its tree can do.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert!(tree.root().kill().expect_err("the tree needs it").is_root());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        matches!(self.kind, Kind::Root)
+    }
+
+    /// Returns whether the tree holds as many groups as it may.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::builder(Schema::builder().build()?).groups_max(2).build()?;
+    /// tree.create("/web")?;
+    /// assert!(tree.create("/mail").expect_err("the root counts").is_full());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self.kind, Kind::Full { .. })
+    }
+
+    /// Returns whether the kernel refused address space or memory for per-CPU words; its own error
+    /// is the [source](std::error::Error::source).
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self.kind, Kind::Storage(_))
+    }
+
+    /// Whether there is no room, which killed groups may take up until a flush has seen them.
     pub(crate) fn wants_flush(&self) -> bool {
         match &self.kind {
             Kind::Full { .. } => true,
@@ -73,8 +174,8 @@ impl Error {
         Error { kind: Kind::Name { name: name.to_owned(), reason } }
     }
 
-    pub(crate) fn exists(path: String) -> Error {
-        Error { kind: Kind::Exists(path) }
+    pub(crate) fn already_exists(path: String) -> Error {
+        Error { kind: Kind::AlreadyExists(path) }
     }
 
     pub(crate) fn not_found(path: &str) -> Error {
@@ -85,8 +186,8 @@ impl Error {
         Error { kind: Kind::Busy { path: path.to_owned(), children } }
     }
 
-    pub(crate) fn dead(path: &str) -> Error {
-        Error { kind: Kind::Dead(path.to_owned()) }
+    pub(crate) fn killed(path: &str) -> Error {
+        Error { kind: Kind::Killed(path.to_owned()) }
     }
 
     pub(crate) fn root() -> Error {
@@ -110,14 +211,18 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Name { name, reason } => write!(f, "{name:?} cannot name a group: {reason}"),
-            Kind::Exists(path) => write!(f, "group {path} exists already"),
+            Kind::AlreadyExists(path) => write!(f, "group {path} exists already"),
             Kind::NotFound(path) => write!(f, "no group {path}"),
             Kind::Busy { path, children } => {
                 write!(f, "group {path} has {children} children: kill them first")
             }
-            Kind::Dead(path) => write!(f, "group {path} was killed: it takes no children"),
+            Kind::Killed(path) => write!(f, "group {path} was killed: it takes no children"),
             Kind::Root => write!(f, "the root group lives as long as its tree"),
-            Kind::Full { max } => write!(f, "the tree holds {max} groups, the most it may"),
+            Kind::Full { max } => write!(
+                f,
+                "the tree is full: {max} of {max} groups; raise `groups_max`, or drop what holds \
+                 killed groups"
+            ),
             Kind::Depth(path) => write!(f, "group {path} is too deep: 64 levels are the most"),
             Kind::Storage(cause) => write!(f, "no memory for per-CPU storage: {cause}"),
         }

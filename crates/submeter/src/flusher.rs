@@ -14,19 +14,20 @@ use submeter_sys::fork;
 use crate::reading::Scalar;
 use crate::tree::Tree;
 
-/// Keeps a thread that flushes a tree every so often, and sooner when too much is pending. Dropping it stops the
-/// thread and waits for it, a flush under way included.
+/// A thread that flushes a tree every so often, and sooner when too much is pending. Dropping this
+/// stops the thread and waits for it, a flush under way included.
 ///
-/// Nothing requires it: exact reads flush for themselves. It is for processes whose readers take what is cached
-/// ([`Group::read`](crate::Group::read)) and want it young. It costs what the flushes cost, whether or not anybody
-/// reads; where readers are rare, [`Group::read_within`](crate::Group::read_within) costs less.
+/// Nothing requires it: exact reads flush for themselves. It is for processes whose readers take
+/// what is cached ([`Group::read`](crate::Group::read)) and want it young. It costs what the
+/// flushes cost, whether or not anybody reads; where readers are rare,
+/// [`Group::read_within`](crate::Group::read_within) costs less.
 ///
 /// No update ever wakes the thread, as that would be a system call: where there is a
-/// [threshold](FlusherBuilder::when) it looks by itself, sixteen times a period, but not more often than once a
-/// millisecond nor less often than ten times a second. It keeps the tree alive.
+/// [threshold](FlusherBuilder::when) it looks by itself, sixteen times a period, but not more often
+/// than once a millisecond nor less often than ten times a second. It keeps the tree alive.
 ///
-/// A flush that panics is counted, and the next one comes as if nothing had been. A forked child has no such
-/// thread; there the guard does nothing, and a new one can be started.
+/// A flush that panics is counted, and the next one comes as if nothing had been. A forked child
+/// has no such thread; there the guard does nothing, and a new one can be started.
 ///
 /// # Examples
 /// ```
@@ -46,11 +47,11 @@ use crate::tree::Tree;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// *Differences from Linux*: the kernel flushes every two seconds, from a worker that always exists, and
-/// skips a read's flush when little is pending; here a reader says what it accepts.
+/// *Differences from Linux*: the kernel flushes every two seconds, from a worker that always
+/// exists, and skips a read's flush when little is pending; here a reader says what it accepts.
 #[must_use = "the thread stops when this is dropped"]
 pub struct Flusher {
-    shared: Arc<Shared>,
+    shared: Arc<FlusherState>,
     thread: Option<JoinHandle<()>>,
     /// Of the process that has the thread.
     generation: u32,
@@ -58,7 +59,21 @@ pub struct Flusher {
 
 type Urgent = Box<dyn Fn(&Tree) -> bool + Send>;
 
-/// Describes a [`Flusher`]; see [`Tree::flusher`].
+/// A builder of a [`Flusher`]; see [`Tree::flusher`].
+///
+/// # Examples
+/// ```
+/// # use submeter::{Count, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let requests = schema.counter::<Count>("requests", "Requests answered");
+/// # let tree = Tree::new(schema.build()?)?;
+/// use std::time::Duration;
+///
+/// let period = Duration::from_millis(100);
+/// let flusher = tree.flusher().period(period).when(requests, 10_000).start()?;
+/// # drop(flusher);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "it does nothing until `start`"]
 pub struct FlusherBuilder {
     tree: Tree,
@@ -69,7 +84,7 @@ pub struct FlusherBuilder {
 }
 
 #[derive(Default)]
-struct Shared {
+struct FlusherState {
     stop: Mutex<bool>,
     stopped: Condvar,
     flushes: AtomicU64,
@@ -80,8 +95,26 @@ struct Shared {
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
+impl Tree {
+    /// Describes a thread that flushes this tree, for readers of what is cached. Nothing requires
+    /// one. See [`Flusher`].
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let flusher = tree.flusher().start()?;
+    /// # drop(flusher);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn flusher(&self) -> FlusherBuilder {
+        FlusherBuilder::new(self.clone())
+    }
+}
+
 impl FlusherBuilder {
-    pub(crate) fn new(tree: Tree) -> FlusherBuilder {
+    fn new(tree: Tree) -> FlusherBuilder {
         FlusherBuilder {
             tree,
             period: Duration::from_secs(2),
@@ -91,22 +124,53 @@ impl FlusherBuilder {
     }
 
     /// Flushes this long after the last flush: two seconds unless told otherwise, as in Linux.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let flusher = tree.flusher().period(std::time::Duration::from_millis(100)).start()?;
+    /// # drop(flusher);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn period(self, period: Duration) -> FlusherBuilder {
         FlusherBuilder { period, ..self }
     }
 
-    /// Flushes sooner when the root's cached total of `metric` may be off by more than `error`, in the metric's
-    /// unit. Call it once for each metric that matters: any of them suffices.
+    /// Flushes sooner when the root's cached total of `metric` may be off by more than `error`, in
+    /// the metric's unit. Call it once for each metric that matters: any of them suffices.
     ///
     /// The bound counts almost a batch for each line that changed, so that a threshold below that
     /// flushes at every look: see [`Reading::bound`](crate::Reading).
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let flusher = tree.flusher().when(requests, 10_000).start()?;
+    /// # drop(flusher);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn when<M: Scalar + Send + 'static>(mut self, metric: M, error: u64) -> FlusherBuilder {
         self.urgent.push(Box::new(move |tree| tree.root().read(metric).bound > error));
         self
     }
 
-    /// Runs `also` after each flush, in the flusher's thread: to flush collectors, say. What panics is
-    /// counted, and run again at the next flush.
+    /// Runs `also` after each flush, in the flusher's thread: to flush aggregators, say. What
+    /// panics is counted, and run again at the next flush.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let flusher = tree.flusher().also(|| println!("flushed")).start()?;
+    /// # drop(flusher);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn also(mut self, also: impl FnMut() + Send + 'static) -> FlusherBuilder {
         self.also.push(Box::new(also));
         self
@@ -114,8 +178,19 @@ impl FlusherBuilder {
 
     /// Starts the thread.
     ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let refused = tree.flusher().period(std::time::Duration::ZERO).start();
+    /// assert!(refused.is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// A period of 0, or no room for a thread.
+    /// A period of 0, or no room for a thread: an `io::Error`, as of
+    /// [`std::thread::Builder::spawn`], since that is all that can fail at run time.
     ///
     /// # Panics
     /// When a metric is of another tree's schema.
@@ -127,7 +202,7 @@ impl FlusherBuilder {
         // Here, where the caller sees the panic of a metric that is not the tree's.
         let _ = self.urgent.iter().filter(|urgent| urgent(&self.tree)).count();
         fork::watch();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FlusherState::default());
         let work = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("submeter-flush".to_owned())
@@ -135,7 +210,7 @@ impl FlusherBuilder {
         Ok(Flusher { shared, thread: Some(thread), generation: fork::generation() })
     }
 
-    fn run(mut self, shared: &Shared) {
+    fn run(mut self, shared: &FlusherState) {
         let look = (self.period / 16).clamp(LOOK_MIN, LOOK_MAX);
         // None for a period that ends after all time: then only what is urgent is flushed.
         let mut due = Instant::now().checked_add(self.period);
@@ -155,7 +230,7 @@ fn earlier(due: Option<Instant>, look: Duration) -> Option<Instant> {
     Some(due.map_or(look, |due| due.min(look)))
 }
 
-impl Shared {
+impl FlusherState {
     /// Waits until `at`, or to be stopped; returns whether it was.
     fn wait(&self, at: Option<Instant>) -> bool {
         let mut stop = self.stop.lock();
@@ -173,8 +248,8 @@ impl Shared {
     }
 
     fn flush(&self, tree: &Tree, also: &mut [Box<dyn FnMut() + Send>]) {
-        // Each apart: who panics is not to keep the next from its turn. Unwind-safe: a flush that panics
-        // leaves the tree as it was, and what a closure of the user's leaves is the user's.
+        // Each apart: who panics is not to keep the next from its turn. Unwind-safe: a flush that
+        // panics leaves the tree as it was, and what a closure of the user's leaves is the user's.
         let run = |work: &mut dyn FnMut()| {
             if catch_unwind(AssertUnwindSafe(work)).is_err() {
                 // Relaxed: a statistic.
@@ -192,6 +267,16 @@ impl Shared {
 
 impl Flusher {
     /// Returns how many times it has flushed.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let flusher = tree.flusher().start()?;
+    /// println!("{} flushes", flusher.flushes());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn flushes(&self) -> u64 {
         // Relaxed: a statistic.
@@ -199,6 +284,16 @@ impl Flusher {
     }
 
     /// Returns how many of its flushes, and of what it was told to run after them, panicked.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let flusher = tree.flusher().start()?;
+    /// assert_eq!(flusher.panics(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn panics(&self) -> u64 {
         // Relaxed: a statistic.
@@ -210,8 +305,8 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if fork::generation() != self.generation {
-            // A forked child: the thread is the parent's, and so may be the lock. Its handle must not even be
-            // dropped, which would release what the C library has taken back.
+            // A forked child: the thread is the parent's, and so may be the lock. Its handle must
+            // not even be dropped, which would release what the C library has taken back.
             std::mem::forget(thread);
             return;
         }

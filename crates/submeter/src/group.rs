@@ -1,88 +1,114 @@
 //! A group: one tenant, or one level of tenants.
 
+use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use submeter_percpu::percpu_ref::Options;
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
+use crate::attachments::Attachments;
 use crate::children::Children;
-use crate::collector::Seats;
 use crate::error::Error;
-use crate::histogram::HistogramSnapshot;
-use crate::limit::{Charge, LimitError, Limits, Usage};
-use crate::meter::Meter;
 use crate::path;
-use crate::reading::{Reading, Scalar, Tolerance};
-use crate::rstat::{FlushReport, Leaf};
-use crate::schema::{Counter, Gauge, Histogram, Key, Resource, Schema};
-use crate::stats::Stats;
-use crate::unit::{NO_BATCH_MASK, Unit};
+use crate::quota::Quotas;
+use crate::rstat::GroupStats;
+use crate::schema::{Key, Schema};
+use crate::tree_stats::TreeStats;
 
 mod life;
+mod reads;
+mod updates;
 
-/// Handles one group: resolve it once, keep it, update through it. Cloning and dropping cost an add each
-/// on the running CPU's own word, so that every request may hold the group that it works for.
+/// A handle to one group. Look it up once and keep it.
 ///
-/// An update costs about one add on the running CPU's own word, takes no lock, makes no syscall and
-/// allocates nothing; ancestors learn of it at the next flush. A handle keeps the group's storage,
-/// not its name: after [`kill`](Group::kill) updates still count, for the parent's total.
-#[derive(Clone)]
+/// Cloning and dropping cost an add each on the running CPU's own word, so that every request may
+/// hold the group that it works for. An update costs about one such add: no lock, no system call,
+/// no allocation. Ancestors are brought up to date by the next flush. A handle keeps the group's
+/// storage, not its name: after [`kill`](Group::kill) updates still count, for the parent's total.
+///
+/// Two handles are equal if they are of the same group; a group that was killed and its successor
+/// at the same path are two. Groups are ordered as a tree is printed: a parent before its
+/// descendants, siblings by name, groups of one path by age.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+///
+/// let web = tree.get_or_create("/acme/web")?;
+/// let worker = web.clone();
+/// std::thread::spawn(move || worker.inc(requests)).join().expect("no panic");
+/// assert_eq!(web.sum(requests), 1);
+/// assert_eq!(web.to_string(), "/acme/web");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Group {
     pub(crate) inner: PercpuArc<GroupInner>,
 }
 
-/// In this order, in which what every update and every switch looks at comes first: the compiler's own
-/// order spreads it over three cache lines, each of which a switch among many groups would miss.
+/// In this order, in which what every update and every switch looks at comes first: the compiler's
+/// own order spreads it over three cache lines, each of which a switch among many groups would
+/// miss.
 #[repr(C)]
 pub(crate) struct GroupInner {
     /// The per-CPU words.
-    leaf: Leaf,
-    /// The number of the first set, whose words `leaf` has; here because every update compares it.
-    set_id: u32,
+    stats: GroupStats,
+    /// The number of the first section, whose words `stats` has; here because every update compares
+    /// it.
+    section_id: u32,
     depth: u8,
     /// Guarded by `children`.
     dead: AtomicBool,
+    /// Held while a gauge is set. A byte that alignment left free.
+    setting: Mutex<()>,
     /// Its number in this process: unlike its address, never another group's.
     id: u64,
-    /// The words of the other sets; `None` where there is one only, as most schemas have.
+    /// The words of the other sections; `None` where there is one only, as most schemas have.
     others: Option<Box<Others>>,
-    pub(crate) limits: Limits,
-    stats: Arc<Stats>,
-    /// What collectors keep of it. Before `parent`, as all that tells a flusher of the group's end: children end first.
-    seats: Seats,
+    pub(crate) quotas: Quotas,
+    tree: Arc<TreeStats>,
+    /// What aggregators and the program keep with it. Before `parent`, as all that tells a flusher
+    /// of the group's end: children end first.
+    attachments: Attachments,
     parent: Option<Group>,
     /// Live children by name. Guards `dead` too: a group is killed with this lock held for
     /// writing, so no child is created in a group that is dying.
-    children: RwLock<Children>,
+    children: RwLock<Children<GroupInner>>,
 }
 
 /// In the schema's order.
-struct Others(Box<[OtherLeaf]>);
+struct Others(Box<[OtherStats]>);
 
-/// The words of a set other than the first.
-struct OtherLeaf {
-    set_id: u32,
-    leaf: Leaf,
+/// The words of a section other than the first.
+struct OtherStats {
+    section_id: u32,
+    stats: GroupStats,
 }
 
 impl GroupInner {
-    fn others(&self) -> &[OtherLeaf] {
+    fn others(&self) -> &[OtherStats] {
         self.others.as_ref().map_or(&[], |others| &others.0)
     }
 }
 
 impl Group {
     /// Returns what decides the root's end, and the root.
-    pub(crate) fn new_root(stats: Arc<Stats>) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
-        Self::new(stats, None, "/".to_owned())
+    pub(crate) fn new_root(
+        tree: Arc<TreeStats>,
+    ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
+        Self::new(tree, None, "/".to_owned())
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn new(
-        stats: Arc<Stats>,
+        tree: Arc<TreeStats>,
         parent: Option<&Group>,
         mut path: String,
     ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
@@ -90,28 +116,34 @@ impl Group {
         if usize::from(depth) > path::DEPTH_MAX {
             return Err(Error::depth(&path));
         }
-        let leaf = Leaf::new(stats.first(), parent.map(|p| &p.inner.leaf))?;
-        let schema = stats.schema();
-        let others = schema.sets()[1..].iter().zip(stats.others()).enumerate();
-        let others = others.map(|(index, (set, rstat))| {
-            let above = parent.map(|p| &p.inner.others()[index].leaf);
-            Ok(OtherLeaf { set_id: set.id, leaf: Leaf::new(rstat, above)? })
+        let stats = GroupStats::new(tree.first(), parent.map(|p| &p.inner.stats))?;
+        let schema = tree.schema();
+        let others = schema.layouts()[1..].iter().zip(tree.others()).enumerate();
+        let others = others.map(|(index, (section, rstat))| {
+            let above = parent.map(|p| &p.inner.others()[index].stats);
+            Ok(OtherStats { section_id: section.id, stats: GroupStats::new(rstat, above)? })
         });
         let others = others.collect::<Result<Box<[_]>, Error>>()?;
+        #[expect(clippy::manual_map, reason = "inside of `map` it is not known who calls")]
+        let parent = match parent {
+            Some(parent) => Some(parent.clone()),
+            None => None,
+        };
         // Kept as it is, once: the count's name is the group's path.
         path.shrink_to_fit();
         let options = Options::new().name(path);
         let inner = GroupInner {
-            leaf,
-            set_id: schema.id(),
-            others: (!others.is_empty()).then(|| Box::new(Others(others))),
-            limits: Limits::new(schema),
             stats,
+            section_id: schema.id(),
+            others: (!others.is_empty()).then(|| Box::new(Others(others))),
+            quotas: Quotas::new(schema),
+            tree,
             depth,
             dead: AtomicBool::new(false),
+            setting: Mutex::new(()),
             id: next_id(),
-            seats: Seats::default(),
-            parent: parent.cloned(),
+            attachments: Attachments::default(),
+            parent,
             children: RwLock::default(),
         };
         let (owner, inner) = PercpuArc::with(options, inner).map_err(Error::storage)?;
@@ -121,24 +153,62 @@ impl Group {
     // ---- names -------------------------------------------------------------------------------
 
     /// Returns the absolute path, `/` for the root.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert_eq!(tree.get_or_create("/acme/web")?.path(), "/acme/web");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> &str {
         self.inner.name()
     }
 
     /// Returns the last component of the path, `""` for the root.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert_eq!(tree.get_or_create("/acme/web")?.name(), "web");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         path::last(self.path())
     }
 
     /// Returns the number of ancestors.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert_eq!((tree.root().depth(), tree.get_or_create("/acme/web")?.depth()), (0, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn depth(&self) -> usize {
         usize::from(self.inner.depth)
     }
 
     /// Returns the parent, or `None` for the root.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// assert_eq!(web.parent().map(|parent| parent.path()), Some("/acme"));
+    /// assert_eq!(tree.root().parent(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn parent(&self) -> Option<&Group> {
         self.inner.parent.as_ref()
@@ -147,334 +217,205 @@ impl Group {
     /// Returns the schema that its tree was made with.
     #[must_use]
     pub fn schema(&self) -> &Schema {
-        self.inner.stats.schema()
+        self.inner.tree.schema()
     }
 
     /// The number of its tree's schema, for a comparison that follows no pointer.
     #[inline]
     pub(crate) fn schema_id(&self) -> u32 {
-        self.inner.set_id
+        self.inner.section_id
+    }
+
+    /// Sets a value of the program's own, such as a tenant's plan or labels: once, for as long as
+    /// the group's storage lives. It is dropped with the last handle.
+    ///
+    /// Costs two allocations, and nothing for groups without. For a value that changes, set a
+    /// `Mutex` or an atomic. It must not hold the [`Tree`](crate::Tree), nor a handle to this group
+    /// or to one below it, nor a charge or an attachment of such a group: they would keep each
+    /// other alive, and never be freed.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// struct Plan { name: &'static str, requests_per_s: u32 }
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// assert!(web.set_data(Plan { name: "small", requests_per_s: 100 }).is_ok());
+    ///
+    /// let plan = tree.get("/acme/web").and_then(|web| Some(web.data::<Plan>()?.requests_per_s));
+    /// assert_eq!(plan, Some(100));
+    /// assert_eq!(web.data::<Plan>().map(|plan| plan.name), Some("small"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The value, if one was set before, of whatever type.
+    pub fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
+        self.inner.attachments.set_data(data)
+    }
+
+    /// Returns the value that [`set_data`](Group::set_data) set, if it is a `T`: two loads and a
+    /// comparison of types.
+    #[must_use]
+    pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.inner.attachments.data()
     }
 
     /// Returns the live child called `name`: hashes the name, reads a lock and takes a reference.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// assert_eq!(tree.root().child("web"), Some(web));
+    /// assert_eq!(tree.root().child("mail"), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn child(&self, name: &str) -> Option<Group> {
-        self.inner.children.read().get(name)?.try_clone_live().map(|inner| Group { inner })
+        Some(Group { inner: self.inner.children.read().get(name)?.try_clone_live()? })
     }
 
-    /// Returns the live children in the order of their names.
+    /// Returns the live children in the order of their names. Takes a reference to each: where only
+    /// their number matters use [`child_count`](Group::child_count).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.create("/web")?;
+    /// tree.create("/mail")?;
+    /// let children = tree.root().children();
+    /// assert_eq!([children[0].name(), children[1].name()], ["mail", "web"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn children(&self) -> Vec<Group> {
         let children = self.inner.children.read();
-        let live = children.iter().filter_map(|child| child.try_clone_live());
-        let mut live: Vec<Group> = live.map(|inner| Group { inner }).collect();
+        let mut live = Vec::with_capacity(children.len());
+        // No closure: it would hide where the caller is.
+        for child in children.iter() {
+            live.extend(child.try_clone_live());
+        }
         drop(children);
+        let mut live: Vec<Group> = live.into_iter().map(|inner| Group { inner }).collect();
         live.sort_unstable_by(|a, b| a.name().cmp(b.name()));
         live
     }
 
     /// Returns how many live children there are.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.get_or_create("/acme/web")?;
+    /// assert_eq!(tree.root().child_count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn children_len(&self) -> usize {
+    pub fn child_count(&self) -> usize {
         self.inner.children.read().len()
     }
 
     /// Creates a child.
     ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.root().create_child("web")?;
+    /// assert_eq!((web.path(), web.parent()), ("/web", Some(tree.root())));
+    /// assert!(tree.root().create_child("web").expect_err("exists").is_already_exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// A bad name, a child of that name, a group that was killed, or a tree that is full.
-    pub fn create(&self, name: &str) -> Result<Group, Error> {
-        self.create_child(name, false)
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn create_child(&self, name: &str) -> Result<Group, Error> {
+        self.make_child(name, false)
     }
 
     /// Finds a child, or creates it.
     ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.root().get_or_create_child("web")?;
+    /// assert_eq!(tree.root().get_or_create_child("web")?, web);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// A bad name, a group that was killed, or a tree that is full.
-    pub fn child_or_create(&self, name: &str) -> Result<Group, Error> {
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn get_or_create_child(&self, name: &str) -> Result<Group, Error> {
         if let Some(child) = self.child(name) {
             return Ok(child);
         }
-        self.create_child(name, true)
+        self.make_child(name, true)
     }
 
-    fn create_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn make_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
         path::check_name(name)?;
-        match self.try_create_child(name, or_get) {
+        match self.try_make_child(name, or_get) {
             // Not flushed where it was found out: with `children` locked that would wait for a
             // snapshot, which waits for `children`.
             Err(error) if error.wants_flush() => {
-                self.inner.stats.flush();
-                self.try_create_child(name, or_get)
+                self.inner.tree.flush();
+                self.try_make_child(name, or_get)
             }
             result => result,
         }
     }
 
-    fn try_create_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn try_make_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
         let mut children = self.inner.children.write();
         // Relaxed: written only with `children` held for writing, as it is here.
         if self.inner.dead.load(Ordering::Relaxed) {
-            return Err(Error::dead(self.path()));
+            return Err(Error::killed(self.path()));
         }
         let path = path::join(self.path(), name);
-        if let Some(child) = children.get(name).and_then(PercpuOwner::try_clone_live) {
-            return if or_get { Ok(Group { inner: child }) } else { Err(Error::exists(path)) };
+        if let Some(child) = children.get(name)
+            && let Some(inner) = child.try_clone_live()
+        {
+            return if or_get { Ok(Group { inner }) } else { Err(Error::already_exists(path)) };
         }
         let inner = &self.inner;
-        let (owner, child) = Group::new(Arc::clone(&inner.stats), Some(self), path)?;
+        let (owner, child) = Group::new(Arc::clone(&inner.tree), Some(self), path)?;
         children.insert(owner);
         Ok(child)
     }
 
-    // ---- updates -----------------------------------------------------------------------------
+    // ---- for the rest of the crate -----------------------------------------------------------
 
-    /// Adds to a counter.
-    ///
-    /// # Panics
-    /// When the counter is of another tree's schema.
+    /// The words of a metric's section; the metric must be of this tree's schema.
     #[inline]
-    pub fn add<U: Unit>(&self, counter: Counter<U>, n: u64) {
-        self.add_to(counter.key, 0, n.cast_signed(), U::KIND.batch_mask());
-    }
-
-    /// Moves a gauge up or down.
-    ///
-    /// # Panics
-    /// When the gauge is of another tree's schema.
-    #[inline]
-    pub fn adjust<U: Unit>(&self, gauge: Gauge<U>, delta: i64) {
-        self.add_to(gauge.key, 0, delta, U::KIND.batch_mask());
-    }
-
-    /// Records one value in a histogram: two adds.
-    ///
-    /// # Panics
-    /// When the histogram is of another tree's schema.
-    #[inline]
-    pub fn record<U: Unit>(&self, histogram: Histogram<U>, value: u64) {
-        self.record_many(histogram, value, 1);
-    }
-
-    /// Records a value `n` times, at the price of once: for what a batch measured together.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Buckets, Nanoseconds, Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let latency = schema.histogram::<Nanoseconds>("latency", "Of requests", Buckets::LATENCY_NS);
-    /// let tree = Tree::new(schema.build()?)?;
-    /// tree.root().record_many(latency, 5_000, 3);
-    /// tree.flush();
-    /// let seen = tree.root().histogram(latency);
-    /// assert_eq!((seen.count(), seen.sum()), (3, 15_000));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Panics
-    /// When the histogram is of another tree's schema.
-    #[inline]
-    pub fn record_many<U: Unit>(&self, histogram: Histogram<U>, value: u64, n: u64) {
-        let bucket = histogram.buckets.index(value);
-        // Distributions are read without a bound, so their adds need not carry.
-        let sum = value.wrapping_mul(n).cast_signed();
-        self.add_to(histogram.key, 0, sum, NO_BATCH_MASK);
-        self.add_to(histogram.key, 1 + bucket, n.cast_signed(), NO_BATCH_MASK);
-    }
-
-    /// Adds to a word of a metric: of its first, or of one after it.
-    #[inline]
-    fn add_to(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
-        if key.set == self.inner.set_id {
-            self.inner.leaf.add(usize::from(key.slot) + offset, n, batch_mask);
-        } else {
-            self.add_elsewhere(key, offset, n, batch_mask);
+    pub(crate) fn group_stats(&self, key: Key) -> &GroupStats {
+        if key.section == self.inner.section_id {
+            return &self.inner.stats;
         }
+        let other = self.inner.others().iter().find(|other| other.section_id == key.section);
+        other.map_or_else(|| wrong_schema(), |other| &other.stats)
     }
 
-    /// Not inlined: metrics of the first set are not to pay for the others.
-    #[inline(never)]
-    fn add_elsewhere(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
-        self.leaf(key).add(usize::from(key.slot) + offset, n, batch_mask);
-    }
-
-    /// Finds the word of a counter or gauge, for updates that do not look for it again: see [`Meter`].
-    ///
-    /// # Panics
-    /// When the metric is of another tree's schema.
-    #[inline]
-    #[must_use]
-    pub fn meter<M: Scalar>(&self, metric: M) -> Meter<'_, M> {
-        Meter::new(self, metric.key())
-    }
-
-    // ---- reads -------------------------------------------------------------------------------
-
-    /// Reads the total that the last flush left, own plus descendants': O(1), with an error bound and an age.
-    ///
-    /// It flushes nothing, and nobody flushes unless asked to: without any flush the value stays 0, and the bound tells what it
-    /// lacks. Where that is not good enough use [`read_within`](Group::read_within), or [`sum`](Group::sum) for the truth; a
-    /// [`Flusher`](crate::Flusher) keeps values young for many readers.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Count, Schema, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// let tree = Tree::new(schema.build()?)?;
-    /// tree.root().add(requests, 7);
-    ///
-    /// let reading = tree.root().read(requests);
-    /// assert!(reading.value == 0 && reading.bound >= 7);
-    /// tree.flush();
-    /// let reading = tree.root().read(requests);
-    /// assert_eq!((reading.value, reading.bound), (7, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Panics
-    /// When the metric is of another tree's schema.
-    #[must_use]
-    pub fn read<M: Scalar>(&self, metric: M) -> Reading<M::Value> {
-        let key = metric.key();
-        let leaf = self.leaf(key);
-        leaf.rstat().read(leaf, usize::from(key.slot), M::BATCH_MASK).map(M::value)
-    }
-
-    /// Flushes the metric's set in this group and below, then reads: every update that returned before this
-    /// call is in.
-    ///
-    /// # Panics
-    /// When the metric is of another tree's schema.
-    #[must_use]
-    pub fn sum<M: Scalar>(&self, metric: M) -> M::Value {
-        let key = metric.key();
-        let leaf = self.leaf(key);
-        leaf.rstat().flush_below(leaf);
-        M::value(leaf.total(usize::from(key.slot)))
-    }
-
-    /// Reads the cached total if it is good enough, and flushes this group and what is below it first if not.
-    ///
-    /// For pages and controllers that look often: most calls cost what [`read`](Group::read) costs. What
-    /// is returned after a flush has all updates that returned before this call; its bound tells of
-    /// those that came meanwhile, and may be beyond the tolerance again.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use submeter::{Count, Schema, Tolerance, Tree};
-    ///
-    /// let mut schema = Schema::builder();
-    /// let requests = schema.counter::<Count>("requests", "Requests answered");
-    /// let tree = Tree::new(schema.build()?)?;
-    /// tree.root().add(requests, 7);
-    ///
-    /// // Up to 1,000 requests may be missing, for up to a minute: no flush.
-    /// let loose = Tolerance::new().error(1000).age(Duration::from_secs(60));
-    /// assert_eq!(tree.root().read_within(requests, loose).value, 0);
-    ///
-    /// assert_eq!(tree.root().read_within(requests, Tolerance::new().error(0)).value, 7);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Panics
-    /// When the metric is of another tree's schema.
-    #[must_use]
-    pub fn read_within<M: Scalar>(&self, metric: M, tolerance: Tolerance) -> Reading<M::Value> {
-        let reading = self.read(metric);
-        if tolerance.accepts(&reading) {
-            return reading;
-        }
-        let leaf = self.leaf(metric.key());
-        leaf.rstat().flush_below(leaf);
-        self.read(metric)
-    }
-
-    /// Brings the cached totals of this group and of everything below it up to date: all updates that returned
-    /// before this call are in. The groups above learn what is found here, so that a parent stays its own plus its
-    /// children; what else is new to them waits for a flush of theirs.
-    ///
-    /// Costs what changed here, at most one `membarrier` for each set of metrics, and a glance at each 64 lines that changed anywhere
-    /// (not even that for a group that never had a child). Joins a flush of this part, of the tree or of a group
-    /// above that began after this call. For all groups use [`Tree::flush`](crate::Tree::flush): one flush is
-    /// cheaper than many.
-    pub fn flush(&self) -> FlushReport {
-        let first = self.inner.leaf.rstat().flush_below(&self.inner.leaf);
-        let others = self.inner.others().iter().map(|other| &other.leaf);
-        others.fold(first, |report, leaf| report.and(leaf.rstat().flush_below(leaf)))
-    }
-
-    /// Copies the cached distribution, own plus descendants', as of the last flush.
-    ///
-    /// # Panics
-    /// When the histogram is of another tree's schema.
-    #[must_use]
-    pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
-        let (leaf, word) = (self.leaf(histogram.key), usize::from(histogram.key.slot));
-        let buckets = histogram.buckets;
-        let value = |w| leaf.total(w).cast_unsigned();
-        let counts = (0..buckets.len()).map(|b| value(word + 1 + b)).collect();
-        HistogramSnapshot::new(buckets, counts, value(word))
-    }
-
-    // ---- limits ------------------------------------------------------------------------------
-
-    /// Returns what is held of a resource, own plus descendants': exact, O(1).
-    ///
-    /// # Panics
-    /// When the resource is of another tree's schema.
-    #[must_use]
-    pub fn usage<U: Unit>(&self, resource: Resource<U>) -> Usage {
-        self.inner.limits.usage(self.slot(resource.key))
-    }
-
-    /// Sets or lifts the limit of a resource, and returns by how much usage exceeds it now.
-    ///
-    /// No charge is granted beyond a limit; lowering one below what is held takes nothing away, but
-    /// grants nothing more until enough was given back.
-    ///
-    /// # Panics
-    /// When the resource is of another tree's schema.
-    pub fn set_limit<U: Unit>(&self, resource: Resource<U>, limit: Option<u64>) -> u64 {
-        self.inner.limits.set_limit(self.slot(resource.key), limit)
-    }
-
-    /// Charges `n` to this group and every ancestor, or to none.
-    ///
-    /// # Errors
-    /// When a limit on the way to the root would be exceeded; the error names that ancestor and
-    /// the children of it that hold most.
-    ///
-    /// # Panics
-    /// When the resource is of another tree's schema.
-    pub fn try_charge<U: Unit>(&self, resource: Resource<U>, n: u64) -> Result<Charge, LimitError> {
-        Charge::new(self.clone(), resource.key, self.slot(resource.key), n)
-    }
-
-    /// The slot of a resource, which must be of this tree's schema.
-    #[inline]
-    fn slot(&self, key: Key) -> usize {
-        if key.set != self.inner.set_id {
-            wrong_schema();
-        }
-        usize::from(key.slot)
-    }
-
-    /// The words of a metric's set; the metric must be of this tree's schema.
-    #[inline]
-    pub(crate) fn leaf(&self, key: Key) -> &Leaf {
-        if key.set == self.inner.set_id {
-            return &self.inner.leaf;
-        }
-        let other = self.inner.others().iter().find(|other| other.set_id == key.set);
-        other.map_or_else(|| wrong_schema(), |other| &other.leaf)
-    }
-
-    pub(crate) fn seats(&self) -> &Seats {
-        &self.inner.seats
+    #[cfg(feature = "aggregator")]
+    pub(crate) fn attachments(&self) -> &Attachments {
+        &self.inner.attachments
     }
 
     /// Its number, which no other group of this process ever has.
@@ -484,19 +425,9 @@ impl Group {
     }
 
     /// The statistics of its tree.
-    pub(crate) fn stats(&self) -> &Arc<Stats> {
-        &self.inner.stats
-    }
-
-    /// All cached totals, set after set.
-    pub(crate) fn totals(&self) -> Box<[i64]> {
-        let others = self.inner.others().iter().map(|other| &other.leaf);
-        let leaves = std::iter::once(&self.inner.leaf).chain(others);
-        let sets = self.schema().sets();
-        sets.iter()
-            .zip(leaves)
-            .flat_map(|(set, leaf)| (0..set.words).map(|word| leaf.total(word)))
-            .collect()
+    #[cfg(any(feature = "aggregator", feature = "perf"))]
+    pub(crate) fn tree_stats(&self) -> &Arc<TreeStats> {
+        &self.inner.tree
     }
 }
 
@@ -508,8 +439,17 @@ fn next_id() -> u64 {
 
 #[cold]
 #[inline(never)]
-fn wrong_schema() -> ! {
+pub(crate) fn wrong_schema() -> ! {
     panic!("the metric belongs to the schema of another tree")
+}
+
+// By hand, so that a killed group's holders are found where the caller took the handle.
+impl Clone for Group {
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn clone(&self) -> Group {
+        Group { inner: self.inner.clone() }
+    }
 }
 
 impl PartialEq for Group {
@@ -520,9 +460,29 @@ impl PartialEq for Group {
 
 impl Eq for Group {}
 
+/// As a tree is printed: see [`Group`].
+impl Ord for Group {
+    fn cmp(&self, other: &Group) -> std::cmp::Ordering {
+        path::compare(self.path(), other.path()).then_with(|| self.id().cmp(&other.id()))
+    }
+}
+
+impl PartialOrd for Group {
+    fn partial_cmp(&self, other: &Group) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Hash for Group {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::ptr::from_ref::<GroupInner>(&self.inner).hash(state);
+    }
+}
+
+/// The path.
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.path())
     }
 }
 

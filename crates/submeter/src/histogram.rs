@@ -1,13 +1,23 @@
 //! Log-linear buckets: four to each power of two, so that a bucket is at most 25 % wide.
 
-/// Sub-buckets a power of two, as a power of two itself: 2 bits, 4 sub-buckets.
+use std::fmt;
+
+/// Sub-buckets per power of two, as a power of two itself: 2 bits, 4 sub-buckets.
 const SUB_BITS: u32 = 2;
 
-/// Describes the buckets of a histogram: which values share one.
+/// The buckets of a histogram: which values share one.
 ///
 /// Values below `2^low` share the first bucket, values of `2^high` and more the last; between them
 /// each power of two is cut into four equal parts. A quantile is therefore off by at most 12.5 %
 /// (half a bucket).
+///
+/// # Examples
+/// ```
+/// use submeter::Buckets;
+///
+/// let buckets = Buckets::powers(8, 20);
+/// assert!(buckets.upper(buckets.index(1000)).is_some_and(|upper| upper >= 1000));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buckets {
     low: u8,
@@ -16,6 +26,17 @@ pub struct Buckets {
 
 impl Buckets {
     /// Buckets for latencies in nanoseconds: 256 ns (2^8) to 69 s (2^36), 114 buckets.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().record(latency, 1_500_000);
+    /// assert_eq!(tree.root().sum_histogram(latency).count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub const LATENCY_NS: Buckets = Buckets::powers(8, 36);
 
     /// Spans `2^low ..= 2^high`.
@@ -29,6 +50,13 @@ impl Buckets {
     }
 
     /// Returns how many buckets there are, the two open ones included.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::Buckets;
+    ///
+    /// assert!(Buckets::powers(8, 20).len() > 10);
+    /// ```
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub const fn len(self) -> usize {
@@ -36,6 +64,14 @@ impl Buckets {
     }
 
     /// Returns the bucket of `value`.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::Buckets;
+    ///
+    /// let buckets = Buckets::LATENCY_NS;
+    /// assert!(buckets.index(1_000) < buckets.index(1_000_000));
+    /// ```
     #[must_use]
     pub const fn index(self, value: u64) -> usize {
         if value >> self.low == 0 {
@@ -51,6 +87,14 @@ impl Buckets {
 
     /// Returns the first value above bucket `index` (its exclusive upper bound), or `None` for the
     /// last bucket, which is open.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::Buckets;
+    ///
+    /// let buckets = Buckets::LATENCY_NS;
+    /// assert_eq!(buckets.upper(buckets.len() - 1), None, "the last one has no end");
+    /// ```
     #[must_use]
     pub const fn upper(self, index: usize) -> Option<u64> {
         if index + 1 >= self.len() {
@@ -64,12 +108,38 @@ impl Buckets {
     }
 }
 
-/// Holds a copy of a distribution at one moment.
+/// A copy of a distribution at one moment.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+/// # let tree = Tree::new(schema.build()?)?;
+/// for ms in 1..=100 {
+///     tree.root().record(latency, ms * 1_000_000);
+/// }
+/// let seen = tree.root().sum_histogram(latency);
+/// assert_eq!(seen.count(), 100);
+/// assert!(seen.quantile(0.99) > seen.quantile(0.5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     buckets: Buckets,
     counts: Vec<u64>,
     sum: u64,
+}
+
+/// `3 values, 5000 at the median, 9216 at the 99th percentile`; the bare count where it is 0.
+impl fmt::Display for HistogramSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} values", self.count())?;
+        if let (Some(median), Some(tail)) = (self.quantile(0.5), self.quantile(0.99)) {
+            write!(f, ", {median} at the median, {tail} at the 99th percentile")?;
+        }
+        Ok(())
+    }
 }
 
 impl HistogramSnapshot {
@@ -79,12 +149,40 @@ impl HistogramSnapshot {
     }
 
     /// Returns how many values were recorded.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// for ms in 1..=100 {
+    ///     tree.root().record(latency, ms * 1_000_000);
+    /// }
+    /// let seen = tree.root().sum_histogram(latency);
+    /// assert_eq!(seen.count(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// Returns the sum of the values recorded, exact (not rebuilt from buckets).
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// for ms in 1..=100 {
+    ///     tree.root().record(latency, ms * 1_000_000);
+    /// }
+    /// let seen = tree.root().sum_histogram(latency);
+    /// assert_eq!(seen.sum(), 5_050_000_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum
@@ -97,12 +195,40 @@ impl HistogramSnapshot {
     }
 
     /// Returns the count of each bucket.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// for ms in 1..=100 {
+    ///     tree.root().record(latency, ms * 1_000_000);
+    /// }
+    /// let seen = tree.root().sum_histogram(latency);
+    /// assert_eq!(seen.counts().iter().sum::<u64>(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
     /// Returns the mean, or `None` when nothing was recorded.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// for ms in 1..=100 {
+    ///     tree.root().record(latency, ms * 1_000_000);
+    /// }
+    /// let seen = tree.root().sum_histogram(latency);
+    /// assert_eq!(seen.mean(), Some(50_500_000.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
@@ -111,6 +237,21 @@ impl HistogramSnapshot {
 
     /// Returns the middle of the bucket in which the quantile `q` (0 to 1) falls, or `None` when
     /// nothing was recorded. Off by at most half a bucket: 12.5 %.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// for ms in 1..=100 {
+    ///     tree.root().record(latency, ms * 1_000_000);
+    /// }
+    /// let seen = tree.root().sum_histogram(latency);
+    /// let median = seen.quantile(0.5).expect("not empty");
+    /// assert!((45_000_000..60_000_000).contains(&median), "{median}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let count = self.count();
@@ -132,6 +273,21 @@ impl HistogramSnapshot {
     }
 
     /// Returns this distribution less an earlier one of the same metric: what was recorded between.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// for ms in 1..=100 {
+    ///     tree.root().record(latency, ms * 1_000_000);
+    /// }
+    /// let seen = tree.root().sum_histogram(latency);
+    /// tree.root().record(latency, 1_000_000);
+    /// assert_eq!(tree.root().sum_histogram(latency).since(&seen).count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
         let counts =

@@ -1,20 +1,22 @@
-//! What is left of a group that was killed: the wait for its release.
+//! Waiting for a killed group to be released.
 
 use std::fmt;
-use std::time::Instant;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
 
 use submeter_percpu::PercpuOwner;
-use submeter_percpu::percpu_ref::{Released, StillHeld};
+use submeter_percpu::percpu_ref::{Released, StillHeldError};
 
 use crate::group::GroupInner;
 
-/// Tells when a killed group is released: when the last handle, and the last charge, is gone.
+/// A group that was killed, until the last handle and the last charge are gone: then it is
+/// *released*.
 ///
-/// Dropping it costs nothing and changes nothing.
+/// Await it, or wait with a timeout, or drop it, which costs nothing and changes nothing.
 ///
 /// # Examples
 /// ```
-/// use std::time::{Duration, Instant};
+/// use std::time::Duration;
 /// use submeter::{Count, Schema, Tree};
 ///
 /// let mut schema = Schema::builder();
@@ -26,8 +28,21 @@ use crate::group::GroupInner;
 /// web.add(requests, 1); // a request that was already in
 /// assert!(!killed.is_released());
 /// drop(web);
-/// killed.wait_released(Instant::now() + Duration::from_secs(1))?;
+/// killed.wait_released(Duration::from_secs(1))?;
 /// assert_eq!(tree.root().sum(requests), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// On a task:
+/// ```
+/// # use submeter::{Schema, Tree};
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// # let tree = Tree::new(Schema::builder().build()?)?;
+/// let killed = tree.create("/web")?.kill()?;
+/// (&killed).await; // or `killed.await`
+/// assert!(killed.is_released());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Killed {
@@ -36,35 +51,149 @@ pub struct Killed {
 
 impl Killed {
     /// Returns the path that it had.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert_eq!(tree.create("/web")?.kill()?.path(), "/web");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> &str {
         self.owner.name()
     }
 
     /// Returns whether the last handle is gone.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// let killed = web.kill()?;
+    /// assert!(!killed.is_released());
+    /// drop(web);
+    /// assert!(killed.is_released());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.owner.is_released()
     }
 
-    /// Waits for the release, on a task.
+    /// Waits for the release, on a task: what `.await` does.
     pub fn released(&self) -> Released<'_> {
         self.owner.released()
     }
 
     /// Waits for the release, blocking the thread.
     ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let killed = tree.create("/web")?.kill()?;
+    /// killed.wait_released(Duration::from_secs(1))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// When it has not come by `deadline`: with the number of handles that are left and, in debug
-    /// builds, where they were taken.
-    pub fn wait_released(&self, deadline: Instant) -> Result<(), StillHeld> {
-        self.owner.wait_released(deadline)
+    /// When it has not come within `timeout`: with the number of handles that are left and, in
+    /// debug builds, the lines that took them.
+    pub fn wait_released(&self, timeout: Duration) -> Result<(), StillHeldError> {
+        self.owner.wait_released(timeout)
     }
 
-    /// Returns how many handles are left and, in debug builds, where they were taken.
+    /// Waits for the release of all, such as what [`kill_subtree`](crate::Group::kill_subtree)
+    /// returned, blocking the thread.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Killed, Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
+    /// let held = Killed::wait_all_released(&killed, Duration::ZERO).expect_err("by `web`");
+    /// assert_eq!(held.references(), Some(1));
+    /// drop(web);
+    /// Killed::wait_all_released(&killed, Duration::from_secs(1))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When not all have come within `timeout`: the holders of the first that has not.
+    pub fn wait_all_released<'a>(
+        killed: impl IntoIterator<Item = &'a Killed>,
+        timeout: Duration,
+    ) -> Result<(), StillHeldError> {
+        // One time for all: what the first ones take, the rest have less.
+        let start = Instant::now();
+        let left = || timeout.saturating_sub(start.elapsed());
+        killed.into_iter().try_for_each(|killed| killed.wait_released(left()))
+    }
+
+    /// Waits for the release of all, on a task.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Killed, Schema, Tree};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.get_or_create("/acme/web")?;
+    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
+    /// Killed::all_released(&killed).await;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn all_released(killed: &[Killed]) {
+        for killed in killed {
+            killed.released().await;
+        }
+    }
+
+    /// Returns how many handles are left and, in debug builds, the lines that took them.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// let killed = web.kill()?;
+    /// assert_eq!(killed.holders().references(), Some(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn holders(&self) -> StillHeld {
+    pub fn holders(&self) -> StillHeldError {
         self.owner.holders()
+    }
+}
+
+/// Waits for the release.
+impl<'a> IntoFuture for &'a Killed {
+    type Output = ();
+    type IntoFuture = Released<'a>;
+
+    fn into_future(self) -> Released<'a> {
+        self.released()
+    }
+}
+
+/// Waits for the release. Boxed, as it keeps what it waits for; the future of a reference is not.
+impl IntoFuture for Killed {
+    type Output = ();
+    type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.released().await })
     }
 }
 

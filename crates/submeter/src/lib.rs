@@ -1,8 +1,8 @@
-//! Accounting, limits and lifetimes for the tenants *inside* a process, with the machinery that Linux uses for
-//! control groups.
+//! Accounting, limits and lifetimes for the tenants *inside* a process, with the machinery that
+//! Linux uses for control groups.
 //!
-//! A [`Tree`] holds [`Group`]s, one for each tenant and each level of tenants. A request charges its
-//! group, and every ancestor learns of it:
+//! A [`Tree`] holds [`Group`]s, one for each tenant and each level of tenants. A request charges
+//! its group, and every ancestor learns of it:
 //!
 //! ```
 //! use submeter::{Bytes, Count, Schema, Tree};
@@ -11,7 +11,7 @@
 //! let mut schema = Schema::builder();
 //! let requests = schema.counter::<Count>("requests", "Requests answered");
 //! let sent = schema.counter::<Bytes>("sent", "Bytes of answers");
-//! let memory = schema.resource::<Bytes>("memory", "Memory held");
+//! let memory = schema.quota::<Bytes>("memory", "Memory held");
 //! let tree = Tree::new(schema.build()?)?;
 //!
 //! // Resolve a group once, keep the handle.
@@ -30,73 +30,112 @@
 //! ```
 //!
 //! # What it costs
-//! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable sequence where the kernel has
-//!   them: no lock, no locked instruction, no system call, no allocation, and no waiting for readers.
-//! - **A read** comes in three prices: [`Group::read`] is O(1) and says how far it may be off and how
-//!   old it is ([`Group::read_within`] flushes if that is too much); [`Group::sum`] is exact and costs a flush, which visits only what changed;
-//!   [`Tree::snapshot`] copies the whole tree at one moment.
-//! - **A charge** ([`Group::try_charge`]) costs a locked add for each level up to the root.
-//! - **An idle group** costs a few hundred bytes, and nothing for each CPU: per-CPU pages appear when they are
-//!   first written.
+//! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable
+//!   sequence where the kernel has them: no lock, no locked instruction, no system call, no
+//!   allocation, and no waiting for readers.
+//! - **A read** comes in three prices: [`Group::read`] is O(1) and says how far it may be off and
+//!   how old it is ([`Group::read_within`] flushes if that is too much); [`Group::sum`] is exact
+//!   and costs a flush, which visits the groups below that changed, and glances at one word for
+//!   each 64 lines that changed anywhere; [`Tree::snapshot`] copies the whole tree at one moment.
+//! - **A charge** ([`Group::try_charge`]) costs a compare-and-swap per level up to the root.
+//! - **An idle group** costs a few hundred bytes, and nothing for each CPU: per-CPU pages appear
+//!   when they are first written.
 //!
 //! # When not to use it
-//! When a handful of counters that nobody contends for will do: an atomic is simpler. When every update needs
-//! the new total. When the process may not reserve address space (1 GiB for each CPU and row, and that for each
-//! set of metrics, see [`percpu::Area`]).
+//! When a handful of counters that nobody contends for will do: an atomic is simpler. When every
+//! update needs the new total. When the process may not reserve address space (1 GiB for each CPU
+//! and row, and that for each section).
 //!
-//! Where one number is all there is, [`percpu::PercpuCounter`] counts it without a tree, and
-//! [`percpu::LimitedCounter`] keeps it at or below a limit.
+//! Where one number is all there is, [`counter::PercpuCounter`] counts it without a tree, and
+//! [`counter::LimitedCounter`] keeps it at or below a limit. [`refs`] has the reference counts that
+//! groups are made with.
 //!
 //! # Environment
-//! `SUBMETER_RSEQ=off` forces the fallback (locked adds, in words that CPUs rarely share), as does building with
-//! `--cfg submeter_no_rseq`. Results are the same; `submeter doctor` shows what the difference costs.
+//! `SUBMETER_RSEQ=off` forces the fallback (locked adds, in words that CPUs rarely share). Results
+//! are the same; `submeter doctor` shows what the difference costs. macOS and Windows have the
+//! fallback only, no perf events, and a clock of CPU time that is a system call.
+//!
+//! # Features
+//! `aggregator`, `export` and `perf` are on by default. With `default-features = false` what is
+//! left counts, limits and reads. `tokio`, `tower` and `rayon` carry groups into tasks, services
+//! and parallel iterators. `serde` serializes what is read, in these shapes:
+//!
+//! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
+//! - [`Usage`]: `{"current": 60, "peak": 80, "limit": 100, "refused": 0}`
+//! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`, of each bucket
+//!   that is not empty the first value above it, null for the last one, and its count
+//! - [`Value`]: a number, or the shape of a histogram or usage
+//! - [`GroupValues`]: `{"path": "/acme", "values": {"requests": 3}}`
+//! - [`Snapshot`]: `{"unix_ms": 1700000000000, "groups": […]}`
+//! - [`FlushReport`]: `{"groups": 3, "lines": 5, "duration_ns": 41000, "joined": false}`
+//! - [`MetricKind`] and [`UnitKind`]: as they are displayed
 //!
 //! # Where the ideas come from
-//! The tree's statistics are Linux's rstat, with marks for its list of updated groups; limits are its page_counter;
-//! the words are its per-CPU counters. `ARCHITECTURE.md` in the repository has the whole story.
+//! The tree's statistics are Linux's rstat, with dirty bits for its list of updated groups; limits
+//! are its page_counter; the words are its per-CPU counters. `ARCHITECTURE.md` in the repository
+//! has the whole story.
 
+// docs.rs says which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "aggregator", feature = "export", feature = "perf")),
+    allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "docs are of the whole, and link to all of it"
+    )
+)]
 
+#[cfg(feature = "aggregator")]
+pub mod aggregator;
+mod attachments;
+mod bound_metric;
+mod charge;
 mod children;
-pub mod collector;
+pub mod counter;
 mod error;
+#[cfg(feature = "export")]
 pub mod export;
+mod flush;
 mod flusher;
 mod group;
+pub mod guide;
 mod histogram;
 mod killed;
-mod limit;
-mod meter;
 mod path;
+#[cfg(feature = "perf")]
 pub mod perf;
+mod quota;
 mod reading;
+pub mod refs;
 mod rstat;
 mod schema;
+#[cfg(feature = "serde")]
+mod serialize;
 mod snapshot;
-mod stats;
 pub mod switch;
 mod tree;
+mod tree_stats;
 mod unit;
 
-/// The primitives below groups: per-CPU words, counters, and their storage.
-pub use submeter_percpu as percpu;
-
-pub use collector::{
-    Attached, Collect, CollectReport, Collected, Collector, CollectorError, Origin,
+#[cfg(feature = "aggregator")]
+pub use aggregator::{
+    Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Origin,
 };
+pub use bound_metric::BoundMetric;
+pub use charge::{Charge, LimitError};
 pub use error::Error;
 pub use flusher::{Flusher, FlusherBuilder};
 pub use group::Group;
 pub use histogram::{Buckets, HistogramSnapshot};
 pub use killed::Killed;
-pub use limit::{Charge, LimitError, Usage};
-pub use meter::Meter;
 pub use path::{DEPTH_MAX, NAME_MAX};
+pub use quota::Usage;
 pub use reading::{Reading, Scalar, Tolerance};
 pub use rstat::FlushReport;
 pub use schema::{
-    Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKind, MetricSet, Resource, SETS_MAX,
-    Schema, SchemaBuilder, SchemaError, WORDS_MAX,
+    Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKind, Quota, SECTIONS_MAX, Schema,
+    SchemaBuilder, SchemaError, Section, WORDS_MAX,
 };
 pub use snapshot::{GroupValues, Snapshot, Value};
 pub use tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};

@@ -1,12 +1,33 @@
 //! Group paths: `/` for the root, `/acme/web` below it.
 
+use std::cmp::Ordering;
+
 use crate::error::Error;
 
 /// The longest name of one group, in bytes: Linux's `NAME_MAX`, which bounds a cgroup's name too.
+///
+/// # Examples
+/// ```
+/// use submeter::{NAME_MAX, Schema, Tree};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let long = "x".repeat(NAME_MAX + 1);
+/// assert!(tree.root().create_child(&long).expect_err("too long").is_invalid_name());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub const NAME_MAX: usize = 255;
 
 /// The deepest group, the root being 0. A flush works through levels, not by recursion, so this
 /// only bounds what a path may cost.
+///
+/// # Examples
+/// ```
+/// use submeter::{DEPTH_MAX, Schema, Tree};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// assert!(tree.get_or_create(&"/x".repeat(DEPTH_MAX + 1)).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub const DEPTH_MAX: usize = 64;
 
 /// Checks one path component.
@@ -34,6 +55,12 @@ pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str>, Error> {
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     Ok(rest.split('/').filter(move |_| !rest.is_empty()))
+}
+
+/// Compares two absolute paths by their names, so that a group comes right before what is below it:
+/// as text, `/a-b` is between `/a` and `/a/b`.
+pub(crate) fn compare(a: &str, b: &str) -> Ordering {
+    a.trim_start_matches('/').split('/').cmp(b.trim_start_matches('/').split('/'))
 }
 
 /// Returns the last name of an absolute path, `""` for the root.

@@ -1,28 +1,47 @@
 //! What a read returns: a value and how exact it is.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::schema::{Counter, Gauge, Key};
 use crate::unit::Unit;
 
-/// Holds a value with its error bound and its age.
+/// A value with its error bound and its age.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.root().add(requests, 7);
+///
+/// let reading = tree.root().read(requests);
+/// assert!(reading.value + reading.bound >= 7);
+/// println!("{reading} requests, {:?} ago", reading.age); // 0 ± 511 requests, 1.2µs ago
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reading<T> {
     /// The total as of the last flush.
     pub value: T,
-    /// How far the truth may be from `value`, in either direction: updates that no flush has seen. 0 when there
-    /// are none.
+    /// How far the truth may be from `value`, in either direction: updates that no flush has seen.
+    /// 0 when there are none.
     ///
-    /// What crossed a batch boundary (512 of a count, 64 KiB, about a millisecond) since the last flush, plus less
-    /// than a batch for each group and CPU that may have more: at most one for each 64-byte line that changed
-    /// anywhere in the tree, and one for each update under way that may cross a boundary. (Whether an update under way is
-    /// in the truth is open, for each by itself.) A flush of a part takes away its part's own drift only: above it the bound
-    /// stays wider than need be until the next flush of more.
+    /// What crossed a batch boundary (512 of a count, 64 KiB, about a millisecond) since the last
+    /// flush, plus less than a batch for each group and CPU that may have more: at most one for
+    /// each 64-byte line that changed anywhere in the tree, and one for each update under way that
+    /// may cross a boundary. An update under way may be in the truth or not, each by itself. A
+    /// flush of a part lowers the bound of that part only: above it the bound stays wider than need
+    /// be until the next flush of more.
+    ///
+    /// `u64::MAX` when nothing is known, after an update of 2^47 or more.
     pub bound: u64,
-    /// How long ago the flush began that `value` is from, at most: the last one of the tree, or of just this
-    /// group. (One of a group above counts for that group only.) Of a tree that was never flushed: how long ago it was
-    /// made.
+    /// Upper bound on the time since the flush that produced `value` began: the last flush of the
+    /// tree, or of just this group. (A flush of a group above counts for that group only.) Before
+    /// the first flush, the age of the tree.
     pub age: Duration,
 }
 
@@ -36,41 +55,112 @@ impl<T> Reading<T> {
     }
 }
 
-/// Says how wrong and how old a value may be, for [`Group::read_within`](crate::Group::read_within), which has an
-/// example. Anything goes unless told otherwise; where both are told, both must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `7` if exact, `7 ± 512` if not; the age is left to who shows it.
+impl<T: fmt::Display> fmt::Display for Reading<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bound {
+            0 => self.value.fmt(f),
+            u64::MAX => write!(f, "{} ± unknown", self.value),
+            bound => write!(f, "{} ± {bound}", self.value),
+        }
+    }
+}
+
+/// How wrong and how old a value may be, for [`Group::read_within`](crate::Group::read_within).
+///
+/// Both limits must hold, unless the value is exact: what cannot be wrong has no age.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter::Tolerance;
+///
+/// // Off by a thousand at most, and a minute old at most.
+/// let loose = Tolerance::max_error(1000).max_age(Duration::from_secs(60));
+/// // However wrong, if only from this second.
+/// let young = Tolerance::ANY.max_age(Duration::from_secs(1));
+/// assert!(loose != young && young != Tolerance::EXACT);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tolerance {
     error: u64,
     age: Duration,
 }
 
 impl Tolerance {
-    /// Accepts any value.
+    /// Accepts only values that cannot be wrong: flushes while any update is unseen.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use submeter::Tolerance;
+    ///
+    /// tree.root().add(requests, 1);
+    /// assert_eq!(tree.root().read_within(requests, Tolerance::EXACT).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const EXACT: Tolerance = Tolerance { error: 0, age: Duration::ZERO };
+
+    /// Accepts any value: never flushes. Where a [limit of age](Tolerance::max_age) alone starts.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use submeter::Tolerance;
+    ///
+    /// let reading = tree.root().read_within(requests, Tolerance::ANY); // never flushes
+    /// assert_eq!(reading.value, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const ANY: Tolerance = Tolerance { error: u64::MAX, age: Duration::MAX };
+
+    /// Accepts values that may be off by `error`, in the metric's unit, however old.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use submeter::Tolerance;
+    ///
+    /// assert!(tree.root().read_within(requests, Tolerance::max_error(10)).bound <= 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub const fn new() -> Tolerance {
-        Tolerance { error: u64::MAX, age: Duration::MAX }
+    pub const fn max_error(error: u64) -> Tolerance {
+        Tolerance { error, ..Tolerance::ANY }
     }
 
-    /// Accepts values that may be off by `error`, in the metric's unit. 0 asks for the truth.
+    /// Accepts values no older than `age`, besides what was asked for before.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use std::time::Duration;
+    /// use submeter::Tolerance;
+    ///
+    /// let fresh = Tolerance::ANY.max_age(Duration::from_millis(100));
+    /// let reading = tree.root().read_within(requests, fresh);
+    /// # let _ = reading;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub const fn error(self, error: u64) -> Tolerance {
-        Tolerance { error, ..self }
-    }
-
-    /// Accepts values that are this old. A value that cannot be wrong has no age.
-    #[must_use]
-    pub const fn age(self, age: Duration) -> Tolerance {
+    pub const fn max_age(self, age: Duration) -> Tolerance {
         Tolerance { age, ..self }
     }
 
     pub(crate) fn accepts<T>(self, reading: &Reading<T>) -> bool {
         reading.bound == 0 || (reading.bound <= self.error && reading.age <= self.age)
-    }
-}
-
-impl Default for Tolerance {
-    fn default() -> Self {
-        Tolerance::new()
     }
 }
 
@@ -80,7 +170,7 @@ mod sealed {
     impl<U> Sealed for crate::Gauge<U> {}
 }
 
-/// Marks the metrics that are one number: [`Counter`] (`u64`) and [`Gauge`] (`i64`).
+/// The metrics that are one number: [`Counter`] (`u64`) and [`Gauge`] (`i64`).
 pub trait Scalar: sealed::Sealed + Copy {
     /// The number's type.
     type Value;

@@ -1,40 +1,99 @@
 //! A copy of the whole tree at one moment, for exporters and pages.
 
-use std::sync::Arc;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
+
+use hashbrown::HashTable;
 
 use crate::group::Group;
 use crate::histogram::HistogramSnapshot;
-use crate::limit::Usage;
-use crate::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Resource, Schema};
-use crate::stats::Stats;
+use crate::quota::Usage;
+use crate::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Quota, Schema};
+use crate::tree_stats::TreeStats;
 use crate::unit::Unit;
 
-/// Holds the values of every live group, parents before children.
+/// A copy of the values of every live group, each group before its children.
 ///
 /// A parent's counters, gauges and histograms are its own plus its children's plus what killed
-/// children left behind, as of one flush. Resources are read while copying.
+/// children left behind, as of one flush. Quotas are read while copying.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.get_or_create("/acme/web")?.add(requests, 3);
+///
+/// let snapshot = tree.snapshot();
+/// for group in &snapshot {
+///     println!("{}: {}", group.path(), group.counter(requests));
+/// }
+/// assert_eq!(snapshot.get("/acme").expect("exists").counter(requests), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     schema: Schema,
     at: Instant,
     system_time: SystemTime,
     groups: Vec<GroupValues>,
+    /// Places in `groups`; made by the first search.
+    index: OnceLock<Index>,
 }
 
-/// Holds the values of one group in a [`Snapshot`].
+/// The places of groups by the hashes of their paths.
+#[derive(Clone, Debug)]
+struct Index {
+    /// Paths may come from outside, so that nobody may know which of them collide.
+    seed: RandomState,
+    places: HashTable<u32>,
+}
+
+/// The values of one group in a [`Snapshot`].
+///
+/// # Examples
+/// ```
+/// # use submeter::{Count, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let requests = schema.counter::<Count>("requests", "Requests answered");
+/// # let tree = Tree::new(schema.build()?)?;
+/// tree.create("/web")?.add(requests, 3);
+/// let snapshot = tree.snapshot();
+/// let root = snapshot.get("/").expect("always there");
+/// assert_eq!((root.path(), root.counter(requests)), ("/", 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct GroupValues {
     schema: Schema,
     path: Arc<str>,
     depth: usize,
     parent: Option<usize>,
-    /// Set after set.
+    /// Section after section.
     words: Box<[i64]>,
     usage: Box<[Usage]>,
 }
 
-/// Holds the value of any metric.
+/// The value of any metric, as [`GroupValues::value`] returns it.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Schema, Tree};
+/// # let tree = Tree::new(Schema::builder().build()?)?;
+/// use submeter::Value;
+///
+/// let snapshot = tree.snapshot();
+/// for metric in snapshot.schema().metrics() {
+///     if let Value::Counter(n) = snapshot.groups()[0].value(metric) {
+///         println!("{} = {n}", metric.name());
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -44,21 +103,37 @@ pub enum Value {
     Gauge(i64),
     /// A histogram's.
     Histogram(HistogramSnapshot),
-    /// A resource's.
-    Resource(Usage),
+    /// A quota's.
+    Quota(Usage),
 }
 
 impl Snapshot {
-    pub(crate) fn take(schema: &Schema, stats: &Stats, root: &Group) -> Snapshot {
-        // Let go of once the flushers are unlocked: who drops a group's last handle runs the wakers of those who wait
-        // for it, and drops what collectors kept of it. Both are anybody's code, which may flush.
+    pub(crate) fn take(schema: &Schema, stats: &TreeStats, root: &Group) -> Snapshot {
+        // Let go of once the flushers are unlocked: who drops a group's last handle runs the wakers
+        // of those who wait for it, and drops what aggregators kept of it. Both are anybody's code,
+        // which may flush.
         let mut held = Vec::new();
         let (groups, at) = stats.flushed(|| copy(schema, root, &mut held));
         drop(held);
-        Snapshot { schema: schema.clone(), at, system_time: SystemTime::now(), groups }
+        let (schema, system_time) = (schema.clone(), SystemTime::now());
+        Snapshot { schema, at, system_time, groups, index: OnceLock::new() }
     }
 
     /// Returns the schema of the tree.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(snapshot.schema().metrics().len(), 1);
+    /// # let _ = root;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -77,15 +152,81 @@ impl Snapshot {
     }
 
     /// Returns the groups, root first, each before its children.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(snapshot.groups().len(), 2);
+    /// # let _ = root;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn groups(&self) -> &[GroupValues] {
         &self.groups
     }
 
-    /// Finds a group by its path. Visits groups until found.
+    /// Finds a group by its path: O(1), but for the first search, which visits every group.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert!(snapshot.get("/mail").is_none());
+    /// assert_eq!(root.counter(requests), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&GroupValues> {
-        self.groups.iter().find(|group| &*group.path == path)
+        let Index { seed, places } = self.index.get_or_init(|| Index::new(&self.groups));
+        let place = places
+            .find(seed.hash_one(path), |&place| self.groups[place as usize].path() == path)?;
+        Some(&self.groups[*place as usize])
+    }
+}
+
+impl Index {
+    fn new(groups: &[GroupValues]) -> Index {
+        let seed = RandomState::new();
+        let hash = |&place: &u32| seed.hash_one(groups[place as usize].path());
+        let mut places = HashTable::with_capacity(groups.len());
+        // A tree has fewer groups than its area has words, which 32 bits number.
+        for place in 0..groups.len() as u32 {
+            places.insert_unique(hash(&place), place, hash);
+        }
+        Index { seed, places }
+    }
+}
+
+/// The groups, root first, each before its children.
+impl<'a> IntoIterator for &'a Snapshot {
+    type Item = &'a GroupValues;
+    type IntoIter = std::slice::Iter<'a, GroupValues>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.groups.iter()
+    }
+}
+
+/// As the value's own type is displayed.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Counter(value) => value.fmt(f),
+            Value::Gauge(value) => value.fmt(f),
+            Value::Histogram(histogram) => histogram.fmt(f),
+            Value::Quota(usage) => usage.fmt(f),
+        }
     }
 }
 
@@ -102,7 +243,7 @@ fn copy(schema: &Schema, root: &Group, held: &mut Vec<Group>) -> Vec<GroupValues
             depth: group.depth(),
             parent,
             words: group.totals(),
-            usage: (0..schema.resources()).map(|s| group.inner.limits.usage(s)).collect(),
+            usage: (0..schema.quotas()).map(|s| group.inner.quotas.usage(s)).collect(),
         });
         stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
         held.push(group);
@@ -111,55 +252,185 @@ fn copy(schema: &Schema, root: &Group, held: &mut Vec<Group>) -> Vec<GroupValues
 }
 
 impl GroupValues {
+    #[cfg(feature = "serde")]
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
     /// Returns the absolute path.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(root.path(), "/");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
     /// Returns the last component of the path, `""` for the root.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(snapshot.get("/web").expect("created above").name(), "web");
+    /// # let _ = root;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or("")
     }
 
     /// Returns the number of ancestors.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(root.depth(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth
     }
 
     /// Returns the parent's index in [`Snapshot::groups`], or `None` for the root.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// let web = snapshot.get("/web").expect("created above");
+    /// let parent = web.parent().map(|index| snapshot.groups()[index].path());
+    /// assert_eq!(parent, Some(root.path()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn parent(&self) -> Option<usize> {
         self.parent
     }
 
     /// Returns a counter's value. Panics when it is of another schema.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(root.counter(requests), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn counter<U: Unit>(&self, counter: Counter<U>) -> u64 {
         self.words[self.word(counter.key)].cast_unsigned()
     }
 
     /// Returns a gauge's value. Panics when it is of another schema.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let waiting = schema.gauge::<Count>("waiting", "Requests in the queue");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(root.gauge(waiting), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn gauge<U: Unit>(&self, gauge: Gauge<U>) -> i64 {
         self.words[self.word(gauge.key)]
     }
 
     /// Returns a histogram's distribution. Panics when it is of another schema.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Count, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(root.histogram(latency).count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
         self.histogram_at(self.word(histogram.key), histogram.buckets)
     }
 
-    /// Returns a resource's usage. Panics when it is of another schema.
+    /// Returns a quota's usage. Panics when it is of another schema.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(root.usage(memory).current, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn usage<U: Unit>(&self, resource: Resource<U>) -> Usage {
-        self.usage[self.slot(resource.key)]
+    pub fn usage<U: Unit>(&self, quota: Quota<U>) -> Usage {
+        self.usage[self.slot(quota.key)]
     }
 
     /// Returns the value of any metric of this snapshot's schema.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// for metric in snapshot.schema().metrics() {
+    ///     println!("{} = {}", metric.name(), root.value(metric));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Panics
     /// When the metric is of another schema.
@@ -173,7 +444,7 @@ impl GroupValues {
                 Value::Histogram(self.histogram_at(self.word(key), buckets))
             }
             (MetricKind::Histogram, None) => unreachable!("a histogram has buckets"),
-            (MetricKind::Resource, _) => Value::Resource(self.usage[self.slot(key)]),
+            (MetricKind::Quota, _) => Value::Quota(self.usage[self.slot(key)]),
         }
     }
 
@@ -185,17 +456,18 @@ impl GroupValues {
         HistogramSnapshot::new(buckets, counts, self.words[slot].cast_unsigned())
     }
 
-    /// The place of a resource in `usage`.
+    /// The place of a quota in `usage`.
     fn slot(&self, key: Key) -> usize {
-        assert!(key.set == self.schema.id(), "{WRONG_SCHEMA}");
+        assert!(key.section == self.schema.id(), "{WRONG_SCHEMA}");
         usize::from(key.slot)
     }
 
     /// The place of any other metric in `words`.
     fn word(&self, key: Key) -> usize {
-        let sets = self.schema.sets();
-        let set = sets.iter().position(|set| set.id == key.set).expect(WRONG_SCHEMA);
-        sets[..set].iter().map(|set| set.words).sum::<usize>() + usize::from(key.slot)
+        let layouts = self.schema.layouts();
+        let section =
+            layouts.iter().position(|layout| layout.id == key.section).expect(WRONG_SCHEMA);
+        layouts[..section].iter().map(|layout| layout.words).sum::<usize>() + usize::from(key.slot)
     }
 }
 

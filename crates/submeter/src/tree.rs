@@ -5,18 +5,16 @@ use std::sync::Arc;
 
 use submeter_percpu::PercpuOwner;
 
-use crate::collector::{Collect, Collector};
 use crate::error::Error;
-use crate::flusher::FlusherBuilder;
 use crate::group::{Group, GroupInner};
 use crate::path;
 use crate::rstat::FlushReport;
-use crate::schema::{MetricSet, Schema};
+use crate::schema::{Schema, Section};
 use crate::snapshot::Snapshot;
-use crate::stats::Stats;
 use crate::switch::CpuStart;
+use crate::tree_stats::TreeStats;
 
-/// Holds a tree of groups that share one [`Schema`]. Cloning is a pointer copy.
+/// A tree of groups that share one [`Schema`]. Cloning is a pointer copy.
 ///
 /// Dropping the last clone kills every group; handles that are still held keep working and keep
 /// their storage, but nothing can be found or created any more.
@@ -42,7 +40,7 @@ pub struct Tree {
 
 struct TreeInner {
     schema: Schema,
-    stats: Arc<Stats>,
+    stats: Arc<TreeStats>,
     root: Group,
     /// Decides the root's end.
     owner: PercpuOwner<GroupInner>,
@@ -52,7 +50,16 @@ struct TreeInner {
 /// The most groups that a tree holds unless [`TreeBuilder::groups_max`] says otherwise.
 pub const GROUPS_MAX_DEFAULT: usize = 1 << 20;
 
-/// Builds a [`Tree`] with other than the usual bounds.
+/// A builder of a [`Tree`] with other than the usual bounds.
+///
+/// # Examples
+/// ```
+/// use submeter::{Schema, Tree};
+///
+/// let tree = Tree::builder(Schema::builder().build()?).groups_max(1000).build()?;
+/// assert_eq!(tree.group_count(), 1, "the root");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct TreeBuilder {
     schema: Schema,
@@ -63,21 +70,34 @@ pub struct TreeBuilder {
 
 impl TreeBuilder {
     /// Bounds the number of groups that exist at once, the dying included.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::builder(Schema::builder().build()?).groups_max(2).build()?;
+    /// tree.create("/web")?;
+    /// assert!(tree.create("/mail").expect_err("the root counts").is_full());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn groups_max(mut self, groups_max: usize) -> Self {
         self.groups_max = groups_max;
         self
     }
 
-    /// Makes a tree that behaves as on a machine of `cpus` CPUs without sequences: for tests and benches of what
-    /// depends on the number of CPUs, such as error bounds, memory, and the work of a flush.
+    /// Makes a tree that behaves as on a machine of `cpus` CPUs without sequences: for tests and
+    /// benches of what depends on the number of CPUs, such as error bounds, memory, and the work of
+    /// a flush.
     ///
-    /// A thread updates on the CPU that [`simulate_cpu`](crate::percpu::Area::simulate_cpu) named to it. What it costs
-    /// that many real CPUs to take lines from each other, no simulation shows.
+    /// A thread updates on the CPU that [`simulate_cpu`](submeter_percpu::Area::simulate_cpu) of
+    /// the crate `submeter-percpu` named to it. What it costs that many real CPUs to take lines
+    /// from each other, no simulation shows.
     ///
     /// # Examples
     /// ```
-    /// use submeter::{Count, Schema, Tree, percpu::Area};
+    /// use submeter::{Count, Schema, Tree};
+    /// use submeter_percpu::Area;
     ///
     /// let mut schema = Schema::builder();
     /// let requests = schema.counter::<Count>("requests", "Requests answered");
@@ -99,13 +119,23 @@ impl TreeBuilder {
         self
     }
 
-    /// Reserves address space and creates the root. Where the schema declares CPU time, the first tree of a process also
-    /// finds out which clock serves: some milliseconds, on a busy machine up to half a second.
+    /// Reserves address space and creates the root. Where the schema declares CPU time, the first
+    /// tree of a process also finds out which clock serves: some milliseconds, on a busy machine up
+    /// to half a second.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::builder(Schema::builder().build()?).build()?;
+    /// # let _ = tree;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// When the kernel refuses the reservation of address space.
     pub fn build(self) -> Result<Tree, Error> {
-        let stats = Arc::new(Stats::new(&self.schema, self.groups_max, self.simulated)?);
+        let stats = Arc::new(TreeStats::new(&self.schema, self.groups_max, self.simulated)?);
         let (owner, root) = Group::new_root(Arc::clone(&stats))?;
         // Last: the first tree of a process tests what the machine can do.
         let cpu_start = CpuStart::of(&self.schema);
@@ -118,6 +148,15 @@ impl TreeBuilder {
 impl Tree {
     /// Creates a tree that has only its root.
     ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert_eq!(tree.root().path(), "/");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// When the kernel refuses the reservation of address space.
     pub fn new(schema: Schema) -> Result<Tree, Error> {
@@ -125,18 +164,46 @@ impl Tree {
     }
 
     /// Starts a tree with other than the usual bounds.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::builder(Schema::builder().build()?).groups_max(1000).build()?;
+    /// # let _ = tree;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn builder(schema: Schema) -> TreeBuilder {
         TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: None }
     }
 
     /// Returns the schema.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// assert!(tree.schema().metric("memory").is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.inner.schema
     }
 
     /// Returns the root group, `/`.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert_eq!(tree.root().path(), "/");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn root(&self) -> &Group {
         &self.inner.root
@@ -146,20 +213,37 @@ impl Tree {
         self.inner.cpu_start
     }
 
-    /// Returns how many groups exist, the root and the dying included.
+    /// Returns how many groups exist: the root, the live ones, and killed ones that a handle or a
+    /// charge still holds or that no flush has seen yet.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// tree.get_or_create("/acme/web")?;
+    /// assert_eq!(tree.group_count(), 3, "with the root");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.inner.stats.len()
-    }
-
-    /// Always false: the root lives as long as its tree.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        false
+    pub fn group_count(&self) -> usize {
+        self.inner.stats.group_count()
     }
 
     /// Finds a group. Takes one shared lock a level: resolve once, keep the handle.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// assert_eq!(tree.get("/acme/web"), Some(web));
+    /// assert_eq!(tree.get("/acme/mail"), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn get(&self, path: &str) -> Option<Group> {
         let mut group = self.inner.root.clone();
         for name in path::names(path).ok()? {
@@ -170,72 +254,120 @@ impl Tree {
 
     /// Creates one group; its parent must exist.
     ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert!(tree.create("/acme/web").expect_err("no /acme").is_not_found());
+    /// tree.create("/acme")?;
+    /// tree.create("/acme/web")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// A bad name, no such parent, a group of that name, or a tree that is full.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn create(&self, path: &str) -> Result<Group, Error> {
         let names: Vec<&str> = path::names(path)?.collect();
         let Some((last, parents)) = names.split_last() else {
-            return Err(Error::exists("/".to_owned()));
+            return Err(Error::already_exists("/".to_owned()));
         };
         let mut group = self.inner.root.clone();
         for name in parents {
-            group = group
-                .child(name)
-                .ok_or_else(|| Error::not_found(&path::join(group.path(), name)))?;
+            let child = group.child(name);
+            group = child.ok_or_else(|| Error::not_found(&path::join(group.path(), name)))?;
         }
-        group.create(last)
+        group.create_child(last)
     }
 
     /// Finds a group, creating it and its ancestors where they are missing.
     ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// assert_eq!(tree.get_or_create("/acme/web")?, web);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// A bad name, or a tree that is full.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn get_or_create(&self, path: &str) -> Result<Group, Error> {
         let mut group = self.inner.root.clone();
         for name in path::names(path)? {
-            group = group.child_or_create(name)?;
+            group = group.get_or_create_child(name)?;
         }
         Ok(group)
     }
 
     /// Brings every group's cached totals up to date: all updates that returned before this call
     /// are in. Costs time in proportion to what changed since the last flush, and at most one
-    /// `membarrier` for each set of metrics. Concurrent callers share a flush where they can.
+    /// `membarrier` for each section. Concurrent callers share a flush where they can.
     ///
-    /// What [collectors](crate::Collect) hold is flushed apart, by them: one that is slow delays nobody else.
+    /// What [aggregators](crate::Aggregate) hold is flushed apart, by them: one that is slow delays
+    /// nobody else.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 1);
+    /// tree.flush();
+    /// assert_eq!(tree.root().read(requests).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn flush(&self) -> FlushReport {
         self.inner.stats.flush()
     }
 
-    /// As [`flush`](Tree::flush), for the metrics of one [set](crate::SchemaBuilder::set) only: what changed in others costs
-    /// nothing and stays to be flushed.
+    /// As [`flush`](Tree::flush), for the metrics of one [section](crate::SchemaBuilder::section)
+    /// only: what changed in others costs nothing and stays to be flushed.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let main = tree.schema().section("main").expect("always there");
+    /// tree.root().add(requests, 1);
+    /// tree.flush_section(main);
+    /// assert_eq!(tree.root().read(requests).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Panics
-    /// When the set is of another tree's schema.
-    pub fn flush_set(&self, set: MetricSet) -> FlushReport {
-        let sets = self.inner.schema.sets();
-        let index = sets.iter().position(|known| known.id == set.id);
-        self.inner.stats.flush_set(index.expect("the set belongs to the schema of another tree"))
-    }
-
-    /// Describes a thread that flushes this tree, for readers of what is cached. Nothing requires one. See [`Flusher`](crate::Flusher).
-    pub fn flusher(&self) -> FlusherBuilder {
-        FlusherBuilder::new(self.clone())
-    }
-
-    /// Adds a collector: state of the user's own for each group and CPU, flushed apart from the numbers. See [`Collect`].
-    ///
-    /// The tree does not know it afterwards: it lives as long as the handle that this returns, and `name` is only
-    /// what its errors call it.
-    pub fn collector<C: Collect>(&self, name: &str, collect: C) -> Collector<C> {
-        Collector::new(name, collect, &self.inner.stats)
+    /// When the section is of another tree's schema.
+    pub fn flush_section(&self, section: Section) -> FlushReport {
+        let index = self.inner.schema.layouts().iter().position(|layout| layout.id == section.id);
+        let index = index.expect("the section belongs to the schema of another tree");
+        self.inner.stats.flush_section(index)
     }
 
     /// Flushes, then copies every group's values at one moment: in a snapshot a parent's value is
     /// its own plus its children's, exactly. Costs time and memory in proportion to the tree.
     ///
-    /// Where metrics are split into sets, that holds in each of them; one set may know of an update, and the
-    /// next not yet of one that came before it.
+    /// Where the schema has sections, that holds in each of them; one section may have an update
+    /// that came after one which another section does not have yet.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 1);
+    /// for group in tree.snapshot().groups() {
+    ///     println!("{} {}", group.path(), group.counter(requests));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.inner.schema, &self.inner.stats, &self.inner.root)
@@ -244,7 +376,7 @@ impl Tree {
 
 impl fmt::Debug for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tree").field("groups", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Tree").field("groups", &self.group_count()).finish_non_exhaustive()
     }
 }
 

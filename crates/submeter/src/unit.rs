@@ -1,16 +1,37 @@
 //! Units, carried in the type of a metric so that bytes are never added to nanoseconds.
 
+use std::fmt;
+
 mod sealed {
     pub trait Sealed {}
 }
 
-/// Names what a metric counts. Sealed: the exporters must know every unit.
+/// What a metric counts: [`Count`], [`Bytes`] or [`Nanoseconds`]. Sealed: the exporters must know
+/// every unit.
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Unit};
+///
+/// fn unit_of<U: Unit>() -> &'static str {
+///     U::KIND.base_name()
+/// }
+/// assert_eq!(unit_of::<Bytes>(), "bytes");
+/// ```
 pub trait Unit: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The unit as data, for code that handles metrics of any unit.
     const KIND: UnitKind;
 }
 
-/// Tells the units apart at run time (exporters, schemas).
+/// A [`Unit`] as data, for code that handles metrics of any unit.
+///
+/// # Examples
+/// ```
+/// use submeter::UnitKind;
+///
+/// assert_eq!(UnitKind::Nanoseconds.base_name(), "seconds");
+/// assert_eq!(UnitKind::Nanoseconds.per_base(), 1_000_000_000);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnitKind {
@@ -22,8 +43,24 @@ pub enum UnitKind {
     Nanoseconds,
 }
 
+/// `count`, `bytes` or `nanoseconds`.
+impl fmt::Display for UnitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            UnitKind::Count => "count",
+            UnitKind::Bytes => "bytes",
+            UnitKind::Nanoseconds => "nanoseconds",
+        })
+    }
+}
+
 impl UnitKind {
     /// Returns the base unit that OpenMetrics asks for, or `""` for a plain count.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(submeter::UnitKind::Count.base_name(), "");
+    /// ```
     #[must_use]
     pub const fn base_name(self) -> &'static str {
         match self {
@@ -34,6 +71,11 @@ impl UnitKind {
     }
 
     /// Returns how many of this unit make one base unit (1e9 nanoseconds a second).
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(submeter::UnitKind::Bytes.per_base(), 1);
+    /// ```
     #[must_use]
     pub const fn per_base(self) -> u64 {
         match self {
@@ -44,10 +86,11 @@ impl UnitKind {
 }
 
 impl UnitKind {
-    /// The batch of a metric of this unit, less one: how much a CPU's word may gain before the updater
-    /// tells the ancestors that their cached total is off. A power of two, chosen so that a typical
-    /// request (one event, some hundred bytes, some microseconds) crosses it once in some 128 to
-    /// 512 updates: a crossing costs as much as fifty updates, a batch twice as large bounds half as well.
+    /// The batch of a metric of this unit, less one: how much a CPU's word may gain before the
+    /// updater tells the ancestors that their cached total is off. A power of two, chosen so that a
+    /// typical request (one event, some hundred bytes, some microseconds) crosses it once in some
+    /// 128 to 512 updates: a crossing costs as much as fifty updates, a batch twice as large bounds
+    /// half as well.
     pub(crate) const fn batch_mask(self) -> u64 {
         match self {
             UnitKind::Count => (1 << 9) - 1,
@@ -61,14 +104,38 @@ impl UnitKind {
 pub(crate) const NO_BATCH_MASK: u64 = i64::MAX.cast_unsigned();
 
 /// Plain events or things.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema};
+///
+/// let requests = Schema::builder().counter::<Count>("requests", "Requests answered");
+/// # let _ = requests;
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Count;
 
 /// Bytes.
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Schema};
+///
+/// let sent = Schema::builder().counter::<Bytes>("sent", "Bytes of answers");
+/// # let _ = sent;
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
 
 /// Nanoseconds.
+///
+/// # Examples
+/// ```
+/// use submeter::{Nanoseconds, Schema};
+///
+/// let waited = Schema::builder().counter::<Nanoseconds>("waited", "Time spent in the queue");
+/// # let _ = waited;
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Nanoseconds;
 

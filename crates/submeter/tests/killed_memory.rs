@@ -1,5 +1,5 @@
-//! What groups that are gone leave behind: their totals, and no memory. A test of its own, because it
-//! looks at the memory of the whole process.
+//! What groups that are gone leave behind: their totals, and no memory. A test of its own, because
+//! it looks at the memory of the whole process.
 
 use submeter::{Count, Counter, Schema, Tree};
 
@@ -43,12 +43,12 @@ fn the_words_of_groups_that_are_gone_are_given_back_and_reused() {
         eprintln!("skipped: the kernel does not say what is resident (mount /proc)");
         return;
     };
-    assert_eq!(tree.len(), GROUPS + 11, "nothing is forgotten before a flush");
+    assert_eq!(tree.group_count(), GROUPS + 11, "nothing is forgotten before a flush");
     tree.flush();
-    assert_eq!(tree.len(), 1);
+    assert_eq!(tree.group_count(), 1);
     let after = resident().expect("said before");
-    // At the very least the totals', and the words of the CPUs that this ran on. What else groups took is the
-    // allocator's, which keeps most of it for what comes next.
+    // At the very least the totals', and the words of the CPUs that this ran on. What else groups
+    // took is the allocator's, which keeps most of it for what comes next.
     let given = most.saturating_sub(after);
     eprintln!(
         "resident: {before} bytes before, {most} with {GROUPS} groups, {after} once they are gone \

@@ -1,4 +1,5 @@
-//! What sessions leave behind in the process: nothing. Alone in its program, as other tests' threads come and go.
+//! What sessions leave behind in the process: nothing. Alone in its program, as other tests'
+//! threads come and go.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 use submeter::perf::{Request, Session, parse};

@@ -1,5 +1,5 @@
-//! Groups, and what no group was charged, sum up to the process. A program of its own: other tests' threads are of the
-//! same process.
+//! Groups, and what no group was charged, sum up to the process. A program of its own: other tests'
+//! threads are of the same process.
 #![cfg(not(miri))]
 
 use std::hint::black_box;
@@ -60,7 +60,7 @@ fn groups_and_the_unattributed_sum_up_to_the_process_at_100_000_switches_a_secon
         let threads: Vec<_> = groups
             .iter()
             .map(|group| {
-                let parts = ["a", "b", "c"].map(|name| group.create(name).expect("new"));
+                let parts = ["a", "b", "c"].map(|name| group.create_child(name).expect("new"));
                 scope.spawn(move || burn(group, &parts))
             })
             .collect();

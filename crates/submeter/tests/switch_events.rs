@@ -1,10 +1,15 @@
-//! Events charged to the group that a thread is in. Needs `perf_event_open`; what is refused is skipped, and said.
+//! Events charged to the group that a thread is in. Needs `perf_event_open`; what is refused is
+//! skipped, and said.
 #![cfg(all(target_os = "linux", not(miri)))]
-
-use std::hint::black_box;
 
 use submeter::perf::{Event, EventKind, parse};
 use submeter::{Count, Counter, Schema, SchemaBuilder, Tree, switch};
+
+#[path = "it/work.rs"]
+#[expect(dead_code, reason = "shared with tests that also burn CPU time")]
+mod work;
+
+use work::{fault, pages_are_small};
 
 /// Declares the events of a list that this machine has, under their own names.
 fn declare(schema: &mut SchemaBuilder, list: &str) -> Vec<Counter<Count>> {
@@ -17,26 +22,6 @@ fn declare(schema: &mut SchemaBuilder, list: &str) -> Vec<Counter<Count>> {
         }
     }
     counters
-}
-
-/// Whether memory comes in pages small enough to be counted; says so if not.
-fn pages_are_small() -> bool {
-    let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    let huge = text.is_ok_and(|text| text.contains("[always]"));
-    if huge {
-        eprintln!("skipped: huge pages hide page faults: set transparent_hugepage to madvise");
-    }
-    !huge
-}
-
-/// Touches that many pages that were not there before.
-fn fault(pages: usize) {
-    // More than malloc ever keeps for reuse: fresh from the kernel each time.
-    let mut bytes = vec![0u8; 64 << 20];
-    for page in 0..pages {
-        bytes[page * 4096] = 1;
-    }
-    black_box(&bytes);
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! What counters cost: their operations on this machine, and a flat counter against a tree on simulated ones.
+//! What counters cost: their operations on this machine, and a flat counter against a tree on
+//! simulated ones.
 //!
 //! `cargo run --release -p submeter-percpu --example counter_cost`
 //!
-//! Everything is measured in one process, in turn; a figure is the best of many short samples, unless it says
-//! otherwise: other load only adds to a cost.
+//! Everything is measured in one process, in turn; a figure is the best of many short samples,
+//! unless it says otherwise: other load only adds to a cost.
 
 mod operations;
 mod sample;

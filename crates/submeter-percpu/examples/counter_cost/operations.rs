@@ -1,4 +1,4 @@
-//! Operations on the rung in use.
+//! Operations on the backend in use.
 
 use std::hint::black_box;
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) fn run() -> io::Result<()> {
         each("Block::add(1)", || block.add(0, black_box(1))),
         each("add(1), batch 2^20", || wide.add(black_box(1))),
         each("add(1), batch 32", || narrow.add(black_box(1))),
-        pair("add(32), add(-32), batch 32: every add carries", |n| narrow.add(n)),
+        pair("add(32), add(-32), batch 32: every add overflows", |n| narrow.add(n)),
         pair("add_batch(32 and -32, 1024)", |n| gathering.add_batch(n, 1024)),
         // Relaxed, here and below: a statistic, only its cost is of interest.
         each("AtomicI64::fetch_add", || {

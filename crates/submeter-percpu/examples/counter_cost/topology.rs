@@ -1,9 +1,10 @@
 //! Flat or tree, for more CPUs than this machine has.
 //!
-//! What no simulation has is the price of a line that many CPUs write. So that is measured on two CPUs: how long one line needs for each
-//! locked add when both write it (more CPUs are not cheaper). A counter on which `n` CPUs add at full speed is then as
-//! slow as its busiest line is busy. Each design gets the smallest batch that keeps that from
-//! slowing adds down by more than a tenth; then reads and compares are measured, on one thread that plays all CPUs in turn.
+//! What no simulation has is the price of a line that many CPUs write. So that is measured on two
+//! CPUs: how long one line needs for each locked add when both write it (more CPUs are not
+//! cheaper). A counter on which `n` CPUs add at full speed is then as slow as its busiest line is
+//! busy. Each design gets the smallest batch that keeps that from slowing adds down by more than a
+//! tenth; then reads and compares are measured, on one thread that plays all CPUs in turn.
 
 use std::cmp::Ordering::Equal;
 use std::hint::black_box;
@@ -11,6 +12,7 @@ use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Instant;
 
+use fastrand::Rng;
 use submeter_percpu::{Area, PercpuCounter};
 use submeter_sys::cpu;
 
@@ -30,7 +32,7 @@ pub(crate) fn run() -> io::Result<()> {
     let plain = plain_ns()?;
     let line = busy_line_ns();
     println!(
-        "\nan add that carries nothing: {plain:.2} ns; a line written by two CPUs: {line:.1} ns an add"
+        "\nan add that overflows nothing: {plain:.2} ns; a line written by two CPUs: {line:.1} ns an add"
     );
     println!(
         "\n| CPUs | design | batch | width | error, mean | error, worst | decided | compare ns | add ns |"
@@ -48,14 +50,15 @@ pub(crate) fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// The cost of an add by itself, on the rung in use.
+/// The cost of an add by itself, on the backend in use.
 fn plain_ns() -> io::Result<f64> {
     let counter = PercpuCounter::with_batch(Area::common()?, 1 << 40)?;
     let work = Box::new(|| (0..ADDS).for_each(|_| counter.add(black_box(1))));
     Ok(best(&mut [Thing { name: "plain", count: ADDS, work }])[0])
 }
 
-/// How long a line needs for each locked add while two CPUs write it: the median of samples in which they did.
+/// How long a line needs for each locked add while two CPUs write it: the median of samples in
+/// which they did.
 fn busy_line_ns() -> f64 {
     let (line, turn) = (AtomicI64::new(0), AtomicU32::new(0));
     let allowed = cpu::affinity().unwrap_or_default();
@@ -66,7 +69,8 @@ fn busy_line_ns() -> f64 {
         }
         let mut samples = Vec::new();
         for round in 1..=200 {
-            // SeqCst: whatever it costs, it is not measured. A meeting of threads that spin: both run when they leave.
+            // SeqCst: whatever it costs, it is not measured. A meeting of threads that spin: both
+            // run when they leave.
             turn.fetch_add(1, Ordering::SeqCst);
             // SeqCst: as above.
             while turn.load(Ordering::SeqCst) < 2 * round {
@@ -90,13 +94,13 @@ fn busy_line_ns() -> f64 {
 }
 
 fn row(cpus: usize, design: &str, batch: u64, counter: &PercpuCounter) {
-    let mut random = Random(1);
+    let mut rng = Rng::with_seed(1);
     let (mut sum, mut worst, mut truth) = (0.0, 0u64, 0i64);
     for _ in 0..LOOKS {
         for _ in 0..10 * cpus {
             // As much as a batch at random CPUs, in uneven pieces.
-            Area::simulate_cpu(random.below(cpus as u64) as u32);
-            let n = random.below(2 * batch) as i64;
+            Area::simulate_cpu(rng.u32(..cpus as u32));
+            let n = rng.u64(..2 * batch) as i64;
             counter.add(n);
             truth += n;
         }
@@ -106,7 +110,7 @@ fn row(cpus: usize, design: &str, batch: u64, counter: &PercpuCounter) {
     let read = counter.read();
     let width = read.high() - read.low();
     // Distances from 1 to 10^8, each order of magnitude as often as any other.
-    let rhs: Vec<i64> = (0..512).map(|_| truth + random.distance()).collect();
+    let rhs: Vec<i64> = (0..512).map(|_| truth + distance(&mut rng)).collect();
     let decided = rhs.iter().filter(|&&rhs| read.compare(rhs).is_some()).count() * 100 / rhs.len();
     let compare = || {
         for &rhs in &rhs {
@@ -128,19 +132,7 @@ fn row(cpus: usize, design: &str, batch: u64, counter: &PercpuCounter) {
     );
 }
 
-/// A generator that gives the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        // The constants of Knuth's MMIX generator; the low bits of such are poor.
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn distance(&mut self) -> i64 {
-        let magnitude = 10f64.powf(self.below(8_000) as f64 / 1000.0) as i64;
-        if self.below(2) == 0 { magnitude } else { -magnitude }
-    }
+fn distance(rng: &mut Rng) -> i64 {
+    let magnitude = 10f64.powf(rng.f64() * 8.0) as i64;
+    if rng.bool() { magnitude } else { -magnitude }
 }

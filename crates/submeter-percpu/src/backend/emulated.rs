@@ -27,7 +27,12 @@ pub(crate) fn set_thread_number(number: u32) {
     let _ = NUMBER.try_with(|own| own.set(number & (u32::MAX >> 1)));
 }
 
-/// A number for the calling thread, in the order of first use.
+/// Returns a number for the calling thread, in the order of first use.
+///
+/// Out of line: in a library, the address of a thread-local is the result of a call to the compiler
+/// (the linker removes it later), for which each caller in line would save its registers even on
+/// the way that has the CPU's number.
+#[inline(never)]
 fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NUMBER

@@ -1,5 +1,5 @@
-//! The two ways to add to a per-CPU word. They never share a word: a plain add and a locked one on the same
-//! word would lose either.
+//! The two ways to add to a per-CPU word. They never share a word, because a plain add and a locked
+//! one on the same word can lose each other.
 
 pub(crate) mod emulated;
 #[expect(unsafe_code, reason = "runs the sequences on words of its own")]

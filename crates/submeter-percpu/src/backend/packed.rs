@@ -1,4 +1,5 @@
-//! A word for each CPU, side by side: eight to a line, for what is read far more often than added to.
+//! A word for each CPU, side by side, eight to a line: for what is read far more often than added
+//! to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,7 +8,9 @@ use submeter_sys::Rseq;
 
 const LINE_WORDS: usize = 8;
 
-/// Law: word `cpu` is written by sequences on that CPU only; everybody may load it.
+/// One word per CPU of one counter.
+///
+/// Invariant: word `cpu` is written by sequences on that CPU only; every thread may load it.
 #[derive(Debug)]
 pub(crate) struct PackedWords {
     rseq: Rseq,
@@ -16,7 +19,8 @@ pub(crate) struct PackedWords {
     first: usize,
 }
 
-/// What CPUs pass around.
+/// What CPUs pass around. 64 bytes, not the 128 of `CachePadded`: neighbours hold words of the same
+/// counter, and a read would visit twice as much memory.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line([AtomicI64; LINE_WORDS]);
@@ -38,9 +42,9 @@ impl PackedWords {
     #[inline]
     pub(crate) fn add(&self, n: i64) -> bool {
         let words = self.own().as_ptr().cast_mut().cast::<i64>();
-        // SAFETY: 1. `own` holds `rseq.cpus()` words at least, one after the other, which live as long as `self`.
-        // 2. Only these sequences write them: Rust code has loads only. 3. They are atomics, so that they may
-        // change behind a shared reference.
+        // SAFETY: 1. `own` holds `rseq.cpus()` words at least, one after the other, which live as
+        // long as `self`. 2. Only these sequences write them: Rust code has loads only. 3. They are
+        // atomics, so that they may change behind a shared reference.
         unsafe { self.rseq.add_packed(words, n) }
     }
 
@@ -48,7 +52,7 @@ impl PackedWords {
     #[inline]
     pub(crate) fn sum(&self) -> i64 {
         let words = self.own().iter().flat_map(|line| &line.0);
-        // Relaxed: a reader that was told of an add by other means is ordered by those.
+        // Relaxed: a reader that learned of an add by other means is ordered by those.
         words.map(|word| word.load(Ordering::Relaxed)).fold(0, i64::wrapping_add)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// Holds an approximate value: the truth lies between [`low`](Approximate::low) and
+/// An approximate value: the truth lies between [`low`](Approximate::low) and
 /// [`high`](Approximate::high), adds still under way excepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Approximate {
@@ -50,7 +50,7 @@ impl Approximate {
         }
     }
 
-    /// Cuts off what is below zero.
+    /// Cuts off the part below zero.
     #[cfg(not(loom))]
     pub(super) fn positive(self) -> Approximate {
         let high = self.low.saturating_add_unsigned(self.width).max(0);
@@ -59,7 +59,7 @@ impl Approximate {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

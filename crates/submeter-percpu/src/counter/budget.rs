@@ -1,34 +1,40 @@
-//! The core of a limited counter: who may add without asking, and who must ask whom.
+//! The core of a limited counter: which adds need no agreement, and what the others agree on.
 //!
-//! # The protocol
-//! Each row's word, rounded down to its batch, is *charged* to a shared sum; what the word has beyond
-//! that boundary is not. So the truth is never above `charged + slack`, where `slack` is one less than a batch
-//! for each row. *Invariant*: `charged` is never below the sum of the rounded words and the exact word.
+//! # The protocol Each row's word, rounded down to its batch, is *charged* to a shared sum; what
+//! the word has beyond that boundary is not charged. So the truth is never above `charged + slack`,
+//! where `slack` is one less than a batch for each row. *Invariant*: `charged` is never below the
+//! sum of the rounded words and the exact word.
 //!
-//! - An add that crosses no boundary changes neither side of the invariant: it needs `charged + slack <= limit`
-//!   and asks nobody. Test and commit are one sequence: an add that would cross commits nothing.
-//! - An add that crosses charges first, as much as it may cross at most, then commits, then returns what it did not need.
-//! - Where that does not fit, the exact amount is charged and counted in a word of its own, which has no slack.
+//! - An add that crosses no boundary changes neither side of the invariant: it needs `charged +
+//!   slack <= limit` and no agreement. Test and commit are one sequence: an add that would cross
+//!   commits nothing.
+//! - An add that crosses charges first, as much as it may cross at most, then commits, then returns
+//!   what it did not need.
+//! - Where that does not fit, the exact amount is charged and counted in a word of its own, which
+//!   has no slack.
 //! - Giving back commits first and lowers the charge after.
 //!
-//! What Linux does instead (look at the sum and the batch, then add) lets two adders pass the same look.
+//! What Linux does instead (look at the sum and the batch, then add) lets two adders pass the same
+//! look.
 
-use crate::carry::whole;
+use crate::overflow::whole;
 use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// The rows of a limited counter.
 pub(super) trait Words {
-    /// Adds `n` unless that crosses a boundary of the batch `mask + 1`. Returns whether it was done.
+    /// Adds `n` unless that crosses a boundary of the batch `mask + 1`. Returns whether it was
+    /// done.
     fn add_within(&self, n: i64, mask: u64) -> bool;
 
-    /// Adds `n` and returns what that carried over boundaries.
-    fn add_carry(&self, n: i64, mask: u64) -> i64;
+    /// Adds `n` and returns the batch overflow.
+    fn add_overflow(&self, n: i64, mask: u64) -> i64;
 }
 
-/// Holds what is charged.
+/// What is charged, and the part of the value that is in no row.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Bits: see the invariant. Writers: adds that cross, before; give-backs that cross, after; by exchange or locked add.
+    /// Bits: see the invariant. Writers: adds that cross, before; give-backs that cross, after; by
+    /// exchange or locked add.
     charged: AtomicI64,
     /// Bits: what was granted to the unit, near the limit. Writers: such adds, by locked add.
     exact: AtomicI64,
@@ -53,8 +59,8 @@ impl Budget {
         // The most that may be charged: then the value is within the limit wherever the words are.
         let Some(ceiling) = limit.checked_sub_unsigned(self.slack) else { return false };
         if self.is_within(ceiling) && words.add_within(n, self.mask) {
-            // Again, for callers with other limits: one with a higher limit may have charged since the
-            // first look. At *this* look the value, this add included, was within the limit.
+            // Again, for callers with other limits: one with a higher limit may have charged since
+            // the first look. At *this* look the value, this add included, was within the limit.
             if self.is_within(ceiling) {
                 return true;
             }
@@ -66,9 +72,9 @@ impl Budget {
     /// Adds an `n` that is not positive.
     #[inline]
     pub(super) fn give_back(&self, words: &impl Words, n: i64) {
-        let carried = words.add_carry(n, self.mask);
-        if carried != 0 {
-            self.lower(carried);
+        let overflow = words.add_overflow(n, self.mask);
+        if overflow != 0 {
+            self.lower(overflow);
         }
     }
 
@@ -91,7 +97,7 @@ impl Budget {
         if let Some(most) = most
             && self.charge(most, ceiling)
         {
-            let unused = words.add_carry(n, self.mask).wrapping_sub(most);
+            let unused = words.add_overflow(n, self.mask).wrapping_sub(most);
             if unused != 0 {
                 self.lower(unused);
             }
@@ -99,7 +105,7 @@ impl Budget {
         }
         let granted = self.charge(n, ceiling);
         if granted {
-            // SeqCst: see `exact`.
+            // SeqCst: pairs with the load in `exact`, so that a sum misses no add that returned.
             self.exact.fetch_add(n, Ordering::SeqCst);
         }
         granted
@@ -107,21 +113,23 @@ impl Budget {
 
     #[inline(always)]
     fn is_within(&self, ceiling: i64) -> bool {
-        // Acquire: pairs with the Release in `lower`, so that room that was given back is found with what
-        // its holder did before.
+        // Acquire: pairs with the Release in `lower`, so that room that was given back is found
+        // with what its holder did before.
         self.charged.load(Ordering::Acquire) <= ceiling
     }
 
     fn charge(&self, n: i64, ceiling: i64) -> bool {
         let room = |charged: i64| charged.checked_add(n).filter(|&after| after <= ceiling);
-        // Not an add with an undo: an add that is going to be refused would meanwhile make others be refused. Who fails
-        // here was overtaken by somebody who succeeded.
-        // AcqRel, Acquire: as in `is_within`; Release so that the chain of charges keeps it.
+        // Not an add with an undo: until it is undone, an add that is going to be refused would
+        // make others be refused. An exchange that fails was overtaken by one that succeeded.
+        // AcqRel, Acquire: pairs with the Release in `lower`, as in `is_within`; Release so that
+        // the chain of charges keeps that order.
         self.charged.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok()
     }
 
     fn lower(&self, by: i64) {
-        // Release: pairs with the Acquire in `is_within` and `charge`; after the commit in the word.
+        // Release: pairs with the Acquire in `is_within` and `charge`; after the commit in the
+        // word.
         self.charged.fetch_add(by, Ordering::Release);
     }
 }

@@ -8,19 +8,22 @@ use super::budget::{Budget, Words};
 use super::{Approximate, BATCH_DEFAULT, mask_of};
 use crate::storage::{Area, Block};
 
-/// Counts what must never go above a limit, on the running CPU's own word as long as the limit is not near.
+/// A counter that never goes above a limit, and counts on the running CPU's own word as long as the
+/// limit is not near.
 ///
-/// Each CPU may add, without asking, up to the next multiple of the batch: that much is set aside for it. So an add costs about a
-/// plain one and two loads of a line that is rarely written, a third of an exchange of one atomic
-/// (`bench/record/x86_64-linux/2026-11-21-counter.md`); each time a CPU's word crosses a multiple, it costs
-/// two locked instructions; near the limit, one or two as well, and every CPU meets there.
+/// Each CPU may add, without asking, up to the next multiple of the batch: that much is set aside
+/// for it. So an add costs about a plain one and two loads of a line that is rarely written, a
+/// third of an exchange of one atomic
+/// (`proof/submeter-bench/record/x86_64-linux/2026-11-21-counter.md`); each time a CPU's word
+/// crosses a multiple, it costs two locked instructions; near the limit, one or two as well, and
+/// every CPU meets there.
 ///
-/// The limit comes with each add, so that it may change at any time and callers may have different ones; creating the counter
-/// only chooses a batch that suits it.
+/// The limit comes with each add, so that it may change at any time and callers may have different
+/// ones; creating the counter only chooses a batch that suits it.
 ///
-/// The price is room: what is set aside, [`slack`](LimitedCounter::slack), cannot be granted to anybody else. An add may be refused when it
-/// would leave less than `slack` below the limit, and is never refused before. A batch of 1 has no slack, and costs what one
-/// shared atomic costs.
+/// The price is room: what is set aside, [`slack`](LimitedCounter::slack), cannot be granted to
+/// other CPUs. An add may be refused when it would leave less than `slack` below the limit, and
+/// is never refused before. A batch of 1 has no slack, and costs what one shared atomic costs.
 ///
 /// # Examples
 /// ```
@@ -35,26 +38,32 @@ use crate::storage::{Area, Block};
 /// ```
 ///
 /// # Ordering
-/// An add that uses room which was given back comes after what its holder did before giving it back, if
-/// the give-back crossed a batch boundary; otherwise adds order nothing. `sum` never misses an add that returned before.
+/// An add that uses room which was given back comes after what its holder did before giving it
+/// back, if the give-back crossed a batch boundary; otherwise adds order nothing. `sum` never
+/// misses an add that returned before.
 ///
 /// # Differences from Linux
-/// `percpu_counter_limited_add` looks at the sum and then adds: adders that look at the same time exceed the limit. Here
-/// the look needs no agreement, because what a CPU may add on its own was set aside before; and what was not set aside is
-/// charged by an exchange before it is added.
+/// `percpu_counter_limited_add` looks at the sum and then adds: adders that look at the same time
+/// exceed the limit. Here the look needs no agreement, because what a CPU may add on its own was
+/// set aside before; and what was not set aside is charged by an exchange before it is added.
 #[repr(C, align(64))]
 pub struct LimitedCounter {
     block: Block,
     budget: Aligned,
 }
 
-/// Apart from the block: written when words cross, read by every add.
+/// On a line of its own: written when words cross, read by every add. 64 bytes, not the 128 of
+/// `CachePadded`, which would double the counter.
 #[repr(align(64))]
 struct Aligned(Budget);
 
-/// Says that an add was refused: the limit might have been exceeded.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<LimitedCounter>() <= 128);
+
+/// Error of an add that was refused: the limit might have been exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OverLimit {
+#[non_exhaustive]
+pub struct OverLimitError {
     /// What was to be added.
     pub n: i64,
     /// The limit.
@@ -63,18 +72,18 @@ pub struct OverLimit {
     pub high: i64,
 }
 
-impl fmt::Display for OverLimit {
+impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OverLimit { n, limit, high } = self;
+        let OverLimitError { n, limit, high } = self;
         write!(f, "adding {n} to at most {high} may exceed the limit of {limit}: give back first")
     }
 }
 
-impl Error for OverLimit {}
+impl Error for OverLimitError {}
 
 impl LimitedCounter {
-    /// Creates a counter of 0 in the common area for a limit of about `limit`: with the widest batch, 32 at
-    /// most, whose slack is a sixteenth of the limit or less.
+    /// Creates a counter of 0 in the common area for a limit of about `limit`: with the widest
+    /// batch, 32 at most, whose slack is a sixteenth of the limit or less.
     ///
     /// # Errors
     /// When there is no address space for the area, or no word left in it.
@@ -86,8 +95,8 @@ impl LimitedCounter {
         LimitedCounter::with_batch(area, BATCH_DEFAULT.min(batch))
     }
 
-    /// Creates a counter of 0 in `area`. A larger batch makes adds cheaper and keeps more room aside. Choose one that is
-    /// several times what is usually added at once.
+    /// Creates a counter of 0 in `area`. A larger batch makes adds cheaper and keeps more room
+    /// aside. Choose one that is several times what is usually added at once.
     ///
     /// # Errors
     /// `OutOfMemory` when the area has no word left.
@@ -99,17 +108,19 @@ impl LimitedCounter {
         Ok(LimitedCounter { block: area.word()?, budget: Aligned(budget) })
     }
 
-    /// Adds `n` if the value stays at or below `limit`, whatever others add meanwhile; a negative `n` gives back, and is
-    /// never refused.
+    /// Adds `n` if the value stays at or below `limit`, whatever others add at the same time; a
+    /// negative `n` gives back, and is never refused.
     ///
-    /// Callers may bring different limits: each grant is right for its own at the moment when it is made. Do not give back
-    /// what was not granted: the value may go below zero, and wraps around at the least `i64`.
+    /// Callers may bring different limits: each grant is right for its own at the moment when it is
+    /// made. Do not give back what was not granted: the value may go below zero, and wraps around
+    /// at the least `i64`.
     ///
     /// # Errors
-    /// [`OverLimit`] when the value might go above the limit: never while value, `n` and [`slack`](LimitedCounter::slack)
-    /// together fit, adds that are under way included with what they may cross (a batch more each).
+    /// [`OverLimitError`] when the value might go above the limit: never while value, `n` and
+    /// [`slack`](LimitedCounter::slack) together fit, adds that are under way included with what
+    /// they may cross (a batch more each).
     #[inline]
-    pub fn try_add(&self, n: i64, limit: i64) -> Result<(), OverLimit> {
+    pub fn try_add(&self, n: i64, limit: i64) -> Result<(), OverLimitError> {
         let (Aligned(budget), block) = (&self.budget, &self.block);
         if n <= 0 {
             budget.give_back(block, n);
@@ -124,22 +135,24 @@ impl LimitedCounter {
         self.budget.0.slack()
     }
 
-    /// Reads without visiting CPUs: O(1). The truth is never above `high`; nor below `low`, adds under way excepted.
+    /// Reads without visiting CPUs: O(1). The truth is never above `high`; nor below `low`, adds
+    /// under way excepted.
     #[must_use]
     pub fn read(&self) -> Approximate {
         Approximate::new(self.budget.0.charged(), self.slack())
     }
 
-    /// Returns the exact value once the adds are over; visits every CPU's word. While adds and give-backs race with it, it may see an
-    /// add on one CPU and not the give-back on another that made room for it.
+    /// Returns the exact value once the adds are over; visits every CPU's word. While adds and
+    /// give-backs race with it, it may see an add on one CPU and not the give-back on another that
+    /// made room for it.
     #[must_use]
     pub fn sum(&self) -> i64 {
         self.block.sum(0).wrapping_add(self.budget.0.exact())
     }
 
     #[cold]
-    fn over(&self, n: i64, limit: i64) -> OverLimit {
-        OverLimit { n, limit, high: self.read().high() }
+    fn over(&self, n: i64, limit: i64) -> OverLimitError {
+        OverLimitError { n, limit, high: self.read().high() }
     }
 }
 
@@ -150,8 +163,8 @@ impl Words for Block {
     }
 
     #[inline(always)]
-    fn add_carry(&self, n: i64, mask: u64) -> i64 {
-        Block::add_carry(self, 0, n, mask)
+    fn add_overflow(&self, n: i64, mask: u64) -> i64 {
+        Block::add_overflow(self, 0, n, mask)
     }
 }
 

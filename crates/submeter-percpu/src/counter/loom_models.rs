@@ -1,7 +1,8 @@
-//! Every interleaving of carries, folds and limited adds: `RUSTFLAGS="--cfg loom" cargo test --release`.
+//! Every interleaving of overflows, folds and limited adds: `RUSTFLAGS="--cfg loom" cargo test
+//! --release`.
 //!
-//! A sequence is a critical section of its CPU: whole or not at all. The shared parts are the real ones. Models of
-//! mistakes pass only while loom finds them.
+//! A sequence is a critical section of its CPU: whole or not at all. The shared parts are the real
+//! ones. Models of mistakes pass only while loom finds them.
 
 use std::sync::Arc;
 
@@ -10,9 +11,9 @@ use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
 use super::budget::{Budget, Words};
-use super::carries::Carries;
+use super::overflows::Overflows;
 use super::tree::Tree;
-use crate::carry::carry;
+use crate::overflow::batch_overflow;
 
 /// Three threads without a bound take hours; the known mistakes need one preemption or two.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -34,18 +35,18 @@ impl Cpu {
 impl Words for Cpu {
     fn add_within(&self, n: i64, mask: u64) -> bool {
         let mut word = self.0.lock().unwrap();
-        let stays = carry(*word, n, mask) == 0;
+        let stays = batch_overflow(*word, n, mask) == 0;
         if stays {
             *word += n;
         }
         stays
     }
 
-    fn add_carry(&self, n: i64, mask: u64) -> i64 {
+    fn add_overflow(&self, n: i64, mask: u64) -> i64 {
         let mut word = self.0.lock().unwrap();
-        let carried = carry(*word, n, mask);
+        let overflow = batch_overflow(*word, n, mask);
         *word += n;
-        carried
+        overflow
     }
 }
 
@@ -55,7 +56,7 @@ const MASK: u64 = 1;
 #[derive(Default)]
 struct Counter {
     cpus: [Cpu; 2],
-    carries: Carries,
+    overflows: Overflows,
     pending: [Pending; 2],
 }
 
@@ -69,14 +70,14 @@ impl Default for Pending {
 
 impl Counter {
     fn add(&self, cpu: usize, n: i64) {
-        self.carries.post(self.cpus[cpu].add_carry(n, MASK));
+        self.overflows.post(self.cpus[cpu].add_overflow(n, MASK));
     }
 
     fn add_batch(&self, cpu: usize, n: i64, batch: u64) {
-        let carried = self.cpus[cpu].add_carry(n, MASK);
-        if carried != 0 {
-            let all = self.carries.gather(&self.pending[cpu].0, carried, batch);
-            self.carries.post(all);
+        let overflow = self.cpus[cpu].add_overflow(n, MASK);
+        if overflow != 0 {
+            let all = self.overflows.gather(&self.pending[cpu].0, overflow, batch);
+            self.overflows.post(all);
         }
     }
 
@@ -86,12 +87,12 @@ impl Counter {
 
     fn must_hold(&self, truth: i64) {
         assert_eq!(self.sum(), truth, "an add was lost");
-        let read = self.carries.read(2 * MASK, 2);
+        let read = self.overflows.read(2 * MASK, 2);
         assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
     }
 }
 
-/// A sum that races with a carry sees each add that returned, and none twice.
+/// A sum that races with an overflow sees each add that returned, and none twice.
 #[test]
 fn loom_counter_sum_is_never_off_by_a_fold_in_progress() {
     explore(|| {
@@ -126,7 +127,8 @@ fn loom_counter_finds_that_a_sum_over_folded_words_is_off_by_a_fold() {
     });
 }
 
-/// Adders with different batches on one CPU: nothing is lost, and the bound holds once they are over.
+/// Adders with different batches on one CPU: nothing is lost, and the bound holds once they are
+/// over.
 #[test]
 fn loom_counter_slot_fold_during_concurrent_adds_conserves_the_total() {
     explore(|| {
@@ -146,7 +148,7 @@ fn loom_counter_slot_fold_during_concurrent_adds_conserves_the_total() {
     });
 }
 
-/// Carries that climb at once: the root is behind by what the nodes keep, and never ahead.
+/// Overflows that climb at once: the root is behind by what the nodes keep, and never ahead.
 #[test]
 fn loom_counter_tree_keeps_less_than_a_batch_in_each_node() {
     explore(|| {
@@ -167,7 +169,8 @@ fn loom_counter_tree_keeps_less_than_a_batch_in_each_node() {
     });
 }
 
-/// N adders on two CPUs, and one that gives back: what is granted stays within the limit at every moment.
+/// N adders on two CPUs, and one that gives back: what is granted stays within the limit at every
+/// moment.
 #[test]
 fn loom_limited_try_add_never_exceeds_the_limit_under_n_adders() {
     const LIMIT: i64 = 5;
@@ -200,7 +203,7 @@ fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
     explore(|| {
         let counter = Arc::new(Counter::default());
         let try_add = |counter: &Counter, cpu: usize, n: i64| {
-            let high = counter.carries.read(2 * MASK, 0).high();
+            let high = counter.overflows.read(2 * MASK, 0).high();
             let fits = high + n <= LIMIT;
             if fits {
                 counter.add(cpu, n);
@@ -217,21 +220,22 @@ fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
     });
 }
 
-/// The mistake: the batch is looked at before the section begins, so that a handler, or whoever runs there next, adds in between.
+/// The mistake: the batch is looked at before the section begins, so that a handler, or the
+/// thread that runs there next, adds in between.
 #[derive(Default)]
 struct LooksOutside(Cpu);
 
 impl Words for LooksOutside {
     fn add_within(&self, n: i64, mask: u64) -> bool {
-        let stays = carry(self.0.load(), n, mask) == 0;
+        let stays = batch_overflow(self.0.load(), n, mask) == 0;
         if stays {
             *self.0.0.lock().unwrap() += n;
         }
         stays
     }
 
-    fn add_carry(&self, n: i64, mask: u64) -> i64 {
-        self.0.add_carry(n, mask)
+    fn add_overflow(&self, n: i64, mask: u64) -> i64 {
+        self.0.add_overflow(n, mask)
     }
 }
 

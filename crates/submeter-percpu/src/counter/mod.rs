@@ -9,7 +9,7 @@
 
 mod approximate;
 mod budget;
-mod carries;
+mod overflows;
 mod tree;
 
 #[cfg(not(loom))]
@@ -21,14 +21,15 @@ mod percpu;
 
 pub use approximate::Approximate;
 #[cfg(not(loom))]
-pub use limited::{LimitedCounter, OverLimit};
+pub use limited::{LimitedCounter, OverLimitError};
 #[cfg(not(loom))]
 pub use percpu::PercpuCounter;
 
-/// The batch of a counter unless it is told otherwise: Linux's `percpu_counter_batch` at its smallest.
+/// The default batch of a counter: Linux's `percpu_counter_batch` at its smallest.
 pub const BATCH_DEFAULT: u64 = 32;
 
-/// With the most rows that an area can have (8,192 CPUs and 64), the width of a read still fits an `i64`.
+/// With the most rows that an area can have (8,192 CPUs and 64), the width of a read still fits an
+/// `i64`.
 #[cfg(not(loom))]
 const BATCH_MAX: u64 = 1 << 48;
 

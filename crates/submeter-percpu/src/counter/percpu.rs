@@ -6,25 +6,28 @@ use std::io;
 
 use parking_lot::Mutex;
 
-use super::carries::Carries;
+use super::overflows::Overflows;
 use super::tree::Tree;
 use super::{Approximate, BATCH_DEFAULT, BATCH_MAX, mask_of};
 use crate::backend::emulated;
 use crate::storage::{Area, Block};
 
-/// Counts up and down on the running CPU's own word; reads cheaply with a bound, or exactly.
+/// A counter that goes up and down on the running CPU's own word, and is read cheaply with a bound,
+/// or exactly.
 ///
-/// An add costs about a plain one, and about three when a CPU's word crosses a multiple of the batch: the shared part has a
-/// word for each CPU as well, of which a read loads eight in a line. Above 64 CPUs, and where there are no sequences, it is one word
-/// and a carry costs a locked add. Use an atomic instead where every add needs the value
-/// after it, or where a number is added to by one thread only; use a
-/// [`LimitedCounter`](super::LimitedCounter) where it must not go above a limit.
+/// An add costs about a plain one, and about three when a CPU's word crosses a multiple of the
+/// batch: the shared part has a word for each CPU as well, of which a read loads eight in a line.
+/// Above 64 CPUs, and where there are no sequences, it is one word, and an overflow costs a locked
+/// add.
+/// Use an atomic instead where every add needs the value after it, or where a number is added to by
+/// one thread only; use a [`LimitedCounter`](super::LimitedCounter) where it must not go above a
+/// limit.
 ///
-/// | read | costs | tells |
-/// |---|---|---|
-/// | [`read`](PercpuCounter::read), [`read_positive`](PercpuCounter::read_positive) | a few loads | the value and its bound |
-/// | [`compare`](PercpuCounter::compare) | that, or a `sum` where the bound does not decide | which is greater, always |
-/// | [`sum`](PercpuCounter::sum) | a load for each CPU | the exact value |
+/// - [`read`](PercpuCounter::read) and [`read_positive`](PercpuCounter::read_positive) cost a few
+///   loads and return the value with its bound.
+/// - [`compare`](PercpuCounter::compare) costs that, or a `sum` if the bound does not decide; it
+///   always says which is greater.
+/// - [`sum`](PercpuCounter::sum) costs a load for each CPU and is exact.
 ///
 /// # Examples
 /// ```
@@ -49,29 +52,33 @@ use crate::storage::{Area, Block};
 /// `compare` learn of an add when it returns; a `sum` may have seen it a moment before.
 ///
 /// # Differences from Linux
-/// Words keep their full width and are never folded to zero: what crosses a batch boundary is added to the
-/// shared part as well. So no add ever takes a lock, `sum` needs none either and cannot
-/// catch a fold half-way, and a signal handler that adds between another add's test and its commit makes that add start
-/// again. Words exist for possible CPUs, so that none is lost when a CPU goes offline. Values are 64 bits wide and read
-/// whole on 32-bit machines too.
-// Aligned, so that what every add reads shares no line with what carries write.
+/// Words keep their full width and are never folded to zero: what crosses a batch boundary is added
+/// to the shared part as well. So no add ever takes a lock, `sum` needs none either and cannot
+/// catch a fold half-way, and a signal handler that adds between another add's test and its commit
+/// makes that add start again. Words exist for possible CPUs, so that none is lost when a CPU goes
+/// offline. Values are 64 bits wide and read whole on 32-bit machines too.
+// Aligned to a line, so that what every add reads shares none with what overflows write. 64 bytes,
+// not the 128 of `CachePadded`: the two halves are of one counter, and its size counts.
 #[repr(C, align(64))]
 pub struct PercpuCounter {
     block: Block,
-    /// Of the block: the count; the word after it is for pending carries, in locked rows only.
+    /// Of the block: the count; the word after it is for pending overflows, in locked rows only.
     word: u32,
     mask: u64,
     written: Written,
 }
 
-/// What carries and sets write.
+/// What overflows and sets write.
 #[repr(align(64))]
 struct Written {
-    carries: Carries,
+    overflows: Overflows,
     tree: Option<Box<Tree>>,
     /// Held by `set`.
     setting: Mutex<()>,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<PercpuCounter>() <= 192);
 
 /// Words of a counter.
 const WORDS: usize = 2;
@@ -97,14 +104,16 @@ impl PercpuCounter {
         PercpuCounter::alone(area, mask_of(batch), None)
     }
 
-    /// Creates a counter of 0 whose carries climb a tree of lines, each shared by few CPUs, before they
-    /// reach the shared part.
+    /// Creates a counter of 0 whose overflows climb a tree of lines, each shared by few CPUs,
+    /// before they reach the shared part.
     ///
-    /// For machines of many CPUs that all add to one counter: with `n` CPUs its bound grows with `n log n` where
-    /// that of a flat counter grows with `n²`, if batches are chosen such that no line is
-    /// busier than another. On 64 simulated CPUs its reads are 6 times as narrow at the same price of an add, on 8
-    /// they are alike (`bench/record/x86_64-linux/2026-11-21-counter.md`). Costs 64 bytes for each three CPUs, and a carry a
-    /// third more locked adds. Not where adds are rare: there the usual batch is enough.
+    /// For machines of many CPUs that all add to one counter: with `n` CPUs its bound grows with
+    /// `n log n` where that of a flat counter grows with `n²`, if batches are chosen such that no
+    /// line is busier than another. On 64 simulated CPUs its reads are 6 times as narrow at the
+    /// same price of an add, on 8 they are alike
+    /// (`proof/submeter-bench/record/x86_64-linux/2026-11-21-counter.md`). Costs 64 bytes for each
+    /// three CPUs, and an overflow a third more locked adds. Not where adds are rare: there the
+    /// usual batch is enough.
     ///
     /// # Errors
     /// `OutOfMemory` when the area has no word left.
@@ -113,8 +122,8 @@ impl PercpuCounter {
     /// Unless `batch` is a power of two and at most 2^40.
     ///
     /// # Differences from Linux
-    /// Its `percpu_counter_tree` is proposed, not part of it. Here nodes keep their full width and are never
-    /// set back, so that the bound is one-sided and holds while carries climb.
+    /// Its `percpu_counter_tree` is proposed, not part of it. Here nodes keep their full width and
+    /// are never set back, so that the bound is one-sided and holds while overflows climb.
     pub fn with_tree(area: &Area, batch: u64) -> io::Result<PercpuCounter> {
         assert!(batch <= BATCH_MAX >> 8, "the batch of a tree is at most 2^40");
         let mask = mask_of(batch);
@@ -122,9 +131,9 @@ impl PercpuCounter {
         PercpuCounter::alone(area, mask, Some(tree))
     }
 
-    /// Creates `count` counters of 0 side by side in the common area: for objects with several. One allocation of per-CPU words,
-    /// and one of what carries write, for all of them. They share lines with each other and nobody else; their words are
-    /// reused when the last of them goes.
+    /// Creates `count` counters of 0 side by side in the common area: for objects with several. One
+    /// allocation of per-CPU words, and one of what overflows write, for all of them. They share
+    /// lines with each other only; their words are reused when the last of them goes.
     ///
     /// # Errors
     /// As [`new`](PercpuCounter::new).
@@ -154,17 +163,17 @@ impl PercpuCounter {
         let words = count.checked_mul(WORDS).ok_or(io::ErrorKind::OutOfMemory)?;
         let block = area.block(words)?;
         let word = |index: usize| (index * WORDS) as u32;
-        let counter = |(index, carries)| {
-            let written = Written { carries, tree: None, setting: Mutex::new(()) };
+        let counter = |(index, overflows)| {
+            let written = Written { overflows, tree: None, setting: Mutex::new(()) };
             PercpuCounter { block: block.clone(), word: word(index), mask, written }
         };
-        Ok(Carries::many(area.rseq(), count).enumerate().map(counter).collect())
+        Ok(Overflows::many(area.rseq(), count).enumerate().map(counter).collect())
     }
 
     fn alone(area: &Area, mask: u64, tree: Option<Tree>) -> io::Result<PercpuCounter> {
         let block = area.words(WORDS)?;
-        let carries = Carries::many(area.rseq(), 1).next().expect("as many as were asked for");
-        let written = Written { carries, tree: tree.map(Box::new), setting: Mutex::new(()) };
+        let overflows = Overflows::many(area.rseq(), 1).next().expect("as many as were asked for");
+        let written = Written { overflows, tree: tree.map(Box::new), setting: Mutex::new(()) };
         Ok(PercpuCounter { block, word: 0, mask, written })
     }
 }
@@ -179,27 +188,28 @@ impl PercpuCounter {
         }
     }
 
-    /// As [`add`](PercpuCounter::add), with a batch of the caller's own, any number: what crosses the counter's batch gathers
-    /// on this CPU until it amounts to `batch`, and only then goes to the part that all CPUs share.
+    /// As [`add`](PercpuCounter::add), with a batch of the caller's own, any number: what crosses
+    /// the counter's batch gathers on this CPU until it amounts to `batch`, and only then goes to
+    /// the part that all CPUs share.
     ///
-    /// Costs as much as `add`. Widens every later read by twice the widest batch that was ever brought, on each
-    /// row: for counters that are mostly read by `sum` or `compare`. A batch no wider than the counter's own is taken as
-    /// its own; one above 2^48 as that.
+    /// Costs as much as `add`. Widens every later read by twice the widest batch that was ever
+    /// brought, on each row: for counters that are mostly read by `sum` or `compare`. A batch no
+    /// wider than the counter's own is taken as its own; one above 2^48 as that.
     ///
     /// # Differences from Linux
-    /// There a batch wider than the one that `compare` is told makes `compare` wrong.
+    /// There a batch wider than the one passed to `compare` makes `compare` wrong.
     #[inline]
     pub fn add_batch(&self, n: i64, batch: u64) {
-        let carried = self.block.add_carry(self.word as usize, n, self.mask);
-        if carried != 0 {
-            self.carried_with(carried, batch);
+        let overflow = self.block.add_overflow(self.word as usize, n, self.mask);
+        if overflow != 0 {
+            self.add_to_shared_in_batches(overflow, batch);
         }
     }
 
     /// Makes the value `value`, by adding what it lacks. Costs a `sum` and an add.
     ///
-    /// No add is lost: one that races with it is either set over, as if it had come before, or counts on top, as if
-    /// it had come after. Sets wait for each other; not for signal handlers.
+    /// No add is lost: one that races with it is either set over, as if it had come before, or
+    /// counts on top, as if it had come after. Sets wait for each other; not for signal handlers.
     ///
     /// # Differences from Linux
     /// `percpu_counter_set` zeroes the words of all CPUs, and loses adds that race with it.
@@ -209,41 +219,41 @@ impl PercpuCounter {
         self.add(value.wrapping_sub(self.sum()));
     }
 
-    /// Not cold: where each add is as large as a batch, this is the path. Not inlined: it is three times as long as the other.
+    /// Not cold: where each add is as large as a batch, this is the path. Not inlined: it is three
+    /// times as long as the other.
     #[inline(never)]
     fn add_across(&self, n: i64) {
-        let carried = self.block.add_across(self.word as usize, n, self.mask);
-        if carried != 0 {
-            self.carried(carried);
+        let overflow = self.block.add_across(self.word as usize, n, self.mask);
+        if overflow != 0 {
+            self.add_to_shared(overflow);
         }
     }
 
     #[inline(always)]
-    fn carried(&self, carried: i64) {
+    fn add_to_shared(&self, overflow: i64) {
         match &self.written.tree {
-            None => self.written.carries.post(carried),
-            Some(tree) => self.climb(tree, carried),
+            None => self.written.overflows.post(overflow),
+            Some(tree) => self.climb(tree, overflow),
         }
     }
 
-    fn climb(&self, tree: &Tree, carried: i64) {
-        let carried = tree.climb(self.cpu(), carried);
-        if carried != 0 {
-            self.written.carries.post(carried);
+    fn climb(&self, tree: &Tree, overflow: i64) {
+        let overflow = tree.climb(self.cpu(), overflow);
+        if overflow != 0 {
+            self.written.overflows.post(overflow);
         }
     }
 
     #[cold]
-    fn carried_with(&self, carried: i64, batch: u64) {
+    fn add_to_shared_in_batches(&self, overflow: i64, batch: u64) {
         let batch = batch.min(BATCH_MAX);
         if batch <= self.mask + 1 {
-            return self.carried(carried);
+            return self.add_to_shared(overflow);
         }
-        let pending = self.block.locked_word(self.word as usize + 1);
-        let row = emulated::row(self.block.hint(), pending.rows());
-        let all = self.written.carries.gather(pending.at(&self.block, row), carried, batch);
+        let pending = self.block.locked(self.word as usize + 1);
+        let all = self.written.overflows.gather(pending, overflow, batch);
         if all != 0 {
-            self.carried(all);
+            self.add_to_shared(all);
         }
     }
 
@@ -255,45 +265,47 @@ impl PercpuCounter {
 
 /// Reading.
 impl PercpuCounter {
-    /// Reads without visiting CPUs' words: a line for each eight CPUs, one load above 64; off by less than the batch for each row in
-    /// use. Carries that run meanwhile are seen or not, each for itself, as adds are by a sum.
+    /// Reads without visiting CPUs' words: a line for each eight CPUs, one load above 64; off by
+    /// less than the batch for each row in use. Overflows that are posted at the
+    /// same time are seen or not, each for itself, as adds are by a sum.
     ///
-    /// An add that lost the CPU between its word and its carry keeps others from crossing the same boundary: until it goes on,
-    /// the truth may be further off by less than a batch for each such add. To count them would cost each
-    /// carry two locked instructions. Use a [`LimitedCounter`](super::LimitedCounter) where a number must not
-    /// be exceeded.
+    /// An add that lost the CPU between its word and its overflow keeps others from crossing the
+    /// same boundary: until it goes on, the truth may be further off by less than a batch for each
+    /// such add. To count them would cost each overflow two locked instructions. Use a
+    /// [`LimitedCounter`](super::LimitedCounter) where a number must not be exceeded.
     ///
     /// # Differences from Linux
-    /// The bound comes with the value, and there is no torn value on 32-bit machines. There an add that carries is not
-    /// preempted half-way.
+    /// The bound comes with the value, and there is no torn value on 32-bit machines. There an add
+    /// that overflows is not preempted half-way.
     #[must_use]
     pub fn read(&self) -> Approximate {
         let area = self.block.area();
         // Each word's part above its boundary is missing, never negative.
         let words = area.rows_in_use().len() as u64 * self.mask;
         let nodes = self.written.tree.as_ref().map_or(0, |tree| tree.missing(self.mask));
-        self.written.carries.read(words + nodes, area.locked_rows() as u64)
+        self.written.overflows.read(words + nodes, area.locked_rows() as u64)
     }
 
-    /// As [`read`](PercpuCounter::read), for what cannot be negative: cut off at 0, which the bound takes into account.
+    /// As [`read`](PercpuCounter::read), for what cannot be negative: cut off at 0, which the bound
+    /// takes into account.
     #[must_use]
     pub fn read_positive(&self) -> Approximate {
         self.read().positive()
     }
 
-    /// Returns the exact value once the adds are over; visits every CPU's word. Never off by a carry or a fold in progress: there is
-    /// nothing that it would have to catch twice.
+    /// Returns the exact value once the adds are over; visits every CPU's word. Never off by
+    /// an overflow or a fold in progress: there is nothing that it would have to catch twice.
     #[must_use]
     pub fn sum(&self) -> i64 {
         self.block.sum(self.word as usize)
     }
 
-    /// Says how the value compares with `rhs`: O(1) where the bound decides, a [`sum`](PercpuCounter::sum) where it does not. Exact once the
-    /// adds are over.
+    /// Returns how the value compares with `rhs`: O(1) where the bound decides, a
+    /// [`sum`](PercpuCounter::sum) where it does not. Exact once the adds are over.
     ///
     /// # Differences from Linux
-    /// Always what `sum` would say, carries under way excepted. There the window is computed from the online CPUs, and from the
-    /// batch of this call instead of those of the adds.
+    /// Always what `sum` would say, overflows under way excepted. There the window is computed from
+    /// the online CPUs, and from the batch of this call instead of those of the adds.
     #[must_use]
     pub fn compare(&self, rhs: i64) -> Ordering {
         self.read().compare(rhs).unwrap_or_else(|| self.sum().cmp(&rhs))

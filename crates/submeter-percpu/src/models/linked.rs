@@ -1,19 +1,21 @@
-//! A list of updated nodes instead of marks, as Linux's rstat has it since its updaters take no lock.
+//! A list of updated nodes instead of marks, as Linux's rstat has it since its updaters take no
+//! lock.
 //!
 //! A node that points at itself is off the list. An updater counts, looks whether its CPU's node is
 //! on the list, and if not elects itself by an exchange of the self-pointer for the end of a list;
 //! the winner pushes the node onto its CPU's stack. The flusher, on any CPU, takes the stack, lets
 //! each node point at itself again, and reads what was counted.
 //!
-//! Two mistakes were made with it, and both pass every test but these. The exchange without the lock
-//! prefix is whole to its own CPU, interrupts included, and two accesses to any other: a load and a
-//! store, the store even where the comparison failed. Between the two the flusher lets the node point at
-//! itself, the store puts the old pointer back, and the node is on no list while it says that it
-//! is: everything counted there from then on is lost. And without a full barrier on either side, of
-//! "count, then look at the node" and "reset the node, then read the count" both may miss the other.
+//! Two mistakes were made with it, and both pass every test but these. The exchange without the
+//! lock prefix is whole to its own CPU, interrupts included, and two accesses to any other: a load
+//! and a store, the store even where the comparison failed. Between the two the flusher lets the
+//! node point at itself, the store puts the old pointer back, and the node is on no list while it
+//! says that it is: everything counted there from then on is lost. And without a full barrier on
+//! either side, of "count, then look at the node" and "reset the node, then read the count" both
+//! may miss the other.
 //!
-//! Marks have neither: setting a bit reads nothing that could be put back, and a sequence looks at the
-//! bit in the same section that counts. `sequences.rs` has that model.
+//! Marks have neither: setting a bit reads nothing that could be put back, and a sequence looks at
+//! the bit in the same section that counts. `sequences.rs` has that model.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
@@ -133,8 +135,8 @@ impl<const LOCKED: bool, const FENCED: bool> Percpu<LOCKED, FENCED> {
     }
 }
 
-/// Two updates, the first one interrupted by a third, while a flush runs; then a flush that must find the
-/// rest, and one more update that the last flush must find.
+/// Two updates, the first one interrupted by a third, while a flush runs; then a flush that must
+/// find the rest, and one more update that the last flush must find.
 fn updates_and_a_remote_flush<const LOCKED: bool, const FENCED: bool>(interrupted: Interrupted) {
     let cpu = Percpu::<LOCKED, FENCED>::new();
     let updater = {

@@ -2,7 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p submeter-percpu --lib loom_`
 
-mod carries;
+mod in_flight;
 mod linked;
 mod sequences;
 

@@ -1,7 +1,7 @@
 //! Marks as sequences use them: looked at in the section that counts.
 //!
-//! A sequence is modelled as a critical section of its CPU: whole or not at all. What interrupts one
-//! before it commits lets it start again, which is as if it had not begun; so an update that is
+//! A sequence is modelled as a critical section of its CPU: whole or not at all. What interrupts
+//! one before it commits lets it start again, which is as if it had not begun; so an update that is
 //! interrupted by a handler of the same CPU is two threads that share the CPU's sections, and loom
 //! also tries what no handler could do. The barrier waits for the section under way. The marks are
 //! the real ones.
@@ -11,12 +11,12 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::explore;
-use crate::marks::MarkRow;
+use crate::dirty::DirtyBits;
 
 /// One CPU's word and its marks.
 ///
-/// `BARRIER`: a flush issues it between taking marks and reading words. `INSIDE`: the mark is looked at in
-/// the section that counts. Without either, an update gets lost.
+/// `BARRIER`: a flush issues it between taking marks and reading words. `INSIDE`: the mark is
+/// looked at in the section that counts. Without either, an update gets lost.
 struct Cpu<const BARRIER: bool, const INSIDE: bool> {
     section: Mutex<()>,
     word: AtomicI64,
@@ -39,11 +39,11 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
         })
     }
 
-    fn row(&self) -> MarkRow<'_> {
-        MarkRow { lines: &self.lines, summary: &self.summary, state: &self.state }
+    fn row(&self) -> DirtyBits<'_> {
+        DirtyBits { lines: &self.lines, summary: &self.summary, state: &self.state }
     }
 
-    fn is_marked(&self) -> bool {
+    fn is_dirty(&self) -> bool {
         // Relaxed: a plain load of the sequence.
         self.lines[0].load(Ordering::Relaxed) & 1 == 1
     }
@@ -60,9 +60,9 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
     }
 
     fn try_add(&self) -> bool {
-        let before = self.is_marked();
-        let _section = self.section.lock().expect("nobody panics inside");
-        let marked = if INSIDE { self.is_marked() } else { before };
+        let before = self.is_dirty();
+        let _section = self.section.lock().expect("no panic inside");
+        let marked = if INSIDE { self.is_dirty() } else { before };
         if marked {
             // Relaxed, both: plain, by the only CPU that writes it.
             self.word.store(self.word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
             return 0;
         }
         if BARRIER {
-            drop(self.section.lock().expect("nobody panics inside"));
+            drop(self.section.lock().expect("no panic inside"));
         }
         // SeqCst: as the real one.
         let now = self.word.load(Ordering::SeqCst);
@@ -88,8 +88,8 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
     }
 }
 
-/// An update, its handler's, and a flush all at once; then a flush that must find the rest, and one more
-/// update that the last flush must find.
+/// An update, its handler's, and a flush all at once; then a flush that must find the rest, and one
+/// more update that the last flush must find.
 fn updates_and_a_remote_flush<const BARRIER: bool, const INSIDE: bool>() {
     let cpu = Cpu::<BARRIER, INSIDE>::new();
     let both = [(); 2].map(|()| {

@@ -1,35 +1,175 @@
-//! What every face of the reference count has: the switch, its lives, its name, its holders in debug builds.
+//! What every count has below its face: the switch, the lives, the name, the holders.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
 use std::io;
-use std::time::Instant;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
-use super::count::{Put, Revival};
-use super::error::StillHeld;
-use super::face::{Options, Start};
-use super::life::Life;
-use super::report::{EventKind, Reports};
+use super::holders::{Sites, StillHeldError};
+use super::raw::{AreaSlots, ForkMutex};
 use super::rows;
-use super::sites::Sites;
-use super::slots::AreaSlots;
-use super::switch::{After, Slots, Stopping, Switch};
+use super::switch::{After, Revival, Slots, Stopping, Switch};
+use crate::misuse::{self, Misuse, MisuseKind, Reported};
 use crate::storage::Area;
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// The mode that a count starts in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Start {
+    /// Alive, counting per CPU, with one reference.
+    #[default]
+    Percpu,
+    /// Alive, in atomic mode until [`switch_to_percpu`](super::PercpuRef::switch_to_percpu), with
+    /// one reference. Implies [`allow_reinit`](Options::allow_reinit).
+    Atomic,
+    /// Dead and released, until [`reinit`](super::PercpuRef::reinit). Implies
+    /// [`allow_reinit`](Options::allow_reinit).
+    Dead,
+}
+
+/// Options of a new count.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::PercpuRef;
+/// use submeter_percpu::percpu_ref::{Options, Start};
+///
+/// let count = PercpuRef::with(Options::new().start(Start::Dead).name("worker"), || ())?;
+/// assert!(count.is_released() && count.reinit());
+/// assert_eq!(count.name(), "worker");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Options {
+    start: Start,
+    allow_reinit: bool,
+    name: Option<Cow<'static, str>>,
+    area: Option<Area>,
+}
+
+impl Options {
+    /// Returns the defaults: alive, per CPU, one life, in the common area.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Sets the mode that it starts in.
+    pub fn start(self, start: Start) -> Options {
+        Options { start, ..self }
+    }
+
+    /// Allows `reinit`, `resurrect` and `switch_to_percpu`.
+    pub fn allow_reinit(self) -> Options {
+        Options { allow_reinit: true, ..self }
+    }
+
+    /// Sets the name used in misuse reports and in [`StillHeldError`].
+    pub fn name(self, name: impl Into<Cow<'static, str>>) -> Options {
+        Options { name: Some(name.into()), ..self }
+    }
+
+    /// Sets the area that the per-CPU words are taken from.
+    pub fn area(self, area: &Area) -> Options {
+        Options { area: Some(area.clone()), ..self }
+    }
+}
 
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Core {
     pub(super) switch: Switch<AreaSlots>,
-    pub(super) life: Life,
-    reports: Reports,
+    life: Life,
+    /// Not a `Cow`, which would take a word more in each object that is counted.
+    name: Box<str>,
+    reported: Reported,
     reinit: bool,
     pub(super) sites: Sites,
 }
 
-/// A kill, or a change of mode, that waits for its barrier.
-#[must_use]
-pub(super) struct Begun {
-    pub(super) after: After,
-    pub(super) stopping: Option<Stopping>,
+/// A face of a count, as a kill sees it.
+pub(super) trait Counted {
+    fn core(&self) -> &Core;
+    /// Reports and releases what a change of mode brought to light. With no lock held.
+    fn act(&self, after: After);
+}
+
+/// Kills each, behind one barrier. Returns how many were alive.
+pub(super) fn kill_many<C: Counted>(all: impl IntoIterator<Item = C>) -> usize {
+    let mut kills = Kills { begun: VecDeque::new(), is_ordered: false };
+    for one in all {
+        let begun = one.core().begin_kill(false);
+        kills.begun.extend(begun.map(|begun| (one, begun)));
+    }
+    let killed = kills.begun.len();
+    kills.finish();
+    killed
+}
+
+/// Kills that have begun. They are finished in any case: what was closed and not folded would
+/// never be released, if the iterator, a misuse hook or a release panics. A second panic aborts.
+struct Kills<C: Counted> {
+    begun: VecDeque<(C, Begun)>,
+    /// Whether the barrier was issued.
+    is_ordered: bool,
+}
+
+impl<C: Counted> Kills<C> {
+    fn finish(&mut self) {
+        if !self.is_ordered {
+            let mut waiting = self.begun.iter().filter(|(_, begun)| begun.stopping.is_some());
+            // The barrier is the process's: any area that has sequences issues it for all.
+            if let Some((one, _)) = waiting.find(|(one, _)| one.core().switch.slots.needs_barrier())
+            {
+                one.core().switch.slots.barrier();
+            }
+            self.is_ordered = true;
+        }
+        while let Some((one, begun)) = self.begun.pop_front() {
+            one.act(one.core().finish(begun));
+        }
+    }
+}
+
+impl<C: Counted> Drop for Kills<C> {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Kills, and calls `confirm` between the end of `tryget_live` and the release. Returns whether it
+/// was alive.
+pub(super) fn kill_and_confirm<C: Counted>(one: C, confirm: impl FnOnce()) -> bool {
+    let Some(begun) = one.core().begin_kill(true) else { return false };
+    if begun.stopping.is_some() {
+        one.core().switch.slots.barrier();
+    }
+    one.act(one.core().finish(begun));
+    /// Puts the initial reference, which was kept so that nothing was released before: also if
+    /// `confirm` panics.
+    struct Initial<C: Counted>(C);
+    impl<C: Counted> Drop for Initial<C> {
+        fn drop(&mut self) {
+            let put = self.0.core().switch.put_one();
+            self.0.act(After::from(put));
+        }
+    }
+    let _initial = Initial(one);
+    confirm();
+    true
+}
+
+/// A kill, or a change to atomic mode, that waits for its barrier.
+struct Begun {
+    after: After,
+    stopping: Option<Stopping>,
 }
 
 impl Core {
@@ -42,28 +182,36 @@ impl Core {
         Ok(Core {
             switch: Switch::new(slots, options.start == Start::Atomic, dead),
             life: Life::new(dead),
-            reports: Reports::new(options.name.unwrap_or(Cow::Borrowed(name))),
+            name: options.name.unwrap_or(Cow::Borrowed(name)).into(),
+            reported: Reported::new(),
             reinit: options.allow_reinit || options.start != Start::Percpu,
             sites: Sites::default(),
         })
     }
 
-    pub(super) fn name(&self) -> &str {
-        self.reports.name()
+    #[inline(always)]
+    pub(super) fn view(&self) -> View<'_> {
+        View(self)
     }
 
     #[cold]
-    pub(super) fn report(&self, kind: EventKind) {
-        self.reports.report(kind);
+    fn report(&self, kind: MisuseKind) {
+        if self.reported.is_first(kind) {
+            let address = std::ptr::from_ref(self).addr();
+            misuse::report(&Misuse { kind, times: 1, name: &self.name, address });
+        }
     }
 
-    /// Whether a second life is allowed; reports if not.
+    /// Returns whether a second life is allowed; reports if not.
     pub(super) fn may_reinit(&self) -> bool {
         if !self.reinit {
-            self.report(EventKind::ReinitNotAllowed);
+            self.report(MisuseKind::ReinitNotAllowed);
         }
         self.reinit
     }
+
+    // A get or put has three parts: the sequence, in line; a locked row, in a function that saves
+    // no register; all else, cold.
 
     #[inline(always)]
     pub(super) fn get(&self, n: u32) {
@@ -88,7 +236,7 @@ impl Core {
     #[inline(never)]
     fn get_slower(&self, n: u32) {
         if !self.switch.get_slow(n) {
-            self.report(EventKind::GetAtZero);
+            self.report(MisuseKind::GetAtZero);
         }
     }
 
@@ -115,34 +263,23 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn put_slower<R: Fn()>(&self, n: u32, release: &R) {
-        self.after_put(self.switch.put_slow(n), release);
+        self.act(After::from(self.switch.put_slow(n)), release);
     }
 
-    /// Acts on a put's answer.
-    #[inline(always)]
-    pub(super) fn after_put(&self, put: Put, release: impl FnOnce()) {
-        if put != Put::Held {
-            let mut after = After::default();
-            after.note(put);
-            self.act(after, release);
-        }
-    }
-
-    /// Reports and releases what a change of mode brought to light. With no lock held.
-    #[cold]
+    /// Reports and releases what a put or a change of mode brought to light. With no lock held.
     pub(super) fn act(&self, after: After, release: impl FnOnce()) {
         if after.below {
-            self.report(EventKind::PutBelowZero);
+            self.report(MisuseKind::ExcessPut);
         }
         if after.last {
             self.release(release);
         }
     }
 
-    /// Runs the release, once a life.
+    /// Runs the release, once per life.
     #[cold]
     pub(super) fn release(&self, release: impl FnOnce()) {
-        /// Ends the release even if the callback panics: nobody is to wait for ever.
+        /// Ends the release even if the callback panics, so that waiters wake.
         struct End<'a>(&'a Life);
         impl Drop for End<'_> {
             fn drop(&mut self) {
@@ -155,28 +292,25 @@ impl Core {
         }
     }
 
-    /// The part of a kill before the barrier; `None`, and a report, if it is dead.
-    pub(super) fn begin_kill(&self, keep: bool) -> Option<Begun> {
+    /// Does the part of a kill before the barrier; `None`, and a report, if it is dead.
+    fn begin_kill(&self, keep: bool) -> Option<Begun> {
         let begun = self.switch.begin_kill(keep);
         if begun.is_none() {
-            self.report(EventKind::SecondKill);
+            self.report(MisuseKind::SecondKill);
         }
         begun.map(|(after, stopping)| Begun { after, stopping })
     }
 
-    /// The part of a kill or a change to atomic mode after the barrier.
-    pub(super) fn finish(&self, begun: Begun) -> After {
-        let mut after = begun.after;
-        if let Some(stopping) = begun.stopping {
-            let found = self.switch.finish(stopping);
-            after.last |= found.last;
-            after.below |= found.below;
+    /// Does the part of a kill or of a change to atomic mode after the barrier.
+    fn finish(&self, begun: Begun) -> After {
+        match begun.stopping {
+            Some(stopping) => begun.after | self.switch.finish(stopping),
+            None => begun.after,
         }
-        after
     }
 
     pub(super) fn switch_to_atomic(&self) -> After {
-        let stopping = self.switch.begin_atomic(true);
+        let stopping = self.switch.begin_atomic();
         if stopping.is_some() {
             self.switch.slots.barrier();
         }
@@ -189,7 +323,7 @@ impl Core {
         }
         let (done, after) = self.switch.reinit(|| self.life.restart());
         if !done {
-            self.report(EventKind::ReinitAlive);
+            self.report(MisuseKind::ReinitAlive);
         }
         (done, after)
     }
@@ -200,35 +334,253 @@ impl Core {
         }
         let (revival, after) = self.switch.resurrect();
         if revival == Revival::NotDead {
-            self.report(EventKind::ResurrectAlive);
+            self.report(MisuseKind::ResurrectAlive);
         }
         (revival == Revival::Done, after)
     }
 
-    /// Finishes what a killer that a fork left behind will never finish.
+    /// Finishes a kill whose thread a fork left behind.
     pub(super) fn help(&self) -> After {
         if self.switch.count.is_dead() { self.switch.help() } else { After::default() }
     }
 
-    pub(super) fn wait_released(&self, deadline: Instant) -> Result<(), StillHeld> {
-        if self.life.wait(deadline) { Ok(()) } else { Err(self.still_held()) }
+    /// Reports references that were forgotten. For a drop, when nothing else can use it any more.
+    pub(super) fn exit(&self) {
+        if self.view().is_dying() && !self.view().is_released() {
+            self.report(MisuseKind::ExitDying);
+        }
+    }
+}
+
+/// What can be asked of a count, and waited for, without changing it.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a>(&'a Core);
+
+impl<'a> View<'a> {
+    pub(super) fn name(self) -> &'a str {
+        &self.0.name
     }
 
-    pub(super) fn still_held(&self) -> StillHeld {
-        StillHeld {
+    /// Returns the references; `None` while they are counted per CPU.
+    pub(super) fn references(self) -> Option<i64> {
+        self.0.switch.count.exact()
+    }
+
+    pub(super) fn is_dying(self) -> bool {
+        self.0.switch.count.is_dead()
+    }
+
+    pub(super) fn is_released(self) -> bool {
+        self.0.life.is_released()
+    }
+
+    pub(super) fn released(self) -> Released<'a> {
+        self.0.life.released()
+    }
+
+    pub(super) fn wait_released(self, timeout: Duration) -> Result<(), StillHeldError> {
+        if self.0.life.wait(timeout) { Ok(()) } else { Err(self.holders()) }
+    }
+
+    pub(super) fn holders(self) -> StillHeldError {
+        StillHeldError {
             name: self.name().to_owned(),
-            dying: self.switch.count.is_dead(),
-            references: self.switch.count.exact(),
-            sites: self.sites.list(),
+            dying: self.is_dying(),
+            references: self.references(),
+            sites: self.0.sites.list(),
+        }
+    }
+}
+
+/// The release callback runs, or has returned.
+const RELEASING: u32 = 1;
+/// The callback has returned.
+const RELEASED: u32 = 2;
+/// There may be waiters.
+const WAITING: u32 = 4;
+/// The number of the life, above the flags.
+const LIFE: u32 = 8;
+
+/// The place of a count in its lives: the release, once per life, and the waiters for its end.
+#[derive(Debug)]
+struct Life {
+    /// Bits: as above. Writers: the last putter sets the first two, waiters the third, `restart`
+    /// starts over.
+    phase: AtomicU32,
+    /// `None` until the first wait: most counts are never waited for, and every group has one.
+    waiters: ForkMutex<Option<Box<Waiters>>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    next: u64,
+    list: Vec<(u64, Waker)>,
+}
+
+impl Life {
+    /// A count that starts dead has nothing to release: it counts as released.
+    fn new(dead: bool) -> Life {
+        let phase = if dead { RELEASING | RELEASED } else { 0 };
+        Life { phase: AtomicU32::new(phase), waiters: ForkMutex::default() }
+    }
+
+    /// Elects the one that releases.
+    fn begin_release(&self) -> bool {
+        // Acquire: pairs with the Release in `restart`, so that the releases of successive lives
+        // are in order. What was done under the references is ordered by the count.
+        self.phase.fetch_or(RELEASING, Ordering::Acquire) & RELEASING == 0
+    }
+
+    /// Notes that the release is over, and wakes the waiters.
+    fn end_release(&self) {
+        // AcqRel: Release pairs with the Acquire in `is_over`, so that a thread that sees the end
+        // sees what the callback did. Acquire pairs with the Release in `poll`, so that a waiter
+        // that set its bit is in the list.
+        if self.phase.fetch_or(RELEASED, Ordering::AcqRel) & WAITING != 0 {
+            self.wake();
         }
     }
 
-    /// Called when nobody can use it any more.
-    pub(super) fn exit(&self) -> bool {
-        let dying = self.switch.count.is_dead() && !self.life.is_released();
-        if dying {
-            self.report(EventKind::ExitDying);
+    #[cold]
+    fn wake(&self) {
+        // Woken outside of the lock: a waker runs a user's code.
+        let list = self.waiters.with(|waiters| Some(std::mem::take(&mut waiters.as_mut()?.list)));
+        for (_, waker) in list.into_iter().flatten() {
+            waker.wake();
         }
-        !dying
+    }
+
+    /// Starts the next life, if the last one is over.
+    fn restart(&self) -> bool {
+        // Relaxed: the exchange below decides.
+        let mut phase = self.phase.load(Ordering::Relaxed);
+        loop {
+            if phase & RELEASED == 0 {
+                return false;
+            }
+            let next = (phase & !(LIFE - 1)).wrapping_add(LIFE);
+            // AcqRel: Acquire pairs with the Release in `end_release`, Release with the Acquire in
+            // `begin_release`, so that a life comes after the one before. Relaxed on failure: the
+            // loop looks again.
+            match self.phase.compare_exchange_weak(phase, next, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => phase = now,
+            }
+        }
+    }
+
+    fn is_released(&self) -> bool {
+        self.is_over(self.number())
+    }
+
+    fn number(&self) -> u32 {
+        // Relaxed: it only names the life to ask about.
+        self.phase.load(Ordering::Relaxed) / LIFE
+    }
+
+    /// Returns whether the life of that number has been released.
+    fn is_over(&self, number: u32) -> bool {
+        // Acquire: pairs with the Release in `end_release`.
+        let phase = self.phase.load(Ordering::Acquire);
+        phase & RELEASED != 0 || phase / LIFE != number
+    }
+
+    fn released(&self) -> Released<'_> {
+        Released { life: self, number: self.number(), ticket: None }
+    }
+
+    /// Blocks until the present life is released or `timeout` is over. Returns whether it was
+    /// released.
+    fn wait(&self, timeout: Duration) -> bool {
+        // `None` is later than any clock will show.
+        let deadline = Instant::now().checked_add(timeout);
+        let mut waiting = self.released();
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if Pin::new(&mut waiting).poll(&mut context).is_ready() {
+                return true;
+            }
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::park_timeout(left);
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// A future that resolves when a count has been released; see
+/// [`PercpuRef::released`](super::PercpuRef::released).
+///
+/// Needs no runtime; dropping it stops the wait.
+#[must_use = "futures do nothing unless polled"]
+pub struct Released<'a> {
+    life: &'a Life,
+    number: u32,
+    ticket: Option<u64>,
+}
+
+impl Future for Released<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Released { life, number, ticket } = *self;
+        if life.is_over(number) {
+            return Poll::Ready(());
+        }
+        let new = context.waker().clone();
+        let (ticket, old) = life.waiters.with(|waiters| {
+            let waiters = waiters.get_or_insert_default();
+            let place = waiters.list.iter_mut().find(|place| Some(place.0) == ticket);
+            if let Some(place) = place {
+                return (place.0, Some(std::mem::replace(&mut place.1, new)));
+            }
+            waiters.next += 1;
+            waiters.list.push((waiters.next, new));
+            (waiters.next, None)
+        });
+        // Outside of the lock: the drop of a waker runs a user's code too.
+        drop(old);
+        self.ticket = Some(ticket);
+        // AcqRel: Release pairs with the Acquire in `end_release`, so that it finds the list
+        // filled. Acquire as in `is_over`: in one location with the end, so that one of the two
+        // sees the other.
+        let phase = life.phase.fetch_or(WAITING, Ordering::AcqRel);
+        if phase & RELEASED != 0 || phase / LIFE != number {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            let gone = self.life.waiters.with(|waiters| {
+                let waiters = waiters.as_mut()?;
+                let place = waiters.list.iter().position(|place| place.0 == ticket)?;
+                Some(waiters.list.swap_remove(place))
+            });
+            drop(gone);
+        }
+    }
+}
+
+impl fmt::Debug for Released<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Released(life {})", self.number)
     }
 }

@@ -1,9 +1,9 @@
-//! A lock for changes of mode, which a fork cannot leave locked for ever.
+//! A lock for changes of mode, which a fork cannot leave locked.
 //!
-//! Held for some tens of instructions, never across a barrier or a callback: waiting is spinning, then
-//! sleeping. A thread that held it in the parent does not exist in a forked child; its generation tells,
-//! and the lock is taken from it. What it guards is therefore written such that a change that stops
-//! anywhere can be continued by the next holder.
+//! Held for some tens of instructions, never across a barrier or a callback: waiting is spinning,
+//! then sleeping. A thread that held it in the parent does not exist in a forked child; its
+//! generation tells, and the lock is taken from it. What it guards is therefore written such that a
+//! change that stops anywhere can be continued by the next holder.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +17,7 @@ pub(super) struct ForkLock {
 pub(super) struct Held<'a> {
     lock: &'a ForkLock,
     /// Whether a thread that a fork left behind held it: what it guards may be half-changed.
-    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models do not fork"))]
+    #[cfg_attr(loom, expect(dead_code, reason = "models do not fork"))]
     pub(super) stolen: bool,
 }
 
@@ -35,7 +35,8 @@ impl ForkLock {
             match self.holder.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Held { lock: self, stolen: false },
                 Err(holder) if holder != here => {
-                    // Acquire: as above; what the fork copied is visible anyway. Relaxed on failure: another thread of this process was faster.
+                    // Acquire: as above; what the fork copied is visible anyway. Relaxed on
+                    // failure: another thread of this process was faster.
                     let stolen = self.holder.compare_exchange(
                         holder,
                         here,
@@ -59,7 +60,7 @@ impl Drop for Held<'_> {
     }
 }
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 fn wait(rounds: &mut u32) {
     *rounds += 1;
     match rounds {
@@ -75,23 +76,18 @@ fn wait(_: &mut u32) {
     loom::thread::yield_now();
 }
 
-#[cfg(all(shuttle, not(loom)))]
-fn wait(_: &mut u32) {
-    shuttle::thread::yield_now();
-}
-
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 use submeter_sys::fork::{generation, watch};
 
-#[cfg(any(loom, shuttle))]
+#[cfg(loom)]
 fn generation() -> u32 {
     1
 }
 
-#[cfg(any(loom, shuttle))]
+#[cfg(loom)]
 fn watch() {}
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

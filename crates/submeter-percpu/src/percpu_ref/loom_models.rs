@@ -8,9 +8,8 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use super::count::{Count, Kill, Put};
 use super::models::{Locked, Model, Sequences};
-use super::switch::Slots;
+use super::switch::{Count, Kill, Put, Slots};
 
 /// Three threads without a bound take hours; the known mistakes need one preemption or two.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -159,18 +158,19 @@ fn changes_of_mode<S: Slots + Default + Send + Sync + 'static>() {
     other.join().unwrap();
     model.must_be_released();
 }
-fn changes_of_mode_bounded<S: Slots + Default + Send + Sync + 'static>() {
+/// Two preemptions: three threads that change the mode take hours with more.
+fn bounded(model: fn()) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
-    builder.check(changes_of_mode::<S>);
+    builder.check(model);
 }
 #[test]
 fn loom_percpu_ref_5_changes_of_mode_serialise() {
-    changes_of_mode_bounded::<Sequences>();
+    bounded(changes_of_mode::<Sequences>);
 }
 #[test]
 fn loom_percpu_ref_5_changes_of_mode_serialise_locked() {
-    changes_of_mode_bounded::<Locked>();
+    bounded(changes_of_mode::<Locked>);
 }
 
 /// A kill that is taken back in time, or not, then killed again.
@@ -197,7 +197,8 @@ fn kill_against_resurrect<S: Slots + Default + Send + Sync + 'static>() {
 on_both!(kill_against_resurrect: loom_percpu_ref_5_resurrect_meets_the_last_put,
     loom_percpu_ref_5_resurrect_meets_the_last_put_locked);
 
-/// A lookup that races a new life finds it, or nothing; its count is not lost in words of the old one.
+/// A lookup that races a new life finds it, or nothing; its count is not lost in words of the old
+/// one.
 fn lookup_against_reinit<S: Slots + Default + Send + Sync + 'static>() {
     let model = Model::<S>::new();
     model.get();
@@ -219,7 +220,7 @@ fn lookup_against_reinit<S: Slots + Default + Send + Sync + 'static>() {
 on_both!(lookup_against_reinit: loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted,
     loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted_locked);
 
-/// What was written before any put is visible to whoever releases; `Model::act` looks.
+/// What was written before any put is visible to the thread that releases; `Model::act` looks.
 fn writes_before_puts<S: Slots + Default + Send + Sync + 'static>() {
     let model = Model::<S>::new();
     model.get();
@@ -258,3 +259,41 @@ fn helpers_of_a_vanished_killer<S: Slots + Default + Send + Sync + 'static>() {
 }
 on_both!(helpers_of_a_vanished_killer: loom_percpu_ref_a_vanished_killer_is_helped_once,
     loom_percpu_ref_a_vanished_killer_is_helped_once_locked);
+
+/// Users, a change of mode, and a kill that is taken back: the mix that no model above has.
+fn changes_of_mode_against_resurrect<S: Slots + Default + Send + Sync + 'static>() {
+    let model = Model::<S>::new();
+    let user = thread::spawn({
+        let model = Arc::clone(&model);
+        move || {
+            if model.try_get(false) {
+                model.write_and_put(0);
+            }
+        }
+    });
+    let other = thread::spawn({
+        let model = Arc::clone(&model);
+        move || {
+            model.to_atomic();
+            model.to_percpu();
+        }
+    });
+    // Held across the kill, so that the user may still try.
+    model.get();
+    model.kill();
+    if model.resurrect() {
+        model.kill();
+    }
+    user.join().unwrap();
+    other.join().unwrap();
+    model.put();
+    model.must_be_released();
+}
+#[test]
+fn loom_percpu_ref_5_changes_of_mode_meet_resurrect() {
+    bounded(changes_of_mode_against_resurrect::<Sequences>);
+}
+#[test]
+fn loom_percpu_ref_5_changes_of_mode_meet_resurrect_locked() {
+    bounded(changes_of_mode_against_resurrect::<Locked>);
+}

@@ -1,24 +1,22 @@
 //! What the model checkers run: the real count, switch and rows, over two ways to hold words.
 //!
 //! A sequence is modelled as a critical section of its CPU: whole or not at all, and the barrier
-//! waits for those under way. The locked rows are the real ones. Either way a get counts on the first CPU and a put on
-//! the second, the worst that migration can do.
+//! waits for those under way. The locked rows are the real ones. Either way a get counts on the
+//! first CPU and a put on the second, the worst that migration can do.
 
 use std::sync::Arc;
 // Not the checkers': what the models note for themselves must add neither orders nor states.
 use std::sync::atomic::{AtomicI32 as Notes, Ordering::Relaxed as Noted};
 
-use super::count::{Put, Revival};
 use super::rows;
-use super::switch::{After, Slots, Stopping, Switch};
+use super::switch::{After, Put, Revival, Slots, Stopping, Switch};
 use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 #[cfg(loom)]
 use loom::sync::Mutex;
-#[cfg(all(shuttle, not(loom)))]
-use shuttle::sync::Mutex;
 
-/// Words written by sequences. `OUTSIDE` is the mistake: the gate is tested before the section begins.
+/// Words written by sequences. `OUTSIDE` is the mistake: the gate is tested before the section
+/// begins.
 pub(super) struct Sequences<const OUTSIDE: bool = false> {
     gate: AtomicU32,
     words: [Mutex<i64>; 2],
@@ -194,9 +192,7 @@ impl<S: Slots + Default> Model<S> {
 
     pub(super) fn put(&self) {
         self.held.fetch_sub(1, Noted);
-        let mut after = After::default();
-        after.note(self.switch.put_one());
-        self.act(after);
+        self.act(After::from(self.switch.put_one()));
     }
 
     /// Writes something that the release must see, then puts.
@@ -244,12 +240,12 @@ impl<S: Slots + Default> Model<S> {
     }
 
     pub(super) fn to_atomic(&self) {
-        let stopping = self.switch.begin_atomic(true);
+        let stopping = self.switch.begin_atomic();
         self.finish((After::default(), stopping));
     }
 
     pub(super) fn to_percpu(&self) {
-        self.act(self.switch.to_percpu(true));
+        self.act(self.switch.to_percpu());
     }
 
     pub(super) fn act(&self, after: After) {

@@ -1,30 +1,314 @@
-//! Everything unsafe of the reference counts: a value under a lock, and objects that free themselves.
+//! The per-CPU words of one reference count, by sequence or by locked row; and a value under a
+//! lock.
 
 use std::cell::UnsafeCell;
-use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
-#[cfg(debug_assertions)]
-use std::panic::Location;
-use std::ptr::NonNull;
-use std::sync::Arc;
-#[cfg(debug_assertions)]
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::io;
 
-use super::core::Core;
-use super::count::Put;
+use submeter_sys::{CpuHint, Rseq, STRIDE_SHIFT, membarrier};
+
 use super::lock::ForkLock;
 use super::rows;
-use super::sites::Site;
-use super::switch::After;
+use super::switch::Slots;
+use crate::backend::emulated;
+use crate::backend::rseq::ATTEMPTS;
+use crate::storage::raw::LockedWord;
+use crate::storage::{Area, Block, Words};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
-/// A value that only one thread at a time can use. After a fork, what a vanished thread had in its hands is
-/// given up for a fresh one.
+/// The words of an area with sequences: one per CPU row. Without: two per locked row.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct AreaSlots {
+    /// Never takes an add where there are no sequences.
+    pub(super) word: GatedWord,
+    /// In a box: every group has one of these, and most machines have sequences.
+    locked: Option<Box<Locked>>,
+}
+
+/// The words of an area without sequences.
+#[derive(Debug)]
+struct Locked {
+    /// Where adds go.
+    counted: LockedWord,
+    /// What the row had counted when it died.
+    collected: LockedWord,
+    hint: Option<CpuHint>,
+    /// Whether the rows are live: a hint that spares a locked add to a dead one. Writer: the
+    /// lock's holder.
+    live: AtomicBool,
+}
+
+impl Locked {
+    fn is_live(&self) -> bool {
+        // Relaxed: a hint; the row's sign decides.
+        self.live.load(Ordering::Relaxed)
+    }
+}
+
+impl AreaSlots {
+    pub(super) fn new(area: &Area) -> io::Result<AreaSlots> {
+        // Where there are sequences, a thread that cannot use them counts in the shared word: it is
+        // rare, and locked rows would cost every kill a visit.
+        let has_sequences = area.rseq().is_some();
+        let block = if has_sequences { area.word()? } else { area.block(2)? };
+        let locked = (!has_sequences).then(|| {
+            let (counted, collected) = (block.locked_word(0), block.locked_word(1));
+            let live = AtomicBool::new(false);
+            Box::new(Locked { counted, collected, hint: block.hint(), live })
+        });
+        Ok(AreaSlots { word: GatedWord::new(block), locked })
+    }
+
+    /// Returns whether [`barrier`](Slots::barrier) does anything.
+    pub(super) fn needs_barrier(&self) -> bool {
+        self.locked.is_none()
+    }
+
+    /// Returns the row in which the calling thread may try to count after its sequence did not
+    /// commit.
+    #[inline]
+    pub(super) fn row_here(&self) -> Option<&AtomicI64> {
+        let locked = self.locked.as_deref().filter(|locked| locked.is_live())?;
+        let row = emulated::row(locked.hint, locked.counted.rows());
+        Some(locked.counted.at(row))
+    }
+
+    /// As [`row_here`](Self::row_here), if one load yields the CPU's number: what a put or get
+    /// takes first where there are no sequences. Calls nothing, so that its caller has no register
+    /// to save: a store in front of a locked instruction is paid for in full.
+    #[inline(always)]
+    pub(super) fn row_by_cpu(&self) -> Option<&AtomicI64> {
+        let locked = self.locked.as_deref().filter(|locked| locked.is_live())?;
+        let row = locked.hint?.cpu()? as usize;
+        (row < locked.counted.rows()).then(|| locked.counted.at(row))
+    }
+
+    fn each_row(&self, mut visit: impl FnMut(&AtomicI64, &AtomicI64)) {
+        if let Some(Locked { counted, collected, .. }) = self.locked.as_deref() {
+            for row in 0..counted.rows() {
+                visit(counted.at(row), collected.at(row));
+            }
+        }
+    }
+}
+
+impl Slots for AreaSlots {
+    #[inline(always)]
+    fn add_one<const N: i32>(&self) -> bool {
+        self.word.adder().add_one::<N>()
+    }
+
+    #[inline(always)]
+    fn add(&self, n: i64) -> bool {
+        self.word.adder().add(n)
+    }
+
+    #[inline]
+    fn add_slow(&self, n: i64) -> bool {
+        match self.row_here() {
+            Some(row) => rows::add(row, n),
+            None => self.word.adder().add_again(n),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        match self.locked.as_deref() {
+            Some(locked) => locked.is_live(),
+            None => self.word.is_open(),
+        }
+    }
+
+    fn prepare(&self) -> i64 {
+        self.each_row(rows::forget);
+        self.word.sum()
+    }
+
+    fn open(&self) {
+        match self.locked.as_deref() {
+            Some(locked) => {
+                self.each_row(|row, _| rows::live(row));
+                // Relaxed: a hint.
+                locked.live.store(true, Ordering::Relaxed);
+            }
+            None => self.word.open(),
+        }
+    }
+
+    fn close(&self) {
+        match self.locked.as_deref() {
+            // Relaxed: a hint.
+            Some(locked) => locked.live.store(false, Ordering::Relaxed),
+            None => self.word.close(),
+        }
+    }
+
+    fn barrier(&self) {
+        // Locked rows need none: each dies by one instruction on the word that its adders add to.
+        if self.needs_barrier() {
+            // Going on would release objects in use.
+            membarrier::rseq_barrier().expect("membarrier was registered at start-up");
+        }
+    }
+
+    fn collect(&self) -> i64 {
+        if self.locked.is_none() {
+            return self.word.sum();
+        }
+        let mut sum = 0i64;
+        self.each_row(|row, collected| {
+            rows::die(row, collected);
+            sum = sum.wrapping_add(rows::collected(collected));
+        });
+        sum
+    }
+}
+
+/// A word of every CPU row that takes adds by sequence while its gate is open.
+///
+/// Word, gate and owner are one object, so that no add can meet another word's gate, or outlive
+/// the rows. Laid out as written, as is everything that holds it first: the gate's address is then
+/// the count's own, and a get needs no instruction for it.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct GatedWord {
+    /// What the sequences test in the section that commits.
+    ///
+    /// Law: 0 while closed, `rseq.cpus()` while open. Writer: the holder of the count's lock.
+    gate: AtomicU32,
+    /// Inert in an area without sequences: the gate then holds 0 even when open.
+    rseq: Rseq,
+    /// In row 0. Dangling where `rseq` is inert.
+    address: *mut i64,
+    /// Keeps the rows.
+    _words: Words,
+}
+
+// SAFETY: 1. `address` is dereferenced only by sequences and by atomic loads, both made for
+// concurrent use; `_words` keeps it valid. 2. The other fields are `Send` by themselves.
+unsafe impl Send for GatedWord {}
+// SAFETY: 1 and 2 as for `Send`; what changes is atomic.
+unsafe impl Sync for GatedWord {}
+
+/// The way to add to a [`GatedWord`], copied out of it.
+///
+/// Adds take this, not the word: the add that puts the last reference may be followed at once by
+/// the end of the object that holds the word, and a reference to a whole object must not be an
+/// argument of a function then. A reference to an atomic may.
+#[derive(Clone, Copy)]
+pub(super) struct Adder<'a> {
+    gate: &'a AtomicU32,
+    rseq: Rseq,
+    address: *mut i64,
+}
+
+impl GatedWord {
+    /// Takes over a block, of whose words the first is the one that is added to. Closed at first.
+    pub(super) fn new(block: Block) -> GatedWord {
+        let (rseq, address) = match block.cpu_word(0) {
+            Some(word) => (word.rseq(), word.address()),
+            None => (Rseq::inert(), std::ptr::NonNull::dangling().as_ptr()),
+        };
+        GatedWord { gate: AtomicU32::new(0), rseq, address, _words: block.into_words() }
+    }
+
+    #[inline(always)]
+    pub(super) fn adder(&self) -> Adder<'_> {
+        let GatedWord { gate, rseq, address, .. } = self;
+        Adder { gate, rseq: *rseq, address: *address }
+    }
+
+    /// As [`adder`](Self::adder), of a word that may end with the add.
+    ///
+    /// # Safety
+    /// 1. `this` points to a word that lives until the add with the result commits. 2. The result
+    ///    is not used after that.
+    #[inline(always)]
+    pub(super) unsafe fn adder_at<'a>(this: *const GatedWord) -> Adder<'a> {
+        // SAFETY: 1. The word lives: the caller's first promise. 2. No reference to the whole is
+        // made: each field is taken by itself.
+        unsafe { Adder { gate: &(*this).gate, rseq: (*this).rseq, address: (*this).address } }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.adder().is_open()
+    }
+
+    /// Lets sequences commit that start from now on.
+    pub(super) fn open(&self) {
+        // Release: a sequence that finds it open, and every thread that is handed what that
+        // sequence counted, comes after what was written before (the count's bias).
+        self.gate.store(self.rseq.cpus(), Ordering::Release);
+    }
+
+    /// Lets no sequence commit that starts after the barrier which the caller issues next.
+    pub(super) fn close(&self) {
+        // Relaxed: the barrier orders it.
+        self.gate.store(0, Ordering::Relaxed);
+    }
+
+    /// Sums the rows. 0 without sequences, where there are none.
+    pub(super) fn sum(&self) -> i64 {
+        let load = |row: usize| {
+            let word = self.address.wrapping_byte_add(row << STRIDE_SHIFT);
+            // SAFETY: 1. Valid: `row` is below the number of rows (the range below), and `_words`
+            // keeps them. 2. Aligned: `CpuWord` vouches for row 0, and strides are multiples of 8.
+            // 3. Concurrent writes are atomic: sequences store an aligned word by one instruction.
+            let word = unsafe { AtomicI64::from_ptr(word) };
+            // Acquire: after the barrier, which the caller issued; before what it does with the
+            // sum.
+            word.load(Ordering::Acquire)
+        };
+        (0..self.rseq.cpus() as usize).map(load).fold(0, i64::wrapping_add)
+    }
+}
+
+impl Adder<'_> {
+    #[inline(always)]
+    fn is_open(self) -> bool {
+        // Relaxed: a hint to all but the lock's holder, whom the lock orders.
+        self.gate.load(Ordering::Relaxed) != 0
+    }
+
+    /// Adds the constant `N`, 1 or -1, if the gate is open. Returns whether it did.
+    #[inline(always)]
+    pub(super) fn add_one<const N: i32>(self) -> bool {
+        // SAFETY: 1. The word is valid in as many rows as an open gate holds: `GatedWord` has both,
+        // and lives (the lifetime, or the promise to `adder_at`). A closed gate, as an inert word's
+        // always is, lets nothing commit. 2. Only sequences write the word: it is `GatedWord`'s
+        // own, and `Words` zeroes it on drop, when none is left. 3. The gate is a live atomic.
+        unsafe { self.rseq.add_while::<N>(self.address, self.gate.as_ptr()) }
+    }
+
+    /// As [`add_one`](Self::add_one), with a value.
+    #[inline(always)]
+    pub(super) fn add(self, n: i64) -> bool {
+        // SAFETY: 1 to 3 as in `add_one`.
+        unsafe { self.rseq.add_value_while(self.address, self.gate.as_ptr(), n) }
+    }
+
+    /// Tries again where that may help. Returns whether the add was done.
+    #[cold]
+    pub(super) fn add_again(self, n: i64) -> bool {
+        for _ in 0..ATTEMPTS {
+            if !self.is_open() || !self.rseq.adopt_thread() {
+                return false;
+            }
+            if self.add(n) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// A value that one thread at a time can use. After a fork, a value that a vanished thread was
+/// using is replaced by a new one.
 pub(super) struct ForkMutex<T> {
     lock: ForkLock,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock lets one thread at a time have the value, which may be sent.
+// SAFETY: 1. The lock lets one thread at a time have the value. 2. It may be sent (`T: Send`).
 unsafe impl<T: Send> Sync for ForkMutex<T> {}
 
 impl<T: Default> Default for ForkMutex<T> {
@@ -34,15 +318,17 @@ impl<T: Default> Default for ForkMutex<T> {
 }
 
 impl<T: Default> ForkMutex<T> {
-    /// Calls `with`, which must not call back here, nor anybody else's code.
+    /// Calls `with`, which may neither call back here (it would wait for itself) nor run code of
+    /// a user's.
     pub(super) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
         let held = self.lock.lock();
         if held.stolen {
-            // SAFETY: as below. Written over without a drop: the value may be half-changed.
+            // SAFETY: 1. `held` excludes every other thread until the end of this function. 2. The
+            // old value, perhaps half-changed, is not dropped.
             unsafe { self.value.get().write(T::default()) };
         }
-        // SAFETY: 1. `held` excludes every other thread until the end of this function. 2. This thread
-        // has no other reference: `with` does not come back here.
+        // SAFETY: 1. As above. 2. No other reference of this thread's exists: a `with` inside of
+        // `with` would not get the lock.
         with(unsafe { &mut *self.value.get() })
     }
 }
@@ -51,219 +337,4 @@ impl<T> std::fmt::Debug for ForkMutex<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ForkMutex")
     }
-}
-
-/// A place in the source, set once, by whoever comes first; never blocks.
-#[cfg(debug_assertions)]
-#[derive(Debug, Default)]
-pub(super) struct Place(AtomicPtr<Location<'static>>);
-
-#[cfg(debug_assertions)]
-impl Place {
-    pub(super) fn get(&self) -> Option<&'static Location<'static>> {
-        // Relaxed: a location is static data of the program.
-        let place = self.0.load(Ordering::Relaxed);
-        // SAFETY: null, or made from a static reference by `claim`.
-        unsafe { place.as_ref() }
-    }
-
-    /// Returns whether the place is `location`, now or already.
-    pub(super) fn claim(&self, location: &'static Location<'static>) -> bool {
-        let new = std::ptr::from_ref(location).cast_mut();
-        // Relaxed: as in `get`.
-        match self.0.compare_exchange(
-            std::ptr::null_mut(),
-            new,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        ) {
-            Ok(_) => true,
-            Err(_) => self.get() == Some(location),
-        }
-    }
-}
-
-/// An object with its reference count.
-///
-/// The memory is an `Arc`'s. One of that `Arc`'s counts belongs to all references together, and goes
-/// after the release; whoever asks about the object later (its owner) has another.
-#[repr(C)]
-pub(super) struct Shared<T> {
-    core: Core,
-    /// Dropped by the release, never by the `Arc`.
-    value: UnsafeCell<ManuallyDrop<T>>,
-}
-
-// SAFETY: the value is shared as by an `Arc`: references to it go to other threads (`Sync`), and any
-// thread may drop it (`Send`). The rest is made for sharing.
-unsafe impl<T: Send + Sync> Sync for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send + Sync> Send for Shared<T> {}
-
-/// Holds one reference to an object; puts it when dropped.
-pub(super) struct Reference<T> {
-    shared: NonNull<Shared<T>>,
-    site: Site,
-    /// Dropping one may drop the value.
-    owns: PhantomData<T>,
-}
-
-// SAFETY: as for `Shared`.
-unsafe impl<T: Send + Sync> Send for Reference<T> {}
-// SAFETY: as for `Shared`.
-unsafe impl<T: Send + Sync> Sync for Reference<T> {}
-
-impl<T> Shared<T> {
-    /// Makes an object from a count that stands at its initial reference, which is `kill`'s to put.
-    pub(super) fn new(core: Core, value: T) -> Arc<Shared<T>> {
-        let shared = Arc::new(Shared { core, value: UnsafeCell::new(ManuallyDrop::new(value)) });
-        // For all references together; `release` takes it back.
-        let _ = Arc::into_raw(Arc::clone(&shared));
-        shared
-    }
-
-    pub(super) fn core(&self) -> &Core {
-        &self.core
-    }
-
-    /// Takes a reference, unless none is left, or, with `live`, it was killed.
-    #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(super) fn try_get(self: &Arc<Self>, live: bool) -> Option<Reference<T>> {
-        let shared = NonNull::new(Arc::as_ptr(self).cast_mut()).expect("an Arc is never null");
-        let took = self.core.switch.try_get_one(live);
-        // Not `then`: in a closure, the caller's place in the source is the closure's.
-        if took {
-            Some(Reference { shared, site: self.core.sites.took(1), owns: PhantomData })
-        } else {
-            None
-        }
-    }
-
-    /// Acts on what a change of mode of this object's own count brought to light.
-    pub(super) fn act(self: &Arc<Self>, after: After) {
-        if after.last {
-            // SAFETY: the count, of which this is the answer, says "last" once: the initial reference is
-            // put by the one kill that is not refused, all others are `Reference`s.
-            unsafe { release(Arc::as_ptr(self)) };
-        }
-    }
-
-    /// Puts the initial reference that a kill has kept.
-    pub(super) fn put_initial(self: &Arc<Self>) {
-        let mut after = After::default();
-        after.note(self.core.switch.put_one());
-        self.act(after);
-    }
-}
-
-impl<T> Reference<T> {
-    #[inline(always)]
-    pub(super) fn core(&self) -> &Core {
-        // SAFETY: the reference keeps the memory as long as `self`.
-        unsafe { &(*self.shared.as_ptr()).core }
-    }
-
-    #[inline(always)]
-    pub(super) fn value(&self) -> &T {
-        // SAFETY: 1. The reference keeps memory and value as long as `self`. 2. Only the release makes
-        // a mutable reference, after the last reference is gone.
-        unsafe { &*(*self.shared.as_ptr()).value.get() }
-    }
-
-    /// Takes another one; `None` if it was killed.
-    #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(super) fn try_clone_live(&self) -> Option<Reference<T>> {
-        let core = self.core();
-        let took = core.switch.try_get_one(true);
-        if took { Some(Reference { site: core.sites.took(1), ..*self }) } else { None }
-    }
-}
-
-impl<T> Clone for Reference<T> {
-    #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
-    fn clone(&self) -> Reference<T> {
-        let core = self.core();
-        core.get(1);
-        Reference { site: core.sites.took(1), ..*self }
-    }
-}
-
-impl<T> Drop for Reference<T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.core().sites.gave(self.site);
-        // Not methods of `Core`: with the reference put, another thread may free the memory while a
-        // function still has it as an argument. What is borrowed here across a step that may put is
-        // either copied or wholly made of atomics, to which the language gives that licence.
-        let shared = self.shared.as_ptr();
-        // SAFETY: the reference keeps the memory until the sequence commits; nothing is touched after:
-        // the commit is the section's last instruction.
-        let slots = unsafe { &raw const (*shared).core.switch.slots };
-        // SAFETY: as above.
-        let (word, gate) = unsafe { ((*slots).word, &(*slots).gate) };
-        if !word.add_one::<-1>(gate) {
-            // SAFETY: the sequence did not commit: the reference is still ours, and we are done with it.
-            unsafe { put_slow(shared) };
-        }
-    }
-}
-
-/// Puts a reference where the first sequence did not.
-///
-/// # Safety
-/// The caller has a reference, which this takes.
-#[inline(never)]
-unsafe fn put_slow<T>(shared: *const Shared<T>) {
-    // SAFETY: as in `drop`: every step below either leaves the reference where it is or is the last to touch
-    // the object.
-    let switch = unsafe { &(*shared).core.switch };
-    if let Some(row) = switch.slots.row_by_cpu()
-        && rows::add(row, -1)
-    {
-        return;
-    }
-    // SAFETY: a dead row discards what is added: the reference is still the caller's.
-    unsafe { put_slower(shared) };
-}
-
-/// As [`put_slow`], after the row by CPU did not take it either.
-///
-/// # Safety
-/// As [`put_slow`].
-#[cold]
-#[inline(never)]
-unsafe fn put_slower<T>(shared: *const Shared<T>) {
-    // SAFETY: as in `put_slow`.
-    let switch = unsafe { &(*shared).core.switch };
-    let done = match switch.slots.row_here() {
-        Some(row) => rows::add(row, -1),
-        None => switch.slots.word.add_again(&switch.slots.gate, -1),
-    };
-    if done {
-        return;
-    }
-    match switch.count.put(1) {
-        Put::Held => {}
-        // SAFETY: the last reference was put just now.
-        Put::Last => unsafe { release(shared) },
-        Put::Below => unreachable!("references are handles: none is put twice"),
-    }
-}
-
-/// Drops the value, tells whoever waits for it, gives up the memory.
-///
-/// # Safety
-/// Every reference is gone, and the caller found that out: one caller for each object.
-#[cold]
-unsafe fn release<T>(shared: *const Shared<T>) {
-    // SAFETY: the memory was kept for all references together by the count that `Shared::new`
-    // forgot; it is taken back here, once.
-    let shared = unsafe { Arc::from_raw(shared) };
-    shared.core.release(|| {
-        // SAFETY: nobody has a reference, nor ever will, upheld by the caller.
-        unsafe { ManuallyDrop::drop(&mut *shared.value.get()) };
-    });
 }

@@ -1,15 +1,17 @@
-//! Counting in locked rows, where there are no sequences: mode test and add are one locked instruction.
+//! Counting in locked rows, where there are no sequences: mode test and add are one locked
+//! instruction.
 //!
 //! ```text
 //! row    >= 0   live: 2^62 + what this row counted. Any thread adds.
-//!        < 0    dead: what is added is discarded, and the adder, who sees the sign, counts elsewhere.
+//!        < 0    dead: what is added is discarded; the adder sees the sign and counts elsewhere.
 //! ```
 //!
-//! The sign, not a bit to mask: `lock add` sets it in the flags, so that neither the value before nor an
-//! exchange is needed. A get or put is one locked instruction, as on a shared count.
+//! The sign, not a bit to mask: `lock add` sets it in the flags, so that neither the value before
+//! nor an exchange is needed. A get or put is one locked instruction, as on a shared count.
 //!
-//! A row's second word, `collected`, holds what the row had counted when it died. It is written before
-//! the row dies: a killer may vanish in a fork between any two steps, and the next one goes on.
+//! A row's second word, `collected`, holds what the row had counted when it died. It is written
+//! before the row dies: a killer may vanish in a fork between any two steps, and the next one goes
+//! on.
 
 use crate::sync::atomic::{AtomicI64, Ordering};
 
@@ -20,8 +22,8 @@ const DEAD: i64 = -(1 << 62);
 /// Adds `n`, if the row is live. Returns whether it counts.
 #[inline(always)]
 pub(super) fn add(row: &AtomicI64, n: i64) -> bool {
-    // Release: a put's; pairs with the Acquire in `die`. This spelling of the sum makes the compiler
-    // use the flags.
+    // Release: a put's; pairs with the Acquire in `die`. This spelling of the sum makes the
+    // compiler use the flags.
     row.fetch_add(n, Ordering::Release).wrapping_add(n) >= 0
 }
 
@@ -42,7 +44,8 @@ pub(super) fn die(row: &AtomicI64, collected: &AtomicI64) {
 
 /// Makes a dead row look as if it had counted nothing. With the lock held, in atomic mode.
 pub(super) fn forget(row: &AtomicI64, collected: &AtomicI64) {
-    // Relaxed: adders discard what they find; the count's bias is added after, by a read-modify-write with Release.
+    // Relaxed: adders discard what they find; the count's bias is added after, by a
+    // read-modify-write with Release.
     row.store(DEAD, Ordering::Relaxed);
     // Relaxed: read with the same lock held.
     collected.store(0, Ordering::Relaxed);
@@ -50,7 +53,8 @@ pub(super) fn forget(row: &AtomicI64, collected: &AtomicI64) {
 
 /// Starts a row. With the lock held, and the count biased already.
 pub(super) fn live(row: &AtomicI64) {
-    // Release: who counts here, and whoever is handed what that counted, comes after the bias.
+    // Release: pairs with the Acquire in `die`: a thread that counts here, and one that is handed
+    // what that counted, comes after the bias.
     row.store(LIVE, Ordering::Release);
 }
 

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use super::guard::Guard;
 use super::raw;
 
-/// Shares a value by reference count; its readers may be looking it up while it goes away.
+/// A pointer to a counted value whose readers may be looking it up while it goes away.
 ///
 /// Against [`std::sync::Arc`]: cloning costs the same one locked instruction. Dropping costs an
 /// epoch guard on top, a second locked instruction unless the thread holds a [`Guard`] already;
@@ -15,7 +15,7 @@ use super::raw;
 /// one unconditional add where `Weak::upgrade` needs a compare-and-swap loop, and a count that
 /// runs over leaks its object where `Arc` aborts the process.
 ///
-/// Do not use it where nobody looks anything up: `Arc` drops cheaper and frees at once. Do not
+/// Do not use it for values that are not looked up: `Arc` drops cheaper and frees at once. Do not
 /// rely on when a value is dropped: that is after a grace period, on any thread that collects,
 /// and a panic in its `Drop` surfaces there.
 ///
@@ -51,8 +51,8 @@ use super::raw;
 /// ```
 ///
 /// # Ordering
-/// Cloning is Relaxed, dropping is Release, and the last drop acquires all earlier ones: what
-/// anybody did to the value through a reference is visible to its `Drop`.
+/// Cloning is Relaxed, dropping is Release, and the last drop acquires all earlier ones: what was
+/// done to the value through any reference is visible to its `Drop`.
 ///
 /// # Differences from Linux
 /// The object and its count are one allocation, which is never reused while a count is in flight;
@@ -91,7 +91,7 @@ impl<T> RcuArc<T> {
         this.0.references()
     }
 
-    /// Tells whether both hold the same object.
+    /// Returns whether both hold the same object.
     #[must_use]
     pub fn ptr_eq(this: &RcuArc<T>, other: &RcuArc<T>) -> bool {
         RcuArc::as_ptr(this) == RcuArc::as_ptr(other)
@@ -135,7 +135,7 @@ impl<T: fmt::Debug> fmt::Debug for RcuArc<T> {
     }
 }
 
-/// Borrows an object without a reference, for as long as a guard lives.
+/// A borrow of an object, without a reference, for as long as a guard lives.
 ///
 /// Costs nothing to make, copy or drop. The object may have lost its last reference already: the
 /// value is still there to be read, but it may have been replaced or closed, which
@@ -173,7 +173,7 @@ impl<'g, T> RcuBorrow<'g, T> {
     ///
     /// # Ordering
     /// SeqCst. A caller that looks again afterwards whether the pointer is still where it was
-    /// found does so by a SeqCst load, and whoever removes it by a SeqCst swap: a Relaxed get lets
+    /// found does so by a SeqCst load, and the remover by a SeqCst swap: a Relaxed get lets
     /// the second look pass before the count on weakly ordered machines, and x86 never shows it.
     #[inline]
     #[must_use]

@@ -3,6 +3,7 @@
 //! No memory is freed here and nothing is `unsafe`: what a transition means for the object is
 //! its caller's affair. That is why the models and the differential tests drive this type.
 
+use crate::misuse::{self, Misuse, MisuseKind};
 use crate::sync::atomic::{AtomicI32, Ordering};
 use crate::sync::model_const_fn;
 
@@ -19,7 +20,7 @@ pub(super) const NOREF: u32 = 0xFFFF_FFFF;
 /// Operations in flight at once that every zone tolerates on both sides of its middle.
 pub(super) const TOLERANCE: u32 = 0x1000_0000;
 
-/// What a count noticed beside its result.
+/// Misuse that a count noticed beside its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// The count left the valid zone upwards and is pinned for good.
@@ -28,9 +29,20 @@ pub(super) enum Notice {
     ExcessPuts(u32),
 }
 
+impl Notice {
+    /// Reports it, of the count at `address`.
+    pub(super) fn report(self, name: &str, address: usize) {
+        let (kind, times) = match self {
+            Notice::Saturated => (MisuseKind::Saturated, 1),
+            Notice::ExcessPuts(times) => (MisuseKind::ExcessPut, times),
+        };
+        misuse::report_each(&Misuse { kind, times, name, address });
+    }
+}
+
 /// A reference count in one word.
 ///
-/// Bits: all, as a number in the zones above; a valid count is references − 1. Writers: anybody,
+/// Bits: all, as a number in the zones above; a valid count is references − 1. Writers: any thread,
 /// by read-modify-write only, except that `pin` stores into a zone which nothing leaves.
 ///
 /// **The ledger.** Once dead, the word is `DEAD + gets in flight − unsettled excess puts`,
@@ -86,8 +98,8 @@ impl Count {
     #[inline]
     #[must_use]
     pub(super) fn decrement(&self) -> bool {
-        // Release: pairs with the Acquire in `put_slow`, so that all a holder did is visible to
-        // whoever frees. `+ -1`, not `- 1`: that shape compiles to `lock dec` and a branch on
+        // Release: pairs with the Acquire in `put_slow`, so that all a holder did is visible to the
+        // thread that frees. `+ -1`, not `- 1`: that shape compiles to `lock dec` and a branch on
         // the sign, the other to `lock xadd`.
         self.0.fetch_add(-1, Ordering::Release).wrapping_add(-1) < 0
     }
@@ -155,7 +167,7 @@ impl Count {
     fn pin(&self, mut now: u32, notify: impl Fn(Notice)) {
         while now > MAXREF && now < SATURATED - TOLERANCE {
             let (from, to) = (now.cast_signed(), SATURATED.cast_signed());
-            // Relaxed: a pinned object is never freed, so that nobody orders anything by it.
+            // Relaxed: a pinned object is never freed, so that nothing is ordered by it.
             match self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return notify(Notice::Saturated),
                 Err(other) => now = other.cast_unsigned(),
@@ -169,19 +181,19 @@ impl Count {
 
     /// Books excess puts out of a dead count, telling how many.
     ///
-    /// Whoever decremented last looks here, so a quiet word is `DEAD` exactly and every excess
-    /// put was told of once, if not always by the one who did it.
+    /// The thread that decrements last looks here, so that a quiet word is `DEAD` exactly and every
+    /// excess put was reported once, if not always by the thread that made it.
     fn settle(&self, mut now: u32, notify: impl Fn(Notice)) {
         loop {
             let excess = match now {
                 RELEASED..DEAD => DEAD - now,
                 // Below `NOREF` without having been dead: a put too many met the last one before
-                // its mark. Nobody knows any more whose reference the last was: the object leaks.
+                // its mark. Whose reference the last was is unknown now: the object leaks.
                 _ if now >= DEAD + TOLERANCE && now != NOREF => NOREF - now,
                 _ => return,
             };
             let (from, to) = (now.cast_signed(), DEAD.cast_signed());
-            // Relaxed: bookkeeping on a word which nobody orders anything by any more.
+            // Relaxed: bookkeeping on a word that orders nothing any more.
             match self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return notify(Notice::ExcessPuts(excess)),
                 Err(other) => now = other.cast_unsigned(),
@@ -190,7 +202,7 @@ impl Count {
     }
 
     /// Starts anywhere in the zones.
-    #[cfg(all(test, not(shuttle)))]
+    #[cfg(test)]
     pub(super) fn at(word: u32) -> Count {
         Count(AtomicI32::new(word.cast_signed()))
     }

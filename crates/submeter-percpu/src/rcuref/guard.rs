@@ -1,18 +1,18 @@
 //! Holds off the freeing of what a put or a lookup may still touch.
 //!
 //! crossbeam-epoch does the work, and no type of it shows. The alternative was seize; the bench
-//! `epoch_choice` compares them, and `bench/record/2026-11-21-rcuref.md` has the figures. Neither
-//! bounds what gathers behind a stalled reader. Entering decided, which every drop outside a guard
-//! pays, while only the last one retires: crossbeam's costs less than seize's, unless seize calls
-//! membarrier for every batch it retires. Then they tie, at the price of an interrupt to all other
-//! CPUs on a path that is to make no system call.
+//! `epoch_choice` compares them, and `proof/submeter-bench/record/2026-11-21-rcuref.md` has the
+//! figures. Neither bounds what gathers behind a stalled reader. Entering decided, which every drop
+//! outside a guard pays, while only the last one retires: crossbeam's costs less than seize's,
+//! unless seize calls membarrier for every batch it retires. Then they tie, at the price of an
+//! interrupt to all other CPUs on a path that is to make no system call.
 
 use std::fmt;
 
-#[cfg(not(any(loom, shuttle, all(miri, not(submeter_real_epoch)))))]
+#[cfg(not(any(loom, all(miri, not(submeter_real_epoch)))))]
 use crossbeam_epoch as epoch;
 
-#[cfg(any(loom, shuttle, all(miri, not(submeter_real_epoch))))]
+#[cfg(any(loom, all(miri, not(submeter_real_epoch))))]
 use super::guard_model as epoch;
 
 /// Keeps every object that can be reached now in memory until it is dropped.

@@ -13,9 +13,7 @@ use std::mem;
 
 #[cfg(loom)]
 use loom::{lazy_static, sync::Mutex};
-#[cfg(all(shuttle, not(loom)))]
-use shuttle::{lazy_static, sync::Mutex};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 use std::sync::Mutex;
 
 type Deferred = Box<dyn FnOnce() + Send>;
@@ -29,11 +27,11 @@ impl Epoch {
     const START: Epoch = Epoch { guards: 0, deferred: Vec::new() };
 }
 
-#[cfg(any(loom, shuttle))]
+#[cfg(loom)]
 lazy_static! {
     static ref EPOCH: Mutex<Epoch> = Mutex::new(Epoch::START);
 }
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 static EPOCH: Mutex<Epoch> = Mutex::new(Epoch::START);
 
 pub(super) struct Guard {

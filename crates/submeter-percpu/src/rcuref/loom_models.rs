@@ -80,9 +80,10 @@ fn loom_rcuref_2_no_get_succeeds_after_dead() {
 /// Runs one put against two threads that get and put, and returns how many puts won.
 fn revive(count: &Arc<Count>, lookups: usize) -> u32 {
     let others: Vec<_> = (0..lookups)
-        .map(|_| {
+        .map(|lookup| {
             let count = count.clone();
-            thread::spawn(move || count.get(unexpected) && count.put(unexpected))
+            let get = if lookup % 2 == 0 { Count::get } else { Count::get_ordered };
+            thread::spawn(move || get(&count, unexpected) && count.put(unexpected))
         })
         .collect();
     let won = count.put(unexpected);
@@ -295,5 +296,49 @@ fn loom_rcuslot_taken_and_alone_means_no_loader_has_it() {
             taken.store(1, Ordering::Relaxed);
         }
         reader.join().unwrap();
+    });
+}
+
+/// Counts itself in what no model sees, so that a leak and a second free both show.
+struct Alive(Arc<Notes>);
+
+impl Alive {
+    fn new(alive: &Arc<Notes>) -> RcuArc<Alive> {
+        note(alive);
+        RcuArc::new(Alive(alive.clone()))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        // Relaxed: as in `note`.
+        assert_ne!(self.0.fetch_sub(1, Ordering::Relaxed), 0, "freed twice");
+    }
+}
+
+#[test]
+fn loom_rcuslot_frees_each_version_once() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let alive = Arc::new(Notes::new(0));
+        let slot = Arc::new(RcuSlot::new(Alive::new(&alive)));
+        let replacer = thread::spawn({
+            let (slot, alive) = (slot.clone(), alive.clone());
+            move || drop(slot.replace(Alive::new(&alive)))
+        });
+        let reader = thread::spawn({
+            let slot = slot.clone();
+            move || {
+                let guard = pin();
+                drop(slot.peek(&guard).and_then(|seen| seen.try_get()));
+                drop(slot.load(&guard).map(|kept| (kept.clone(), kept)));
+            }
+        });
+        drop(slot.take());
+        replacer.join().unwrap();
+        reader.join().unwrap();
+        drop(slot);
+        assert_eq!(noted(&alive), 0, "leaked");
     });
 }

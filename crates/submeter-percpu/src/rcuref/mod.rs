@@ -5,9 +5,8 @@
 
 mod arc;
 mod count;
-mod event;
 mod guard;
-#[cfg(any(loom, shuttle, all(miri, not(submeter_real_epoch))))]
+#[cfg(any(loom, all(miri, not(submeter_real_epoch))))]
 mod guard_model;
 #[expect(unsafe_code, reason = "owns the objects' memory, behind a safe face")]
 mod raw;
@@ -15,9 +14,7 @@ mod slot;
 
 #[cfg(all(test, loom))]
 mod loom_models;
-#[cfg(all(test, shuttle))]
-mod shuttle_models;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::fmt;
@@ -25,13 +22,12 @@ use std::ptr;
 
 pub use arc::{RcuArc, RcuBorrow};
 use count::{Count, Notice};
-pub use event::{Event, EventKind, HookAlreadySet, set_event_hook};
 pub use guard::{Guard, pin};
 pub use slot::RcuSlot;
 
 use crate::sync::model_const_fn;
 
-/// Counts references without ever asking first: `get` and `put` are one locked instruction each.
+/// A reference count that never asks first: `get` and `put` are one locked instruction each.
 ///
 /// A compare-and-swap loop, which "take a reference unless there is none" usually is, fails and
 /// retries when others are counting; an unconditional add does not. The price is paid at the end:
@@ -46,7 +42,7 @@ use crate::sync::model_const_fn;
 /// |---|---|---|---|
 /// | `0x00000000..=0x7FFFFFFF` | valid: references − 1 | true | false |
 /// | `0x80000000..=0xBFFFFFFF` | saturated: pinned at `0xA0000000` | true | false |
-/// | `0xC0000000..=0xFFFFFFFE` | dead: rests at `0xE0000000` | false | false, told of |
+/// | `0xC0000000..=0xFFFFFFFE` | dead: rests at `0xE0000000` | false | false, reported |
 /// | `0xFFFFFFFF` | no reference: to be marked dead, or revived by a `get` | true | true, once |
 ///
 /// # Examples
@@ -72,7 +68,7 @@ use crate::sync::model_const_fn;
 ///
 /// # Differences from Linux
 /// A failed `get` takes its increment back instead of storing the middle of the zone; with that a
-/// dead word is an exact ledger, and a `put` too many is told of exactly once, at the latest by
+/// dead word is an exact ledger, and a `put` too many is reported exactly once, at the latest by
 /// the last operation in flight. There is no way to start a dead count again: memory that is
 /// recycled under a delayed mark of death is a bug the kernel had to fix.
 #[repr(transparent)]
@@ -101,8 +97,8 @@ impl RcuRef {
 
     /// Takes a reference; false when the object was released, for good.
     ///
-    /// A count that runs over its zone saturates: it is told of (see [`set_event_hook`]), and the
-    /// object is leaked rather than freed under somebody.
+    /// A count that runs over its zone saturates: that is reported (see [`misuse`](crate::misuse)),
+    /// and the object is leaked.
     #[inline]
     #[must_use = "without a reference the object must not be used beyond the guard"]
     pub fn get(&self) -> bool {
@@ -124,8 +120,8 @@ impl RcuRef {
     /// Drops a reference; true for exactly one caller, who frees the object after a grace period.
     ///
     /// The guard must have been entered before the reference is given up, which holding one shows.
-    /// A put too many returns false, is told of (see [`set_event_hook`]) and changes nothing once
-    /// the count is dead; before that it takes a reference that is somebody else's, which no
+    /// A put too many returns false, is reported (see [`misuse`](crate::misuse)) and changes
+    /// nothing once the count is dead; before that it takes another holder's reference, which no
     /// count can know.
     #[inline]
     #[must_use = "true obliges the caller to free the object after a grace period"]
@@ -142,7 +138,7 @@ impl RcuRef {
         self.0.read()
     }
 
-    /// Tells whether the object was released. Never true first and false later, unless a put too
+    /// Returns whether the object was released. Never true first and false later, unless a put too
     /// many met the last one.
     #[must_use]
     pub fn is_dead(&self) -> bool {
@@ -151,7 +147,7 @@ impl RcuRef {
 
     #[inline]
     fn notify(&self) -> impl Fn(Notice) + '_ {
-        |notice| event::report(notice, "RcuRef", ptr::from_ref(self).addr())
+        |notice| notice.report("RcuRef", ptr::from_ref(self).addr())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Owns the memory behind the pointer face: every dereference, and every argument for it.
+//! The memory behind the pointers: every dereference, and every argument for it.
 //!
 //! Three facts carry all of it, and each SAFETY comment names those it uses:
 //!
@@ -9,8 +9,8 @@
 //!    period that starts once the count was marked dead. Upheld by `put`, which says so to one
 //!    caller only (the count's proof), and by `Guard::defer`.
 //! 3. **Unlinked first.** A cell gives its reference up only after its pointer was replaced, so
-//!    that who reads the pointer under a guard did so before the grace period began. Upheld by
-//!    `Cell::swap` and `Drop`.
+//!    that a thread that reads the pointer under a guard does so before the grace period begins.
+//!    Upheld by `Cell::swap` and `Drop`.
 
 use std::any::type_name;
 use std::marker::PhantomData;
@@ -18,7 +18,6 @@ use std::mem;
 use std::ptr::{self, NonNull};
 
 use super::count::{Count, Notice};
-use super::event;
 use super::guard::{Guard, pin};
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use crate::sync::model_const_fn;
@@ -29,23 +28,23 @@ struct Inner<T> {
 }
 
 impl<T> Inner<T> {
-    /// Names the object for events. A closure, so that the hot path carries no arguments for it.
+    /// Names the object for reports. A closure, so that the hot path carries no arguments for it.
     #[inline]
     fn notify(count: &Count) -> impl Fn(Notice) + '_ {
-        move |notice| event::report(notice, type_name::<T>(), ptr::from_ref(count).addr())
+        move |notice| notice.report(type_name::<T>(), ptr::from_ref(count).addr())
     }
 }
 
-/// Holds one reference.
+/// One reference. Its drop puts it.
 pub(super) struct Owned<T> {
     inner: NonNull<Inner<T>>,
     owns: PhantomData<Inner<T>>,
 }
 
-// SAFETY: an `Owned` is a `&T` whose last holder sends the `T` to whichever thread collects, so
-// moving one needs what moving a `&T` and a `T` need. The count is atomic.
+// SAFETY: 1. An `Owned` is a `&T` whose last holder sends the `T` to the thread that collects, so
+// that moving one needs what moving a `&T` and a `T` need. 2. The count is atomic.
 unsafe impl<T: Send + Sync> Send for Owned<T> {}
-// SAFETY: a shared `Owned` can be cloned, and the clone moved: as above.
+// SAFETY: 1 and 2 as for `Send`: a shared `Owned` can be cloned, and the clone moved.
 unsafe impl<T: Send + Sync> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
@@ -96,7 +95,9 @@ impl<T> Owned<T> {
     /// Gives the reference up.
     #[inline]
     pub(super) fn release(self, guard: &Guard) {
-        put(mem::ManuallyDrop::new(self).inner, guard);
+        let inner = mem::ManuallyDrop::new(self).inner;
+        // SAFETY: 1 (counted): the reference of `self`, whose drop does not run.
+        unsafe { put(inner, guard) };
     }
 
     #[inline]
@@ -108,28 +109,36 @@ impl<T> Owned<T> {
 impl<T> Drop for Owned<T> {
     #[inline]
     fn drop(&mut self) {
-        put(self.inner, &pin());
+        // SAFETY: 1 (counted): the reference of `self`, which ends.
+        unsafe { put(self.inner, &pin()) };
     }
 }
 
-/// Gives up one reference, which the caller owned; the last one has the object freed.
+/// Puts one reference; the last one has the object freed.
+///
+/// # Safety
+/// The caller has a reference to a live object, which this takes.
 #[inline]
-fn put<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
-    // SAFETY: 1 (counted): until the put's decrement the reference keeps the object. After it, 2
-    // (freed last): whoever marks the count dead defers the freeing past `guard`, which exists
-    // already.
+unsafe fn put<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
+    // SAFETY: 1 (counted): until the put's decrement the caller's reference keeps the object. After
+    // it, 2 (freed last): the thread that marks the count dead defers the freeing past `guard`,
+    // which exists already.
     let count = unsafe { &(*inner.as_ptr()).count };
     if count.decrement() {
-        put_slow(inner, guard);
+        // SAFETY: 1. The decrement above went below zero, under the same guard.
+        unsafe { put_slow(inner, guard) };
     }
 }
 
 /// Does the rest of a put whose decrement went below zero. Out of line in one piece, so that the
 /// hot path saves no registers for it.
+///
+/// # Safety
+/// The caller's decrement went below zero, while `guard` existed.
 #[cold]
 #[inline(never)]
-fn put_slow<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
-    // SAFETY: as in `put`, for the time after the decrement.
+unsafe fn put_slow<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
+    // SAFETY: 2 (freed last), as in `put` for the time after the decrement.
     let count = unsafe { &(*inner.as_ptr()).count };
     if !count.put_slow(Inner::<T>::notify(count)) {
         return;
@@ -145,14 +154,14 @@ struct Garbage {
     free: unsafe fn(*mut ()),
 }
 
-// SAFETY: `Owned::new` took a `T: Send`, and this is the only way to the object that is left.
+// SAFETY: 1. `Owned::new` took a `T: Send`. 2. This is the only way to the object that is left.
 unsafe impl Send for Garbage {}
 
 impl Garbage {
     /// Takes the whole: a closure that used the fields would capture the bare pointer.
     fn free(self) {
-        // SAFETY: made in `put_slow` only: `free` belongs to the object's type, and by 2 (freed
-        // last) this runs once and after the grace period.
+        // SAFETY: 1. `free` belongs to the object's type, since only `put_slow` makes a `Garbage`.
+        // 2. by 2 (freed last) this runs once and after the grace period.
         unsafe { (self.free)(self.object) }
     }
 }
@@ -160,13 +169,13 @@ impl Garbage {
 /// Drops and deallocates an `Inner<T>`.
 ///
 /// # Safety
-/// `object` came from `Owned::<T>::new`, nobody uses it any more, and nobody frees it again.
+/// 1. `object` came from `Owned::<T>::new`. 2. It is neither used nor freed after.
 unsafe fn free<T>(object: *mut ()) {
-    // SAFETY: the caller's promise; `Owned::new` leaked a `Box` of this type.
+    // SAFETY: 1 and 2 as the caller promises; `Owned::new` leaked a `Box` of this type.
     drop(unsafe { Box::from_raw(object.cast::<Inner<T>>()) });
 }
 
-/// Points to an object without a reference, while a guard is held. Not `Send`, as the guard is.
+/// A pointer to an object without a reference, while a guard is held. Not `Send`, as the guard.
 pub(super) struct Borrowed<'g, T> {
     inner: NonNull<Inner<T>>,
     keeps: PhantomData<(&'g Guard, &'g T)>,
@@ -183,15 +192,15 @@ impl<T> Copy for Borrowed<'_, T> {}
 impl<'g, T> Borrowed<'g, T> {
     #[inline]
     pub(super) fn value(self) -> &'g T {
-        // SAFETY: made under a guard that lives for `'g`, from an `Owned` or from a cell's pointer:
-        // the object was alive then, so by 2 (freed last) and 3 (unlinked first) it is still in
-        // memory; a value is not touched mutably before it is freed.
+        // SAFETY: 1. Made under a guard that lives for `'g`, from an `Owned` or from a cell's
+        // pointer: the object was alive then, so by 2 (freed last) and 3 (unlinked first) it is
+        // still in memory; a value is not touched mutably before it is freed.
         unsafe { &(*self.inner.as_ptr()).value }
     }
 
     #[inline]
     pub(super) fn try_get(self) -> Option<Owned<T>> {
-        // SAFETY: as in `value`.
+        // SAFETY: 1 as in `value`.
         let count = unsafe { &(*self.inner.as_ptr()).count };
         // Ordered, although most callers do not look twice: see `RcuBorrow::try_get`.
         // `then`, not `then_some`: an `Owned` that was never got must not exist to be dropped.
@@ -201,9 +210,9 @@ impl<'g, T> Borrowed<'g, T> {
     }
 }
 
-/// Holds one reference, or none, that threads exchange.
+/// One reference, or none, that threads exchange.
 ///
-/// Bits: the pointer, null for none. Writers: `swap`, by anybody.
+/// Bits: the pointer, null for none. Writers: any thread, by `swap`.
 pub(super) struct Cell<T> {
     object: AtomicPtr<Inner<T>>,
     owns: PhantomData<Owned<T>>,

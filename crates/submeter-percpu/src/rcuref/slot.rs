@@ -7,7 +7,7 @@ use super::guard::Guard;
 use super::raw;
 use crate::sync::model_const_fn;
 
-/// Holds the current version of something: read by many, replaced now and then, never locked.
+/// A cell for the current version of a value: read by many, replaced now and then, never locked.
 ///
 /// [`peek`](Self::peek) costs a plain load; [`load`](Self::load) one locked instruction on the
 /// object's count, which all readers share. For what is looked at within a guard's section, peek.
@@ -52,8 +52,8 @@ use crate::sync::model_const_fn;
 /// ```
 ///
 /// # Ordering
-/// What was done to a value before it was stored is visible to who loads it. All operations but
-/// `peek` are SeqCst; `peek` is Acquire.
+/// What was done to a value before it was stored is visible to a thread that loads it. All
+/// operations but `peek` are SeqCst; `peek` is Acquire.
 ///
 /// # Differences from Linux
 /// The kernel re-validates because a file's memory may be recycled under the reader. Here it is
@@ -79,7 +79,7 @@ impl<T> RcuSlot<T> {
     /// Takes a reference to the object that is in the slot, at a moment when it was there.
     ///
     /// Reads the pointer, gets, and looks whether the pointer is still the same; tries again if
-    /// not, which happens only when somebody replaced it meanwhile (lock-free, not wait-free).
+    /// not, which happens only when it was replaced in between (lock-free, not wait-free).
     #[inline]
     #[must_use]
     pub fn load(&self, guard: &Guard) -> Option<RcuArc<T>> {

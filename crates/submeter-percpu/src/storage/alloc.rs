@@ -1,4 +1,4 @@
-//! Which words are taken. Lines are handed out in runs, single words from lines cut in eight.
+//! Which words are in use. Lines are handed out in runs, single words from lines cut in eight.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,7 +20,8 @@ pub(crate) struct Allocator {
     freed: usize,
 }
 
-/// Freed lines that [`Allocator::take_free_pages`] took out, so that nobody is handed them meanwhile.
+/// Freed lines that [`Allocator::take_free_pages`] took out, so that none is handed out before it
+/// is back.
 #[derive(Debug, Default)]
 pub(crate) struct FreePages {
     /// What lies in them, by first line and length: what reaches into other pages too.
@@ -29,14 +30,14 @@ pub(crate) struct FreePages {
     pub(crate) pages: Vec<Range<usize>>,
 }
 
-/// Fewer freed lines than this are not worth a look (256 KiB a row).
+/// Fewer freed lines than this are not worth a look (256 KiB per row).
 const TRIM_LINES_MIN: usize = 4096;
 
 /// The sizes that a line is cut in: the powers of two below it.
 const PIECES: usize = LINE_WORDS.ilog2() as usize;
 
 impl Allocator {
-    /// Takes `lines` lines in a row; returns the first, or `None` when the row is full.
+    /// Takes `lines` consecutive lines; returns the first, or `None` when the row is full.
     pub(crate) fn take_lines(&mut self, lines: usize) -> Option<usize> {
         if let Some(first) = self.runs.get_mut(&lines).and_then(Vec::pop) {
             self.free -= lines;
@@ -55,15 +56,15 @@ impl Allocator {
         self.runs.entry(lines).or_default().push(first);
     }
 
-    /// Whether enough was freed for the pages to be worth giving back: half of what is free, so that the cost of
-    /// looking at all of it is spread over as much that is new; and a quarter of all there ever was, because
-    /// what comes and goes while the rest stays will be needed again.
+    /// Whether enough was freed for the pages to be worth giving back: half of what is free, so
+    /// that the cost of looking at all of it is spread over as much that is new; and a quarter of
+    /// all there ever was, because what comes and goes while the rest stays will be needed again.
     pub(crate) fn wants_trim(&self) -> bool {
         self.freed >= TRIM_LINES_MIN.max(self.free / 2) && self.free >= self.end / 4
     }
 
-    /// Takes out what touches a page of `page_lines` lines in which nothing is in use. Whatever is taken must be
-    /// given back by [`return_free_pages`](Allocator::return_free_pages).
+    /// Takes out what touches a page of `page_lines` lines in which nothing is in use. All of it
+    /// must be given back by [`return_free_pages`](Allocator::return_free_pages).
     pub(crate) fn take_free_pages(&mut self, page_lines: usize) -> FreePages {
         self.freed = 0;
         let runs =
@@ -91,7 +92,8 @@ impl Allocator {
         taken
     }
 
-    /// Gives back what was taken out, to be handed out after everything else that is free, lowest first.
+    /// Gives back what was taken out, to be handed out after everything else that is free, lowest
+    /// first.
     pub(crate) fn return_free_pages(&mut self, taken: FreePages) {
         let mut runs = HashMap::<usize, Vec<usize>>::new();
         for (first, len) in taken.runs {
@@ -105,7 +107,8 @@ impl Allocator {
         }
     }
 
-    /// Takes `words` words of one line, fewer than a line has. The line is shared with pieces of the same size.
+    /// Takes `words` words of one line, fewer than a line has. The line is shared with pieces of
+    /// the same size.
     pub(crate) fn take_words(&mut self, words: usize) -> Option<usize> {
         let size = piece(words);
         if self.pieces[size].is_empty() {
@@ -178,7 +181,7 @@ mod tests {
         let expected = [0, 3, 6, 24, 27, 30, 33, 36, 39, 42, 45];
         assert_eq!(runs, expected.map(|first| (first, 3)));
         let before = allocator.free;
-        // What is left may be handed out meanwhile.
+        // What is left may still be handed out.
         let left: Vec<usize> = (0..7).map(|_| allocator.take_lines(3).expect("left")).collect();
         assert!(left.iter().all(|first| [9, 12, 18, 21, 51, 54, 57].contains(first)), "{left:?}");
         assert_eq!(before, 21);

@@ -1,43 +1,41 @@
 //! Storage: words of which every CPU has its own copy.
 //!
-//! An [`Area`] reserves one range of addresses and cuts it into rows, one a CPU; a word lies at the
-//! same offset in each. Pages take memory when they are first written, so that what is idle costs
-//! nothing per CPU, and neither do CPUs that could exist but do not.
+//! An [`Area`] reserves one range of addresses and cuts it into rows, one per CPU; a word lies at
+//! the same offset in each. Pages take memory when they are first written, so that what is idle
+//! costs nothing per CPU, and neither do CPUs that could exist but do not.
 //!
-//! Trade-offs: reading a word means visiting every row. An area takes address space (1 GiB a row),
-//! which `ulimit -v` and strict overcommit may refuse.
+//! Trade-offs: reading a word means visiting every row. An area takes address space (1 GiB per
+//! row), which `ulimit -v` and strict overcommit may refuse.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use submeter_sys::{CpuHint, Rseq, Rung, membarrier};
+use submeter_sys::memory::page_size;
+use submeter_sys::{Backend, CpuHint, Rseq, membarrier};
 
 mod alloc;
 mod block;
-mod kept;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
-mod simulated;
-mod trim;
-mod within;
 mod word;
 
 use alloc::Allocator;
-use raw::{Rows, Shape};
+use raw::Rows;
 
-use crate::carry::announced;
+use crate::backend::emulated;
+use crate::overflow::in_flight;
 
-pub use block::Block;
-pub(crate) use block::Owned;
-pub use kept::Kept;
-pub use raw::LINE_WORDS;
+pub(crate) use block::Words;
+pub use block::{Block, BlockRef};
+pub use raw::{DataRows, LINE_WORDS, OwnedRows};
 pub use word::Word;
 
-/// Reserves per-CPU words and hands them out. Cloning is a pointer copy; the reservation goes with
-/// the last [`Block`] and the last clone.
+/// A reservation of per-CPU words, handed out in [`Block`]s. Cloning is a pointer copy; the
+/// reservation goes with the last block and the last clone.
 #[derive(Clone, Debug)]
 pub struct Area {
     inner: Arc<Inner>,
@@ -46,18 +44,28 @@ pub struct Area {
 #[derive(Debug)]
 struct Inner {
     rows: Rows,
-    rseq: Option<Rseq>,
     hint: Option<CpuHint>,
     allocator: Mutex<Allocator>,
     /// One more than the last line handed out: what a scan must cover. Only grows.
     lines_end: AtomicUsize,
-    /// Whether any locked row was ever written: until then readers skip them all.
+    /// Whether any locked row was ever written: until then readers skip them.
     locked_used: AtomicBool,
 }
 
-/// Up to 64 marked lines of a row, as [`Area::take_marked`] finds them.
+/// Which lines [`Area::take_dirty`] takes.
+pub enum Lines<'a> {
+    /// All of them.
+    All,
+    /// A range, without a look at any other.
+    Range(Range<usize>),
+    /// Those that the function returns: it gets the first of 64 lines, and a bit for each dirty
+    /// one of them.
+    Which(&'a mut dyn FnMut(usize, u64) -> u64),
+}
+
+/// Up to 64 dirty lines of a row, as [`Area::take_dirty`] finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marked {
+pub struct DirtyLines {
     /// The row, from the first data row on.
     pub row: u32,
     /// Which 64 lines: those from `64 * word` on.
@@ -66,7 +74,7 @@ pub struct Marked {
     pub bits: u64,
 }
 
-impl Marked {
+impl DirtyLines {
     /// Returns the lines, from the start of the area.
     pub fn lines(self) -> impl Iterator<Item = usize> {
         let first = self.word as usize * 64;
@@ -74,57 +82,12 @@ impl Marked {
     }
 }
 
-/// The rows of an [`Area`] that one owner has to itself: plain words, for what it remembers of others'.
-/// They are not zeroed with their block: whoever remembers also forgets.
-#[derive(Debug)]
-pub struct OwnedRows(raw::OwnedRows);
-
-impl OwnedRows {
-    /// Returns a line of an owned row.
-    ///
-    /// # Panics
-    /// When there is no such row or line.
-    #[inline]
-    #[must_use]
-    pub fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
-        self.0.line(row, line)
-    }
-
-    /// Gives back the memory of whole pages of these lines, which are zero then; other lines stay as they are. For
-    /// lines that are of no use any more; costs a system call for each row.
-    ///
-    /// # Errors
-    /// What the kernel says; memory stays committed then, and nothing is wrong.
-    ///
-    /// # Panics
-    /// When there are no such lines.
-    pub fn discard(&mut self, lines: std::ops::Range<usize>) -> io::Result<()> {
-        self.0.discard(lines)
-    }
-}
-
-/// The data rows of an [`Area`], to be loaded line by line.
-#[derive(Clone, Copy, Debug)]
-pub struct DataRows<'a>(raw::DataRows<'a>);
-
-impl DataRows<'_> {
-    /// Loads a line of a data row.
-    ///
-    /// # Panics
-    /// When there is no such row or line.
-    #[inline(always)]
-    #[must_use]
-    pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {
-        // SeqCst: a flush's "then look": after it took the marks. Plain loads on x86-64.
-        self.0.load_line(row, line, Ordering::SeqCst)
-    }
-}
-
-/// The most locked rows: beyond this many CPUs two share one. DataDog's accumulator stops at the same number.
+/// The most locked rows: beyond this many CPUs two share one. DataDog's accumulator stops at the
+/// same number.
 const LOCKED_ROWS_MAX: usize = 64;
 
 impl Area {
-    /// Reserves an area with extra rows for its owner's own use: as many as `shared` makes of the
+    /// Reserves an area with shared rows for its owner's use: as many as `shared` returns for the
     /// number of data rows.
     ///
     /// # Errors
@@ -134,8 +97,8 @@ impl Area {
         Area::on(probe.rseq(), probe.cpu_hint(), |data| (shared(data), 0)).map(|(area, _)| area)
     }
 
-    /// As [`new`](Area::new), with rows for one owner alone: `rows` makes the number of shared and of owned
-    /// rows from the number of data rows.
+    /// As [`new`](Area::new), with rows for one owner alone: `rows` returns the number of shared
+    /// and of owned rows for the number of data rows.
     ///
     /// # Errors
     /// When the kernel refuses the address space.
@@ -144,16 +107,17 @@ impl Area {
         Area::on(probe.rseq(), probe.cpu_hint(), rows)
     }
 
-    /// As [`new`](Area::new), on a rung no better than `rung`: for tests, and for `submeter doctor`, which measures each.
+    /// As [`new`](Area::new), on a backend no better than `backend`: for tests, and for `submeter
+    /// doctor`, which measures each.
     ///
     /// # Errors
     /// When the kernel refuses the address space.
-    pub fn with_rung(rung: Rung, shared: impl FnOnce(usize) -> usize) -> io::Result<Area> {
+    pub fn with_backend(backend: Backend, shared: impl FnOnce(usize) -> usize) -> io::Result<Area> {
         let probe = submeter_sys::probe();
-        match rung {
-            Rung::LibcRseq | Rung::OwnRseq => return Area::new(shared),
-            Rung::LockedByCpu => Area::on(None, probe.cpu_hint(), |data| (shared(data), 0)),
-            Rung::LockedByThread => Area::on(None, None, |data| (shared(data), 0)),
+        match backend {
+            Backend::LibcRseq | Backend::OwnRseq => return Area::new(shared),
+            Backend::LockedByCpu => Area::on(None, probe.cpu_hint(), |data| (shared(data), 0)),
+            Backend::LockedByThread => Area::on(None, None, |data| (shared(data), 0)),
         }
         .map(|(area, _)| area)
     }
@@ -168,29 +132,17 @@ impl Area {
         let fast = rseq.map_or(0, |rseq| rseq.cpus() as usize);
         let locked = cpus.clamp(1, LOCKED_ROWS_MAX);
         let (shared, owned) = rows(fast + locked);
-        Area::shaped(rseq, hint, Shape { cpus: fast, locked, shared, owned })
+        let (rows, owned) = Rows::new(rseq, locked, shared, owned)?;
+        Ok((Area::over(rows, hint), owned))
     }
 
-    fn shaped(
-        rseq: Option<Rseq>,
-        hint: Option<CpuHint>,
-        shape: Shape,
-    ) -> io::Result<(Area, OwnedRows)> {
-        let (rows, owned) = Rows::new(shape)?;
-        let area = Area {
-            inner: Arc::new(Inner {
-                rows,
-                rseq,
-                hint,
-                allocator: Mutex::default(),
-                lines_end: AtomicUsize::new(0),
-                locked_used: AtomicBool::new(false),
-            }),
-        };
-        Ok((area, OwnedRows(owned)))
+    fn over(rows: Rows, hint: Option<CpuHint>) -> Area {
+        let allocator = Mutex::default();
+        let (lines_end, locked_used) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Area { inner: Arc::new(Inner { rows, hint, allocator, lines_end, locked_used }) }
     }
 
-    /// Returns the area that counters use unless told otherwise, reserved on first use.
+    /// Returns the area that counters use by default, reserved on first use.
     ///
     /// # Errors
     /// When the kernel refused the address space, the first time.
@@ -235,192 +187,148 @@ impl Area {
 
     /// Called with the allocator locked.
     fn publish_end(&self, allocator: &Allocator) {
-        // Release: pairs with the Acquire in `lines_end`; whoever was handed a line in the new range
-        // made a reader look there, so the reader's load is ordered after this.
+        // Release: pairs with the Acquire in `lines_end`, so that a reader that learned of a line
+        // in the new range looks there: its load is ordered after the line was handed out.
         self.inner.lines_end.store(allocator.end(), Ordering::Release);
     }
 
     fn lines_end(&self) -> usize {
-        // Acquire: see `publish_end`.
+        // Acquire: pairs with the Release in `publish_end`.
         self.inner.lines_end.load(Ordering::Acquire)
     }
 
     /// Returns how many data rows there are: those of CPUs, then locked ones.
     #[must_use]
     pub fn data_rows(&self) -> usize {
-        self.inner.rows.shape().data()
+        self.inner.rows.data_rows()
     }
 
     /// Returns the data rows that may hold anything but zero.
     #[inline]
     #[must_use]
-    pub fn rows_in_use(&self) -> std::ops::Range<usize> {
-        let shape = self.inner.rows.shape();
+    pub fn rows_in_use(&self) -> Range<usize> {
+        let rows = &self.inner.rows;
         // SeqCst: pairs with the store before a locked add; an add that returned is not skipped.
         let locked = self.inner.locked_used.load(Ordering::SeqCst);
-        0..if locked { shape.data() } else { shape.cpus }
+        0..if locked { rows.data_rows() } else { rows.cpus() }
     }
 
     /// Returns the sequences, where this area uses them.
     #[must_use]
     pub fn rseq(&self) -> Option<Rseq> {
-        self.inner.rseq
+        self.inner.rows.rseq()
     }
 
-    /// Takes every mark of the data rows: appends the lines that were added to since they were last
-    /// taken. They count as unread until they are [released](Area::release_marked).
-    pub fn take_marked(&self, out: &mut Vec<Marked>) {
+    /// Takes dirty bits of `rows`: appends those of `lines` that were added to since they were last
+    /// taken. They count as unread until they are [released](Area::release_dirty).
+    ///
+    /// `rows` are [`rows_in_use`](Area::rows_in_use), or a [`shared_row`](Area::shared_row). Costs
+    /// a load for each row, one for each 4,096 lines of a row that has dirty ones, and a locked
+    /// instruction for each 64 lines near a dirty one; of [`Lines::Range`] a load for each 64.
+    ///
+    /// # Panics
+    /// When there are no such rows or lines.
+    pub fn take_dirty(&self, rows: Range<usize>, mut lines: Lines<'_>, out: &mut Vec<DirtyLines>) {
         let end = self.lines_end();
-        for row in self.rows_in_use() {
-            self.take_marks_of(row, end, out);
-        }
-    }
-
-    /// As [`take_marked`](Area::take_marked), but only the lines that `which` returns: it is shown the
-    /// first of 64 lines and a bit for each marked one.
-    pub fn take_marked_some(
-        &self,
-        out: &mut Vec<Marked>,
-        mut which: impl FnMut(usize, u64) -> u64,
-    ) {
-        let end = self.lines_end();
-        for row in self.rows_in_use() {
-            self.take_some_marks_of(row, end, out, &mut which);
-        }
-    }
-
-    /// As [`take_marked`](Area::take_marked), but only of `count` lines from `first` on, and without a look at any other.
-    ///
-    /// # Panics
-    /// When there are no such lines.
-    pub fn take_marked_lines(&self, first: usize, count: usize, out: &mut Vec<Marked>) {
-        for row in self.rows_in_use() {
-            self.take_line_marks_of(row, first, count, out);
-        }
-    }
-
-    /// Counts lines that were taken as read: call it once what they held is where readers find it.
-    ///
-    /// # Ordering
-    /// A reader whose [`marked_lines`](Area::marked_lines) does not count them finds what was stored before.
-    pub fn release_marked(&self, marked: &[Marked]) {
-        for marked in marked {
-            self.inner.rows.marks(marked.row as usize).release(marked.bits.count_ones());
-        }
-    }
-
-    /// Undoes taking: marks the lines again.
-    pub fn restore_marked(&self, marked: &[Marked]) {
-        for at in marked {
-            let marks = self.inner.rows.marks(at.row as usize);
-            at.lines().for_each(|line| marks.mark(line));
-        }
-        // After they were marked again: at no moment do they count too little.
-        self.release_marked(marked);
-    }
-
-    /// Marks a line of a shared row, unless it is marked. The owner decides what that means.
-    ///
-    /// # Panics
-    /// When there is no such row or line.
-    pub fn mark_shared(&self, row: usize, line: usize) {
-        let marks = self.shared_marks(row);
-        if !marks.is_marked(line) {
-            marks.mark(line);
-        }
-    }
-
-    /// Takes every mark of a shared row, as [`take_marked`](Area::take_marked) does of data rows.
-    ///
-    /// # Panics
-    /// When there is no such row.
-    pub fn take_shared(&self, row: usize, out: &mut Vec<Marked>) {
-        self.take_marks_of(self.shared_row(row), self.lines_end(), out);
-    }
-
-    /// Takes some marks of a shared row, as [`take_marked_some`](Area::take_marked_some) does.
-    ///
-    /// # Panics
-    /// When there is no such row.
-    pub fn take_shared_some(
-        &self,
-        row: usize,
-        out: &mut Vec<Marked>,
-        which: impl FnMut(usize, u64) -> u64,
-    ) {
-        self.take_some_marks_of(self.shared_row(row), self.lines_end(), out, which);
-    }
-
-    /// Takes marks of a shared row, as [`take_marked_lines`](Area::take_marked_lines) does.
-    ///
-    /// # Panics
-    /// When there is no such row, or there are no such lines.
-    pub fn take_shared_lines(&self, row: usize, first: usize, count: usize, out: &mut Vec<Marked>) {
-        self.take_line_marks_of(self.shared_row(row), first, count, out);
-    }
-
-    fn take_line_marks_of(&self, row: usize, first: usize, count: usize, out: &mut Vec<Marked>) {
-        let marks = self.inner.rows.marks(row);
-        for word in first / 64..(first + count).div_ceil(64) {
-            // Those of the 64 lines that are in the range.
-            let from = first.saturating_sub(word * 64);
-            let to = (first + count - word * 64).min(64);
-            let bits = marks.take_bits(word, u64::MAX << from & u64::MAX >> (64 - to));
-            if bits != 0 {
-                out.push(Marked { row: row as u32, word: word as u32, bits });
+        for row in rows {
+            let bits = self.inner.rows.dirty_bits(row);
+            let found = |word: usize, bits| {
+                out.push(DirtyLines { row: row as u32, word: word as u32, bits });
+            };
+            match &mut lines {
+                Lines::All => bits.take(end, found),
+                Lines::Range(range) => bits.take_range(range.clone(), found),
+                Lines::Which(which) => {
+                    bits.take_some(end, |word, bits| which(word * 64, bits), found)
+                }
             }
         }
     }
 
-    /// Returns how many lines of each data row in use hold something that readers do not find yet, at most.
+    /// Stops counting lines that were taken: call it once what they held is where readers find it.
     ///
     /// # Ordering
-    /// A reader that iterates over this and then loads what flushes store finds in it every update that
-    /// returned before, but for those of the lines counted.
-    pub fn marked_lines(&self) -> impl Iterator<Item = u64> {
-        self.rows_in_use().map(|row| self.inner.rows.marks(row).count())
+    /// A reader whose [`dirty_lines`](Area::dirty_lines) does not count them finds what was stored
+    /// before.
+    pub fn release_dirty(&self, marked: &[DirtyLines]) {
+        for marked in marked {
+            self.inner.rows.dirty_bits(marked.row as usize).release(marked.bits.count_ones());
+        }
     }
 
-    /// Returns how many adds may have reached a word while nobody was told of what they carried, those included that turn out to
-    /// cross nothing. For each, less than a batch of what returned may be in none of the carries, beside what each word keeps
-    /// below its boundary; an add under way may count or not, each for itself. In a forked child, adds of threads that did
-    /// not come along count for ever, and so do those that a handler left by a long jump.
-    ///
-    /// # Ordering
-    /// Call it before what was carried is loaded: of an add that it does not count, either the carry is found, or
-    /// everything that came upon it in the same word had not returned.
-    #[must_use]
-    pub fn announced(&self) -> u64 {
-        self.rows_in_use().map(|row| announced(self.inner.rows.announced(row))).sum()
+    /// Undoes taking: marks the lines dirty again.
+    pub fn restore_dirty(&self, marked: &[DirtyLines]) {
+        for at in marked {
+            let marks = self.inner.rows.dirty_bits(at.row as usize);
+            at.lines().for_each(|line| marks.mark(line));
+        }
+        // After they were marked again, so that at no moment too few lines count.
+        self.release_dirty(marked);
     }
 
-    /// Returns whether any line may be marked. Visits rows, not lines.
-    #[must_use]
-    pub fn any_marked(&self) -> bool {
-        self.marked_lines().any(|lines| lines != 0)
-    }
-
-    /// Waits until every sequence that saw a mark before it was taken has committed or will start again.
+    /// Marks a line of a shared row dirty, unless it is. The owner decides what that means.
     ///
     /// # Panics
-    /// When the kernel refuses a barrier that it granted at start-up: nothing would be exact any more, and
-    /// going on would lose updates in silence.
+    /// When there is no such row or line.
+    pub fn mark_shared(&self, row: usize, line: usize) {
+        let marks = self.inner.rows.dirty_bits(self.shared_row(row).start);
+        if !marks.is_dirty(line) {
+            marks.mark(line);
+        }
+    }
+
+    /// Returns how many lines of each data row in use hold something that readers do not find yet,
+    /// at most.
+    ///
+    /// # Ordering
+    /// A reader that iterates over this and then loads what flushes store finds in it every update
+    /// that returned before, but for those of the lines counted.
+    pub fn dirty_lines(&self) -> impl Iterator<Item = u64> {
+        self.rows_in_use().map(|row| self.inner.rows.dirty_bits(row).count())
+    }
+
+    /// Returns how many adds are in flight: they may have reached their word, and have not posted
+    /// their overflow, which may turn out to be 0. For each, less than a batch of what returned may
+    /// be missing in the overflows, beside what each word keeps below its boundary; an add under
+    /// way may count or not, each for itself. In a forked child, adds of threads that did not come
+    /// along stay in flight, and so do those that a handler left by a long jump.
+    ///
+    /// # Ordering
+    /// Call it before the overflows are loaded: of an add that it does not count, either the
+    /// overflow is found, or everything that came upon it in the same word had not returned.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.rows_in_use().map(|row| in_flight(self.inner.rows.in_flight(row))).sum()
+    }
+
+    /// Returns whether any line may be dirty. Visits rows, not lines.
+    #[must_use]
+    pub fn any_dirty(&self) -> bool {
+        self.dirty_lines().any(|lines| lines != 0)
+    }
+
+    /// Waits until every sequence that saw a dirty bit before it was taken has committed or will
+    /// start again. Costs a system call that interrupts the CPUs of this process.
+    ///
+    /// # Panics
+    /// When the kernel refuses a barrier that it granted at start-up: going on would lose updates
+    /// in silence.
     pub fn barrier(&self) {
         self.try_barrier().expect("membarrier was registered at start-up");
     }
 
-    /// As [`barrier`](Area::barrier), for who can undo what it began.
+    /// As [`barrier`](Area::barrier), for callers that can undo what they began.
     ///
     /// # Errors
     /// When the kernel refuses a barrier that it granted at start-up.
     pub fn try_barrier(&self) -> io::Result<()> {
-        if self.inner.rseq.is_some() { membarrier::rseq_barrier() } else { Ok(()) }
+        if self.rseq().is_some() { membarrier::rseq_barrier() } else { Ok(()) }
     }
 
     /// Returns the data rows, for many loads.
     #[must_use]
     pub fn data(&self) -> DataRows<'_> {
-        DataRows(self.inner.rows.data())
+        self.inner.rows.data()
     }
 
     /// Loads a word of a data row.
@@ -430,7 +338,8 @@ impl Area {
     #[inline]
     #[must_use]
     pub fn load(&self, row: usize, word: usize) -> i64 {
-        // SeqCst: a flush's "then look": after it took the marks. A plain load on x86-64.
+        // SeqCst: after a flush took the dirty bits; pairs with a locked add's "store, then look".
+        // A plain load on x86-64.
         self.inner.rows.load(row, word, Ordering::SeqCst)
     }
 
@@ -454,32 +363,127 @@ impl Area {
         self.inner.rows.shared_lines(row)
     }
 
-    fn take_marks_of(&self, row: usize, end: usize, out: &mut Vec<Marked>) {
-        self.inner.rows.marks(row).take(end, |word, bits| {
-            out.push(Marked { row: row as u32, word: word as u32, bits });
-        });
+    /// Returns the number of a shared row among all rows, for [`take_dirty`](Area::take_dirty).
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[must_use]
+    pub fn shared_row(&self, row: usize) -> Range<usize> {
+        let row = self.inner.rows.shared_row(row);
+        row..row + 1
+    }
+}
+
+/// Memory of words that no block has goes back to the system, a page at a time.
+impl Area {
+    /// Gives back the memory of pages in which no block has a line, and returns how many bytes of a
+    /// row that is: a row has as much memory there as was ever written.
+    ///
+    /// Costs a look at everything that is free, and a system call for each run of pages and row.
+    /// Blocks may be taken and dropped at the same time. Words reused later cost a page fault
+    /// again, so call it seldom, or call [`trim_when_due`](Area::trim_when_due). Single
+    /// [words](Area::word) keep their memory.
+    pub fn trim(&self) -> usize {
+        self.trim_with(|_| ())
     }
 
-    fn take_some_marks_of(
-        &self,
-        row: usize,
-        end: usize,
-        out: &mut Vec<Marked>,
-        mut which: impl FnMut(usize, u64) -> u64,
-    ) {
-        let found = |word, bits| out.push(Marked { row: row as u32, word: word as u32, bits });
-        self.inner.rows.marks(row).take_some(end, |word, bits| which(word * 64, bits), found);
+    fn trim_with(&self, mut also: impl FnMut(Range<usize>)) -> usize {
+        const LINE: usize = LINE_WORDS * 8;
+        let inner = &self.inner;
+        // Taken out, so that the lock is not held during system calls: creating a group takes it.
+        let free = inner.allocator.lock().take_free_pages(page_size() / LINE);
+        let mut given = 0;
+        for lines in &free.pages {
+            // An error (a kernel that does not know the advice) leaves memory committed, and
+            // nothing wrong.
+            if inner.rows.discard(lines.clone()).is_ok() {
+                given += lines.len() * LINE;
+            }
+            also(lines.clone());
+        }
+        // The lock also tells the next owner of a line that it is zero.
+        inner.allocator.lock().return_free_pages(free);
+        given
     }
 
-    /// The number of a shared row among all.
-    fn shared_row(&self, row: usize) -> usize {
-        let shape = self.inner.rows.shape();
-        assert!(row < shape.shared, "no such row");
-        shape.data() + row
+    /// As [`trim`](Area::trim), if a quarter of all words ever handed out is free, and half of that
+    /// was freed since the last time, and it is at least 256 KiB per row: blocks that come and go
+    /// keep their memory. Otherwise costs a lock. Calls `also` with each range of lines that no
+    /// block has, nor gets before it returns: to [discard](OwnedRows::discard) what the owner
+    /// remembers of them.
+    pub fn trim_when_due(&self, also: impl FnMut(Range<usize>)) -> usize {
+        let due = self.inner.allocator.lock().wants_trim();
+        if due { self.trim_with(also) } else { 0 }
+    }
+}
+
+/// Areas of as many rows as a test or a bench asks for, on any machine.
+impl Area {
+    /// Reserves an area that behaves as on a machine of `cpus` CPUs without sequences: for tests
+    /// and benches of what depends on the number of CPUs. Takes address space for each, as a real
+    /// one does; memory for what is written.
+    ///
+    /// Each thread counts in a row of its own until it says where with
+    /// [`simulate_cpu`](Area::simulate_cpu). What it costs that many real CPUs to share a line, no
+    /// simulation shows.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_percpu::{Area, PercpuCounter};
+    ///
+    /// let counter = PercpuCounter::with_batch(&Area::simulated(64)?, 32)?;
+    /// for cpu in 0..64 {
+    ///     Area::simulate_cpu(cpu);
+    ///     counter.add(31);
+    /// }
+    /// assert_eq!((counter.read().low(), counter.sum()), (0, 64 * 31));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the kernel refuses the address space.
+    ///
+    /// # Panics
+    /// When `cpus` is 0.
+    pub fn simulated(cpus: usize) -> io::Result<Area> {
+        Area::simulated_with_owner(cpus, |_| (0, 0)).map(|(area, _)| area)
     }
 
-    fn shared_marks(&self, row: usize) -> crate::marks::MarkRow<'_> {
-        self.inner.rows.marks(self.shared_row(row))
+    /// As [`simulated`](Area::simulated), with rows for one owner as in
+    /// [`with_owner`](Area::with_owner).
+    ///
+    /// # Errors
+    /// When the kernel refuses the address space.
+    ///
+    /// # Panics
+    /// When `cpus` is 0.
+    pub fn simulated_with_owner(
+        cpus: usize,
+        rows: impl FnOnce(usize) -> (usize, usize),
+    ) -> io::Result<(Area, OwnedRows)> {
+        assert!(cpus > 0, "a machine has a CPU");
+        let (shared, owned) = rows(cpus);
+        // Not capped as the locked rows of real areas are: a row for each CPU is what is simulated.
+        let (rows, owned) = Rows::new(None, cpus, shared, owned)?;
+        Ok((Area::over(rows, None), owned))
+    }
+
+    /// Lets the calling thread add in the row of `cpu` (modulo their number) from now on, in
+    /// simulated areas and in those of [`Backend::LockedByThread`]. Costs a store to a
+    /// thread-local.
+    pub fn simulate_cpu(cpu: u32) {
+        emulated::set_thread_number(cpu);
+    }
+
+    /// Returns for how many CPUs there are rows.
+    #[inline]
+    pub(crate) fn cpus(&self) -> usize {
+        self.inner.rows.cpus().max(self.locked_rows())
+    }
+
+    #[inline]
+    pub(crate) fn locked_rows(&self) -> usize {
+        self.inner.rows.locked_rows()
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! row 0            row 1            ...  row cpus           ...  row cpus+locked    ...
 //! | words | marks ||| words | marks |||  | words | marks |||     | words | marks ||| | words |
-//!           \- and two counts: of marks that are out, of adds that are announced
+//!           \- and two counts: of dirty lines that are not released, of adds in flight
 //! \--- written by sequences, one CPU each ---/\- locked adds -/  \- shared, atomic -/ \- owned -/
 //! <- 2^STRIDE_SHIFT ->
 //! ```
@@ -15,17 +15,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use submeter_sys::STRIDE_SHIFT;
 use submeter_sys::memory::{Reservation, page_size};
+use submeter_sys::{Rseq, STRIDE_SHIFT};
 
-use crate::marks::MarkRow;
+use crate::dirty::DirtyBits;
 
 const STRIDE: usize = 1 << STRIDE_SHIFT;
 
-/// Words in a row: all but the last 1/128, which holds the marks (1/512 for a bit a line, the rest is
-/// slack up to a round number).
+/// Words in a row: all but the last 1/128, which holds the dirty bits (1/512 for a bit per line;
+/// the rest is slack up to a round number).
 pub(crate) const WORDS: usize = (STRIDE - STRIDE / 128) / 8;
-/// Words in a line: marks are for 64-byte lines, what CPUs pass around.
+/// Words in a line: a dirty bit is for 64 bytes, which is what CPUs pass around.
 pub const LINE_WORDS: usize = 8;
 /// Lines in a row.
 pub(crate) const LINES: usize = WORDS / LINE_WORDS;
@@ -35,268 +35,128 @@ const MARK_WORDS: usize = LINES.div_ceil(64);
 const SUMMARY_AT: usize = MARKS_AT + MARK_WORDS * 8;
 const SUMMARY_WORDS: usize = MARK_WORDS.div_ceil(64);
 const STATE_AT: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
-const ANNOUNCED_AT: usize = STATE_AT + 8;
-const _: () = assert!(ANNOUNCED_AT + 8 <= STRIDE && MARKS_AT.is_multiple_of(64));
+const IN_FLIGHT_AT: usize = STATE_AT + 8;
+const _: () = assert!(IN_FLIGHT_AT + 8 <= STRIDE && MARKS_AT.is_multiple_of(64));
 
-/// By how much owned rows are shifted. Strides are powers of two, so that the same line of any two rows has the
-/// same low bits, and a CPU mistakes a load that follows a store to one for dependent on it.
-/// Owned rows have no marks, so that there is room.
+/// By how much owned rows are shifted. Strides are powers of two, so that the same line of any two
+/// rows has the same low bits, and a CPU mistakes a load that follows a store to one for dependent
+/// on it. Owned rows have no dirty bits, so that there is room.
 const OWNED_SHIFT: usize = if cfg!(miri) { 64 } else { 2048 };
 const _: () = assert!(WORDS * 8 + OWNED_SHIFT <= STRIDE && OWNED_SHIFT.is_multiple_of(64));
 
-/// How many rows of each kind there are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    /// Written by sequences only; 0 where there are none.
-    pub(crate) cpus: usize,
-    /// Written by locked instructions only.
-    pub(crate) locked: usize,
-    /// Written by whoever owns the area, atomically.
-    pub(crate) shared: usize,
-    /// Written through the one [`OwnedRows`] only.
-    pub(crate) owned: usize,
-}
-
-impl Shape {
-    pub(crate) fn data(self) -> usize {
-        self.cpus + self.locked
-    }
-
-    /// The rows that are accessed atomically.
-    fn atomic(self) -> usize {
-        self.data() + self.shared
-    }
-}
-
 /// Reserved rows. All zero at first; a page takes memory from its first write on.
+///
+/// The rows of CPUs come first, one for each that the sequences can run on; only sequences write
+/// them. Then locked rows, which only locked instructions write, then shared ones, which the
+/// area's owner writes atomically.
 #[derive(Debug)]
 pub(crate) struct Rows {
     reservation: Arc<Reservation>,
-    shape: Shape,
-}
-
-/// The rows that one owner has to itself: plain words, which the compiler may treat as such. One exists for
-/// each reservation, made with its [`Rows`], which do not reach these rows.
-#[derive(Debug)]
-pub(crate) struct OwnedRows {
-    /// The first owned row.
-    base: NonNull<u8>,
-    /// From the start of the reservation to it.
-    offset: usize,
-    rows: usize,
-    keeper: Arc<Reservation>,
-}
-
-// SAFETY: it is the only way to its rows, as a `&mut` to them would be.
-unsafe impl Send for OwnedRows {}
-// SAFETY: nothing can be reached through a shared reference.
-unsafe impl Sync for OwnedRows {}
-
-impl OwnedRows {
-    /// A line of an owned row, counted from 0.
-    ///
-    /// # Panics
-    /// When row or line does not exist.
-    #[inline]
-    pub(crate) fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
-        assert!(row < self.rows && line < LINES, "no such line");
-        let at = (row << STRIDE_SHIFT) + OWNED_SHIFT + line * LINE_WORDS * 8;
-        // SAFETY: 1. In bounds: `row` and `line` were checked, and the reservation, which `keeper` keeps,
-        // has `rows` rows from `base` on, with room for the shift (checked above). 2. Aligned: the base is page-aligned, `at` a multiple of 64.
-        // 3. Initialised: mappings start zeroed. 4. Not aliased: `Rows::new` makes one `OwnedRows`, no
-        // function of `Rows` goes beyond the atomic rows, and the result borrows `self` mutably.
-        unsafe { self.base.add(at).cast().as_mut() }
-    }
-
-    /// Sets the lines to zero where that gives back the memory of a whole page. Others stay as they are.
-    pub(crate) fn discard(&mut self, lines: Range<usize>) -> io::Result<()> {
-        assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
-        let page = page_size();
-        let start = (OWNED_SHIFT + lines.start * LINE_WORDS * 8).next_multiple_of(page);
-        let end = (OWNED_SHIFT + lines.end * LINE_WORDS * 8) / page * page;
-        for row in 0..if start < end { self.rows } else { 0 } {
-            let offset = self.offset + (row << STRIDE_SHIFT) + start;
-            // SAFETY: this is the only way to these rows, see `line`, and borrowed mutably.
-            unsafe { self.keeper.discard(offset, end - start) }?;
-        }
-        Ok(())
-    }
-}
-
-/// The data rows' words, to be loaded, without the way there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DataRows<'a> {
-    base: NonNull<u8>,
-    rows: usize,
-    _keeper: PhantomData<&'a Rows>,
-}
-
-impl DataRows<'_> {
-    /// Loads a line.
-    ///
-    /// # Panics
-    /// When row or line does not exist.
-    #[inline(always)]
-    pub(crate) fn load_line(self, row: usize, line: usize, order: Ordering) -> [i64; LINE_WORDS] {
-        assert!(row < self.rows && line < LINES, "no such line");
-        let at = (row << STRIDE_SHIFT) + line * LINE_WORDS * 8;
-        // SAFETY: as in `Rows::at`, for eight words in bounds; an array of atomics has the layout of
-        // its words. The reference does not leave this function.
-        let words: &[AtomicI64; LINE_WORDS] = unsafe { self.base.add(at).cast().as_ref() };
-        std::array::from_fn(|n| words[n].load(order))
-    }
-}
-
-/// A word of which every CPU row has a copy, for the sequences.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CpuWord {
-    /// Row 0.
-    base: NonNull<u8>,
-    /// From the start of the row. Invariant: below `WORDS`, so that word and mark are valid in rows
-    /// `0..shape.cpus`, as long as the `Rows` live.
-    word: u32,
-}
-
-// SAFETY: an address; only sequences dereference it, and they are made for concurrent use.
-unsafe impl Send for CpuWord {}
-// SAFETY: as for `Send`; it has no interior of its own.
-unsafe impl Sync for CpuWord {}
-
-impl CpuWord {
-    /// Another word of the same block: the block's owner checked that it has one.
-    #[inline(always)]
-    pub(crate) fn plus(self, words: usize) -> CpuWord {
-        let word = self.word + words as u32;
-        debug_assert!((word as usize) < WORDS);
-        CpuWord { word, ..self }
-    }
-
-    /// Makes the addresses that the sequences take.
-    #[inline(always)]
-    pub(crate) fn place(self) -> CpuPlace {
-        let line = self.word / LINE_WORDS as u32;
-        let marks = MARKS_AT + line as usize / 64 * 8;
-        let at = |offset: usize| {
-            // SAFETY: both lie in row 0, which the base is the start of (the invariant of `word`).
-            unsafe { self.base.add(offset) }
-        };
-        CpuPlace { address: at(self.word as usize * 8).cast(), marks: at(marks).cast(), line }
-    }
-}
-
-/// A [`CpuWord`], as the sequences take it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CpuPlace {
-    /// In row 0. Invariant, also for the marks: valid in rows `0..shape.cpus`, as long as the `Rows` live.
-    address: NonNull<i64>,
-    marks: NonNull<u64>,
-    line: u32,
-}
-
-// SAFETY: addresses; only sequences dereference them, and they are made for concurrent use.
-unsafe impl Send for CpuPlace {}
-// SAFETY: as for `Send`; it has no interior of its own.
-unsafe impl Sync for CpuPlace {}
-
-impl CpuPlace {
-    #[inline(always)]
-    pub(crate) fn address(self) -> *mut i64 {
-        self.address.as_ptr()
-    }
-
-    /// The word of marks that has the bit of this word's line.
-    #[inline(always)]
-    pub(crate) fn marks(self) -> *const u64 {
-        self.marks.as_ptr()
-    }
-
-    /// The line; its mark is bit `line % 64`.
-    #[inline(always)]
-    pub(crate) fn line(self) -> u32 {
-        self.line
-    }
-}
-
-/// A word of which every locked row has a copy, without the way there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LockedWord {
-    /// In the first locked row.
-    base: NonNull<u8>,
-    rows: usize,
-}
-
-// SAFETY: an address; whoever dereferences it does so through atomics.
-unsafe impl Send for LockedWord {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for LockedWord {}
-
-impl LockedWord {
-    #[inline(always)]
-    pub(crate) fn rows(self) -> usize {
-        self.rows
-    }
-
-    /// The word in a row. `_keeper` is the block that the word is of.
-    ///
-    /// # Panics
-    /// When there is no such row.
-    #[inline(always)]
-    pub(crate) fn at<T>(self, _keeper: &T, row: usize) -> &AtomicI64 {
-        assert!(row < self.rows, "no such row");
-        // SAFETY: 1. The row exists, so the word does. 2. Aligned and initialised, as in `Rows::at`. 3. Locked
-        // rows are accessed atomically only. 4. The block keeps the reservation as long as it is borrowed.
-        unsafe { AtomicI64::from_ptr(self.base.add(row << STRIDE_SHIFT).cast().as_ptr()) }
-    }
+    /// `None` where there are no rows of CPUs.
+    rseq: Option<Rseq>,
+    locked: usize,
+    shared: usize,
 }
 
 impl Rows {
-    pub(crate) fn new(shape: Shape) -> io::Result<(Rows, OwnedRows)> {
+    /// Reserves rows, all zero, and `owned` rows for one owner alone.
+    pub(crate) fn new(
+        rseq: Option<Rseq>,
+        locked: usize,
+        shared: usize,
+        owned: usize,
+    ) -> io::Result<(Rows, OwnedRows)> {
         // Checked: the owner says how many are shared and owned, and every later bound is this sum.
-        let rows = shape.data().checked_add(shape.shared);
-        let rows = rows.and_then(|rows| rows.checked_add(shape.owned));
+        let cpus = rseq.map_or(0, |rseq| rseq.cpus() as usize);
+        let atomic = cpus.checked_add(locked).and_then(|rows| rows.checked_add(shared));
+        let rows = atomic.and_then(|rows| rows.checked_add(owned));
         let bytes = rows.and_then(|rows| rows.checked_mul(STRIDE));
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
-        let reservation = Arc::new(Reservation::new(bytes)?);
+        let rows = Rows { reservation: Arc::new(Reservation::new(bytes)?), rseq, locked, shared };
         // Wrapping: not dereferenced where there are none; else in bounds.
-        let offset = shape.atomic() << STRIDE_SHIFT;
-        let base = reservation.base().as_ptr().wrapping_add(offset);
+        let offset = rows.atomic() << STRIDE_SHIFT;
+        let base = rows.reservation.base().as_ptr().wrapping_add(offset);
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        let owned = OwnedRows { base, offset, rows: shape.owned, keeper: Arc::clone(&reservation) };
-        Ok((Rows { reservation, shape }, owned))
+        let keeper = Arc::clone(&rows.reservation);
+        Ok((rows, OwnedRows { base, offset, rows: owned, keeper }))
+    }
+
+    pub(crate) fn rseq(&self) -> Option<Rseq> {
+        self.rseq
+    }
+
+    /// How many rows only sequences write.
+    #[inline]
+    pub(crate) fn cpus(&self) -> usize {
+        self.rseq.map_or(0, |rseq| rseq.cpus() as usize)
+    }
+
+    /// How many rows only locked instructions write.
+    #[inline]
+    pub(crate) fn locked_rows(&self) -> usize {
+        self.locked
+    }
+
+    /// How many rows hold data: those of CPUs, then locked ones.
+    #[inline]
+    pub(crate) fn data_rows(&self) -> usize {
+        self.cpus() + self.locked
+    }
+
+    /// The number of a shared row among all.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[inline]
+    pub(crate) fn shared_row(&self, row: usize) -> usize {
+        assert!(row < self.shared, "no such row");
+        self.data_rows() + row
+    }
+
+    /// The rows that are accessed atomically.
+    #[inline]
+    fn atomic(&self) -> usize {
+        self.data_rows() + self.shared
     }
 
     /// The data rows, for many loads.
     pub(crate) fn data(&self) -> DataRows<'_> {
         let base = self.reservation.base();
-        DataRows { base, rows: self.shape.data(), _keeper: PhantomData }
+        DataRows { base, rows: self.data_rows(), _rows: PhantomData }
     }
 
-    /// The lines of a shared row, counted from 0.
+    /// The lines of a shared row.
     ///
     /// # Panics
     /// When there is no such row.
     pub(crate) fn shared_lines(&self, row: usize) -> &[[AtomicI64; LINE_WORDS]] {
-        assert!(row < self.shape.shared, "no such row");
-        // SAFETY: as in `at`, for all lines of the row, which has `STRIDE` bytes, more than its lines; an
-        // array of atomics has the layout of its words.
+        let row = self.shared_row(row);
+        // SAFETY: 1. In bounds: `shared_row` checked the row, which has `STRIDE` bytes, more than
+        // its lines. 2. Aligned and initialised: as in `at`, 2 and 3; an array of atomics has the
+        // layout of its words. 3. Shared rows are accessed atomically only, by this file. 4. The
+        // result borrows `self`, which keeps the reservation.
         unsafe {
-            let first = self.row(self.shape.data() + row).cast::<[AtomicI64; LINE_WORDS]>();
+            let first = self.row(row).cast::<[AtomicI64; LINE_WORDS]>();
             std::slice::from_raw_parts(first.as_ptr(), LINES)
         }
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        self.shape
+    /// The base for [`CpuWord::new`], where there are rows of CPUs.
+    pub(crate) fn cpu_base(&self) -> Option<(Rseq, NonNull<u8>)> {
+        self.rseq.map(|rseq| (rseq, self.reservation.base()))
     }
 
-    /// The word's address for sequences.
+    /// A word of the rows of CPUs, where there are any.
     ///
     /// # Panics
     /// When the word does not exist.
     #[inline]
-    pub(crate) fn cpu_word(&self, word: usize) -> CpuWord {
-        assert!(word < WORDS && self.shape.cpus > 0, "no such word");
-        CpuWord { base: self.reservation.base(), word: word as u32 }
+    pub(crate) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
+        assert!(word < WORDS, "no such word");
+        // SAFETY: 1. The base is this reservation's, which has `rseq.cpus()` rows from there on:
+        // `new` made them. 2. The word was checked. 3. The result borrows `self`, which keeps the
+        // reservation.
+        self.cpu_base().map(|(rseq, base)| unsafe { CpuWord::new(rseq, base, word as u32) })
     }
 
     /// A word in a row, as an atomic. Words of CPU rows may only be loaded through it.
@@ -305,12 +165,12 @@ impl Rows {
     /// When row or word does not exist.
     #[inline]
     fn at(&self, row: usize, word: usize) -> &AtomicI64 {
-        assert!(word < WORDS && row < self.shape.atomic(), "no such word");
+        assert!(word < WORDS && row < self.atomic(), "no such word");
         // SAFETY: 1. In bounds: `row` and `word` were checked. 2. Aligned to 8: the base is
         // page-aligned, strides and words are multiples of 8. 3. Initialised: mappings start
         // zeroed. 4. Every concurrent access is atomic, but for the sequences' plain stores to CPU
-        // rows: single instructions on aligned words, which the hardware makes as atomic as a relaxed store.
-        // 5. Lives as long as `self`.
+        // rows: single instructions on aligned words, which the hardware makes as atomic as a
+        // relaxed store. 5. The result borrows `self`, which keeps the reservation.
         unsafe { AtomicI64::from_ptr(self.row(row).add(word * 8).cast().as_ptr()) }
     }
 
@@ -321,41 +181,51 @@ impl Rows {
     }
 
     /// A word of a locked row, counted from 0.
+    ///
+    /// # Panics
+    /// When row or word does not exist.
     #[inline]
     pub(crate) fn locked(&self, row: usize, word: usize) -> &AtomicI64 {
-        assert!(row < self.shape.locked, "no such row");
-        self.at(self.shape.cpus + row, word)
+        assert!(row < self.locked, "no such row");
+        self.at(self.cpus() + row, word)
     }
 
-    /// A word of every locked row.
+    /// A word of every locked row, without the way there.
     ///
     /// # Panics
     /// When the word does not exist.
     pub(crate) fn locked_word(&self, word: usize) -> LockedWord {
-        let base = NonNull::from(self.locked(0, word)).cast::<u8>();
-        // Derived from the reservation, not from the reference, which is to one word only.
-        let base = self.row(self.shape.cpus).with_addr(base.addr());
-        LockedWord { base, rows: self.shape.locked }
+        assert!(word < WORDS && self.locked > 0, "no such word");
+        // SAFETY: 1. In bounds: there is a locked row, and the word is one of its `WORDS`; both
+        // were checked.
+        let base = unsafe { self.row(self.cpus()).add(word * 8) };
+        LockedWord { base, rows: self.locked, _keeper: Arc::clone(&self.reservation) }
     }
 
     /// A word of a shared row, counted from 0.
+    ///
+    /// # Panics
+    /// When row or word does not exist.
     #[inline]
     pub(crate) fn shared(&self, row: usize, word: usize) -> &AtomicI64 {
-        assert!(row < self.shape.shared, "no such row");
-        self.at(self.shape.data() + row, word)
+        self.at(self.shared_row(row), word)
     }
 
-    /// The marks of a data row, or of a shared one, whose number comes after.
+    /// The dirty bits of a data row, or of a shared one by its number among all.
+    ///
+    /// # Panics
+    /// When there is no such row.
     #[inline]
-    pub(crate) fn marks(&self, row: usize) -> MarkRow<'_> {
-        assert!(row < self.shape.atomic(), "no such row");
+    pub(crate) fn dirty_bits(&self, row: usize) -> DirtyBits<'_> {
+        assert!(row < self.atomic(), "no such row");
         let base = self.row(row);
-        // SAFETY: 1. The three regions lie inside the row (checked at compile time above), do not
-        // overlap the words, and are aligned to 8. 2. They start zeroed, which is a valid value of the
-        // atomics. 3. Everybody accesses them atomically; the sequences' loads are single aligned
-        // loads. 4. They live as long as `self`.
+        // SAFETY: 1. In bounds: the row was checked, and the three regions lie inside of it (the
+        // constants assert that), apart from its words. 2. Aligned to 8: `MARKS_AT` is a multiple
+        // of 64, and each region a multiple of 8. 3. Initialised: mappings start zeroed. 4. Every
+        // access is atomic: this file hands out atomics only, and the sequences' loads are single
+        // aligned loads. 5. The result borrows `self`, which keeps the reservation.
         unsafe {
-            MarkRow {
+            DirtyBits {
                 lines: std::slice::from_raw_parts(
                     base.add(MARKS_AT).cast::<AtomicU64>().as_ptr(),
                     MARK_WORDS,
@@ -369,47 +239,50 @@ impl Rows {
         }
     }
 
-    /// The count of adds that are announced in a row.
+    /// The count of adds in flight of a row.
     ///
     /// # Panics
     /// When there is no such row.
     #[inline]
-    pub(crate) fn announced(&self, row: usize) -> &AtomicU64 {
-        assert!(row < self.shape.atomic(), "no such row");
-        // SAFETY: as in `marks`, for the word after the state.
-        unsafe { self.row(row).add(ANNOUNCED_AT).cast::<AtomicU64>().as_ref() }
+    pub(crate) fn in_flight(&self, row: usize) -> &AtomicU64 {
+        assert!(row < self.atomic(), "no such row");
+        // SAFETY: 1 to 5 as in `dirty_bits`, for the word after the state.
+        unsafe { self.row(row).add(IN_FLIGHT_AT).cast::<AtomicU64>().as_ref() }
     }
 
     /// Zeroes words in every row that is accessed atomically, for their next user.
     ///
-    /// Only for words that nobody can add to: a sequence that runs meanwhile would bring the old
-    /// value back. Whoever uses the words next must learn of it through a lock or the like.
+    /// Only for words that no thread can add to: a sequence that runs at the same time would bring
+    /// the old value back. The next user must learn of the words through a lock or the like.
     pub(crate) fn zero(&self, words: Range<usize>) {
         // Row by row: each is a page of its own.
-        for row in 0..self.shape.atomic() {
+        for row in 0..self.atomic() {
             for word in words.clone() {
                 let word = self.at(row, word);
-                // Relaxed: the caller synchronises. Loaded first: a store would commit an untouched page.
+                // Relaxed: the caller synchronises. Loaded first: a store would commit an untouched
+                // page.
                 if word.load(Ordering::Relaxed) != 0 {
-                    // Relaxed: as above.
+                    // Relaxed: the caller synchronises.
                     word.store(0, Ordering::Relaxed);
                 }
             }
         }
     }
 
-    /// Gives back the memory of whole pages of words, in every row that is accessed atomically; they read as zero then. The same
-    /// rules as for [`zero`](Rows::zero) apply, and everything there must be zero already or not matter.
+    /// Gives back the memory of whole pages of words, in every row that is accessed atomically;
+    /// they read as zero then. The same rules as for [`zero`](Rows::zero) apply, and everything
+    /// there must be zero already or not matter.
     ///
     /// # Panics
     /// When there are no such lines.
     pub(crate) fn discard(&self, lines: Range<usize>) -> io::Result<()> {
         assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
         const LINE: usize = LINE_WORDS * 8;
-        for row in 0..self.shape.atomic() {
+        for row in 0..self.atomic() {
             let offset = (row << STRIDE_SHIFT) + lines.start * LINE;
-            // SAFETY: 1. Words are accessed atomically, or by the sequences' single stores, see `at`. 2. Whoever
-            // calls knows that nobody relies on them; if somebody did, a count would be wrong, and no memory.
+            // SAFETY: 1. Words are accessed atomically, or by the sequences' single stores (`at`,
+            // 4), so that a word that becomes zero is no data race. 2. The caller knows that no
+            // count relies on them; a caller that is wrong loses counts, and no memory.
             unsafe { self.reservation.discard(offset, lines.len() * LINE) }?;
         }
         Ok(())
@@ -417,8 +290,192 @@ impl Rows {
 
     #[inline]
     fn row(&self, row: usize) -> NonNull<u8> {
-        debug_assert!(row < self.shape.atomic());
-        // SAFETY: callers checked `row`; the reservation has `STRIDE` bytes for each.
+        debug_assert!(row < self.atomic());
+        // SAFETY: 1. In bounds: every caller in this file checked that `row` is below `atomic`, and
+        // `new` reserved `STRIDE` bytes for each row.
         unsafe { self.reservation.base().add(row << STRIDE_SHIFT) }
+    }
+}
+
+/// A word of which every row of a CPU has a copy, as the sequences take it. Valid for as long as
+/// its rows are borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuWord<'a> {
+    rseq: Rseq,
+    /// In row 0. Invariant, also for the marks: valid in rows `0..rseq.cpus()` for `'a`.
+    address: NonNull<i64>,
+    marks: NonNull<u64>,
+    line: u32,
+    _rows: PhantomData<&'a Rows>,
+}
+
+// SAFETY: 1. The addresses are dereferenced by sequences only, which are made for concurrent use.
+// 2. The rows that they point to are `Sync`.
+unsafe impl Send for CpuWord<'_> {}
+// SAFETY: 1 and 2 as for `Send`; it has no interior of its own.
+unsafe impl Sync for CpuWord<'_> {}
+
+impl CpuWord<'_> {
+    /// # Safety
+    /// 1. `rseq` and `base` come from one [`Rows::cpu_base`]. 2. `word` is below [`WORDS`]. 3.
+    ///    Those rows live for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn new<'a>(rseq: Rseq, base: NonNull<u8>, word: u32) -> CpuWord<'a> {
+        debug_assert!((word as usize) < WORDS);
+        let line = word / LINE_WORDS as u32;
+        let marks = MARKS_AT + line as usize / 64 * 8;
+        // SAFETY: 1. Both lie in row 0, of which `base` is the start: the caller's first and second
+        // promise. 2. Row 0 is mapped: the third.
+        let at = |offset: usize| unsafe { base.add(offset) };
+        let (address, marks) = (at(word as usize * 8).cast(), at(marks).cast());
+        CpuWord { rseq, address, marks, line, _rows: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rseq(self) -> Rseq {
+        self.rseq
+    }
+
+    #[inline(always)]
+    pub(crate) fn address(self) -> *mut i64 {
+        self.address.as_ptr()
+    }
+
+    /// The word of dirty bits that has the bit of this word's line.
+    #[inline(always)]
+    pub(crate) fn marks(self) -> *const u64 {
+        self.marks.as_ptr()
+    }
+
+    /// The line; its dirty bit is bit `line % 64`.
+    #[inline(always)]
+    pub(crate) fn line(self) -> u32 {
+        self.line
+    }
+}
+
+/// A word of which every locked row has a copy, without the way there. Keeps the rows.
+#[derive(Debug)]
+pub(crate) struct LockedWord {
+    /// In the first locked row.
+    base: NonNull<u8>,
+    rows: usize,
+    /// Costs a count at creation, and makes [`at`](LockedWord::at) true for every caller.
+    _keeper: Arc<Reservation>,
+}
+
+// SAFETY: 1. The address is dereferenced through atomics only. 2. The keeper is `Send` and `Sync`.
+unsafe impl Send for LockedWord {}
+// SAFETY: 1 and 2 as for `Send`.
+unsafe impl Sync for LockedWord {}
+
+impl LockedWord {
+    #[inline(always)]
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The word in a row.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[inline(always)]
+    pub(crate) fn at(&self, row: usize) -> &AtomicI64 {
+        assert!(row < self.rows, "no such row");
+        // SAFETY: 1. In bounds: the row was checked, and `Rows::locked_word` checked the word. 2.
+        // Aligned and initialised: as in `Rows::at`, 2 and 3. 3. Locked rows are accessed
+        // atomically only, by this file. 4. The result borrows `self`, which keeps the reservation.
+        unsafe { AtomicI64::from_ptr(self.base.add(row << STRIDE_SHIFT).cast().as_ptr()) }
+    }
+}
+
+/// The rows of an [`Area`](super::Area) that one owner has to itself: plain words, for what it
+/// remembers of the other rows. They are not zeroed with a block: the owner forgets by itself.
+///
+/// One exists for each reservation. No other handle of the reservation reaches these rows.
+#[derive(Debug)]
+pub struct OwnedRows {
+    /// The first owned row.
+    base: NonNull<u8>,
+    /// From the start of the reservation to it.
+    offset: usize,
+    rows: usize,
+    keeper: Arc<Reservation>,
+}
+
+// SAFETY: 1. It is the only way to its rows, as a `&mut` to them would be (`line`, 4).
+unsafe impl Send for OwnedRows {}
+// SAFETY: 1. Nothing can be reached through a shared reference: both functions take `&mut self`.
+unsafe impl Sync for OwnedRows {}
+
+impl OwnedRows {
+    /// Returns a line of an owned row. Costs a comparison of each argument.
+    ///
+    /// # Panics
+    /// When there is no such row or line.
+    #[inline]
+    #[must_use]
+    pub fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
+        assert!(row < self.rows && line < LINES, "no such line");
+        let at = (row << STRIDE_SHIFT) + OWNED_SHIFT + line * LINE_WORDS * 8;
+        // SAFETY: 1. In bounds: `row` and `line` were checked, and the reservation, which `keeper`
+        // keeps, has `rows` rows from `base` on, with room for the shift (asserted above). 2.
+        // Aligned: the base is page-aligned, `at` a multiple of 64. 3. Initialised: mappings start
+        // zeroed. 4. Not aliased: `Rows::new` makes one `OwnedRows`, no function of `Rows` goes
+        // beyond the atomic rows, and the result borrows `self` mutably.
+        unsafe { self.base.add(at).cast().as_mut() }
+    }
+
+    /// Gives back the memory of whole pages of these lines, which are zero then; other lines stay
+    /// as they are. For lines that are of no use any more; costs a system call for each row.
+    ///
+    /// # Errors
+    /// What the system returns, or `Unsupported` where memory cannot be given back in parts
+    /// (Windows, Miri); it stays committed then, and nothing is wrong.
+    ///
+    /// # Panics
+    /// When there are no such lines.
+    pub fn discard(&mut self, lines: Range<usize>) -> io::Result<()> {
+        assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
+        let page = page_size();
+        let start = (OWNED_SHIFT + lines.start * LINE_WORDS * 8).next_multiple_of(page);
+        let end = (OWNED_SHIFT + lines.end * LINE_WORDS * 8) / page * page;
+        for row in 0..if start < end { self.rows } else { 0 } {
+            let offset = self.offset + (row << STRIDE_SHIFT) + start;
+            // SAFETY: 1. In bounds: the row exists, and `lines` was checked. 2. No reference to
+            // these bytes lives: this is the only way to them (`line`, 4), and borrowed mutably.
+            unsafe { self.keeper.discard(offset, end - start) }?;
+        }
+        Ok(())
+    }
+}
+
+/// The data rows of an [`Area`](super::Area), to be loaded line by line.
+#[derive(Clone, Copy, Debug)]
+pub struct DataRows<'a> {
+    base: NonNull<u8>,
+    rows: usize,
+    _rows: PhantomData<&'a Rows>,
+}
+
+impl DataRows<'_> {
+    /// Loads a line of a data row. Costs a load for each word.
+    ///
+    /// # Panics
+    /// When there is no such row or line.
+    ///
+    /// # Ordering
+    /// SeqCst: what a flush does after it took the dirty bits. Plain loads on x86-64.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {
+        assert!(row < self.rows && line < LINES, "no such line");
+        let at = (row << STRIDE_SHIFT) + line * LINE_WORDS * 8;
+        // SAFETY: 1 to 4 as in `Rows::at`, for eight words of a line that was checked; an array of
+        // atomics has the layout of its words. 5. The rows are borrowed for as long as `self`
+        // exists, and the reference does not leave this function.
+        let words: &[AtomicI64; LINE_WORDS] = unsafe { self.base.add(at).cast().as_ref() };
+        // SeqCst: after the dirty bits were taken; pairs with a locked add's "store, then look".
+        std::array::from_fn(|n| words[n].load(Ordering::SeqCst))
     }
 }

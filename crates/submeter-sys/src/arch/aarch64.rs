@@ -1,11 +1,12 @@
 //! AArch64. Implements `PSEUDOCODE.md`; each sequence commits with one plain `str`.
 //!
-//! Loads, adds and stores are separate instructions: an interrupt between them aborts the sequence, which
-//! is why no exclusive pair and no LSE atomic is needed (both would be slower, and LSE would be a locked write).
-//! Orderings: the sequences order nothing; `membarrier` supplies the barrier on both sides.
+//! Loads, adds and stores are separate instructions: an interrupt between them aborts the sequence,
+//! which is why no exclusive pair and no LSE atomic is needed (both would be slower, and LSE would
+//! be a locked write). Orderings: the sequences order nothing; `membarrier` supplies the barrier on
+//! both sides.
 //!
-//! Refs: kernel `Documentation/userspace-api/rseq.rst`; the signature is `brk #0x45e0`, the one that
-//! glibc registers (`sys/rseq.h`, `RSEQ_SIG`).
+//! Refs: kernel `Documentation/userspace-api/rseq.rst`; the signature is `brk #0x45e0`, the one
+//! that glibc registers (`sys/rseq.h`, `RSEQ_SIG`).
 
 use std::arch::asm;
 
@@ -18,8 +19,8 @@ pub(crate) const SIGNATURE: u32 = 0xd428_bc00;
 
 /// One sequence's `asm!`, with what the delay points need where they are compiled in.
 ///
-/// x16 and x17 are lost: a jump from the abort path to its function, in another section, gets a veneer
-/// from the linker when the program's code is larger than 128 MiB, and veneers use them.
+/// x16 and x17 are lost: a jump from the abort path to its function, in another section, gets a
+/// veneer from the linker when the program's code is larger than 128 MiB, and veneers use them.
 #[cfg(not(submeter_inject))]
 macro_rules! sequence {
     ($($part:tt)*) => { asm!($($part)* out("x16") _, out("x17") _) };
@@ -31,8 +32,8 @@ macro_rules! sequence {
     };
 }
 
-/// Delay point `$n` (see `inject.rs`): nothing at all, or a bounded loop. Never between a comparison and its
-/// branch: it changes the flags.
+/// Delay point `$n` (see `inject.rs`): nothing at all, or a bounded loop. Never between a
+/// comparison and its branch: it changes the flags.
 #[cfg(not(submeter_inject))]
 macro_rules! point {
     ($n:literal) => {
@@ -121,8 +122,8 @@ fn area(offset: isize) -> usize {
 /// As [`crate::Rseq::increment`].
 #[inline(always)]
 pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word: *mut i64) -> bool {
-    // SAFETY: as `add`, of which this is the case of a constant: the load-add-store shape has no
-    // cheaper form for one on this instruction set.
+    // SAFETY: 1. The caller's promise, passed on: this is `add` with a constant, for which this
+    // instruction set has no cheaper form.
     unsafe { add::<STRIDE_SHIFT>(offset, cpus, word, N as i64) }
 }
 
@@ -137,10 +138,10 @@ pub(crate) unsafe fn add<const SHIFT: u32>(
     word: *mut i64,
     n: i64,
 ) -> bool {
-    // SAFETY: 1. `offset` is the thread's rseq area, upheld by whoever made the `Rseq`: the store to
-    // `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared, and rows
-    // `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves registers and
-    // flags as clobbered as the compiler assumes; nothing was committed then.
+    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe, which made the `Rseq`:
+    // the store to `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared,
+    // and rows `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves
+    // registers and flags as clobbered as the compiler assumes; nothing was committed then.
     unsafe {
         sequence!(
             arm!(),
@@ -177,7 +178,7 @@ pub(crate) unsafe fn add_while<const N: i32>(
     word: *mut i64,
     mode: *const u32,
 ) -> bool {
-    // SAFETY: as in `add_value_while`.
+    // SAFETY: 1. The caller's promise, passed on.
     unsafe { add_value_while(offset, word, mode, N as i64) }
 }
 
@@ -192,8 +193,8 @@ pub(crate) unsafe fn add_value_while(
     mode: *const u32,
     n: i64,
 ) -> bool {
-    // SAFETY: as in `add`, with the bound read from `*mode`, which the caller says is readable and
-    // never more than the number of rows.
+    // SAFETY: 1. As in `add`, each condition, with the bound from `*mode`. 2. `*mode` is readable
+    // and never more than the number of rows: the caller's promise.
     unsafe {
         sequence!(
             arm!(),
@@ -228,8 +229,9 @@ pub(crate) unsafe fn add_value_while(
 #[inline(always)]
 pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> Added {
     let (after, changed, at);
-    // SAFETY: as in `add`; every way out passes label 6; `at` and `changed` are written on
-    // each, `after` holds whatever its register held where nothing was added.
+    // SAFETY: 1. As in `add`, each condition. 2. The outputs are initialised: every way out passes
+    // label 6, `at` and `changed` are written on each, and `after` holds what its register held
+    // where nothing was added.
     unsafe {
         sequence!(
             arm!(),
@@ -273,7 +275,8 @@ pub(crate) unsafe fn add_marked(
     bit: u32,
 ) -> Added {
     let (after, changed, at);
-    // SAFETY: as in `add_carry`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
+    // SAFETY: 1. As in `add_carry`, each condition. 2. Rows `0..cpus` of `marks` are valid to read:
+    // the caller's promise.
     unsafe {
         sequence!(
             arm!(),
@@ -331,7 +334,7 @@ pub(crate) unsafe fn add_within(
     n: i64,
     mask: u64,
 ) -> bool {
-    // SAFETY: as in `add`.
+    // SAFETY: 1. As in `add`, each condition.
     unsafe {
         sequence!(
             arm!(),
@@ -377,7 +380,8 @@ pub(crate) unsafe fn add_marked_within(
     marks: *const u64,
     bit: u32,
 ) -> bool {
-    // SAFETY: as in `add`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
+    // SAFETY: 1. As in `add`, each condition. 2. Rows `0..cpus` of `marks` are valid to read: the
+    // caller's promise.
     unsafe {
         sequence!(
             arm!(),
@@ -458,8 +462,8 @@ pub(crate) fn spin(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) 
 #[inline(always)]
 pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
     let value;
-    // SAFETY: a load of four bytes inside the area, upheld by the caller. Not `pure`: the kernel
-    // changes the field behind the compiler's back.
+    // SAFETY: 1. The four bytes are inside the area: the caller's promise. 2. The compiler keeps no
+    // copy, as the kernel changes the field: the block is not `pure`.
     unsafe {
         asm!(
             "ldr {value:w}, [{at}]",
@@ -492,7 +496,8 @@ std::arch::global_asm!(
 #[inline(never)]
 pub(crate) fn own_area_offset() -> isize {
     let offset;
-    // SAFETY: reads one entry of this object's global offset table.
+    // SAFETY: 1. The entry is there: the linker makes one of this object's global offset table for
+    // the symbol that is named.
     unsafe {
         asm!(
             concat!("adrp {offset}, :gottprel:", own_area!()),
@@ -508,7 +513,7 @@ pub(crate) fn own_area_offset() -> isize {
 #[inline(always)]
 pub(crate) fn thread_pointer() -> usize {
     let pointer;
-    // SAFETY: reads a register.
+    // SAFETY: 1. Reading the register has no effect: the AArch64 ABI lets every program do it.
     unsafe {
         asm!(
             "mrs {pointer}, tpidr_el0",
@@ -525,8 +530,8 @@ pub(crate) fn thread_pointer() -> usize {
 #[cfg(target_feature = "crt-static")]
 pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
     let (size, offset);
-    // SAFETY: reads two entries of the global offset table, which the linker fills with the address
-    // or with null: the references are weak.
+    // SAFETY: 1. The entries are there: the linker fills them with the address or with null, as the
+    // references are weak.
     unsafe {
         asm!(
             ".weak __rseq_size",

@@ -1,9 +1,13 @@
 //! One file an instruction set, each implementing `PSEUDOCODE.md`.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 /// The name of our own area's symbol.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, submeter_portable))
+))]
 macro_rules! own_area {
     () => {
         concat!(
@@ -19,7 +23,12 @@ macro_rules! own_area {
 
 // 64-bit pointers only: x32 and ILP32 lay the same registers out otherwise. Little-endian only: a
 // big-endian AArch64 kernel reads another signature than `.inst` writes.
-#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", target_os = "linux", not(miri)))]
+#[cfg(all(
+    target_arch = "x86_64",
+    target_pointer_width = "64",
+    target_os = "linux",
+    not(any(miri, submeter_portable))
+))]
 #[path = "x86_64.rs"]
 mod isa;
 
@@ -28,7 +37,7 @@ mod isa;
     target_pointer_width = "64",
     target_endian = "little",
     target_os = "linux",
-    not(miri)
+    not(any(miri, submeter_portable))
 ))]
 #[path = "aarch64.rs"]
 mod isa;
@@ -37,28 +46,17 @@ mod isa;
     any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
     target_pointer_width = "64",
     target_os = "linux",
-    not(miri)
+    not(any(miri, submeter_portable))
 )))]
 #[path = "none.rs"]
+#[allow(dead_code, reason = "the portable half asks for less")]
 mod isa;
 
 pub(crate) use isa::*;
 
-pub(crate) mod pmc;
-
-/// How the self-test's section ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spin {
-    /// It was let through and committed.
-    Committed,
-    /// The kernel aborted it.
-    Aborted,
-    /// It was not let through in the spins allowed.
-    Timeout,
-}
-
 /// What the self-test's section shares with the thread that watches it.
 #[derive(Debug, Default)]
+#[allow(dead_code, reason = "the portable half has no self-test")]
 pub(crate) struct SpinShared {
     /// The ticket that the watcher has let through; the section that holds it then commits.
     pub(crate) flag: AtomicU32,
@@ -68,23 +66,11 @@ pub(crate) struct SpinShared {
     pub(crate) result: AtomicU32,
 }
 
-/// Runs the self-test's section once. `ticket` is not 0 and differs from run to run.
-pub(crate) fn spin_once(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> Spin {
-    let aborted = spin(offset, shared, ticket, spins);
-    // Relaxed: written by this thread's own sections only.
-    let committed = shared.result.load(Ordering::Relaxed) == ticket;
-    match (aborted, committed) {
-        (_, true) => Spin::Committed,
-        (true, false) => Spin::Aborted,
-        (false, false) => Spin::Timeout,
-    }
-}
-
 #[cfg(all(
     test,
     any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
     target_pointer_width = "64",
     target_os = "linux",
-    not(miri)
+    not(any(miri, submeter_portable))
 ))]
 mod tests;

@@ -1,5 +1,5 @@
-//! Each sequence on an area that the kernel does not know: nothing aborts, so that every result can be
-//! foretold, on any machine and in an emulator.
+//! Each sequence on an area that the kernel does not know: nothing aborts, so that every result can
+//! be foretold, on any machine and in an emulator.
 
 use crate::memory::Reservation;
 use crate::rseq::{Exit, FIELD_CPU_ID, Rseq};
@@ -57,7 +57,8 @@ impl Fake {
 
     /// Returns the word of every row.
     fn words(&self) -> [i64; CPUS as usize] {
-        // SAFETY: inside the reservation; this thread alone uses it.
+        // SAFETY: 1. The address is inside the reservation: it has `CPUS` rows. 2. This thread
+        // alone uses it: the test keeps it.
         std::array::from_fn(|cpu| unsafe {
             self.word().wrapping_byte_add(cpu << STRIDE_SHIFT).read()
         })
@@ -68,7 +69,7 @@ impl Fake {
         let field: [u8; 8] = self.area.0[FIELD_RSEQ_CS..][..8].try_into().expect("eight bytes");
         let address = usize::try_from(u64::from_ne_bytes(field)).expect("64-bit target");
         assert!(address != 0 && address % 32 == 0, "{address:#x}");
-        // SAFETY: the sequences store the address of a static descriptor only.
+        // SAFETY: 1. The address is of a static descriptor: the sequences store no other.
         unsafe { std::ptr::with_exposed_provenance::<Descriptor>(address).read() }
     }
 }
@@ -82,7 +83,8 @@ fn every_sequence_adds_on_the_cpu_that_the_area_names() {
         let rseq = fake.on(cpu.cast_signed());
         let word = fake.word();
         assert_eq!(rseq.cpu(), Some(cpu));
-        // SAFETY: rows `0..CPUS` are reserved, and this thread alone uses them.
+        // SAFETY: 1. Rows `0..CPUS` are reserved: the test keeps them. 2. This thread alone uses
+        // them.
         unsafe {
             assert!(rseq.increment(word));
             assert!(rseq.add(word, 1 << 40));
@@ -100,15 +102,16 @@ fn packed_words_lie_side_by_side() {
     let mut fake = Fake::new();
     for (cpu, n) in [(0, 5), (2, -7), (1, i64::MIN), (2, -1)] {
         let rseq = fake.on(cpu);
-        // SAFETY: three words of row 0, and this thread alone uses them.
+        // SAFETY: 1. The three words are in row 0: the test keeps it. 2. This thread alone uses
+        // them.
         assert!(unsafe { rseq.add_packed(fake.packed(), n) });
     }
     for cpu in [-1, CPUS.cast_signed()] {
         let rseq = fake.on(cpu);
-        // SAFETY: as above.
+        // SAFETY: 1. As above.
         assert!(!unsafe { rseq.add_packed(fake.packed(), 1) }, "cpu {cpu}");
     }
-    // SAFETY: as above; the word after them is in the row as well.
+    // SAFETY: 1. As above; the word after them is in the row as well.
     let words: [i64; 4] = std::array::from_fn(|cpu| unsafe { fake.packed().add(cpu).read() });
     assert_eq!((words, fake.words()), ([5, i64::MIN, -8, 0], [0; 3]));
 }
@@ -118,7 +121,7 @@ fn outputs_are_the_word_after_and_the_bits_that_changed() {
     let mut fake = Fake::new();
     for (n, was) in [(1, 0), (-1, 0), (i64::MAX, 5), (i64::MIN, -1), (3, -2)] {
         let rseq = fake.on(1);
-        // SAFETY: as above.
+        // SAFETY: 1. As above.
         let added = unsafe {
             fake.word().wrapping_byte_add(1 << STRIDE_SHIFT).write(was);
             rseq.add_carry(fake.word(), n)
@@ -133,14 +136,14 @@ fn outputs_are_the_word_after_and_the_bits_that_changed() {
 #[test]
 fn a_mark_is_tested_on_the_same_cpu_modulo_64() {
     let mut fake = Fake::new();
-    // SAFETY: as above.
+    // SAFETY: 1. As above.
     unsafe { fake.marks().wrapping_byte_add(2 << STRIDE_SHIFT).write(1 << 37) };
     for (cpu, bit, adds) in
         [(2, 37, true), (2, 37 + 64, true), (2, 36, false), (1, 37, false), (2, 38, false)]
     {
         let before = fake.words();
         let rseq = fake.on(cpu);
-        // SAFETY: as above.
+        // SAFETY: 1. As above.
         let (added, done) = unsafe {
             let added = rseq.add_marked(fake.word(), 9, fake.marks(), bit);
             (added, rseq.add_marked_within(fake.word(), 9, u64::MAX, fake.marks(), bit))
@@ -188,7 +191,7 @@ fn an_add_that_leaves_its_batch_is_refused_in_either_direction_and_where_the_wor
     for (was, n, mask, stays) in cases {
         for marked in [false, true] {
             let rseq = fake.on(1);
-            // SAFETY: as above.
+            // SAFETY: 1. As above.
             let done = unsafe {
                 fake.word().wrapping_byte_add(1 << STRIDE_SHIFT).write(was);
                 fake.marks().wrapping_byte_add(1 << STRIDE_SHIFT).write(1 << 63);
@@ -214,7 +217,7 @@ fn no_row_and_no_mode_mean_no_add() {
         let rseq = fake.on(cpu);
         let word = fake.word();
         assert_eq!(rseq.cpu(), None);
-        // SAFETY: as above.
+        // SAFETY: 1. As above.
         unsafe {
             assert!(!rseq.increment(word));
             assert!(!rseq.add(word, 7));
@@ -230,7 +233,7 @@ fn no_row_and_no_mode_mean_no_add() {
         }
     }
     let rseq = fake.on(0);
-    // SAFETY: as above.
+    // SAFETY: 1. As above.
     unsafe {
         assert!(!rseq.add_while::<1>(fake.word(), &raw const dead));
         assert!(!rseq.add_value_while(fake.word(), &raw const dead, 7));
@@ -246,7 +249,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
     for sequence in 0..9 {
         let rseq = fake.on(0);
         let (word, marks) = (fake.word(), fake.marks());
-        // SAFETY: as above.
+        // SAFETY: 1. As above.
         unsafe {
             match sequence {
                 0 => drop(rseq.increment(word)),
@@ -267,7 +270,8 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
         let section = armed.start..armed.start + armed.length;
         assert!(!section.contains(&armed.abort), "an abort path inside its section is refused");
         let signature = std::ptr::with_exposed_provenance::<u32>(armed.abort as usize - 4);
-        // SAFETY: four bytes of this program's code, before an address inside it.
+        // SAFETY: 1. The four bytes are of this program's code: they lie before an address inside
+        // it.
         assert_eq!(unsafe { signature.read_unaligned() }, arch::SIGNATURE);
         assert!(!seen.contains(&armed.start), "each sequence has its own descriptor");
         seen.push(armed.start);
@@ -280,7 +284,8 @@ fn our_own_area_is_aligned_and_unregistered_on_every_new_thread() {
         let offset = arch::own_area_offset();
         let address = arch::thread_pointer().wrapping_add_signed(offset);
         assert_eq!(address % 32, 0, "the kernel refuses any other");
-        // SAFETY: the area is 64 bytes in every thread's initial TLS block.
+        // SAFETY: 1. The area is there: the ISA file reserves 64 bytes in every thread's initial
+        // TLS block.
         let cpu = unsafe { arch::read_u32(offset, FIELD_CPU_ID) };
         (offset, address, cpu)
     };

@@ -1,15 +1,16 @@
-//! x86-64. Implements `PSEUDOCODE.md`; each sequence commits with one plain store or `add` to memory.
+//! x86-64. Implements `PSEUDOCODE.md`; each sequence commits with one plain store or `add` to
+//! memory.
 //!
 //! Instructions that matter: `add mem, imm` and `mov mem, reg` are single instructions, so an
-//! interrupt falls before or after them and never between load and store; no `lock` is needed because no other
-//! CPU writes the word. `bt reg, reg` takes the bit number modulo 64; the form with a memory operand
-//! would not, and is slow.
+//! interrupt falls before or after them and never between load and store; no `lock` is needed
+//! because no other CPU writes the word. `bt reg, reg` takes the bit number modulo 64; the form
+//! with a memory operand would not, and is slow.
 //!
 //! Refs: kernel `Documentation/userspace-api/rseq.rst`; the signature is the one glibc registers
 //! (`sys/rseq.h`, `RSEQ_SIG`), behind the bytes of a `ud1` so that a disassembler stays in step.
 //!
-//! `label` blocks may not be combined with outputs on stable Rust. The sequences that return
-//! values therefore leave through their own end, with a register that says why. Those of the hot paths
+//! `label` blocks may not be combined with outputs on stable Rust. The sequences that return values
+//! therefore leave through their own end, with a register that says why. Those of the hot paths
 //! return none: what is rare they refuse, and the caller asks one of the others.
 
 use std::arch::asm;
@@ -31,8 +32,8 @@ macro_rules! sequence {
     ($($part:tt)*) => { asm!($($part)* inject = sym crate::inject::TABLE, out("r11") _) };
 }
 
-/// Delay point `$n` (see `inject.rs`): nothing at all, or a bounded loop. Never between a comparison and its
-/// branch: it changes the flags.
+/// Delay point `$n` (see `inject.rs`): nothing at all, or a bounded loop. Never between a
+/// comparison and its branch: it changes the flags.
 #[cfg(not(submeter_inject))]
 macro_rules! point {
     ($n:literal) => {
@@ -118,10 +119,10 @@ macro_rules! abort_to_end {
 /// As [`crate::Rseq::increment`].
 #[inline(always)]
 pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word: *mut i64) -> bool {
-    // SAFETY: 1. `offset` is the thread's rseq area, upheld by whoever made the `Rseq`: the store to
-    // `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared, and rows
-    // `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves registers and
-    // flags as clobbered as the compiler assumes; nothing was committed then.
+    // SAFETY: 1. `offset` is the thread's rseq area, upheld by the probe, which made the `Rseq`:
+    // the store to `rseq_cs` and the load of `cpu_id` stay inside it. 2. `cpu < cpus` was compared,
+    // and rows `0..cpus` of `word` are valid, upheld by the caller. 3. A jump to `left` leaves
+    // registers and flags as clobbered as the compiler assumes; nothing was committed then.
     unsafe {
         sequence!(
             arm!(),
@@ -160,7 +161,7 @@ pub(crate) unsafe fn add<const SHIFT: u32>(
     word: *mut i64,
     n: i64,
 ) -> bool {
-    // SAFETY: as in `add_immediate`.
+    // SAFETY: 1. As in `add_immediate`, each condition.
     unsafe {
         sequence!(
             arm!(),
@@ -198,8 +199,8 @@ pub(crate) unsafe fn add_while<const N: i32>(
     word: *mut i64,
     mode: *const u32,
 ) -> bool {
-    // SAFETY: as in `add_immediate`, with the bound read from `*mode`, which the caller says is
-    // readable and never more than the number of rows.
+    // SAFETY: 1. As in `add_immediate`, each condition, with the bound from `*mode`. 2. `*mode` is
+    // readable and never more than the number of rows: the caller's promise.
     unsafe {
         sequence!(
             arm!(),
@@ -235,7 +236,7 @@ pub(crate) unsafe fn add_value_while(
     mode: *const u32,
     n: i64,
 ) -> bool {
-    // SAFETY: as in `add_while`.
+    // SAFETY: 1. As in `add_while`, each condition.
     unsafe {
         sequence!(
             arm!(),
@@ -270,8 +271,9 @@ pub(crate) unsafe fn add_value_while(
 #[inline(always)]
 pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64) -> Added {
     let (after, changed, at);
-    // SAFETY: as in `add_immediate`; every way out passes label 6; `at` and
-    // `changed` are written on each, `after` holds whatever its register held where nothing was added.
+    // SAFETY: 1. As in `add_immediate`, each condition. 2. The outputs are initialised: every way
+    // out passes label 6, `at` and `changed` are written on each, and `after` holds what its
+    // register held where nothing was added.
     unsafe {
         sequence!(
             arm!(),
@@ -317,7 +319,8 @@ pub(crate) unsafe fn add_marked(
     bit: u32,
 ) -> Added {
     let (after, changed, at);
-    // SAFETY: as in `add_carry`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
+    // SAFETY: 1. As in `add_carry`, each condition. 2. Rows `0..cpus` of `marks` are valid to read:
+    // the caller's promise.
     unsafe {
         sequence!(
             arm!(),
@@ -372,7 +375,7 @@ pub(crate) unsafe fn add_within(
     n: i64,
     mask: u64,
 ) -> bool {
-    // SAFETY: as in `add_immediate`.
+    // SAFETY: 1. As in `add_immediate`, each condition.
     unsafe {
         sequence!(
             arm!(),
@@ -419,7 +422,8 @@ pub(crate) unsafe fn add_marked_within(
     marks: *const u64,
     bit: u32,
 ) -> bool {
-    // SAFETY: as in `add_immediate`; rows `0..cpus` of `marks` are valid to read, upheld by the caller.
+    // SAFETY: 1. As in `add_immediate`, each condition. 2. Rows `0..cpus` of `marks` are valid to
+    // read: the caller's promise.
     unsafe {
         sequence!(
             arm!(),
@@ -497,8 +501,8 @@ pub(crate) fn spin(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) 
 #[inline(always)]
 pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
     let value;
-    // SAFETY: a load of four bytes inside the area, upheld by the caller. Not `pure`: the kernel
-    // changes the field behind the compiler's back.
+    // SAFETY: 1. The four bytes are inside the area: the caller's promise. 2. The compiler keeps no
+    // copy, as the kernel changes the field: the block is not `pure`.
     unsafe {
         asm!(
             "mov {value:e}, dword ptr fs:[{at}]",
@@ -512,8 +516,8 @@ pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
 
 // An area of our own, in the initial TLS image so that its distance from the thread pointer is one
 // constant for every thread, with `cpu_id` -1 (unregistered) until the thread registers it. Not
-// `thread_local!`: in a library loaded late its distance would differ from thread to thread, and its
-// first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours
+// `thread_local!`: in a library loaded late its distance would differ from thread to thread, and
+// its first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours
 // (`own.rs`).
 //
 // The symbol carries the version: two versions of this crate in one program each have an area, of
@@ -538,7 +542,8 @@ std::arch::global_asm!(
 #[inline(never)]
 pub(crate) fn own_area_offset() -> isize {
     let offset;
-    // SAFETY: reads one entry of this object's global offset table.
+    // SAFETY: 1. The entry is there: the linker makes one of this object's global offset table for
+    // the symbol that is named.
     unsafe {
         asm!(
             concat!("mov {offset}, qword ptr [rip + ", own_area!(), "@GOTTPOFF]"),
@@ -552,7 +557,7 @@ pub(crate) fn own_area_offset() -> isize {
 /// Returns the thread pointer.
 pub(crate) fn thread_pointer() -> usize {
     let pointer;
-    // SAFETY: the x86-64 ABI keeps the thread pointer's own address in its first word.
+    // SAFETY: 1. The word is there, and holds the pointer itself: the x86-64 ABI says so.
     unsafe {
         asm!(
             "mov {pointer}, qword ptr fs:[0]",
@@ -569,8 +574,8 @@ pub(crate) fn thread_pointer() -> usize {
 #[cfg(target_feature = "crt-static")]
 pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
     let (size, offset);
-    // SAFETY: reads two entries of the global offset table, which the linker fills with the address
-    // or with null: the references are weak.
+    // SAFETY: 1. The entries are there: the linker fills them with the address or with null, as the
+    // references are weak.
     unsafe {
         asm!(
             ".weak __rseq_size",

@@ -1,33 +1,35 @@
-//! CPU time of the calling thread, without privilege and without a system call where that can be had.
+//! CPU time of the calling thread, without privilege and without a system call where that can be
+//! had.
 //!
-//! `CLOCK_THREAD_CPUTIME_ID` is right, and a system call. Between two switches of a thread its CPU time is the time that
-//! passes, which one instruction tells. So all that is needed is to know that no switch came between, and
-//! to ask the kernel again when one did: once a switch, which costs many times more. Two
-//! words tell it ([`Source`]); which one works here is tried at start-up, as restartable sequences are.
+//! `CLOCK_THREAD_CPUTIME_ID` is right, and a system call. Between two switches of a thread its CPU
+//! time is the time that passes, which one instruction tells. So all that is needed is to know that
+//! no switch came between, and to ask the kernel again when one did: once a switch, which costs
+//! many times more. Two words tell it ([`Source`]); which one works here is tried at start-up, as
+//! restartable sequences are.
+//!
+//! Systems other than Linux have no such word and are asked each time. Windows answers in steps of
+//! up to 15.6 ms ([`thread_cpu_ns`]).
 
-mod mark;
-mod selftest;
-mod ticks;
-mod watch;
+mod rate;
 
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::fork;
-use ticks::Rate;
-use watch::Watch;
+use crate::os::clock::{self as system, Watch, ticks};
+pub(crate) use rate::Rate;
 
 /// Where CPU time comes from, cheapest first where all work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The CPU's counter, while the page of a perf event says that the thread was not switched. Costs a page
-    /// for each thread, and the kernel some work at each switch.
+    /// The CPU's counter, while the page of a perf event says that the thread was not switched.
+    /// Costs a page for each thread, and the kernel some work at each switch.
     PerfPage,
-    /// The CPU's counter, while a mark in the rseq area stands. Of use where updates are no sequences,
-    /// each of which overwrites it.
+    /// The CPU's counter, while a mark in the rseq area stands. Of use where updates are no
+    /// sequences, each of which overwrites it.
     RseqMark,
-    /// `CLOCK_THREAD_CPUTIME_ID`: a system call each time.
+    /// The system's own clock of threads: a system call each time.
     Syscall,
 }
 
@@ -38,7 +40,7 @@ impl Source {
         match self {
             Source::PerfPage => "CPU counter, switches told by a perf page",
             Source::RseqMark => "CPU counter, switches told by a mark in the rseq area",
-            Source::Syscall => "CLOCK_THREAD_CPUTIME_ID",
+            Source::Syscall => system::NAME,
         }
     }
 }
@@ -54,13 +56,14 @@ pub struct Choice {
 
 /// Finds out, on the first call, where CPU time comes from; later calls return the same answer.
 ///
-/// The environment variable `SUBMETER_CLOCK=syscall`, read on that first call, rules out all but the system
-/// call. The first call takes a few milliseconds, on a busy machine up to half a second: it starts threads for a
-/// self-test. Whoever filters system calls with a filter that kills calls it before, or sets the variable: each
-/// thread's clock opens a perf event.
+/// The environment variable `SUBMETER_CLOCK=syscall`, read on that first call, rules out all but
+/// the system call. The first call takes a few milliseconds, on a busy machine up to half a second:
+/// it starts threads for a self-test. Call it before you install a system call filter that kills,
+/// or set the variable: each thread's clock opens a perf event.
 pub fn choice() -> &'static Choice {
-    /// Null until there is an answer. No lock: a forked child would wait for a thread that it lacks. Threads
-    /// that decide at the same time all decide rightly, and the first one's answer stays.
+    /// Null until there is an answer. No lock: a forked child would wait for a thread that it
+    /// lacks. Threads that decide at the same time all decide rightly, and the first one's answer
+    /// stays.
     static CHOICE: AtomicPtr<Choice> = AtomicPtr::new(ptr::null_mut());
     // Acquire: pairs with the Release below, so that the answer's contents are seen.
     let mut known = CHOICE.load(Ordering::Acquire);
@@ -70,22 +73,24 @@ pub fn choice() -> &'static Choice {
         known = match CHOICE.compare_exchange(known, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => new,
             Err(other) => {
-                // SAFETY: made above, and nobody else has seen it.
+                // SAFETY: 1. The pointer is of a box, made above. 2. No other code has it: the
+                // exchange failed.
                 drop(unsafe { Box::from_raw(new) });
                 other
             }
         };
     }
-    // SAFETY: made from a box that is never freed and never written again.
+    // SAFETY: 1. The pointer is of a box that is never freed. 2. It is never written again: it was
+    // given up to this static.
     unsafe { &*known }
 }
 
-/// Tells the CPU time of the thread that made it.
+/// The CPU time of the thread that made it.
 ///
-/// Costs a read of the CPU's counter, where [`choice`] found a way; some 15 times that otherwise, and
-/// after each switch of the thread. What it tells never goes back. Between two questions to the kernel, a
-/// millisecond apart at most, it also counts what interrupts and the hypervisor took from the thread; the next
-/// one puts that right. Not for signal handlers.
+/// Costs a read of the CPU's counter, where [`choice`] found a way; some 15 times that otherwise,
+/// and after each switch of the thread. What it tells never goes back. Between two questions to the
+/// kernel, a millisecond apart at most, it also counts what interrupts and the hypervisor took from
+/// the thread; the next one puts that right. Not for signal handlers.
 ///
 /// # Examples
 /// ```
@@ -121,9 +126,10 @@ pub struct ThreadClock {
 }
 
 impl ThreadClock {
-    /// Starts the calling thread's clock, on the source that [`choice`] chose; on a system call, if the
-    /// thread cannot have that: the memory that perf may lock is spent (`kernel.perf_event_mlock_kb`, then
-    /// `ulimit -l`), or no descriptor is free. [`slow_threads`] counts those.
+    /// Starts the calling thread's clock, on the source that [`choice`] chose; on a system call, if
+    /// the thread cannot have that: the memory that perf may lock is spent
+    /// (`kernel.perf_event_mlock_kb`, then `ulimit -l`), or no descriptor is free. [`slow_threads`]
+    /// counts those.
     #[must_use]
     pub fn new() -> ThreadClock {
         ThreadClock::on(choice().source).unwrap_or_else(|_| {
@@ -133,7 +139,8 @@ impl ThreadClock {
         })
     }
 
-    /// Starts the calling thread's clock on `source`, whether or not it is the chosen one: for comparisons.
+    /// Starts the calling thread's clock on `source`, whether or not it is the chosen one: for
+    /// comparisons.
     ///
     /// # Errors
     /// When the source cannot be had here.
@@ -172,8 +179,9 @@ impl ThreadClock {
     /// Returns the calling thread's CPU time. Never less than the last answer.
     ///
     /// # Ordering
-    /// The counter is read before the word that tells of switches: a switch between the two is noticed, and one before
-    /// the first was noticed by the second. Both are seen by this thread only.
+    /// The counter is read before the word that tells of switches: a switch between the two is
+    /// noticed, and one before the first was noticed by the second. Both are seen by this thread
+    /// only.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
         // First: the instruction waits for all before it, and what follows does not wait for it.
@@ -199,7 +207,8 @@ impl ThreadClock {
     #[cold]
     #[inline(never)]
     fn ask(&mut self) -> u64 {
-        // First: a switch during what follows makes the pair worthless, and is noticed at the next question.
+        // First: a switch during what follows makes the pair worthless, and is noticed at the next
+        // question.
         self.armed = self.watch.arm();
         let before = ticks::now();
         let ns = thread_cpu_ns() + self.offset_ns;
@@ -236,21 +245,22 @@ impl Default for ThreadClock {
 impl Drop for ThreadClock {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // Not given back: what is mapped there now is somebody else's.
+            // Not given back: what is mapped there now belongs to others.
             std::mem::replace(&mut self.watch, Watch::blind()).forget();
         }
     }
 }
 
-/// How long the counter is trusted without asking: long enough that the call adds 0.02 %, short enough to
-/// bound what a hypervisor that stops the machine adds.
+/// How long the counter is trusted without asking: long enough that the call adds 0.02 %, short
+/// enough to bound what a hypervisor that stops the machine adds.
 const TRUST_NS: u64 = 1_000_000;
 
 /// How many threads [`slow_threads`] tells of.
 static SLOW: AtomicU64 = AtomicU64::new(0);
 
-/// Returns how many threads pay a system call for each question because they could not have the source that
-/// [`choice`] chose. What they are told is as right. Above 0: raise `ulimit -l`, or `ulimit -n`.
+/// Returns how many threads pay a system call for each question because they could not have the
+/// source that [`choice`] chose. What they are told is as right. Above 0: raise `ulimit -l`, or
+/// `ulimit -n`.
 #[must_use]
 pub fn slow_threads() -> u64 {
     // Relaxed: a statistic.
@@ -258,84 +268,38 @@ pub fn slow_threads() -> u64 {
 }
 
 /// Returns the calling thread's CPU time: a system call.
+///
+/// # Differences from Linux
+/// Windows adds a whole tick (up to 15.6 ms) to the thread that runs when the tick ends: sums are
+/// right on average, short intervals are not. Systems that are neither Unix nor Windows have no
+/// such clock: this is the time since the thread first asked.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
-    cpu_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+    system::thread_cpu_ns()
 }
 
-/// Returns the CPU time of the whole process, its ended threads included: a system call that visits each
-/// thread.
+/// Returns the CPU time of the whole process, its ended threads included: a system call that visits
+/// each thread.
 #[must_use]
 pub fn process_cpu_ns() -> u64 {
-    cpu_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-#[cfg(not(miri))]
-fn cpu_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is live and writable. Both clocks exist since Linux 2.6.12, so that the call cannot fail.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Miri has no such clocks; its virtual one never stops.
-#[cfg(miri)]
-fn cpu_ns(_: libc::clockid_t) -> u64 {
-    thread_local!(static START: std::time::Instant = std::time::Instant::now());
-    START.with(|start| start.elapsed().as_nanos() as u64)
+    system::process_cpu_ns()
 }
 
 fn decide() -> Choice {
-    if cfg!(miri) {
-        return syscall("Miri has no counter".to_owned());
-    }
     if let Some(value) = std::env::var_os("SUBMETER_CLOCK") {
         match value.to_str() {
             Some("syscall") => return syscall("SUBMETER_CLOCK=syscall".to_owned()),
             Some("") => {}
-            // Not silently ignored: whoever sets it wants something.
+            // Not silently ignored: a caller that sets it wants something.
             _ => return syscall(format!("SUBMETER_CLOCK={value:?} is not syscall; took that")),
         }
     }
-    if let Err(why) = ticks::rate() {
-        return syscall(why.to_owned());
-    }
-    let page = selftest::run(Source::PerfPage);
-    if page == selftest::Verdict::Passed {
-        return Choice { source: Source::PerfPage, reason: format!("it {page}") };
-    }
-    if crate::probe().rseq().is_some() {
-        return syscall(format!("perf page: {page}; rseq mark: each update would overwrite it"));
-    }
-    let mark = selftest::run(Source::RseqMark);
-    if mark == selftest::Verdict::Passed {
-        return Choice {
-            source: Source::RseqMark,
-            reason: format!("it {mark}; perf page: {page}"),
-        };
-    }
-    syscall(format!("perf page: {page}; rseq mark: {mark}"))
+    system::decide()
 }
 
-fn syscall(reason: String) -> Choice {
+/// The choice where nothing is cheaper, and why.
+pub(crate) fn syscall(reason: String) -> Choice {
     Choice { source: Source::Syscall, reason }
-}
-
-/// Says why `source` cannot be had, and what would help.
-fn refusal(source: Source, error: &io::Error) -> String {
-    match (source, error.raw_os_error()) {
-        (Source::PerfPage, Some(libc::EACCES)) => match crate::perf_event::paranoid() {
-            Some(level) if level > 2 => format!(
-                "refused, as kernel.perf_event_paranoid is {level}: set it to 2, or grant CAP_PERFMON"
-            ),
-            _ => "refused (EACCES): grant CAP_PERFMON".to_owned(),
-        },
-        (Source::PerfPage, Some(libc::EPERM | libc::ENOSYS)) => {
-            "refused: allow perf_event_open in the container's seccomp profile".to_owned()
-        }
-        (Source::RseqMark, None) => "libc registers no thread for rseq".to_owned(),
-        _ => format!("refused: {error}"),
-    }
 }
 
 #[cfg(test)]

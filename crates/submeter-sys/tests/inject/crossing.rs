@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use submeter_sys::inject::{self, Point};
 use submeter_sys::{Exit, Rseq, cpu, membarrier};
 
-use crate::common::Rows;
+use crate::rows::Rows;
 
-/// A delay of some 100 µs: long enough for a system call of another thread, short enough to try again.
+/// A delay of some 100 µs: long enough for a system call of another thread, short enough to try
+/// again.
 const ROUNDS: u32 = 400_000;
 /// How many aborts each crossing must see.
 const ABORTS_WANTED: u64 = 3;
@@ -55,7 +56,8 @@ impl Sequence {
         let (rseq, word) = (rows.rseq, rows.word(WORD));
         let marks = rows.word(MARKS).cast::<u64>();
         let took = |done: bool, n: i64| if done { n } else { 0 };
-        // SAFETY: both words lie in rows `0..cpus`, packed ones in the first; only sequences write those that are added to; `mode` holds 0 or the number of
+        // SAFETY: 1. Both words lie in rows `0..cpus`, packed ones in the first: the test keeps
+        // them. 2. Only sequences write those that are added to. 3. `mode` holds 0 or the number of
         // rows.
         unsafe {
             match self {
@@ -117,7 +119,7 @@ impl Victim {
 
     /// Adds until told to stop.
     fn run(&self, sequence: Sequence) {
-        // SAFETY: both calls take nothing and name the calling thread.
+        // SAFETY: 1. Both calls take nothing and name the calling thread.
         let (tid, pthread) = unsafe { (libc::gettid(), libc::pthread_self()) };
         // Release: pairs with the Acquire in `cross`, which waits for `tid`.
         self.pthread.store(pthread, Ordering::Release);
@@ -133,13 +135,14 @@ impl Victim {
     }
 }
 
-/// Runs `sequence` on a thread that is delayed at `point`, and `disturb`s it there until enough aborts
-/// were seen; then lets it run undisturbed. Every commit must be in the sum, and nothing else.
+/// Runs `sequence` on a thread that is delayed at `point`, and `disturb`s it there until enough
+/// aborts were seen; then lets it run undisturbed. Every commit must be in the sum, and nothing
+/// else.
 fn cross(point: Point, sequence: Sequence, disturb: impl Fn(&Victim, u64)) {
     let Some(rows) = Rows::new() else { return };
     let victim = Victim::new(rows);
     let start = Instant::now();
-    // Relaxed: a statistic of the handler's; nobody adds now.
+    // Relaxed: a statistic of the handler's; no thread adds now.
     let handled_before = HANDLED.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         scope.spawn(|| victim.run(sequence));
@@ -208,7 +211,8 @@ fn migration_at_every_point_loses_nothing() {
         // Relaxed: set once, before the first call.
         let tid = victim.tid.load(Ordering::Relaxed) as libc::pid_t;
         let target = allowed[turn as usize % allowed.len()];
-        // SAFETY: 1. A CPU set is plain data. 2. The victim runs until it is told to stop, so `tid` is its own.
+        // SAFETY: 1. A CPU set is plain data. 2. The victim runs until it is told to stop, so `tid`
+        // is its own.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(target, &mut set);
@@ -249,7 +253,8 @@ extern "C" fn add_in_handler(_: libc::c_int) {
     let Some(&rseq) = HANDLER.get() else { return };
     // Tried again, because barrier, preemption and delay meet the handler's sequence too.
     for _ in 0..3 {
-        // SAFETY: the word lies in rows `0..cpus`, and only sequences write it.
+        // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only sequences write
+        // it.
         if unsafe { rseq.add(word, IN_HANDLER) } {
             // Relaxed: a statistic, read when the victim has been joined.
             HANDLED.fetch_add(1, Ordering::Relaxed);
@@ -262,7 +267,7 @@ extern "C" fn add_in_handler(_: libc::c_int) {
 fn a_signal_whose_handler_adds_to_the_same_word_at_every_point_loses_nothing() {
     let Some(rseq) = Rseq::get() else { return };
     HANDLER.set(rseq).expect("set once");
-    // SAFETY: installs a handler that does async-signal-safe work only: sequences and atomics.
+    // SAFETY: 1. The handler does only what a handler may: sequences and atomics.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = add_in_handler as extern "C" fn(libc::c_int) as usize;
@@ -274,7 +279,7 @@ fn a_signal_whose_handler_adds_to_the_same_word_at_every_point_loses_nothing() {
         HANDLER_WORD.store(victim.rows.word(WORD) as u64, Ordering::Release);
         // Relaxed: set once, before the first call.
         let pthread = victim.pthread.load(Ordering::Relaxed);
-        // SAFETY: the victim runs until it is told to stop.
+        // SAFETY: 1. The thread exists: the victim runs until it is told to stop.
         assert_eq!(unsafe { libc::pthread_kill(pthread, libc::SIGUSR1) }, 0);
     });
 }
@@ -282,7 +287,7 @@ fn a_signal_whose_handler_adds_to_the_same_word_at_every_point_loses_nothing() {
 #[test]
 fn a_stop_and_a_continue_at_every_point_lose_nothing() {
     if std::env::var_os("SUBMETER_TEST_CHILD").is_some() {
-        // The parent stops this process; whoever waits here only watches.
+        // The parent stops this process; this thread only watches.
         cross_all(&SEQUENCES, |_, _| std::thread::sleep(Duration::from_micros(50)));
         return;
     }
@@ -300,7 +305,7 @@ fn a_stop_and_a_continue_at_every_point_lose_nothing() {
         }
         assert!(start.elapsed() < 4 * PATIENCE, "the child does not end");
         for signal in [libc::SIGSTOP, libc::SIGCONT] {
-            // SAFETY: the child has not been waited for, so `pid` is its own.
+            // SAFETY: 1. `pid` names the child: it has not been waited for.
             assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
             std::thread::sleep(Duration::from_micros(300));
         }

@@ -13,7 +13,7 @@ pub(super) struct Family<'a> {
     pub(super) part: Part,
 }
 
-/// Which part of a metric a family shows. Only a resource has more than one.
+/// Which part of a metric a family shows. Only a quota has more than one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Counter,
@@ -31,7 +31,7 @@ impl Part {
             MetricKind::Counter => &[Part::Counter],
             MetricKind::Gauge => &[Part::Gauge],
             MetricKind::Histogram => &[Part::Histogram],
-            MetricKind::Resource => &[Part::Current, Part::Limit, Part::Peak, Part::Refused],
+            MetricKind::Quota => &[Part::Current, Part::Limit, Part::Peak, Part::Refused],
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
                 s.counter::<Nanoseconds>("cpu", "");
                 s.counter::<Count>("requests_total", "");
                 s.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
-                s.resource::<Bytes>("memory", "");
+                s.quota::<Bytes>("memory", "");
                 s.gauge::<Bytes>("bytes", "");
             },
             "app",
@@ -178,7 +178,7 @@ mod tests {
                 s.gauge::<Count>("x_total", "");
                 s.counter::<Count>("x", "");
                 s.gauge::<Bytes>("memory_peak", "");
-                s.resource::<Bytes>("memory", "");
+                s.quota::<Bytes>("memory", "");
                 s.gauge::<Count>("y_count", "");
                 s.histogram::<Count>("y", "", Buckets::powers(2, 8));
             },

@@ -8,6 +8,13 @@ use crate::snapshot::{GroupValues, Snapshot, Value};
 use crate::unit::UnitKind;
 
 /// The content type to send what [`openmetrics`] writes with.
+///
+/// # Examples
+/// ```
+/// use submeter::export::OPENMETRICS_CONTENT_TYPE;
+///
+/// assert!(OPENMETRICS_CONTENT_TYPE.starts_with("application/openmetrics-text"));
+/// ```
 pub const OPENMETRICS_CONTENT_TYPE: &str =
     "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -19,7 +26,7 @@ pub const OPENMETRICS_CONTENT_TYPE: &str =
 /// parent's totals keep what it counted.
 ///
 /// Names are `prefix_metric_unit`, with the unit in base units (`_seconds`, `_bytes`) at the end
-/// and `_total` after a counter. A resource is four families: what is held, `_limit` (only for
+/// and `_total` after a counter. A quota is four families: what is held, `_limit` (only for
 /// groups that have one), `_peak`, and the counter `_refused`. Histograms are cumulative with one
 /// bucket a power of two; values are integers in the schema's unit, so the bound of a bucket is the
 /// largest value in it, `2^k − 1`. Times are written as exact decimals, never through a float.
@@ -97,10 +104,10 @@ fn samples<W: Write>(
         (Part::Histogram, Value::Histogram(histogram)) => {
             buckets(name, label, unit, &histogram, out)
         }
-        (Part::Refused, Value::Resource(usage)) => {
+        (Part::Refused, Value::Quota(usage)) => {
             writeln!(out, "{name}_total{{group=\"{label}\"}} {}", usage.refused)
         }
-        (part, Value::Resource(usage)) => {
+        (part, Value::Quota(usage)) => {
             let value = match part {
                 Part::Limit => usage.limit,
                 Part::Peak => Some(usage.peak),

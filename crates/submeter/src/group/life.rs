@@ -9,18 +9,31 @@ use crate::error::Error;
 use crate::killed::Killed;
 
 impl Group {
-    /// Takes the group out of the tree: its name is free at once, nobody finds it any more, and what it has
-    /// counted stays in every ancestor. Handles and charges that others hold keep working; what
-    /// they still count goes to the ancestors as well. When the last of them is dropped the group is *released*:
-    /// wait for that with what this returns, or drop it.
+    /// Takes the group out of the tree: its name is free at once, nobody finds it any more, and
+    /// what it has counted stays in every ancestor. Handles and charges that others hold keep
+    /// working; what they still count goes to the ancestors as well. When the last of them is
+    /// dropped the group is *released*: wait for that with what this returns, or drop it.
     ///
     /// Costs one barrier: some tens of microseconds where other CPUs run threads of this process.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// let killed = web.kill()?;
+    /// assert!(!killed.is_released(), "`web` still holds it");
+    /// drop(web);
+    /// assert!(killed.is_released());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The root, a group with children, or one that was killed before.
     pub fn kill(&self) -> Result<Killed, Error> {
         let parent = self.inner.parent.as_ref().ok_or_else(Error::root)?;
-        // Parent before child, as everywhere: `create_child` holds only one of them.
+        // Parent before child, as everywhere: creating a child holds only one of them.
         let mut siblings = parent.inner.children.write();
         let children = self.inner.children.write();
         if !children.is_empty() {
@@ -28,24 +41,36 @@ impl Group {
         }
         // Relaxed: guarded by `children`, see the field.
         if self.inner.dead.swap(true, Ordering::Relaxed) {
-            return Err(Error::dead(self.path()));
+            return Err(Error::killed(self.path()));
         }
-        let owner = siblings.remove(self.name()).ok_or_else(|| Error::dead(self.path()))?;
+        let owner = siblings.remove(self.name()).ok_or_else(|| Error::killed(self.path()))?;
         drop((siblings, children));
         owner.kill();
         Ok(Killed { owner })
     }
 
     /// Returns whether the group was killed.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// web.kill()?;
+    /// assert!(web.is_killed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn is_dying(&self) -> bool {
+    pub fn is_killed(&self) -> bool {
         // Relaxed: a hint by nature, the group may be killed right after.
         self.inner.dead.load(Ordering::Relaxed)
     }
 
-    /// Takes the group and everything below it out of the tree as [`kill`](Group::kill) does, behind one
-    /// barrier, and returns what was killed: itself last. From the first moment on nobody finds any of
-    /// them, nor can anything be created below; the name of the topmost is free at once.
+    /// Takes the group and everything below it out of the tree as [`kill`](Group::kill) does,
+    /// behind one barrier, and returns what was killed: itself last. From the first moment on
+    /// nobody finds any of them, nor can anything be created below; the name of the topmost is free
+    /// at once.
     ///
     /// # Examples
     /// ```
@@ -70,9 +95,9 @@ impl Group {
             let _children = self.inner.children.write();
             // Relaxed: guarded by `children`, see the field.
             if self.inner.dead.swap(true, Ordering::Relaxed) {
-                return Err(Error::dead(self.path()));
+                return Err(Error::killed(self.path()));
             }
-            siblings.remove(self.name()).ok_or_else(|| Error::dead(self.path()))?
+            siblings.remove(self.name()).ok_or_else(|| Error::killed(self.path()))?
         };
         let mut owners = self.take_below();
         owners.push(owner);
@@ -82,10 +107,23 @@ impl Group {
 
     /// Clones unless the group was killed: certain to fail once the kill has returned.
     ///
-    /// For whoever found the group in a list of its own, where the dead may linger; with
-    /// [`is_dying`](Group::is_dying) the kill could come between the look and the clone.
+    /// For programs that keep groups in a table of their own, where killed ones may linger. After a
+    /// look at [`is_killed`](Group::is_killed) the kill could come before the clone.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// assert!(web.try_clone_live().is_some());
+    /// web.kill()?;
+    /// assert!(web.try_clone_live().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_clone_live(&self) -> Option<Group> {
         Some(Group { inner: self.inner.try_clone_live()? })
     }
@@ -95,8 +133,8 @@ impl Group {
         PercpuOwner::kill_many(self.take_below().iter().chain([root]));
     }
 
-    /// Marks this group and everything below dead, without recursion, and takes what is below out of the
-    /// tree: children before their parents.
+    /// Marks this group and everything below dead, without recursion, and takes what is below out
+    /// of the tree: children before their parents.
     fn take_below(&self) -> Vec<PercpuOwner<GroupInner>> {
         let mut owners = Vec::new();
         let mut stack = vec![self.clone()];

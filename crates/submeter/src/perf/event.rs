@@ -2,7 +2,17 @@
 
 use std::fmt;
 
-/// Tells what is counted.
+/// What is counted.
+///
+/// # Examples
+/// ```
+/// use submeter::perf::{Event, EventKind, parse};
+///
+/// let groups = parse("task-clock,r1a8")?;
+/// assert!(matches!(groups[0].events()[0].kind(), EventKind::Software(_)));
+/// assert_eq!(groups[1].events()[0], Event::new(EventKind::Raw(0x1a8)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -16,6 +26,14 @@ pub enum EventKind {
 
 impl EventKind {
     /// Returns whether it needs one of the CPU's counters.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::perf::EventKind;
+    ///
+    /// assert!(EventKind::Raw(0x1a8).needs_counter());
+    /// assert!(!EventKind::Software(3).needs_counter());
+    /// ```
     #[must_use]
     pub fn needs_counter(self) -> bool {
         !matches!(self, EventKind::Software(_))
@@ -77,6 +95,15 @@ pub(super) const NAMES: &[(&str, EventKind)] = &[
 ];
 
 /// One event, and in which modes it counts.
+///
+/// # Examples
+/// ```
+/// let groups = submeter::perf::parse("cycles:u")?;
+/// let event = groups[0].events()[0];
+/// assert_eq!(event.to_string(), "cycles:u");
+/// assert!(event.counts_user() && !event.counts_kernel());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
     pub(super) kind: EventKind,
@@ -86,24 +113,53 @@ pub struct Event {
 
 impl Event {
     /// Counts `kind` in user mode and in the kernel.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::perf::{Event, EventKind};
+    ///
+    /// assert_eq!(Event::new(EventKind::Software(3)).to_string(), "context-switches");
+    /// ```
     #[must_use]
     pub fn new(kind: EventKind) -> Event {
         Event { kind, user: true, kernel: true }
     }
 
     /// Returns what is counted.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::perf::{Event, EventKind};
+    ///
+    /// let kind = EventKind::Software(3);
+    /// assert_eq!(Event::new(kind).kind(), kind);
+    /// ```
     #[must_use]
     pub fn kind(&self) -> EventKind {
         self.kind
     }
 
     /// Returns whether it counts in user mode.
+    ///
+    /// # Examples
+    /// ```
+    /// let groups = submeter::perf::parse("cycles:k")?;
+    /// assert!(!groups[0].events()[0].counts_user());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn counts_user(&self) -> bool {
         self.user
     }
 
     /// Returns whether it counts in the kernel.
+    ///
+    /// # Examples
+    /// ```
+    /// let groups = submeter::perf::parse("cycles:k")?;
+    /// assert!(groups[0].events()[0].counts_kernel());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn counts_kernel(&self) -> bool {
         self.kernel
@@ -122,6 +178,15 @@ impl fmt::Display for Event {
 }
 
 /// Events that count together or not at all.
+///
+/// # Examples
+/// ```
+/// let groups = submeter::perf::parse("{cycles,instructions}:D,task-clock")?;
+/// assert_eq!(groups.len(), 2);
+/// assert!(groups[0].is_pinned());
+/// assert_eq!(groups[0].to_string(), "{cycles,instructions}:D");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventGroup {
     pub(super) events: Vec<Event>,
@@ -130,18 +195,40 @@ pub struct EventGroup {
 
 impl EventGroup {
     /// Groups events. No events make a group that cannot be attached.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::perf::{Event, EventGroup, EventKind};
+    ///
+    /// let clock = Event::new(EventKind::Software(1));
+    /// assert_eq!(EventGroup::new(vec![clock], false).to_string(), "task-clock");
+    /// ```
     #[must_use]
     pub fn new(events: Vec<Event>, pinned: bool) -> EventGroup {
         EventGroup { events, pinned }
     }
 
     /// Returns the events; the first leads.
+    ///
+    /// # Examples
+    /// ```
+    /// let groups = submeter::perf::parse("{cycles,instructions}")?;
+    /// assert_eq!(groups[0].events().len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
     /// Returns whether it must always count.
+    ///
+    /// # Examples
+    /// ```
+    /// let groups = submeter::perf::parse("cycles:D,instructions")?;
+    /// assert!(groups[0].is_pinned() && !groups[1].is_pinned());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.pinned

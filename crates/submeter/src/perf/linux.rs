@@ -1,13 +1,14 @@
 //! The kernel's counters, by `perf_event_open`.
 //!
-//! Each event is opened once a thread, however many groups count it, and its count is read once a moment: nothing is
-//! programmed anew at a switch between groups that count the same. How it is read depends on what it counts
-//! ([`Way`]).
+//! Each event is opened once a thread, however many groups count it, and its count is read once a
+//! moment: nothing is programmed anew at a switch between groups that count the same. How it is
+//! read depends on what it counts ([`Way`]).
 //!
-//! The kernel would share hardware counters out by itself, at its own pace, and then a difference of two readings would
-//! be an estimate. So such events are opened pinned: one that has no counter reads as an error at once, and the
-//! scheduler above, which knows the groups, shares them out. One that nobody counts any more keeps its counter until
-//! another needs it. Events of the kernel need no counter, and count from their opening to their end.
+//! The kernel would share hardware counters out by itself, at its own pace, and then a difference
+//! of two readings would be an estimate. So such events are opened pinned: one that has no counter
+//! reads as an error at once, and the scheduler above, which knows the groups, shares them out. One
+//! that is no longer counted keeps its counter until another needs it. Events of the kernel need
+//! no counter, and count from their opening to their end.
 
 mod open;
 mod opened;
@@ -20,18 +21,21 @@ use submeter_sys::perf_event::{Switches, Together};
 use opened::{Opened, Way};
 
 use super::event::Event;
-use super::pmu::{Handle, NotSupported, Pmu};
+use super::pmu::{Handle, NotSupportedError, Pmu};
 
-/// Counts on the thread that made it, with the kernel's events and the hardware's.
+/// The counters of the thread that made it: the kernel's events and the hardware's.
 ///
-/// Costs a file descriptor for each different event, one for those of the kernel together, and at each moment that it is read in:
+/// Costs a file descriptor for each different event, one for those of the kernel together, and at
+/// each moment that it is read in:
 ///
-/// - an instruction for an event of the CPU, where it and the kernel let user mode read counters, else a system call;
-/// - a load for `context-switches` and `cpu-migrations`, and a system call after each switch of the thread;
+/// - an instruction for an event of the CPU, where it and the kernel let user mode read counters,
+///   else a system call;
+/// - a load for `context-switches` and `cpu-migrations`, and a system call after each switch of the
+///   thread;
 /// - one system call for all other events of the kernel together.
 ///
-/// What needs privilege, or what the machine lacks, is refused when it is attached. In a forked child all events are
-/// opened anew, for the child's thread.
+/// What needs privilege, or what the machine lacks, is refused when it is attached. In a forked
+/// child all events are opened anew, for the child's thread.
 #[derive(Debug)]
 pub struct LinuxPmu {
     /// In the order of their handles: which of `opened`.
@@ -71,7 +75,7 @@ impl LinuxPmu {
     ///
     /// # Errors
     /// When it cannot, with the reason and what would help.
-    pub fn supports(event: &Event) -> Result<(), NotSupported> {
+    pub fn supports(event: &Event) -> Result<(), NotSupportedError> {
         LinuxPmu::new().open(event).map(drop)
     }
 
@@ -100,7 +104,8 @@ impl LinuxPmu {
         }
     }
 
-    /// Places events until the first that has no counter: returns how many, and whether that was all.
+    /// Places events until the first that has no counter: returns how many, and whether that was
+    /// all.
     fn try_place(&mut self, events: impl Iterator<Item = Handle>) -> (usize, bool) {
         // The parent's counters are not the child's to start.
         self.follow_the_fork();
@@ -116,7 +121,7 @@ impl LinuxPmu {
         (placed, true)
     }
 
-    /// Stops what counts for nobody. Returns whether that freed counters.
+    /// Stops counters that nothing uses. Returns whether there were any.
     #[cold]
     fn reclaim(&mut self) -> bool {
         let idle = self.opened.iter_mut().flatten().filter(|opened| opened.is_idle());
@@ -136,11 +141,11 @@ impl LinuxPmu {
         self.opened[index].as_mut()
     }
 
-    fn open(&mut self, event: &Event) -> Result<Opened, NotSupported> {
-        let refuse = |error| NotSupported::new(event, open::reason(event, &error));
+    fn open(&mut self, event: &Event) -> Result<Opened, NotSupportedError> {
+        let refuse = |error| NotSupportedError::new(event, open::reason(event, &error));
         match Way::of(event) {
             Way::AtSwitch if !event.counts_kernel() => {
-                Err(NotSupported::new(event, open::ONLY_IN_THE_KERNEL))
+                Err(NotSupportedError::new(event, open::ONLY_IN_THE_KERNEL))
             }
             Way::AtSwitch => {
                 if self.switches.is_none() {
@@ -159,7 +164,8 @@ impl LinuxPmu {
         }
     }
 
-    /// Takes the value of an event at this moment, and those of others where that costs nothing more.
+    /// Takes the value of an event at this moment, and those of others where that costs nothing
+    /// more.
     fn take(&mut self, index: usize) -> Option<u64> {
         self.follow_the_fork();
         let opened = self.opened[index].as_mut()?;
@@ -232,7 +238,7 @@ impl Pmu for LinuxPmu {
         self.moment += 1;
     }
 
-    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupported> {
+    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError> {
         self.follow_the_fork();
         let index = match self.find(event) {
             Some(index) => index,

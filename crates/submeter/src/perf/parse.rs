@@ -4,14 +4,24 @@ use std::fmt;
 
 use super::event::{Event, EventGroup, EventKind, NAMES};
 
-/// The most events in one list: more than any CPU counts, few enough that a thread reads them at a switch.
+/// The most events in one list: more than any CPU counts, few enough that a thread reads them at a
+/// switch.
+///
+/// # Examples
+/// ```
+/// use submeter::perf::{EVENTS_MAX, parse};
+///
+/// let many = vec!["task-clock"; EVENTS_MAX + 1].join(",");
+/// assert!(parse(&many).is_err());
+/// ```
 pub const EVENTS_MAX: usize = 64;
 
 /// Reads a list of events as `perf stat -e` takes it.
 ///
-/// Events are separated by commas; those in braces count together or not at all. After a colon come modifiers: `u`
-/// counts in user mode only, `k` in the kernel only, `D` pins the event or the group of braces. Other modifiers
-/// of perf's are refused, as is anything that it would have to look up in `/sys`.
+/// Events are separated by commas; those in braces count together or not at all. After a colon come
+/// modifiers: `u` counts in user mode only, `k` in the kernel only, `D` pins the event or the group
+/// of braces. Other modifiers of perf's are refused, as is anything that it would have to look up
+/// in `/sys`.
 ///
 /// # Examples
 /// ```
@@ -150,7 +160,13 @@ fn wrong(part: &str, what: String) -> ParseError {
     ParseError { text: format!("event {shown:?} {what}") }
 }
 
-/// Says what is wrong with a list of events, and what would be right.
+/// What is wrong with a list of events, and what would be right.
+///
+/// # Examples
+/// ```
+/// let error = submeter::perf::parse("cycels").expect_err("no such event");
+/// println!("{error}");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     text: String,

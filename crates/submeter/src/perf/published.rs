@@ -2,22 +2,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use submeter_percpu::Latest;
+use submeter_percpu::SeqLatch;
 
 /// The counts of an event group on one thread, written by that thread alone.
 ///
-/// The words of one moment must be read together: a value beside a running time of another moment would be scaled to
-/// nonsense. [`Latest`] sees to that, and nobody waits.
+/// The words of one moment must be read together: a value beside a running time of another moment
+/// would be scaled to nonsense. [`SeqLatch`] sees to that without a wait.
 #[derive(Clone, Debug)]
 pub(super) struct Published {
     /// Error, enabled, running, values.
-    words: Latest,
+    words: SeqLatch,
 }
 
 /// The words before the values.
 const HEAD: usize = 3;
 
-/// How often a reader begins again. It is overtaken only by a thread that switches twice meanwhile.
+/// How often a reader begins again. It is overtaken only by a thread that switches twice in
+/// between.
 const ATTEMPTS: usize = 1000;
 
 /// A copy of [`Published`].
@@ -31,10 +32,10 @@ pub(super) struct Copied {
 
 impl Published {
     pub(super) fn new(events: usize) -> Published {
-        Published { words: Latest::new(HEAD + events) }
+        Published { words: SeqLatch::new(HEAD + events) }
     }
 
-    /// Makes counts known. By the thread that they are of, and no other.
+    /// Publishes counts. For the thread that they are of, and no other.
     #[inline]
     pub(super) fn write(
         &self,
@@ -58,13 +59,14 @@ impl Published {
                 break;
             }
         }
-        // Of two moments, if it was overtaken each time: a few switches apart, and no word goes back.
+        // Of two moments, if it was overtaken each time: a few switches apart, and no word goes
+        // back.
         copied
     }
 
     fn try_read(&self, to: &mut Copied) -> bool {
         self.words.try_read(|words| {
-            // Relaxed: as `Latest` allows.
+            // Relaxed: as `SeqLatch` allows.
             let mut words = words.iter().map(|word| word.load(Ordering::Relaxed));
             let mut next = || words.next().unwrap_or_default();
             (to.error, to.enabled_ns, to.running_ns) = (next() != 0, next(), next());
@@ -77,7 +79,7 @@ impl Published {
 #[inline]
 fn store(words: &[AtomicU64], values: impl Iterator<Item = u64>) {
     for (word, value) in words.iter().zip(values) {
-        // Relaxed: as `Latest` allows.
+        // Relaxed: as `SeqLatch` allows.
         word.store(value, Ordering::Relaxed);
     }
 }
@@ -104,7 +106,8 @@ mod tests {
             let (mut last, mut copied) = (0, Copied::default());
             // Relaxed: see above.
             while !done.load(Ordering::Relaxed) {
-                // This writer does nothing else, and may overtake a reader more often than `read` tries.
+                // This writer does nothing else, and may overtake a reader more often than `read`
+                // tries.
                 if !published.try_read(&mut copied) {
                     continue;
                 }

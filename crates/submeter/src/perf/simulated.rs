@@ -1,17 +1,17 @@
-//! Counters that count what they are told.
+//! Counters for tests, which count what the test lets happen.
 
 use super::event::{Event, EventKind};
-use super::pmu::{Handle, NotSupported, Pmu};
+use super::pmu::{Handle, NotSupportedError, Pmu};
 
-/// Simulates a CPU with a number of counters, each of which can count anything. For tests, and to try a list of events
-/// on a machine without counters.
+/// A simulated CPU with a number of counters, each of which can count anything. For tests, and to
+/// try a list of events on a machine without counters.
 ///
 /// It is strict: taking an event off that is not placed, or reading it, is a panic.
 #[derive(Clone, Debug)]
 pub struct SimulatedPmu {
     counters: usize,
     used: usize,
-    slots: Vec<Slot>,
+    slots: Vec<SimulatedEvent>,
     free: Vec<u32>,
     /// How much of each kind has happened, ever.
     totals: Vec<(EventKind, u64)>,
@@ -21,7 +21,7 @@ pub struct SimulatedPmu {
 }
 
 #[derive(Clone, Debug)]
-struct Slot {
+struct SimulatedEvent {
     kind: EventKind,
     placed: bool,
     live: bool,
@@ -77,7 +77,7 @@ impl SimulatedPmu {
         events.iter().filter(|&&event| self.slot(event).kind.needs_counter()).count()
     }
 
-    fn slot(&self, event: Handle) -> &Slot {
+    fn slot(&self, event: Handle) -> &SimulatedEvent {
         let slot = &self.slots[event.0 as usize];
         assert!(slot.live, "{event:?} was released");
         slot
@@ -85,11 +85,11 @@ impl SimulatedPmu {
 }
 
 impl Pmu for SimulatedPmu {
-    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupported> {
+    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError> {
         if self.unsupported.contains(&event.kind()) {
-            return Err(NotSupported::new(event, "the simulated CPU was told to refuse it"));
+            return Err(NotSupportedError::new(event, "the simulated CPU was set to refuse it"));
         }
-        let slot = Slot { kind: event.kind(), placed: false, live: true };
+        let slot = SimulatedEvent { kind: event.kind(), placed: false, live: true };
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(slot.clone());
             (self.slots.len() - 1) as u32

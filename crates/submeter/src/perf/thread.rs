@@ -1,13 +1,14 @@
 //! All that a thread can count: its clock for CPU time, the kernel for the rest.
 
-use super::clock::ClockPmu;
-use super::event::Event;
-use super::linux::LinuxPmu;
-use super::pmu::{Handle, NotSupported, Pmu};
+use super::KernelPmu;
+use super::event::{Event, EventKind};
+use super::pmu::{Handle, NotSupportedError, Pmu};
 
-/// Counts on the thread that made it: CPU time as a [`ClockPmu`] does, all other events as a [`LinuxPmu`] does.
+/// The counters of the thread that made it: CPU time as a [`ClockPmu`] has it, all other events as
+/// the kernel has them (`LinuxPmu`, on Linux).
 ///
-/// An event group may have both kinds. Where the kernel refuses every event, CPU time is still counted.
+/// An event group may have both kinds. Where the kernel refuses every event, CPU time is still
+/// counted.
 ///
 /// # Examples
 /// ```
@@ -21,10 +22,11 @@ use super::pmu::{Handle, NotSupported, Pmu};
 #[derive(Debug, Default)]
 pub struct ThreadPmu {
     clock: ClockPmu,
-    kernel: LinuxPmu,
+    kernel: KernelPmu,
 }
 
-/// The bit of a handle that says that the clock counts the event. The kernel's handles are small numbers.
+/// The bit of a handle that says that the clock counts the event. The kernel's handles are small
+/// numbers.
 const CLOCK: u32 = 1 << 31;
 
 impl ThreadPmu {
@@ -38,8 +40,8 @@ impl ThreadPmu {
     ///
     /// # Errors
     /// When it cannot, with the reason and what would help.
-    pub fn supports(event: &Event) -> Result<(), NotSupported> {
-        if ClockPmu::counts(event) { Ok(()) } else { LinuxPmu::supports(event) }
+    pub fn supports(event: &Event) -> Result<(), NotSupportedError> {
+        if ClockPmu::counts(event) { Ok(()) } else { KernelPmu::supports(event) }
     }
 }
 
@@ -50,7 +52,7 @@ impl Pmu for ThreadPmu {
         self.kernel.begin(now_ns);
     }
 
-    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupported> {
+    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError> {
         if ClockPmu::counts(event) {
             self.clock.prepare(event).map(|_| Handle(CLOCK))
         } else {
@@ -84,4 +86,85 @@ impl Pmu for ThreadPmu {
 
 fn is_clock(event: Handle) -> bool {
     event.0 & CLOCK != 0
+}
+
+/// A counter of `task-clock` and `cpu-clock`: the CPU time that the caller passes in.
+///
+/// A switch has read the thread's CPU time already. So these two events cost no counter, no
+/// file descriptor and no system call, need no privilege, and are always placed. Both count alike:
+/// for one thread the kernel's differ only in the clock that they are read from. Modes (`:u`, `:k`)
+/// do not divide time, as they do not in the kernel.
+///
+/// # Examples
+/// ```
+/// use submeter::perf::{ClockPmu, Pmu, parse};
+///
+/// let mut pmu = ClockPmu::new();
+/// let event = pmu.prepare(&parse("task-clock")?[0].events()[0])?;
+/// pmu.begin(1_000);
+/// assert!(pmu.place(&[event]));
+/// assert_eq!(pmu.read(event), Some(1_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ClockPmu {
+    now_ns: u64,
+}
+
+impl ClockPmu {
+    /// Makes a clock that stands at 0 until the first [`begin`](Pmu::begin).
+    #[must_use]
+    pub fn new() -> ClockPmu {
+        ClockPmu::default()
+    }
+
+    /// Returns whether it counts `event`.
+    #[must_use]
+    pub fn counts(event: &Event) -> bool {
+        // The numbers of cpu-clock and task-clock.
+        matches!(event.kind(), EventKind::Software(0 | 1))
+    }
+}
+
+impl Pmu for ClockPmu {
+    fn begin(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError> {
+        if ClockPmu::counts(event) {
+            Ok(Handle(0))
+        } else {
+            let reason = "a clock counts task-clock and cpu-clock only: use one of these";
+            Err(NotSupportedError::new(event, reason))
+        }
+    }
+
+    fn place(&mut self, _: &[Handle]) -> bool {
+        true
+    }
+
+    fn remove(&mut self, _: &[Handle]) {}
+
+    fn read(&mut self, _: Handle) -> Option<u64> {
+        Some(self.now_ns)
+    }
+
+    fn release(&mut self, _: Handle) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+
+    #[test]
+    fn what_is_no_clock_is_refused_by_name() {
+        let mut pmu = ClockPmu::new();
+        for list in ["cycles", "page-faults:u", "r1a8", "dummy"] {
+            let event = parse(list).expect("valid")[0].events()[0];
+            let refused = pmu.prepare(&event).expect_err("refused").to_string();
+            assert!(refused.contains(list) && refused.contains("<not supported>"), "{refused}");
+        }
+    }
 }

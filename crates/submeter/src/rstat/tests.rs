@@ -1,10 +1,12 @@
-//! The engine, from inside: what is visited, in which order, and what a failure leaves behind.
+//! Flushes, from inside: what is visited, in which order, and what a failure leaves behind.
 //!
 //! Linux states its rules for lists of updated groups; here are marks, and lists only while a flush
 //! runs. What was "on the list" is "visited by the next flush".
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Barrier, mpsc};
+
+use fastrand::Rng;
 
 use super::*;
 use crate::{Count, Unit};
@@ -16,40 +18,32 @@ const GROUPS: usize = if cfg!(miri) { 40 } else { 700 };
 /// A tree without names: leaves by number, each with the number of its parent.
 struct Forest {
     rstat: Arc<Rstat>,
-    leaves: Vec<Leaf>,
+    leaves: Vec<GroupStats>,
     parents: Vec<Option<usize>>,
-    random: u64,
+    rng: Rng,
 }
 
 impl Forest {
     fn new(words: usize) -> Forest {
         let rstat = Arc::new(Rstat::new(words, 100_000, None).expect("address space"));
-        let root = Leaf::new(&rstat, None).expect("room");
-        Forest { rstat, leaves: vec![root], parents: vec![None], random: 88_172_645_463_325_252 }
+        let root = GroupStats::new(&rstat, None).expect("room");
+        Forest { rstat, leaves: vec![root], parents: vec![None], rng: Rng::with_seed(1) }
     }
 
     /// Grows to `groups` groups, each below any older one.
     fn grow(mut self, groups: usize) -> Forest {
         while self.leaves.len() < groups {
-            let parent = self.below(self.leaves.len());
+            let parent = self.rng.usize(..self.leaves.len());
             self.add_group(parent);
         }
         self
     }
 
     fn add_group(&mut self, parent: usize) -> usize {
-        let leaf = Leaf::new(&self.rstat, Some(&self.leaves[parent])).expect("room");
+        let leaf = GroupStats::new(&self.rstat, Some(&self.leaves[parent])).expect("room");
         self.leaves.push(leaf);
         self.parents.push(Some(parent));
         self.leaves.len() - 1
-    }
-
-    /// A number below `end`: xorshift, the same in each run.
-    fn below(&mut self, end: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random % end as u64) as usize
     }
 
     fn upward(&self, group: usize) -> impl Iterator<Item = usize> {
@@ -61,26 +55,26 @@ impl Forest {
     }
 
     fn bound(&self, group: usize, word: usize) -> u64 {
-        self.rstat.read(&self.leaves[group], word, MASK).bound
+        self.leaves[group].read(word, MASK).bound
     }
 
     /// Takes the visits of the last flush, as numbers of groups.
     fn visits(&self) -> Vec<usize> {
         let of: HashMap<u32, usize> =
             self.leaves.iter().enumerate().map(|(n, leaf)| (leaf.id(), n)).collect();
-        self.rstat.engine.lock().take_visits().iter().map(|id| of[id]).collect()
+        self.rstat.flushes.lock().take_visits().iter().map(|id| of[id]).collect()
     }
 }
 
-/// Linux: a node on the list has all its ancestors there. Here: a flush visits what was updated and all
-/// its ancestors, and nothing else, so that what did not change costs nothing.
+/// Linux: a node on the list has all its ancestors there. Here: a flush visits what was updated and
+/// all its ancestors, and nothing else, so that what did not change costs nothing.
 #[test]
 fn rstat_1_a_flush_visits_what_changed_and_all_its_ancestors_and_nothing_else() {
     let mut forest = Forest::new(1).grow(GROUPS);
     forest.rstat.flush();
     forest.visits();
     for _ in 0..10 {
-        let updated: Vec<usize> = (0..20).map(|_| forest.below(GROUPS)).collect();
+        let updated: Vec<usize> = (0..20).map(|_| forest.rng.usize(..GROUPS)).collect();
         updated.iter().for_each(|&group| forest.leaves[group].add(0, 1, MASK));
         let report = forest.rstat.flush();
         let expected: HashSet<usize> = updated.iter().flat_map(|&g| forest.upward(g)).collect();
@@ -90,8 +84,8 @@ fn rstat_1_a_flush_visits_what_changed_and_all_its_ancestors_and_nothing_else() 
     }
 }
 
-/// Linux: child before parent, no duplicate, every popped node off the list. The same here, with blocks of
-/// more than a line, of which some lie in two words of marks.
+/// Linux: child before parent, no duplicate, every popped node off the list. The same here, with
+/// blocks of more than a line, of which some lie in two words of marks.
 #[test]
 fn rstat_2_each_group_is_visited_once_children_before_parents_and_nothing_stays_listed() {
     for words in [1, 16, 24, 500] {
@@ -99,11 +93,11 @@ fn rstat_2_each_group_is_visited_once_children_before_parents_and_nothing_stays_
         let groups = forest.leaves.len();
         for _ in 0..5 {
             for _ in 0..groups {
-                let (group, word) = (forest.below(groups), forest.below(words));
+                let (group, word) = (forest.rng.usize(..groups), forest.rng.usize(..words));
                 forest.leaves[group].add(word, 1, MASK);
             }
             forest.rstat.flush();
-            assert!(forest.rstat.engine.lock().is_settled());
+            assert!(forest.rstat.flushes.lock().is_at_rest());
             let visits = forest.visits();
             let mut seen = HashSet::new();
             for &group in visits.iter().rev() {
@@ -122,7 +116,7 @@ fn rstat_3_after_one_flush_a_parent_is_its_own_plus_its_children() {
     let mut own = vec![[0i64; 11]; GROUPS];
     for round in 0..3 {
         for n in 0..2 * GROUPS {
-            let (group, word) = (forest.below(GROUPS), forest.below(11));
+            let (group, word) = (forest.rng.usize(..GROUPS), forest.rng.usize(..11));
             let by = n as i64 * 37 - 9000;
             forest.leaves[group].add(word, by, MASK);
             own[group][word] += by;
@@ -150,11 +144,11 @@ fn a_flush_of_a_part_reads_that_part_only_and_tells_everyone_above() {
     let mut in_totals = 0;
     for round in 0..60 {
         for _ in 0..5 {
-            let group = forest.below(GROUPS);
+            let group = forest.rng.usize(..GROUPS);
             forest.leaves[group].add(round % 16, 1, MASK);
             left.insert(group);
         }
-        let root = forest.below(GROUPS);
+        let root = forest.rng.usize(..GROUPS);
         let part: HashSet<usize> =
             left.iter().copied().filter(|&g| forest.upward(g).any(|at| at == root)).collect();
         let expected: HashSet<usize> = part.iter().flat_map(|&g| forest.upward(g)).collect();
@@ -167,7 +161,7 @@ fn a_flush_of_a_part_reads_that_part_only_and_tells_everyone_above() {
         assert!(total >= in_totals && total <= 5 * (round as i64 + 1));
         in_totals = total;
         // A parent is its own plus its children also between flushes: nothing is under way.
-        assert!(forest.rstat.engine.lock().is_settled());
+        assert!(forest.rstat.flushes.lock().is_at_rest());
         assert_eq!(forest.bound(0, 0) == 0, left.is_empty());
     }
     forest.rstat.flush();
@@ -180,15 +174,15 @@ fn a_refused_barrier_loses_nothing() {
     let mut forest = Forest::new(9);
     let child = forest.add_group(0);
     forest.leaves[child].add(8, 100, MASK);
-    let dead = Leaf::new(&forest.rstat, Some(&forest.leaves[child])).expect("room");
+    let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[child])).expect("room");
     dead.add(0, 7, MASK);
     drop(dead);
-    for scope in [Scope::Tree, Scope::Below(forest.leaves[child].id() as usize)] {
+    for scope in [FlushScope::Tree, FlushScope::Below(forest.leaves[child].id() as usize)] {
         let refused = |_: &Area| Err(io::ErrorKind::PermissionDenied.into());
-        let mut engine = forest.rstat.engine.lock();
-        forest.rstat.flush_locked(&mut engine, scope, refused).expect_err("refused");
-        assert!(engine.is_settled());
-        drop(engine);
+        let mut state = forest.rstat.flushes.lock();
+        forest.rstat.flush_locked(&mut state, scope, refused).expect_err("refused");
+        assert!(state.is_at_rest());
+        drop(state);
         assert_eq!((forest.total(0, 8), forest.rstat.len()), (0, 3));
         assert!(forest.bound(0, 8) >= 100 && forest.bound(child, 8) >= 100);
     }
@@ -205,7 +199,7 @@ fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
     for by in [3, 1000, -5, 64, -1_000_000, 1] {
         forest.leaves[child].add(0, by, MASK);
         truth += by;
-        let mut engine = forest.rstat.engine.lock();
+        let mut state = forest.rstat.flushes.lock();
         let read = |_: &Area| {
             // Marks are taken and drift is noted, but the totals are still the old ones.
             for group in [0, child] {
@@ -214,15 +208,15 @@ fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
             }
             Ok(())
         };
-        forest.rstat.flush_locked(&mut engine, Scope::Tree, read).expect("granted");
+        forest.rstat.flush_locked(&mut state, FlushScope::Tree, read).expect("granted");
         assert_eq!((forest.total(0, 0), forest.bound(0, 0)), (truth, 0));
     }
 }
 
-/// Who crossed a boundary and lost the CPU before it could say so keeps those who come after it, in the same word, from crossing
-/// it: they return, and no drift tells of them.
+/// Who crossed a boundary and lost the CPU before it could say so keeps those who come after it, in
+/// the same word, from crossing it: they return, and no drift tells of them.
 #[test]
-fn a_read_stays_within_its_bound_while_carries_are_on_their_way() {
+fn a_read_stays_within_its_bound_while_overflows_are_in_flight() {
     let mut forest = Forest::new(1);
     let child = forest.add_group(0);
     let batch = MASK.cast_signed() + 1;
@@ -233,7 +227,8 @@ fn a_read_stays_within_its_bound_while_carries_are_on_their_way() {
             assert!(total.abs_diff(returned) <= bound, "{returned} not in {total} ± {bound}");
         }
     };
-    // Adds that do not cross, around adds that do and are stuck: the most that can be hidden, up and down.
+    // Adds that do not cross, around adds that do and are stuck: the most that can be hidden, up
+    // and down.
     for sign in [1, -1] {
         let mut returned = forest.total(0, 0);
         let fill = |returned: &mut i64| {
@@ -242,17 +237,17 @@ fn a_read_stays_within_its_bound_while_carries_are_on_their_way() {
             check(*returned);
         };
         fill(&mut returned);
-        leaf.block().add_marked(0, sign, MASK, |first| {
+        leaf.block().add_dirty(0, sign, MASK, |first| {
             fill(&mut returned);
-            leaf.block().add_marked(0, sign, MASK, |second| {
+            leaf.block().add_dirty(0, sign, MASK, |second| {
                 fill(&mut returned);
                 forest.rstat.flush();
                 fill(&mut returned);
-                leaf.carried(0, second);
+                leaf.overflowed(0, second);
             });
             returned += sign;
             check(returned);
-            leaf.carried(0, first);
+            leaf.overflowed(0, first);
         });
         returned += sign;
         check(returned);
@@ -261,8 +256,8 @@ fn a_read_stays_within_its_bound_while_carries_are_on_their_way() {
     }
 }
 
-/// A group that is created and updated while a flush of a part begins is not in that flush; so neither must
-/// the flush take away the drift that the group caused above itself.
+/// A group that is created and updated while a flush of a part begins is not in that flush; so
+/// neither must the flush take away the drift that the group caused above itself.
 #[test]
 fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
     let mut forest = Forest::new(1);
@@ -270,19 +265,19 @@ fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
     let by = 100 * (MASK.cast_signed() + 1);
     for has_children in [false, true] {
         let truth = forest.total(part, 0) + by;
-        let announced = || std::mem::take(&mut *forest.rstat.births.lock());
-        let mut engine = forest.rstat.engine.lock();
-        engine.learn(announced());
-        let born = Leaf::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
+        let announced = || forest.rstat.flushes.take_births();
+        let mut state = forest.rstat.flushes.lock();
+        state.learn(announced());
+        let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
         born.add(0, by, MASK);
-        engine.take(Scope::Below(forest.leaves[part].id() as usize), announced);
-        engine.carry_up(Area::try_barrier).expect("granted");
-        engine.finish();
+        state.take(FlushScope::Below(forest.leaves[part].id() as usize), announced);
+        state.propagate(Area::try_barrier).expect("granted");
+        state.finish();
         for group in [0, part] {
             let off = forest.total(group, 0).abs_diff(truth);
             assert!(forest.bound(group, 0) >= off, "{has_children}, {group}: off by {off}");
         }
-        drop(engine);
+        drop(state);
         forest.rstat.flush();
         assert_eq!((forest.total(0, 0), forest.bound(part, 0)), (truth, 0));
     }
@@ -294,10 +289,11 @@ fn the_bound_follows_what_changed_not_what_exists() {
     forest.rstat.flush();
     assert_eq!(forest.bound(0, 0), 0);
     for dirty in 1..10 {
-        let group = forest.below(GROUPS);
+        let group = forest.rng.usize(..GROUPS);
         forest.leaves[group].add(0, 1, MASK);
-        // The thread may move between adds, and mark the same group in another row. Where it loses the CPU
-        // between finding a mark clear and setting it, it marks a line too many: once in an add.
+        // The thread may move between adds, and mark the same group in another row. Where it loses
+        // the CPU between finding a mark clear and setting it, it marks a line too many: once in an
+        // add.
         assert!(forest.bound(0, 0) <= 2 * dirty * (MASK + 1), "{}", forest.bound(0, 0));
         assert!(forest.bound(0, 0) >= 1);
     }
@@ -346,11 +342,11 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
     let (a, b) = (forest.add_group(0), forest.add_group(0));
     let below_a = forest.add_group(a);
     forest.leaves[b].add(0, 1, MASK);
-    let below = |group: usize| Scope::Below(forest.leaves[group].id() as usize);
+    let below = |group: usize| FlushScope::Below(forest.leaves[group].id() as usize);
     // Who asks, and by how many flushes they are served.
     let cases = [
-        (vec![Scope::Tree, below(a), below(b), below(below_a)], 4),
-        (vec![Scope::Tree], 1),
+        (vec![FlushScope::Tree, below(a), below(b), below(below_a)], 4),
+        (vec![FlushScope::Tree], 1),
         (vec![below(a)], 1),
         (vec![below(a), below(below_a)], 2),
     ];
@@ -359,22 +355,22 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
         let (running, runs) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut engine = forest.rstat.engine.lock();
+                let mut state = forest.rstat.flushes.lock();
                 forest.leaves[b].add(0, 1, MASK);
                 let barrier = |_: &Area| {
                     running.send(()).expect("heard");
                     asked.wait();
                     Ok(())
                 };
-                forest.rstat.flush_locked(&mut engine, Scope::Tree, barrier).expect("granted");
+                forest.rstat.flush_locked(&mut state, FlushScope::Tree, barrier).expect("granted");
             });
             runs.recv().expect("it runs");
-            let begun = forest.rstat.ask();
+            let begun = forest.rstat.flushes.ask();
             let readers: Vec<_> = (0..READERS)
                 .map(|n| {
                     let (asked, rstat, part) = (&asked, &forest.rstat, scopes[n % scopes.len()]);
                     scope.spawn(move || {
-                        let number = rstat.ask();
+                        let number = rstat.flushes.ask();
                         asked.wait();
                         rstat.answer(part, number).joined
                     })
@@ -382,7 +378,7 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
                 .collect();
             let joined = readers.into_iter().map(|reader| reader.join());
             let joined = joined.filter(|joined| *joined.as_ref().expect("no panic")).count();
-            let flushes = (forest.rstat.ask() - begun) as usize;
+            let flushes = (forest.rstat.flushes.ask() - begun) as usize;
             assert!((1..=at_most).contains(&flushes), "{flushes} flushes");
             assert_eq!(joined, READERS - flushes);
         });
@@ -394,7 +390,7 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
 fn the_dead_are_forgotten_by_flushes_of_parts() {
     let mut forest = Forest::new(1);
     let (a, b) = (forest.add_group(0), forest.add_group(0));
-    let dead = Leaf::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
+    let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
     dead.add(0, 1, MASK);
     drop(dead);
     forest.rstat.flush_below(&forest.leaves[b]);
@@ -402,7 +398,7 @@ fn the_dead_are_forgotten_by_flushes_of_parts() {
     forest.rstat.flush_below(&forest.leaves[a]);
     assert_eq!((forest.rstat.len(), forest.total(a, 0), forest.total(0, 0)), (3, 1, 1));
     for _ in 0..DEATHS_MAX {
-        let dead = Leaf::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
+        let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
         dead.add(0, 1, MASK);
     }
     forest.rstat.flush_below(&forest.leaves[b]);

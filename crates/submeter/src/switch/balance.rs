@@ -7,6 +7,7 @@ use crate::tree::Tree;
 
 /// The CPU time of the process since a tree was made. See [`Tree::cpu_balance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CpuBalance {
     /// What all threads have used, as the kernel counts it.
     pub process_ns: u64,
@@ -16,21 +17,38 @@ pub struct CpuBalance {
 
 impl CpuBalance {
     /// Returns what was charged to no group.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.cpu_time("cpu", "CPU time used");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// (0..100_000u64).for_each(|n| drop(std::hint::black_box(n))); // in no group
+    /// if let Some(balance) = tree.cpu_balance() {
+    ///     assert_eq!(balance.unattributed_ns(), balance.process_ns - balance.attributed_ns);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn unattributed_ns(&self) -> u64 {
-        // The two are read one after the other, and a thread's clock may be ahead of the kernel's by a moment.
+        // The two are read one after the other, and a thread's clock may be ahead of the kernel's
+        // by a moment.
         self.process_ns.saturating_sub(self.attributed_ns)
     }
 }
 
 impl Tree {
-    /// Compares what its groups were charged with what the process has used since the tree was made, so that
-    /// groups and [unattributed](CpuBalance::unattributed_ns) time sum up to the process. `None` where the schema
-    /// declares no CPU time, and in a forked child, where the kernel counts from 0 again.
+    /// Compares what its groups were charged with what the process has used since the tree was
+    /// made, so that groups and [unattributed](CpuBalance::unattributed_ns) time sum up to the
+    /// process. `None` where the schema declares no CPU time, and in a forked child, where the
+    /// kernel counts from 0 again.
     ///
-    /// Costs a flush of one set, and a system call that visits each thread: for pages and tests, not for each request.
-    /// The calling thread is charged first, as by [`park`](super::park). Other threads that are in a group
-    /// are charged when they leave it or park: what each has used since its last switch is not attributed yet.
+    /// Costs a flush of one section, and a system call that visits each thread: for pages and
+    /// tests, not for each request. The calling thread is charged first, as by
+    /// [`park`](super::park). Other threads that are in a group are charged when they leave it or
+    /// park: what each has used since its last switch is not attributed yet.
     ///
     /// # Examples
     /// ```
@@ -72,8 +90,8 @@ impl CpuStart {
     /// Now, if `schema` meters CPU time.
     pub(crate) fn of(schema: &Schema) -> Option<CpuStart> {
         schema.cpu_time()?;
-        // Here, and not in the first switch, where its self-test would delay a request, and where a program may have
-        // put itself under a filter of system calls.
+        // Here, and not in the first switch, where its self-test would delay a request, and where a
+        // program may have put itself under a filter of system calls.
         clock::choice();
         fork::watch();
         Some(CpuStart { process_ns: clock::process_cpu_ns(), generation: fork::generation() })

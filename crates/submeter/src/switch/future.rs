@@ -10,11 +10,11 @@ use crate::group::Group;
 
 /// Attaches a group to a future.
 pub trait InGroup: Future + Sized {
-    /// Makes a future that enters `group` at each poll, leaves it at the end of the poll, and is dropped in
-    /// it. Keeps the group's handle as long as it lives.
+    /// Makes a future that enters `group` at each poll, leaves it at the end of the poll, and is
+    /// dropped in it. Keeps the group's handle as long as it lives.
     ///
-    /// Costs two switches a poll. What the executor does between polls is charged to nobody; tasks that the
-    /// future spawns are not in the group, unless they are told to be.
+    /// Costs two switches a poll. What the executor does between polls is charged to nobody; tasks
+    /// that the future spawns are not in the group, unless they are told to be.
     ///
     /// # Examples
     /// ```
@@ -31,6 +31,7 @@ pub trait InGroup: Future + Sized {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg_attr(debug_assertions, track_caller)]
     fn in_group(self, group: &Group) -> GroupFuture<Self> {
         GroupFuture { future: Some(self), group: Some(group.clone()) }
     }
@@ -66,6 +67,16 @@ impl<F> GroupFuture<F> {
     }
 
     /// Returns the future's group.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::InGroup;
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let future = async { 17 }.in_group(tree.root());
+    /// assert_eq!(future.group(), Some(tree.root()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn group(&self) -> Option<&Group> {
         self.group.as_ref()

@@ -1,19 +1,20 @@
 //! The events of a thread, read at each switch.
 //!
-//! One set of events counts all the time, and what it gained is the group's that is left: nothing is programmed at a
-//! switch, and the leaf alone is charged. Where each group has events of its own, [`perf`](crate::perf) schedules them.
+//! One set of events counts all the time, and what it gained is the group's that is left: nothing
+//! is programmed at a switch, and the leaf alone is charged. Where each group has events of its
+//! own, [`perf`](crate::perf) schedules them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::group::Group;
-use crate::perf::{Event, Handle, LinuxPmu, Pmu};
+use crate::perf::{Event, Handle, KernelPmu, Pmu};
 use crate::schema::Schema;
 
 /// The events that a thread has opened: when it first enters a group whose schema declares them.
 #[derive(Debug)]
 pub(super) struct Meters {
     /// Made with the first event: a thread that counts none has no use for it.
-    pmu: Option<LinuxPmu>,
+    pmu: Option<KernelPmu>,
     open: Vec<Meter>,
 }
 
@@ -32,6 +33,11 @@ pub(super) fn lost_events() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
+/// Whether `schema` declares events.
+pub(super) fn are_declared(schema: &Schema) -> bool {
+    !schema.events().is_empty()
+}
+
 impl Meters {
     pub(super) const fn new() -> Meters {
         Meters { pmu: None, open: Vec::new() }
@@ -47,7 +53,8 @@ impl Meters {
         }
     }
 
-    /// Ends an interval: adds what the events of `group`'s schema have gained to it. The next one begins.
+    /// Ends an interval: adds what the events of `group`'s schema have gained to it. The next one
+    /// begins.
     #[cold]
     #[inline(never)]
     pub(super) fn charge(&mut self, group: &Group) {
@@ -83,7 +90,8 @@ impl Meters {
                 gained
             }
             None => {
-                // Kept as broken: an event that comes and goes would look like one that seldom happens.
+                // Kept as broken: an event that comes and goes would look like one that seldom
+                // happens.
                 meter.handle = None;
                 // Relaxed: a statistic.
                 LOST.fetch_add(1, Ordering::Relaxed);

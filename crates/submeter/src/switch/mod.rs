@@ -1,10 +1,12 @@
 //! The group switch: which group a thread works for, and what it uses meanwhile.
 //!
-//! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema declares
-//! [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is added to the group that was
-//! left, as any other update; ancestors learn of it at the next flush. What a thread uses outside of all groups is
-//! charged to none: [`Tree::cpu_balance`](crate::Tree::cpu_balance) says how much that is. The same holds for events
-//! that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context switches, cycles.
+//! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema
+//! declares [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is
+//! added to the group that was left, as any other update; ancestors learn of it at the next flush.
+//! What a thread uses outside of all groups is charged to none:
+//! [`Tree::cpu_balance`](crate::Tree::cpu_balance) says how much that is. The same holds for events
+//! that the schema declares ([`event`](crate::SchemaBuilder::event)): page faults, context
+//! switches, cycles.
 //!
 //! ```
 //! use submeter::{Schema, Tree};
@@ -21,33 +23,41 @@
 //! ```
 //!
 //! # What it costs
-//! - **Entering the group that is current already**, and leaving it again: a few instructions, no clock, no meter.
-//! - **A switch to another group**: one read of the clock ([`clock`]), one update, and a clone and a drop of the
-//!   handle. No lock, no allocation, and no system call where the clock needs none.
+//! - **Entering the group that is current already**, and leaving it again: a few instructions, no
+//!   clock, no meter.
+//! - **A switch to another group**: one read of the clock ([`clock`]), one update, and a clone and
+//!   a drop of the handle. No lock, no allocation, and no system call where the clock needs none.
 //! - **A tree whose schema declares no CPU time**: no clock.
 //! - **Each event** that the schema declares: a system call a switch, and a descriptor a thread.
-//! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses perf's.
-//! - **Whoever follows threads** ([`observe`]): a call a switch, on the same read of the clock. Nobody does: a load and
-//!   a comparison.
+//! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses
+//!   perf's.
+//! - **Observers** ([`observe`]): a call per switch, on the same read of the clock.
+//!   Nobody does: a load and a comparison.
 //!
 //! # When not to use it
-//! In a signal handler: it would switch the thread that it interrupted in the middle of a switch (it
-//! is noticed, and attributes nothing). For intervals shorter than the clock takes to read.
+//! In a signal handler: it would switch the thread that it interrupted in the middle of a switch
+//! (it is noticed, and attributes nothing). For intervals shorter than the clock takes to read.
 //!
 //! # Whose time is it
-//! - A thread that *waits* in a group uses no CPU time; [`park`] makes what it used before visible meanwhile.
+//! - A thread that *waits* in a group uses no CPU time; [`park`] makes what it used before visible
+//!   meanwhile.
 //! - A thread that *ends* in a group is charged to it until its thread-local values are dropped.
 //! - A *forked child* goes on in its parent's group, in its own copy of the tree.
-//! - A future that is *stolen* by another worker is charged wherever it is polled; what a poll *panics* out of is left.
+//! - A future that is *stolen* by another worker is charged wherever it is polled; what a poll
+//!   *panics* out of is left.
 //! - The latest guard that is alive decides: guards may be dropped in any order.
 //!
 //! # Differences from Linux
-//! There the scheduler switches, here the program says when; waiting threads need no switch. Linux charges a
-//! switch to each level of the hierarchy, here the leaf is charged and the flush carries it up.
+//! There the scheduler switches, here the program says when; waiting threads need no switch. Linux
+//! charges a switch to each level of the hierarchy, here the leaf is charged and the flush carries
+//! it up.
 
 mod balance;
-mod entered;
 mod future;
+#[cfg(feature = "perf")]
+mod meters;
+#[cfg(not(feature = "perf"))]
+#[path = "no_meters.rs"]
 mod meters;
 mod observe;
 #[cfg(feature = "rayon")]
@@ -63,23 +73,23 @@ use crate::group::Group;
 pub(crate) use balance::CpuStart;
 
 pub use balance::CpuBalance;
-pub use entered::Entered;
 pub use future::{GroupFuture, InGroup};
 pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};
+pub use thread::Entered;
 #[cfg(feature = "tokio")]
 pub use tokio::{spawn_blocking_in, spawn_in};
 #[cfg(feature = "tower")]
 pub use tower::{GroupLayer, GroupService};
 
 impl Group {
-    /// Makes this group the calling thread's until the guard is dropped. Nests; see [`switch`](crate::switch) for
-    /// what it costs.
+    /// Makes this group the calling thread's until the guard is dropped. Nests; see
+    /// [`switch`](crate::switch) for what it costs.
     ///
     /// The guard stays on its thread: across an `.await` a task may move, so that futures use
-    /// [`in_group`](InGroup::in_group), and the compiler refuses the guard in a future that is to be
-    /// sent. Prefer [`run`](Group::run) where a closure will do.
+    /// [`in_group`](InGroup::in_group), and the compiler refuses the guard in a future that is to
+    /// be sent. Prefer [`run`](Group::run) where a closure will do.
     ///
     /// # Examples
     /// ```
@@ -114,19 +124,31 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn enter(&self) -> Entered {
         Entered::new(self)
     }
 
     /// Runs `work` in this group.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree, switch};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// assert_eq!(web.run(switch::current), Some(web));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = self.enter();
         work()
     }
 
-    /// Makes a function that runs in this group wherever it is called: for callbacks, and for closures that are handed
-    /// to other threads one item at a time.
+    /// Makes a function that runs in this group wherever it is called: for callbacks, and for
+    /// closures that are handed to other threads one item at a time.
     ///
     /// # Examples
     /// ```
@@ -138,6 +160,7 @@ impl Group {
     /// assert_eq!(length("four"), (4, Some(web.clone())));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn bind<A, T>(&self, work: impl Fn(A) -> T) -> impl Fn(A) -> T {
         let group = self.clone();
         move |argument| group.run(|| work(argument))
@@ -145,36 +168,98 @@ impl Group {
 }
 
 /// Returns the group that the calling thread works for.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree, switch};
+///
+/// let mut schema = Schema::builder();
+/// let queries = schema.counter::<Count>("queries", "Queries run");
+/// let tree = Tree::new(schema.build()?)?;
+///
+/// // Deep inside, where the group was not handed down.
+/// let query = || {
+///     if let Some(group) = switch::current() {
+///         group.add(queries, 1);
+///     }
+/// };
+/// query();
+/// tree.root().run(query);
+/// assert_eq!(tree.root().sum(queries), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
+#[cfg_attr(debug_assertions, track_caller)]
 pub fn current() -> Option<Group> {
-    thread::current()
+    let group = thread::current()?;
+    // Taken again where the caller is: a closure took the first one.
+    #[cfg(debug_assertions)]
+    let group = group.clone();
+    Some(group)
 }
 
 /// Charges what the calling thread has used since its last switch, and stays in its group.
 ///
-/// For runtimes, before a thread waits (`on_thread_park` of tokio's builder), and for long computations: otherwise
-/// that time is seen only when the thread leaves the group. Costs what a switch does. [Observers](Observer) are told, also on
-/// a thread that is in no group.
+/// For runtimes, before a thread waits (`on_thread_park` of tokio's builder), and for long
+/// computations: otherwise that time is seen only when the thread leaves the group. Costs what a
+/// switch does. [Observers](Observer) are told, also on a thread that is in no group.
+///
+/// # Examples
+/// ```
+/// let runtime = tokio::runtime::Builder::new_multi_thread()
+///     .on_thread_park(submeter::switch::park)
+///     .build()?;
+/// # drop(runtime);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn park() {
     thread::park();
 }
 
-/// Returns how many guards were forgotten: alive when their threads ended, as after `mem::forget` or in a leaked box.
-/// (One that is kept in a thread-local value counts if that ends after the switch's own.) What ran on those
-/// threads since may have been charged to the wrong group.
+/// Returns how many guards were forgotten: alive when their threads ended, as after `mem::forget`
+/// or in a leaked box. (One that is kept in a thread-local value counts if that ends after the
+/// switch's own.) What ran on those threads since may have been charged to the wrong group.
+///
+/// # Examples
+/// ```
+/// use submeter::{Schema, Tree, switch};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let group = tree.root().clone();
+/// std::thread::spawn(move || std::mem::forget(group.enter())).join().expect("no panic");
+/// assert_eq!(switch::forgotten_guards(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub fn forgotten_guards() -> u64 {
     thread::forgotten_guards()
 }
 
-/// Returns how often an event could not be read at a switch: a thread that found no descriptor or no counter for it. Above 0,
-/// counters of events are short of what happened.
+/// Returns how often an event could not be read at a switch: a thread that found no descriptor or
+/// no counter for it. Above 0, counters of events are short of what happened.
+///
+/// # Examples
+/// ```
+/// if submeter::switch::lost_events() > 0 {
+///     eprintln!("event counters undercount: raise the limit of descriptors (ulimit -n)");
+/// }
+/// ```
+#[cfg(feature = "perf")]
 #[must_use]
 pub fn lost_events() -> u64 {
     meters::lost_events()
 }
 
 /// Where CPU time comes from, and what processes and threads have used of it.
+///
+/// # Examples
+/// ```
+/// use submeter::switch::clock;
+///
+/// let choice = clock::choice();
+/// println!("CPU time comes from {:?}, because {}", choice.source, choice.reason);
+/// assert!(clock::thread_cpu_ns() <= clock::process_cpu_ns());
+/// ```
 pub mod clock {
     pub use submeter_sys::clock::{
         Choice, Source, choice, process_cpu_ns, slow_threads, thread_cpu_ns,

@@ -1,7 +1,8 @@
-//! What is called at each switch: the seam between the group switch and whoever follows it.
+//! What is called at each switch: the seam between the group switch and what follows it.
 //!
-//! A registry of factories for the process, and in each thread the observers that they made. A thread learns that
-//! the registry has changed from one number, which it compares at each switch to another group.
+//! A registry of factories for the process, and in each thread the observers that they made. A
+//! thread learns that the registry has changed from one number, which it compares at each switch to
+//! another group.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,20 +15,22 @@ use submeter_sys::fork;
 
 use crate::group::Group;
 
-/// Follows one thread from group to group. See [`observe`].
+/// A follower of one thread from group to group. See [`observe`].
 ///
-/// It is made by its thread, called by it, and dropped by it, so that it needs neither locks nor `Send`. It runs inside
-/// the switch: what it does there, every switch pays for. It may update any group; entering one has no effect, and
-/// [`current`](crate::switch::current) is `None` meanwhile. One that panics is dropped and not called again on that thread.
+/// It is made by its thread, called by it, and dropped by it, so that it needs neither locks nor
+/// `Send`. It runs inside the switch: what it does there, every switch pays for. It may update any
+/// group; entering one has no effect, and [`current`](crate::switch::current) is `None` there.
+/// One that panics is dropped and not called again on that thread.
 pub trait Observer {
-    /// Is called when the thread has left `last` and works for `next` from now on; `None` is no group.
+    /// Called after the thread switched from `last` to `next`; `None` is no
+    /// group.
     ///
-    /// `now_ns` is the thread's CPU time ([`clock`](crate::switch::clock)), read once for all that follow the switch.
-    /// A thread that ends in a group leaves it.
+    /// `now_ns` is the thread's CPU time ([`clock`](crate::switch::clock)), read once for all that
+    /// follow the switch. A thread that ends in a group leaves it.
     fn switched(&mut self, last: Option<&Group>, next: Option<&Group>, now_ns: u64);
 
-    /// Is called when the thread is about to wait ([`park`](crate::switch::park)) or to end: the time to make
-    /// visible what it has kept to itself. `group` stays the thread's.
+    /// Called when the thread is about to wait ([`park`](crate::switch::park)) or to end: the
+    /// time to make visible what it has kept to itself. `group` stays the thread's.
     fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
         let _ = (group, now_ns);
     }
@@ -38,19 +41,21 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 
 /// Has every thread of the process followed by an observer of its own, until the result is dropped.
 ///
-/// A thread calls `factory` once, at its next switch to another group or its next [`park`](crate::switch::park): before
-/// that it is not followed, and what it did is not known. An observer is dropped by its thread, at the first such
-/// occasion after the [`Observation`] is gone, or at the thread's end; until then it may still be called.
+/// A thread calls `factory` once, at its next switch to another group or its next
+/// [`park`](crate::switch::park): before that it is not followed, and what it did is not known. An
+/// observer is dropped by its thread, at the first such occasion after the [`Observation`] is gone,
+/// or at the thread's end; until then it may still be called.
 ///
 /// # What it costs
-/// Nothing but a load and a comparison at each switch to another group, where nobody observes. The first switch after a
-/// change of who observes takes a lock that others hold for moments, and makes and drops observers. Otherwise a call for each
-/// observer, and a read of the clock for all of them together, which is the one that metering CPU time makes anyhow.
-/// Entering the current group again calls nobody.
+/// Nothing but a load and a comparison at each switch to another group, where there is no observer.
+/// The first switch after a change of who observes takes a lock that others hold for moments, and
+/// makes and drops observers. Otherwise a call for each observer, and a read of the clock for all
+/// of them together, which is the one that metering CPU time makes too. Entering the current group
+/// again calls none.
 ///
 /// # When not to use it
-/// To count events by group: [`perf::Session`](crate::perf::Session) does, and [`SchemaBuilder::event`](crate::SchemaBuilder::event)
-/// where all groups count the same.
+/// To count events by group: [`perf::Session`](crate::perf::Session) does, and
+/// [`SchemaBuilder::event`](crate::SchemaBuilder::event) where all groups count the same.
 ///
 /// # Examples
 /// ```
@@ -79,20 +84,36 @@ type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 pub fn observe(
     factory: impl Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync + 'static,
 ) -> Observation {
-    let entry = Arc::new(Entry { factory: Box::new(factory), panicked: AtomicU64::new(0) });
+    let entry = Arc::new(ObserverEntry { factory: Box::new(factory), panicked: AtomicU64::new(0) });
     change(|entries| entries.push(Arc::clone(&entry)));
     Observation { entry }
 }
 
-/// Keeps threads followed until it is dropped. See [`observe`].
+/// A guard: threads are followed until it is dropped. See [`observe`].
+///
+/// # Examples
+/// ```
+/// use submeter::switch;
+///
+/// // A factory that returns `None` leaves each thread alone.
+/// let observation = switch::observe(|_| None);
+/// assert_eq!(observation.panicked(), 0);
+/// drop(observation);
+/// ```
 #[must_use = "threads are followed until this is dropped"]
 pub struct Observation {
-    entry: Arc<Entry>,
+    entry: Arc<ObserverEntry>,
 }
 
 impl Observation {
-    /// Returns how many observers were dropped because they, or the factory, panicked: those threads are not
-    /// followed any more.
+    /// Returns how many observers were dropped because they, or the factory, panicked: those
+    /// threads are not followed any more.
+    ///
+    /// # Examples
+    /// ```
+    /// let observation = submeter::switch::observe(|_| None);
+    /// assert_eq!(observation.panicked(), 0);
+    /// ```
     #[must_use]
     pub fn panicked(&self) -> u64 {
         // Relaxed: a statistic.
@@ -112,7 +133,7 @@ impl Drop for Observation {
     }
 }
 
-struct Entry {
+struct ObserverEntry {
     factory: Box<Factory>,
     panicked: AtomicU64,
 }
@@ -120,7 +141,7 @@ struct Entry {
 /// All that is observed, copied on write: a thread takes the list and lets go of the lock.
 struct Registry {
     generation: u64,
-    entries: Arc<Vec<Arc<Entry>>>,
+    entries: Arc<Vec<Arc<ObserverEntry>>>,
 }
 
 static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
@@ -134,10 +155,11 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// What no registry's generation ever is.
 const NEVER: u64 = u64::MAX;
 
-/// How long a switch waits for who changes the registry: that copies a list, and may be preempted meanwhile.
+/// How long a switch waits for a change of the registry: that copies a list, and may be preempted
+/// meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
+fn change(how: impl FnOnce(&mut Vec<Arc<ObserverEntry>>)) {
     fork::watch();
     let mut slot = REGISTRY.write();
     // Relaxed: a hint, as the generation below.
@@ -155,16 +177,16 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
 }
 
 /// `None` for an observer that panicked, and for a thread that its factory leaves alone.
-type Slot = Option<Box<dyn Observer>>;
+type ObserverSlot = Option<Box<dyn Observer>>;
 
 /// The observers of one thread.
 pub(super) struct Observers {
-    /// The generation in which nobody follows this thread, `NEVER` if somebody does.
+    /// The generation in which no observer follows this thread, `NEVER` if one does.
     unfollowed: u64,
     /// The generation that was looked at last.
     seen: u64,
     /// In the order of the registry.
-    list: Vec<(Arc<Entry>, Slot)>,
+    list: Vec<(Arc<ObserverEntry>, ObserverSlot)>,
 }
 
 impl Observers {
@@ -172,14 +194,15 @@ impl Observers {
         Observers { unfollowed: 0, seen: 0, list: Vec::new() }
     }
 
-    /// Returns whether there is anybody to call, or to get to know.
+    /// Returns whether there is an observer to call, or a new one to make.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
         // Relaxed: a change may be noticed late, as at a switch that came earlier.
         GENERATION.load(Ordering::Relaxed) != self.unfollowed
     }
 
-    /// Returns whether anybody follows the thread. What else is registered is of no use to one that ends.
+    /// Returns whether an observer follows the thread. What else is registered is of no use to one
+    /// that ends.
     pub(super) fn follow(&self) -> bool {
         !self.list.is_empty()
     }
@@ -194,7 +217,7 @@ impl Observers {
         self.each(|observer| observer.parked(group, now_ns));
     }
 
-    /// Is called as the thread ends: nobody begins to follow it now.
+    /// For the end of the thread: no observer begins to follow it now.
     pub(super) fn ended(&mut self, last: Option<&Group>, now_ns: u64) {
         if last.is_some() {
             self.each(|observer| observer.switched(last, None, now_ns));
@@ -249,7 +272,7 @@ impl Observers {
             contain(&entry, || drop(observer));
             let_go(entry);
         }
-        // The registry may have gone on meanwhile, and left the list to this thread.
+        // The registry may have a new list by now, and have left this one to the thread.
         Arc::into_inner(entries).into_iter().flatten().for_each(let_go);
         self.seen = generation;
         let followed = self.list.iter().any(|(_, observer)| observer.is_some());
@@ -257,9 +280,9 @@ impl Observers {
     }
 }
 
-/// Waits for whoever changes the registry: not to wait would miss this switch, which may be the thread's only one.
-/// But not in a forked child, where the lock may be held for ever by a thread that did not come along; there each switch
-/// tries.
+/// Waits for a change of the registry to end: not to wait would miss this switch, which may be the
+/// thread's only one. But not in a forked child, where the lock may be held by a thread
+/// that did not come along; there each switch tries.
 fn registry() -> Option<RwLockReadGuard<'static, Option<Registry>>> {
     // Relaxed: of this process or of one above it; both are seen at the fork.
     if fork::is(PROCESS.load(Ordering::Relaxed)) {
@@ -269,10 +292,10 @@ fn registry() -> Option<RwLockReadGuard<'static, Option<Registry>>> {
     }
 }
 
-/// Calls what is the user's. A panic that left the switch would leave the thread between two groups, and in the drop of a
-/// guard it would end the process.
+/// Calls what is the user's. A panic that left the switch would leave the thread between two
+/// groups, and in the drop of a guard it would end the process.
 #[inline(always)]
-fn contain<T>(entry: &Entry, call: impl FnOnce() -> T) -> Option<T> {
+fn contain<T>(entry: &ObserverEntry, call: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => Some(value),
         Err(payload) => {
@@ -285,9 +308,9 @@ fn contain<T>(entry: &Entry, call: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Lets go of an entry that nobody may hold any more: then what its factory has captured is dropped here, which is
-/// the user's too. Nobody is left who could ask how often that panicked.
-fn let_go(entry: Arc<Entry>) {
+/// Lets go of an entry, perhaps as its last holder: then what its factory has captured is dropped
+/// here, which is the user's too. No caller is left to ask how often that panicked.
+fn let_go(entry: Arc<ObserverEntry>) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
         std::mem::forget(payload);
     }

@@ -29,6 +29,19 @@ where
 /// Spawns a function into `scope` that runs in `group`.
 ///
 /// A thread that waits inside of rayon may run other jobs meanwhile, in their own groups.
+///
+/// # Examples
+/// ```
+/// use submeter::{Schema, Tree, switch};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let web = tree.create("/web")?;
+/// rayon::scope(|scope| {
+///     switch::scope_spawn_in(scope, &web, |_| assert!(switch::current().is_some()));
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg_attr(debug_assertions, track_caller)]
 pub fn scope_spawn_in<'scope, F>(scope: &Scope<'scope>, group: &Group, work: F)
 where
     F: FnOnce(&Scope<'scope>) + Send + 'scope,

@@ -1,29 +1,108 @@
-//! What a thread knows of the group that it is in.
+//! The group that a thread is in, and the guard that keeps it there.
 //!
-//! Two thread-local values: one of plain numbers, so that entering the current group again is a comparison; one
-//! with the handle and the clock, whose end charges what the thread used last. Every guard takes the next depth,
-//! and the deepest decides. A guard dropped before a deeper one leaves a note of what was before it, which the
-//! deeper one finds when it goes: so any order is right, and the usual one needs no notes.
+//! Two thread-local values: one of plain numbers, so that entering the current group again is a
+//! comparison; one with the handle and the clock, whose end charges what the thread used last.
+//! Every guard takes the next depth, and the deepest decides. A guard dropped before a deeper one
+//! leaves a note of what was before it, which the deeper one finds when it goes: so any order is
+//! right, and the usual one needs no notes.
 
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use submeter_sys::clock::ThreadClock;
 
-use super::entered::Before;
-use super::meters::Meters;
+use super::meters::{self, Meters};
 use super::observe::Observers;
 use crate::group::Group;
 use crate::schema::{Counter, Schema};
 use crate::unit::Nanoseconds;
 
+/// A guard that keeps the calling thread in a group until it is dropped. See [`Group::enter`].
+///
+/// # Examples
+/// ```
+/// use submeter::{Schema, Tree, switch};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let entered = tree.root().enter();
+/// assert!(switch::current().is_some());
+/// drop(entered);
+/// assert!(switch::current().is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "the thread leaves the group when the guard is dropped: keep it, or use `run`"]
+#[derive(Debug)]
+pub struct Entered {
+    /// What was current before; `None` in the inner option if it is this guard's group.
+    before: Option<Before>,
+    depth: Depth,
+    /// It belongs to its thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Entered {
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(super) fn new(group: &Group) -> Entered {
+        let (depth, before) = match enter_again(group) {
+            Some(depth) => (depth, None),
+            None => enter(group),
+        };
+        Entered { before, depth, _not_send: PhantomData }
+    }
+
+    /// Leaves the guard's group for `group`, in one switch instead of two. When the guard is
+    /// dropped, what was current before it is so again.
+    ///
+    /// For loops over requests of many tenants. Costs what [`Group::enter`] does: nothing but a
+    /// comparison if it is the group already. Of no effect while a guard lives that was made later.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, Tree, switch};
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let (web, mail) = (tree.get_or_create("/web")?, tree.get_or_create("/mail")?);
+    /// let mut entered = web.enter();
+    /// entered.switch_to(&mail);
+    /// assert_eq!(switch::current().as_ref(), Some(&mail));
+    /// drop(entered);
+    /// assert_eq!(switch::current(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn switch_to(&mut self, group: &Group) {
+        if let Some(left) = switch_to(group, self.depth) {
+            // What was current before the guard stays what it goes back to.
+            self.before.get_or_insert(Before(Some(left)));
+        }
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        match self.before.take() {
+            None if leave_again(self.depth) => {}
+            before => leave(self.depth, before),
+        }
+    }
+}
+
+/// The group that a guard took the place of, if any.
+#[derive(Debug)]
+struct Before(Option<Group>);
+
 /// How many guards the thread held when one was made, itself included; 0 for one without effect.
-pub(super) type Depth = u32;
+type Depth = u32;
 
 /// The part that is read on every switch.
 #[derive(Clone, Copy)]
 struct Now {
-    /// The current group's address, 0 for none. Its handle is kept in `Thread`, so that the address stays its own.
+    /// The current group's address, 0 for none. Its handle is kept in `Thread`, so that the address
+    /// stays its own.
     group: usize,
     /// Of the deepest guard that is alive.
     depth: Depth,
@@ -50,7 +129,8 @@ struct Thread {
     early: Vec<Early>,
 }
 
-/// What a switch wants to know of a schema: copied, since the way to it from a group is four pointers long.
+/// What a switch wants to know of a schema: copied, since the way to it from a group is four
+/// pointers long.
 struct Metered {
     schema_id: u32,
     cpu_time: Option<Counter<Nanoseconds>>,
@@ -67,7 +147,7 @@ impl Metered {
         Metered {
             schema_id: schema.id(),
             cpu_time: schema.cpu_time(),
-            events: !schema.events().is_empty(),
+            events: meters::are_declared(schema),
         }
     }
 }
@@ -78,14 +158,15 @@ struct Early {
     before: Option<Before>,
 }
 
-/// Handles that were given up: of the group that was left, and of groups between it and the one that is current now.
+/// Handles that were given up: of the group that was left, and of groups between it and the one
+/// that is current now.
 type Left = (Option<Group>, Vec<Before>);
 
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Enters `group` if it is the current one: counts the guard, and nothing else.
 #[inline]
-pub(super) fn enter_again(group: &Group) -> Option<Depth> {
+fn enter_again(group: &Group) -> Option<Depth> {
     NOW.with(|cell| {
         let now = cell.get();
         if now.group != address(group) {
@@ -99,7 +180,7 @@ pub(super) fn enter_again(group: &Group) -> Option<Depth> {
 
 /// Undoes [`enter_again`], unless guards went in another order.
 #[inline]
-pub(super) fn leave_again(depth: Depth) -> bool {
+fn leave_again(depth: Depth) -> bool {
     NOW.with(|cell| {
         let now = cell.get();
         if now.depth != depth || now.early != 0 || depth == 0 {
@@ -111,27 +192,47 @@ pub(super) fn leave_again(depth: Depth) -> bool {
 }
 
 /// Enters another group than the current one.
-pub(super) fn enter(group: &Group) -> (Depth, Option<Before>) {
+#[cfg_attr(debug_assertions, track_caller)]
+fn enter(group: &Group) -> (Depth, Option<Before>) {
+    let group = taking(group);
     with(|thread| {
         let depth = NOW.get().depth + 1;
-        let before = thread.switch(depth, || Some(group.clone()));
+        let before = thread.switch(depth, group);
         (depth, Some(Before(before)))
     })
     .unwrap_or((0, None))
 }
 
-/// Makes `group` the current one in the place of that of the deepest guard, if that is at `depth`; returns what was.
+/// Makes `group` the current one in the place of that of the deepest guard, if that is at `depth`;
+/// returns what was.
 #[inline]
-pub(super) fn switch_to(group: &Group, depth: Depth) -> Option<Group> {
+#[cfg_attr(debug_assertions, track_caller)]
+fn switch_to(group: &Group, depth: Depth) -> Option<Group> {
     let now = NOW.get();
     if now.group == address(group) || now.depth != depth || depth == 0 {
         return None;
     }
-    with(|thread| thread.switch(depth, || Some(group.clone()))).flatten()
+    let group = taking(group);
+    with(|thread| thread.switch(depth, group)).flatten()
+}
+
+/// Takes a handle when it is called, after the clock was read.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+fn taking(group: &Group) -> impl FnOnce() -> Option<Group> {
+    || Some(group.clone())
+}
+
+/// Takes a handle at once: inside of a closure it would not be known where the caller is.
+#[cfg(debug_assertions)]
+#[track_caller]
+fn taking(group: &Group) -> impl FnOnce() -> Option<Group> + use<> {
+    let group = group.clone();
+    || Some(group)
 }
 
 /// Leaves: to `before`, or to whatever was before the guards that left too early.
-pub(super) fn leave(depth: Depth, before: Option<Before>) {
+fn leave(depth: Depth, before: Option<Before>) {
     let now = NOW.get();
     match before {
         Some(Before(before)) if now.depth == depth && now.early == 0 && depth != 0 => {
@@ -174,14 +275,15 @@ pub(super) fn forgotten_guards() -> u64 {
     FORGOTTEN.load(Ordering::Relaxed)
 }
 
-/// `None`, with nothing done, when the thread's values are gone or a switch is under way: in what runs after their end,
-/// or in a signal handler.
+/// `None`, with nothing done, when the thread's values are gone or a switch is under way: in what
+/// runs after their end, or in a signal handler.
 fn with<T>(act: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| thread.try_borrow_mut().ok().map(|mut t| act(&mut t))).ok().flatten()
 }
 
-/// Calls what may call back: meanwhile no group is the current one, so that none is entered again, and any other has
-/// no effect as a switch is under way. A guard that an observer keeps would else hold the thread in its group.
+/// Calls what may call back: meanwhile no group is the current one, so that none is entered again,
+/// and any other has no effect as a switch is under way. A guard that an observer keeps would else
+/// hold the thread in its group.
 #[inline(always)]
 fn apart(call: impl FnOnce()) {
     let group = NOW.get().group;
@@ -217,7 +319,8 @@ impl Thread {
     /// Charges the thread's group, makes `next` that, and returns what was.
     #[inline(always)]
     fn switch(&mut self, depth: Depth, next: impl FnOnce() -> Option<Group>) -> Option<Group> {
-        // First: reading the CPU's counter waits for all before it, and for the clone it need not wait.
+        // First: reading the CPU's counter waits for all before it, and for the clone it need not
+        // wait.
         let mut charged = self.charge();
         let next = next();
         let group = address_or_none(next.as_ref());
@@ -248,8 +351,8 @@ impl Thread {
         if charged { self.since_ns } else { now_ns(&mut self.clock) }
     }
 
-    /// Begins an interval in the group that is current now, where the last one was of no use for that. Returns whether
-    /// `since_ns` is of this switch.
+    /// Begins an interval in the group that is current now, where the last one was of no use for
+    /// that. Returns whether `since_ns` is of this switch.
     fn begin(&mut self, charged: bool) -> bool {
         let Some(group) = &self.group else { return charged };
         if group.schema_id() != self.metered.schema_id {
@@ -293,7 +396,8 @@ impl Thread {
         (self.switch(depth, || group), passed)
     }
 
-    /// Adds the time and the events since the last switch to the thread's group; returns whether it meters time.
+    /// Adds the time and the events since the last switch to the thread's group; returns whether it
+    /// meters time.
     #[inline(always)]
     fn charge(&mut self) -> bool {
         let Some(group) = &self.group else { return false };

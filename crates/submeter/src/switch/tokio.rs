@@ -23,6 +23,7 @@ use crate::group::Group;
 ///
 /// # Panics
 /// Outside of a tokio runtime, as [`tokio::spawn`] does.
+#[cfg_attr(debug_assertions, track_caller)]
 pub fn spawn_in<F>(group: &Group, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -33,8 +34,22 @@ where
 
 /// Runs a function that may wait in `group`, on a thread where that is allowed.
 ///
+/// # Examples
+/// ```
+/// use submeter::{Schema, Tree, switch};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let web = tree.create("/web")?;
+/// # let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+/// # let _entered = runtime.enter();
+/// let handle = switch::spawn_blocking_in(&web, switch::current);
+/// assert_eq!(runtime.block_on(handle)?, Some(web));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Panics
 /// Outside of a tokio runtime, as [`tokio::task::spawn_blocking`] does.
+#[cfg_attr(debug_assertions, track_caller)]
 pub fn spawn_blocking_in<F, T>(group: &Group, work: F) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,

@@ -8,10 +8,11 @@ use tower_service::Service;
 use super::GroupFuture;
 use crate::group::Group;
 
-/// Handles each request in the group that a function finds for it: the call and every poll of the response.
+/// Handles each request in the group that a function finds for it: the call and every poll of the
+/// response.
 ///
-/// The function runs for each request, so that it should be a lookup and a clone. A request for which it finds
-/// none is handled outside of all groups.
+/// The function runs for each request, so that it should be a lookup and a clone. A request for
+/// which it finds none is handled outside of all groups.
 ///
 /// # Examples
 /// ```
@@ -39,6 +40,17 @@ pub struct GroupLayer<R> {
 
 impl<R> GroupLayer<R> {
     /// Makes a layer of the function that finds a request's group.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::GroupLayer;
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let names = tree.clone();
+    /// let layer = GroupLayer::new(move |tenant: &String| names.get(tenant));
+    /// # let _ = layer;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(resolve: R) -> GroupLayer<R> {
         GroupLayer { resolve }
     }

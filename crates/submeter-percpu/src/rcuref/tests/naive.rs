@@ -1,4 +1,4 @@
-//! A twin that is too simple to be wrong, and random sequences that both must agree on.
+//! A model that is too simple to be wrong, and random sequences that both must agree on.
 
 use std::cell::RefCell;
 

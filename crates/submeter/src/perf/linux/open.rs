@@ -6,7 +6,7 @@ use submeter_sys::perf_event::{self, Config};
 
 use crate::perf::event::{Event, EventKind};
 
-/// Why `context-switches:u` is refused: the kernel would take it, and report 0 for ever.
+/// Why `context-switches:u` is refused: the kernel would take it, and always report 0.
 pub(super) const ONLY_IN_THE_KERNEL: &str = "it happens in the kernel only: leave out the `:u`, \
      and set kernel.perf_event_paranoid to 1 or grant CAP_PERFMON if that is refused";
 
@@ -31,7 +31,7 @@ pub(super) fn config(event: &Event, pinned: bool) -> Config {
     Config { user, kernel, pinned, ..Config::new(kind, number) }
 }
 
-/// Says why the kernel refused, and what would help.
+/// Returns why the kernel refused, and what would help.
 pub(super) fn reason(event: &Event, error: &io::Error) -> String {
     use io::ErrorKind;
     // `EMFILE` and `ENFILE`, for which the standard library has no kind.

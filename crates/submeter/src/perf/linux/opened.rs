@@ -12,7 +12,8 @@ use crate::perf::event::{Event, EventKind};
 pub(super) enum Way {
     /// On a counter of the CPU: by an instruction, or a system call.
     Counter,
-    /// Of the kernel, and changes only when the thread is switched: by a system call after each switch.
+    /// Of the kernel, and changes only when the thread is switched: by a system call after each
+    /// switch.
     AtSwitch,
     /// Of the kernel, and changes at any time: by one system call with all of its kind.
     Together,
@@ -104,7 +105,7 @@ impl Opened {
         new
     }
 
-    /// Whether it holds a counter for nobody.
+    /// Whether it holds a counter that nothing uses.
     pub(super) fn is_idle(&self) -> bool {
         self.way == Way::Counter && self.counting && self.placed == 0
     }
@@ -124,7 +125,7 @@ impl Opened {
     #[cold]
     pub(super) fn stop(&mut self) {
         if let Some(file) = &self.file {
-            // A failure leaves it counting for nobody.
+            // A failure leaves it counting, which does no harm.
             let _ = file.disable();
         }
         self.counting = false;

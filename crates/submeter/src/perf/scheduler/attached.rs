@@ -1,12 +1,14 @@
-//! One event group that is attached: its state, its counts, and the time that it could have counted.
+//! One event group that is attached: its state, its counts, and the time that it could have
+//! counted.
 
-use super::few::Few;
+use std::ops::{Deref, DerefMut};
+
 use super::{Counts, Scope, State};
 use crate::perf::pmu::{Handle, Pmu};
 use crate::perf::published::Published;
 
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct AttachedEvents {
     pub(super) scope: Scope,
     pub(super) pinned: bool,
     /// Whether an event of it needs a counter.
@@ -14,9 +16,9 @@ pub(super) struct Attached {
     pub(super) state: State,
     /// Where other threads read it.
     pub(super) published: Option<Published>,
-    handles: Few<Handle>,
+    handles: OneOrMany<Handle>,
     /// In the order of `handles`.
-    tallies: Few<Tally>,
+    tallies: OneOrMany<Tally>,
     enabled: Span,
     running: Span,
     /// How long it had run at the end of its last turn.
@@ -40,7 +42,8 @@ struct Span {
     since_ns: u64,
 }
 
-/// What no clock says before six centuries have passed. In it no time passes, as `until` takes it for the future.
+/// What no clock says before six centuries have passed. In it no time passes, as `until` takes it
+/// for the future.
 const CLOSED: u64 = u64::MAX;
 
 impl Span {
@@ -72,22 +75,22 @@ impl Span {
     }
 }
 
-impl Attached {
+impl AttachedEvents {
     pub(super) fn new(
         scope: Scope,
         pinned: bool,
         hardware: bool,
         handles: Box<[Handle]>,
-    ) -> Attached {
+    ) -> AttachedEvents {
         let tallies = handles.iter().map(|_| Tally::default()).collect();
-        Attached {
+        AttachedEvents {
             scope,
             pinned,
             hardware,
             state: State::Inactive,
             published: None,
-            handles: Few::new(handles),
-            tallies: Few::new(tallies),
+            handles: OneOrMany::new(handles),
+            tallies: OneOrMany::new(tallies),
             enabled: Span::NONE,
             running: Span::NONE,
             turn_ns: 0,
@@ -108,8 +111,8 @@ impl Attached {
         self.enabled.close(now_ns);
     }
 
-    /// Puts it on counters, if it is to be: not if it needs some, and they are known to be `full`. Returns false if it
-    /// found that they are.
+    /// Puts it on counters, if it is to be: not if it needs some, and they are known to be `full`.
+    /// Returns false if it found that they are.
     #[inline]
     pub(super) fn place_unless<P: Pmu>(&mut self, full: bool, pmu: &mut P, now_ns: u64) -> bool {
         let to_be = self.state == State::Inactive && !(full && self.hardware);
@@ -172,7 +175,7 @@ impl Attached {
         }
     }
 
-    /// Makes known what it has counted, while it is off its counters.
+    /// Publishes what it has counted, while it is off its counters.
     #[inline]
     pub(super) fn publish(&self) {
         if let Some(published) = &self.published {
@@ -183,7 +186,7 @@ impl Attached {
         }
     }
 
-    /// Makes known what it has counted, also while it is on them.
+    /// Publishes what it has counted, also while it is on them.
     pub(super) fn publish_running<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) {
         if self.published.is_none() {
             return;
@@ -198,7 +201,8 @@ impl Attached {
         self.publish();
     }
 
-    /// Moves what it has counted since it was placed to its values. Returns false if it has lost a counter.
+    /// Moves what it has counted since it was placed to its values. Returns false if it has lost a
+    /// counter.
     #[inline]
     fn take<P: Pmu>(&mut self, pmu: &mut P) -> bool {
         let mut all = true;
@@ -231,6 +235,62 @@ impl Attached {
             values,
             enabled_ns: self.enabled.until(now_ns),
             running_ns: self.running.until(now_ns),
+        }
+    }
+}
+
+/// A slice that does not change its length. Most event groups have one event, which then is where
+/// the event group is: a switch among many groups misses one line of the cache less. `SmallVec`
+/// would do, but is a word longer, with which an event group would take three lines of the cache.
+#[derive(Clone, Debug)]
+enum OneOrMany<T> {
+    One([T; 1]),
+    Many(Box<[T]>),
+}
+
+impl<T> OneOrMany<T> {
+    fn new(values: Box<[T]>) -> OneOrMany<T> {
+        match <Box<[T; 1]>>::try_from(values) {
+            Ok(one) => OneOrMany::One(*one),
+            Err(values) => OneOrMany::Many(values),
+        }
+    }
+}
+
+impl<T> Deref for OneOrMany<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match self {
+            OneOrMany::One(one) => one,
+            OneOrMany::Many(values) => values,
+        }
+    }
+}
+
+impl<T> DerefMut for OneOrMany<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            OneOrMany::One(one) => one,
+            OneOrMany::Many(values) => values,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_what_it_was_made_of() {
+        for values in [vec![], vec![1], vec![1, 2, 3]] {
+            let mut kept = OneOrMany::new(values.clone().into_boxed_slice());
+            assert_eq!(*kept, *values);
+            assert_eq!(matches!(kept, OneOrMany::One(_)), values.len() == 1);
+            kept.iter_mut().for_each(|value| *value += 1);
+            assert!(kept.iter().zip(values).all(|(now, before)| *now == before + 1));
         }
     }
 }

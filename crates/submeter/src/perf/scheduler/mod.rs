@@ -1,21 +1,20 @@
 //! Which event groups are on counters.
 
 mod attached;
-mod few;
-mod index;
-mod lines;
+mod queues;
 
 use std::fmt;
 
 use super::event::EventGroup;
-use super::pmu::{Handle, NotSupported, Pmu};
+use super::pmu::{Handle, NotSupportedError, Pmu};
 use super::published::Published;
 use crate::group::Group;
 use crate::path::DEPTH_MAX;
-use attached::Attached;
-use lines::{EVERYWHERE, LineId, Lines};
+use attached::AttachedEvents;
+use queues::{EVERYWHERE, EventQueues, QueueId};
 
-/// Names a group of the tree to a [`Scheduler`]: any number, as long as no two groups share it.
+/// The key of a group of the tree in a [`Scheduler`]: any number, as long as no two groups share
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey(pub u64);
 
@@ -27,7 +26,8 @@ impl GroupKey {
         GroupKey(group.id())
     }
 
-    /// Fills `chain` with the keys of `group` and of its ancestors, the root last. Allocates nothing, if `chain` has room.
+    /// Fills `chain` with the keys of `group` and of its ancestors, the root last. Allocates
+    /// nothing, if `chain` has room.
     #[inline]
     pub fn chain_of(group: &Group, chain: &mut Vec<GroupKey>) {
         chain.clear();
@@ -39,7 +39,7 @@ impl GroupKey {
     }
 }
 
-/// Says for whom an event group counts.
+/// The groups that an event group counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// For whatever the thread does.
@@ -48,15 +48,15 @@ pub enum Scope {
     Group(GroupKey),
 }
 
-/// Says what an event group does.
+/// The state of an event group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// It is on no counter: its group is not the thread's, or it waits for its turn.
     Inactive,
     /// It counts.
     Active,
-    /// It is pinned and found no counter, or it lost one. Its counts are worthless: they miss something, and nobody
-    /// knows what.
+    /// It is pinned and found no counter, or it lost one. Its counts are worthless: what
+    /// they miss is unknown.
     Error,
 }
 
@@ -75,8 +75,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Estimates what event `index` would have counted, had it always been on a counter. `None` if it never was, or is in
-    /// error: `<not counted>`, which is not 0.
+    /// Estimates what event `index` would have counted, had it always been on a counter. `None` if
+    /// it never was, or is in error: `<not counted>`, which is not 0.
     #[must_use]
     pub fn scaled(&self, index: usize) -> Option<u64> {
         if self.state == State::Error {
@@ -97,7 +97,7 @@ pub(super) fn scale(value: u64, enabled_ns: u64, running_ns: u64) -> Option<u64>
     Some(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
-/// Names an event group that was attached.
+/// The key of an event group that was attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventGroupId {
     slot: u32,
@@ -105,22 +105,40 @@ pub struct EventGroupId {
     generation: u32,
 }
 
-/// Schedules the events of one thread. See [`perf`](crate::perf) for the rules.
+/// A scheduler of one thread's events. See [`perf`](crate::perf) for the rules.
 ///
-/// Every call takes the time: of a clock that stands still while the thread does not run, so that *enabled* and
-/// *running* are of the thread's own time.
+/// Every call takes the time: of a clock that stands still while the thread does not run, so that
+/// *enabled* and *running* are of the thread's own time.
+///
+/// # Examples
+/// ```
+/// use submeter::perf::{GroupKey, Scheduler, Scope, SimulatedPmu, parse};
+///
+/// let mut events = Scheduler::new(SimulatedPmu::new(2));
+/// let [cycles] = &parse("{cycles,instructions}")?[..] else { panic!("one event group") };
+/// let web = GroupKey(1);
+/// let id = events.attach(Scope::Group(web), cycles, 0)?;
+///
+/// events.switch(&[web], 10);
+/// events.pmu_mut().count(cycles.events()[0].kind(), 500);
+/// events.switch(&[], 30);
+/// let counts = events.counts(id, 30).expect("attached");
+/// assert_eq!((counts.values[0], counts.running_ns), (500, 20));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Differences from Linux
-/// Rotation is asked for, not timed: whoever has a timer calls [`rotate`](Scheduler::rotate). A [`Session`](super::Session)
-/// asks at a switch, when perf's interval has passed.
+/// There is no timer: a caller that has one calls [`rotate`](Scheduler::rotate). A
+/// [`Session`](super::Session) asks at a switch, when perf's interval has passed.
 pub struct Scheduler<P> {
     pmu: P,
-    slots: Vec<Slot>,
+    slots: Vec<EventSlot>,
     free: Vec<u32>,
-    lines: Lines,
+    queues: EventQueues,
     /// The thread's group and its ancestors, the root first.
     chain: Vec<Link>,
-    /// The groups that are being entered, the thread's group first. Kept, so that a switch allocates nothing.
+    /// The groups that are being entered, the thread's group first. Kept, so that a switch
+    /// allocates nothing.
     entering: Vec<GroupKey>,
     /// How many turns there were: see [`turn`](Scheduler::turn).
     turns: u64,
@@ -131,16 +149,16 @@ pub struct Scheduler<P> {
 /// Two lines of the cache: a switch among many groups misses each that it touches.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Slot {
+struct EventSlot {
     generation: u32,
-    attached: Option<Attached>,
+    attached: Option<AttachedEvents>,
 }
 
 /// One group of the current chain.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     group: GroupKey,
-    line: Option<LineId>,
+    queue: Option<QueueId>,
 }
 
 /// The groups of a chain, the root included.
@@ -150,13 +168,13 @@ impl<P: Pmu> Scheduler<P> {
     /// Makes a scheduler without events, for a thread that is in no group.
     #[must_use]
     pub fn new(pmu: P) -> Scheduler<P> {
-        let mut lines = Lines::new();
-        lines.reserve_walk(CHAIN_MAX + 1);
+        let mut queues = EventQueues::new();
+        queues.reserve_walk(CHAIN_MAX + 1);
         Scheduler {
             pmu,
             slots: Vec::new(),
             free: Vec::new(),
-            lines,
+            queues,
             chain: Vec::with_capacity(CHAIN_MAX),
             entering: Vec::with_capacity(CHAIN_MAX),
             turns: 0,
@@ -164,7 +182,8 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Attaches an event group. It counts at once if `scope` holds for the thread and there are counters.
+    /// Attaches an event group. It counts at once if `scope` holds for the thread and there are
+    /// counters.
     ///
     /// # Errors
     /// When one of its events cannot be counted here: then none is attached.
@@ -173,35 +192,35 @@ impl<P: Pmu> Scheduler<P> {
         scope: Scope,
         group: &EventGroup,
         now_ns: u64,
-    ) -> Result<EventGroupId, NotSupported> {
+    ) -> Result<EventGroupId, NotSupportedError> {
         self.attach_published(scope, group, None, now_ns)
     }
 
-    /// As [`attach`](Scheduler::attach). What it counts is made known to other threads: by each switch that takes it off,
-    /// and by [`publish`](Scheduler::publish).
+    /// As [`attach`](Scheduler::attach). What it counts is made known to other threads: by each
+    /// switch that takes it off, and by [`publish`](Scheduler::publish).
     pub(super) fn attach_published(
         &mut self,
         scope: Scope,
         group: &EventGroup,
         published: Option<Published>,
         now_ns: u64,
-    ) -> Result<EventGroupId, NotSupported> {
+    ) -> Result<EventGroupId, NotSupportedError> {
         self.pmu.begin(now_ns);
         let handles = self.prepare(group)?;
         let hardware = group.events().iter().any(|event| event.kind().needs_counter());
-        let mut attached = Attached::new(scope, group.is_pinned(), hardware, handles);
+        let mut attached = AttachedEvents::new(scope, group.is_pinned(), hardware, handles);
         attached.published = published;
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, attached: None });
+            self.slots.push(EventSlot { generation: 0, attached: None });
             (self.slots.len() - 1) as u32
         });
         self.slots[slot as usize].attached = Some(attached);
-        let line = self.lines.push(scope, group.is_pinned(), hardware, slot);
+        let queue = self.queues.push(scope, group.is_pinned(), hardware, slot);
         let current = match scope {
             Scope::Everywhere => true,
             Scope::Group(group) => match self.chain.iter_mut().find(|link| link.group == group) {
                 Some(link) => {
-                    link.line = Some(line);
+                    link.queue = Some(queue);
                     true
                 }
                 None => false,
@@ -218,8 +237,8 @@ impl<P: Pmu> Scheduler<P> {
         Ok(EventGroupId { slot, generation: self.slots[slot as usize].generation })
     }
 
-    /// Takes an event group away and returns what it has counted; `None` if it was taken before. Its counters go
-    /// to whoever's turn is next.
+    /// Takes an event group away and returns what it has counted; `None` if it was taken before.
+    /// Its counters go to the event groups whose turn is next.
     pub fn detach(&mut self, id: EventGroupId, now_ns: u64) -> Option<Counts> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let mut attached = slot.attached.take_if(|_| slot.generation == id.generation)?;
@@ -229,20 +248,22 @@ impl<P: Pmu> Scheduler<P> {
         attached.disable(now_ns);
         attached.release(&mut self.pmu);
         self.free.push(id.slot);
-        if self.lines.take(attached.scope, attached.hardware, id.slot) {
-            // The line may be another group's soon.
+        if self.queues.take(attached.scope, attached.hardware, id.slot) {
+            // The queue may be another group's soon.
             let mine = |link: &&mut Link| Scope::Group(link.group) == attached.scope;
             if let Some(link) = self.chain.iter_mut().find(mine) {
-                link.line = None;
+                link.queue = None;
             }
         }
         Some(attached.counts(&mut self.pmu, now_ns))
     }
 
-    /// Makes the first of `chain` the thread's group; its ancestors follow, the root last. An empty chain is none.
+    /// Makes the first of `chain` the thread's group; its ancestors follow, the root last. An empty
+    /// chain is none.
     ///
-    /// Nothing happens if that is the group already. Otherwise only events of the groups that are left and entered are touched:
-    /// not those of common ancestors, and not those for all, unless a group that is entered has pinned ones.
+    /// Nothing happens if that is the group already. Otherwise only events of the groups that are
+    /// left and entered are touched: not those of common ancestors, and not those for all, unless a
+    /// group that is entered has pinned ones.
     ///
     /// # Panics
     /// When the chain has more than 65 groups: a tree has no more levels.
@@ -258,8 +279,9 @@ impl<P: Pmu> Scheduler<P> {
         self.change(common, now_ns);
     }
 
-    /// As [`switch`](Scheduler::switch), to a group of the tree that has `root`; any other group is as none. Climbs no
-    /// further than to what both groups have in common: their number is the depth at which that can be.
+    /// As [`switch`](Scheduler::switch), to a group of the tree that has `root`; any other group is
+    /// as none. Climbs no further than to what both groups have in common: their number is the
+    /// depth at which that can be.
     #[inline]
     pub(super) fn switch_to(&mut self, group: Option<&Group>, root: GroupKey, now_ns: u64) {
         self.entering.clear();
@@ -286,37 +308,38 @@ impl<P: Pmu> Scheduler<P> {
             self.leave(at, now_ns);
         }
         self.chain.truncate(common);
-        let (mut lines, mut last, mut contend) = (0, EVERYWHERE, false);
+        let (mut queues, mut last, mut contend) = (0, EVERYWHERE, false);
         while let Some(group) = self.entering.pop() {
-            let line = self.lines.find(group);
-            self.chain.push(Link { group, line });
-            if let Some(line) = line {
-                self.late |= self.lines.take_turn(line, self.turns);
-                contend |= self.lines.line(line).contends();
-                (lines, last) = (lines + 1, line);
+            let queue = self.queues.find(group);
+            self.chain.push(Link { group, queue });
+            if let Some(queue) = queue {
+                self.late |= self.queues.take_turn(queue, self.turns);
+                contend |= self.queues.queue(queue).contends();
+                (queues, last) = (queues + 1, queue);
             }
         }
-        match lines {
+        match queues {
             0 => {}
-            1 if self.lines.line(last).pinned.is_empty() => self.enter_line(last, now_ns),
+            1 if self.queues.queue(last).pinned.is_empty() => self.enter_queue(last, now_ns),
             _ if !contend => self.enter_each(common, now_ns),
-            _ => self.enter_lines(common, now_ns),
+            _ => self.enter_queues(common, now_ns),
         }
         if std::mem::take(&mut self.late) {
             self.rotate(now_ns);
         }
     }
 
-    /// Lets another flexible event group be first, if any waits for a counter and the first has counted since it came
-    /// to its turn. Returns whether any waited.
+    /// Lets another flexible event group be first, if any waits for a counter and the first has
+    /// counted since it came to its turn. Returns whether any waited.
     ///
-    /// Of `k` flexible event groups each is first once in `k` calls, and then counts, if the counters that pinned
-    /// ones leave are enough for it. One that is first stays so until it has counted for some time, so that none
-    /// is passed over because its group is always left at the wrong moment.
+    /// Of `k` flexible event groups each is first once in `k` calls, and then counts, if the
+    /// counters that pinned ones leave are enough for it. One that is first stays so until it has
+    /// counted for some time, so that none is passed over because its group is always left at the
+    /// wrong moment.
     pub fn rotate(&mut self, now_ns: u64) -> bool {
         self.walk(0, true);
         let mut waiting = false;
-        while let Some(slot) = self.lines.next(false) {
+        while let Some(slot) = self.queues.next(false) {
             waiting |= self.attached(slot).state == State::Inactive;
         }
         if !waiting {
@@ -339,23 +362,24 @@ impl<P: Pmu> Scheduler<P> {
 
     /// Rotates the events of the current groups, and of any other group when it is next entered.
     ///
-    /// To be called as often as perf rotates. [`rotate`](Scheduler::rotate) alone would starve groups that are never
-    /// the current ones when it is called: those that are left soon, beside others that are not.
+    /// To be called as often as perf rotates. [`rotate`](Scheduler::rotate) alone would starve
+    /// groups that are never the current ones when it is called: those that are left soon, beside
+    /// others that are not.
     pub(super) fn turn(&mut self, now_ns: u64) {
         self.turns += 1;
         for link in &self.chain {
-            if let Some(line) = link.line {
-                self.lines.take_turn(line, self.turns);
+            if let Some(queue) = link.queue {
+                self.queues.take_turn(queue, self.turns);
             }
         }
         self.rotate(now_ns);
     }
 
-    /// Makes known what the current groups and all groups together have counted until now.
+    /// Publishes what the current groups and all groups together have counted until now.
     pub(super) fn publish(&mut self, now_ns: u64) {
         self.pmu.begin(now_ns);
-        for line in self.chain.iter().filter_map(|link| link.line).chain([EVERYWHERE]) {
-            for place in self.lines.line(line).all() {
+        for queue in self.chain.iter().filter_map(|link| link.queue).chain([EVERYWHERE]) {
+            for place in self.queues.queue(queue).all() {
                 if let Some(attached) = &mut self.slots[place.slot as usize].attached {
                     attached.publish_running(&mut self.pmu, now_ns);
                 }
@@ -374,7 +398,7 @@ impl<P: Pmu> Scheduler<P> {
     /// Returns how many groups have events.
     #[must_use]
     pub fn groups(&self) -> usize {
-        self.lines.groups()
+        self.queues.groups()
     }
 
     /// Returns the counters.
@@ -382,13 +406,13 @@ impl<P: Pmu> Scheduler<P> {
         &self.pmu
     }
 
-    /// Returns the counters, to be told something. What is placed must stay so.
+    /// Borrows the counters, to configure them. What is placed must stay placed.
     pub fn pmu_mut(&mut self) -> &mut P {
         &mut self.pmu
     }
 
-    fn prepare(&mut self, group: &EventGroup) -> Result<Box<[Handle]>, NotSupported> {
-        if let Some(error) = NotSupported::empty(group) {
+    fn prepare(&mut self, group: &EventGroup) -> Result<Box<[Handle]>, NotSupportedError> {
+        if let Some(error) = NotSupportedError::empty(group) {
             return Err(error);
         }
         let mut handles = Vec::with_capacity(group.events().len());
@@ -407,8 +431,8 @@ impl<P: Pmu> Scheduler<P> {
     /// Takes the events of the chain's group `at` off their counters.
     #[inline]
     fn leave(&mut self, at: usize, now_ns: u64) {
-        let Some(line) = self.chain[at].line else { return };
-        for place in self.lines.line(line).all() {
+        let Some(queue) = self.chain[at].queue else { return };
+        for place in self.queues.queue(queue).all() {
             if let Some(attached) = &mut self.slots[place.slot as usize].attached {
                 attached.remove(&mut self.pmu, now_ns);
                 attached.disable(now_ns);
@@ -417,30 +441,30 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// As [`enter_lines`](Scheduler::enter_lines), where no event wants what another could take from it: then there is
-    /// no order to keep among lines.
+    /// As [`enter_queues`](Scheduler::enter_queues), where no event wants what another could take
+    /// from it: then there is no order to keep among queues.
     #[inline]
     fn enter_each(&mut self, from: usize, now_ns: u64) {
         for at in from..self.chain.len() {
-            if let Some(line) = self.chain[at].line {
-                self.enter_line(line, now_ns);
+            if let Some(queue) = self.chain[at].queue {
+                self.enter_queue(queue, now_ns);
             }
         }
     }
 
     /// Enters the groups of the chain from `from` on.
     #[inline(never)]
-    fn enter_lines(&mut self, from: usize, now_ns: u64) {
+    fn enter_queues(&mut self, from: usize, now_ns: u64) {
         let mut pinned = false;
         for at in from..self.chain.len() {
-            if let Some(line) = self.chain[at].line {
-                pinned |= self.enable(line, now_ns);
+            if let Some(queue) = self.chain[at].queue {
+                pinned |= self.enable(queue, now_ns);
             }
         }
         if pinned {
             self.remove_flexible(now_ns);
             self.walk(from, false);
-            while let Some(slot) = self.lines.next(true) {
+            while let Some(slot) = self.queues.next(true) {
                 self.place_pinned(slot, now_ns);
             }
             self.place_flexible(0, true, now_ns);
@@ -449,12 +473,12 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// As [`enter_lines`](Scheduler::enter_lines), where one group only has events, and none is pinned: there is
-    /// nothing to merge and nobody to leave.
+    /// As [`enter_queues`](Scheduler::enter_queues), where one group only has events, and none is
+    /// pinned: there is nothing to merge and nothing to leave.
     #[inline]
-    fn enter_line(&mut self, line: LineId, now_ns: u64) {
+    fn enter_queue(&mut self, queue: QueueId, now_ns: u64) {
         let mut full = false;
-        for place in &self.lines.line(line).flexible {
+        for place in &self.queues.queue(queue).flexible {
             if let Some(attached) = &mut self.slots[place.slot as usize].attached {
                 attached.enable(now_ns);
                 full |= !attached.place_unless(full, &mut self.pmu, now_ns);
@@ -462,10 +486,10 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Lets the time run for the events of `line`. Returns whether pinned ones are to be placed.
-    fn enable(&mut self, line: LineId, now_ns: u64) -> bool {
+    /// Lets the time run for the events of `queue`. Returns whether pinned ones are to be placed.
+    fn enable(&mut self, queue: QueueId, now_ns: u64) -> bool {
         let mut pinned = false;
-        for place in self.lines.line(line).all() {
+        for place in self.queues.queue(queue).all() {
             if let Some(attached) = &mut self.slots[place.slot as usize].attached {
                 attached.enable(now_ns);
                 pinned |= attached.pinned && attached.state != State::Error;
@@ -476,9 +500,9 @@ impl<P: Pmu> Scheduler<P> {
 
     /// Takes all flexible events off, those for all groups included.
     fn remove_flexible(&mut self, now_ns: u64) {
-        let lines = self.chain.iter().filter_map(|link| link.line).chain([EVERYWHERE]);
-        for line in lines {
-            for place in &self.lines.line(line).flexible {
+        let queues = self.chain.iter().filter_map(|link| link.queue).chain([EVERYWHERE]);
+        for queue in queues {
+            for place in &self.queues.queue(queue).flexible {
                 if let Some(attached) = &mut self.slots[place.slot as usize].attached {
                     attached.remove(&mut self.pmu, now_ns);
                 }
@@ -493,12 +517,13 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Places the flexible events of the chain's groups from `from` on, and those for all, in their order. Once one that needs
-    /// counters found none, no other such is tried: a small one would keep a large one from its turn for ever.
+    /// Places the flexible events of the chain's groups from `from` on, and those for all, in their
+    /// order. Once one that needs counters found none, no other such is tried: a small one would
+    /// keep a large one from its turn without end.
     fn place_flexible(&mut self, from: usize, everywhere: bool, now_ns: u64) {
         self.walk(from, everywhere);
         let mut full = false;
-        while let Some(slot) = self.lines.next(false) {
+        while let Some(slot) = self.queues.next(false) {
             if let Some(attached) = &mut self.slots[slot as usize].attached {
                 full |= !attached.place_unless(full, &mut self.pmu, now_ns);
             }
@@ -506,9 +531,9 @@ impl<P: Pmu> Scheduler<P> {
     }
 
     /// Returns the flexible event group of the current ones that is first.
-    fn first(&mut self) -> Option<&mut Attached> {
+    fn first(&mut self) -> Option<&mut AttachedEvents> {
         self.walk(0, true);
-        let slot = self.lines.next(false)?;
+        let slot = self.queues.next(false)?;
         Some(self.attached(slot))
     }
 
@@ -516,19 +541,19 @@ impl<P: Pmu> Scheduler<P> {
         if let Some(first) = self.first() {
             first.end_turn();
         }
-        let lines = self.chain.iter().filter_map(|link| link.line);
-        self.lines.send_first_to_end(lines.chain([EVERYWHERE]));
+        let queues = self.chain.iter().filter_map(|link| link.queue);
+        self.queues.send_first_to_end(queues.chain([EVERYWHERE]));
     }
 
     /// Begins a walk over the chain's groups from `from` on, and over what is for all.
     fn walk(&mut self, from: usize, everywhere: bool) {
-        let chain = self.chain.iter().skip(from).filter_map(|link| link.line);
-        self.lines.walk(chain.chain(everywhere.then_some(EVERYWHERE)));
+        let chain = self.chain.iter().skip(from).filter_map(|link| link.queue);
+        self.queues.walk(chain.chain(everywhere.then_some(EVERYWHERE)));
     }
 
-    fn attached(&mut self, slot: u32) -> &mut Attached {
+    fn attached(&mut self, slot: u32) -> &mut AttachedEvents {
         let attached = self.slots[slot as usize].attached.as_mut();
-        attached.expect("a slot in a line is attached: `detach` takes it from both")
+        attached.expect("a slot in a queue is attached: `detach` takes it from both")
     }
 }
 
@@ -538,7 +563,7 @@ impl<P: fmt::Debug> fmt::Debug for Scheduler<P> {
         f.debug_struct("Scheduler")
             .field("pmu", &self.pmu)
             .field("chain", &chain)
-            .field("groups", &self.lines.groups())
+            .field("groups", &self.queues.groups())
             .finish_non_exhaustive()
     }
 }
@@ -547,9 +572,10 @@ impl<P: fmt::Debug> fmt::Debug for Scheduler<P> {
 mod tests {
     use super::*;
 
-    // A test, and no assertion of the program: another compiler may lay them out otherwise, and they work as well.
+    // A test, and no assertion of the program: another compiler may lay them out otherwise, and
+    // they work as well.
     #[test]
     fn what_a_switch_touches_of_a_group_is_as_long_as_said() {
-        assert_eq!((size_of::<Slot>(), size_of::<lines::Line>()), (128, 64));
+        assert_eq!((size_of::<EventSlot>(), size_of::<queues::EventQueue>()), (128, 64));
     }
 }

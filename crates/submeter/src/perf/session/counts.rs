@@ -1,22 +1,36 @@
 //! What a session has counted, summed over threads.
 
 use crate::perf::event::EventGroup;
-use crate::perf::pmu::NotSupported;
+use crate::perf::pmu::NotSupportedError;
 use crate::perf::published::Copied;
 use crate::perf::scheduler;
 
-/// Says what the counts of a request are worth.
+/// What the counts of a request are worth.
+///
+/// # Examples
+/// ```
+/// use submeter::perf::{Request, RequestState, Session, parse};
+/// # use submeter::{Schema, Tree};
+/// # let tree = Tree::new(Schema::builder().build()?)?;
+/// let web = tree.create("/web")?;
+/// let session = Session::open(&tree, [Request::group(&web, parse("task-clock")?.remove(0))]);
+/// assert_eq!(*session.counts()[0].state(), RequestState::NotCounted, "no thread was in it yet");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestState {
-    /// It was on counters for some time at least, or has counted something in no time that the clock could tell.
+    /// It was on counters for some time at least, or has counted something in no time that the
+    /// clock could tell.
     Counting,
-    /// It never was: no thread has worked for the group yet, or its turn has not come. Shown as `<not counted>`.
+    /// It never was: no thread has worked for the group yet, or its turn has not come. Shown as
+    /// `<not counted>`.
     NotCounted,
-    /// The counts miss something, and nobody knows how much: the reason says what.
+    /// The counts lack an unknown amount: the reason says of what.
     Error(String),
-    /// One of its events cannot be counted here, so that none of them is. Shown as `<not supported>`.
-    NotSupported(NotSupported),
+    /// One of its events cannot be counted here, so that none of them is. Shown as `<not
+    /// supported>`.
+    NotSupported(NotSupportedError),
 }
 
 /// What one request of a [`Session`](super::Session) has counted, on all threads together.
@@ -31,6 +45,16 @@ pub struct RequestCounts {
 
 impl RequestCounts {
     /// Returns the path of the group, `None` for the whole process.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::perf::{Request, Session, parse};
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let session = Session::open(&tree, [Request::everywhere(parse("task-clock")?.remove(0))]);
+    /// assert_eq!(session.counts()[0].path(), None, "the whole process");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
@@ -48,14 +72,27 @@ impl RequestCounts {
         &self.state
     }
 
-    /// Returns whether the group was killed since: what is left counts to its end, and nobody finds it any more.
+    /// Returns whether the group was killed since: what is left counts to its end, and it
+    /// cannot be found any more.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::perf::{Request, Session, parse};
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.create("/web")?;
+    /// let session = Session::open(&tree, [Request::group(&web, parse("task-clock")?.remove(0))]);
+    /// web.kill()?;
+    /// assert!(session.counts()[0].is_killed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn is_killed(&self) -> bool {
         self.killed
     }
 
-    /// Returns what each event was seen to count, in the order of the events. Of no meaning unless the state is
-    /// [`Counting`](RequestState::Counting); see [`scaled`](RequestCounts::scaled).
+    /// Returns what each event was seen to count, in the order of the events. Of no meaning unless
+    /// the state is [`Counting`](RequestState::Counting); see [`scaled`](RequestCounts::scaled).
     #[must_use]
     pub fn values(&self) -> &[u64] {
         &self.sum.values
@@ -79,8 +116,20 @@ impl RequestCounts {
         self.sum.threads
     }
 
-    /// Estimates what event `index` would have counted, had it always been on a counter, from the sums over threads as
-    /// perf does. `None` unless the state is [`Counting`](RequestState::Counting): no number is better than a wrong one.
+    /// Estimates what event `index` would have counted, had it always been on a counter, from the
+    /// sums over threads as perf does. `None` unless the state is
+    /// [`Counting`](RequestState::Counting): no number is better than a wrong one.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::perf::{Request, Session, parse};
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let clock = parse("task-clock")?.remove(0);
+    /// let session = Session::open(&tree, [Request::group(tree.root(), clock)]);
+    /// assert_eq!(session.counts()[0].scaled(0), None, "not counted yet");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn scaled(&self, index: usize) -> Option<u64> {
         if self.state != RequestState::Counting {
@@ -91,7 +140,7 @@ impl RequestCounts {
     }
 }
 
-/// Counts of several threads.
+/// The counts of several threads.
 #[derive(Clone, Debug)]
 pub(super) struct Sum {
     values: Box<[u64]>,
@@ -120,7 +169,7 @@ impl Sum {
     /// The worst that is known.
     pub(super) fn state(
         &self,
-        refused: Option<&NotSupported>,
+        refused: Option<&NotSupportedError>,
         failed: Option<String>,
     ) -> RequestState {
         if let Some(refused) = refused {

@@ -8,7 +8,7 @@ use crate::perf::pmu::Pmu;
 use crate::perf::scheduler::{GroupKey, Scheduler};
 use crate::switch::Observer;
 
-/// Follows a thread with a scheduler.
+/// An observer that follows its thread with a scheduler.
 pub(super) struct Follower<P> {
     events: Scheduler<P>,
     counts: Arc<ThreadCounts>,
@@ -30,7 +30,7 @@ impl<P: Pmu> Follower<P> {
     ) -> Option<Follower<P>> {
         let counts = requests.join()?;
         let events = Scheduler::new(pmu);
-        // Whole before the counters are asked for anything: should they panic, its end is told.
+        // Whole before the counters are asked for anything: should they panic, its end is noted.
         let mut follower =
             Follower { events, counts: Arc::clone(&counts), root, interval_ns, turned_ns: now_ns };
         for (attachment, published) in requests.supported(&counts) {

@@ -1,8 +1,8 @@
 //! What the threads of a session and its readers share.
 //!
-//! A thread joins by adding its counts to a list, once, and from then on writes them without regard to anybody. It ends by
-//! setting a flag; who next takes the list's lock folds what it has counted into a sum, so that threads may come
-//! and go for ever.
+//! A thread joins by adding its counts to a list, once, and from then on writes them without
+//! waiting for others. It ends by setting a flag; the next to take the list's lock folds what it
+//! has counted into a sum, so that threads may come and go without end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use super::counts::{RequestCounts, Sum};
 use crate::group::Group;
 use crate::perf::event::EventGroup;
-use crate::perf::pmu::{NotSupported, Pmu};
+use crate::perf::pmu::{NotSupportedError, Pmu};
 use crate::perf::published::Published;
 use crate::perf::scheduler::{GroupKey, Scope};
 use crate::tree::Tree;
 
 /// A session, as its readers see it.
-pub(super) struct Shared {
+pub(super) struct SessionState {
     tree: Tree,
     requests: Arc<Requests>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Attachment {
     /// The group's, `None` for the whole process.
     path: Option<String>,
     pub(super) events: EventGroup,
-    refused: Option<NotSupported>,
+    refused: Option<NotSupportedError>,
     killed: AtomicBool,
     /// Why it is not counted on some thread.
     failed: Mutex<Option<String>>,
@@ -71,17 +71,18 @@ impl Attachment {
         Attachment {
             scope,
             path: group.map(|group| group.path().to_owned()),
-            refused: refused.or_else(|| NotSupported::empty(&events)),
+            refused: refused.or_else(|| NotSupportedError::empty(&events)),
             events,
             killed: AtomicBool::new(false),
             failed: Mutex::new(None),
         }
     }
 
-    /// Notes that a thread could not attach it, though another one could: descriptors may have run out.
+    /// Notes that a thread could not attach it, though another one could: descriptors may have run
+    /// out.
     #[cold]
-    pub(super) fn note_failure(&self, error: &NotSupported) {
-        // Never waits for long: in a forked child the lock may be held by nobody.
+    pub(super) fn note_failure(&self, error: &NotSupportedError) {
+        // Never waits for long: in a forked child the thread that holds the lock may not exist.
         if let Some(mut failed) = self.failed.try_lock_for(PATIENCE) {
             failed.get_or_insert_with(|| {
                 let (event, reason) = (error.event(), error.reason());
@@ -107,7 +108,8 @@ impl Attachment {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Requests {
-    /// Adds a thread's counts. `None` if that takes too long: in a forked child the lock may be held for ever.
+    /// Adds a thread's counts. `None` if that takes too long: in a forked child the lock may
+    /// never be released.
     pub(super) fn join(&self) -> Option<Arc<ThreadCounts>> {
         let published = self.list.iter().map(|attachment| {
             let events = attachment.events.events().len();
@@ -155,7 +157,7 @@ impl Threads {
 }
 
 impl ThreadCounts {
-    /// Says that nothing will be counted any more.
+    /// Notes that nothing will be counted any more.
     pub(super) fn end(&self) {
         // Release: pairs with the Acquire in `fold`.
         self.ended.store(true, Ordering::Release);
@@ -170,11 +172,14 @@ impl ThreadCounts {
     }
 }
 
-impl Shared {
-    pub(super) fn new(tree: Tree, list: Box<[Attachment]>) -> Shared {
+impl SessionState {
+    pub(super) fn new(tree: Tree, list: Box<[Attachment]>) -> SessionState {
         let folded = list.iter().map(|a| Sum::new(a.events.events().len())).collect();
         let threads = Mutex::new(Threads { live: Vec::new(), folded, joined: 0 });
-        Shared { tree, requests: Arc::new(Requests { list, threads, missed: AtomicUsize::new(0) }) }
+        SessionState {
+            tree,
+            requests: Arc::new(Requests { list, threads, missed: AtomicUsize::new(0) }),
+        }
     }
 
     pub(super) fn requests(&self) -> &Arc<Requests> {
@@ -192,7 +197,7 @@ impl Shared {
         act()
     }
 
-    /// How many threads are followed, or have ended since somebody last looked.
+    /// How many threads are followed, or have ended since the last look.
     #[cfg(test)]
     pub(super) fn live(&self) -> usize {
         let mut threads = self.requests.threads.lock();

@@ -1,0 +1,329 @@
+//! Every interleaving of updates, marks and flushes, and of the mistakes that the protocol avoids.
+
+use super::*;
+use crate::sync::atomic::AtomicI64;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Two lines of one word each, and what a reader finds.
+struct Shared {
+    lines: AtomicU64,
+    summary: AtomicU64,
+    state: AtomicU64,
+    words: [AtomicI64; 2],
+    total: AtomicI64,
+}
+
+/// What a flusher keeps for itself.
+#[derive(Default)]
+struct Flusher {
+    last: [i64; 2],
+}
+
+impl Shared {
+    fn new() -> Arc<Shared> {
+        Arc::new(Shared {
+            lines: AtomicU64::new(0),
+            summary: AtomicU64::new(0),
+            state: AtomicU64::new(0),
+            words: [AtomicI64::new(0), AtomicI64::new(0)],
+            total: AtomicI64::new(0),
+        })
+    }
+
+    fn row(&self) -> DirtyBits<'_> {
+        DirtyBits {
+            lines: std::slice::from_ref(&self.lines),
+            summary: std::slice::from_ref(&self.summary),
+            state: &self.state,
+        }
+    }
+
+    /// What a locked update does.
+    fn add(&self, line: usize) {
+        self.words[line].fetch_add(1, Ordering::SeqCst);
+        crate::sync::seq_cst_order();
+        if !self.row().is_dirty(line) {
+            self.row().mark(line);
+        }
+    }
+
+    /// Reads what changed in the lines of `bits`; returns by how much.
+    fn collect(&self, flusher: &mut Flusher, bits: u64) -> i64 {
+        crate::sync::seq_cst_order();
+        let mut found = 0;
+        for line in (0..2).filter(|line| bits >> line & 1 == 1) {
+            let now = self.words[line].load(Ordering::SeqCst);
+            found += now - flusher.last[line];
+            flusher.last[line] = now;
+        }
+        found
+    }
+
+    /// What a flush of everything does.
+    fn flush(&self, flusher: &mut Flusher) -> i64 {
+        let mut taken = 0;
+        self.row().take(64, |_, bits| taken |= bits);
+        self.finish(flusher, taken)
+    }
+
+    /// What a flush of the part that `line` is does.
+    fn flush_part(&self, flusher: &mut Flusher, line: usize) -> i64 {
+        let mut taken = 0;
+        self.row().take_some(64, |_, bits| bits & (1 << line), |_, bits| taken |= bits);
+        self.finish(flusher, taken)
+    }
+
+    fn finish(&self, flusher: &mut Flusher, taken: u64) -> i64 {
+        let found = self.collect(flusher, taken);
+        let total = self.total.load(Ordering::Relaxed);
+        self.total.store(total + found, Ordering::Relaxed);
+        self.row().release(taken.count_ones());
+        found
+    }
+}
+
+/// Three threads without a bound take hours. Three preemptions are more than the known bugs need:
+/// the negative models below need one.
+fn check_three_threads(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// An update that returned is found by the next flush, whatever else marks and flushes.
+#[test]
+fn loom_a_flush_finds_every_update_that_returned() {
+    check_three_threads(|| {
+        let shared = Shared::new();
+        let updater = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.add(0))
+        };
+        let second = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.add(0))
+        };
+        let mut flusher = Flusher::default();
+        let mut total = shared.flush(&mut flusher);
+        second.join().expect("no panic");
+        // `second` returned: this flush must find it even if `updater` is half-way through.
+        total += shared.flush(&mut flusher);
+        assert!(total >= 1, "a returned update was not found");
+        updater.join().expect("no panic");
+        total += shared.flush(&mut flusher);
+        assert_eq!(total, 2);
+    });
+}
+
+/// The same for a flush of a part: it finds what returned in its part, and what it leaves, or what
+/// comes to a word that it emptied, is found by the next.
+#[test]
+fn loom_a_partial_flush_finds_its_part_and_loses_nothing_else() {
+    check_three_threads(|| {
+        let shared = Shared::new();
+        let first = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.add(0))
+        };
+        let second = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.add(1))
+        };
+        let mut flusher = Flusher::default();
+        let mut total = shared.flush_part(&mut flusher, 1);
+        second.join().expect("no panic");
+        total += shared.flush_part(&mut flusher, 1);
+        assert_eq!(total, 1, "a returned update was not found");
+        first.join().expect("no panic");
+        total += shared.flush(&mut flusher);
+        assert_eq!(total, 2, "an update was lost");
+    });
+}
+
+/// A partial flush that stores the word less its bits, where another thread may mark at the same
+/// time, loses a mark: the locked instruction earns its place.
+#[test]
+#[should_panic(expected = "an update was lost")]
+fn loom_clearing_some_bits_by_load_and_store_loses_a_mark() {
+    loom::model(|| {
+        let shared = Shared::new();
+        shared.add(1);
+        let updater = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.add(0))
+        };
+        let mut flusher = Flusher::default();
+        let bits = shared.lines.load(Ordering::SeqCst);
+        shared.lines.store(bits & !2, Ordering::SeqCst);
+        let mut total = shared.finish(&mut flusher, bits & 2);
+        updater.join().expect("no panic");
+        total += shared.flush(&mut flusher);
+        assert_eq!(total, 2, "an update was lost");
+    });
+}
+
+/// A partial flush that clears the summary's bit with the last line's it saw loses what came in
+/// between.
+#[test]
+#[should_panic(expected = "an update was lost")]
+fn loom_clearing_the_summary_after_a_part_loses_a_mark() {
+    loom::model(|| {
+        let shared = Shared::new();
+        shared.add(1);
+        let updater = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.add(0))
+        };
+        let mut flusher = Flusher::default();
+        let before = shared.lines.fetch_and(!2, Ordering::SeqCst);
+        if before & !2 == 0 {
+            shared.summary.store(0, Ordering::SeqCst);
+        }
+        let mut total = shared.finish(&mut flusher, before & 2);
+        updater.join().expect("no panic");
+        total += shared.flush(&mut flusher);
+        assert_eq!(total, 2, "an update was lost");
+    });
+}
+
+/// A reader that finds no mark counted finds every update that returned in the total, also while a
+/// flush is between taking a mark and storing the total.
+#[test]
+fn loom_a_count_of_zero_means_that_the_total_has_all() {
+    check_three_threads(|| {
+        let shared = Shared::new();
+        shared.add(0);
+        let updater = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.add(1))
+        };
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if shared.row().count() == 0 {
+                    let total = shared.total.load(Ordering::Relaxed);
+                    assert!(total >= 1, "exact, but it is not");
+                }
+            })
+        };
+        shared.flush(&mut Flusher::default());
+        updater.join().expect("no panic");
+        reader.join().expect("no panic");
+    });
+}
+
+/// The same with marks that count no more from the moment they are taken must fail.
+#[test]
+#[should_panic(expected = "exact, but it is not")]
+fn loom_releasing_marks_before_the_total_is_stored_shows_too_little() {
+    loom::model(|| {
+        let shared = Shared::new();
+        shared.add(0);
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if shared.row().count() == 0 {
+                    let total = shared.total.load(Ordering::Relaxed);
+                    assert!(total >= 1, "exact, but it is not");
+                }
+            })
+        };
+        let mut taken = 0;
+        shared.row().take(64, |_, bits| taken |= bits);
+        shared.row().release(taken.count_ones());
+        let found = shared.collect(&mut Flusher::default(), taken);
+        shared.total.store(found, Ordering::Relaxed);
+        reader.join().expect("no panic");
+    });
+}
+
+/// A flush that trusts the summary alone must fail: it shows that the count of threads that link
+/// earns its place.
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_without_linking_an_update_is_missed() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let mark = |shared: &Shared| {
+            shared.state.fetch_add(1, Ordering::SeqCst);
+            shared.lines.fetch_or(1, Ordering::SeqCst);
+            shared.summary.fetch_or(1, Ordering::SeqCst);
+        };
+        let updater = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.words[0].fetch_add(1, Ordering::SeqCst);
+                mark(&shared);
+            })
+        };
+        let second = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.words[0].fetch_add(1, Ordering::SeqCst);
+                if !shared.row().is_dirty(0) {
+                    mark(&shared);
+                }
+            })
+        };
+        second.join().expect("no panic");
+        let total = shared.flush(&mut Flusher::default());
+        assert!(total >= 1, "a returned update was not found");
+        updater.join().expect("no panic");
+    });
+}
+
+/// Looking at the mark before the locked add, not after it, must fail.
+#[test]
+#[should_panic(expected = "an update was lost")]
+fn loom_testing_the_mark_before_a_locked_add_loses_it() {
+    loom::model(|| {
+        let shared = Shared::new();
+        shared.row().mark(0);
+        let updater = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if !shared.row().is_dirty(0) {
+                    shared.row().mark(0);
+                }
+                shared.words[0].fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        let mut flusher = Flusher::default();
+        let mut total = shared.flush(&mut flusher);
+        updater.join().expect("no panic");
+        total += shared.flush(&mut flusher);
+        assert_eq!(total, 1, "an update was lost");
+    });
+}
+
+/// An update comes, in a signal handler, between another's look at the mark and its marking of the
+/// same line, while a flush drains it: the line is never stuck (Linux has seen nodes stuck that
+/// way).
+#[test]
+fn loom_a_handler_between_look_and_mark_leaves_nothing_stuck() {
+    check_three_threads(|| {
+        let shared = Shared::new();
+        let updater = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.words[0].fetch_add(1, Ordering::SeqCst);
+                crate::sync::seq_cst_order();
+                if !shared.row().is_dirty(0) {
+                    // The handler: on the same thread, to its end.
+                    shared.add(0);
+                    shared.row().mark(0);
+                }
+            })
+        };
+        let mut flusher = Flusher::default();
+        let mut total = shared.flush(&mut flusher);
+        updater.join().expect("no panic");
+        total += shared.flush(&mut flusher);
+        assert_eq!(total, shared.words[0].load(Ordering::SeqCst), "an update was lost");
+        // Not stuck: the next one marks, and is found.
+        shared.add(0);
+        assert_eq!(shared.flush(&mut flusher), 1, "an update was lost");
+        assert_eq!(shared.row().count(), 0);
+    });
+}

@@ -1,0 +1,320 @@
+//! Dirty bits for state that is not words: an owner of per-CPU state notes here what it changed.
+//!
+//! The protocol is that of [`dirty`](crate::dirty), its half for locked adds: store first, then
+//! look at the bit. The user stores with any ordering, so that the order between the store and the
+//! look is made by fences, one on each side.
+
+#[cfg(not(loom))]
+use crossbeam_utils::CachePadded;
+#[cfg(not(loom))]
+use submeter_sys::CpuHint;
+
+#[cfg(not(loom))]
+use crate::backend::emulated;
+use crate::dirty::DirtyBits;
+#[cfg(not(loom))]
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{Ordering, fence};
+
+/// A dirty bit per thing and row. A row belongs to a CPU, where the kernel tells the CPU cheaply,
+/// or is shared by some threads.
+///
+/// Marking what is dirty already costs a fence and a load; the first time after a
+/// [`take`](DirtySet::take) four locked instructions more. Taking costs two loads per row, and one
+/// for each 64 things near a dirty one. When the state is one number, an [`Area`](crate::Area) is
+/// cheaper: its sequences need no fence.
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+/// use submeter_percpu::DirtySet;
+///
+/// let dirty = DirtySet::new(100);
+/// let counts: Vec<AtomicU64> = (0..dirty.rows()).map(|_| AtomicU64::new(0)).collect();
+///
+/// let row = dirty.row();
+/// counts[row].fetch_add(1, Relaxed);
+/// dirty.mark(row, 42);
+///
+/// let mut changed = Vec::new();
+/// dirty.take(&mut changed);
+/// assert_eq!(changed, [(row, 42)]);
+/// assert_eq!(counts[row].load(Relaxed), 1);
+/// ```
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct DirtySet {
+    /// Padded, so that CPUs do not pass a cache line to and fro that neither reads for the other.
+    rows: Box<[CachePadded<Row>]>,
+    len: usize,
+    hint: Option<CpuHint>,
+}
+
+/// The dirty bits of one row.
+#[cfg(not(loom))]
+#[derive(Debug)]
+struct Row {
+    /// See [`DirtyBits`] for these three.
+    lines: Box<[AtomicU64]>,
+    summary: Box<[AtomicU64]>,
+    state: AtomicU64,
+}
+
+/// The most rows. Beyond this many CPUs two share one.
+#[cfg(not(loom))]
+const ROWS_MAX: usize = 64;
+
+#[cfg(not(loom))]
+impl DirtySet {
+    /// Makes bits for `len` things, none of them set.
+    #[must_use]
+    pub fn new(len: usize) -> DirtySet {
+        let probe = submeter_sys::probe();
+        let parallel = || std::thread::available_parallelism().map_or(1, usize::from);
+        let rows = probe.cpus.unwrap_or_else(parallel).clamp(1, ROWS_MAX);
+        let zeroed = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect();
+        let row = || {
+            CachePadded::new(Row {
+                lines: zeroed(len.div_ceil(64)),
+                summary: zeroed(len.div_ceil(64 * 64)),
+                state: AtomicU64::new(0),
+            })
+        };
+        DirtySet { rows: (0..rows).map(|_| row()).collect(), len, hint: probe.cpu_hint() }
+    }
+
+    /// Returns how many rows there are: as many in every set of the process.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns the row for the calling thread: its CPU's where that is cheap to know. Any other row
+    /// would do as well, because the thread may move at any time.
+    #[inline]
+    #[must_use]
+    pub fn row(&self) -> usize {
+        emulated::row(self.hint, self.rows.len())
+    }
+
+    /// Returns for how many things there are bits.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Marks `thing` as changed in `row`. Call it *after* the change. Wait-free, idempotent, and
+    /// safe in a signal handler.
+    ///
+    /// # Panics
+    /// When there is no such row or thing.
+    ///
+    /// # Ordering
+    /// A thread that [takes](DirtySet::take) this mark, or took it while this looked at it, sees
+    /// what was stored before, whatever the ordering of those stores.
+    #[inline]
+    pub fn mark(&self, row: usize, thing: usize) {
+        assert!(thing < self.len, "no such mark");
+        mark_after(&self.rows[row].marks(), thing);
+    }
+
+    /// Clears all bits, and appends the rows and things that were marked since the last time.
+    ///
+    /// # Ordering
+    /// What was stored before a `mark` that returned is visible afterwards, unless another thread
+    /// took that mark.
+    pub fn take(&self, out: &mut Vec<(usize, usize)>) {
+        for (at, row) in self.rows.iter().enumerate() {
+            row.marks().take_lines(self.len, |thing| out.push((at, thing)));
+        }
+        fence_after_take();
+    }
+
+    /// Returns whether anything may be dirty. Costs a load per row.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.rows.iter().any(|row| row.marks().count() != 0)
+    }
+}
+
+#[cfg(not(loom))]
+impl Row {
+    #[inline]
+    fn marks(&self) -> DirtyBits<'_> {
+        DirtyBits { lines: &self.lines, summary: &self.summary, state: &self.state }
+    }
+}
+
+/// The marking half: after the change.
+#[inline]
+fn mark_after(marks: &DirtyBits<'_>, thing: usize) {
+    // SeqCst: between the caller's stores and the look; pairs with the fence in `fence_after_take`.
+    // Whichever comes first, either the taker sees the stores, or this sees the bit taken.
+    fence(Ordering::SeqCst);
+    if !marks.is_dirty(thing) {
+        marks.mark(thing);
+    }
+}
+
+/// The taking half: between the bits and the look at what changed.
+#[inline]
+fn fence_after_take() {
+    // SeqCst: pairs with the fence in `mark_after`, so that either this thread sees the stores
+    // before it, or the marking thread sees the bit taken.
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_marked_is_taken_once() {
+        let marks = DirtySet::new(5000);
+        assert!(!marks.any());
+        let last = marks.rows() - 1;
+        for (row, thing) in [(0, 0), (last, 4999), (0, 0), (0, 64)] {
+            marks.mark(row, thing);
+        }
+        assert!(marks.any());
+        let mut taken = Vec::new();
+        marks.take(&mut taken);
+        taken.sort_unstable();
+        let mut expected = vec![(0, 0), (0, 64), (last, 4999)];
+        expected.sort_unstable();
+        assert_eq!(taken, expected);
+        assert!(!marks.any());
+        taken.clear();
+        marks.take(&mut taken);
+        assert_eq!(taken, []);
+        assert!(marks.row() < marks.rows());
+    }
+
+    #[test]
+    #[should_panic(expected = "no such mark")]
+    fn a_thing_beyond_the_end_is_refused() {
+        // 10 is in the same word of marks as 9.
+        DirtySet::new(10).mark(0, 10);
+    }
+
+    #[test]
+    fn every_change_is_found_while_marks_are_taken_stress() {
+        use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+        const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
+        let marks = DirtySet::new(64);
+        let counts: Vec<AtomicU64> = (0..marks.rows()).map(|_| AtomicU64::new(0)).collect();
+        let (mut taken, mut total) = (Vec::new(), 0);
+        let mut collect = || {
+            taken.clear();
+            marks.take(&mut taken);
+            total += taken.iter().map(|&(row, _)| counts[row].swap(0, Relaxed)).sum::<u64>();
+            total
+        };
+        std::thread::scope(|scope| {
+            let updaters = [7, 8].map(|thing| {
+                let (marks, counts) = (&marks, &counts);
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let row = marks.row();
+                        counts[row].fetch_add(1, Relaxed);
+                        marks.mark(row, thing);
+                    }
+                })
+            });
+            while updaters.iter().any(|updater| !updater.is_finished()) {
+                collect();
+            }
+        });
+        assert_eq!(collect(), 2 * ROUNDS);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::atomic::AtomicU64;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    struct Shared {
+        line: AtomicU64,
+        summary: AtomicU64,
+        count: AtomicU64,
+        state: AtomicU64,
+    }
+
+    impl Shared {
+        /// DirtyLines already: the case in which an update relies on the fence.
+        fn marked() -> Arc<Shared> {
+            Arc::new(Shared {
+                line: AtomicU64::new(1),
+                summary: AtomicU64::new(1),
+                count: AtomicU64::new(1),
+                state: AtomicU64::new(0),
+            })
+        }
+
+        fn row(&self) -> DirtyBits<'_> {
+            DirtyBits {
+                lines: std::slice::from_ref(&self.line),
+                summary: std::slice::from_ref(&self.summary),
+                state: &self.count,
+            }
+        }
+
+        fn is_marked_at_all(&self) -> bool {
+            self.line.load(Ordering::Relaxed) != 0
+        }
+    }
+
+    /// One update and one take at the same time, with the given halves; then either the taker saw
+    /// the update, or the update left a mark for the next.
+    fn race(mark: fn(&DirtyBits<'_>), after_take: fn()) {
+        loom::model(move || {
+            let shared = Shared::marked();
+            let updater = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // The user's own ordering, the weakest there is.
+                    shared.state.store(1, Ordering::Relaxed);
+                    mark(&shared.row());
+                })
+            };
+            let mut found = false;
+            shared.row().take_lines(64, |_| found = true);
+            after_take();
+            let seen = found && shared.state.load(Ordering::Relaxed) == 1;
+            updater.join().expect("no panic");
+            assert!(seen || shared.is_marked_at_all(), "a change was lost");
+        });
+    }
+
+    #[test]
+    fn loom_a_relaxed_change_is_seen_or_stays_marked() {
+        race(|row| mark_after(row, 0), fence_after_take);
+    }
+
+    #[test]
+    #[should_panic(expected = "a change was lost")]
+    fn loom_without_the_updaters_fence_a_change_is_lost() {
+        let unfenced = |row: &DirtyBits<'_>| {
+            if !row.is_dirty(0) {
+                row.mark(0);
+            }
+        };
+        race(unfenced, fence_after_take);
+    }
+
+    #[test]
+    #[should_panic(expected = "a change was lost")]
+    fn loom_without_the_takers_fence_a_change_is_lost() {
+        race(|row| mark_after(row, 0), || ());
+    }
+}

@@ -1,0 +1,79 @@
+//! Batch overflows: by how much an add crossed boundaries of its batch, and how many adds are in
+//! flight between their word and the place where the overflow goes.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// By how much `n` moved a word over boundaries of the batch `mask + 1`: 0, or a multiple of the
+/// batch.
+///
+/// The difference of a potential (the word rounded down to a multiple), so that the overflows of a
+/// word add up to its own rounded value whatever the path. All overflows of a word must therefore
+/// use the same batch.
+#[inline]
+pub(crate) fn batch_overflow(before: i64, n: i64, mask: u64) -> i64 {
+    whole(before.wrapping_add(n), mask).wrapping_sub(whole(before, mask))
+}
+
+/// `word`, rounded down to a multiple of the batch `mask + 1`.
+#[inline]
+pub(crate) fn whole(word: i64, mask: u64) -> i64 {
+    word & !mask.cast_signed()
+}
+
+/// An add in flight: it may have reached its word while its overflow has not been posted. Counted
+/// from before the add commits until this is dropped.
+///
+/// Between the two its thread may lose the CPU, and others add to the same word. They find it
+/// beyond the boundary already and overflow nothing, though together with what the word held before
+/// they may have crossed it. So the overflows lack up to two batches of what returned instead of
+/// one, and one more for each further add that is stuck there. A reader that states a bound has to
+/// know how many there are.
+#[must_use = "it ends when this is dropped"]
+pub(crate) struct InFlight<'a>(&'a AtomicU64);
+
+impl<'a> InFlight<'a> {
+    #[inline]
+    pub(crate) fn new(count: &'a AtomicU64) -> InFlight<'a> {
+        // SeqCst: before the add commits; pairs with the load in `in_flight`, which comes before
+        // overflows are loaded: a reader that does not count this either finds its overflow or
+        // comes before its add. A sequence's plain store could overtake it where stores do; but a
+        // thread that adds to the same word after it is on the same CPU, after a context switch or
+        // in a handler, and so sees both, and shows both by returning.
+        count.fetch_add(1, Ordering::SeqCst);
+        InFlight(count)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SeqCst: after the overflow was posted; pairs with the load in `in_flight`, as above.
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Returns how many adds are in flight. To be called before overflows are loaded.
+#[inline]
+pub(crate) fn in_flight(count: &AtomicU64) -> u64 {
+    // SeqCst: pairs with the add in `InFlight::new`, so that an add that this misses has posted its
+    // overflow, or has not committed.
+    count.load(Ordering::SeqCst)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overflows_add_up_to_the_word_rounded_down_whatever_the_path() {
+        for mask in [0, 1, 31, (1 << 48) - 1] {
+            let (mut word, mut overflow) = (0i64, 0i64);
+            for n in [1, 30, 1, -1, -1, 64, i64::MAX, 5, i64::MIN, -70, i64::MAX, 1 << 48] {
+                overflow = overflow.wrapping_add(batch_overflow(word, n, mask));
+                word = word.wrapping_add(n);
+                assert_eq!(overflow, whole(word, mask));
+                assert_eq!(word.wrapping_sub(overflow) as u64 & !mask, 0, "less than a batch");
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Objects that free themselves with their last reference.
+//!
+//! Three facts carry all of it, and each SAFETY comment names those it uses:
+//!
+//! 1. **Counted.** Each [`Reference`] is one reference of its object's count, and so is the right
+//!    to kill, until the kill. Upheld by this file: the count inside an object is reached by no
+//!    other (`view` changes nothing), a `Reference` is made only by a successful get, and puts its
+//!    reference once, in its drop.
+//! 2. **Released last.** The count answers "last" once, to the put or change of mode after which
+//!    no reference is left and none can be taken. Upheld by `switch`: zero is final but for a new
+//!    life, which nothing here starts.
+//! 3. **Freed last.** The memory is an `Arc`'s. One of that `Arc`'s counts belongs to all
+//!    references together: `Shared::new` forgets it, and `release` takes it back.
+
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::percpu_ref::core::{Core, Counted, View, kill_and_confirm, kill_many};
+use crate::percpu_ref::holders::Site;
+use crate::percpu_ref::raw::{Adder, GatedWord};
+use crate::percpu_ref::rows;
+use crate::percpu_ref::switch::{After, Put};
+
+/// An object with its reference count.
+#[repr(C)]
+pub(super) struct Shared<T> {
+    core: Core,
+    /// Dropped by the release, never by the `Arc`.
+    value: UnsafeCell<ManuallyDrop<T>>,
+}
+
+// SAFETY: 1. The value is shared as by an `Arc`: references to it go to other threads (`Sync`), and
+// any thread may drop it (`Send`). 2. The core is `Sync` by itself.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+// SAFETY: 1 and 2 as for `Sync`.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+
+/// One reference to an object. Its drop puts it.
+pub(super) struct Reference<T> {
+    shared: NonNull<Shared<T>>,
+    site: Site,
+    /// Dropping one may drop the value.
+    owns: PhantomData<T>,
+}
+
+// SAFETY: 1 and 2 as for `Shared`.
+unsafe impl<T: Send + Sync> Send for Reference<T> {}
+// SAFETY: 1 and 2 as for `Shared`.
+unsafe impl<T: Send + Sync> Sync for Reference<T> {}
+
+impl<T> Shared<T> {
+    /// Makes an object of a count that stands at its initial reference, which is the kill's to put.
+    pub(super) fn new(core: Core, value: T) -> Arc<Shared<T>> {
+        let shared = Arc::new(Shared { core, value: UnsafeCell::new(ManuallyDrop::new(value)) });
+        // For all references together, see 3 (freed last).
+        let _ = Arc::into_raw(Arc::clone(&shared));
+        shared
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        self.core.view()
+    }
+
+    /// Takes a reference, unless none is left, or, with `live`, it was killed.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(super) fn try_get(self: &Arc<Self>, live: bool) -> Option<Reference<T>> {
+        let shared = NonNull::new(Arc::as_ptr(self).cast_mut()).expect("an Arc is never null");
+        let took = self.core.switch.try_get_one(live);
+        // Not `then`: in a closure, the caller's place in the source is the closure's.
+        if took {
+            Some(Reference { shared, site: self.core.sites.took(1), owns: PhantomData })
+        } else {
+            None
+        }
+    }
+
+    /// Kills each, behind one barrier. Returns how many were alive.
+    pub(super) fn kill_many<'a>(all: impl IntoIterator<Item = &'a Arc<Shared<T>>>) -> usize
+    where
+        T: 'a,
+    {
+        kill_many(all.into_iter().map(Killing))
+    }
+
+    pub(super) fn kill_and_confirm(self: &Arc<Self>, confirm: impl FnOnce()) -> bool {
+        kill_and_confirm(Killing(self), confirm)
+    }
+
+    /// Finishes a kill whose thread a fork left behind.
+    pub(super) fn help(self: &Arc<Self>) {
+        Killing(self).act(self.core.help());
+    }
+}
+
+/// An object as a kill sees it. Private to this file, since it gives away the count.
+struct Killing<'a, T>(&'a Arc<Shared<T>>);
+
+impl<T> Counted for Killing<'_, T> {
+    fn core(&self) -> &Core {
+        &self.0.core
+    }
+
+    fn act(&self, after: After) {
+        if after.last {
+            // SAFETY: 2 (released last): `after` is an answer of this object's count, since only
+            // `core` calls this, and `help` above.
+            unsafe { release(Arc::as_ptr(self.0)) };
+        }
+    }
+}
+
+impl<T> Reference<T> {
+    #[inline(always)]
+    fn core(&self) -> &Core {
+        // SAFETY: 1 (counted) and 3 (freed last): this reference keeps the memory as long as
+        // `self`.
+        unsafe { &(*self.shared.as_ptr()).core }
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        self.core().view()
+    }
+
+    pub(super) fn ptr_eq(&self, other: &Reference<T>) -> bool {
+        self.shared == other.shared
+    }
+
+    #[inline(always)]
+    pub(super) fn value(&self) -> &T {
+        // SAFETY: 1 (counted) and 2 (released last): this reference keeps memory and value as long
+        // as `self`, and only the release makes a mutable reference to the value.
+        unsafe { &*(*self.shared.as_ptr()).value.get() }
+    }
+
+    /// Takes another one; `None` if it was killed.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(super) fn try_clone_live(&self) -> Option<Reference<T>> {
+        let core = self.core();
+        let took = core.switch.try_get_one(true);
+        if took { Some(Reference { site: core.sites.took(1), ..*self }) } else { None }
+    }
+}
+
+impl<T> Clone for Reference<T> {
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn clone(&self) -> Reference<T> {
+        let core = self.core();
+        core.get(1);
+        Reference { site: core.sites.took(1), ..*self }
+    }
+}
+
+impl<T> Drop for Reference<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.core().sites.gave(self.site);
+        // Not methods of `Core`: once the reference is put, another thread may free the memory
+        // while a function still has it as an argument. What is borrowed below across a step that
+        // may put is either copied or wholly made of atomics, to which the language gives that
+        // licence.
+        let shared = self.shared.as_ptr();
+        // SAFETY: 1 (counted): the reference keeps the memory until the sequence commits. 2. The
+        // result is not used after: the commit is the sequence's last instruction.
+        let done = unsafe { adder(shared).add_one::<-1>() };
+        if !done {
+            // SAFETY: 1 (counted): the sequence did not commit, so that the reference is still
+            // ours, and this is the last use of it.
+            unsafe { put_slow(shared) };
+        }
+    }
+}
+
+/// Returns the way to put by sequence.
+///
+/// # Safety
+/// As [`GatedWord::adder_at`], for the word of the object.
+#[inline(always)]
+unsafe fn adder<'a, T>(shared: *const Shared<T>) -> Adder<'a> {
+    // SAFETY: 1. The object lives until the add commits: the caller's promise, passed on. 2. The
+    // field of a live object is in bounds.
+    unsafe { GatedWord::adder_at(&raw const (*shared).core.switch.slots.word) }
+}
+
+/// Puts a reference where the first sequence did not.
+///
+/// # Safety
+/// The caller has a reference, which this takes.
+#[inline(never)]
+unsafe fn put_slow<T>(shared: *const Shared<T>) {
+    // SAFETY: 1 (counted): until the add, the caller's reference keeps the memory; after it,
+    // nothing is touched.
+    let slots = unsafe { &(*shared).core.switch.slots };
+    if let Some(row) = slots.row_by_cpu()
+        && rows::add(row, -1)
+    {
+        return;
+    }
+    // SAFETY: 1 (counted): a dead row discards what is added, so that the reference is still the
+    // caller's.
+    unsafe { put_slower(shared) };
+}
+
+/// As [`put_slow`], after the row by CPU did not take it either.
+///
+/// # Safety
+/// As [`put_slow`].
+#[cold]
+#[inline(never)]
+unsafe fn put_slower<T>(shared: *const Shared<T>) {
+    // SAFETY: 1 (counted), as in `put_slow`.
+    let done = match unsafe { (*shared).core.switch.slots.row_here() } {
+        Some(row) => rows::add(row, -1),
+        // SAFETY: 1 and 2 as in `drop`.
+        None => unsafe { adder(shared).add_again(-1) },
+    };
+    if done {
+        return;
+    }
+    // SAFETY: 1 (counted): nothing was put yet. A count is wholly atomic.
+    match unsafe { (*shared).core.switch.count.put(1) } {
+        Put::Held => {}
+        // SAFETY: 2 (released last): the count has just answered so.
+        Put::Last => unsafe { release(shared) },
+        Put::Below => unreachable!("references are handles: none is put twice"),
+    }
+}
+
+/// Drops the value, wakes the waiters, gives up the memory.
+///
+/// # Safety
+/// The count of the object has answered "last" to the caller, see 2 (released last).
+#[cold]
+unsafe fn release<T>(shared: *const Shared<T>) {
+    // SAFETY: 3 (freed last): taken back once, as the count answers once.
+    let shared = unsafe { Arc::from_raw(shared) };
+    shared.core.release(|| {
+        // SAFETY: 2 (released last): no reference is left, nor can one be taken.
+        unsafe { ManuallyDrop::drop(&mut *shared.value.get()) };
+    });
+}

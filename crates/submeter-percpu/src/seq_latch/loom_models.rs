@@ -1,0 +1,172 @@
+//! Every interleaving of a writer and its readers, within loom's memory model.
+//!
+//! What is read as of one moment must be of one: a value, and times that are multiples of it. Four
+//! models are of mistakes, and pass only while loom finds them.
+
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::thread;
+
+use super::SeqLatch;
+
+/// A value, and how long it could have been counted and was: by the value, which moment they are of
+/// is known.
+type Moment = [u64; 3];
+
+fn moment(n: u64) -> Moment {
+    [n, 3 * n, 2 * n]
+}
+
+/// How often the writer writes: a reader that is overtaken needs two, and one more comes back to
+/// its copy.
+const WRITES: u64 = 3;
+
+fn store(words: &[AtomicU64], n: u64) {
+    for (word, value) in words.iter().zip(moment(n)) {
+        // Relaxed: as `SeqLatch::write` allows.
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+fn load(words: &[AtomicU64]) -> Moment {
+    // Relaxed: as `SeqLatch::try_read` allows.
+    std::array::from_fn(|at| words[at].load(Ordering::Relaxed))
+}
+
+fn read(latest: &SeqLatch) -> Option<Moment> {
+    let mut seen = Moment::default();
+    latest.try_read(|words| seen = load(words)).then_some(seen)
+}
+
+type Write = fn(&SeqLatch, u64);
+type Read = fn(&SeqLatch) -> Option<Moment>;
+
+fn write(latest: &SeqLatch, n: u64) {
+    latest.write(|words| store(words, n));
+}
+
+/// A reader beside a writer: what it reads is whole, and never goes back.
+fn explore(write: Write, read: Read) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let latest = SeqLatch::new(moment(0).len());
+        let writer = thread::spawn({
+            let latest = latest.clone();
+            move || (1..=WRITES).for_each(|n| write(&latest, n))
+        });
+        let mut last = 0;
+        for seen in (0..2).filter_map(|_| read(&latest)) {
+            assert_eq!(seen, moment(seen[0]), "a mixture of moments");
+            assert!(seen[0] >= last, "went back");
+            last = seen[0];
+        }
+        writer.join().unwrap();
+        assert_eq!(read(&latest), Some(moment(WRITES)), "the last is missing");
+    });
+}
+
+#[test]
+fn loom_latest_is_of_one_moment_and_never_goes_back() {
+    explore(write, read);
+}
+
+#[test]
+fn loom_latest_shows_what_happened_before_the_reader_learned_of_it() {
+    loom::model(|| {
+        let latest = SeqLatch::new(moment(0).len());
+        let announced = loom::sync::Arc::new(AtomicU64::new(0));
+        let writer = thread::spawn({
+            let (latest, announced) = (latest.clone(), announced.clone());
+            move || {
+                for n in 1..=2 {
+                    write(&latest, n);
+                    // Release: pairs with the Acquire below.
+                    announced.store(n, Ordering::Release);
+                }
+            }
+        });
+        // Acquire: pairs with the Release above.
+        let at_least = announced.load(Ordering::Acquire);
+        if let Some(seen) = read(&latest) {
+            assert!(seen[0] >= at_least, "{seen:?} after {at_least}");
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// A reader that was stopped finds, whenever it goes on, what a writer that stopped half-way had
+/// said before.
+#[test]
+fn loom_latest_waits_for_no_writer_that_stopped_half_way() {
+    loom::model(|| {
+        let latest = SeqLatch::new(moment(0).len());
+        write(&latest, 1);
+        let writer = thread::spawn({
+            let latest = latest.clone();
+            // As `write`, and no further than to a word of the copy: in a forked child, without
+            // end.
+            move || {
+                fence(Ordering::Release);
+                // Relaxed: as in `store`.
+                latest.copy(2)[0].store(2, Ordering::Relaxed);
+            }
+        });
+        assert_eq!(read(&latest), Some(moment(1)), "waits for no writer");
+        writer.join().unwrap();
+        assert_eq!(read(&latest), Some(moment(1)), "waits for no writer");
+    });
+}
+
+fn next(latest: &SeqLatch) -> u64 {
+    // Relaxed: as in `SeqLatch::write`.
+    latest.version().load(Ordering::Relaxed) + 1
+}
+
+#[test]
+#[should_panic(expected = "a mixture of moments")]
+fn loom_latest_finds_a_writer_without_its_fence() {
+    let write: Write = |latest, n| {
+        let version = next(latest);
+        store(latest.copy(version), n);
+        // Release: as in `SeqLatch::write`.
+        latest.version().store(version, Ordering::Release);
+    };
+    explore(write, read);
+}
+
+#[test]
+#[should_panic(expected = "a mixture of moments")]
+fn loom_latest_finds_a_reader_without_its_fence() {
+    let read: Read = |latest| {
+        // Acquire: as in `SeqLatch::try_read`.
+        let version = latest.version().load(Ordering::Acquire);
+        let seen = load(latest.copy(version));
+        // Relaxed: as in `SeqLatch::try_read`.
+        (latest.version().load(Ordering::Relaxed) == version).then_some(seen)
+    };
+    explore(write, read);
+}
+
+#[test]
+#[should_panic(expected = "a mixture of moments")]
+fn loom_latest_finds_a_version_that_publishes_nothing() {
+    let write: Write = |latest, n| {
+        let version = next(latest);
+        // Release: as in `SeqLatch::write`.
+        fence(Ordering::Release);
+        store(latest.copy(version), n);
+        // Relaxed: the mistake.
+        latest.version().store(version, Ordering::Relaxed);
+    };
+    explore(write, read);
+}
+
+#[test]
+#[should_panic(expected = "a mixture of moments")]
+fn loom_latest_finds_a_reader_that_does_not_look_again() {
+    let read: Read = |latest| {
+        // Acquire: as in `SeqLatch::try_read`.
+        Some(load(latest.copy(latest.version().load(Ordering::Acquire))))
+    };
+    explore(write, read);
+}

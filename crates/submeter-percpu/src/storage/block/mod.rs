@@ -1,0 +1,398 @@
+//! A block: some words, and the adds to them.
+
+use std::sync::atomic::Ordering;
+
+use submeter_sys::{CpuHint, Exit, Rseq};
+
+use super::raw::{CpuWord, LINE_WORDS, LockedWord};
+use super::{Area, Inner, Word};
+use crate::backend::{emulated, rseq};
+use crate::overflow::{InFlight, batch_overflow};
+
+#[expect(unsafe_code, reason = "vouches for the way to the words, whose keeper it holds")]
+mod raw;
+
+pub(crate) use raw::Words;
+pub use raw::{Block, BlockRef};
+
+/// What it is.
+impl<T> Block<T> {
+    #[inline(always)]
+    fn words(&self) -> &Words {
+        self.block_ref().words()
+    }
+
+    /// Returns the area that it is of.
+    #[must_use]
+    pub fn area(&self) -> &Area {
+        self.words().area()
+    }
+
+    /// Returns its first word's index in a row.
+    #[must_use]
+    pub fn first_word(&self) -> usize {
+        self.words().first()
+    }
+
+    /// Returns its first line's index in a row.
+    #[must_use]
+    pub fn first_line(&self) -> usize {
+        self.words().first() / LINE_WORDS
+    }
+
+    /// Returns how many words it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.words().len()
+    }
+
+    /// Always false.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Finds a word, for adds that do not look for it again.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline]
+    #[must_use]
+    pub fn word(&self, word: usize) -> Word<'_> {
+        Word::new(self.words(), word)
+    }
+
+    /// Returns a word of the locked rows. Its writers leave it to `Drop` to zero it again; `sum`
+    /// and flushes do not look there unless [`add`](Block::add) was ever used.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    pub(crate) fn locked_word(&self, word: usize) -> LockedWord {
+        assert!(word < self.len(), "no such word");
+        self.area().inner.rows.locked_word(self.first_word() + word)
+    }
+
+    /// Returns the calling thread's locked row of a word; the same rules as for
+    /// [`locked_word`](Block::locked_word) apply.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    pub(crate) fn locked(&self, word: usize) -> &std::sync::atomic::AtomicI64 {
+        assert!(word < self.len(), "no such word");
+        let words = self.words();
+        self.area().inner.rows.locked(words.locked_row(), words.first() + word)
+    }
+
+    /// Returns what tells the locked row for the calling thread.
+    pub(crate) fn hint(&self) -> Option<CpuHint> {
+        self.area().inner.hint
+    }
+}
+
+/// Adding and reading.
+impl<T> Block<T> {
+    /// Adds `n` to a word: about the price of a plain add. Wraps around.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    ///
+    /// # Ordering
+    /// None: it publishes nothing but itself.
+    #[inline(always)]
+    pub fn add(&self, word: usize, n: i64) {
+        if !self.cpu_word(word).is_some_and(|at| at.add(n)) {
+            self.words().add_slow(word, n);
+        }
+    }
+
+    /// Adds `n` to a word and returns the overflow: by how much that crossed boundaries of the
+    /// batch `mask + 1`, a power of two. 0 in the common case, otherwise a multiple of the batch.
+    ///
+    /// Once the adds are over, the overflows that they returned are less than the sum of the words
+    /// by less than a batch for each row. The overflow of an add that is over can still be missing
+    /// in what other adds are about to return.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline(always)]
+    #[must_use]
+    pub fn add_overflow(&self, word: usize, n: i64, mask: u64) -> i64 {
+        debug_assert!(mask.wrapping_add(1).is_power_of_two());
+        if self.cpu_word(word).is_some_and(|at| at.add_within(n, mask)) {
+            return 0;
+        }
+        self.words().add_overflow_slow(word, n, mask)
+    }
+
+    /// Adds `n` to a word, and marks the word's line dirty first where it is not, so that
+    /// [`Area::take_dirty`] finds it. Calls `overflowed` with the overflow of the batch `mask +
+    /// 1`, a power of two, unless it is 0: a multiple of the batch.
+    ///
+    /// Until `overflowed` returns the add counts in [`Area::in_flight`].
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline(always)]
+    pub fn add_dirty(&self, word: usize, n: i64, mask: u64, overflowed: impl FnOnce(i64)) {
+        debug_assert!(mask.wrapping_add(1).is_power_of_two());
+        if !self.cpu_word(word).is_some_and(|at| at.add_dirty_within(n, mask)) {
+            self.words().add_dirty_slow(word, n, mask, overflowed);
+        }
+    }
+
+    /// Adds `n` to a word by a sequence that refuses what crosses a boundary of the batch `mask +
+    /// 1`. Returns whether it was done: never without sequences.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn add_inside(&self, word: usize, n: i64, mask: u64) -> bool {
+        debug_assert!((mask + 1).is_power_of_two());
+        self.cpu_word(word).is_some_and(|at| at.add_within(n, mask))
+    }
+
+    /// As [`add_overflow`](Block::add_overflow), for an add that
+    /// [`add_inside`](Block::add_inside) refused: supposes that it crosses.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn add_across(&self, word: usize, n: i64, mask: u64) -> i64 {
+        if let Some(at) = self.cpu_word(word) {
+            let added = at.add_overflow(n);
+            if added.exit().is_none() {
+                return batch_overflow(added.after().wrapping_sub(n), n, mask);
+            }
+        }
+        self.add_overflow(word, n, mask)
+    }
+
+    /// Adds `n` to a word unless that crosses a boundary of the batch `mask + 1`; test and commit
+    /// are one. Returns whether it was done; may return false without such a reason.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn add_within(&self, word: usize, n: i64, mask: u64) -> bool {
+        debug_assert!((mask + 1).is_power_of_two());
+        match self.cpu_word(word) {
+            Some(at) => at.add_within(n, mask),
+            None => self.words().locked_add_within(word, n, mask).is_some(),
+        }
+    }
+
+    /// Sums a word over its rows: exact once the adds are over, and never misses an add that
+    /// returned before. Costs a load for each row in use.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[must_use]
+    pub fn sum(&self, word: usize) -> i64 {
+        assert!(word < self.len(), "no such word");
+        let area = self.area();
+        area.rows_in_use()
+            .map(|row| area.load(row, self.first_word() + word))
+            .fold(0, i64::wrapping_add)
+    }
+}
+
+/// What follows an add whose sequence did not commit, or where there are none. Not on `Block`, so
+/// that a caller that has one in registers need not put it in memory for this.
+impl Words {
+    /// A word for sequences, where there are any.
+    #[inline]
+    pub(super) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
+        assert!(word < self.len(), "no such word");
+        self.area().inner.rows.cpu_word(self.first() + word)
+    }
+
+    /// Adds with a batch that nothing crosses but a change of sign.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn add_slow(&self, word: usize, n: i64) {
+        let _ = self.add_overflow_slow(word, n, i64::MAX.cast_unsigned());
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn add_overflow_slow(&self, word: usize, n: i64, mask: u64) -> i64 {
+        if let Some(at) = self.cpu_word(word) {
+            let again = || at.add_overflow(n);
+            // The first time by itself: an add that only crosses a boundary ends here.
+            let mut added = again();
+            if added.exit().is_some() {
+                match rseq::retry(added, |exit| may_retry(at.rseq(), exit), again) {
+                    Some(done) => added = done,
+                    None => return batch_overflow(self.locked_add(word, n).1, n, mask),
+                }
+            }
+            return batch_overflow(added.after().wrapping_sub(n), n, mask);
+        }
+        batch_overflow(self.locked_add(word, n).1, n, mask)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn add_dirty_slow(
+        &self,
+        word: usize,
+        n: i64,
+        mask: u64,
+        overflowed: impl FnOnce(i64),
+    ) {
+        if self.add_dirty_inside(word, n, mask) {
+            return;
+        }
+        let _in_flight = self.begin_in_flight();
+        let overflow = self.add_dirty_across(word, n, mask);
+        if overflow != 0 {
+            overflowed(overflow);
+        }
+    }
+
+    /// Adds where that crosses no boundary, so that it need not count as in flight; may return
+    /// false without such a reason.
+    fn add_dirty_inside(&self, word: usize, n: i64, mask: u64) -> bool {
+        let inner: &Inner = &self.area().inner;
+        let line = (self.first() + word) / LINE_WORDS;
+        let Some(at) = self.cpu_word(word) else {
+            let row = self.locked_add_within(word, n, mask);
+            return row.inspect(|&row| self.mark_locked(row, line)).is_some();
+        };
+        let rseq = at.rseq();
+        // Here, and not once it is in flight: that would put into use a locked row that the add has
+        // no need of.
+        let adopted = || rseq.adopt_thread().then(|| rseq.cpu()).flatten();
+        let Some(cpu) = rseq.cpu().or_else(adopted) else { return false };
+        let bits = inner.rows.dirty_bits(cpu as usize);
+        if bits.is_dirty(line) {
+            // An add that is refused while its line is dirty crosses a boundary, or was disturbed,
+            // which is rare.
+            return false;
+        }
+        // The thread may have moved: then this is a mark too many, and the add is refused once
+        // more.
+        bits.mark(line);
+        at.add_dirty_within(n, mask)
+    }
+
+    /// Adds, whatever that crosses; returns the overflow.
+    fn add_dirty_across(&self, word: usize, n: i64, mask: u64) -> i64 {
+        let line = (self.first() + word) / LINE_WORDS;
+        if let Some(at) = self.cpu_word(word) {
+            let before_retry = |exit| {
+                if exit == Exit::Unmarked {
+                    // The thread may move before it tries again; then it finds another line clean,
+                    // and this is a mark too many.
+                    if let Some(cpu) = at.rseq().cpu() {
+                        self.area().inner.rows.dirty_bits(cpu as usize).mark(line);
+                    }
+                }
+                may_retry(at.rseq(), exit)
+            };
+            let again = || at.add_dirty(n);
+            if let Some(added) = rseq::retry(again(), before_retry, again) {
+                return batch_overflow(added.after().wrapping_sub(n), n, mask);
+            }
+        }
+        let (row, before) = self.locked_add(word, n);
+        self.mark_locked(row, line);
+        batch_overflow(before, n, mask)
+    }
+
+    /// Marks a line of a locked row, unless it is dirty. After the add, unlike a sequence: see the
+    /// protocol in `dirty`.
+    fn mark_locked(&self, row: usize, line: usize) {
+        let rows = &self.area().inner.rows;
+        let bits = rows.dirty_bits(rows.cpus() + row);
+        if !bits.is_dirty(line) {
+            bits.mark(line);
+        }
+    }
+
+    /// Counts an add as in flight, in a row that is close: any serves, as a reader sums over all.
+    fn begin_in_flight(&self) -> InFlight<'_> {
+        let inner: &Inner = &self.area().inner;
+        let row = inner.rows.rseq().and_then(Rseq::cpu).map_or_else(
+            || {
+                inner.use_locked();
+                inner.rows.cpus() + self.locked_row()
+            },
+            |cpu| cpu as usize,
+        );
+        InFlight::new(inner.rows.in_flight(row))
+    }
+
+    /// The locked row for the calling thread.
+    #[inline]
+    fn locked_row(&self) -> usize {
+        let inner: &Inner = &self.area().inner;
+        emulated::row(inner.hint, inner.rows.locked_rows())
+    }
+
+    /// Adds by a locked instruction unless that crosses a boundary of the batch `mask + 1`. Returns
+    /// the locked row where it was done; may return `None` without such a reason.
+    pub(super) fn locked_add_within(&self, word: usize, n: i64, mask: u64) -> Option<usize> {
+        assert!(word < self.len(), "no such word");
+        let inner: &Inner = &self.area().inner;
+        let row = self.locked_row();
+        let word = inner.rows.locked(row, self.first() + word);
+        // SeqCst: as every load of a word that an exchange follows.
+        let before = word.load(Ordering::SeqCst);
+        if batch_overflow(before, n, mask) != 0 {
+            return None;
+        }
+        inner.use_locked();
+        // Once: an add that fails was overtaken, and may as well take the other way.
+        // SeqCst: as in `locked_add`, whose place this takes.
+        let after = before.wrapping_add(n);
+        let done = word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+        done.ok().map(|_| row)
+    }
+
+    /// Adds by a locked instruction, in a row that no sequence writes; returns the locked row and
+    /// the word before.
+    #[inline]
+    fn locked_add(&self, word: usize, n: i64) -> (usize, i64) {
+        assert!(word < self.len(), "no such word");
+        let inner: &Inner = &self.area().inner;
+        let row = self.locked_row();
+        inner.use_locked();
+        // SeqCst: the "store" of "store, then look at the bit"; see `dirty`.
+        let before = inner.rows.locked(row, self.first() + word).fetch_add(n, Ordering::SeqCst);
+        (row, before)
+    }
+}
+
+/// Whether another attempt may do better.
+fn may_retry(rseq: Rseq, exit: Exit) -> bool {
+    exit != Exit::Outside || rseq.adopt_thread()
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter_sys::Backend;
+
+    use super::super::raw::WORDS;
+    use super::*;
+
+    #[test]
+    fn a_locked_word_keeps_its_rows() {
+        let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
+        let word = area.block(1).expect("room").locked_word(0);
+        drop(area);
+        // Relaxed, both: one thread.
+        word.at(0).fetch_add(3, Ordering::Relaxed);
+        assert_eq!(word.at(0).load(Ordering::Relaxed), 3, "mapped, whatever else is gone");
+    }
+
+    #[test]
+    #[should_panic(expected = "no such words")]
+    fn a_block_lies_within_its_rows() {
+        let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
+        let _ = Block::new(area, WORDS - 1, 2, 0);
+    }
+}

@@ -1,0 +1,231 @@
+//! What a block is made of: the way to its words, with what keeps them.
+
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use submeter_sys::Rseq;
+
+use crate::storage::Area;
+use crate::storage::raw::{CpuWord, LINE_WORDS, WORDS};
+
+/// Some words of an [`Area`], to be added to. Cloning is a pointer copy; the words are zeroed and
+/// reused when the last clone goes.
+///
+/// An add costs about a plain one. For a single number use a
+/// [`PercpuCounter`](crate::PercpuCounter), which has a bound on reads as well.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::Area;
+///
+/// let block = Area::common()?.block(2)?;
+/// block.add(1, 5);
+/// assert_eq!((block.sum(0), block.sum(1)), (0, 5));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Block<T = ()> {
+    /// What a sequence needs, without following a pointer; `None` where there are no sequences.
+    ///
+    /// Invariant: the rows of the area that `block_ref` keeps.
+    base: Option<(Rseq, NonNull<u8>)>,
+    /// Invariant: as in `block_ref`.
+    first: u32,
+    /// Invariant: as in `block_ref`.
+    words: u32,
+    block_ref: BlockRef<T>,
+}
+
+// SAFETY: 1. `base` is dereferenced by sequences only, which are made for concurrent use, and
+// `block_ref` keeps it valid. 2. Everything else is as `Send` as `block_ref`.
+unsafe impl<T: Send + Sync> Send for Block<T> {}
+// SAFETY: 1 and 2 as for `Send`; it has no interior of its own.
+unsafe impl<T: Send + Sync> Sync for Block<T> {}
+
+impl Block {
+    /// Makes a block of `words` words from `first` on.
+    ///
+    /// # Panics
+    /// When a row has no such words.
+    pub(in crate::storage) fn new(area: Area, first: usize, words: usize, lines: usize) -> Block {
+        assert!(first <= WORDS && words <= WORDS - first, "no such words");
+        let [first, words, lines] = [first as u32, words as u32, lines as u32];
+        let base = area.inner.rows.cpu_base();
+        let block_ref = BlockRef::new(Words { area, first, words, lines }, ());
+        Block { base, first, words, block_ref }
+    }
+
+    /// Gives it a value that is kept with the words: one allocation for both.
+    ///
+    /// # Panics
+    /// When the block was cloned.
+    #[must_use]
+    pub fn with<T>(self, value: T) -> Block<T> {
+        let Block { base, first, words, block_ref } = self;
+        Block { base, first, words, block_ref: BlockRef::new(block_ref.into_words(), value) }
+    }
+}
+
+impl<T> Block<T> {
+    /// Returns the words alone, for callers that know the way to them.
+    ///
+    /// # Panics
+    /// When the block was cloned.
+    pub(crate) fn into_words(self) -> Words {
+        self.block_ref.into_words()
+    }
+
+    /// Returns the reference that keeps its words and value. Clone it to keep them for longer than
+    /// the block.
+    #[inline]
+    #[must_use]
+    pub fn block_ref(&self) -> &BlockRef<T> {
+        &self.block_ref
+    }
+
+    /// Returns a word for sequences, where there are any.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline(always)]
+    pub(crate) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
+        self.base.map(|(rseq, base)| {
+            assert!(word < self.words as usize, "no such word");
+            // SAFETY: 1. Both come from the `cpu_base` of `area.inner.rows` in `new`. 2. `new`
+            // checked the block's words, and this one was checked to be one of them. 3. The result
+            // borrows `self`, whose `block_ref` keeps the area, which keeps its rows.
+            unsafe { CpuWord::new(rseq, base, self.first + word as u32) }
+        })
+    }
+}
+
+// Derived, it would ask the same of the value.
+impl<T> Clone for Block<T> {
+    fn clone(&self) -> Block<T> {
+        let &Block { base, first, words, ref block_ref } = self;
+        Block { base, first, words, block_ref: block_ref.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Block<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.block_ref.fmt(f)
+    }
+}
+
+/// A reference to the words of a [`Block`] and to the value that it was given. It keeps both, and
+/// cannot add. Cloning is a pointer copy, and a pointer is its size.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::Area;
+///
+/// let block = Area::common()?.block(2)?.with("of a tenant");
+/// let kept = block.block_ref().clone();
+/// drop(block);
+/// assert_eq!(*kept, "of a tenant", "and its words are not reused yet");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct BlockRef<T = ()>(
+    /// One allocation for both: every group has one.
+    Arc<(Words, T)>,
+);
+
+impl<T> BlockRef<T> {
+    fn new(words: Words, value: T) -> BlockRef<T> {
+        BlockRef(Arc::new((words, value)))
+    }
+
+    fn into_words(self) -> Words {
+        Arc::into_inner(self.0).expect("a block that was not cloned").0
+    }
+
+    #[inline(always)]
+    pub(super) fn words(&self) -> &Words {
+        &self.0.0
+    }
+
+    /// Returns the first word's index in a row.
+    #[inline]
+    #[must_use]
+    pub fn first_word(&self) -> usize {
+        self.words().first()
+    }
+
+    /// Returns the first line's index in a row.
+    #[must_use]
+    pub fn first_line(&self) -> usize {
+        self.first_word() / LINE_WORDS
+    }
+}
+
+impl<T> Deref for BlockRef<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0.1
+    }
+}
+
+impl<T> Clone for BlockRef<T> {
+    fn clone(&self) -> BlockRef<T> {
+        BlockRef(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for BlockRef<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.words().fmt(f)
+    }
+}
+
+/// Words that are given back on drop. Numbers of 32 bits, of which a row has fewer words: every
+/// group has two of these.
+pub(crate) struct Words {
+    area: Area,
+    /// The first word, from the start of a row.
+    first: u32,
+    words: u32,
+    /// The lines to give back; 0 for words that share theirs.
+    lines: u32,
+}
+
+impl Words {
+    pub(super) fn area(&self) -> &Area {
+        &self.area
+    }
+
+    #[inline]
+    pub(super) fn first(&self) -> usize {
+        self.first as usize
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.words as usize
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        let inner = &*self.area.inner;
+        // The last `Block` is gone, so that no thread can add any more. The adds of other threads
+        // happened before their clones went, which the reference count orders before this.
+        let (first, words) = (self.first(), self.len());
+        inner.rows.zero(first..first + words);
+        let mut allocator = inner.allocator.lock();
+        if self.lines == 0 {
+            allocator.give_words(first, words);
+        } else {
+            allocator.give_lines(first / LINE_WORDS, self.lines as usize);
+        }
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({}+{})", self.first, self.words)
+    }
+}

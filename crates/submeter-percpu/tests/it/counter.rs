@@ -1,0 +1,319 @@
+//! What a counter promises, on every backend: the statements that Linux's own can be tested by, and
+//! more.
+
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+
+use submeter_percpu::counter::BATCH_DEFAULT;
+use submeter_percpu::{Area, PercpuCounter};
+
+use crate::common::{migrate, on_every_backend, rounds};
+use crate::stop::StopOnDrop;
+
+/// Adds by each thread.
+const ADDS: u32 = rounds(if cfg!(miri) { 2_000 } else { 40_000 });
+const THREADS: usize = 4;
+
+/// Runs `work` on a few threads that change CPU between rounds.
+fn on_threads(work: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let work = &work;
+            scope.spawn(move || {
+                for round in 0..3 {
+                    migrate(thread + round);
+                    work(thread);
+                }
+            });
+        }
+    });
+}
+
+/// A flat counter, and one with a tree.
+fn of_both_kinds(area: &Area, batch: u64) -> [PercpuCounter; 2] {
+    [PercpuCounter::with_batch(area, batch), PercpuCounter::with_tree(area, batch)]
+        .map(|counter| counter.expect("room"))
+}
+
+#[test]
+fn read_is_within_cpus_times_batch_of_the_truth_and_sum_is_exact_at_quiescence_stress() {
+    on_every_backend(|area| {
+        for counter in of_both_kinds(area, 64) {
+            on_threads(|thread| {
+                let signs = [5, -7, 3, -70];
+                (0..ADDS).for_each(|_| counter.add(signs[thread]));
+            });
+            let truth = -69 * 3 * i64::from(ADDS);
+            assert_eq!(counter.sum(), truth);
+            let read = counter.read();
+            assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
+            assert!(read.low().abs_diff(read.high()) < area.data_rows() as u64 * 64);
+            assert!((read.value() - truth).unsigned_abs() <= read.bound());
+        }
+    });
+}
+
+#[test]
+fn read_is_within_cpus_times_batch_of_the_truth_on_64_cpus() {
+    let cpus = if cfg!(miri) { 9 } else { 64 };
+    for (kind, counter) in ["flat", "tree"].iter().zip(on_simulated(cpus, 32)) {
+        let mut truth = 0;
+        for step in 0..i64::from(rounds(20_000)) {
+            Area::simulate_cpu((step * 7 % cpus as i64) as u32);
+            let n = step % 83 - 40;
+            counter.add(n);
+            truth += n;
+            let read = counter.read();
+            assert!(read.low() <= truth && truth <= read.high(), "{kind}: {read:?} for {truth}");
+        }
+        assert_eq!(counter.sum(), truth);
+    }
+}
+
+fn on_simulated(cpus: usize, batch: u64) -> [PercpuCounter; 2] {
+    of_both_kinds(&Area::simulated(cpus).expect("address space"), batch)
+}
+
+#[test]
+fn read_tells_every_add_that_returned_while_others_add_stress() {
+    on_every_backend(|area| {
+        let (counter, stop) =
+            (PercpuCounter::with_batch(area, 1).expect("room"), AtomicBool::new(false));
+        let returned = AtomicI64::new(0);
+        std::thread::scope(|scope| {
+            let _stopping = StopOnDrop(&stop);
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(SeqCst) {
+                        counter.add(1);
+                        returned.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+            for _ in 0..ADDS / 10 {
+                let before = returned.load(SeqCst);
+                let (read, sum) = (counter.read().low(), counter.sum());
+                assert!(before <= read && before <= sum, "{before} had returned: {read}, {sum}");
+            }
+        });
+        assert_eq!(counter.sum(), returned.into_inner());
+    });
+}
+
+#[test]
+fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
+    on_every_backend(|area| {
+        for counter in of_both_kinds(area, 4) {
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let _stopping = StopOnDrop(&stop);
+                scope.spawn(|| {
+                    // Every add crosses a boundary, there or back.
+                    while !stop.load(SeqCst) {
+                        counter.add(4);
+                        counter.add(-4);
+                    }
+                });
+                for _ in 0..ADDS / 10 {
+                    let sum = counter.sum();
+                    // A load of each word, while one word at a time may change, once for each CPU
+                    // that the adder goes to meanwhile.
+                    assert!(sum % 4 == 0 && sum.abs() <= 4 * area.data_rows() as i64, "{sum}");
+                }
+            });
+            assert_eq!(counter.sum(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_batch_of_the_callers_own_loses_nothing_and_widens_the_bound_stress() {
+    on_every_backend(|area| {
+        for counter in of_both_kinds(area, 16) {
+            let narrow = counter.read().bound();
+            on_threads(|thread| {
+                let batch = [1, 48, 1000, u64::MAX][thread];
+                for n in 0..i64::from(ADDS) {
+                    counter.add_batch(n % 23 - 9, batch);
+                    counter.add(n % 5);
+                }
+            });
+            let each: i64 = (0..i64::from(ADDS)).map(|n| n % 23 - 9 + n % 5).sum();
+            let truth = each * 3 * THREADS as i64;
+            assert_eq!(counter.sum(), truth);
+            let read = counter.read();
+            assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
+            assert!(read.bound() > narrow && read.bound() >= 1 << 48, "the widest was 2^48");
+        }
+    });
+}
+
+#[test]
+fn carries_of_a_wide_batch_gather_on_their_cpu() {
+    let area = Area::simulated(2).expect("address space");
+    let counter = PercpuCounter::with_batch(&area, 4).expect("room");
+    Area::simulate_cpu(0);
+    counter.add_batch(9, 16);
+    let read = counter.read();
+    assert_eq!((read.low(), read.high()), (-2 * 15, 2 * 15 + 2 * 3), "8 are pending");
+    counter.add_batch(8, 16);
+    let read = counter.read();
+    assert_eq!((read.low(), read.high()), (16 - 2 * 15, 16 + 2 * 15 + 2 * 3), "16 were posted");
+    counter.add_batch(3, 3);
+    assert_eq!(counter.read().low(), 16 + 4 - 2 * 15, "a narrow batch is the counter's own");
+    counter.add_batch(-20, 16);
+    assert_eq!((counter.sum(), counter.read().low()), (0, 20 - 20 - 2 * 15));
+}
+
+#[test]
+fn compare_never_contradicts_the_truth_at_the_boundaries_of_its_window() {
+    for cpus in if cfg!(miri) { [1, 5].as_slice() } else { &[1, 2, 5, 16] } {
+        for counter in on_simulated(*cpus, 8) {
+            for step in 0..i64::from(rounds(1_000)) {
+                Area::simulate_cpu(step as u32);
+                counter.add(step % 29 - 11);
+                let (truth, read) = (counter.sum(), counter.read());
+                let window = [read.low(), read.high(), truth, read.value()];
+                for rhs in window.into_iter().flat_map(|at| [at - 1, at, at + 1]) {
+                    assert_eq!(counter.compare(rhs), truth.cmp(&rhs), "{read:?} {truth} {rhs}");
+                }
+                assert_eq!(counter.compare(i64::MAX), Ordering::Less);
+                assert_eq!(counter.compare(i64::MIN), Ordering::Greater);
+            }
+        }
+    }
+}
+
+#[test]
+fn compare_never_contradicts_the_truth_with_a_batch_wider_than_the_counters() {
+    on_every_backend(|area| {
+        for counter in of_both_kinds(area, 8) {
+            counter.add_batch(1000, 1 << 20);
+            counter.add_batch(-3, 1 << 30);
+            for (rhs, is) in
+                [(996, Ordering::Greater), (997, Ordering::Equal), (998, Ordering::Less)]
+            {
+                assert_eq!(counter.compare(rhs), is);
+            }
+            assert_eq!(counter.compare(1 << 50), Ordering::Less);
+        }
+    });
+}
+
+#[test]
+fn compare_and_sum_wrap_around_together() {
+    on_every_backend(|area| {
+        for counter in of_both_kinds(area, 1 << 20) {
+            counter.add(i64::MAX);
+            assert_eq!(counter.compare(i64::MAX), Ordering::Equal);
+            counter.add(1);
+            assert_eq!(counter.sum(), i64::MIN);
+            assert_eq!(counter.compare(0), Ordering::Less);
+            assert_eq!(counter.compare(i64::MIN), Ordering::Equal);
+        }
+    });
+}
+
+#[test]
+fn read_positive_is_never_negative_and_keeps_its_bound() {
+    on_every_backend(|area| {
+        let counter = PercpuCounter::with_batch(area, 64).expect("room");
+        counter.add_batch(70, 1 << 10);
+        counter.add_batch(-69, 1 << 10);
+        assert!(counter.read().low() < 0);
+        let read = counter.read_positive();
+        assert!(read.low() == 0 && read.high() >= 1 && read.value() >= 0);
+        assert!((read.value() - 1).unsigned_abs() <= read.bound());
+        counter.add(-100_000);
+        let read = counter.read_positive();
+        assert_eq!((read.value(), read.bound()), (0, 0), "what cannot be negative is 0");
+    });
+}
+
+#[test]
+fn a_set_loses_no_add_that_races_with_it_stress() {
+    on_every_backend(|area| {
+        let counter = PercpuCounter::with_batch(area, 32).expect("room");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Multiples of 1000 by sets, ones by adds: what is added after the last set is on top
+            // of it.
+            let adders: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut late = 0;
+                        for _ in 0..ADDS {
+                            let after = done.load(SeqCst);
+                            counter.add(1);
+                            late += i64::from(after);
+                        }
+                        late
+                    })
+                })
+                .collect();
+            for value in [5, 77, -3].repeat(rounds(20) as usize) {
+                counter.set(value * 1_000_000);
+            }
+            done.store(true, SeqCst);
+            let late: i64 = adders.into_iter().map(|adder| adder.join().expect("no panic")).sum();
+            let over = counter.sum() + 3_000_000;
+            let most = 2 * i64::from(ADDS);
+            assert!((late..=most).contains(&over), "{over} on top, {late} came after the last set");
+        });
+        counter.set(i64::MIN);
+        assert_eq!(counter.sum(), i64::MIN);
+    });
+}
+
+#[test]
+fn sets_that_race_leave_the_value_of_one_of_them_stress() {
+    on_every_backend(|area| {
+        let counter = PercpuCounter::with_batch(area, 32).expect("room");
+        for _ in 0..rounds(200) {
+            std::thread::scope(|scope| {
+                for value in [100, 10_000] {
+                    let counter = &counter;
+                    scope.spawn(move || counter.set(value));
+                }
+            });
+            assert!([100, 10_000].contains(&counter.sum()), "{}", counter.sum());
+        }
+    });
+}
+
+#[test]
+fn many_counters_are_apart_and_come_back_as_zero() {
+    on_every_backend(|area| {
+        for round in 0..3 {
+            let counters = PercpuCounter::many_with_batch(area, 8, 21).expect("room");
+            assert_eq!(counters.len(), 21);
+            for (n, counter) in counters.iter().enumerate() {
+                assert_eq!((counter.sum(), counter.read().low()), (0, 0), "round {round}");
+                counter.add(n as i64 * 100);
+                counter.add_batch(n as i64, 1 << 10);
+            }
+            let sum = |n: usize| counters[n].sum();
+            assert!((0..21).all(|n| sum(n) == n as i64 * 101));
+        }
+    });
+    assert!(PercpuCounter::many(0).expect("nothing to allocate").is_empty());
+    let few = PercpuCounter::many(3).expect("room");
+    few[1].add(BATCH_DEFAULT as i64);
+    assert_eq!([few[0].sum(), few[1].sum(), few[2].sum()], [0, 32, 0]);
+    assert!(PercpuCounter::many(usize::MAX).is_err());
+}
+
+#[test]
+fn a_pending_carry_does_not_outlive_its_counter() {
+    on_every_backend(|area| {
+        for _ in 0..3 {
+            let counter = PercpuCounter::with_batch(area, 4).expect("room");
+            counter.add_batch(40, 1 << 10);
+            drop(counter);
+            let next = PercpuCounter::with_batch(area, 4).expect("room");
+            next.add_batch((1 << 10) - 8, 1 << 10);
+            // With the 40 of another's it would have been posted.
+            assert_eq!((next.sum(), next.read().value().abs() < 1000), (1016, true));
+        }
+    });
+}

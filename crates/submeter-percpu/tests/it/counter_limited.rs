@@ -1,0 +1,158 @@
+//! What a limited counter promises, on every backend.
+
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+
+use submeter_percpu::{Area, LimitedCounter};
+
+use crate::common::{migrate, on_every_backend, rounds};
+
+const ADDS: u32 = rounds(if cfg!(miri) { 5_000 } else { 20_000 });
+
+/// N adders that take and give back at random; what is granted is counted outside, before a
+/// give-back and after a grant, so that it is never more than the truth.
+#[test]
+fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
+    const LIMIT: i64 = 700;
+    on_every_backend(|area| {
+        for batch in [1, 4, 32] {
+            let counter = LimitedCounter::with_batch(area, batch).expect("room");
+            let (granted, refused) = (AtomicI64::new(0), AtomicI64::new(0));
+            std::thread::scope(|scope| {
+                for thread in 0..4usize {
+                    let (counter, granted, refused) = (&counter, &granted, &refused);
+                    scope.spawn(move || {
+                        let mut held = Vec::new();
+                        for round in 0..ADDS as usize {
+                            if round % 1000 == 0 {
+                                migrate(thread + round / 1000);
+                            }
+                            let n = (round * 7 + thread) as i64 % 61 + 1;
+                            if counter.try_add(n, LIMIT).is_ok() {
+                                let now = granted.fetch_add(n, SeqCst) + n;
+                                assert!(now <= LIMIT, "the limit is exceeded: {now}");
+                                held.push(n);
+                            } else {
+                                refused.fetch_add(1, SeqCst);
+                            }
+                            if round % 9 < 4 || held.len() > 20 {
+                                for n in held.drain(held.len() / 2..) {
+                                    granted.fetch_sub(n, SeqCst);
+                                    counter.try_add(-n, LIMIT).expect("never refused");
+                                }
+                            }
+                        }
+                        for n in held {
+                            granted.fetch_sub(n, SeqCst);
+                            counter.try_add(-n, LIMIT).expect("never refused");
+                        }
+                    });
+                }
+            });
+            assert_eq!((counter.sum(), granted.into_inner()), (0, 0));
+            let read = counter.read();
+            assert!(read.low() <= 0 && 0 <= read.high(), "{read:?}");
+            assert!(cfg!(miri) || refused.into_inner() > 0, "the limit was never near");
+        }
+    });
+}
+
+/// Filled by as many as like, by ones: it ends between the limit less the slack and the limit.
+#[test]
+fn a_refusal_comes_at_most_the_slack_too_early() {
+    on_every_backend(|area| {
+        let sizes = [(1, 100), (8, 1000), (32, 5000)];
+        for (batch, limit) in sizes.into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
+            let counter = LimitedCounter::with_batch(area, batch).expect("room");
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let counter = &counter;
+                    scope.spawn(move || {
+                        migrate(thread);
+                        while counter.try_add(1, limit).is_ok() {}
+                    });
+                }
+            });
+            let value = counter.sum();
+            let least = limit - counter.slack() as i64;
+            assert!((least..=limit).contains(&value), "{value} of {limit}, batch {batch}");
+            assert_eq!(counter.slack(), area.data_rows() as u64 * (batch - 1));
+            // What fits with the slack is never refused.
+            counter.try_add(-200, limit).expect("never refused");
+            let fits = limit - counter.slack() as i64 - counter.sum();
+            if fits > 0 {
+                counter.try_add(fits, limit).expect("it fits with the slack");
+            }
+        }
+    });
+}
+
+#[test]
+fn without_slack_a_limit_is_met_to_the_unit() {
+    on_every_backend(|area| {
+        let counter = LimitedCounter::with_batch(area, 1).expect("room");
+        assert_eq!(counter.slack(), 0);
+        counter.try_add(99, 100).expect("fits");
+        let refused = counter.try_add(2, 100).expect_err("101");
+        assert_eq!((refused.n, refused.limit, refused.high), (2, 100, 99));
+        assert!(refused.to_string().contains("adding 2 to at most 99"));
+        counter.try_add(1, 100).expect("fits");
+        counter.try_add(i64::MAX, 100).expect_err("too much");
+        counter.try_add(0, 50).expect("nothing is never refused");
+        counter.try_add(1, 101).expect("another limit");
+        assert_eq!((counter.sum(), counter.read().low()), (101, 101));
+    });
+}
+
+#[test]
+fn limits_at_the_ends_of_an_i64_do_not_wrap_around() {
+    on_every_backend(|area| {
+        for batch in [1, 32, 1 << 48] {
+            let counter = LimitedCounter::with_batch(area, batch).expect("room");
+            let room = i64::MAX - counter.slack() as i64;
+            counter.try_add(room, i64::MAX).expect("it fits with the slack");
+            assert_eq!(counter.sum(), room);
+            for n in [i64::MAX, i64::MAX - 1, 1 << 62] {
+                counter.try_add(n, i64::MAX).expect_err("the sum would wrap around");
+            }
+            assert_eq!(counter.sum(), room);
+            counter.try_add(-room, 0).expect("never refused");
+            counter.try_add(1, i64::MIN).expect_err("above it");
+            counter.try_add(1, -1).expect_err("above it");
+            assert_eq!(counter.sum(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_counter_for_a_limit_keeps_a_sixteenth_of_it_aside_at_most() {
+    for limit in [0, 1, 10, 1000, 1 << 20, 1 << 40, i64::MAX as u64, u64::MAX] {
+        let counter = LimitedCounter::for_limit(limit).expect("room");
+        assert!(counter.slack() <= limit / 16, "{} of {limit}", counter.slack());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let most = limit - counter.slack() as i64;
+        counter.try_add(most, limit).expect("it fits with the slack");
+        assert_eq!(counter.sum(), most);
+    }
+    let roomy = LimitedCounter::for_limit(1 << 30).expect("room");
+    assert_eq!(roomy.slack() % 31, 0, "the usual batch");
+    assert!(roomy.slack() > 0);
+}
+
+#[test]
+fn many_cpus_set_more_aside() {
+    let cpus = if cfg!(miri) { 9 } else { 64 };
+    let area = Area::simulated(cpus).expect("address space");
+    let counter = LimitedCounter::with_batch(&area, 8).expect("room");
+    assert_eq!(counter.slack(), 7 * cpus as u64);
+    let limit = 7 * cpus as i64 + 100;
+    for cpu in 0..cpus {
+        Area::simulate_cpu(cpu as u32);
+        // Within the batch: nobody is asked, nothing is charged.
+        counter.try_add(7, limit).expect("set aside for this CPU");
+        assert_eq!(counter.read().low(), 0);
+    }
+    counter.try_add(101, limit).expect_err("more than there is");
+    counter.try_add(100, limit).expect("to the unit");
+    assert_eq!(counter.sum(), limit);
+    counter.try_add(1, limit).expect_err("full");
+}

@@ -1,0 +1,240 @@
+//! The counters against naive models: every operation at random, on as many CPUs as a case asks
+//! for.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use submeter_percpu::{Area, LimitedCounter, PercpuCounter};
+
+const CPUS: u32 = 6;
+const CASES: u32 = if cfg!(miri) { 2 } else { 400 };
+/// Steps of a case, at most.
+const STEPS: usize = if cfg!(miri) { 12 } else { 120 };
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add {
+        cpu: u32,
+        n: i64,
+    },
+    AddBatch {
+        cpu: u32,
+        n: i64,
+        batch: u64,
+    },
+    Set {
+        cpu: u32,
+        value: i64,
+    },
+    Compare {
+        off: i64,
+    },
+    CompareTo {
+        rhs: i64,
+    },
+    /// The counter goes, another one takes its place.
+    Renew,
+}
+
+/// Mostly small, some at the ends.
+fn number() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        8 => -40i64..40,
+        3 => -5000i64..5000,
+        1 => any::<i64>(),
+        1 => prop::sample::select(vec![i64::MIN, i64::MAX, 0, 1 << 32, -(1 << 32)]),
+    ]
+}
+
+fn batch() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..200, 1u64 << 20..1 << 22, Just(u64::MAX)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let cpu = || 0..CPUS;
+    prop_oneof![
+        8 => (cpu(), number()).prop_map(|(cpu, n)| Step::Add { cpu, n }),
+        2 => (cpu(), number(), batch()).prop_map(|(cpu, n, batch)| Step::AddBatch { cpu, n, batch }),
+        1 => (cpu(), number()).prop_map(|(cpu, value)| Step::Set { cpu, value }),
+        2 => (-300i64..300).prop_map(|off| Step::Compare { off }),
+        1 => number().prop_map(|rhs| Step::CompareTo { rhs }),
+        1 => Just(Step::Renew),
+    ]
+}
+
+/// One number, and what each CPU added and keeps back: everything that there is to know about a
+/// counter.
+struct Naive {
+    batch: u64,
+    value: i64,
+    words: HashMap<u32, i64>,
+    pending: HashMap<u32, i64>,
+    posted: i64,
+    widest: u64,
+}
+
+impl Naive {
+    fn new(batch: u64) -> Naive {
+        let (words, pending) = Default::default();
+        Naive { batch, value: 0, words, pending, posted: 0, widest: 1 }
+    }
+
+    fn add(&mut self, cpu: u32, n: i64, batch: u64) {
+        self.value = self.value.wrapping_add(n);
+        let whole = |word: i64| word.div_euclid(self.batch as i64).wrapping_mul(self.batch as i64);
+        let word = self.words.entry(cpu).or_default();
+        let before = whole(*word);
+        *word = word.wrapping_add(n);
+        let overflow = whole(*word).wrapping_sub(before);
+        let batch = batch.min(1 << 48);
+        if batch <= self.batch || overflow == 0 {
+            self.posted = self.posted.wrapping_add(overflow);
+            return;
+        }
+        self.widest = self.widest.max(batch);
+        let pending = self.pending.entry(cpu).or_default();
+        *pending = pending.wrapping_add(overflow);
+        if pending.unsigned_abs() >= batch {
+            self.posted = self.posted.wrapping_add(std::mem::take(pending));
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Flat,
+    Tree,
+    Many,
+}
+
+fn make(area: &Area, kind: Kind, batch: u64) -> PercpuCounter {
+    match kind {
+        Kind::Flat => PercpuCounter::with_batch(area, batch),
+        Kind::Tree => PercpuCounter::with_tree(area, batch),
+        Kind::Many => PercpuCounter::many_with_batch(area, batch, 3).map(|mut all| all.remove(1)),
+    }
+    .expect("room")
+}
+
+fn check(counter: &PercpuCounter, naive: &Naive, kind: Kind) {
+    assert_eq!(counter.sum(), naive.value);
+    let read = counter.read();
+    // Modulo 2^64, as the value itself.
+    let over = naive.value.wrapping_sub(read.low()) as u64;
+    let width = read.high().wrapping_sub(read.low()) as u64;
+    assert!(over <= width, "{} is not in {read:?}", naive.value);
+    assert!(naive.value.wrapping_sub(read.value()).unsigned_abs() <= read.bound());
+    if !matches!(kind, Kind::Tree) {
+        // To the unit.
+        let pending = u64::from(CPUS) * (naive.widest - 1);
+        assert_eq!(read.low(), naive.posted.wrapping_sub_unsigned(pending));
+        assert!(width <= u64::from(CPUS) * (naive.batch - 1) + 2 * pending);
+    }
+    let positive = counter.read_positive();
+    assert!(positive.low() >= 0 && positive.value() >= 0);
+    let (_, overflows) = read.low().overflowing_add_unsigned(width);
+    if naive.value >= 0 && !overflows {
+        assert!(positive.low() <= naive.value && naive.value <= positive.high());
+    }
+}
+
+fn run(kind: Kind, batch: u64, steps: Vec<Step>) {
+    let area = Area::simulated(CPUS as usize).expect("address space");
+    let (mut counter, mut naive) = (make(&area, kind, batch), Naive::new(batch));
+    for step in steps {
+        match step {
+            Step::Add { cpu, n } => {
+                Area::simulate_cpu(cpu);
+                counter.add(n);
+                naive.add(cpu, n, 1);
+            }
+            Step::AddBatch { cpu, n, batch } => {
+                Area::simulate_cpu(cpu);
+                counter.add_batch(n, batch);
+                naive.add(cpu, n, batch);
+            }
+            Step::Set { cpu, value } => {
+                Area::simulate_cpu(cpu);
+                counter.set(value);
+                naive.add(cpu, value.wrapping_sub(naive.value), 1);
+            }
+            Step::Compare { off } => {
+                let rhs = naive.value.saturating_add(off);
+                assert_eq!(counter.compare(rhs), naive.value.cmp(&rhs));
+            }
+            Step::CompareTo { rhs } => assert_eq!(counter.compare(rhs), naive.value.cmp(&rhs)),
+            Step::Renew => {
+                drop(counter);
+                (counter, naive) = (make(&area, kind, batch), Naive::new(batch));
+            }
+        }
+        check(&counter, &naive, kind);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Charge {
+    cpu: u32,
+    n: i64,
+    limit: i64,
+}
+
+fn charge() -> impl Strategy<Value = Charge> {
+    let n = prop_oneof![6 => 1i64..70, 1 => 1i64..i64::MAX, 1 => Just(i64::MAX)];
+    let limit =
+        prop_oneof![6 => Just(1000i64), 1 => 0i64..2000, 1 => Just(i64::MAX), 1 => Just(-1)];
+    (0..CPUS, n, limit).prop_map(|(cpu, n, limit)| Charge { cpu, n, limit })
+}
+
+/// With the charges' own limits, or with one for all.
+fn run_limited(batch: u64, one: Option<i64>, charges: Vec<(Charge, bool)>) {
+    let area = Area::simulated(CPUS as usize).expect("address space");
+    let counter = LimitedCounter::with_batch(&area, batch).expect("room");
+    let (mut value, mut held) = (0i128, Vec::new());
+    // What is charged and set aside is within the limits of the grants, whatever the words hold.
+    let mut most = counter.slack() as i64;
+    for (Charge { cpu, n, limit }, keep) in charges {
+        let limit = one.unwrap_or(limit);
+        Area::simulate_cpu(cpu);
+        let granted = counter.try_add(n, limit).is_ok();
+        let after = value + i128::from(n);
+        let slack = i128::from(counter.slack());
+        assert!(!granted || after <= i128::from(limit), "{after} is over {limit}");
+        assert!(granted || after + slack > i128::from(limit), "refused {after} of {limit}");
+        if granted {
+            value = after;
+            held.push(n);
+            most = most.max(limit);
+        }
+        if !keep && let Some(n) = held.pop() {
+            counter.try_add(-n, -1).expect("never refused");
+            value -= i128::from(n);
+        }
+        assert_eq!(i128::from(counter.sum()), value);
+        let read = counter.read();
+        assert!(i128::from(read.low()) <= value && value <= i128::from(read.high()));
+        assert!(read.high() <= most, "{read:?} of {most}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_counter_agrees_with_the_naive_one(
+        kind in prop::sample::select(vec![Kind::Flat, Kind::Tree, Kind::Many]),
+        batch in prop::sample::select(vec![1u64, 8, 32, 1 << 12, 1 << 40]),
+        steps in prop::collection::vec(step(), 1..STEPS / 2),
+    ) {
+        run(kind, batch, steps);
+    }
+
+    #[test]
+    fn a_limited_counter_agrees_with_the_naive_one(
+        batch in prop::sample::select(vec![1u64, 4, 16, 32, 1 << 20]),
+        one in prop::option::of(400i64..1500),
+        charges in prop::collection::vec((charge(), prop::bool::weighted(0.8)), 1..STEPS),
+    ) {
+        run_limited(batch, one, charges);
+    }
+}

@@ -1,0 +1,71 @@
+//! Reads of 64 bits are never torn: the test for machines of 32 bits, run everywhere.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use submeter_percpu::{Area, LimitedCounter, PercpuCounter};
+
+use crate::common::{on_every_backend, rounds};
+use crate::stop::StopOnDrop;
+
+const READS: u32 = rounds(if cfg!(miri) { 5_000 } else { 200_000 });
+
+/// Adds cross 2^32 there and back: a read whose halves are of two moments is off by 2^32.
+const STEP: i64 = 16;
+const MIDDLE: i64 = 1 << 32;
+
+/// Whether `value` is of one moment, or of several that are close: an adder that moves to another
+/// CPU while its words are read shifts a sum by a step each time.
+fn is_whole(value: i64) -> bool {
+    value.abs_diff(MIDDLE) < 1 << 31
+}
+
+fn watch(add: impl Fn(i64) + Sync, read: impl Fn() -> [i64; 2]) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                add(-STEP);
+                add(STEP);
+            }
+        });
+        let torn = (0..READS).flat_map(|_| read()).find(|value| !is_whole(*value));
+        drop(stopping);
+        assert_eq!(torn, None, "torn");
+    });
+}
+
+#[test]
+fn no_torn_value_is_read_while_adds_cross_2_to_the_32_stress() {
+    let test = |area: &Area| {
+        let counter = PercpuCounter::with_batch(area, STEP as u64).expect("room");
+        counter.add(MIDDLE);
+        // Each add crosses a batch boundary, so that the shared part crosses 2^32 with the word. An
+        // adder on another CPU takes its word from 0 to -16 and back, which changes both halves
+        // too.
+        watch(|n| counter.add(n), || [counter.read().low(), counter.sum()]);
+        assert_eq!(counter.sum(), MIDDLE);
+    };
+    test(&Area::simulated(1).expect("address space"));
+    on_every_backend(test);
+}
+
+#[test]
+fn no_torn_value_is_read_while_charges_cross_2_to_the_32_stress() {
+    let one = Area::simulated(1).expect("address space");
+    let counter = LimitedCounter::with_batch(&one, STEP as u64).expect("room");
+    counter.try_add(MIDDLE, i64::MAX).expect("fits");
+    let add = |n| counter.try_add(n, i64::MAX).expect("fits");
+    watch(add, || [counter.read().low(), counter.sum()]);
+    assert_eq!(counter.sum(), MIDDLE);
+}
+
+/// The test itself must be able to fail: halves that are written apart are read torn. Here on one
+/// thread, in every order.
+#[test]
+fn halves_of_two_moments_are_noticed() {
+    let (before, after) = ((MIDDLE - STEP) as u64, MIDDLE as u64);
+    let torn = |high: u64, low: u64| (high >> 32 << 32 | low & u64::from(u32::MAX)) as i64;
+    assert!(!is_whole(torn(before, after)) && !is_whole(torn(after, before)));
+    assert!(is_whole(torn(before, before)) && is_whole(torn(after, after)));
+}

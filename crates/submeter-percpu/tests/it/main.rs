@@ -1,0 +1,21 @@
+//! Tests that share a process.
+//!
+//! Apart are those that install a hook, of which a process has one, and `percpu_ref_inject`, whose
+//! delays every sequence of the process meets. Tests that fork or handle signals are in
+//! `proof/submeter-testkit`.
+#![cfg(not(loom))]
+
+mod common;
+mod counter;
+mod counter_limited;
+mod counter_oracle;
+mod counter_torn;
+mod panics;
+mod percpu_arc;
+mod percpu_ref;
+mod percpu_ref_modes;
+mod percpu_ref_oracle;
+mod percpu_ref_wait;
+mod stop;
+mod storage;
+mod trim;

@@ -1,0 +1,244 @@
+//! What the reference count promises, on every backend, one test for each numbered statement.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use submeter_percpu::percpu_ref::{Options, Start};
+use submeter_percpu::{Area, PercpuRef};
+
+use crate::common::{migrate, on_every_backend, rounds, soon};
+
+/// A count whose releases are counted.
+struct Counted {
+    reference: PercpuRef,
+    released: Arc<AtomicU32>,
+}
+
+impl Counted {
+    fn new(area: &Area, options: Options) -> Counted {
+        let released = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&released);
+        let release = move || {
+            // Relaxed: tests join, or wait for the release, before they look.
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        let reference = PercpuRef::with(options.area(area), release).expect("room");
+        Counted { reference, released }
+    }
+
+    fn releases(&self) -> u32 {
+        // Relaxed: as above.
+        self.released.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn percpu_ref_1_release_runs_exactly_once_stress() {
+    on_every_backend(|area| {
+        for round in 0..rounds(200) {
+            let counted = Counted::new(area, Options::new());
+            let reference = &counted.reference;
+            // Each thread puts what another has taken, elsewhere.
+            reference.get_many(4);
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let counted = &counted;
+                    scope.spawn(move || {
+                        migrate(thread + round as usize);
+                        for _ in 0..rounds(300) {
+                            counted.reference.get();
+                            migrate_rarely(round);
+                            counted.reference.put();
+                        }
+                        assert_eq!(counted.releases(), 0, "released while held");
+                        migrate(thread + 1);
+                        counted.reference.put();
+                    });
+                }
+                if round % 2 == 0 {
+                    assert!(reference.kill());
+                }
+            });
+            if round % 2 == 1 {
+                assert_eq!(counted.releases(), 0, "released before the kill");
+                assert!(reference.kill());
+            }
+            assert!(reference.is_released() && reference.is_zero());
+            assert_eq!(counted.releases(), 1);
+        }
+    });
+}
+
+fn migrate_rarely(round: u32) {
+    thread_local!(static COUNT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+    let count = COUNT.get();
+    COUNT.set(count + 1);
+    if count.is_multiple_of(97) {
+        migrate((count / 97 + round) as usize);
+    }
+}
+
+/// References move from CPU to CPU: each CPU's word alone is far from the sum.
+#[test]
+fn percpu_ref_2_folding_cannot_reach_zero_early_stress() {
+    on_every_backend(|area| {
+        for round in 0..rounds(300) {
+            let counted = Counted::new(area, Options::new());
+            let counted = &counted;
+            // Every word negative but one, which is read at the beginning or the end.
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    migrate(round as usize);
+                    counted.reference.get_many(1001);
+                });
+            });
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    migrate(round as usize + 1);
+                    counted.reference.put_many(1000);
+                    counted.reference.kill();
+                    assert_eq!(counted.releases(), 0, "one is left");
+                    assert!(!counted.reference.is_zero());
+                    counted.reference.put();
+                });
+            });
+            assert_eq!(counted.releases(), 1);
+        }
+    });
+}
+
+#[test]
+fn percpu_ref_3_tryget_live_never_succeeds_after_confirm_stress() {
+    on_every_backend(|area| {
+        for start in [Start::Percpu, Start::Atomic] {
+            for _ in 0..rounds(100) {
+                let counted = Counted::new(area, Options::new().start(start));
+                let (reference, confirmed) = (&counted.reference, AtomicBool::new(false));
+                reference.get();
+                std::thread::scope(|scope| {
+                    for _ in 0..3 {
+                        scope.spawn(|| {
+                            loop {
+                                // SeqCst: pairs with the store below; what is asserted is the order
+                                // of the two.
+                                let late = confirmed.load(Ordering::SeqCst);
+                                let took = reference.tryget_live();
+                                assert!(!(late && took), "a tryget_live after the confirmation");
+                                if took {
+                                    reference.put();
+                                } else {
+                                    break;
+                                }
+                            }
+                        });
+                    }
+                    std::thread::yield_now();
+                    reference.kill_and_confirm(|| {
+                        assert!(!reference.is_zero());
+                        // SeqCst: as above.
+                        confirmed.store(true, Ordering::SeqCst);
+                        assert!(!reference.tryget_live());
+                    });
+                });
+                assert!(reference.tryget(), "tryget may");
+                reference.put_many(2);
+                assert!(!reference.tryget());
+                assert_eq!(counted.releases(), 1);
+            }
+        }
+    });
+}
+
+/// A kill in the middle of a storm sees exactly the references that are there: an add to a word
+/// that was summed already would be lost.
+#[test]
+fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
+    on_every_backend(|area| {
+        let counted = Counted::new(area, Options::new().allow_reinit());
+        let (reference, stop) = (&counted.reference, AtomicBool::new(false));
+        let held = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (held, stop) = (&held, &stop);
+                scope.spawn(move || {
+                    let mut mine = 0u32;
+                    // Relaxed: only ends the loop.
+                    while !stop.load(Ordering::Relaxed) {
+                        migrate_rarely(thread);
+                        if mine % 7 == 6 {
+                            reference.put_many(mine);
+                            mine = 0;
+                        }
+                        reference.get();
+                        mine += 1;
+                    }
+                    // Relaxed: joined before it is read.
+                    held.fetch_add(mine, Ordering::Relaxed);
+                });
+            }
+            for _ in 0..rounds(2_000) {
+                reference.switch_to_atomic();
+                assert!(!reference.is_zero());
+                reference.switch_to_percpu();
+            }
+            // Relaxed: as above.
+            stop.store(true, Ordering::Relaxed);
+        });
+        reference.kill();
+        let held = held.into_inner();
+        assert_eq!(reference.holders().references(), Some(i64::from(held)));
+        reference.put_many(held);
+        assert_eq!(counted.releases(), 1);
+    });
+}
+
+#[test]
+fn percpu_ref_6_writes_before_a_put_are_visible_in_release_stress() {
+    on_every_backend(|area| {
+        for _ in 0..rounds(300) {
+            let written: Arc<[AtomicU32; 4]> = Arc::default();
+            let seen = Arc::clone(&written);
+            let reference = PercpuRef::with(Options::new().area(area), move || {
+                for word in seen.iter() {
+                    // Relaxed: the puts alone are to order it.
+                    assert_eq!(word.load(Ordering::Relaxed), 1);
+                }
+            })
+            .expect("room");
+            reference.get_many(4);
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let (written, reference) = (&written, &reference);
+                    scope.spawn(move || {
+                        migrate(thread);
+                        // Relaxed: as above.
+                        written[thread].store(1, Ordering::Relaxed);
+                        reference.put();
+                    });
+                }
+                reference.kill();
+            });
+            reference.wait_released(soon()).expect("every reference was put");
+        }
+    });
+}
+
+#[test]
+fn many_are_killed_behind_one_barrier() {
+    on_every_backend(|area| {
+        let all: Vec<Counted> = (0..100).map(|_| Counted::new(area, Options::new())).collect();
+        all.iter().step_by(2).for_each(|counted| counted.reference.get());
+        all[4].reference.kill();
+        let refs = || all.iter().map(|counted| &counted.reference);
+        assert_eq!(PercpuRef::kill_many(refs()), 99);
+        assert!(refs().all(PercpuRef::is_dying));
+        assert!(refs().all(|reference| !reference.tryget_live()));
+        for (number, counted) in all.iter().enumerate() {
+            assert_eq!(counted.releases(), u32::from(number % 2 == 1));
+            if number % 2 == 0 {
+                counted.reference.put();
+            }
+        }
+        assert!(all.iter().all(|counted| counted.releases() == 1));
+    });
+}

@@ -1,0 +1,199 @@
+//! Changes of mode and lives of the reference count, on every backend.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use submeter_percpu::percpu_ref::{Options, Start};
+use submeter_percpu::{Area, PercpuRef};
+
+use crate::common::{migrate, on_every_backend, rounds, soon};
+
+/// A count with `options`, and how often it was released.
+fn counted(area: &Area, options: Options) -> (PercpuRef, Arc<AtomicU32>) {
+    let released = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&released);
+    let release = move || {
+        // Relaxed: tests look after a join or a wait.
+        counter.fetch_add(1, Ordering::Relaxed);
+    };
+    (PercpuRef::with(options.area(area), release).expect("room"), released)
+}
+
+/// Relaxed: as in `counted`.
+fn times(released: &AtomicU32) -> u32 {
+    released.load(Ordering::Relaxed)
+}
+
+#[test]
+fn percpu_ref_starts_as_told() {
+    on_every_backend(|area| {
+        let (percpu, _) = counted(area, Options::new());
+        assert!(!percpu.is_zero() && !percpu.is_dying() && percpu.holders().references().is_none());
+        let (atomic, released) = counted(area, Options::new().start(Start::Atomic));
+        assert_eq!(atomic.holders().references(), Some(1));
+        atomic.switch_to_percpu();
+        assert_eq!(atomic.holders().references(), None);
+        assert!(atomic.kill() && atomic.is_released() && times(&released) == 1);
+        let (dead, released) = counted(area, Options::new().start(Start::Dead));
+        assert!(dead.is_zero() && dead.is_dying() && dead.is_released());
+        assert!(!dead.tryget() && !dead.tryget_live());
+        assert!(dead.reinit() && dead.tryget_live());
+        assert_eq!(dead.holders().references(), None, "per CPU from its first life on");
+        dead.put();
+        assert!(dead.kill() && times(&released) == 1);
+    });
+}
+
+#[test]
+fn percpu_ref_lives_again_and_again() {
+    on_every_backend(|area| {
+        let (reference, released) = counted(area, Options::new().allow_reinit());
+        for life in 1..=rounds(50) {
+            migrate(life as usize);
+            reference.get_many(3);
+            assert!(reference.tryget_live_many(2));
+            migrate(life as usize + 1);
+            reference.put_many(4);
+            assert!(reference.kill());
+            assert_eq!(reference.holders().references(), Some(1));
+            assert_eq!(times(&released), life - 1);
+            reference.put();
+            assert_eq!(times(&released), life);
+            assert!(reference.is_zero() && reference.is_released());
+            assert!(reference.reinit());
+            assert!(!reference.is_released() && !reference.is_zero() && !reference.is_dying());
+        }
+        reference.kill();
+    });
+}
+
+#[test]
+fn percpu_ref_is_resurrected_in_time_or_not_at_all() {
+    on_every_backend(|area| {
+        let (reference, released) = counted(area, Options::new().allow_reinit());
+        reference.get();
+        for _ in 0..3 {
+            assert!(reference.kill() && !reference.tryget_live() && reference.is_dying());
+            assert!(reference.resurrect() && reference.tryget_live() && !reference.is_dying());
+            reference.put();
+        }
+        reference.put();
+        assert_eq!(times(&released), 0, "the initial reference is back");
+        assert!(reference.kill());
+        assert_eq!(times(&released), 1);
+        assert!(!reference.resurrect(), "too late");
+    });
+}
+
+#[test]
+fn percpu_ref_atomic_mode_is_sticky() {
+    on_every_backend(|area| {
+        let (reference, _) = counted(area, Options::new().allow_reinit());
+        reference.get();
+        reference.switch_to_atomic();
+        reference.switch_to_atomic();
+        assert_eq!(reference.holders().references(), Some(2));
+        assert!(reference.kill() && reference.resurrect());
+        assert_eq!(reference.holders().references(), Some(2), "sticky across a kill");
+        reference.put();
+        assert!(reference.kill() && reference.reinit());
+        assert_eq!(reference.holders().references(), Some(1), "and a new life");
+        assert!(reference.kill());
+        reference.switch_to_percpu();
+        assert!(reference.is_zero(), "a dead one stays as it is");
+        assert!(reference.reinit());
+        assert_eq!(reference.holders().references(), None, "but remembers");
+        reference.kill();
+    });
+}
+
+/// Every change of mode at once, from several threads, in the middle of gets and puts.
+#[test]
+fn percpu_ref_5_changes_of_mode_serialise_stress() {
+    on_every_backend(|area| {
+        let (reference, released) = counted(area, Options::new().allow_reinit());
+        let stop = AtomicBool::new(false);
+        // Relaxed: only ends the loops.
+        let going = || !stop.load(Ordering::Relaxed);
+        let (mut lives, mut resurrections) = (0, 0);
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (reference, going) = (&reference, &going);
+                scope.spawn(move || {
+                    let mut round = 0;
+                    while going() {
+                        round += 1;
+                        migrate(thread + round / 64);
+                        if reference.tryget_live() {
+                            reference.get();
+                            migrate(round);
+                            reference.put_many(2);
+                        }
+                        if reference.tryget() {
+                            reference.put();
+                        }
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while going() {
+                    reference.switch_to_atomic();
+                    reference.switch_to_percpu();
+                }
+            });
+            for _ in 0..rounds(1_000) {
+                assert!(reference.kill());
+                if reference.resurrect() {
+                    resurrections += 1;
+                    continue;
+                }
+                reference.wait_released(soon()).expect("users let go");
+                lives += 1;
+                assert_eq!(times(&released), lives, "once each life");
+                assert!(reference.reinit());
+            }
+            // Relaxed: as above.
+            stop.store(true, Ordering::Relaxed);
+        });
+        reference.switch_to_atomic();
+        assert_eq!(reference.holders().references(), Some(1), "{lives} {resurrections}");
+        assert!(reference.kill());
+        assert_eq!(times(&released), lives + 1);
+    });
+}
+
+/// Overlapping batches in opposite orders neither deadlock nor fold twice.
+#[test]
+fn percpu_ref_5_batches_that_overlap_serialise_stress() {
+    on_every_backend(|area| {
+        for _ in 0..rounds(100) {
+            let all: Vec<_> =
+                (0..20).map(|_| counted(area, Options::new().allow_reinit())).collect();
+            all.iter().for_each(|(reference, _)| reference.get());
+            std::thread::scope(|scope| {
+                let refs = || all.iter().map(|(reference, _)| reference);
+                let forth = scope.spawn(move || PercpuRef::kill_many(refs().take(15)));
+                let back = scope.spawn(move || PercpuRef::kill_many(refs().skip(15).rev()));
+                scope.spawn(move || refs().rev().for_each(PercpuRef::switch_to_atomic));
+                scope.spawn(move || refs().for_each(PercpuRef::switch_to_percpu));
+                assert_eq!(forth.join().expect("no panic") + back.join().expect("no panic"), 20);
+            });
+            for (reference, released) in &all {
+                assert_eq!(reference.holders().references(), Some(1));
+                reference.put();
+                assert_eq!(times(released), 1);
+            }
+        }
+    });
+}
+
+/// A count costs 8 bytes a CPU, 16 without sequences, and this.
+#[test]
+fn percpu_ref_is_small() {
+    let bytes = size_of::<PercpuRef>();
+    if cfg!(debug_assertions) {
+        eprintln!("{bytes} bytes with the holders' places; release builds leave those out");
+    } else {
+        assert!(bytes <= 256, "{bytes}");
+    }
+}

@@ -1,0 +1,151 @@
+//! Waiting for the release, and who is waited for.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use submeter_percpu::percpu_ref::Options;
+use submeter_percpu::{PercpuArc, PercpuRef};
+
+use crate::common::{on_every_backend, rounds, soon};
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(AtomicU32);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Relaxed: read by the thread that rang, or after a join.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn backend(bell: &Bell) -> u32 {
+    // Relaxed: as above.
+    bell.0.load(Ordering::Relaxed)
+}
+
+/// Zero is not the end: the last putter is in the callback.
+#[test]
+fn percpu_ref_released_is_after_the_callback_not_at_zero() {
+    on_every_backend(|area| {
+        let gates = Arc::new((Barrier::new(2), Barrier::new(2)));
+        let inside = Arc::clone(&gates);
+        let reference = PercpuRef::with(Options::new().area(area), move || {
+            inside.0.wait();
+            inside.1.wait();
+        })
+        .expect("room");
+        let bell = Arc::new(Bell::default());
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut context = Context::from_waker(&waker);
+        let mut released = pin!(reference.released());
+        std::thread::scope(|scope| {
+            scope.spawn(|| reference.kill());
+            gates.0.wait();
+            assert!(reference.is_zero() && !reference.is_released());
+            assert_eq!(released.as_mut().poll(&mut context), Poll::Pending);
+            let early = reference.wait_released(Duration::ZERO).expect_err("not yet");
+            assert!(early.to_string().contains("callback is running"), "{early}");
+            assert_eq!(backend(&bell), 0);
+            gates.1.wait();
+        });
+        assert_eq!(backend(&bell), 1);
+        assert_eq!(released.as_mut().poll(&mut context), Poll::Ready(()));
+        reference.wait_released(Duration::ZERO).expect("over");
+    });
+}
+
+#[test]
+fn percpu_ref_every_waiter_is_woken_once_and_no_dropped_one_stress() {
+    on_every_backend(|area| {
+        for _ in 0..rounds(200) {
+            let reference = PercpuRef::with(Options::new().area(area), || ()).expect("room");
+            reference.get();
+            let bells: Vec<_> = (0..3).map(|_| Arc::new(Bell::default())).collect();
+            let wakers: Vec<_> = bells.iter().map(|bell| Waker::from(Arc::clone(bell))).collect();
+            let mut waits: Vec<_> = bells.iter().map(|_| Box::pin(reference.released())).collect();
+            for (wait, waker) in waits.iter_mut().zip(&wakers) {
+                for _ in 0..2 {
+                    let polled = wait.as_mut().poll(&mut Context::from_waker(waker));
+                    assert!(polled.is_pending());
+                }
+            }
+            drop(waits.remove(1));
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| reference.wait_released(soon()).expect("put below"));
+                }
+                scope.spawn(|| reference.put());
+                reference.kill();
+            });
+            assert_eq!([0, 1, 2].map(|n| backend(&bells[n])), [1, 0, 1]);
+            for (wait, waker) in waits.iter_mut().zip(&wakers) {
+                assert!(wait.as_mut().poll(&mut Context::from_waker(waker)).is_ready());
+            }
+        }
+    });
+}
+
+/// A wait is for the life in which it began.
+#[test]
+fn percpu_ref_a_new_life_does_not_swallow_a_wait() {
+    on_every_backend(|area| {
+        let options = Options::new().area(area).allow_reinit();
+        let reference = PercpuRef::with(options, || ()).expect("room");
+        let bell = Arc::new(Bell::default());
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut context = Context::from_waker(&waker);
+        let mut first = pin!(reference.released());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert!(reference.kill() && reference.reinit());
+        assert!(first.as_mut().poll(&mut context).is_ready());
+        assert!(pin!(reference.released()).poll(&mut context).is_pending());
+        reference.kill();
+    });
+}
+
+#[test]
+fn percpu_ref_says_by_the_deadline_who_holds() {
+    on_every_backend(|area| {
+        let options = Options::new().area(area).name("/acme/web");
+        let (owner, first) = PercpuArc::with(options, 1).expect("room");
+        let second = owner.try_clone_live().expect("alive");
+        let unkilled = owner.wait_released(Duration::ZERO).expect_err("alive");
+        assert!(unkilled.to_string().contains("it was not killed"), "{unkilled}");
+        owner.kill();
+        let third = second.clone();
+        drop(first);
+        let (start, timeout) = (Instant::now(), Duration::from_millis(20));
+        let held = owner.wait_released(timeout).expect_err("held");
+        assert!(start.elapsed() >= timeout);
+        assert_eq!(held.references(), Some(2));
+        let text = held.to_string();
+        assert!(text.starts_with("/acme/web is not released: 2 references"), "{text}");
+        let places: Vec<_> =
+            held.places().map(|(place, held)| (place.map(|at| at.file()), held)).collect();
+        if cfg!(debug_assertions) {
+            assert_eq!(places, [(Some(file!()), 1), (Some(file!()), 1)], "{text}");
+        } else {
+            assert_eq!(places, []);
+        }
+        drop((second, third));
+        owner.wait_released(soon()).expect("nobody holds it");
+    });
+}
+
+/// A callback that panics must not leave its waiters waiting.
+#[test]
+fn percpu_ref_a_panicking_release_is_over() {
+    on_every_backend(|area| {
+        let reference =
+            PercpuRef::with(Options::new().area(area), || panic!("on purpose")).expect("room");
+        std::thread::scope(|scope| {
+            assert!(scope.spawn(|| reference.kill()).join().is_err());
+        });
+        reference.wait_released(soon()).expect("over");
+    });
+}

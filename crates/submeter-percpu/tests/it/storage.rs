@@ -1,0 +1,434 @@
+//! Storage and counters, the same tests on every backend.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use submeter_percpu::storage::{DirtyLines, Lines, OwnedRows};
+use submeter_percpu::{Area, PercpuCounter};
+use submeter_sys::cpu;
+
+use crate::common::on_every_backend_with;
+
+/// Adds by each thread; few under Miri, which takes microseconds for each.
+const ADDS: i64 = if cfg!(miri) { 50 } else { 50_000 };
+
+/// Runs `test` in areas with two shared rows.
+fn on_every_backend(test: impl Fn(&Area)) {
+    on_every_backend_with(2, test);
+}
+
+/// Runs `work` on four threads that change CPU between rounds.
+fn on_threads(rounds: usize, work: impl Fn(i64) + Sync) {
+    // Empty on systems that let a thread choose no CPU.
+    let allowed = cpu::affinity().unwrap_or_default();
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (work, allowed) = (&work, &allowed);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let to = allowed.iter().cycle().nth((thread + round) % allowed.len().max(1));
+                    if let Some(&to) = to {
+                        cpu::set_affinity(&[to]).expect("allowed");
+                    }
+                    work(thread as i64);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn adds_of_many_threads_add_up_stress() {
+    on_every_backend(|area| {
+        let block = area.block(20).expect("room");
+        on_threads(4, |thread| {
+            for i in 0..ADDS {
+                block.add((i % 20) as usize, thread - 1);
+            }
+        });
+        let sum: i64 = (0..20).map(|word| block.sum(word)).sum();
+        assert_eq!(sum, 4 * ADDS * 2);
+    });
+}
+
+#[test]
+fn carries_and_words_differ_by_less_than_a_batch_for_each_row_stress() {
+    on_every_backend(|area| {
+        let (block, overflow) = (area.block(1).expect("room"), AtomicI64::new(0));
+        on_threads(2, |thread| {
+            let mut own = 0;
+            for i in 0..ADDS {
+                own += block.add_overflow(0, (i % 7 - 3) * (thread + 1), 63);
+            }
+            overflow.fetch_add(own, Ordering::Relaxed);
+        });
+        let rest = block.sum(0) - overflow.into_inner();
+        assert!((0..=63 * area.rows_in_use().len() as i64).contains(&rest), "{rest}");
+    });
+}
+
+/// What an add hands on, or 0.
+fn overflow_of(add: impl FnOnce(&dyn Fn(i64))) -> i64 {
+    let by = Cell::new(0);
+    add(&|overflow| by.set(overflow));
+    by.get()
+}
+
+/// Each way out of the quick sequence once: no mark, a boundary upwards and downwards, around the
+/// end of the numbers, and no way at all.
+#[test]
+fn overflows_are_exact_however_the_batch_is_left() {
+    on_every_backend(|area| {
+        let block = area.block(10).expect("room");
+        let adds =
+            [1, 62, 1, -1, -1, -62, -1, -64, 1000, 0, i64::MAX, i64::MAX, i64::MIN, -5, 64, 3];
+        let ways: [&dyn Fn(i64) -> i64; 4] = [
+            &|n| block.add_overflow(0, n, 63),
+            &|n| overflow_of(|overflow| block.add_dirty(1, n, 63, overflow)),
+            &|n| block.word(2).add_overflow(n, 63),
+            &|n| overflow_of(|overflow| block.word(9).add_dirty(n, 63, overflow)),
+        ];
+        for (word, way) in [0, 1, 2, 9].into_iter().zip(ways) {
+            let (mut overflow, mut truth) = (0i64, 0i64);
+            for n in adds {
+                let by = way(n);
+                assert_eq!(by % 64, 0, "{by} by {n}");
+                overflow = overflow.wrapping_add(by);
+                truth = truth.wrapping_add(n);
+                assert_eq!(block.sum(word), truth);
+                let rest = truth.wrapping_sub(overflow);
+                let rows = area.rows_in_use().len() as i64;
+                assert!((0..=63 * rows).contains(&rest), "{rest} after {n}");
+            }
+        }
+        assert_eq!(take(area), [0, 1], "the lines of the marked words, and no other");
+    });
+}
+
+#[test]
+fn a_word_found_once_is_the_blocks_word_stress() {
+    on_every_backend(|area| {
+        let block = area.block(20).expect("room");
+        let (first, last) = (block.word(0), block.word(19));
+        on_threads(3, |thread| {
+            for _ in 0..ADDS {
+                first.increment();
+                last.add(thread);
+            }
+        });
+        assert_eq!((block.sum(0), block.sum(19)), (4 * 3 * ADDS, 6 * 3 * ADDS));
+        assert!(!area.any_dirty(), "neither add marks");
+    });
+}
+
+#[test]
+#[should_panic(expected = "no such word")]
+fn a_word_beyond_the_block_is_not_found() {
+    let area = Area::new(|_| 0).expect("address space");
+    let _ = area.block(8).expect("room").word(8);
+}
+
+#[test]
+fn a_counter_reads_within_its_bounds_and_sums_exactly_stress() {
+    on_every_backend(|area| {
+        let counter = PercpuCounter::with_batch(area, 64).expect("room");
+        assert_eq!(counter.sum(), 0);
+        let signs = [5, -7, 5, -7];
+        on_threads(3, |thread| (0..ADDS).for_each(|_| counter.add(signs[thread as usize])));
+        let truth = -4 * 3 * ADDS;
+        assert_eq!(counter.sum(), truth);
+        let read = counter.read();
+        assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
+        assert!((read.value() - truth).unsigned_abs() <= read.bound());
+    });
+}
+
+#[test]
+fn a_counter_wraps_around() {
+    on_every_backend(|area| {
+        let counter = PercpuCounter::with_batch(area, 1 << 20).expect("room");
+        counter.add(i64::MAX);
+        counter.add(i64::MAX);
+        counter.add(3);
+        assert_eq!(counter.sum(), 1);
+    });
+}
+
+#[test]
+fn freed_words_come_back_as_zero() {
+    on_every_backend(|area| {
+        let mut seen = std::collections::HashSet::new();
+        for round in 0..50 {
+            let (word, block) = (area.word().expect("room"), area.block(9).expect("room"));
+            assert_eq!(word.sum(0), 0, "round {round}");
+            seen.insert((word.first_word(), block.first_word()));
+            for index in 0..9 {
+                assert_eq!(block.sum(index), 0, "round {round}");
+                block.add(index, i64::MIN + round);
+            }
+            word.add(0, -1);
+            area.shared(1, block.first_word() + 3).store(9, Ordering::Relaxed);
+            let kept = block.clone();
+            drop(block);
+            assert_eq!(kept.sum(8), i64::MIN + round, "a clone keeps the words");
+        }
+        assert_eq!(seen.len(), 1, "reused each time");
+        let block = area.block(9).expect("room");
+        assert_eq!(area.shared(1, block.first_word() + 3).load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn blocks_never_overlap() {
+    on_every_backend(|area| {
+        let blocks: Vec<_> = (1..40).map(|words| area.block(words).expect("room")).collect();
+        let words: Vec<_> = (0..40).map(|_| area.word().expect("room")).collect();
+        let all = blocks.iter().chain(&words);
+        for (n, block) in all.clone().enumerate() {
+            for word in 0..block.len() {
+                block.add(word, n as i64 + 1);
+            }
+        }
+        for (n, block) in all.enumerate() {
+            assert!((0..block.len()).all(|word| block.sum(word) == n as i64 + 1));
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "no such word")]
+fn a_word_beyond_the_block_is_refused() {
+    let area = Area::new(|_| 0).expect("address space");
+    area.block(8).expect("room").add(8, 1);
+}
+
+#[test]
+fn more_rows_than_there_are_addresses_are_refused() {
+    for shared in [usize::MAX, usize::MAX >> 8] {
+        assert!(Area::new(|_| shared).is_err(), "{shared}");
+        // The sum of all rows wraps around to 1: less than the rows of CPUs.
+        assert!(Area::new(|data| shared - data.saturating_sub(2)).is_err(), "{shared}");
+    }
+}
+
+#[test]
+fn a_batch_whose_width_would_wrap_around_is_refused() {
+    let area = Area::new(|_| 0).expect("address space");
+    let counter = PercpuCounter::with_batch(&area, 1 << 48).expect("room");
+    // Rows that were never added to have no part in the width.
+    counter.add(1);
+    let read = counter.read();
+    assert!(read.low() < read.high());
+    let too_wide = || PercpuCounter::with_batch(&area, 1 << 49);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(too_wide)).is_err());
+}
+
+/// Takes every mark and returns the lines, each once.
+fn take(area: &Area) -> Vec<usize> {
+    let mut marked: Vec<DirtyLines> = Vec::new();
+    area.take_dirty(area.rows_in_use(), Lines::All, &mut marked);
+    area.release_dirty(&marked);
+    let mut lines: Vec<usize> = marked.into_iter().flat_map(DirtyLines::lines).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    lines
+}
+
+#[test]
+fn only_lines_that_were_added_to_are_marked() {
+    on_every_backend(|area| {
+        let blocks: Vec<_> = (0..100).map(|_| area.block(24).expect("room")).collect();
+        assert!(!area.any_dirty());
+        blocks[7].add_dirty(9, 1, 63, drop);
+        blocks[7].add_dirty(15, 1, 63, drop);
+        blocks[90].add_dirty(0, 1, 63, drop);
+        assert!(area.any_dirty());
+        assert_eq!(take(area), [7 * 3 + 1, 90 * 3]);
+        assert_eq!(take(area), [0usize; 0]);
+        blocks[7].add_dirty(9, 1, 63, drop);
+        assert_eq!(take(area), [7 * 3 + 1]);
+        assert_eq!((blocks[7].sum(9), blocks[7].sum(15), blocks[90].sum(0)), (2, 1, 1));
+    });
+}
+
+#[test]
+fn some_lines_are_taken_and_the_others_left_or_marked_again() {
+    on_every_backend(|area| {
+        let blocks: Vec<_> = (0..100).map(|_| area.block(24).expect("room")).collect();
+        for block in [1, 21, 22, 90] {
+            blocks[block].add_dirty(8, 1, 63, drop);
+        }
+        let mut marked = Vec::new();
+        // Lines 63 to 65, of which 64 is marked; then all of 22's.
+        area.take_dirty(area.rows_in_use(), Lines::Range(63..66), &mut marked);
+        assert_eq!(marked.iter().copied().flat_map(DirtyLines::lines).collect::<Vec<_>>(), [64]);
+        let mut which = |first, bits| if first == 0 { 0 } else { bits & 8 };
+        area.take_dirty(area.rows_in_use(), Lines::Which(&mut which), &mut marked);
+        assert_eq!(
+            marked.iter().copied().flat_map(DirtyLines::lines).collect::<Vec<_>>(),
+            [64, 67]
+        );
+        assert_eq!(area.dirty_lines().sum::<u64>(), 4, "what was taken is not released yet");
+        area.restore_dirty(&marked);
+        assert_eq!(area.dirty_lines().sum::<u64>(), 4);
+        assert_eq!(take(area), [4, 64, 67, 271]);
+        assert!(!area.any_dirty());
+    });
+}
+
+#[test]
+fn shared_rows_have_marks_of_their_own() {
+    on_every_backend(|area| {
+        let block = area.block(24).expect("room");
+        let line = block.first_line() + 2;
+        area.mark_shared(1, line);
+        area.mark_shared(1, line);
+        assert!(!area.any_dirty(), "nothing was added");
+        let mut marked = Vec::new();
+        area.take_dirty(area.shared_row(0), Lines::All, &mut marked);
+        area.take_dirty(area.shared_row(1), Lines::Which(&mut |_, _| 0), &mut marked);
+        area.take_dirty(area.shared_row(1), Lines::Range(line - 1..line), &mut marked);
+        area.take_dirty(area.shared_row(1), Lines::Range(line + 1..line + 2), &mut marked);
+        area.take_dirty(area.shared_row(0), Lines::Range(line..line + 1), &mut marked);
+        assert!(marked.is_empty());
+        area.take_dirty(area.shared_row(1), Lines::Range(line..line + 1), &mut marked);
+        assert_eq!(marked.drain(..).flat_map(DirtyLines::lines).collect::<Vec<_>>(), [line]);
+        area.mark_shared(1, line);
+        area.take_dirty(area.shared_row(1), Lines::All, &mut marked);
+        area.release_dirty(&marked);
+        assert_eq!(marked.into_iter().flat_map(DirtyLines::lines).collect::<Vec<_>>(), [line]);
+    });
+}
+
+#[test]
+fn owned_rows_are_apart_from_all_others() {
+    let (area, mut owned) = Area::with_owner(|_| (1, 2)).expect("address space");
+    let block = area.block(8).expect("room");
+    let line = block.first_line();
+    *owned.line(0, line) = [1; 8];
+    *owned.line(1, line) = [2; 8];
+    block.add(3, 7);
+    area.shared(0, block.first_word()).store(9, Ordering::Relaxed);
+    assert_eq!((*owned.line(0, line), *owned.line(1, line)), ([1; 8], [2; 8]));
+    assert_eq!((block.sum(3), area.shared_lines(0)[line][0].load(Ordering::Relaxed)), (7, 9));
+    drop((block, area));
+    assert_eq!(owned.line(0, line)[0], 1, "keeps the reservation");
+    // Whole pages are given back, and nothing outside of the range is touched.
+    let lines = if cfg!(miri) { 1000 } else { 10_000 };
+    (0..lines).for_each(|line| owned.line(1, line)[7] = 5);
+    let granted = owned.discard(100..lines - 100);
+    // The allocator's memory, which is all that these have, is not given back in parts.
+    assert!(granted.is_ok() || cfg!(any(miri, windows)), "{granted:?}");
+    let left = |owned: &mut OwnedRows, range: std::ops::Range<usize>| {
+        range.filter(|&line| owned.line(1, line)[7] == 5).count()
+    };
+    assert_eq!((left(&mut owned, 0..100), left(&mut owned, lines - 100..lines)), (100, 100));
+    // What remains is less than two pages.
+    assert!(cfg!(any(miri, windows)) || left(&mut owned, 100..lines - 100) <= 2 * (1 << 16) / 64);
+    owned.discard(5..6).expect("nothing to do");
+    assert_eq!(owned.line(1, 5)[7], 5);
+    assert!(std::panic::catch_unwind(move || owned.line(2, 0)[0]).is_err());
+}
+
+/// A reader that follows the protocol (take, barrier, read, `last`) finds each update exactly once,
+/// and none that returned before it began is missing.
+#[test]
+fn a_reader_that_follows_the_marks_misses_nothing_stress() {
+    on_every_backend(|area| {
+        let blocks: Vec<_> = (0..8).map(|_| area.block(8).expect("room")).collect();
+        let (done, stop) = (AtomicI64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut last = std::collections::HashMap::new();
+                let (mut total, mut finish) = (0, false);
+                loop {
+                    let returned = done.load(Ordering::SeqCst);
+                    let mut marked: Vec<DirtyLines> = Vec::new();
+                    area.take_dirty(area.rows_in_use(), Lines::All, &mut marked);
+                    area.barrier();
+                    for at in &marked {
+                        for (line, word) in at.lines().flat_map(|l| (0..8).map(move |w| (l, w))) {
+                            let now = area.data().load_line(at.row as usize, line)[word];
+                            total += now - last.insert((at.row, line, word), now).unwrap_or(0);
+                        }
+                    }
+                    area.release_dirty(&marked);
+                    assert!(total >= returned, "{returned} had returned, {total} were found");
+                    if finish {
+                        return total;
+                    }
+                    finish = stop.load(Ordering::SeqCst);
+                }
+            });
+            on_threads(3, |thread| {
+                for i in 0..ADDS / 10 {
+                    blocks[(i * (thread + 1)) as usize % 8].add_dirty(i as usize % 8, 1, 63, drop);
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            stop.store(true, Ordering::SeqCst);
+            assert_eq!(reader.join().expect("no panic"), 4 * 3 * (ADDS / 10));
+        });
+    });
+}
+
+#[test]
+fn an_add_is_in_flight_while_its_overflow_is_posted_and_no_longer() {
+    on_every_backend(|area| {
+        let block = area.block(1).expect("room");
+        block.add_dirty(0, 63, 63, |_| unreachable!("within the batch"));
+        let mut reported = Vec::new();
+        block.add_dirty(0, 2, 63, |by| {
+            reported.push((by, area.in_flight()));
+            block.add_dirty(0, 1000, 63, |by| reported.push((by, area.in_flight())));
+        });
+        assert_eq!(reported.len(), 2);
+        assert!(reported.iter().zip([1, 2]).all(|(&(by, in_flight), n)| by > 0 && in_flight == n));
+        assert_eq!(area.in_flight(), 0);
+    });
+}
+
+/// In this process, and in one whose threads are registered by nobody before their first add.
+#[test]
+fn a_threads_first_add_puts_no_locked_row_into_use() {
+    const TUNABLES: &str = "GLIBC_TUNABLES";
+    const UNREGISTERED: &str = "glibc.pthread.rseq=0";
+    if !cfg!(miri) && std::env::var(TUNABLES).is_err() {
+        let this = std::env::current_exe().expect("the test's own program");
+        let name = "storage::a_threads_first_add_puts_no_locked_row_into_use";
+        let child = std::process::Command::new(this)
+            .args(["--exact", name, "--nocapture"])
+            .env(TUNABLES, UNREGISTERED)
+            .output()
+            .expect("it starts");
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+        assert!(String::from_utf8_lossy(&child.stdout).contains("1 passed"), "{name} was run");
+    }
+    let area = Area::new(|_| 0).expect("address space");
+    let Some(rseq) = area.rseq() else {
+        println!("skipped: no sequences on this machine");
+        return;
+    };
+    let block = area.block(1).expect("room");
+    on_threads(2, |_| block.add_dirty(0, 1, 63, drop));
+    assert_eq!(area.rows_in_use().len(), rseq.cpus() as usize);
+    assert_eq!(block.sum(0), 4 * 2);
+}
+
+#[test]
+fn a_simulated_area_has_a_row_for_each_cpu() {
+    let cpus = if cfg!(miri) { 5 } else { 200 };
+    let area = Area::simulated(cpus).expect("address space");
+    assert_eq!((area.data_rows(), area.rows_in_use()), (cpus, 0..0));
+    let word = area.word().expect("room");
+    for cpu in 0..cpus {
+        Area::simulate_cpu(cpu as u32);
+        word.add(0, cpu as i64 + 1);
+    }
+    for row in 0..cpus {
+        assert_eq!(area.load(row, word.first_word()), row as i64 + 1);
+    }
+    Area::simulate_cpu(cpus as u32);
+    word.add(0, 100);
+    assert_eq!(area.load(0, word.first_word()), 101, "modulo the number of CPUs");
+}

@@ -1,0 +1,61 @@
+//! Memory that is given back while other words are in use.
+
+use submeter_percpu::Area;
+use submeter_percpu::storage::LINE_WORDS;
+
+#[test]
+fn what_is_in_use_survives_a_trim_and_what_is_reused_starts_at_zero() {
+    // Miri's rows have 1,000 lines, and it gives no memory back; the rest is the same.
+    let blocks = if cfg!(miri) { 60 } else { 10_000 };
+    let area = Area::new(|_| 1).expect("address space");
+    let mut held: Vec<_> = (0..blocks).map(|_| Some(area.block(20).expect("room"))).collect();
+    for block in held.iter().flatten() {
+        (0..20).for_each(|word| block.add(word, 1 + word as i64));
+        area.shared(0, block.first_word()).store(9, std::sync::atomic::Ordering::Relaxed);
+    }
+    // All but every hundredth: 3 lines each, so that some reach from a page into the next.
+    let ends = held.iter_mut().enumerate().filter(|(at, _)| at % 100 != 0);
+    ends.for_each(|(_, block)| drop(block.take()));
+    let given = area.trim();
+    let all = blocks * 3 * LINE_WORDS * 8;
+    assert!(cfg!(miri) || given > all / 2, "{given} of {all} bytes");
+    for block in held.iter().flatten() {
+        assert!((0..20).all(|word| block.sum(word) == 1 + word as i64));
+        let shared = area.shared(0, block.first_word());
+        assert_eq!(shared.load(std::sync::atomic::Ordering::Relaxed), 9);
+    }
+    for slot in held.iter_mut().filter(|slot| slot.is_none()) {
+        let block = area.block(20).expect("what was freed");
+        assert!((0..20).all(|word| block.sum(word) == 0));
+        block.add(19, 5);
+        assert_eq!(block.sum(19), 5);
+        let shared = area.shared(0, block.first_word());
+        assert_eq!(shared.load(std::sync::atomic::Ordering::Relaxed), 0);
+        *slot = Some(block);
+    }
+    assert_eq!(area.trim(), 0, "nothing is free");
+}
+
+#[test]
+fn trims_blocks_and_adds_race_and_every_word_holds_its_own_stress() {
+    let (rounds, blocks) = if cfg!(miri) { (2, 10) } else { (300, 50) };
+    let area = Area::new(|_| 0).expect("address space");
+    std::thread::scope(|scope| {
+        for id in 1..=3i64 {
+            let area = &area;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let blocks: Vec<_> =
+                        (0..blocks).map(|_| area.block(8).expect("room")).collect();
+                    for block in &blocks {
+                        assert_eq!(block.sum(7), 0);
+                        block.add(7, id * round);
+                    }
+                    // While the others add.
+                    area.trim();
+                    assert!(blocks.iter().all(|block| block.sum(7) == id * round));
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,123 @@
+//! The crossing itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use submeter_percpu::PercpuRef;
+use submeter_sys::inject::{Point, delay, entered};
+use submeter_sys::{cpu, membarrier, probe};
+
+use crate::raw::{ThreadId, with_handler};
+
+/// A delay of some 100 µs: long enough for a system call of another thread, short enough to try
+/// again.
+const ROUNDS: u32 = 400_000;
+/// How often each thing happens at each point before the kill.
+const TIMES: u32 = 10;
+/// Kills at each point.
+const KILLS: u32 = 5;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Kill,
+    Migration,
+    Signal,
+    Barrier,
+}
+
+/// A thread takes and puts references with a delay at a point of its sequences; things happen to it
+/// there, last of all a kill. Afterwards the count is exact, and the release runs once.
+#[test]
+fn percpu_ref_4_kill_meets_every_point_of_a_sequence() {
+    if probe().rseq().is_none() {
+        eprintln!("skipped: no sequences here: {}", probe().reason);
+        return;
+    }
+    for point in Point::ALL {
+        for event in [Event::Kill, Event::Migration, Event::Signal, Event::Barrier] {
+            for _ in 0..KILLS {
+                cross(point, event);
+            }
+        }
+    }
+}
+
+fn cross(point: Point, event: Event) {
+    let releases = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&releases);
+    let reference = PercpuRef::new(move || {
+        // Relaxed: read by the thread that puts last, or after a join.
+        counter.fetch_add(1, Ordering::Relaxed);
+    })
+    .expect("room");
+    // The victim, which gets after the kill too, may do so by this one.
+    reference.get();
+    let (stop, signals) = (AtomicBool::new(false), AtomicU32::new(0));
+    let held = with_handler(&reference, || {
+        std::thread::scope(|scope| {
+            let (say, tell) = mpsc::channel();
+            let (reference, stop) = (&reference, &stop);
+            let victim = scope.spawn(move || {
+                say.send(ThreadId::here()).expect("somebody listens");
+                let mut held = 0;
+                // Relaxed: only ends the loop.
+                while !stop.load(Ordering::Relaxed) {
+                    reference.get();
+                    if reference.tryget() {
+                        reference.put();
+                    }
+                    held += 1;
+                    if held == 8 {
+                        reference.put_many(8);
+                        held = 0;
+                    }
+                }
+                held
+            });
+            let victim_id = tell.recv().expect("it says");
+            delay(point, ROUNDS);
+            let allowed = cpu::affinity().expect("readable");
+            for round in 0..TIMES {
+                wait_for(point);
+                match event {
+                    Event::Kill => {}
+                    Event::Migration => victim_id.migrate(allowed[round as usize % allowed.len()]),
+                    Event::Signal => {
+                        victim_id.interrupt();
+                        // Relaxed: this thread's own note.
+                        signals.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Event::Barrier => membarrier::rseq_barrier().expect("registered"),
+                }
+            }
+            wait_for(point);
+            assert!(reference.kill());
+            delay(point, 0);
+            // Relaxed: as above.
+            stop.store(true, Ordering::Relaxed);
+            victim.join().expect("no panic")
+        })
+    });
+    // Signals that were pending together are one.
+    let taken = reference.holders().references().expect("exact after the kill");
+    let by_signal = taken - 1 - held;
+    let most = i64::from(signals.into_inner());
+    assert!((0..=most).contains(&by_signal), "{point:?} {event:?}: {taken} taken, {held} held");
+    // Relaxed: as above.
+    assert_eq!(releases.load(Ordering::Relaxed), 0);
+    for left in (0..taken).rev() {
+        reference.put();
+        // Relaxed: as above.
+        assert_eq!(releases.load(Ordering::Relaxed), u32::from(left == 0), "{point:?} {event:?}");
+    }
+}
+
+fn wait_for(point: Point) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !entered(point) {
+        assert!(Instant::now() < deadline, "no sequence reached {point:?}");
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,18 @@
+//! Every delay point inside the sequences, crossed with a kill, a migration, a signal and a barrier
+//! there.
+//!
+//! `RUSTFLAGS="--cfg submeter_inject" cargo test -p submeter-percpu --test percpu_ref_inject
+//! --target-dir target/inject`
+#![cfg(not(any(loom, miri)))]
+
+#[cfg(submeter_inject)]
+mod crossing;
+#[cfg(submeter_inject)]
+#[expect(unsafe_code, reason = "signals and affinity")]
+mod raw;
+
+#[cfg(not(submeter_inject))]
+#[test]
+fn delay_points_are_compiled_out() {
+    eprintln!("skipped: needs RUSTFLAGS=\"--cfg submeter_inject\"");
+}

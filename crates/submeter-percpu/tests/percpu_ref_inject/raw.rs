@@ -1,0 +1,61 @@
+//! What the crossing needs that is unsafe: signals, and the affinity of another thread.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use submeter_percpu::PercpuRef;
+
+/// What the handler of `interrupt` does, and on what: null for nothing.
+static TARGET: AtomicPtr<PercpuRef> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Calls `with`; meanwhile each `interrupt` makes the interrupted thread take one reference of
+/// `reference`, by two gets and a put.
+pub(crate) fn with_handler<R>(reference: &PercpuRef, with: impl FnOnce() -> R) -> R {
+    extern "C" fn handle(_: libc::c_int) {
+        // Acquire: pairs with the Release below.
+        let target = TARGET.load(Ordering::Acquire);
+        // SAFETY: null, or the reference that `with_handler` keeps until it is null again and every
+        // thread that was interrupted has been joined.
+        if let Some(reference) = unsafe { target.as_ref() } {
+            reference.get();
+            reference.get();
+            reference.put();
+        }
+    }
+
+    // Release: pairs with the Acquire above.
+    TARGET.store(std::ptr::from_ref(reference).cast_mut(), Ordering::Release);
+    let handler: extern "C" fn(libc::c_int) = handle;
+    // SAFETY: the handler does nothing but gets and puts, which handlers may.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    let result = with();
+    // Release: as above.
+    TARGET.store(std::ptr::null_mut(), Ordering::Release);
+    result
+}
+
+/// The calling thread, for `interrupt` and `migrate`.
+#[derive(Clone, Copy)]
+pub(crate) struct ThreadId(libc::pid_t);
+
+impl ThreadId {
+    pub(crate) fn here() -> ThreadId {
+        // SAFETY: takes nothing, returns a number.
+        ThreadId(unsafe { libc::gettid() })
+    }
+
+    /// Sends it the signal, wherever it is. It must not have been joined.
+    pub(crate) fn interrupt(self) {
+        // SAFETY: takes three numbers; the thread is one of this process.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, libc::SIGUSR1) };
+    }
+
+    /// Moves it to a CPU. It must not have been joined.
+    pub(crate) fn migrate(self, cpu: usize) {
+        // SAFETY: a set of plain bits, live for the call.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(self.0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
+    }
+}

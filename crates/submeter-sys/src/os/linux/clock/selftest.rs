@@ -1,0 +1,116 @@
+//! The start-up test: does a source notice each time that its thread was switched out?
+//!
+//! Two ways of losing the CPU are tried, because kernels tell them apart: waiting, and being
+//! preempted. In both the thread comes back on the CPU that it left, which is when a kernel may
+//! think that nothing is to be told.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::super::selftest::SignalsBlocked;
+use super::Watch;
+use crate::clock::Source;
+use crate::cpu;
+use crate::os::thread;
+
+/// How long to wait for preemptions before nothing is known.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Switches of each kind to see noticed.
+const WANTED: u32 = 4;
+/// How long a wait lasts, and how often the preempting thread wakes.
+const NUDGE: Duration = Duration::from_micros(20);
+
+/// What the test found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Each switch was noticed.
+    Passed,
+    /// A thread that waited looked as if it had not.
+    MissedWait,
+    /// A thread that was preempted looked as if it had not been.
+    MissedPreemption,
+    /// No thread could be preempted (no time, no threads, no affinity).
+    Inconclusive,
+    /// The source cannot be had, and why.
+    Refused(String),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Passed => "noticed each switch of its self-test",
+            Verdict::MissedWait => "missed a wait in its self-test",
+            Verdict::MissedPreemption => "missed a preemption in its self-test",
+            Verdict::Inconclusive => "could not be tested: no thread was preempted",
+            Verdict::Refused(why) => why,
+        })
+    }
+}
+
+/// Tries `source` on threads of its own, so that the caller's affinity stays as it is.
+pub(super) fn run(source: Source) -> Verdict {
+    let Ok(allowed) = cpu::affinity() else {
+        return Verdict::Inconclusive;
+    };
+    let here = cpu::current().filter(|cpu| allowed.contains(cpu));
+    let Some(target) = here.or(allowed.first().copied()) else {
+        return Verdict::Inconclusive;
+    };
+    // The threads inherit it: no handler of the program's runs on a thread that it does not know.
+    let _blocked = SignalsBlocked::new();
+    let (turns, stop, result) = (AtomicU32::new(0), AtomicBool::new(false), OnceLock::new());
+    let preempt = || {
+        // Relaxed: plain signals between threads of one CPU; all that matters is that they arrive.
+        while cpu::set_affinity(&[target]).is_ok() && !stop.load(Ordering::Relaxed) {
+            turns.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(NUDGE);
+        }
+    };
+    let look = || {
+        // Without the pinning, another thread's turn would prove nothing.
+        if cpu::set_affinity(&[target]).is_ok() {
+            let _ = result.set(watch(source, &turns));
+        }
+    };
+    thread::beside(&preempt, || {
+        thread::beside(&look, || ());
+        // Relaxed: a plain signal; `beside` joins the thread.
+        stop.store(true, Ordering::Relaxed);
+    });
+    result.into_inner().unwrap_or(Verdict::Inconclusive)
+}
+
+fn watch(source: Source, turns: &AtomicU32) -> Verdict {
+    let watch = match Watch::new(source) {
+        Ok(watch) => watch,
+        Err(error) => return Verdict::Refused(super::refusal(source, &error)),
+    };
+    for _ in 0..WANTED {
+        let armed = watch.arm();
+        std::thread::sleep(NUDGE);
+        if watch.holds(armed) {
+            return Verdict::MissedWait;
+        }
+    }
+    let start = Instant::now();
+    let mut noticed = 0;
+    while noticed < WANTED {
+        let armed = watch.arm();
+        // Relaxed: after the arming, and on the CPU of the thread that counts; a turn that is seen
+        // to pass from here on was that thread's, and thus not ours.
+        let turn = turns.load(Ordering::Relaxed);
+        while turns.load(Ordering::Relaxed) == turn {
+            if start.elapsed() > PATIENCE {
+                return Verdict::Inconclusive;
+            }
+            std::hint::spin_loop();
+        }
+        if watch.holds(armed) {
+            return Verdict::MissedPreemption;
+        }
+        noticed += 1;
+    }
+    Verdict::Passed
+}

@@ -1,0 +1,119 @@
+//! CPUs, as `/sys` and the scheduler's calls name them.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::cpu::CPUS_MAX;
+
+pub(crate) fn possible() -> Option<usize> {
+    /// 0: not read yet; 1: not known; otherwise 1 more than the answer. No lock, which a fork could
+    /// leave held: two threads that both read the file read the same.
+    static POSSIBLE: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: the number is all there is to see.
+    match POSSIBLE.load(Ordering::Relaxed) {
+        0 => {}
+        known => return (known > 1).then(|| known - 1),
+    }
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
+    let possible = text.and_then(|text| parse_list(&text));
+    // Relaxed: as above.
+    POSSIBLE.store(possible.map_or(1, |cpus| cpus + 1), Ordering::Relaxed);
+    possible
+}
+
+/// Returns one more than the highest number in a kernel CPU list (`0-3,8`), or `None` if it is not
+/// one.
+fn parse_list(text: &str) -> Option<usize> {
+    let mut count = 0;
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= CPUS_MAX {
+            return None;
+        }
+        count = count.max(last + 1);
+    }
+    (count > 0).then_some(count)
+}
+
+pub(crate) fn affinity() -> io::Result<Vec<usize>> {
+    let mut set = Set::empty();
+    // SAFETY: 1. `set` is live and writable for the size given: it is the size of its type. 2. The
+    // call writes no more than that: sched_setaffinity(2) says so.
+    let written = unsafe { libc::sched_getaffinity(0, size_of::<Set>(), (&raw mut set).cast()) };
+    if written < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((0..CPUS_MAX).filter(|&cpu| set.contains(cpu)).collect())
+}
+
+pub(crate) fn set_affinity(cpus: &[usize]) -> io::Result<()> {
+    let mut set = Set::empty();
+    for &cpu in cpus {
+        set.insert(cpu);
+    }
+    // SAFETY: 1. `set` is live for the size given: it is the size of its type. 2. The call only
+    // reads it: sched_setaffinity(2) says so.
+    let result = unsafe { libc::sched_setaffinity(0, size_of::<Set>(), (&raw const set).cast()) };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+pub(crate) fn current() -> Option<usize> {
+    // SAFETY: 1. The call takes nothing and touches no memory of ours: sched_getcpu(3) says so.
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).ok()
+}
+
+/// A CPU mask. Own type because `libc::cpu_set_t` ends at CPU 1023.
+#[repr(C)]
+struct Set {
+    words: [libc::c_ulong; CPUS_MAX / libc::c_ulong::BITS as usize],
+}
+
+impl Set {
+    const fn empty() -> Set {
+        Set { words: [0; CPUS_MAX / libc::c_ulong::BITS as usize] }
+    }
+
+    fn contains(&self, cpu: usize) -> bool {
+        let bits = libc::c_ulong::BITS as usize;
+        self.words.get(cpu / bits).is_some_and(|word| word >> (cpu % bits) & 1 == 1)
+    }
+
+    fn insert(&mut self, cpu: usize) {
+        let bits = libc::c_ulong::BITS as usize;
+        if let Some(word) = self.words.get_mut(cpu / bits) {
+            *word |= 1 << (cpu % bits);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_parse_as_the_kernel_writes_them() {
+        assert_eq!(parse_list("0\n"), Some(1));
+        assert_eq!(parse_list("0-1\n"), Some(2));
+        assert_eq!(parse_list("0-3,8,16-17\n"), Some(18));
+        assert_eq!(parse_list(""), None);
+        assert_eq!(parse_list("3-1"), None);
+        assert_eq!(parse_list("x"), None);
+        assert_eq!(parse_list("0-8192"), None, "beyond CPUS_MAX");
+    }
+
+    #[test]
+    fn affinity_round_trips() {
+        let before = affinity().expect("readable");
+        assert!(!before.is_empty());
+        std::thread::spawn(move || {
+            let one = [before[before.len() - 1]];
+            set_affinity(&one).expect("a CPU we were on");
+            assert_eq!(affinity().expect("readable"), one);
+            assert_eq!(current(), Some(one[0]));
+        })
+        .join()
+        .expect("no panic");
+    }
+}

@@ -1,0 +1,58 @@
+//! Mappings without a file.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Maps `len` bytes of zeroes that take memory page by page.
+pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: 1. The mapping aliases nothing: it is new, private, and at an address of the kernel's
+    // choice. 2. No file is involved: the flags say so.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // Huge pages would commit 2 MiB for one touched word. The advice may be refused (kernel without
+    // THP): then there is nothing to prevent.
+    // SAFETY: 1. The range is the mapping just made. 2. The advice changes no contents: madvise(2)
+    // says so.
+    unsafe { libc::madvise(address, len, libc::MADV_NOHUGEPAGE) };
+    NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// Gives a mapping back.
+///
+/// # Safety
+/// The range is what [`map`] gave for `len`, and is not used any more.
+pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
+    // SAFETY: 1. The range is one whole mapping that is not used any more: the caller's promise.
+    unsafe { libc::munmap(base.as_ptr().cast(), len) };
+}
+
+/// Gives the memory of a range back, which reads as zero then.
+///
+/// # Safety
+/// The range is inside what [`map`] gave and begins with a page, and no code relies on what it
+/// holds.
+pub(crate) unsafe fn discard(from: NonNull<u8>, len: usize) -> io::Result<()> {
+    // SAFETY: 1. The range is inside a mapping of ours, in whole pages: the caller's promise. 2. It
+    // reads as zero then: the mapping is private and anonymous.
+    let result = unsafe { libc::madvise(from.as_ptr().cast(), len, libc::MADV_DONTNEED) };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+pub(crate) fn page_size() -> usize {
+    // SAFETY: 1. The call takes a number and touches nothing: sysconf(3) says so.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // Known to every libc; were it not, the largest page of any Linux is a multiple of the true
+    // one.
+    usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(1 << 16)
+}

@@ -1,0 +1,15 @@
+//! Linux, whole.
+
+pub(crate) mod clock;
+pub(crate) mod cpu;
+pub(crate) mod fork;
+pub(crate) mod kernel;
+pub(crate) mod membarrier;
+pub(crate) mod memory;
+pub(crate) mod perf_event;
+pub(crate) mod probe;
+pub(crate) mod thread;
+
+mod own_registration;
+mod pin;
+mod selftest;

@@ -1,0 +1,190 @@
+//! The start-up test: does this kernel abort a sequence when it must?
+//!
+//! Two promises are tested, because kernels have broken each: that a thread which is preempted
+//! inside a sequence never commits it, although it was not migrated (arm64, 6.19); and that
+//! `membarrier` returns only when no sequence that was running still can commit. Sandboxes that
+//! fake rseq are caught the same way. The test takes about a millisecond, once a process.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::thread;
+use crate::arch::{self, SpinShared};
+use crate::probe::SelfTest;
+use crate::{cpu, membarrier};
+
+/// How long either test may take before its result counts as unknown.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Rounds of one section: some 100 µs with `pause`, long enough to be preempted in.
+const SPINS: u32 = 4_000;
+/// Aborts to see before a promise counts as kept.
+const ABORTS_WANTED: u32 = 3;
+/// How often the preempting thread wakes.
+const NUDGE: Duration = Duration::from_micros(20);
+
+/// Runs both tests on threads of their own, so that the caller's affinity stays as it is.
+pub(crate) fn run(offset: isize, prepare: fn() -> bool) -> SelfTest {
+    let Ok(allowed) = cpu::affinity() else {
+        return SelfTest::Inconclusive;
+    };
+    let here = cpu::current().filter(|cpu| allowed.contains(cpu));
+    let Some(target) = here.or(allowed.first().copied()) else {
+        return SelfTest::Inconclusive;
+    };
+    // The threads inherit it: no handler of the program's runs on a thread that it does not know.
+    let _blocked = SignalsBlocked::new();
+    match preemption(offset, target, prepare) {
+        SelfTest::Passed => barrier(offset, prepare),
+        other => other,
+    }
+}
+
+/// Both threads on one CPU: when the watcher runs, the section's thread does not. A section that
+/// finds itself let through was preempted, and must not commit.
+fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
+    let watch = |shared: &SpinShared, stop: &AtomicBool| {
+        if cpu::set_affinity(&[target]).is_err() {
+            return;
+        }
+        // Relaxed: plain signals between threads of one CPU; all that matters is that they arrive.
+        while !stop.load(Ordering::Relaxed) {
+            shared.flag.store(shared.entered.load(Ordering::Relaxed), Ordering::Relaxed);
+            std::thread::sleep(NUDGE);
+        }
+    };
+    // Without the pinning a commit would prove nothing.
+    let pinned = || cpu::set_affinity(&[target]).is_ok() && prepare();
+    in_threads(offset, watch, pinned, SelfTest::CommittedAfterPreemption)
+}
+
+/// The watcher waits until a section runs, issues the barrier, and only then lets that section, and
+/// no other, through: one that notices outlived the barrier, and must not commit.
+fn barrier(offset: isize, prepare: fn() -> bool) -> SelfTest {
+    let watch = |shared: &SpinShared, stop: &AtomicBool| {
+        let mut last = 0;
+        // Relaxed: the barrier orders; the signals need only arrive.
+        while !stop.load(Ordering::Relaxed) {
+            let ticket = shared.entered.load(Ordering::Relaxed);
+            if ticket == last {
+                std::thread::yield_now();
+                continue;
+            }
+            if membarrier::rseq_barrier().is_err() {
+                return;
+            }
+            // Relaxed: after a system call.
+            shared.flag.store(ticket, Ordering::Relaxed);
+            last = ticket;
+        }
+    };
+    in_threads(offset, watch, prepare, SelfTest::CommittedAfterBarrier)
+}
+
+/// Runs `watch` on one thread and sections on another, which calls `prepare` first.
+fn in_threads(
+    offset: isize,
+    watch: impl Fn(&SpinShared, &AtomicBool) + Sync,
+    prepare: impl Fn() -> bool + Sync,
+    committed: SelfTest,
+) -> SelfTest {
+    let shared = SpinShared::default();
+    let stop = AtomicBool::new(false);
+    let result = OnceLock::new();
+    let section = || {
+        if prepare() {
+            let _ = result.set(repeat(offset, &shared, committed));
+        }
+    };
+    // Without threads (a limit on them) nothing is known; only speed is at stake.
+    thread::beside(&|| watch(&shared, &stop), || {
+        thread::beside(&section, || ());
+        // Relaxed: a plain signal; `beside` joins the watcher.
+        stop.store(true, Ordering::Relaxed);
+    });
+    result.into_inner().unwrap_or(SelfTest::Inconclusive)
+}
+
+/// Runs sections until enough of those let through were aborted, one committed, or time is up.
+fn repeat(offset: isize, shared: &SpinShared, committed: SelfTest) -> SelfTest {
+    let start = Instant::now();
+    let mut aborts = 0;
+    for ticket in 1.. {
+        match spin_once(offset, shared, ticket, SPINS) {
+            Spin::Committed => return committed,
+            Spin::Aborted if let_through(shared, ticket) => aborts += 1,
+            Spin::Aborted | Spin::Timeout => {}
+        }
+        if aborts == ABORTS_WANTED {
+            return SelfTest::Passed;
+        }
+        if start.elapsed() > PATIENCE {
+            break;
+        }
+    }
+    SelfTest::Inconclusive
+}
+
+/// How the self-test's section ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spin {
+    /// It was let through and committed.
+    Committed,
+    /// The kernel aborted it.
+    Aborted,
+    /// It was not let through in the spins allowed.
+    Timeout,
+}
+
+/// Runs the self-test's section once. `ticket` is not 0 and differs from run to run.
+fn spin_once(offset: isize, shared: &SpinShared, ticket: u32, spins: u32) -> Spin {
+    let aborted = arch::spin(offset, shared, ticket, spins);
+    // Relaxed: written by this thread's own sections only.
+    let committed = shared.result.load(Ordering::Relaxed) == ticket;
+    match (aborted, committed) {
+        (_, true) => Spin::Committed,
+        (true, false) => Spin::Aborted,
+        (false, false) => Spin::Timeout,
+    }
+}
+
+/// Returns whether the watcher acted on the section of `ticket`, or does within some 25 µs. An
+/// abort counts only then: any other interrupt would prove nothing about what is being tested.
+fn let_through(shared: &SpinShared, ticket: u32) -> bool {
+    (0..50).any(|_| {
+        // Relaxed: only whether it arrived is asked.
+        let arrived = shared.flag.load(Ordering::Relaxed) == ticket;
+        if !arrived {
+            std::thread::yield_now();
+        }
+        arrived
+    })
+}
+
+/// Blocks every signal on the calling thread until dropped.
+pub(crate) struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    pub(crate) fn new() -> SignalsBlocked {
+        // SAFETY: 1. Zeroes are a valid set: a signal set is plain data. 2. The calls read and
+        // write live, distinct sets: both are here.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            SignalsBlocked { before }
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: 1. `before` is a live set: `new` filled it. 2. No old set is written: the pointer
+        // is null.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+        }
+    }
+}

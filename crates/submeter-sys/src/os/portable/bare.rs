@@ -1,0 +1,35 @@
+//! Nothing but the standard library: Miri, and systems that are neither Unix nor Windows.
+
+pub(crate) use super::heap as memory;
+
+pub(crate) mod fork {
+    //! No forks.
+
+    use std::io;
+
+    use crate::memory::Reservation;
+
+    pub(crate) fn wipe(_: &Reservation) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn note_handler(_: extern "C" fn()) {}
+}
+
+pub(crate) mod clock {
+    //! No clock of CPU time: the time that passes stands for it.
+
+    use std::time::Instant;
+
+    /// What is asked.
+    pub(crate) const NAME: &str = "the time since the thread first asked";
+
+    pub(crate) fn thread_cpu_ns() -> u64 {
+        thread_local!(static START: Instant = Instant::now());
+        START.with(|start| start.elapsed().as_nanos() as u64)
+    }
+
+    pub(crate) fn process_cpu_ns() -> u64 {
+        thread_cpu_ns()
+    }
+}

@@ -1,0 +1,54 @@
+//! The system's clock of threads, asked each time: no word tells of a switch.
+
+use std::io;
+
+use crate::clock::{Choice, Source, syscall};
+
+pub(crate) use super::system::clock::{NAME, process_cpu_ns, thread_cpu_ns};
+
+pub(crate) fn decide() -> Choice {
+    syscall(format!("{} does not tell a thread that it was switched out", std::env::consts::OS))
+}
+
+pub(crate) mod ticks {
+    //! No counter: without a word that tells of switches it is of no use.
+
+    use crate::clock::Rate;
+
+    #[inline(always)]
+    pub(crate) fn now() -> u64 {
+        0
+    }
+
+    pub(crate) fn rate() -> Result<Rate, &'static str> {
+        Err("a counter is of no use where no switch is told")
+    }
+}
+
+/// Watches nothing: every question is answered with "maybe".
+#[derive(Debug)]
+pub(crate) struct Watch(());
+
+impl Watch {
+    pub(crate) fn new(source: Source) -> io::Result<Watch> {
+        match source {
+            Source::PerfPage | Source::RseqMark => Err(io::ErrorKind::Unsupported.into()),
+            Source::Syscall => Ok(Watch::blind()),
+        }
+    }
+
+    pub(crate) fn blind() -> Watch {
+        Watch(())
+    }
+
+    pub(crate) fn arm(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    pub(crate) fn holds(&self, _: u64) -> bool {
+        false
+    }
+
+    pub(crate) fn forget(self) {}
+}

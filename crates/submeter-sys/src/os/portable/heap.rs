@@ -1,0 +1,44 @@
+//! Memory of the allocator, where mappings are not to be had.
+//!
+//! On Windows the allocator takes ranges of this size from the system as they are: all of the range
+//! counts as committed, and a page takes memory when it is first touched.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::io;
+use std::ptr::NonNull;
+
+/// What the range is aligned to. Of no other meaning: nothing is given back by the page.
+const PAGE: usize = 4096;
+
+pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
+    let layout = Layout::from_size_align(len, PAGE).ok().filter(|layout| layout.size() != 0);
+    let layout = layout.ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: 1. The layout has a size: checked above.
+    let base = unsafe { alloc_zeroed(layout) };
+    NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// Gives a range back.
+///
+/// # Safety
+/// The range is what [`map`] gave for `len`, and is not used any more.
+pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
+    // SAFETY: 1. `map` made a layout of the same numbers: the caller's promise.
+    let layout = unsafe { Layout::from_size_align_unchecked(len, PAGE) };
+    // SAFETY: 1. The range is one whole allocation of that layout, which is not used any more: the
+    // caller's promise.
+    unsafe { dealloc(base.as_ptr(), layout) };
+}
+
+/// Refuses: what is given back must read as zero at once, for threads that look at it during the
+/// call.
+///
+/// # Safety
+/// None needed.
+pub(crate) unsafe fn discard(_: NonNull<u8>, _: usize) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn page_size() -> usize {
+    PAGE
+}

@@ -1,0 +1,45 @@
+//! Systems of which nothing is known but what POSIX, Windows or the standard library promise.
+//!
+//! What there is to ask differs: `unix` maps memory, notices forks and has a clock of threads,
+//! `windows` has such a clock, and `bare` is the rest, of which Miri is one.
+
+#[cfg(all(unix, not(miri)))]
+#[path = "unix.rs"]
+mod system;
+
+#[cfg(all(windows, not(miri)))]
+#[path = "windows.rs"]
+mod system;
+
+#[cfg(any(miri, not(any(unix, windows))))]
+#[path = "bare.rs"]
+mod system;
+
+#[cfg(any(miri, not(unix)))]
+pub(crate) mod heap;
+
+pub(crate) mod clock;
+pub(crate) mod cpu;
+pub(crate) mod perf_event;
+pub(crate) mod probe;
+pub(crate) mod thread;
+
+pub(crate) use system::{fork, memory};
+
+pub(crate) mod kernel {
+    //! The kernel's name.
+
+    pub(crate) fn release() -> String {
+        std::env::consts::OS.to_owned()
+    }
+}
+
+pub(crate) mod membarrier {
+    //! No barrier: nothing here waits for one.
+
+    use std::io;
+
+    pub(crate) fn membarrier(_: i32) -> io::Result<i32> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

@@ -1,0 +1,19 @@
+//! Every delay point inside every sequence, crossed with everything that may happen to a thread
+//! there.
+//!
+//! `RUSTFLAGS="--cfg submeter_inject" cargo test -p submeter-sys --test inject --target-dir
+//! target/inject`
+#![cfg(all(target_os = "linux", not(any(miri, submeter_portable))))]
+#![cfg_attr(submeter_inject, expect(unsafe_code, reason = "sequences, signals and affinity"))]
+
+#[cfg(submeter_inject)]
+mod crossing;
+#[cfg(submeter_inject)]
+#[path = "../it/rows.rs"]
+mod rows;
+
+#[cfg(not(submeter_inject))]
+#[test]
+fn delay_points_are_compiled_out() {
+    eprintln!("skipped: needs RUSTFLAGS=\"--cfg submeter_inject\"");
+}

@@ -1,0 +1,119 @@
+//! Worlds in which rseq is missing or refused: the probe says so and nothing hangs.
+
+use submeter_sys::memory::Reservation;
+use submeter_sys::{Backend, STRIDE_SHIFT, SelfTest, membarrier, probe};
+
+use crate::again::{again, is_child};
+
+/// Adds on several threads through whatever the probe offers.
+pub(crate) fn add_on_threads() {
+    let Some(rseq) = probe().rseq() else { return };
+    let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).expect("reserves");
+    let word = rows.base().as_ptr() as usize;
+    let done: i64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(move || {
+                    assert!(rseq.cpu().is_some() || rseq.adopt_thread());
+                    (0..100_000)
+                        // SAFETY: 1. Rows `0..cpus` of the word are reserved: the test keeps them.
+                        // 2. Only sequences write.
+                        .map(|_| i64::from(unsafe { rseq.increment(word as *mut i64) }))
+                        .sum::<i64>()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    let total: i64 = (0..rseq.cpus() as usize)
+        // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. Nobody writes: every
+        // writer has been joined.
+        .map(|cpu| unsafe { ((word + (cpu << STRIDE_SHIFT)) as *const i64).read() })
+        .sum();
+    assert_eq!(total, done);
+    assert!(done > 250_000, "only {done} of 300,000 committed");
+}
+
+#[test]
+fn the_variable_switches_sequences_off() {
+    if is_child() {
+        assert!(probe().rseq().is_none());
+        assert_eq!(probe().reason, "SUBMETER_RSEQ=off");
+        assert_eq!(probe().self_test, SelfTest::NotRun);
+        return;
+    }
+    again("broken::the_variable_switches_sequences_off", &[("SUBMETER_RSEQ", "off")]);
+}
+
+#[test]
+fn a_misspelt_variable_is_named_and_taken_for_off() {
+    if is_child() {
+        assert!(probe().rseq().is_none());
+        assert!(probe().reason.contains("\"of\""), "{}", probe().reason);
+        return;
+    }
+    again("broken::a_misspelt_variable_is_named_and_taken_for_off", &[("SUBMETER_RSEQ", "of")]);
+}
+
+#[test]
+fn without_libc_registration_threads_register_themselves() {
+    if is_child() {
+        if probe().libc_area_bytes.is_none_or(|bytes| bytes == 0) && probe().rseq().is_some() {
+            assert_eq!(probe().backend, Backend::OwnRseq);
+            println!("own registration used");
+        }
+        add_on_threads();
+        return;
+    }
+    let sequences = probe().rseq().is_some();
+    let text = again(
+        "broken::without_libc_registration_threads_register_themselves",
+        &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
+    );
+    if !text.contains("own registration used") {
+        assert!(!sequences, "{text}");
+        eprintln!("skipped: this machine has no sequences at all");
+    }
+}
+
+#[test]
+fn the_usual_world_is_exact() {
+    add_on_threads();
+}
+
+#[test]
+fn a_forked_child_keeps_registration_and_barrier() {
+    let Some(rseq) = probe().rseq() else { return };
+    let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).expect("reserves");
+    let word = rows.base().as_ptr().cast::<i64>();
+    // SAFETY: 1. The child does only what a child of threads may: it runs sequences and system
+    // calls, and ends.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let ok = (0..100_000)
+            // SAFETY: 1. Rows `0..cpus` of the word are reserved: the test keeps them. 2. Only
+            // sequences write.
+            .filter(|_| unsafe { rseq.increment(word) })
+            .count()
+            > 90_000
+            && membarrier::rseq_barrier().is_ok();
+        // SAFETY: 1. The call takes a number and does not return.
+        unsafe { libc::_exit(i32::from(!ok)) };
+    }
+    let mut status = 0;
+    // SAFETY: 1. The integer is live and writable. 2. The child is ours to wait for: made above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child could not add or not use the barrier");
+    // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. Nobody writes: no
+    // sequence runs in this process.
+    assert_eq!(unsafe { word.read() }, 0, "the child's adds are its own");
+}
+
+#[test]
+fn mm_cid_is_below_the_number_of_possible_cpus_where_it_is_offered() {
+    match submeter_sys::rseq::mm_cid() {
+        Some(id) => assert!((id as usize) < probe().cpus.expect("known where rseq works")),
+        None => eprintln!("skipped: kernel or libc offers no mm_cid"),
+    }
+}

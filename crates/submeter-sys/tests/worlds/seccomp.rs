@@ -1,0 +1,96 @@
+//! Sandboxes that forbid what the probe asks for.
+
+use submeter_sys::{Backend, SelfTest, probe};
+
+use crate::again::{again_under, deny, install, is_child};
+
+const REGISTER_RSEQ: u32 = 1 << 8;
+
+/// The backend below sequences in this libc: it tells the CPU, or it does not.
+fn backend_without_sequences() -> Backend {
+    if probe().libc_area_bytes.is_some_and(|bytes| bytes > 0) {
+        Backend::LockedByCpu
+    } else {
+        Backend::LockedByThread
+    }
+}
+
+/// What every such world has in common: no sequences, and a CPU hint only where libc gives one.
+fn assert_locked() {
+    assert!(probe().rseq().is_none(), "{:?}", probe());
+    assert_eq!(probe().backend, backend_without_sequences());
+    assert_eq!(probe().cpu_hint().is_some(), probe().backend == Backend::LockedByCpu);
+}
+
+#[test]
+fn a_forbidden_membarrier_is_named() {
+    const NAME: &str = "seccomp::a_forbidden_membarrier_is_named";
+    if is_child() {
+        let errno = std::env::var("SUBMETER_TEST_ERRNO").expect("set").parse().expect("a number");
+        assert_eq!(probe().membarrier, Err(errno));
+        assert_eq!(probe().reason, format!("membarrier is refused (errno {errno})"));
+        assert_locked();
+        return;
+    }
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let variables = [("SUBMETER_TEST_ERRNO", &*errno.to_string())];
+        again_under(NAME, &variables, &deny(libc::SYS_membarrier, None, errno));
+    }
+}
+
+#[test]
+fn a_forbidden_membarrier_registration_is_named() {
+    const NAME: &str = "seccomp::a_forbidden_membarrier_registration_is_named";
+    if is_child() {
+        assert!(probe().reason.starts_with("membarrier"), "{}", probe().reason);
+        assert_locked();
+        return;
+    }
+    again_under(NAME, &[], &deny(libc::SYS_membarrier, Some(REGISTER_RSEQ), libc::EPERM));
+}
+
+#[test]
+fn a_forbidden_rseq_leaves_locked_adds_by_thread() {
+    const NAME: &str = "seccomp::a_forbidden_rseq_leaves_locked_adds_by_thread";
+    if is_child() {
+        assert!(probe().rseq().is_none());
+        assert_eq!(probe().backend, Backend::LockedByThread, "{:?}", probe());
+        assert!(probe().reason.contains("libc"), "{}", probe().reason);
+        assert!(probe().cpu_hint().is_none());
+        return;
+    }
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        again_under(NAME, &[], &deny(libc::SYS_rseq, None, errno));
+    }
+}
+
+#[test]
+fn a_forbidden_affinity_makes_the_self_test_inconclusive() {
+    const NAME: &str = "seccomp::a_forbidden_affinity_makes_the_self_test_inconclusive";
+    if is_child() {
+        assert_locked();
+        if probe().membarrier.is_ok_and(submeter_sys::membarrier::supports_rseq) {
+            assert_eq!(probe().self_test, SelfTest::Inconclusive);
+            assert!(probe().reason.contains("inconclusive"), "{}", probe().reason);
+        }
+        return;
+    }
+    again_under(NAME, &[], &deny(libc::SYS_sched_setaffinity, None, libc::EPERM));
+}
+
+#[test]
+fn a_limit_on_threads_is_survived() {
+    const NAME: &str = "seccomp::a_limit_on_threads_is_survived";
+    if is_child() {
+        for call in [libc::SYS_clone, libc::SYS_clone3] {
+            if let Err(error) = install(&deny(call, None, libc::EAGAIN)) {
+                println!("skipped: no system call filters here: {error}");
+                return;
+            }
+        }
+        assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "the filter does not work");
+        assert_locked();
+        return;
+    }
+    again_under(NAME, &[], &[]);
+}

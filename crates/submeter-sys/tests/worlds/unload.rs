@@ -1,0 +1,83 @@
+//! A library that ran sequences is closed while threads' `rseq_cs` still point into it.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use crate::again::{again, is_child};
+
+type Add = extern "C" fn() -> i32;
+
+/// Builds the example in a target directory of its own and returns the library's path.
+fn library() -> PathBuf {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unloadable");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["rustc", "--quiet", "--locked", "--example", "unloadable"])
+        .args(["--crate-type", "cdylib", "--target-dir"])
+        .arg(&out)
+        .env_remove("CARGO_BUILD_TARGET")
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    out.join("debug/examples/libunloadable.so")
+}
+
+#[test]
+fn closing_a_library_that_ran_sequences_kills_nobody() {
+    const NAME: &str = "unload::closing_a_library_that_ran_sequences_kills_nobody";
+    if is_child() {
+        let path = std::env::var("SUBMETER_TEST_LIBRARY").expect("set");
+        load_add_and_close(&path);
+        return;
+    }
+    let path = library();
+    let path = path.to_str().expect("UTF-8");
+    for tunable in ["glibc.pthread.rseq=1", "glibc.pthread.rseq=0"] {
+        again(NAME, &[("SUBMETER_TEST_LIBRARY", path), ("GLIBC_TUNABLES", tunable)]);
+    }
+}
+
+/// Threads that existed before the library add through it, then run on after it was closed, long
+/// enough to be preempted: then the kernel looks at what their `rseq_cs` points to.
+fn load_add_and_close(path: &str) {
+    const THREADS: usize = 4;
+    let (loaded, added, closed) =
+        (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    let add = std::sync::OnceLock::<Add>::new();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loaded.wait();
+                let add = add.get().expect("set before the barrier");
+                let done: i32 = (0..1000).map(|_| add()).sum();
+                assert!(done == -1000 || done > 900, "{done} of 1000 adds");
+                added.wait();
+                closed.wait();
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_millis(20) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let path = CString::new(path).expect("no NUL");
+        // SAFETY: 1. Its constructors may run: the library is ours, and they are the standard
+        // library's.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{path:?} does not load");
+        // SAFETY: 1. The handle is live: opened above. 2. The name ends with a NUL.
+        let symbol = unsafe { libc::dlsym(handle, c"submeter_unloadable_add".as_ptr()) };
+        assert!(!symbol.is_null());
+        // SAFETY: 1. The type is right: the library defines the function with it.
+        add.set(unsafe { std::mem::transmute::<*mut libc::c_void, Add>(symbol) }).expect("once");
+        loaded.wait();
+        added.wait();
+        // SAFETY: 1. The handle is live, and closed once: here. 2. Nobody calls `add` any more: the
+        // threads have passed the barrier.
+        assert_eq!(unsafe { libc::dlclose(handle) }, 0);
+        closed.wait();
+    });
+}

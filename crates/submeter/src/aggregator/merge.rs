@@ -1,0 +1,151 @@
+//! The flush of an aggregator: collects what changed, and merges it upwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::guard::{catch, drop_quietly};
+use super::slot::{FirstAndMarks, GroupSlot};
+use super::{Aggregate, Origin};
+use crate::flush::node_table::{Birth, NodeTable, Pending};
+
+/// What a flush of an aggregator did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AggregateReport {
+    /// Groups whose totals were merged into, each once.
+    pub groups: usize,
+    /// Calls of [`Aggregate::flush`]: one for each group and CPU that changed.
+    pub locals: usize,
+    /// Callbacks that panicked. Each broke a group, unless it was broken before.
+    pub panics: usize,
+    /// From its start to its end.
+    pub duration: Duration,
+    /// Whether the caller shared a flush that another had begun after the caller asked.
+    pub joined: bool,
+}
+
+/// What one flush after another works with; locked while one runs.
+pub(super) struct MergeState<C: Aggregate> {
+    nodes: NodeTable<Arc<GroupSlot<C>>>,
+    /// By the slots of the table: what is to be merged into a group's total and its parent's.
+    pending: Vec<Option<C::Delta>>,
+    /// Rows and numbers that were found marked; emptied by each flush.
+    marked: Vec<(usize, usize)>,
+    /// A copy of the aggregator's list, which only grows.
+    pub(super) sets: Vec<FirstAndMarks>,
+    pub(super) report: AggregateReport,
+}
+
+impl<C: Aggregate> MergeState<C> {
+    pub(super) fn new() -> MergeState<C> {
+        MergeState {
+            nodes: NodeTable::new(),
+            pending: Vec::new(),
+            marked: Vec::new(),
+            sets: Vec::new(),
+            report: AggregateReport::default(),
+        }
+    }
+
+    /// Finds out what changed since the last flush.
+    pub(super) fn take_marked(&mut self) {
+        for (first, marks) in &self.sets {
+            let from = self.marked.len();
+            marks.take(&mut self.marked);
+            self.marked[from..].iter_mut().for_each(|(_, number)| *number += first);
+        }
+    }
+
+    pub(super) fn learn(&mut self, births: Vec<Birth<Arc<GroupSlot<C>>>>) {
+        self.nodes.learn(births);
+    }
+
+    /// Collects what changed, then merges it upwards: children before their parents, each group
+    /// once.
+    pub(super) fn propagate(&mut self, aggregate: &C) {
+        self.report = AggregateReport::default();
+        let MergeState { nodes, pending, marked, report, .. } = self;
+        let mut merge = Merge { aggregate, pending, report };
+        for (row, id) in marked.drain(..) {
+            merge.collect(nodes, row, id);
+        }
+        nodes.walk(|nodes, node| merge.pass_on(nodes, &node));
+        self.pending.clear();
+    }
+
+    /// Forgets groups that are gone, and returns what was theirs; what they collected is in their
+    /// ancestors' totals.
+    pub(super) fn forget(&mut self, ids: &mut [u32]) -> Vec<Arc<GroupSlot<C>>> {
+        let mut gone = Vec::with_capacity(ids.len());
+        self.nodes.forget(ids, |_, slot| gone.push(slot));
+        gone
+    }
+}
+
+/// A flush under way, without the table that it walks.
+struct Merge<'a, C: Aggregate> {
+    aggregate: &'a C,
+    pending: &'a mut Vec<Option<C::Delta>>,
+    report: &'a mut AggregateReport,
+}
+
+impl<C: Aggregate> Merge<'_, C> {
+    /// Takes what is new from a group on one CPU.
+    fn collect(&mut self, nodes: &mut NodeTable<Arc<GroupSlot<C>>>, cpu: usize, id: usize) {
+        let Some(slot) = nodes.kept(id) else { return };
+        let Some(local) = slot.local(cpu) else { return };
+        self.report.locals += 1;
+        let mut new = None;
+        let outcome = catch(|| {
+            // One of its own for each CPU: what a panic leaves half-filled is not to spoil what
+            // another CPU had.
+            let mut delta = C::Delta::default();
+            self.aggregate.flush(&Origin { path: &slot.path, cpu }, local, &mut delta);
+            new = Some(delta);
+        });
+        self.note(outcome, slot);
+        if let Some(delta) = new {
+            self.add(nodes, id, delta);
+        }
+    }
+
+    /// Merges what a group has pending into its total and into what its parent has pending.
+    fn pass_on(&mut self, nodes: &mut NodeTable<Arc<GroupSlot<C>>>, node: &Pending) {
+        self.report.groups += 1;
+        let Some(delta) = self.pending[node.slot].take() else { return };
+        let Some(slot) = nodes.kept(node.id) else { return };
+        let merged = {
+            let mut total = slot.total.write();
+            catch(|| self.aggregate.merge(&delta, &mut total.value))
+        };
+        self.note(merged, slot);
+        match node.parent {
+            Some(parent) => self.add(nodes, parent, delta),
+            None => drop_quietly(delta),
+        }
+    }
+
+    /// Merges into what a group has pending.
+    fn add(&mut self, nodes: &mut NodeTable<Arc<GroupSlot<C>>>, id: usize, delta: C::Delta) {
+        let (at, new) = nodes.schedule(id, 1);
+        if new {
+            self.pending.push(None);
+        }
+        let into = &mut self.pending[at];
+        let outcome = catch(|| match into {
+            Some(into) => self.aggregate.merge(&delta, into),
+            None => *into = Some(delta),
+        });
+        if let Some(slot) = nodes.kept(id) {
+            self.note(outcome, slot);
+        }
+    }
+
+    /// Declares a group broken if a callback for it panicked.
+    fn note(&mut self, outcome: Result<(), Box<str>>, slot: &GroupSlot<C>) {
+        if let Err(message) = outcome {
+            self.report.panics += 1;
+            slot.declare_broken(message);
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! Hierarchical limits: a charge is granted by every level up to the root, or by none.
+
+use std::fmt;
+
+use crate::group::{Group, wrong_schema};
+use crate::quota::{Refusal, Usage};
+use crate::schema::{Key, Metric, Quota};
+use crate::unit::Unit;
+
+impl Group {
+    /// Returns what is held of a quota, own plus descendants': exact, O(1). [`Usage`] has an
+    /// example.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let held = tree.create("/web")?.try_charge(memory, 60)?;
+    /// assert_eq!(tree.root().usage(memory).current, 60);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[must_use]
+    pub fn usage<U: Unit>(&self, quota: Quota<U>) -> Usage {
+        self.inner.quotas.usage(self.quota_slot(quota.key))
+    }
+
+    /// Sets or lifts the limit of a quota, and returns the usage that the new limit met.
+    ///
+    /// No charge is granted beyond a limit. Lowering one below what is held takes nothing away, but
+    /// grants nothing more until the [excess](Usage::excess) was given back.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let held = tree.root().try_charge(memory, 60)?;
+    /// assert_eq!(tree.root().set_limit(memory, Some(50)).excess(), 10);
+    /// drop(held);
+    /// assert!(tree.root().try_charge(memory, 50).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    pub fn set_limit<U: Unit>(&self, quota: Quota<U>, limit: Option<u64>) -> Usage {
+        self.inner.quotas.set_limit(self.quota_slot(quota.key), limit)
+    }
+
+    /// Charges `n` to this group and every ancestor, or to none. What is held is exact at all
+    /// times, so that no limit is ever exceeded.
+    ///
+    /// Costs a compare-and-swap for each level up to the root, and a handle to the group. For what
+    /// is counted and not limited use a [`Gauge`](crate::Gauge), which costs a plain add.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(1000));
+    ///
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// let held = web.try_charge(memory, 600)?;
+    /// let refused = web.try_charge(memory, 600).expect_err("beyond the root's limit");
+    /// assert_eq!((refused.limiting().path(), refused.metric().name()), ("/", "memory"));
+    /// drop(held); // gives it back
+    /// assert!(web.try_charge(memory, 600).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit on the way to the root would be exceeded; the error names that ancestor and
+    /// those of its children that hold most.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Result<Charge, LimitError> {
+        Charge::new(self.clone(), quota.key, self.quota_slot(quota.key), n)
+    }
+
+    /// The slot of a quota, which must be of this tree's schema.
+    #[inline]
+    fn quota_slot(&self, key: Key) -> usize {
+        if key.section != self.schema_id() {
+            wrong_schema();
+        }
+        usize::from(key.slot)
+    }
+}
+
+/// Charges the group and its ancestors, or none of them. Recurses at most `DEPTH_MAX` times.
+fn charge(group: &Group, slot: usize, n: u64) -> Result<(), (Group, Refusal)> {
+    let level = group.inner.quotas.at(slot);
+    let held = level.try_charge(n).map_err(|refusal| (group.clone(), refusal))?;
+    if let Some(parent) = group.parent() {
+        charge(parent, slot, n).inspect_err(|_| level.uncharge(n))?;
+    }
+    // Only now that every level has granted it: what an ancestor refuses was never held here.
+    level.raise_peak(held);
+    Ok(())
+}
+
+fn uncharge(group: &Group, slot: usize, n: u64) {
+    let mut level = Some(group);
+    while let Some(at) = level {
+        at.inner.quotas.at(slot).uncharge(n);
+        level = at.parent();
+    }
+}
+
+/// A guard of an amount of a quota, charged to a group and its ancestors; dropping it gives the
+/// amount back. Made by [`Group::try_charge`].
+///
+/// It keeps the group's storage: a group that was killed is released only after its charges.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Bytes, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// # let tree = Tree::new(schema.build()?)?;
+/// let held = tree.root().try_charge(memory, 60)?;
+/// assert_eq!(tree.root().usage(memory).current, 60);
+/// drop(held);
+/// assert_eq!(tree.root().usage(memory).current, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropping a charge gives it back at once"]
+pub struct Charge {
+    group: Group,
+    key: Key,
+    amount: u64,
+}
+
+impl Charge {
+    pub(crate) fn new(
+        group: Group,
+        key: Key,
+        slot: usize,
+        amount: u64,
+    ) -> Result<Charge, LimitError> {
+        match charge(&group, slot, amount) {
+            Ok(()) => Ok(Charge { group, key, amount }),
+            Err((at, refusal)) => Err(LimitError::new(group, at, key, amount, refusal)),
+        }
+    }
+
+    fn slot(&self) -> usize {
+        usize::from(self.key.slot)
+    }
+
+    /// Returns what is held.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// assert_eq!(tree.root().try_charge(memory, 60)?.amount(), 60);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Returns the group that is charged.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// assert_eq!(tree.root().try_charge(memory, 60)?.group(), tree.root());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Changes what is held to `amount`. Costs what a charge or its drop costs.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Held by a buffer");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let mut buffer = tree.root().try_charge(memory, 64)?;
+    /// buffer.resize(4096)?;
+    /// assert_eq!(tree.root().usage(memory).current, 4096);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it would grow beyond a limit; what was held before stays held.
+    pub fn resize(&mut self, amount: u64) -> Result<(), LimitError> {
+        if amount > self.amount {
+            let more = amount - self.amount;
+            if let Err((at, refusal)) = charge(&self.group, self.slot(), more) {
+                return Err(LimitError::new(self.group.clone(), at, self.key, more, refusal));
+            }
+        } else {
+            uncharge(&self.group, self.slot(), self.amount - amount);
+        }
+        self.amount = amount;
+        Ok(())
+    }
+
+    /// Takes over what another charge holds, so that one handle stands for both. Free: nothing is
+    /// given back or charged anew.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Held by items");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let mut held = tree.root().try_charge(memory, 70)?;
+    /// held.merge(tree.root().try_charge(memory, 30)?);
+    /// assert_eq!((held.amount(), tree.root().usage(memory).current), (100, 100));
+    ///
+    /// drop(held.split(60));
+    /// assert_eq!((held.amount(), tree.root().usage(memory).current), (40, 40));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the other is of another group or quota.
+    pub fn merge(&mut self, mut other: Charge) {
+        let alike = self.group == other.group && self.key == other.key;
+        assert!(alike, "charges of different groups or quotas cannot be one");
+        self.amount += std::mem::take(&mut other.amount);
+    }
+
+    /// Splits `amount` off into a charge of its own. Costs a handle to the group.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let mut buffer = tree.root().try_charge(memory, 100)?;
+    /// let sent = buffer.split(40); // goes along with the part that is handed on
+    /// assert_eq!((buffer.amount(), sent.amount()), (60, 40));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When less than that is held.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn split(&mut self, amount: u64) -> Charge {
+        assert!(amount <= self.amount, "{amount} of the {} held", self.amount);
+        self.amount -= amount;
+        Charge { group: self.group.clone(), key: self.key, amount }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.amount > 0 {
+            uncharge(&self.group, self.slot(), self.amount);
+        }
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Charge({} on {})", self.amount, self.group.path())
+    }
+}
+
+/// The error of a charge that would exceed a limit: which limit, and who holds what it limits.
+///
+/// Its text can go to the tenant: `/acme/web: 600 more of memory would exceed the limit of /: 600
+/// of 1000 held; most by /acme (600)`.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Bytes, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// # let tree = Tree::new(schema.build()?)?;
+/// tree.root().set_limit(memory, Some(100));
+/// let web = tree.create("/web")?;
+/// let held = web.try_charge(memory, 60)?;
+/// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+/// println!("{refused}");
+/// # drop(held);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LimitError(Box<Refused>);
+
+#[derive(Debug)]
+struct Refused {
+    group: Group,
+    limiting: Group,
+    key: Key,
+    requested: u64,
+    current: u64,
+    limit: u64,
+}
+
+/// How many holders an error names.
+const HOLDERS_MAX: usize = 3;
+
+impl LimitError {
+    fn new(group: Group, limiting: Group, key: Key, requested: u64, refusal: Refusal) -> Self {
+        let Refusal { current, limit } = refusal;
+        LimitError(Box::new(Refused { group, limiting, key, requested, current, limit }))
+    }
+
+    /// Returns the group that was to be charged.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.group(), &web);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.0.group
+    }
+
+    /// Returns the group whose limit refused: the one charged, or an ancestor of it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.limiting(), tree.root());
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limiting(&self) -> &Group {
+        &self.0.limiting
+    }
+
+    /// Returns the quota that was to be charged, with its name and unit.
+    #[must_use]
+    pub fn metric(&self) -> &Metric {
+        // A key of this schema: the charge checked it.
+        &self.0.group.schema().metrics()[usize::from(self.0.key.metric)]
+    }
+
+    /// Returns what was asked for.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.requested(), 50);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn requested(&self) -> u64 {
+        self.0.requested
+    }
+
+    /// Returns the limit that refused.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.limit(), 100);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.0.limit
+    }
+
+    /// Returns what was held under that limit when it refused.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.current(), 60);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn current(&self) -> u64 {
+        self.0.current
+    }
+
+    /// Returns the limiting group's children that hold most, at most three, largest first, with
+    /// what they hold now. Visits every child: for messages, not for hot paths.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.holders(), [(web, 60)]);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn holders(&self) -> Vec<(Group, u64)> {
+        let slot = usize::from(self.0.key.slot);
+        let mut holders: Vec<(Group, u64)> = self
+            .0
+            .limiting
+            .children()
+            .into_iter()
+            .map(|child| {
+                let current = child.inner.quotas.usage(slot).current;
+                (child, current)
+            })
+            .filter(|(_, current)| *current > 0)
+            .collect();
+        holders.sort_by_key(|(_, current)| std::cmp::Reverse(*current));
+        holders.truncate(HOLDERS_MAX);
+        holders
+    }
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refused = &*self.0;
+        let name = self.metric().name();
+        write!(
+            f,
+            "{}: {} more of {name} would exceed the limit of {}: {} of {} held",
+            refused.group.path(),
+            refused.requested,
+            refused.limiting.path(),
+            refused.current,
+            refused.limit,
+        )?;
+        let holders = self.holders();
+        for (index, (group, current)) in holders.iter().enumerate() {
+            let lead = if index == 0 { "; most by" } else { "," };
+            write!(f, "{lead} {} ({current})", group.path())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LimitError {}

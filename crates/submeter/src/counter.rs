@@ -1,0 +1,31 @@
+//! Counters without a tree: one number that every CPU adds to.
+//!
+//! | type | what it is for | an add costs |
+//! |---|---|---|
+//! | [`PercpuCounter`] | counting: read at any time with a bound, or exactly | about a plain add |
+//! | [`LimitedCounter`] | what must never go above a limit | about a plain add and two loads |
+//!
+//! Use them where one number is all there is; where tenants have parents, a [`Group`](crate::Group)
+//! counts as cheaply and adds up the tree. All counters of a process share one reservation of
+//! address space. A caller that wants its own reservation, or a batch of its own, depends on
+//! `submeter-percpu`, which promises less: its storage may change with every minor release.
+//!
+//! ```
+//! use submeter::counter::{LimitedCounter, PercpuCounter};
+//!
+//! let requests = PercpuCounter::new()?;
+//! requests.add(3);
+//! let seen = requests.read(); // O(1), with a bound
+//! assert!(seen.low() <= 3 && 3 <= seen.high());
+//! assert_eq!(requests.sum(), 3); // exact
+//!
+//! let connections = LimitedCounter::for_limit(100)?;
+//! while connections.try_add(1, 100).is_ok() {}
+//! assert!(connections.sum() <= 100); // never above, and short of it by `slack` at most
+//! assert!(connections.sum() + connections.slack().cast_signed() >= 100);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use submeter_percpu::counter::{
+    Approximate, BATCH_DEFAULT, LimitedCounter, OverLimitError, PercpuCounter,
+};

@@ -1,0 +1,248 @@
+//! Groups as a flush knows them: 16 bytes each, in pieces that never move.
+
+/// What of a group a flush works with.
+#[derive(Clone, Copy)]
+pub(crate) struct Node {
+    /// What of the group has something pending, a bit for each part. Not 0 means that the node is
+    /// in its level's list.
+    dirty: u64,
+    /// The parent in the lower 28 bits, the slot in the next 28, the depth in the next 7, and
+    /// whether it ever had a child. The slot is where what it has pending is, while it is in its
+    /// level's list.
+    place: u64,
+}
+
+const _: () = assert!(size_of::<Node>() == 16, "four to a cache line");
+
+const ID_BITS: u32 = 28;
+const NO_PARENT: u64 = (1 << ID_BITS) - 1;
+const SLOT: u64 = NO_PARENT << ID_BITS;
+const DEPTH_SHIFT: u32 = 2 * ID_BITS;
+const INNER: u64 = 1 << 63;
+/// No group: deeper than any.
+const ABSENT: Node = Node { dirty: 0, place: u64::MAX };
+
+/// Ids must be lower.
+pub(crate) const NODES_MAX: u32 = NO_PARENT as u32;
+
+impl Node {
+    #[inline]
+    pub(crate) fn parent(self) -> Option<usize> {
+        let parent = self.place & NO_PARENT;
+        (parent != NO_PARENT).then_some(parent as usize)
+    }
+
+    #[inline]
+    fn slot(self) -> usize {
+        ((self.place & SLOT) >> ID_BITS) as usize
+    }
+
+    #[inline]
+    fn depth(self) -> usize {
+        ((self.place & !INNER) >> DEPTH_SHIFT) as usize
+    }
+
+    /// Whether it has, or had, a child.
+    #[inline]
+    pub(crate) fn is_inner(self) -> bool {
+        self.place & INNER != 0
+    }
+
+    fn is_absent(self) -> bool {
+        self.place == ABSENT.place
+    }
+}
+
+/// A group that is announced to the flush.
+pub(crate) struct Birth<K> {
+    pub(crate) id: u32,
+    pub(crate) parent: Option<u32>,
+    /// What the flush keeps of the group until it has asked it a last time.
+    pub(crate) kept: K,
+}
+
+/// A node that has something pending, as the walk visits it.
+pub(crate) struct Pending {
+    pub(crate) id: usize,
+    pub(crate) parent: Option<usize>,
+    /// What is pending.
+    pub(crate) dirty: u64,
+    /// Where it is: see [`NodeTable::schedule`].
+    pub(crate) slot: usize,
+}
+
+/// Nodes in a piece. Pieces instead of one vector: that would copy, and commit twice, what it has
+/// when it grows.
+const PIECE: usize = 256;
+
+struct Piece<K> {
+    nodes: Box<[Node; PIECE]>,
+    kept: Box<[Option<K>; PIECE]>,
+}
+
+impl<K> Piece<K> {
+    fn new() -> Piece<K> {
+        Piece { nodes: Box::new([ABSENT; PIECE]), kept: Box::new([const { None }; PIECE]) }
+    }
+}
+
+/// All groups, by id, and which of them have something pending.
+pub(crate) struct NodeTable<K> {
+    pieces: Vec<Piece<K>>,
+    /// By depth: the nodes that have something pending. Emptied by each walk, never freed.
+    levels: Vec<Vec<u32>>,
+    /// How many those are: the next slot.
+    scheduled: u64,
+}
+
+impl<K> NodeTable<K> {
+    pub(crate) fn new() -> NodeTable<K> {
+        NodeTable { pieces: Vec::new(), levels: Vec::new(), scheduled: 0 }
+    }
+
+    // ---- groups that come and go -------------------------------------------------------------
+
+    /// Adds groups. Parents come before their children.
+    pub(crate) fn learn(&mut self, births: Vec<Birth<K>>) {
+        for birth in births {
+            let depth = self.add(birth);
+            if self.levels.len() <= depth {
+                self.levels.resize_with(depth + 1, Vec::new);
+            }
+        }
+    }
+
+    fn add(&mut self, birth: Birth<K>) -> usize {
+        let index = birth.id as usize;
+        let depth = match birth.parent.map(|parent| self.get_mut(parent as usize)) {
+            None => 0,
+            Some(parent) => {
+                let parent = parent.expect("a parent is older, and lives as long as its children");
+                parent.place |= INNER;
+                parent.depth() as u64 + 1
+            }
+        };
+        let parent = birth.parent.map_or(NO_PARENT, u64::from);
+        debug_assert!(birth.id < NODES_MAX && depth < 127);
+        while self.pieces.len() <= index / PIECE {
+            self.pieces.push(Piece::new());
+        }
+        let piece = &mut self.pieces[index / PIECE];
+        debug_assert!(piece.nodes[index % PIECE].is_absent(), "an id is one group's at a time");
+        piece.nodes[index % PIECE] = Node { dirty: 0, place: depth << DEPTH_SHIFT | parent };
+        piece.kept[index % PIECE] = Some(birth.kept);
+        depth as usize
+    }
+
+    /// Removes groups, children before their parents, and hands out what was kept of each.
+    pub(crate) fn forget(&mut self, ids: &mut [u32], mut each: impl FnMut(usize, K)) {
+        // Children are always the first to be dropped, but two threads may have listed theirs in
+        // any order.
+        let depth = |id: &u32| self.get(*id as usize).map_or(0, Node::depth);
+        ids.sort_by_key(|id| std::cmp::Reverse(depth(id)));
+        for &id in &*ids {
+            let id = id as usize;
+            let Some(piece) = self.pieces.get_mut(id / PIECE) else { continue };
+            piece.nodes[id % PIECE] = ABSENT;
+            if let Some(kept) = piece.kept[id % PIECE].take() {
+                each(id, kept);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: usize) -> Option<Node> {
+        let node = self.pieces.get(id / PIECE)?.nodes[id % PIECE];
+        (!node.is_absent()).then_some(node)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, id: usize) -> Option<&mut Node> {
+        get_mut(&mut self.pieces, id)
+    }
+
+    /// Returns what is kept of a group.
+    #[cfg(feature = "aggregator")]
+    pub(crate) fn kept(&self, id: usize) -> Option<&K> {
+        self.pieces.get(id / PIECE)?.kept[id % PIECE].as_ref()
+    }
+
+    // ---- from the groups that changed to the root --------------------------------------------
+
+    /// Lists a group as having something pending in the parts `dirty`, of which there is one.
+    /// Returns its slot, and whether it is a new one: slots are numbered from 0 in each walk, so
+    /// that what is pending lies densely in a vector of the caller's, and costs nothing for each
+    /// group that exists.
+    #[inline(always)]
+    pub(crate) fn schedule(&mut self, id: usize, dirty: u64) -> (usize, bool) {
+        debug_assert!(dirty != 0);
+        let Some(node) = get_mut(&mut self.pieces, id) else {
+            unreachable!("a parent lives longer")
+        };
+        let new = node.dirty == 0;
+        if new {
+            node.place = node.place & !SLOT | self.scheduled << ID_BITS;
+            self.scheduled += 1;
+            self.levels[node.depth()].push(id as u32);
+        }
+        node.dirty |= dirty;
+        (node.slot(), new)
+    }
+
+    /// Visits all groups that have something pending, the deepest level first: children before
+    /// parents, each once. `visit` may schedule the parent of what it visits.
+    #[inline(always)]
+    pub(crate) fn walk(&mut self, mut visit: impl FnMut(&mut NodeTable<K>, Pending)) {
+        for depth in (0..self.levels.len()).rev() {
+            let mut level = std::mem::take(&mut self.levels[depth]);
+            for &id in &level {
+                let id = id as usize;
+                let Some(node) = self.get_mut(id) else { continue };
+                let dirty = std::mem::take(&mut node.dirty);
+                let pending = Pending { id, parent: node.parent(), dirty, slot: node.slot() };
+                visit(self, pending);
+            }
+            level.clear();
+            self.levels[depth] = level;
+        }
+        self.scheduled = 0;
+    }
+
+    // ---- who is above whom -------------------------------------------------------------------
+
+    /// The groups from `id` up to the root.
+    pub(crate) fn upward(&self, id: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(id), |id| self.get(*id)?.parent())
+    }
+
+    /// Returns whether `id` is `root` or below it. Steps up by as many levels as lie between.
+    pub(crate) fn is_below(&self, id: usize, root: usize) -> bool {
+        let Some(depth) = self.get(root).map(Node::depth) else { return false };
+        let mut at = id;
+        loop {
+            match self.get(at) {
+                Some(node) if node.depth() > depth => match node.parent() {
+                    Some(parent) => at = parent,
+                    None => return false,
+                },
+                _ => return at == root,
+            }
+        }
+    }
+
+    /// Whether nothing is left of the last walk.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let mut nodes = self.pieces.iter().flat_map(|piece| *piece.nodes);
+        self.scheduled == 0
+            && self.levels.iter().all(Vec::is_empty)
+            && nodes.all(|node| node.dirty == 0)
+    }
+}
+
+/// Borrows the pieces and nothing else of the table.
+#[inline]
+fn get_mut<K>(pieces: &mut [Piece<K>], id: usize) -> Option<&mut Node> {
+    let node = &mut pieces.get_mut(id / PIECE)?.nodes[id % PIECE];
+    (!node.is_absent()).then_some(node)
+}

@@ -1,0 +1,60 @@
+//! Chapter 4: charging CPU time to the tenant that a thread works for.
+//!
+//! A counter that you add to needs no context. CPU time does: the library has to know for whom a
+//! thread works. Entering a group says so. CPU time is read when a thread switches from one group
+//! to another, and charged to the group that it leaves.
+//!
+//! ```
+//! use submeter::{Schema, Tree, switch};
+//!
+//! let mut schema = Schema::builder();
+//! let cpu = schema.cpu_time("cpu", "CPU time used");
+//! let tree = Tree::new(schema.build()?)?;
+//! let web = tree.get_or_create("/acme/web")?;
+//!
+//! let answer = web.run(|| {
+//!     assert_eq!(switch::current().as_ref(), Some(&web));
+//!     (0..1_000_000u64).fold(0, u64::wrapping_add)
+//! });
+//! assert_eq!(switch::current(), None);
+//! assert!(tree.root().sum(cpu) > 0, "{answer}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Group::run`] covers a closure, [`Group::enter`] the life of a guard. Entering the group that a
+//! thread is in already writes nothing.
+//!
+//! **Async code.** A future moves between threads, and a thread between futures. [`InGroup`] enters
+//! the group for each poll:
+//!
+//! ```
+//! use submeter::switch::{self, InGroup};
+//! # use submeter::{Schema, Tree};
+//! # let tree = Tree::new(Schema::builder().build()?)?;
+//! # let web = tree.get_or_create("/acme/web")?;
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//!
+//! let handler = async { switch::current() }.in_group(&web);
+//! assert_eq!(runtime.block_on(handler), Some(web));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A task that such a future spawns is a future of its own and starts in no group. With the feature
+//! `tokio`, `switch::spawn_in` and `switch::spawn_blocking_in` name the group; with `tower`,
+//! `switch::GroupLayer` enters a group for each request of a service; with `rayon`,
+//! `switch::join_in` and `switch::scope_spawn_in` carry it into parallel loops.
+//!
+//! **Threads that idle.** A thread that waits inside a group should call [`switch::park`] first, so
+//! that the CPU time so far is charged now and not at the next switch: tokio's `on_thread_park` is
+//! the place.
+//!
+//! **What is not covered** is not lost: [`Tree::cpu_balance`] says how much CPU time of the process
+//! no group was charged for.
+//!
+//! Next: [Lifetimes](super::lifetimes).
+//!
+//! [`Group::enter`]: crate::Group::enter
+//! [`Group::run`]: crate::Group::run
+//! [`InGroup`]: crate::switch::InGroup
+//! [`Tree::cpu_balance`]: crate::Tree::cpu_balance
+//! [`switch::park`]: crate::switch::park

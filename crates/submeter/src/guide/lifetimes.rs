@@ -1,0 +1,54 @@
+//! Chapter 5: deleting tenants while traffic runs, and operating it all.
+//!
+//! A group lives as long as its handles. Deleting a tenant takes two steps, because requests of
+//! that tenant are under way:
+//!
+//! 1. [`Group::kill`] frees the name at once. From then on the group cannot be found, and lookups
+//!    and new handles fail.
+//! 2. The group is *released* when the last handle and the last charge are gone. [`Killed`] waits
+//!    for that, with a timeout, or as a future.
+//!
+//! ```
+//! use std::time::Duration;
+//! use submeter::{Count, Schema, Tree};
+//!
+//! let mut schema = Schema::builder();
+//! let requests = schema.counter::<Count>("requests", "Requests answered");
+//! let tree = Tree::new(schema.build()?)?;
+//! let tenant = tree.create("/acme")?;
+//!
+//! // A request holds the group that it works for.
+//! let request = tenant.clone();
+//! let killed = tenant.kill()?;
+//! drop(tenant);
+//! assert!(tree.get("/acme").is_none());
+//!
+//! // The request may finish, and still counts.
+//! request.add(requests, 1);
+//! let held = killed.wait_released(Duration::from_millis(10)).expect_err("the request runs");
+//! println!("{held}"); // says how many handles, and in debug builds where they were taken
+//! drop(request);
+//! killed.wait_released(Duration::from_secs(1))?;
+//!
+//! // What it counted stays in its parent.
+//! assert_eq!(tree.root().sum(requests), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Group::kill_subtree`] does it for a group and everything below it, behind one barrier.
+//!
+//! # Operating it
+//! - `submeter doctor` says which backend this machine gets and why. `SUBMETER_RSEQ=off` forces the
+//!   fallback; results are the same.
+//! - A tree reserves address space: 1 GiB per CPU and row for each section of its schema. Memory is
+//!   committed when it is touched. Under `ulimit -v`, or with strict overcommit, [`Tree::new`]
+//!   returns an error.
+//! - No thread is started unless you ask for one.
+//! - A tree refuses to grow beyond [`TreeBuilder::groups_max`] groups, so that names from the
+//!   network cannot exhaust memory.
+//!
+//! [`Group::kill_subtree`]: crate::Group::kill_subtree
+//! [`Group::kill`]: crate::Group::kill
+//! [`Killed`]: crate::Killed
+//! [`TreeBuilder::groups_max`]: crate::TreeBuilder::groups_max
+//! [`Tree::new`]: crate::Tree::new

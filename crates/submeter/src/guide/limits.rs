@@ -1,0 +1,52 @@
+//! Chapter 3: quotas, charges, refusals.
+//!
+//! A *quota* is something that tenants hold and give back: memory, connections, slots of a queue.
+//! [`Group::try_charge`] takes an amount in the group and in every ancestor, or in none of them,
+//! and returns a [`Charge`]. Dropping the charge returns the amount, so that an early return or a
+//! panic leaks nothing.
+//!
+//! ```
+//! use submeter::{Bytes, Schema, Tree};
+//!
+//! let mut schema = Schema::builder();
+//! let memory = schema.quota::<Bytes>("memory", "Memory held");
+//! let tree = Tree::new(schema.build()?)?;
+//!
+//! // The limit of a parent holds for all of its children together.
+//! let acme = tree.create("/acme")?;
+//! acme.set_limit(memory, Some(1000));
+//! let (web, batch) = (acme.create_child("web")?, acme.create_child("batch")?);
+//!
+//! let mut buffer = web.try_charge(memory, 600)?;
+//!
+//! // A refusal says whose limit it was and who holds what.
+//! let refused = batch.try_charge(memory, 500).expect_err("600 of 1000 are held");
+//! assert_eq!(refused.limiting(), &acme);
+//! assert_eq!(refused.holders()[0], (web.clone(), 600));
+//!
+//! // A charge grows and shrinks with what it stands for.
+//! buffer.resize(100)?;
+//! let more = batch.try_charge(memory, 500)?;
+//! assert_eq!(acme.usage(memory).current, 600);
+//!
+//! drop((buffer, more));
+//! assert_eq!(acme.usage(memory).current, 0);
+//! assert_eq!(acme.usage(memory).peak, 600);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **Never exceeded.** Usage is exact at all times, at every level: concurrent charges cannot pass
+//! a limit together. Lowering a limit below what is held revokes nothing; further charges are
+//! refused until enough was returned.
+//!
+//! **What it costs.** A charge updates an atomic per level up to the root. Charge in bulk where you
+//! can: a connection that charges 64 KiB for its buffers once is cheaper than one charge per
+//! buffer.
+//!
+//! **Quota or gauge?** A gauge is cheaper and cannot refuse. Use a quota for what you may have to
+//! say no to.
+//!
+//! Next: [The group switch](super::group_switch).
+//!
+//! [`Charge`]: crate::Charge
+//! [`Group::try_charge`]: crate::Group::try_charge

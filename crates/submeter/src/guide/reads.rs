@@ -1,0 +1,69 @@
+//! Chapter 2: what a value costs, how exact it is, and how to keep it fresh.
+//!
+//! Updates go to a word of the running CPU. Totals are brought up to date by a *flush*, which
+//! visits only the groups that changed. Readers choose how much of that they pay for:
+//!
+//! - [`Group::read`] never flushes. It costs a few loads and says how far off it may be.
+//! - [`Group::read_within`] flushes only if the cached total is worse than you accept.
+//! - [`Group::sum`] flushes the group's subtree, and is exact.
+//! - [`Tree::snapshot`] flushes and copies all groups at one moment.
+//!
+//! ```
+//! use std::time::Duration;
+//! use submeter::{Count, Schema, Tolerance, Tree};
+//!
+//! let mut schema = Schema::builder();
+//! let requests = schema.counter::<Count>("requests", "Requests answered");
+//! let tree = Tree::new(schema.build()?)?;
+//! let web = tree.get_or_create("/acme/web")?;
+//! web.add(requests, 3);
+//!
+//! // Nothing has flushed yet: the value lags, and the bound says by how much at most.
+//! let reading = tree.root().read(requests);
+//! assert!(reading.value + reading.bound >= 3);
+//!
+//! // At most 100 off, and at most a second old.
+//! let tolerance = Tolerance::max_error(100).max_age(Duration::from_secs(1));
+//! let reading = tree.root().read_within(requests, tolerance);
+//! assert!(reading.bound <= 100);
+//!
+//! // Exact: every add that returned before this call is counted.
+//! assert_eq!(tree.root().sum(requests), 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **Which one?** An admission check on a hot path uses `read` and compares with the bound in mind.
+//! A page or a scaler uses `read_within`. A test, a bill or a deletion uses `sum`. Exporters use
+//! `snapshot`, in which parents and children agree.
+//!
+//! **Fresh without readers that flush.** [`Tree::flusher`] starts a thread that flushes
+//! periodically, so that `read` is never older than its period. It is optional: without it, readers
+//! pay for flushes.
+//!
+//! **Exporting.** [`openmetrics`] writes a snapshot as text for Prometheus:
+//!
+//! ```
+//! use submeter::{Count, Schema, Tree, export};
+//!
+//! let mut schema = Schema::builder();
+//! let requests = schema.counter::<Count>("requests", "Requests answered");
+//! let tree = Tree::new(schema.build()?)?;
+//! tree.get_or_create("/acme")?.add(requests, 1);
+//!
+//! let mut text = String::new();
+//! export::openmetrics(&tree.snapshot(), "app", &mut text)?;
+//! assert!(text.contains(r#"app_requests_total{group="/acme"} 1"#));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A parent's value includes its children, so a query must not sum over all groups: ask for one
+//! level, or for `group="/"`.
+//!
+//! Next: [Limits](super::limits).
+//!
+//! [`Group::read`]: crate::Group::read
+//! [`Group::read_within`]: crate::Group::read_within
+//! [`Group::sum`]: crate::Group::sum
+//! [`Tree::flusher`]: crate::Tree::flusher
+//! [`Tree::snapshot`]: crate::Tree::snapshot
+//! [`openmetrics`]: crate::export::openmetrics

@@ -1,0 +1,38 @@
+//! In the place of the kernel's counters, where the system has none that are known here.
+
+use super::event::Event;
+use super::pmu::{Handle, NotSupportedError, Pmu};
+
+/// Refuses every event. Nothing is ever prepared, so that nothing can be placed or read.
+#[derive(Debug, Default)]
+pub(crate) struct NoKernelPmu;
+
+impl NoKernelPmu {
+    pub(crate) fn supports(event: &Event) -> Result<(), NotSupportedError> {
+        Err(NotSupportedError::new(event, "only Linux counts it: use task-clock or cpu-clock"))
+    }
+
+    pub(super) fn place_each(&mut self, mut events: impl Iterator<Item = Handle> + Clone) -> bool {
+        events.next().is_none()
+    }
+
+    pub(super) fn remove_each(&mut self, _: impl Iterator<Item = Handle>) {}
+}
+
+impl Pmu for NoKernelPmu {
+    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError> {
+        NoKernelPmu::supports(event).map(|()| Handle(0))
+    }
+
+    fn place(&mut self, events: &[Handle]) -> bool {
+        self.place_each(events.iter().copied())
+    }
+
+    fn remove(&mut self, _: &[Handle]) {}
+
+    fn read(&mut self, _: Handle) -> Option<u64> {
+        None
+    }
+
+    fn release(&mut self, _: Handle) {}
+}

@@ -1,0 +1,348 @@
+//! The queues: for each group, its event groups in the order in which they come to their turn; and
+//! which queue is a group's.
+//!
+//! A switch walks the queues of the groups of two chains. To serve several queues as if they were
+//! one, it takes the first of all of them by number, again and again: numbers grow with each
+//! attaching and each turn, so that every queue is sorted by itself.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+use super::{GroupKey, Scope};
+
+/// Where a queue is. The first one is that of the events for all groups.
+pub(super) type QueueId = u32;
+
+/// The queue of events for all groups.
+pub(super) const EVERYWHERE: QueueId = 0;
+
+/// One event group in its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) order: u64,
+    /// Its slot in the scheduler.
+    pub(super) slot: u32,
+}
+
+/// The event groups of one group: one line of the cache.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct EventQueue {
+    // Not rings: a switch walks them, and they turn only when events take turns.
+    pub(super) pinned: Vec<Place>,
+    pub(super) flexible: Vec<Place>,
+    /// How many of them need counters, of which there may be too few.
+    needy: u32,
+    /// The last of the scheduler's turns that it took part in.
+    turn: u64,
+}
+
+impl EventQueue {
+    /// Returns whether it matters in which order its event groups are placed among those of other
+    /// queues.
+    #[inline]
+    pub(super) fn contends(&self) -> bool {
+        self.needy > 0 || !self.pinned.is_empty()
+    }
+
+    pub(super) fn of(&self, pinned: bool) -> &[Place] {
+        if pinned { &self.pinned } else { &self.flexible }
+    }
+
+    /// Both kinds, pinned first.
+    pub(super) fn all(&self) -> impl Iterator<Item = Place> {
+        self.pinned.iter().chain(&self.flexible).copied()
+    }
+}
+
+/// So many event groups of one group lie without room between those of its neighbours: most have no
+/// more.
+const FEW: usize = 4;
+
+/// A place in the walk over several queues.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    queue: QueueId,
+    next: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct EventQueues {
+    queues: Vec<EventQueue>,
+    free: Vec<QueueId>,
+    /// Of the groups that have any.
+    by_group: QueueIndex,
+    next_order: u64,
+    /// The walk that is under way; kept, so that none allocates.
+    cursors: Vec<Cursor>,
+}
+
+impl EventQueues {
+    pub(super) fn new() -> EventQueues {
+        EventQueues {
+            queues: vec![EventQueue::default()],
+            free: Vec::new(),
+            by_group: QueueIndex::new(),
+            next_order: 0,
+            cursors: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, group: GroupKey) -> Option<QueueId> {
+        self.by_group.find(group)
+    }
+
+    pub(super) fn queue(&self, queue: QueueId) -> &EventQueue {
+        &self.queues[queue as usize]
+    }
+
+    /// How many groups have events.
+    pub(super) fn groups(&self) -> usize {
+        self.by_group.groups()
+    }
+
+    /// Makes room for a walk over so many queues.
+    pub(super) fn reserve_walk(&mut self, queues: usize) {
+        self.cursors.clear();
+        self.cursors.reserve(queues);
+    }
+
+    /// Puts `slot` at the end of its queue, which is made if need be.
+    pub(super) fn push(&mut self, scope: Scope, pinned: bool, needy: bool, slot: u32) -> QueueId {
+        let queue = match scope {
+            Scope::Everywhere => EVERYWHERE,
+            Scope::Group(group) => self.find(group).unwrap_or_else(|| {
+                let queue = self.free.pop().unwrap_or_else(|| {
+                    self.queues.push(EventQueue::default());
+                    (self.queues.len() - 1) as QueueId
+                });
+                self.by_group.insert(group, queue);
+                queue
+            }),
+        };
+        let place = Place { order: self.order(), slot };
+        let to = &mut self.queues[queue as usize];
+        to.needy += u32::from(needy);
+        let to = if pinned { &mut to.pinned } else { &mut to.flexible };
+        if to.len() < FEW {
+            to.reserve_exact(1);
+        }
+        to.push(place);
+        queue
+    }
+
+    /// Takes `slot`, which was pushed with the same `scope` and `needy`, out of its queue. Returns
+    /// whether that was the queue's last, which is then gone.
+    pub(super) fn take(&mut self, scope: Scope, needy: bool, slot: u32) -> bool {
+        let queue = match scope {
+            Scope::Everywhere => Some(EVERYWHERE),
+            Scope::Group(group) => self.find(group),
+        };
+        let Some(queue) = queue else { return false };
+        let EventQueue { pinned, flexible, needy: count, .. } = &mut self.queues[queue as usize];
+        *count -= u32::from(needy);
+        pinned.retain(|place| place.slot != slot);
+        flexible.retain(|place| place.slot != slot);
+        let emptied = pinned.is_empty() && flexible.is_empty() && queue != EVERYWHERE;
+        if let (true, Scope::Group(group)) = (emptied, scope) {
+            self.by_group.remove(group);
+            self.free.push(queue);
+        }
+        emptied
+    }
+
+    /// Sends the flexible event group that is first in all of `queues` to the end.
+    pub(super) fn send_first_to_end(&mut self, queues: impl Iterator<Item = QueueId>) {
+        let first = |queue: &QueueId| Some(self.queue(*queue).flexible.first()?.order);
+        let with_first = queues.filter_map(|queue| Some((first(&queue)?, queue)));
+        let Some((_, queue)) = with_first.min() else { return };
+        let order = self.order();
+        let queue = &mut self.queues[queue as usize].flexible;
+        queue.rotate_left(1);
+        if let Some(place) = queue.last_mut() {
+            place.order = order;
+        }
+    }
+
+    /// Notes that `queue` takes part in `turn`. Returns whether it had not yet.
+    #[inline]
+    pub(super) fn take_turn(&mut self, queue: QueueId, turn: u64) -> bool {
+        std::mem::replace(&mut self.queues[queue as usize].turn, turn) != turn
+    }
+
+    /// Begins to walk over `queues` in the order of the places. For [`next`](EventQueues::next).
+    pub(super) fn walk(&mut self, queues: impl Iterator<Item = QueueId>) {
+        self.cursors.clear();
+        self.cursors.extend(queues.map(|queue| Cursor { queue, next: 0 }));
+    }
+
+    /// Returns the next place of the walk.
+    pub(super) fn next(&mut self, pinned: bool) -> Option<u32> {
+        let EventQueues { queues, cursors, .. } = self;
+        let at =
+            |cursor: &Cursor| queues[cursor.queue as usize].of(pinned).get(cursor.next).copied();
+        let with_place = cursors.iter_mut().filter_map(|cursor| Some((at(cursor)?, cursor)));
+        let (place, cursor) = with_place.min_by_key(|(place, _)| place.order)?;
+        cursor.next += 1;
+        Some(place.slot)
+    }
+
+    fn order(&mut self) -> u64 {
+        self.next_order += 1;
+        self.next_order
+    }
+}
+
+/// How many groups share a page: two lines of the cache.
+const PAGE: usize = 32;
+
+/// How many pages a thread finds without a hash: those of the first half million groups of a
+/// process, in 64 KiB.
+const NEAR: usize = 1 << 14;
+
+/// Which queue is a group's.
+///
+/// Groups are numbered as they are made, and those made together are often served together. So the
+/// entries of neighbours lie next to each other, in pages. A hash of all groups would scatter them,
+/// and cost each switch among many groups two lines of the cache that cannot be prefetched.
+#[derive(Debug)]
+struct QueueIndex {
+    /// Where in `pages` a page is, by its number; as far as one was needed, 0 where none is.
+    near: Vec<u32>,
+    /// The same for numbers of `NEAR` and more: keys may be any.
+    far: HashMap<u64, u32, FxBuildHasher>,
+    /// The first one stays empty.
+    pages: Vec<Page>,
+    /// Pages that no number has, as their last group has no events any more.
+    free: Vec<u32>,
+    groups: usize,
+}
+
+/// The queue of each group; `EVERYWHERE`, which is no group's, where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(64))]
+struct Page([QueueId; PAGE]);
+
+const EMPTY: Page = Page([EVERYWHERE; PAGE]);
+
+impl QueueIndex {
+    fn new() -> QueueIndex {
+        QueueIndex {
+            near: Vec::new(),
+            far: HashMap::default(),
+            pages: vec![EMPTY],
+            free: Vec::new(),
+            groups: 0,
+        }
+    }
+
+    #[inline]
+    fn find(&self, group: GroupKey) -> Option<QueueId> {
+        let (number, at) = split(group);
+        let queue = self.pages[self.page(number) as usize].0[at];
+        (queue != EVERYWHERE).then_some(queue)
+    }
+
+    /// How many groups have a queue.
+    fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// Gives `group`, which has none, a queue.
+    fn insert(&mut self, group: GroupKey, queue: QueueId) {
+        debug_assert!(queue != EVERYWHERE && self.find(group).is_none());
+        let (number, at) = split(group);
+        let mut page = self.page(number);
+        if page == 0 {
+            page = self.free.pop().unwrap_or_else(|| {
+                self.pages.push(EMPTY);
+                (self.pages.len() - 1) as u32
+            });
+            self.set_page(number, page);
+        }
+        self.pages[page as usize].0[at] = queue;
+        self.groups += 1;
+    }
+
+    /// Takes the queue of `group`, which has one.
+    fn remove(&mut self, group: GroupKey) {
+        debug_assert!(self.find(group).is_some());
+        let (number, at) = split(group);
+        let page = self.page(number);
+        self.pages[page as usize].0[at] = EVERYWHERE;
+        self.groups -= 1;
+        if self.pages[page as usize] == EMPTY {
+            self.set_page(number, 0);
+            self.free.push(page);
+        }
+    }
+
+    #[inline]
+    fn page(&self, number: u64) -> u32 {
+        match near(number) {
+            Some(at) => self.near.get(at).copied().unwrap_or(0),
+            None => self.far.get(&number).copied().unwrap_or(0),
+        }
+    }
+
+    fn set_page(&mut self, number: u64, page: u32) {
+        match near(number) {
+            Some(at) => {
+                if self.near.len() <= at {
+                    self.near.resize(at + 1, 0);
+                }
+                self.near[at] = page;
+            }
+            None if page == 0 => drop(self.far.remove(&number)),
+            None => drop(self.far.insert(number, page)),
+        }
+    }
+}
+
+/// Returns the place of a page's number, if it is found without a hash.
+#[inline]
+fn near(number: u64) -> Option<usize> {
+    usize::try_from(number).ok().filter(|&at| at < NEAR)
+}
+
+#[inline]
+fn split(GroupKey(key): GroupKey) -> (u64, usize) {
+    (key / PAGE as u64, (key % PAGE as u64) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_finds_what_a_map_finds_and_keeps_no_page_without_groups() {
+        const STEPS: u32 = if cfg!(miri) { 500 } else { 20_000 };
+        let (mut index, mut map) = (QueueIndex::new(), HashMap::new());
+        let mut rng = fastrand::Rng::with_seed(1);
+        for step in 0..STEPS {
+            let few = rng.u64(..128);
+            let key = match rng.u8(..4) {
+                0 => few,
+                1 => (NEAR * PAGE) as u64 - 64 + few,
+                2 => few << 40,
+                _ => u64::MAX - few,
+            };
+            let group = GroupKey(key);
+            assert_eq!(index.find(group), map.get(&key).copied());
+            if map.remove(&key).is_some() {
+                index.remove(group);
+            } else {
+                index.insert(group, step + 1);
+                map.insert(key, step + 1);
+            }
+            assert_eq!(index.groups(), map.len());
+        }
+        for key in map.into_keys() {
+            index.remove(GroupKey(key));
+        }
+        assert!(index.far.is_empty() && index.near.iter().all(|&page| page == 0));
+        assert_eq!(index.free.len(), index.pages.len() - 1);
+    }
+}

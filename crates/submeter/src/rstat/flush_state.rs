@@ -1,0 +1,276 @@
+//! The flusher's side: what changed, in the whole tree or below one group.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use std::sync::atomic::Ordering;
+
+use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, OwnedRows};
+
+use super::lineage::Lineage;
+use super::propagate::{Propagator, View};
+use super::rows;
+use crate::flush::node_table::{Birth, NodeTable};
+
+/// Groups that are new to the flush.
+pub(super) type Births = Vec<Birth<BlockRef<Lineage>>>;
+
+/// What a flush did.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.get_or_create("/acme/web")?.inc(requests);
+///
+/// let report = tree.flush();
+/// assert_eq!((report.groups, report.lines), (3, 1)); // the leaf, its parent and the root
+/// println!("{report}"); // 3 groups, 1 lines in 41µs
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlushReport {
+    /// Groups whose totals were visited, each once for each section that was flushed.
+    pub groups: usize,
+    /// Lines of 64 bytes that were read, for all CPUs.
+    pub lines: usize,
+    /// From its start to its end.
+    pub duration: Duration,
+    /// Whether the caller shared a flush that another caller had begun after this one asked; then
+    /// the rest is that flush's, or the last one's.
+    pub joined: bool,
+}
+
+/// `3 groups, 5 lines in 41µs`; `, shared` if the caller joined another's flush.
+impl fmt::Display for FlushReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FlushReport { groups, lines, duration, joined } = self;
+        let shared = if *joined { ", shared" } else { "" };
+        write!(f, "{groups} groups, {lines} lines in {duration:.0?}{shared}")
+    }
+}
+
+impl FlushReport {
+    /// This one and another, after it.
+    pub(crate) fn and(self, more: FlushReport) -> FlushReport {
+        FlushReport {
+            groups: self.groups + more.groups,
+            lines: self.lines + more.lines,
+            duration: self.duration + more.duration,
+            joined: self.joined && more.joined,
+        }
+    }
+}
+
+/// What a flush is to bring up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FlushScope {
+    Tree,
+    /// A group and what is below it, by id.
+    Below(usize),
+}
+
+/// What one flush after another works with; locked while one runs.
+pub(crate) struct FlushState {
+    area: Area,
+    lines: usize,
+    propagator: Propagator,
+    /// What was found marked; emptied by each flush.
+    taken: Vec<DirtyLines>,
+    /// Lines whose pending error changed; emptied by each flush.
+    erring: Vec<DirtyLines>,
+    /// The pending error that this flush is going to subtract, by line.
+    noted: Vec<(usize, [u64; LINE_WORDS])>,
+}
+
+impl FlushState {
+    pub(super) fn new(area: Area, last: OwnedRows, lines: usize) -> FlushState {
+        FlushState {
+            area,
+            lines,
+            propagator: Propagator::new(last, lines),
+            taken: Vec::new(),
+            erring: Vec::new(),
+            noted: Vec::new(),
+        }
+    }
+
+    pub(super) fn report(&self) -> FlushReport {
+        self.propagator.report
+    }
+
+    /// Learns of groups. Parents come before their children.
+    pub(super) fn learn(&mut self, births: Births) {
+        self.propagator.nodes.learn(births);
+    }
+
+    /// Notes the pending error that this flush will make up for, then finds out what changed. In
+    /// this order: an add whose overflow is noted had committed and marked before, so that its line
+    /// is among those taken now, or was among those of an earlier flush.
+    ///
+    /// `announced` returns the groups that were announced since it was last called. A group is
+    /// announced before anything is added to it, so that the groups known once the pending error is
+    /// noted are all whose overflows it has. Those known before are not: a flush of a part would
+    /// take away the pending error of a group whose marks it leaves.
+    pub(super) fn take(&mut self, scope: FlushScope, announced: impl Fn() -> Births) {
+        self.note_pending_error(scope);
+        self.learn(announced());
+        let mut taken = std::mem::take(&mut self.taken);
+        self.take_dirty(scope, self.area.rows_in_use(), &mut taken);
+        self.taken = taken;
+        if scope == FlushScope::Tree {
+            // Once more: all marks were taken, and a group is announced before it is marked.
+            self.learn(announced());
+        }
+    }
+
+    /// Takes the dirty lines that a flush of `scope` brings up to date.
+    fn take_dirty(&self, scope: FlushScope, rows: Range<usize>, out: &mut Vec<DirtyLines>) {
+        match scope {
+            FlushScope::Tree => self.area.take_dirty(rows, Lines::All, out),
+            // Without a look at any other: an exact read of one group must not cost more in a busy
+            // tree.
+            FlushScope::Below(root) if self.has_no_child(root) => {
+                let lines = root * self.lines..(root + 1) * self.lines;
+                self.area.take_dirty(rows, Lines::Range(lines), out);
+            }
+            FlushScope::Below(root) => {
+                let mut which = below(&self.propagator, root);
+                self.area.take_dirty(rows, Lines::Which(&mut which), out);
+            }
+        }
+    }
+
+    fn has_no_child(&self, id: usize) -> bool {
+        self.propagator.nodes.get(id).is_some_and(|node| !node.is_inner())
+    }
+
+    fn note_pending_error(&mut self, scope: FlushScope) {
+        let mut erring = std::mem::take(&mut self.erring);
+        self.take_dirty(scope, self.area.shared_row(rows::PENDING_ERROR), &mut erring);
+        self.erring = erring;
+        let pending = self.area.shared_lines(rows::PENDING_ERROR);
+        for line in self.erring.iter().flat_map(|erring| erring.lines()) {
+            // SeqCst: before the marks are taken, as `take` says.
+            let load = |n: usize| pending[line][n].load(Ordering::SeqCst).cast_unsigned();
+            self.noted.push((line, std::array::from_fn(load)));
+        }
+    }
+
+    /// Takes what changed to the totals. Where `barrier` fails nothing has happened yet: what was
+    /// taken is marked again, and the next flush finds it.
+    pub(super) fn propagate(
+        &mut self,
+        barrier: impl FnOnce(&Area) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if !self.taken.is_empty()
+            && let Err(error) = barrier(&self.area)
+        {
+            self.area.restore_dirty(&self.taken);
+            self.area.restore_dirty(&self.erring);
+            self.clear();
+            return Err(error);
+        }
+        // By line, so that a group is visited once, for all of its rows.
+        self.taken.sort_unstable_by_key(|marked| (marked.word, marked.row));
+        self.propagator.propagate(View::of(&self.area), &self.taken);
+        Ok(())
+    }
+
+    /// Shows readers that the totals have it, once they do.
+    pub(super) fn finish(&mut self) {
+        let pending = self.area.shared_lines(rows::PENDING_ERROR);
+        for (line, noted) in &self.noted {
+            for (pending, &noted) in
+                pending[*line].iter().zip(noted).filter(|(_, noted)| **noted != 0)
+            {
+                // SeqCst: after the totals were stored; pairs with the load in `GroupStats::read`.
+                pending.fetch_sub(noted.cast_signed(), Ordering::SeqCst);
+            }
+        }
+        self.area.release_dirty(&self.taken);
+        self.area.release_dirty(&self.erring);
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.taken.clear();
+        self.erring.clear();
+        self.noted.clear();
+    }
+
+    pub(super) fn report_after(&mut self, duration: Duration) -> FlushReport {
+        self.propagator.report.duration = duration;
+        self.propagator.report
+    }
+
+    /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
+    pub(super) fn forget(&mut self, ids: &mut [u32]) {
+        self.propagator.forget(ids, self.area.rows_in_use());
+    }
+
+    pub(super) fn nodes(&self) -> &NodeTable<BlockRef<Lineage>> {
+        &self.propagator.nodes
+    }
+
+    /// Gives back the memory of lines that no group has.
+    pub(super) fn discard(&mut self, lines: std::ops::Range<usize>) {
+        self.propagator.discard(lines);
+    }
+
+    #[cfg(test)]
+    pub(super) fn take_visits(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.propagator.visits)
+    }
+
+    /// Whether nothing is left of the last flush.
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        let lists = [self.taken.len(), self.erring.len(), self.noted.len()];
+        lists == [0; 3] && self.propagator.is_at_rest()
+    }
+}
+
+/// Returns a filter for marked lines of `root` and of groups below it.
+fn below(propagator: &Propagator, root: usize) -> impl FnMut(usize, u64) -> u64 {
+    // Neighbours are mostly siblings: one answer for all of them.
+    let mut answered = None;
+    move |first, bits| {
+        let (mut rest, mut wanted) = (bits, 0);
+        while rest != 0 {
+            let (id, mask) = propagator.group_of(first + rest.trailing_zeros() as usize, first);
+            rest &= !mask;
+            if is_below(&propagator.nodes, id, root, &mut answered) {
+                wanted |= bits & mask;
+            }
+        }
+        wanted
+    }
+}
+
+fn is_below(
+    nodes: &NodeTable<BlockRef<Lineage>>,
+    id: usize,
+    root: usize,
+    answered: &mut Option<(usize, bool)>,
+) -> bool {
+    if id == root {
+        return true;
+    }
+    // A group that the flusher has not heard of yet returned no update before the flush began.
+    let Some(parent) = nodes.get(id).and_then(|node| node.parent()) else { return false };
+    match *answered {
+        Some((of, answer)) if of == parent => answer,
+        _ => {
+            let answer = nodes.is_below(parent, root);
+            *answered = Some((parent, answer));
+            answer
+        }
+    }
+}

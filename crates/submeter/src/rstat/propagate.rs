@@ -1,0 +1,259 @@
+//! From marked lines to totals: what a flush does once it knows what changed.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use submeter_percpu::storage::{Area, BlockRef, DataRows, DirtyLines, LINE_WORDS, OwnedRows};
+
+use super::lineage::Lineage;
+use super::{FlushReport, rows};
+use crate::flush::node_table::NodeTable;
+
+type Line = [i64; LINE_WORDS];
+
+/// As many as a group can have: a node has a bit for each.
+static ZERO: [Line; 64] = [[0; LINE_WORDS]; 64];
+
+/// The rows that a flush reads and the totals that it writes.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    data: DataRows<'a>,
+    totals: &'a [[AtomicI64; LINE_WORDS]],
+}
+
+impl<'a> View<'a> {
+    pub(super) fn of(area: &'a Area) -> View<'a> {
+        View { data: area.data(), totals: area.shared_lines(rows::TOTAL) }
+    }
+
+    /// Adds to the cached totals of a line.
+    #[inline(always)]
+    fn add_to_total(self, line: usize, new: &Line) {
+        let totals = &self.totals[line];
+        for n in 0..LINE_WORDS {
+            // Relaxed for the load: only the flusher writes totals. Relaxed for the store:
+            // releasing the marks, and subtracting the pending error, come after all totals and
+            // order them for readers. One locked instruction a mark is cheaper than one a word.
+            let before = totals[n].load(Ordering::Relaxed);
+            totals[n].store(before.wrapping_add(new[n]), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Carries differences from the groups that changed to the root: each group once.
+pub(super) struct Propagator {
+    /// What was read last: a row for each data row.
+    last: OwnedRows,
+    /// Lines of a group.
+    lines: usize,
+    /// 2^32 / `lines`, rounded up.
+    reciprocal: u64,
+    pub(super) nodes: NodeTable<BlockRef<Lineage>>,
+    /// By slot: the pending lines of the groups that have something pending from below, `lines` for
+    /// each. Reused, so that it stays in the cache.
+    pending: Vec<Line>,
+    /// The group whose lines were read last.
+    collected: usize,
+    pub(super) report: FlushReport,
+    #[cfg(test)]
+    pub(super) visits: Vec<u32>,
+}
+
+impl Propagator {
+    pub(super) fn new(last: OwnedRows, lines: usize) -> Propagator {
+        Propagator {
+            last,
+            lines,
+            reciprocal: (1 << 32) / lines as u64 + 1,
+            nodes: NodeTable::new(),
+            pending: Vec::new(),
+            collected: usize::MAX,
+            report: FlushReport::default(),
+            #[cfg(test)]
+            visits: Vec::new(),
+        }
+    }
+
+    /// Returns the group of `line` and a mask of its lines among the 64 from `first` on.
+    #[inline]
+    pub(super) fn group_of(&self, line: usize, first: usize) -> (usize, u64) {
+        // `line / self.lines`, where a division would take a tenth of a flush. Exact, as the
+        // reciprocal's error times the line is below 2^32: lines of a row are fewer than 2^24, of a
+        // group at most 64.
+        let id = ((line as u64 * self.reciprocal) >> 32) as usize;
+        debug_assert_eq!(id, line / self.lines);
+        let from = (id * self.lines).saturating_sub(first);
+        let to = ((id + 1) * self.lines - first).min(64);
+        (id, u64::MAX << from & u64::MAX >> (64 - to))
+    }
+
+    /// Takes what is new in the marked lines to the totals of all groups up to the root. `taken` is
+    /// in the order of lines.
+    pub(super) fn propagate(&mut self, view: View<'_>, taken: &[DirtyLines]) {
+        self.report = FlushReport::default();
+        self.collected = usize::MAX;
+        for rows in taken.chunk_by(|a, b| a.word == b.word) {
+            self.collect(view, rows);
+        }
+        self.pass_on(view);
+        self.pending.clear();
+    }
+
+    /// Reads what was marked among 64 lines, by one or more rows.
+    fn collect(&mut self, view: View<'_>, rows: &[DirtyLines]) {
+        let first = rows[0].word as usize * 64;
+        let mut bits = 0;
+        for row in rows {
+            bits |= row.bits;
+            self.report.lines += row.bits.count_ones() as usize;
+        }
+        while bits != 0 {
+            let (id, mask) = self.group_of(first + bits.trailing_zeros() as usize, first);
+            self.collect_group(view, rows, first, (id, bits & mask));
+            bits &= !mask;
+        }
+    }
+
+    /// Reads the marked lines of one group, `bits` of the 64 from `first` on.
+    #[inline(always)]
+    fn collect_group(
+        &mut self,
+        view: View<'_>,
+        rows: &[DirtyLines],
+        first: usize,
+        (id, mut bits): (usize, u64),
+    ) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let block = id * self.lines;
+        // A group that has children waits for what they bring, to be visited once.
+        let above = if node.is_inner() { Some(id) } else { node.parent() };
+        let dirty = if first < block { bits >> (block - first) } else { bits << (first - block) };
+        let (nodes, pending) = (&mut self.nodes, &mut self.pending);
+        let slot = above.map(|above| schedule(nodes, pending, self.lines, above, dirty));
+        if !node.is_inner() && self.collected != id {
+            // Lines of a group come one after the other, but not always in one word.
+            self.collected = id;
+            self.visited(id);
+        }
+        while bits != 0 {
+            let bit = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let new = self.new_in(view, rows, first, bit);
+            if !node.is_inner() {
+                view.add_to_total(first + bit, &new);
+            }
+            if let Some(slot) = slot {
+                add(&mut self.pending[slot + first + bit - block], &new);
+            }
+        }
+    }
+
+    /// Reads a line in each row where it is marked, and returns by how much it differs from last
+    /// time.
+    #[inline(always)]
+    fn new_in(&mut self, view: View<'_>, rows: &[DirtyLines], first: usize, bit: usize) -> Line {
+        let mut new = [0; LINE_WORDS];
+        // The usual case by itself, without a sum.
+        if let [row] = rows {
+            return self.new_in_row(view, row.row as usize, first + bit);
+        }
+        for row in rows {
+            if row.bits >> bit & 1 == 1 {
+                add(&mut new, &self.new_in_row(view, row.row as usize, first + bit));
+            }
+        }
+        new
+    }
+
+    #[inline(always)]
+    fn new_in_row(&mut self, view: View<'_>, row: usize, line: usize) -> Line {
+        let now = view.data.load_line(row, line);
+        let last = self.last.line(row, line);
+        let mut new = [0; LINE_WORDS];
+        for n in 0..LINE_WORDS {
+            new[n] = now[n].wrapping_sub(last[n]);
+            last[n] = now[n];
+        }
+        new
+    }
+
+    /// Adds what groups have pending to their totals and to what their parents have pending.
+    fn pass_on(&mut self, view: View<'_>) {
+        let Propagator { nodes, pending, report, lines, .. } = self;
+        let lines = *lines;
+        nodes.walk(|nodes, node| {
+            let (from, mut dirty) = (node.slot * lines, node.dirty);
+            let above = node.parent.map(|parent| schedule(nodes, pending, lines, parent, dirty));
+            report.groups += 1;
+            #[cfg(test)]
+            self.visits.push(node.id as u32);
+            while dirty != 0 {
+                let line = dirty.trailing_zeros() as usize;
+                dirty &= dirty - 1;
+                let new = pending[from + line];
+                view.add_to_total(node.id * lines + line, &new);
+                if let Some(above) = above {
+                    add(&mut pending[above + line], &new);
+                }
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn visited(&mut self, _id: usize) {
+        self.report.groups += 1;
+        #[cfg(test)]
+        self.visits.push(_id as u32);
+    }
+
+    /// Gives back the memory of lines that no group has.
+    pub(super) fn discard(&mut self, lines: std::ops::Range<usize>) {
+        // An error leaves memory committed, and nothing wrong: it is zero since its group was
+        // forgotten.
+        let _ = self.last.discard(lines);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.pending.is_empty() && self.nodes.is_at_rest()
+    }
+
+    /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
+    pub(super) fn forget(&mut self, ids: &mut [u32], rows: std::ops::Range<usize>) {
+        let Propagator { nodes, last, lines, .. } = self;
+        let lines = *lines;
+        nodes.forget(ids, |id, kept| {
+            // Before the block goes, whose lines start from zero with their next group.
+            for (row, line) in rows.clone().flat_map(|row| (0..lines).map(move |l| (row, l))) {
+                let last = last.line(row, id * lines + line);
+                // A store would commit a page that was never written.
+                if *last != [0; LINE_WORDS] {
+                    *last = [0; LINE_WORDS];
+                }
+            }
+            Lineage::leave(&kept);
+        });
+    }
+}
+
+/// Lists a group as having something pending in the lines `dirty`; returns where in `pending`.
+#[inline(always)]
+fn schedule(
+    nodes: &mut NodeTable<BlockRef<Lineage>>,
+    pending: &mut Vec<Line>,
+    lines: usize,
+    id: usize,
+    dirty: u64,
+) -> usize {
+    let (slot, new) = nodes.schedule(id, dirty);
+    if new {
+        pending.extend_from_slice(&ZERO[..lines]);
+    }
+    slot * lines
+}
+
+#[inline(always)]
+fn add(to: &mut Line, new: &Line) {
+    for n in 0..LINE_WORDS {
+        to[n] = to[n].wrapping_add(new[n]);
+    }
+}

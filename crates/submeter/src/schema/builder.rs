@@ -1,0 +1,286 @@
+//! Declaring metrics.
+
+use std::collections::HashSet;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::keys::{Counter, Gauge, Histogram, Key, Quota};
+use super::metric::{Metric, MetricKind};
+use super::{
+    FIRST_SECTION, Inner, METRICS_MAX, SECTIONS_MAX, Schema, SchemaError, SectionLayout, WORDS_MAX,
+};
+use crate::histogram::Buckets;
+#[cfg(feature = "perf")]
+use crate::perf::{Event, KernelPmu, NotSupportedError};
+#[cfg(feature = "perf")]
+use crate::unit::Count;
+use crate::unit::{Nanoseconds, Unit, UnitKind};
+
+/// A list of metrics that becomes a [`Schema`].
+///
+/// The libraries of a process each declare theirs by a function over `&mut SchemaBuilder` that
+/// returns their keys; [`section`](SchemaBuilder::section) keeps them apart where that is wanted.
+#[derive(Debug)]
+pub struct SchemaBuilder {
+    metrics: Vec<Metric>,
+    sections: Vec<SectionLayout>,
+    /// The section that takes what is declared next.
+    current: usize,
+    quotas: usize,
+    /// One at most in a schema that is accepted.
+    cpu_times: Vec<Counter<Nanoseconds>>,
+    #[cfg(feature = "perf")]
+    events: Vec<(Event, Counter<Count>)>,
+}
+
+impl SchemaBuilder {
+    pub(super) fn new() -> SchemaBuilder {
+        SchemaBuilder {
+            metrics: Vec::new(),
+            sections: vec![SectionLayout::new(FIRST_SECTION)],
+            current: 0,
+            quotas: 0,
+            cpu_times: Vec::new(),
+            #[cfg(feature = "perf")]
+            events: Vec::new(),
+        }
+    }
+
+    /// Declares metrics in a section of their own, or in one that exists: they are flushed
+    /// together, and apart from those of other sections. A read that flushes then pays for its own
+    /// section only.
+    ///
+    /// Returns what `declare` returns: the keys. Sections do not nest: one inside another stands
+    /// beside it.
+    ///
+    /// Costs a reservation of address space for each tree, a block of words with its bookkeeping
+    /// for each group, and a few instructions for each update of a metric outside the first
+    /// section. Worth it where metrics are read at different times; where all are read together it
+    /// only adds a barrier to each flush.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let written = schema.section("io", |io| io.counter::<Bytes>("written", "Bytes written"));
+    /// let tree = Tree::new(schema.build()?)?;
+    ///
+    /// tree.root().add(requests, 1);
+    /// tree.root().add(written, 4096);
+    /// assert_eq!(tree.root().sum(written), 4096); // flushes the metrics of `io`
+    /// assert_eq!(tree.root().read(requests).value, 0); // and no others
+    /// tree.flush();
+    /// assert_eq!(tree.root().read(requests).value, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Differences from Linux
+    /// There each controller has its tree of updated groups, since 2025. Here the user decides what
+    /// belongs together.
+    pub fn section<T>(&mut self, name: &str, declare: impl FnOnce(&mut SchemaBuilder) -> T) -> T {
+        let known = self.sections.iter().position(|section| section.name == name);
+        let section = known.unwrap_or_else(|| {
+            self.sections.push(SectionLayout::new(name));
+            self.sections.len() - 1
+        });
+        let outer = std::mem::replace(&mut self.current, section);
+        let keys = declare(self);
+        self.current = outer;
+        keys
+    }
+
+    /// Declares a monotonic sum. Add to it with [`Group::add`](crate::Group::add).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let sent = schema.counter::<Bytes>("sent", "Bytes of answers");
+    /// # let _ = sent;
+    /// ```
+    pub fn counter<U: Unit>(&mut self, name: &str, help: &str) -> Counter<U> {
+        let key = self.push(name, help, MetricKind::Counter, U::KIND, None);
+        Counter { key, unit: PhantomData }
+    }
+
+    /// Declares the counter that takes the CPU time of what runs in a group, for every group of the
+    /// tree: see [`switch`](crate::switch). At most one a schema.
+    ///
+    /// Costs a read of the CPU's counter each time that a thread enters or leaves a group.
+    pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
+        let counter = self.counter(name, help);
+        self.cpu_times.push(counter);
+        counter
+    }
+
+    /// Declares a counter that takes what happens of `event` in a group, for every group of the
+    /// tree: see [`switch`](crate::switch).
+    ///
+    /// Costs a system call for each event each time that a thread enters or leaves a group, and a
+    /// file descriptor for each thread and event.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Schema, perf};
+    ///
+    /// let mut schema = Schema::builder();
+    /// for group in perf::parse("page-faults:u,cycles:u")? {
+    ///     let event = &group.events()[0];
+    ///     // A machine without the counter shows no such metric, rather than 0.
+    ///     let name = event.kind().to_string().replace('-', "_");
+    ///     if let Err(error) = schema.event(&name, "", event) {
+    ///         eprintln!("{error}");
+    ///     }
+    /// }
+    /// # Ok::<(), submeter::perf::ParseError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the event cannot be counted here; nothing is declared then.
+    #[cfg(feature = "perf")]
+    pub fn event(
+        &mut self,
+        name: &str,
+        help: &str,
+        event: &Event,
+    ) -> Result<Counter<Count>, NotSupportedError> {
+        KernelPmu::supports(event)?;
+        let counter = self.counter(name, help);
+        self.events.push((*event, counter));
+        Ok(counter)
+    }
+
+    /// Declares a value that goes up and down. Change it with
+    /// [`Group::adjust`](crate::Group::adjust).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let waiting = schema.gauge::<Count>("waiting", "Requests in the queue");
+    /// # let _ = waiting;
+    /// ```
+    pub fn gauge<U: Unit>(&mut self, name: &str, help: &str) -> Gauge<U> {
+        let key = self.push(name, help, MetricKind::Gauge, U::KIND, None);
+        Gauge { key, unit: PhantomData }
+    }
+
+    /// Declares a distribution over `buckets`. Record with [`Group::record`](crate::Group::record).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Buckets, Nanoseconds, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let latency = schema.histogram::<Nanoseconds>("latency", "Of answers", Buckets::LATENCY_NS);
+    /// # let _ = latency;
+    /// ```
+    pub fn histogram<U: Unit>(&mut self, name: &str, help: &str, buckets: Buckets) -> Histogram<U> {
+        let key = self.push(name, help, MetricKind::Histogram, U::KIND, Some(buckets));
+        Histogram { key, buckets, unit: PhantomData }
+    }
+
+    /// Declares something held that may be limited. Charge it with
+    /// [`Group::try_charge`](crate::Group::try_charge).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let _ = memory;
+    /// ```
+    pub fn quota<U: Unit>(&mut self, name: &str, help: &str) -> Quota<U> {
+        let key = self.push(name, help, MetricKind::Quota, U::KIND, None);
+        Quota { key, unit: PhantomData }
+    }
+
+    /// Closes the schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.counter::<Count>("requests", "Requests answered");
+    /// schema.counter::<Count>("requests", "Once more");
+    /// let error = schema.build().expect_err("a name twice");
+    /// println!("{error}");
+    /// ```
+    ///
+    /// # Errors
+    /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words in a
+    /// section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one counter of CPU time.
+    pub fn build(self) -> Result<Schema, SchemaError> {
+        let mut names = HashSet::new();
+        for metric in &self.metrics {
+            if !is_well_formed(&metric.name) {
+                return Err(SchemaError::Name(metric.name.clone()));
+            }
+            if !names.insert(metric.name.as_str()) {
+                return Err(SchemaError::Repeated(metric.name.clone()));
+            }
+        }
+        // Quotas take no words, so that nothing else bounds them.
+        if self.metrics.len() > METRICS_MAX {
+            return Err(SchemaError::TooMany { metrics: self.metrics.len() });
+        }
+        if let Some(section) = self.sections.iter().find(|s| !is_well_formed(&s.name)) {
+            return Err(SchemaError::SectionName(section.name.clone()));
+        }
+        if self.sections.len() > SECTIONS_MAX {
+            return Err(SchemaError::TooManySections { sections: self.sections.len() });
+        }
+        if let Some(section) = self.sections.iter().find(|s| s.words > WORDS_MAX) {
+            return Err(SchemaError::TooLarge { words: section.words });
+        }
+        if let [_, second, ..] = self.cpu_times[..] {
+            let second = &self.metrics[usize::from(second.key.metric)];
+            return Err(SchemaError::CpuTimeTwice(second.name.clone()));
+        }
+        Ok(Schema {
+            inner: Arc::new(Inner {
+                metrics: self.metrics,
+                sections: self.sections,
+                quotas: self.quotas,
+                cpu_time: self.cpu_times.first().copied(),
+                #[cfg(feature = "perf")]
+                events: self.events.into(),
+            }),
+        })
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricKind,
+        unit: UnitKind,
+        buckets: Option<Buckets>,
+    ) -> Key {
+        let is_quota = kind == MetricKind::Quota;
+        let section = &self.sections[if is_quota { 0 } else { self.current }];
+        let slot = if is_quota { self.quotas } else { section.words };
+        // Saturation is safe: `build` refuses a section of 65,536 words, or as many metrics.
+        let narrow = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        let key =
+            Key { section: section.id, metric: narrow(self.metrics.len()), slot: narrow(slot) };
+        let metric =
+            Metric { name: name.to_owned(), help: help.to_owned(), kind, unit, key, buckets };
+        self.sections[self.current].words += metric.words();
+        self.quotas += usize::from(is_quota);
+        self.metrics.push(metric);
+        key
+    }
+}
+
+fn is_well_formed(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_lowercase())
+        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}

@@ -1,0 +1,68 @@
+//! Why a schema was refused.
+
+use std::fmt;
+
+use super::{METRICS_MAX, SECTIONS_MAX, WORDS_MAX};
+
+/// The error of a schema that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// The name is not `[a-z][a-z0-9_]*`.
+    Name(String),
+    /// Two metrics have this name.
+    Repeated(String),
+    /// A second counter of CPU time was declared.
+    CpuTimeTwice(String),
+    /// The name of a section is not `[a-z][a-z0-9_]*`.
+    SectionName(String),
+    /// There are more than [`SECTIONS_MAX`] sections.
+    TooManySections {
+        /// How many there are.
+        sections: usize,
+    },
+    /// The metrics of a section need more than [`WORDS_MAX`] words.
+    TooLarge {
+        /// What they need.
+        words: usize,
+    },
+    /// There are more than [`METRICS_MAX`] metrics.
+    TooMany {
+        /// How many there are.
+        metrics: usize,
+    },
+}
+
+/// What to do about a name that is refused.
+const NAME_REMEDY: &str = "use small letters, digits and underscores, a letter first";
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SchemaError::Name(name) => {
+                write!(f, "metric name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
+            }
+            SchemaError::Repeated(name) => {
+                write!(f, "two metrics are named {name:?}: rename one, or declare it once")
+            }
+            SchemaError::CpuTimeTwice(name) => {
+                write!(f, "{name:?} is the second counter of CPU time: declare one")
+            }
+            SchemaError::SectionName(name) => {
+                write!(f, "section name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
+            }
+            SchemaError::TooManySections { sections } => {
+                write!(f, "{sections} sections are too many: declare at most {SECTIONS_MAX}")
+            }
+            SchemaError::TooLarge { words } => write!(
+                f,
+                "the metrics need {words} words of {WORDS_MAX}: use fewer or coarser histograms, or sections"
+            ),
+            SchemaError::TooMany { metrics } => {
+                write!(f, "{metrics} metrics are too many: declare at most {METRICS_MAX}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SchemaError {}

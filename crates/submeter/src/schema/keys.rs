@@ -1,0 +1,145 @@
+//! Keys: how a program names a metric of its schema.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+use crate::histogram::Buckets;
+use crate::unit::Unit;
+
+/// Key of a monotonic counter; `Copy`, just an index.
+///
+/// Declared by [`SchemaBuilder::counter`](super::SchemaBuilder::counter), added to by
+/// [`Group::add`](crate::Group::add).
+///
+/// # Examples
+/// ```
+/// # use submeter::{Count, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let requests = schema.counter::<Count>("requests", "Requests answered");
+/// # let tree = Tree::new(schema.build()?)?;
+/// tree.root().add(requests, 1);
+/// assert_eq!(tree.root().sum(requests), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Counter<U> {
+    pub(crate) key: Key,
+    pub(super) unit: PhantomData<fn() -> U>,
+}
+
+/// Key of a value that goes up and down without a limit; `Copy`, just an index.
+///
+/// Declared by [`SchemaBuilder::gauge`](super::SchemaBuilder::gauge), moved by
+/// [`Group::adjust`](crate::Group::adjust). What has to stay below a limit is a [`Quota`].
+///
+/// # Examples
+/// ```
+/// # use submeter::{Count, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let waiting = schema.gauge::<Count>("waiting", "Requests in the queue");
+/// # let tree = Tree::new(schema.build()?)?;
+/// tree.root().adjust(waiting, 2);
+/// tree.root().adjust(waiting, -1);
+/// assert_eq!(tree.root().sum(waiting), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Gauge<U> {
+    pub(crate) key: Key,
+    pub(super) unit: PhantomData<fn() -> U>,
+}
+
+/// Key of a distribution; `Copy`, just an index and its buckets.
+///
+/// Declared by [`SchemaBuilder::histogram`](super::SchemaBuilder::histogram), recorded into by
+/// [`Group::record`](crate::Group::record).
+///
+/// # Examples
+/// ```
+/// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+/// # let tree = Tree::new(schema.build()?)?;
+/// tree.root().record(latency, 1_500_000);
+/// assert_eq!(tree.root().sum_histogram(latency).count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Histogram<U> {
+    pub(crate) key: Key,
+    pub(crate) buckets: Buckets,
+    pub(super) unit: PhantomData<fn() -> U>,
+}
+
+/// Key of something that is held and may be limited: charged before use and given back after;
+/// `Copy`, just an index.
+///
+/// Declared by [`SchemaBuilder::quota`](super::SchemaBuilder::quota), charged by
+/// [`Group::try_charge`](crate::Group::try_charge).
+///
+/// # Examples
+/// ```
+/// # use submeter::{Bytes, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// # let tree = Tree::new(schema.build()?)?;
+/// let held = tree.root().try_charge(memory, 4096)?;
+/// assert_eq!(tree.root().usage(memory).current, 4096);
+/// # drop(held);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Quota<U> {
+    pub(crate) key: Key,
+    pub(super) unit: PhantomData<fn() -> U>,
+}
+
+/// Key of a section: metrics that are flushed together, apart from those of other sections; `Copy`,
+/// just an index.
+///
+/// Declared by [`SchemaBuilder::section`](super::SchemaBuilder::section), found by
+/// [`Schema::section`](super::Schema::section) and [`Metric::section`](super::Metric::section).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Section {
+    /// As in [`Key`].
+    pub(crate) id: u32,
+}
+
+/// An index into the schema, with the section that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// Which section of which schema made it, by a number that no two sections of the process
+    /// share: one comparison finds the right words, and a key used with another tree, a bug, reads
+    /// no other metrics. For a quota that of the first section: quotas are exact without a flush,
+    /// so sections mean nothing to them.
+    pub(crate) section: u32,
+    /// Index into `Schema::metrics`.
+    pub(crate) metric: u16,
+    /// First word in the group's block for the section; for a quota its index among the quotas.
+    pub(crate) slot: u16,
+}
+
+macro_rules! key_traits {
+    ($($name:ident),*) => {$(
+        impl<U> Clone for $name<U> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<U> Copy for $name<U> {}
+        impl<U> PartialEq for $name<U> {
+            fn eq(&self, other: &Self) -> bool {
+                self.key == other.key
+            }
+        }
+        impl<U> Eq for $name<U> {}
+        impl<U> Hash for $name<U> {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.key.hash(state);
+            }
+        }
+        impl<U: Unit> fmt::Debug for $name<U> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}<{:?}>(#{})", stringify!($name), U::KIND, self.key.metric)
+            }
+        }
+    )*};
+}
+key_traits!(Counter, Gauge, Histogram, Quota);

@@ -1,0 +1,174 @@
+//! What a schema says of one metric.
+
+use std::fmt;
+
+use super::keys::{Key, Section};
+use crate::histogram::Buckets;
+use crate::unit::UnitKind;
+
+/// What a metric is.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Count, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # schema.counter::<Count>("requests", "Requests answered");
+/// # let tree = Tree::new(schema.build()?)?;
+/// use submeter::MetricKind;
+///
+/// let metric = tree.schema().metric("requests").expect("declared above");
+/// assert_eq!(metric.kind(), MetricKind::Counter);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MetricKind {
+    /// See [`Counter`](super::Counter).
+    Counter,
+    /// See [`Gauge`](super::Gauge).
+    Gauge,
+    /// See [`Histogram`](super::Histogram).
+    Histogram,
+    /// See [`Quota`](super::Quota).
+    Quota,
+}
+
+/// `counter`, `gauge`, `histogram` or `quota`.
+impl fmt::Display for MetricKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::Quota => "quota",
+        })
+    }
+}
+
+/// One metric of a schema: name, help, kind and unit.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Schema, Tree};
+/// # let tree = Tree::new(Schema::builder().build()?)?;
+/// for metric in tree.schema().metrics() {
+///     println!("{}: {}", metric.name(), metric.help());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Metric {
+    pub(crate) name: String,
+    pub(crate) help: String,
+    pub(crate) kind: MetricKind,
+    pub(crate) unit: UnitKind,
+    pub(crate) key: Key,
+    pub(crate) buckets: Option<Buckets>,
+}
+
+impl Metric {
+    /// Returns the name, without unit or type suffix.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let metric = tree.schema().metric("requests").expect("declared above");
+    /// assert_eq!(metric.name(), "requests");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the one-line description.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let metric = tree.schema().metric("requests").expect("declared above");
+    /// assert_eq!(metric.help(), "Requests answered");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn help(&self) -> &str {
+        &self.help
+    }
+
+    /// Returns what the metric is.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use submeter::MetricKind;
+    ///
+    /// let memory = tree.schema().metric("memory").expect("declared above");
+    /// assert_eq!(memory.kind(), MetricKind::Quota);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> MetricKind {
+        self.kind
+    }
+
+    /// Returns what one step of it means.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// use submeter::UnitKind;
+    ///
+    /// let metric = tree.schema().metric("requests").expect("declared above");
+    /// assert_eq!(metric.unit(), UnitKind::Count);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn unit(&self) -> UnitKind {
+        self.unit
+    }
+
+    /// Returns the section that it is flushed with; the first one for a quota, which needs no
+    /// flush.
+    #[must_use]
+    pub fn section(&self) -> Section {
+        Section { id: self.key.section }
+    }
+
+    /// Returns the histogram's buckets, or `None` for any other kind.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Buckets, Nanoseconds, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let metric = tree.schema().metric("latency").expect("declared above");
+    /// assert_eq!(metric.buckets(), Some(Buckets::LATENCY_NS));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn buckets(&self) -> Option<Buckets> {
+        self.buckets
+    }
+
+    pub(crate) fn words(&self) -> usize {
+        match self.kind {
+            MetricKind::Counter | MetricKind::Gauge => 1,
+            // One word for the sum of the values, then one a bucket.
+            MetricKind::Histogram => 1 + self.buckets.map_or(0, Buckets::len),
+            MetricKind::Quota => 0,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What is measured: a fixed list of metrics that every group of a tree has.
+//!
+//! A schema is closed before its tree exists. That is what lets a group be one contiguous block of
+//! words whose layout is the same at every level, so that a flush adds word to word without a
+//! lookup.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[cfg(feature = "perf")]
+use crate::perf::Event;
+#[cfg(feature = "perf")]
+use crate::unit::Count;
+use crate::unit::Nanoseconds;
+
+mod builder;
+mod error;
+mod keys;
+mod metric;
+
+pub use builder::SchemaBuilder;
+pub use error::SchemaError;
+pub(crate) use keys::Key;
+pub use keys::{Counter, Gauge, Histogram, Quota, Section};
+pub use metric::{Metric, MetricKind};
+
+/// The most words (8 bytes each) that the metrics of one section may take in a group.
+///
+/// A flush keeps one bit for each 64-byte line of a group's block in one 64-bit mask.
+pub const WORDS_MAX: usize = 512;
+
+/// The most metrics of a schema: a key numbers them with 16 bits.
+///
+/// # Examples
+/// ```
+/// assert!(submeter::METRICS_MAX >= 10_000);
+/// ```
+pub const METRICS_MAX: usize = u16::MAX as usize;
+
+/// The most sections that a schema may have: each reserves address space of its own.
+pub const SECTIONS_MAX: usize = 16;
+
+/// The name of the section of metrics that are declared outside of any.
+const FIRST_SECTION: &str = "main";
+
+/// The closed list of metrics of a tree. Cloning is a pointer copy.
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Count, Schema};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.counter::<Count>("requests", "Requests answered");
+/// let memory = schema.quota::<Bytes>("memory", "Memory held by items");
+/// let schema = schema.build()?;
+/// assert_eq!(schema.metrics().len(), 2);
+/// # let _ = (requests, memory);
+/// # Ok::<(), submeter::SchemaError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Schema {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    metrics: Vec<Metric>,
+    /// Never empty.
+    sections: Vec<SectionLayout>,
+    quotas: usize,
+    cpu_time: Option<Counter<Nanoseconds>>,
+    #[cfg(feature = "perf")]
+    events: Box<[(Event, Counter<Count>)]>,
+}
+
+/// What the metrics of one section need.
+#[derive(Debug)]
+pub(crate) struct SectionLayout {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    /// Of one group, all CPUs alike.
+    pub(crate) words: usize,
+}
+
+impl SectionLayout {
+    fn new(name: &str) -> SectionLayout {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: only uniqueness matters, and one atomic's modification order gives that.
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        SectionLayout { id, name: name.to_owned(), words: 0 }
+    }
+}
+
+impl Schema {
+    /// Starts an empty schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// schema.counter::<Count>("requests", "Requests answered");
+    /// assert_eq!(schema.build()?.metrics().len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn builder() -> SchemaBuilder {
+        SchemaBuilder::new()
+    }
+
+    /// Returns the metrics in the order in which they were declared.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert!(tree.schema().metrics().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> &[Metric] {
+        &self.inner.metrics
+    }
+
+    /// Finds a metric by its name.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Count, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # schema.counter::<Count>("requests", "Requests answered");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// assert!(tree.schema().metric("requests").is_some());
+    /// assert!(tree.schema().metric("request").is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<&Metric> {
+        self.inner.metrics.iter().find(|m| m.name == name)
+    }
+
+    /// Finds a section by its name: `main` has the metrics that were declared outside of any.
+    #[must_use]
+    pub fn section(&self, name: &str) -> Option<Section> {
+        self.sections().find(|(_, known)| *known == name).map(|(section, _)| section)
+    }
+
+    /// Returns the sections with their names, `main` first, in the order in which they were
+    /// declared.
+    pub fn sections(&self) -> impl Iterator<Item = (Section, &str)> {
+        self.inner.sections.iter().map(|layout| (Section { id: layout.id }, layout.name.as_str()))
+    }
+
+    /// Returns the 8-byte words that one group takes on each CPU that updates it, all sections
+    /// together.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// assert!(tree.schema().words() < submeter::WORDS_MAX);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn words(&self) -> usize {
+        self.inner.sections.iter().map(|layout| layout.words).sum()
+    }
+
+    /// Returns the counter that takes the groups' CPU time, if one was declared.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::Schema;
+    ///
+    /// let mut schema = Schema::builder();
+    /// let cpu = schema.cpu_time("cpu", "CPU time used");
+    /// assert_eq!(schema.build()?.cpu_time(), Some(cpu));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Counter<Nanoseconds>> {
+        self.inner.cpu_time
+    }
+
+    /// Returns the counters that take events, in the order in which they were declared.
+    #[inline]
+    #[cfg(feature = "perf")]
+    #[must_use]
+    pub fn events(&self) -> &[(Event, Counter<Count>)] {
+        &self.inner.events
+    }
+
+    /// The number of the first section, of which no other schema has the same.
+    pub(crate) fn id(&self) -> u32 {
+        self.inner.sections[0].id
+    }
+
+    pub(crate) fn layouts(&self) -> &[SectionLayout] {
+        &self.inner.sections
+    }
+
+    pub(crate) fn quotas(&self) -> usize {
+        self.inner.quotas
+    }
+}

@@ -1,0 +1,75 @@
+//! The statistics of one tree: one `Rstat` for each section of metrics.
+//!
+//! Sections share nothing but the groups: words, marks and flusher are each section's own, so that
+//! who reads one neither pays nor waits for another.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::error::Error;
+use crate::rstat::{FlushReport, Rstat};
+use crate::schema::Schema;
+
+pub(crate) struct TreeStats {
+    schema: Schema,
+    /// In the schema's order; never empty.
+    sections: Box<[Arc<Rstat>]>,
+}
+
+impl TreeStats {
+    pub(crate) fn new(
+        schema: &Schema,
+        groups_max: usize,
+        simulated: Option<usize>,
+    ) -> Result<TreeStats, Error> {
+        let rstat = |words| Rstat::new(words, groups_max, simulated).map(Arc::new);
+        let sections =
+            schema.layouts().iter().map(|layout| rstat(layout.words)).collect::<Result<_, _>>()?;
+        Ok(TreeStats { schema: schema.clone(), sections })
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    pub(crate) fn first(&self) -> &Arc<Rstat> {
+        &self.sections[0]
+    }
+
+    pub(crate) fn others(&self) -> &[Arc<Rstat>] {
+        &self.sections[1..]
+    }
+
+    /// Groups that exist, those included that only one section still has to forget.
+    pub(crate) fn group_count(&self) -> usize {
+        self.sections.iter().map(|rstat| rstat.len()).max().unwrap_or(0)
+    }
+
+    pub(crate) fn flush(&self) -> FlushReport {
+        let first = self.sections[0].flush();
+        self.sections[1..].iter().fold(first, |report, rstat| report.and(rstat.flush()))
+    }
+
+    pub(crate) fn flush_section(&self, index: usize) -> FlushReport {
+        self.sections[index].flush()
+    }
+
+    /// Flushes every section, then runs `copy` before any other flush; returns when the first flush
+    /// began.
+    pub(crate) fn flushed<T>(&self, mut copy: impl FnMut() -> T) -> (T, Instant) {
+        let mut copied = None;
+        let at = flushed(&self.sections, &mut || copied = Some(copy()));
+        (copied.expect("run once all sections are flushed"), at)
+    }
+}
+
+/// Locks the flushes of all sections, in the schema's order. All other code locks one of them at a
+/// time.
+fn flushed(sections: &[Arc<Rstat>], copy: &mut dyn FnMut()) -> Instant {
+    let Some((first, others)) = sections.split_first() else {
+        copy();
+        return Instant::now();
+    };
+    let (later, at) = first.flushed(|| flushed(others, copy));
+    later.min(at)
+}

@@ -1,0 +1,371 @@
+//! Aggregators that are slow, that panic, and that call back: what they may and what they cannot
+//! harm.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use submeter::{
+    Aggregate, Aggregator, AggregatorError, Count, Counter, Group, Origin, Schema, Tree,
+};
+
+/// How long what must not wait may take on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Adds up, after it has called a function.
+struct Hooked<F, M> {
+    flush: F,
+    merge: M,
+}
+
+impl<F, M> Aggregate for Hooked<F, M>
+where
+    F: Fn(&str) + Send + Sync + 'static,
+    M: Fn(u64, u64) + Send + Sync + 'static,
+{
+    type Local = AtomicU64;
+    type Delta = u64;
+
+    fn flush(&self, origin: &Origin<'_>, local: &AtomicU64, delta: &mut u64) {
+        *delta += local.swap(0, Relaxed);
+        (self.flush)(origin.path());
+    }
+
+    fn merge(&self, delta: &u64, into: &mut u64) {
+        (self.merge)(*delta, *into);
+        *into += delta;
+    }
+}
+
+fn tree() -> (Tree, Counter<Count>) {
+    let mut schema = Schema::builder();
+    let requests = schema.counter("requests", "Requests");
+    (Tree::new(schema.build().expect("valid")).expect("address space"), requests)
+}
+
+fn group(tree: &Tree, path: &str) -> Group {
+    tree.get_or_create(path).expect("created")
+}
+
+fn add<C: Aggregate<Local = AtomicU64>>(aggregator: &Aggregator<C>, group: &Group, n: u64) {
+    aggregator.attach(group).update(|local| local.fetch_add(n, Relaxed));
+}
+
+fn value<C: Aggregate<Delta = u64>>(
+    aggregator: &Aggregator<C>,
+    group: &Group,
+) -> Result<(u64, u64), AggregatorError> {
+    aggregator.read(group, |seen| (*seen.total, seen.broken_below))
+}
+
+/// An aggregator whose callback says that it has begun and waits until it is let go.
+fn stuck() -> (impl Aggregate<Local = AtomicU64, Delta = u64>, Receiver<()>, Sender<()>) {
+    let (begun, has_begun) = channel();
+    let (let_go, may_go) = channel::<()>();
+    let (begun, may_go) = (Mutex::new(begun), Mutex::new(may_go));
+    let flush = move |_: &str| {
+        // Neither fails unless the test has ended.
+        let _ = begun.lock().expect("whole").send(());
+        let _ = may_go.lock().expect("whole").recv();
+    };
+    (Hooked { flush, merge: |_, _| () }, has_begun, let_go)
+}
+
+#[test]
+fn a_slow_callback_delays_nobody_but_those_who_flush_its_aggregator() {
+    let (tree, requests) = tree();
+    let (stuck, has_begun, let_go) = stuck();
+    let slow = tree.aggregator("slow", stuck);
+    let quick = tree.aggregator("quick", Hooked { flush: |_: &str| (), merge: |_, _| () });
+    let web = group(&tree, "/acme/web");
+    add(&slow, &web, 1);
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| slow.flush().expect("not nested"));
+        has_begun.recv_timeout(PATIENCE).expect("the callback runs");
+        let (done, is_done) = channel();
+        scope.spawn(|| {
+            let done = done;
+            web.add(requests, 1);
+            tree.flush();
+            assert_eq!(tree.root().sum(requests), 1);
+            assert_eq!(tree.snapshot().groups().len(), 3);
+            add(&quick, &web, 5);
+            assert_eq!(quick.sum(tree.root(), |seen| *seen.total).expect("whole"), 5);
+            // Of the slow one itself: updates, attaching, reads, and the end of groups.
+            add(&slow, &web, 2);
+            add(&slow, &group(&tree, "/acme/mail"), 4);
+            assert_eq!(value(&slow, tree.root()).expect("whole"), (0, 0));
+            let mail = group(&tree, "/acme/mail");
+            let killed = mail.kill().expect("a leaf");
+            drop(mail);
+            assert!(killed.is_released());
+            drop(tree.create("/late").expect("created"));
+            done.send(()).expect("awaited");
+        });
+        let in_time = is_done.recv_timeout(PATIENCE);
+        // First of all, or a failure would hang.
+        drop(let_go);
+        in_time.expect("nothing waited for the callback");
+        assert!(!flush.join().expect("no panic").joined);
+    });
+    assert_eq!(slow.sum(tree.root(), |seen| *seen.total).expect("whole"), 7);
+}
+
+#[test]
+fn those_who_wait_for_a_slow_flush_share_the_next() {
+    let (tree, _) = tree();
+    let (stuck, has_begun, let_go) = stuck();
+    let slow = tree.aggregator("slow", stuck);
+    add(&slow, tree.root(), 1);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| slow.flush().expect("not nested"));
+        has_begun.recv_timeout(PATIENCE).expect("the callback runs");
+        add(&slow, tree.root(), 1);
+        let (asking, asked) = channel();
+        let waiters: Vec<_> = (0..4)
+            .map(|_| {
+                let asking = asking.clone();
+                let slow = &slow;
+                scope.spawn(move || {
+                    asking.send(()).expect("awaited");
+                    slow.flush().expect("not nested")
+                })
+            })
+            .collect();
+        (0..4).for_each(|_| asked.recv_timeout(PATIENCE).expect("asks"));
+        // They have said that they will ask, not that they have: those that are late flush nothing.
+        std::thread::sleep(Duration::from_millis(50));
+        drop(let_go);
+        assert!(!first.join().expect("no panic").joined);
+        let reports: Vec<_> =
+            waiters.into_iter().map(|waiter| waiter.join().expect("no panic")).collect();
+        let flushed = reports.iter().filter(|report| !report.joined && report.locals > 0).count();
+        assert_eq!(flushed, 1, "{reports:?}");
+    });
+    assert_eq!(value(&slow, tree.root()).expect("whole"), (2, 0));
+}
+
+#[test]
+fn a_callback_that_panics_breaks_its_group_and_leaves_the_others_exact() {
+    let (tree, _) = tree();
+    let flush = |path: &str| assert_ne!(path, "/acme/web", "bad luck");
+    let aggregator = tree.aggregator("fragile", Hooked { flush, merge: |_, _| () });
+    let [web, mail, other] = ["/acme/web", "/acme/mail", "/other"].map(|path| group(&tree, path));
+    for round in 1..=3 {
+        for (group, n) in [(&web, 1), (&mail, 10), (&other, 100)] {
+            add(&aggregator, group, n);
+        }
+        let report = aggregator.flush().expect("not nested");
+        assert_eq!((report.locals, report.panics), (3, 1), "later flushes go on");
+        let error = value(&aggregator, &web).expect_err("broken, and not zero");
+        assert!(error.is_broken() && !error.is_nested());
+        let text = error.to_string();
+        assert!(
+            text.starts_with("aggregator fragile is broken for /acme/web: a callback"),
+            "{text}"
+        );
+        assert!(text.contains("bad luck"), "{text}");
+        assert_eq!(value(&aggregator, &mail).expect("whole"), (10 * round, 0));
+        assert_eq!(value(&aggregator, &other).expect("whole"), (100 * round, 0));
+        // What was lost is one of each round; that something was, they say.
+        assert_eq!(value(&aggregator, &group(&tree, "/acme")).expect("whole"), (10 * round, 1));
+        assert_eq!(value(&aggregator, tree.root()).expect("whole"), (110 * round, 1));
+    }
+    // A group of the same name is another group; what its predecessor lost stays lost.
+    web.kill().expect("a leaf");
+    drop(web);
+    let web = group(&tree, "/acme/web");
+    assert_eq!(value(&aggregator, &web).expect("whole"), (0, 0));
+    assert_eq!(value(&aggregator, tree.root()).expect("whole"), (330, 1));
+}
+
+#[test]
+fn a_merge_that_panics_breaks_the_group_that_was_merged_into() {
+    let (tree, _) = tree();
+    // The second number that is merged into the total of /a/b finds 1 there; nothing else does.
+    let merge = |delta: u64, into: u64| assert_ne!((delta, into), (7, 1), "bad sum");
+    let aggregator = tree.aggregator("fragile", Hooked { flush: |_: &str| (), merge });
+    let [b, c, root] = ["/a/b", "/c", "/"].map(|path| group(&tree, path));
+    add(&aggregator, &b, 1);
+    add(&aggregator, &c, 100);
+    assert_eq!(aggregator.flush().expect("not nested").panics, 0);
+    add(&aggregator, &b, 7);
+    // /a/b's total, and /a's, which holds the same; not the root's.
+    assert_eq!(aggregator.flush().expect("not nested").panics, 2);
+    assert!(value(&aggregator, &b).expect_err("broken").is_broken());
+    assert!(value(&aggregator, &group(&tree, "/a")).expect_err("broken").is_broken());
+    assert_eq!(value(&aggregator, &c).expect("whole"), (100, 0));
+    assert_eq!(value(&aggregator, &root).expect("whole"), (108, 2), "whole, and says who is not");
+}
+
+#[test]
+fn an_update_that_panics_keeps_what_it_did_and_is_the_callers() {
+    let (tree, _) = tree();
+    let aggregator = tree.aggregator("sum", Hooked { flush: |_: &str| (), merge: |_, _| () });
+    let attached = aggregator.attach(tree.root());
+    let update = || {
+        attached.update(|local| {
+            local.fetch_add(1, Relaxed);
+            panic!("after half of it");
+        })
+    };
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(update)).expect_err("the caller's");
+    assert_eq!(aggregator.sum(tree.root(), |seen| *seen.total).expect("whole"), 1);
+}
+
+#[test]
+fn a_payload_that_is_no_text_and_a_drop_that_panics_end_in_the_flush() {
+    static ARMED: AtomicBool = AtomicBool::new(true);
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking() || !ARMED.load(Relaxed), "dropped");
+        }
+    }
+    struct Explosive;
+    impl Aggregate for Explosive {
+        type Local = Mutex<Option<Bomb>>;
+        type Delta = u64;
+        fn flush(&self, origin: &Origin<'_>, _: &Self::Local, delta: &mut u64) {
+            if origin.path() == "/odd" {
+                std::panic::panic_any(Bomb);
+            }
+            *delta = 1;
+        }
+        fn merge(&self, delta: &u64, into: &mut u64) {
+            *into += delta;
+        }
+    }
+    let (tree, _) = tree();
+    let aggregator = tree.aggregator("explosive", Explosive);
+    let arm = |path: &str| {
+        let group = group(&tree, path);
+        aggregator.attach(&group).update(|local| *local.lock().expect("whole") = Some(Bomb));
+        group
+    };
+    let odd = arm("/odd");
+    arm("/web").kill().expect("a leaf");
+    arm("/mail").kill().expect("a leaf");
+    assert_eq!(aggregator.flush().expect("not nested").panics, 1);
+    assert!(value(&aggregator, &odd).expect_err("broken").to_string().contains("no message"));
+    assert_eq!(value(&aggregator, tree.root()).expect("whole"), (2, 1));
+    // The bombs of the two dead went off in the flush. That of the living goes with the tree, and
+    // lies on the CPU that armed it, which need not be the one that the test ends on.
+    ARMED.store(false, Relaxed);
+}
+
+#[test]
+fn a_callback_may_use_the_tree() {
+    let (tree, requests) = tree();
+    let (used, calls) = (tree.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&calls);
+    let other = tree.aggregator("other", Hooked { flush: |_: &str| (), merge: |_, _| () });
+    let inner = other.clone();
+    let call_back = move || {
+        let n = counted.fetch_add(1, Relaxed);
+        used.root().add(requests, 1);
+        used.flush();
+        assert_eq!(used.root().sum(requests), n + 1);
+        assert!(!used.snapshot().groups().is_empty());
+        let child = used.get_or_create(&format!("/made/{n}")).expect("created");
+        add(&inner, &child, 1);
+        child.kill().expect("a leaf");
+    };
+    let (flush, merge) = (call_back.clone(), call_back);
+    let flush = move |_: &str| flush();
+    let aggregator = tree.aggregator("busy", Hooked { flush, merge: move |_, _| merge() });
+    add(&aggregator, &group(&tree, "/acme/web"), 3);
+    assert_eq!(aggregator.sum(tree.root(), |seen| *seen.total).expect("whole"), 3);
+    let calls = calls.load(Relaxed);
+    assert_eq!(calls, 4, "asked once, merged into three totals");
+    assert_eq!(other.sum(tree.root(), |seen| *seen.total).expect("whole"), calls);
+    assert_eq!(tree.root().sum(requests), calls);
+}
+
+#[test]
+fn a_callback_that_asks_a_aggregator_is_refused_and_does_not_wait() {
+    /// Asks aggregators, its own and another, in every callback.
+    struct Asking {
+        ask: Mutex<Vec<Aggregator<Asking>>>,
+        refused: AtomicU64,
+    }
+    impl Asking {
+        fn ask(&self) {
+            for aggregator in &*self.ask.lock().expect("whole") {
+                let root = aggregator.attach(&aggregator.get_ref().root());
+                root.update(|local| local.fetch_add(1, Relaxed));
+                let flush = aggregator.flush().expect_err("a flush in a flush");
+                let read = aggregator.read(root.group(), |_| ()).expect_err("a read in a flush");
+                assert!(flush.is_nested() && read.is_nested() && !read.is_broken());
+                assert!(flush.to_string().contains("asking was asked from inside"), "{flush}");
+                self.refused.fetch_add(2, Relaxed);
+            }
+        }
+        fn root(&self) -> Group {
+            ROOT.with(|root| root.borrow().clone().expect("set"))
+        }
+    }
+    thread_local! {
+        static ROOT: std::cell::RefCell<Option<Group>> = const { std::cell::RefCell::new(None) };
+    }
+    impl Aggregate for Asking {
+        type Local = AtomicU64;
+        type Delta = u64;
+        fn flush(&self, _: &Origin<'_>, local: &AtomicU64, delta: &mut u64) {
+            *delta = local.swap(0, Relaxed);
+            self.ask();
+        }
+        fn merge(&self, delta: &u64, into: &mut u64) {
+            *into += delta;
+            self.ask();
+        }
+    }
+    let (tree, _) = tree();
+    ROOT.set(Some(tree.root().clone()));
+    let asking = || Asking { ask: Mutex::default(), refused: AtomicU64::new(0) };
+    let one = tree.aggregator("asking", asking());
+    let two = tree.aggregator("asking", asking());
+    *one.get_ref().ask.lock().expect("whole") = vec![one.clone(), two.clone()];
+    add(&one, &group(&tree, "/web"), 1);
+    assert_eq!(one.flush().expect("not nested").panics, 0);
+    assert_eq!(one.get_ref().refused.load(Relaxed), 12, "three callbacks, four refusals each");
+    assert_eq!(value(&one, tree.root()).expect("whole"), (1, 0));
+    assert_eq!(two.sum(tree.root(), |seen| *seen.total).expect("whole"), 3);
+    one.get_ref().ask.lock().expect("whole").clear();
+    assert_eq!(one.sum(tree.root(), |seen| *seen.total).expect("whole"), 4);
+    ROOT.set(None);
+}
+
+#[test]
+fn a_read_may_read_and_is_refused_a_flush() {
+    let (tree, _) = tree();
+    let aggregator = tree.aggregator("sum", Hooked { flush: |_: &str| (), merge: |_, _| () });
+    let web = group(&tree, "/web");
+    add(&aggregator, &web, 2);
+    aggregator.flush().expect("not nested");
+    let inside = aggregator.read(tree.root(), |root| {
+        assert!(aggregator.flush().expect_err("nested").is_nested());
+        assert!(aggregator.sum(&web, |_| ()).expect_err("nested").is_nested());
+        // The same group too, and through another aggregator.
+        let again = value(&aggregator, tree.root()).expect("whole").0;
+        (*root.total, again, value(&aggregator, &web).expect("whole").0)
+    });
+    assert_eq!(inside.expect("whole"), (2, 2, 2));
+    aggregator.flush().expect("not nested any more");
+}
+
+#[test]
+fn an_update_inside_an_update_counts_both() {
+    // The shape of a signal handler that updates what it interrupted.
+    let (tree, _) = tree();
+    let aggregator = tree.aggregator("sum", Hooked { flush: |_: &str| (), merge: |_, _| () });
+    let attached = aggregator.attach(tree.root());
+    attached.prepare();
+    attached.update(|outer| {
+        attached.update(|inner| inner.fetch_add(1, Relaxed));
+        aggregator.flush().expect("an update holds nothing");
+        outer.fetch_add(10, Relaxed)
+    });
+    assert_eq!(aggregator.sum(tree.root(), |seen| *seen.total).expect("whole"), 11);
+}

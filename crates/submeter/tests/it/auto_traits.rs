@@ -1,0 +1,135 @@
+//! Which public types may cross threads: a field that forbids it would be noticed here, and not by
+//! a user after a release.
+
+use submeter::counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};
+use submeter::perf::{
+    Event, EventGroup, EventKind, NotSupportedError, ParseError, Request, RequestCounts,
+    RequestState, Session, SessionBuilder,
+};
+use submeter::refs::{
+    Guard, HookAlreadySetError, Misuse, MisuseKind, Options, PercpuArc, PercpuOwner, PercpuRef,
+    RcuArc, RcuBorrow, RcuRef, RcuSlot, Released, Start, StillHeldError,
+};
+use submeter::switch::{CpuBalance, Entered, GroupFuture, GroupLayer, Observation};
+use submeter::{
+    Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, BoundMetric,
+    Buckets, Bytes, Charge, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder, Gauge,
+    Group, GroupValues, Histogram, HistogramSnapshot, Killed, LimitError, Metric, MetricKind,
+    Nanoseconds, Origin, Quota, Reading, Schema, SchemaBuilder, SchemaError, Section, Snapshot,
+    Tolerance, Tree, TreeBuilder, UnitKind, Usage, Value,
+};
+
+/// Compiles only if each type is `Send` and `Sync`.
+macro_rules! cross_threads {
+    ($($type:ty),* $(,)?) => {{
+        fn crosses<T: Send + Sync>() {}
+        $(crosses::<$type>();)*
+    }};
+}
+
+/// Compiles only if each type is not `Send`: otherwise both implementations would apply, and the
+/// compiler could not choose.
+macro_rules! stay_on_their_thread {
+    ($($type:ty),* $(,)?) => {{
+        trait Stays<Choice> {
+            fn check() {}
+        }
+        impl<T: ?Sized> Stays<()> for T {}
+        struct IsSend;
+        impl<T: ?Sized + Send> Stays<IsSend> for T {}
+        $(<$type as Stays<_>>::check();)*
+    }};
+}
+
+struct Nothing;
+
+impl Aggregate for Nothing {
+    type Local = ();
+    type Delta = ();
+
+    fn flush(&self, _: &Origin<'_>, _: &(), _: &mut ()) {}
+
+    fn merge(&self, _: &(), _: &mut ()) {}
+}
+
+#[test]
+fn handles_keys_and_results_cross_threads() {
+    cross_threads!(
+        Tree,
+        TreeBuilder,
+        Group,
+        Killed,
+        Charge,
+        BoundMetric<'_, Counter<Count>>,
+        Schema,
+        SchemaBuilder,
+        Section,
+        Metric,
+        MetricKind,
+        UnitKind,
+        Buckets,
+        Counter<Count>,
+        Gauge<Bytes>,
+        Histogram<Nanoseconds>,
+        Quota<Bytes>,
+        Reading<HistogramSnapshot>,
+        Tolerance,
+        Usage,
+        FlushReport,
+        Flusher,
+        Snapshot,
+        GroupValues,
+        Value,
+        HistogramSnapshot,
+        Error,
+        SchemaError,
+        LimitError,
+        AggregatorError,
+        Aggregator<Nothing>,
+        Attached<Nothing>,
+        Aggregated<Nothing>,
+        AggregateReport,
+        Origin<'_>,
+    );
+    cross_threads!(PercpuCounter, LimitedCounter, Approximate, OverLimitError);
+    cross_threads!(
+        PercpuRef,
+        PercpuArc<u64>,
+        PercpuOwner<u64>,
+        Options,
+        Start,
+        Released<'_>,
+        StillHeldError,
+        RcuRef,
+        RcuArc<u64>,
+        RcuSlot<u64>,
+        Misuse,
+        MisuseKind,
+        HookAlreadySetError,
+    );
+    cross_threads!(
+        Session,
+        SessionBuilder,
+        Request,
+        RequestCounts,
+        RequestState,
+        Event,
+        EventGroup,
+        EventKind,
+        NotSupportedError,
+        ParseError,
+    );
+    cross_threads!(CpuBalance, Observation, GroupFuture<std::future::Ready<()>>, GroupLayer<fn()>);
+}
+
+#[test]
+fn a_builder_of_closures_can_be_handed_on() {
+    fn sends<T: Send>() {}
+    sends::<FlusherBuilder>();
+    sends::<<Killed as IntoFuture>::IntoFuture>();
+}
+
+#[test]
+fn guards_stay_on_their_thread() {
+    stay_on_their_thread!(Entered, Guard, RcuBorrow<'_, u64>);
+}

@@ -1,0 +1,62 @@
+//! Meters: the same updates as a group's own, found once.
+
+use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Tree};
+
+const ADDS: u64 = if cfg!(miri) { 300 } else { 100_000 };
+
+#[test]
+fn a_meter_updates_what_its_group_does_and_nothing_beside_it_stress() {
+    let mut schema = Schema::builder();
+    let before = schema.counter::<Count>("before", "A neighbour");
+    let requests = schema.counter::<Count>("requests", "Requests");
+    let latency = schema.histogram::<Nanoseconds>("latency", "A neighbour", Buckets::LATENCY_NS);
+    let queued = schema.gauge::<Bytes>("queued", "Bytes queued");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let web = tree.get_or_create("/acme/web").expect("room");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let (requests, queued) = (web.bound(requests), web.bound(queued));
+                for n in 0..ADDS {
+                    requests.add(2);
+                    // Back and forth over the same boundary.
+                    queued.adjust(if n % 2 == 0 { -(1 << 17) } else { 1 << 17 });
+                }
+            });
+        }
+        web.add(requests, 5);
+    });
+    assert_eq!(tree.root().sum(requests), 4 * 2 * ADDS + 5);
+    assert_eq!(tree.root().sum(queued), 0);
+    assert_eq!((tree.root().sum(before), tree.root().sum_histogram(latency).count()), (0, 0));
+    assert_eq!(web.bound(requests).group(), &web);
+}
+
+/// What a meter adds is in the bound of a read before any flush, as with a group's own updates.
+#[test]
+fn a_read_knows_what_a_meter_has_carried() {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "Requests");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let web = tree.get_or_create("/acme/web").expect("room");
+    let meter = web.bound(requests);
+    for total in 1..=5_000u64 {
+        meter.add(1);
+        let read = tree.root().read(requests);
+        assert!(read.value + read.bound >= total, "{read:?} for {total}");
+    }
+    tree.flush();
+    let read = tree.root().read(requests);
+    assert_eq!((read.value, read.bound), (5_000, 0));
+}
+
+#[test]
+#[should_panic(expected = "schema of another tree")]
+fn a_meter_of_another_schema_is_refused() {
+    let mut other = Schema::builder();
+    let foreign = other.counter::<Count>("requests", "Requests");
+    let mut schema = Schema::builder();
+    schema.counter::<Count>("requests", "Requests");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let _ = tree.root().bound(foreign);
+}

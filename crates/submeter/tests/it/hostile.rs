@@ -1,0 +1,94 @@
+//! Schedules and arguments that once broke what the documentation promises.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use submeter::{Bytes, Count, Counter, Schema, SchemaError, Tree};
+
+use crate::stop::StopOnDrop;
+
+/// Long enough for any machine: only a deadlock reaches it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn counting(groups_max: usize) -> (Tree, Counter<Count>) {
+    let mut schema = Schema::builder();
+    let requests = schema.counter("requests", "Requests");
+    let schema = schema.build().expect("valid");
+    (Tree::builder(schema).groups_max(groups_max).build().expect("address space"), requests)
+}
+
+/// A snapshot locks children with flushes locked out; a create in a full tree wants a flush.
+#[test]
+fn a_create_in_a_full_tree_and_a_snapshot_do_not_wait_for_each_other_stress() {
+    let (tree, _) = counting(2);
+    let only = tree.create("/only").expect("room");
+    let (done, finished) = mpsc::channel();
+    for snapshots in [true, false] {
+        let (tree, only, done) = (tree.clone(), only.clone(), done.clone());
+        std::thread::spawn(move || {
+            for _ in 0..2_000 {
+                if snapshots {
+                    assert_eq!(tree.snapshot().groups().len(), 2);
+                } else {
+                    assert!(only.create_child("more").is_err_and(|error| error.is_full()));
+                }
+            }
+            done.send(()).expect("the test waits");
+        });
+    }
+    for _ in 0..2 {
+        finished.recv_timeout(PATIENCE).expect("no deadlock");
+    }
+}
+
+/// Groups that a flush forgets in the middle of a read still count for the bound of what it read
+/// before.
+#[test]
+fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
+    const CHILDREN: u64 = 100;
+    /// Below the batch: no carry tells the ancestors.
+    const ADDS: u64 = 63;
+    let (tree, requests) = counting(1_000);
+    let (begun, returned, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::SeqCst) {
+                        let least = returned.load(Ordering::SeqCst);
+                        let read = tree.root().read(requests);
+                        let most = begun.load(Ordering::SeqCst);
+                        assert!(read.value + read.bound >= least, "{read:?}, {least} had returned");
+                        assert!(read.value <= most + read.bound, "{read:?}, {most} had begun");
+                    }
+                })
+            })
+            .collect();
+        for round in 0..300 {
+            let children: Vec<_> = (0..CHILDREN)
+                .map(|n| tree.create(&format!("/{round}-{n}")).expect("room"))
+                .collect();
+            begun.fetch_add(CHILDREN * ADDS, Ordering::SeqCst);
+            children.iter().for_each(|child| child.add(requests, ADDS));
+            returned.fetch_add(CHILDREN * ADDS, Ordering::SeqCst);
+            children.iter().for_each(|child| drop(child.kill().expect("alive")));
+            drop(children);
+            tree.flush();
+            if readers.iter().any(|reader| reader.is_finished()) {
+                break;
+            }
+        }
+    });
+}
+
+/// Keys number quotas with 16 bits: more of them would share meters.
+#[test]
+fn a_schema_of_more_metrics_than_keys_can_tell_apart_is_refused() {
+    let mut schema = Schema::builder();
+    for n in 0..=usize::from(u16::MAX) {
+        schema.quota::<Bytes>(&format!("r{n}"), "One of many");
+    }
+    assert_eq!(schema.build().expect_err("too many"), SchemaError::TooMany { metrics: 65_536 });
+}

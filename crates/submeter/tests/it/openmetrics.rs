@@ -1,0 +1,262 @@
+//! The exposition, read back: by a strict reader of our own and by Prometheus' client library.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Snapshot, Tree, export::openmetrics};
+
+/// Names that a client may choose and that a careless encoder lets out of its quotes.
+const HOSTILE: [&str; 5] =
+    ["a\"b", "back\\slash", "<img src=x onerror=alert(1)>", "#,{}=\" 1", "naïve 🦀 tenant"];
+
+#[test]
+fn every_line_is_valid_and_every_value_is_read_back() {
+    let families = parse(&text(&sample()));
+    let web = [("group".to_owned(), "/acme/web".to_owned())];
+    let value = |family: &str, sample: &str| families[family].samples[&key(sample, &web)].clone();
+
+    assert_eq!(families["app_requests"].kind, "counter");
+    assert_eq!(value("app_requests", "app_requests_total"), "3");
+    assert_eq!(families["app_in_bytes"].unit, "bytes");
+    assert_eq!(value("app_in_bytes", "app_in_bytes_total"), "18446744073709551615");
+    assert_eq!(families["app_cpu_seconds"].unit, "seconds");
+    assert_eq!(value("app_cpu_seconds", "app_cpu_seconds_total"), "12.000000345");
+    assert_eq!(value("app_drift_seconds", "app_drift_seconds"), "-0.5");
+    assert_eq!(value("app_memory_bytes", "app_memory_bytes"), "700");
+    assert_eq!(value("app_memory_limit_bytes", "app_memory_limit_bytes"), "1000");
+    assert_eq!(value("app_memory_refused", "app_memory_refused_total"), "1");
+    assert_eq!(value("app_latency_seconds", "app_latency_seconds_count"), "5");
+    assert_eq!(value("app_latency_seconds", "app_latency_seconds_sum"), "200.000001511");
+}
+
+#[test]
+fn histogram_buckets_are_cumulative_and_exact_at_their_bounds() {
+    let families = parse(&text(&sample()));
+    let at = |le: &str| {
+        let labels = [("group", "/acme/web"), ("le", le)];
+        let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned()));
+        families["app_latency_seconds"].samples[&key("app_latency_seconds_bucket", &labels)].clone()
+    };
+    // 255 ns lies at the first bound, 256 ns beyond it; 100 s lies beyond the last one.
+    assert_eq!(at("0.000000255"), "1");
+    assert_eq!(at("0.000000511"), "2");
+    assert_eq!(at("0.000001023"), "3");
+    assert_eq!(at("68.719476735"), "3");
+    assert_eq!(at("+Inf"), "5");
+}
+
+#[test]
+fn hostile_names_stay_inside_their_label() {
+    let families = parse(&text(&sample()));
+    let groups: HashSet<&str> = families["app_requests"]
+        .samples
+        .keys()
+        .map(|(_, labels)| labels["group"].as_str())
+        .collect();
+    for name in HOSTILE {
+        assert!(groups.contains(format!("/{name}").as_str()), "{name} in {groups:?}");
+    }
+    assert_eq!(groups.len(), HOSTILE.len() + 3);
+}
+
+#[test]
+fn a_series_ends_with_its_group_and_the_parent_keeps_the_total() {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "Requests");
+    let tree = Tree::new(schema.build().expect("schema")).expect("tree");
+    let gone = tree.get_or_create("/gone").expect("group");
+    gone.add(requests, 7);
+    assert!(text(&tree.snapshot()).contains("app_requests_total{group=\"/gone\"} 7\n"));
+    gone.kill().expect("a leaf");
+    let after = text(&tree.snapshot());
+    assert!(!after.contains("/gone"), "{after}");
+    assert!(after.contains("app_requests_total{group=\"/\"} 7\n"), "{after}");
+}
+
+#[test]
+fn prometheus_own_parser_accepts_it() {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let probe = Command::new(&python).args(["-c", "import prometheus_client"]).output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        eprintln!("skipped: {python} has no prometheus_client (pip install prometheus_client)");
+        return;
+    }
+    let script = "\
+import sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+n = 0
+for family in parse(sys.stdin.read()):
+    assert family.documentation, family.name
+    n += len(family.samples)
+print(n)";
+    let mut child = Command::new(&python)
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("python starts");
+    let text = text(&sample());
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(text.as_bytes()).expect("python reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("python ends");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), samples.to_string());
+}
+
+/// A tree with every kind of metric and unit, limits, and names that try to break out.
+fn sample() -> Snapshot {
+    let mut s = Schema::builder();
+    let requests = s.counter::<Count>("requests", "Requests with a \\ and a \"quote\"");
+    let bytes_in = s.counter::<Bytes>("bytes_in", "Bytes in");
+    let cpu = s.counter::<Nanoseconds>("cpu", "CPU time");
+    let drift = s.gauge::<Nanoseconds>("drift", "A gauge that may be negative");
+    let memory = s.quota::<Bytes>("memory", "Memory");
+    let slots = s.quota::<Count>("slots", "Slots");
+    let latency = s.histogram::<Nanoseconds>("latency", "Latency", Buckets::LATENCY_NS);
+    let batch = s.histogram::<Count>("batch", "Batch size", Buckets::powers(2, 8));
+    let tree = Tree::new(s.build().expect("schema")).expect("tree");
+    let web = tree.get_or_create("/acme/web").expect("group");
+    web.add(requests, 3);
+    web.add(bytes_in, u64::MAX);
+    web.add(cpu, 12_000_000_345);
+    web.adjust(drift, -500_000_000);
+    web.set_limit(memory, Some(1000));
+    let held = web.try_charge(memory, 700).expect("fits");
+    assert!(web.try_charge(memory, 301).is_err());
+    let slot = web.try_charge(slots, 2).expect("no limit");
+    for ns in [255, 256, 1000, 100_000_000_000, 100_000_000_000] {
+        web.record(latency, ns);
+    }
+    web.record(batch, 4);
+    for name in HOSTILE {
+        tree.get_or_create(&format!("/{name}")).expect("a legal name").add(requests, 1);
+    }
+    let snapshot = tree.snapshot();
+    drop((held, slot));
+    snapshot
+}
+
+fn text(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    openmetrics(snapshot, "app", &mut text).expect("a String takes everything");
+    text
+}
+
+type SampleKey = (String, BTreeMap<String, String>);
+
+#[derive(Default)]
+struct Family {
+    kind: String,
+    unit: String,
+    samples: HashMap<SampleKey, String>,
+}
+
+fn key(name: &str, labels: &[(String, String)]) -> SampleKey {
+    (name.to_owned(), labels.iter().cloned().collect())
+}
+
+/// Reads an exposition as the specification words it, and panics at the first line that is not.
+fn parse(text: &str) -> HashMap<String, Family> {
+    let body = text.strip_suffix("# EOF\n").expect("ends with # EOF");
+    let mut families: HashMap<String, Family> = HashMap::new();
+    let mut current = String::new();
+    for line in body.lines() {
+        if let Some(meta) = line.strip_prefix("# ") {
+            let mut words = meta.splitn(3, ' ');
+            let mut word = || words.next().unwrap_or_else(|| panic!("a short line: {line}"));
+            let (what, name, value) = (word(), word(), word());
+            if what == "TYPE" {
+                assert!(!families.contains_key(name), "family {name} twice");
+                current = name.to_owned();
+            }
+            assert_eq!(current, name, "metadata outside its family: {line}");
+            let family = families.entry(current.clone()).or_default();
+            assert!(family.samples.is_empty(), "metadata after samples: {line}");
+            match what {
+                "TYPE" => family.kind = value.to_owned(),
+                "UNIT" => {
+                    assert!(name.ends_with(&format!("_{value}")), "the unit ends the name: {line}");
+                    family.unit = value.to_owned();
+                }
+                "HELP" => assert!(!value.is_empty()),
+                _ => panic!("unknown metadata: {line}"),
+            }
+            continue;
+        }
+        let (name, labels, value) = sample_line(line);
+        let family = families.get_mut(&current).unwrap_or_else(|| panic!("no family: {line}"));
+        let suffix = name.strip_prefix(&current).unwrap_or_else(|| panic!("stray: {line}"));
+        let allowed: &[&str] = match family.kind.as_str() {
+            "counter" => &["_total"],
+            "gauge" => &[""],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            kind => panic!("type {kind}"),
+        };
+        assert!(allowed.contains(&suffix), "{suffix} of a {}: {line}", family.kind);
+        let number: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
+        assert!(number >= 0.0 || family.kind == "gauge", "a negative {}: {line}", family.kind);
+        let key = (name, labels);
+        assert!(!family.samples.contains_key(&key), "twice: {line}");
+        family.samples.insert(key, value);
+    }
+    for (name, family) in families.iter().filter(|(_, family)| family.kind == "histogram") {
+        check_histogram(name, family);
+    }
+    families
+}
+
+/// Splits `name{a="b"} 1`, undoing the escapes.
+fn sample_line(line: &str) -> (String, BTreeMap<String, String>, String) {
+    let (name, mut rest) = line.split_once('{').unwrap_or_else(|| panic!("no labels: {line}"));
+    assert!(
+        name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'),
+        "not a metric's name: {line}"
+    );
+    let mut labels = BTreeMap::new();
+    loop {
+        let (label, after) = rest.split_once("=\"").unwrap_or_else(|| panic!("label: {line}"));
+        let mut value = String::new();
+        let mut chars = after.char_indices();
+        let end = loop {
+            match chars.next().unwrap_or_else(|| panic!("open quote: {line}")) {
+                (at, '"') => break at,
+                (_, '\\') => match chars.next().map(|(_, c)| c) {
+                    Some('n') => value.push('\n'),
+                    Some(c @ ('\\' | '"')) => value.push(c),
+                    other => panic!("escape {other:?}: {line}"),
+                },
+                (_, c) => value.push(c),
+            }
+        };
+        assert!(labels.insert(label.to_owned(), value).is_none(), "label twice: {line}");
+        rest = &after[end + 1..];
+        if let Some(value) = rest.strip_prefix("} ") {
+            return (name.to_owned(), labels, value.to_owned());
+        }
+        rest = rest.strip_prefix(',').unwrap_or_else(|| panic!("after a label: {line}"));
+    }
+}
+
+fn check_histogram(name: &str, family: &Family) {
+    let mut series: HashMap<&str, Vec<(f64, u64)>> = HashMap::new();
+    for ((sample, labels), value) in &family.samples {
+        if sample.ends_with("_bucket") {
+            let bound = labels["le"].parse().expect("le is a number or +Inf");
+            let count = value.parse().expect("a count is whole");
+            series.entry(&labels["group"]).or_default().push((bound, count));
+        }
+    }
+    for (group, mut buckets) in series {
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(buckets.is_sorted_by_key(|bucket| bucket.1), "{name} of {group}: {buckets:?}");
+        let (bound, last) = *buckets.last().expect("has buckets");
+        assert!(bound.is_infinite(), "{name} of {group} has no +Inf");
+        let labels = [("group".to_owned(), group.to_owned())];
+        assert_eq!(family.samples[&key(&format!("{name}_count"), &labels)], last.to_string());
+    }
+}

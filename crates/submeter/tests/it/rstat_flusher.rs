@@ -1,0 +1,121 @@
+//! The optional flusher: it flushes by the clock and by what is pending, and nothing stops it but
+//! its guard.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use submeter::{Count, Counter, Schema, Tree};
+
+/// Longer than any test.
+const NEVER: Duration = Duration::MAX;
+
+fn tree() -> (Tree, Counter<Count>) {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "Requests answered");
+    (Tree::new(schema.build().expect("valid")).expect("address space"), requests)
+}
+
+/// Waits for what must come, however slow the machine is.
+fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !come() {
+        assert!(Instant::now() < patience, "{what} never came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn it_flushes_every_period() {
+    let (tree, requests) = tree();
+    let flusher = tree.flusher().period(Duration::from_millis(2)).start().expect("a thread");
+    for round in 1..=3 {
+        tree.root().add(requests, 1);
+        wait_for("a flush", || tree.root().read(requests).value == round);
+    }
+    // What a flush stored is seen before the flusher has counted it.
+    wait_for("three flushes", || flusher.flushes() >= 3);
+    assert_eq!(flusher.panics(), 0);
+}
+
+#[test]
+fn it_flushes_when_more_is_pending_than_was_said_and_not_before() {
+    let (tree, requests) = tree();
+    let flusher = tree.flusher().period(NEVER).when(requests, 1_000_000).start().expect("a thread");
+    tree.root().add(requests, 1000);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((tree.root().read(requests).value, flusher.flushes()), (0, 0));
+    tree.root().add(requests, 1_000_000);
+    wait_for("an urgent flush", || tree.root().read(requests).value == 1_001_000);
+    wait_for("its end", || flusher.flushes() == 1);
+}
+
+#[test]
+fn dropping_it_ends_the_thread_whatever_it_waits_for() {
+    let (tree, requests) = tree();
+    drop(tree.flusher().period(NEVER).start().expect("a thread"));
+    drop(tree.flusher().period(NEVER).when(requests, 10).start().expect("a thread"));
+    drop(tree.flusher().start().expect("a thread"));
+    // It does not keep the tree either, once it is gone.
+    let group = tree.get_or_create("/a").expect("created");
+    drop(tree);
+    assert!(group.is_killed(), "the last clone of the tree went");
+}
+
+#[test]
+fn what_panics_is_counted_and_run_again_and_stops_nothing() {
+    let (tree, requests) = tree();
+    let runs = Arc::new(AtomicU64::new(0));
+    let after = Arc::clone(&runs);
+    let flusher = tree
+        .flusher()
+        .period(Duration::from_millis(1))
+        .also(|| std::panic::resume_unwind(Box::new("an aggregator's")))
+        .also(move || {
+            after.fetch_add(1, Ordering::Relaxed);
+        })
+        .start()
+        .expect("a thread");
+    tree.root().add(requests, 5);
+    wait_for("three rounds", || runs.load(Ordering::Relaxed) >= 3);
+    wait_for("three flushes", || flusher.flushes() >= 3);
+    assert_eq!(tree.root().read(requests).value, 5);
+    assert!(flusher.panics() >= 3);
+}
+
+#[test]
+fn a_closure_that_drops_the_guard_does_not_wait_for_itself() {
+    let (tree, _) = tree();
+    let (give, take) = mpsc::channel();
+    let (ended, end) = mpsc::channel();
+    let flusher = tree
+        .flusher()
+        .period(Duration::from_millis(1))
+        .also(move || {
+            if let Ok(own) = take.recv() {
+                drop::<submeter::Flusher>(own);
+                ended.send(()).expect("heard");
+            }
+        })
+        .start()
+        .expect("a thread");
+    give.send(flusher).expect("it lives");
+    end.recv_timeout(Duration::from_secs(60)).expect("the drop returned");
+    // The thread ends and drops the closure, and with it the sender.
+    assert!(end.recv_timeout(Duration::from_secs(60)).is_err());
+}
+
+#[test]
+fn a_period_of_zero_is_refused() {
+    let (tree, _) = tree();
+    let error = tree.flusher().period(Duration::ZERO).start().expect_err("no period");
+    assert!(error.to_string().contains("period is 0"), "{error}");
+}
+
+#[test]
+#[should_panic(expected = "another tree")]
+fn a_metric_of_another_tree_is_refused_at_once() {
+    let (mine, _) = tree();
+    let (_, theirs) = tree();
+    let _flusher = mine.flusher().when(theirs, 1).start();
+}

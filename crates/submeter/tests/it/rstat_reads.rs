@@ -1,0 +1,194 @@
+//! Reads of three prices, flushes of parts, and what Linux' own rules for this mechanism say of
+//! them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use submeter::{Bytes, Count, Counter, Gauge, Quota, Schema, Tolerance, Tree};
+
+use crate::stop::StopOnDrop;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2000 };
+
+struct Fixture {
+    tree: Tree,
+    requests: Counter<Count>,
+    sent: Counter<Bytes>,
+    open: Gauge<Count>,
+    memory: Quota<Bytes>,
+}
+
+fn fixture() -> Fixture {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "Requests answered");
+    let sent = schema.counter::<Bytes>("sent", "Bytes of answers");
+    let open = schema.gauge::<Count>("open", "Connections open");
+    let memory = schema.quota::<Bytes>("memory", "Memory held");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    Fixture { tree, requests, sent, open, memory }
+}
+
+#[test]
+fn a_tolerant_read_flushes_only_when_it_must() {
+    let f = fixture();
+    let (web, root) = (f.tree.get_or_create("/a/web").expect("created"), f.tree.root());
+    f.tree.flush();
+    web.add(f.requests, 1000);
+    let loose = Tolerance::max_error(10_000).max_age(MINUTE);
+    assert_eq!(root.read_within(f.requests, loose).value, 0, "off by less than is accepted");
+    assert_eq!(root.read_within(f.requests, Tolerance::ANY).value, 0, "anything is accepted");
+
+    let read = root.read_within(f.requests, Tolerance::max_error(999).max_age(MINUTE));
+    assert_eq!((read.value, read.bound), (1000, 0), "the error is too large");
+
+    web.add(f.requests, 1);
+    let read = root.read_within(f.requests, Tolerance::ANY.max_age(Duration::ZERO));
+    assert_eq!((read.value, read.bound), (1001, 0), "it is too old");
+
+    std::thread::sleep(Duration::from_millis(5));
+    let before = root.read(f.requests);
+    let read = root.read_within(f.requests, Tolerance::EXACT);
+    assert_eq!((read.value, read.bound), (1001, 0));
+    assert!(read.age >= before.age, "what is exact is not flushed for being old");
+}
+
+#[test]
+fn a_flush_of_a_part_is_exact_there_and_leaves_the_rest() {
+    let f = fixture();
+    let get = |path: &str| f.tree.get_or_create(path).expect("created");
+    let (web, api, other) = (get("/a/web"), get("/a/api"), get("/b/web"));
+    let a = get("/a");
+    for group in [&web, &api, &other, &a] {
+        group.add(f.requests, 10);
+        group.adjust(f.open, -3);
+    }
+    let report = a.flush();
+    assert_eq!(report.groups, 4, "/a/web, /a/api, /a and /");
+    assert_eq!((a.read(f.requests).value, web.read(f.requests).value), (30, 10));
+    assert_eq!((f.tree.root().read(f.requests).value, other.read(f.requests).value), (30, 0));
+    assert_eq!(f.tree.root().read(f.open).value, -9);
+    assert!(other.read(f.requests).bound >= 10);
+    assert!(f.tree.root().read(f.requests).bound >= 10);
+    assert!(a.read(f.requests).age <= f.tree.root().read(f.requests).age);
+
+    assert_eq!(a.flush().groups, 0, "nothing is left there");
+    assert_eq!(web.sum(f.requests), 10);
+    assert_eq!(other.sum(f.requests), 10, "a leaf by itself");
+    assert_eq!(f.tree.flush().groups, 0, "and nothing anywhere");
+    assert_eq!(f.tree.root().read(f.requests).bound, 0);
+}
+
+/// Sums of parts, by several threads and while others update: each finds what its caller had added,
+/// and at the end nothing is missing.
+#[test]
+fn sums_of_parts_find_what_returned_before_them_stress() {
+    let f = fixture();
+    let stop = AtomicBool::new(false);
+    let total = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (f, total, stop) = (&f, &total, &stop);
+            scope.spawn(move || {
+                let _stopping = StopOnDrop(stop);
+                let mine = f.tree.get_or_create(&format!("/{thread}/deep/leaf")).expect("room");
+                let above = f.tree.get(&format!("/{thread}")).expect("made with its child");
+                for round in 1..=ROUNDS {
+                    mine.add(f.requests, 1);
+                    total.fetch_add(1, Ordering::SeqCst);
+                    let group = if round % 2 == 0 { &mine } else { &above };
+                    assert_eq!(group.sum(f.requests), round);
+                    if round % 64 == 0 {
+                        let known = total.load(Ordering::SeqCst);
+                        assert!(f.tree.root().sum(f.requests) >= known);
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let returned = total.load(Ordering::SeqCst);
+                let read = f.tree.root().read(f.requests);
+                assert!(read.value + read.bound >= returned, "{read:?} of {returned}");
+            }
+        });
+    });
+    f.tree.flush();
+    assert_eq!(f.tree.root().read(f.requests).value, 3 * ROUNDS);
+}
+
+/// Linux: an update that happened before a flush began is seen by it. (The models without the
+/// barriers, which must fail, are in `submeter-percpu`.)
+#[test]
+fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
+    let f = fixture();
+    let group = f.tree.get_or_create("/a/b").expect("created");
+    let noise = f.tree.get_or_create("/a/c").expect("created");
+    let (send, updates) = mpsc::sync_channel(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                group.add(f.requests, 1);
+                send.send(round).expect("heard");
+            }
+            drop(send);
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                noise.add(f.sent, 1);
+                noise.flush();
+            }
+        });
+        for round in updates {
+            // At least what was sent; the next update may have come already.
+            let seen = if round % 2 == 0 {
+                group.sum(f.requests)
+            } else {
+                f.tree.flush();
+                group.read(f.requests).value
+            };
+            assert!((round..=round + 1).contains(&seen), "{seen} after {round}");
+        }
+        drop(stopping);
+    });
+}
+
+/// Linux: the page counter never grants beyond its maximum; it refuses too early by no more than
+/// what others are charging at that moment.
+#[test]
+fn rstat_6_no_grant_beyond_a_limit_and_no_refusal_without_a_charge_in_flight_stress() {
+    const THREADS: u64 = 4;
+    const MOST: u64 = 1000;
+    let f = fixture();
+    let group = f.tree.get_or_create("/a/b").expect("created");
+    let above = group.parent().expect("/a");
+    for (limit, may_refuse) in [(THREADS * MOST, false), (THREADS * MOST / 2, true)] {
+        above.set_limit(f.memory, Some(limit));
+        let granted = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 1..=THREADS {
+                let (f, group, granted) = (&f, &group, &granted);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let n = (round * 7919 + thread * 104_729) % MOST + 1;
+                        match group.try_charge(f.memory, n) {
+                            Ok(charge) => {
+                                // Raised after the grant and lowered before the return: never above
+                                // what is really held.
+                                let held = granted.fetch_add(n, Ordering::SeqCst) + n;
+                                assert!(held <= limit, "{held} of {limit} were granted");
+                                granted.fetch_sub(n, Ordering::SeqCst);
+                                drop(charge);
+                            }
+                            Err(refused) => assert!(may_refuse, "all together fit: {refused}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(f.tree.root().usage(f.memory).current, 0);
+    }
+}

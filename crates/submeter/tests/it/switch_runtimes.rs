@@ -1,0 +1,207 @@
+//! Futures, tasks, requests and parallel work in groups.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use submeter::switch::{self, GroupLayer, InGroup};
+use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
+use tokio::runtime::{Builder, Runtime};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+use crate::work::{burn, burn_ms};
+
+fn fixture() -> (Tree, Counter<Nanoseconds>, Group, Group) {
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
+    (tree, cpu, a, b)
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(4).enable_time().build().expect("threads")
+}
+
+#[test]
+fn tasks_that_move_between_workers_are_charged_to_their_groups() {
+    let (tree, cpu, a, b) = fixture();
+    let used = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+    let runtime = runtime();
+    runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for index in 0..16 {
+            let (group, us) = if index % 2 == 0 { (&a, 300) } else { (&b, 100) };
+            let used = Arc::clone(&used[index % 2]);
+            let own = group.clone();
+            tasks.push(switch::spawn_in(group, async move {
+                for step in 0..25 {
+                    assert_eq!(switch::current().as_ref(), Some(&own));
+                    used.fetch_add(burn(Duration::from_micros(us)), Ordering::Relaxed);
+                    // Woken by a timer or another task, on whichever worker is free.
+                    if step % 5 == 0 {
+                        tokio::time::sleep(Duration::from_micros(100)).await;
+                    } else {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        assert_eq!(switch::current(), None);
+    });
+    drop(runtime);
+    tree.flush();
+    for (group, used) in [(&a, &used[0]), (&b, &used[1])] {
+        let (charged, used) = (group.read(cpu).value, used.load(Ordering::Relaxed));
+        // What a poll does besides, and what an interrupt adds between two questions to the kernel.
+        let right = charged + 2_000_000 >= used && charged <= used + used / 5 + 20_000_000;
+        assert!(right, "{group:?}: {charged} charged of {used}");
+    }
+}
+
+#[test]
+fn a_future_is_out_of_its_group_while_it_waits_and_in_it_when_dropped() {
+    /// Notes the group in which it is dropped.
+    struct Note(std::sync::mpsc::Sender<Option<Group>>);
+    impl Drop for Note {
+        fn drop(&mut self) {
+            let _ = self.0.send(switch::current());
+        }
+    }
+    let (_tree, _, a, b) = fixture();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let note = Note(sender);
+    let mut future = Box::pin(
+        async move {
+            let _note = note;
+            std::future::pending::<()>().await;
+        }
+        .in_group(&a),
+    );
+    assert_eq!(future.group(), Some(&a));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let _outer = b.enter();
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    assert_eq!(switch::current(), Some(b.clone()));
+    drop(future);
+    assert_eq!(receiver.recv().expect("dropped"), Some(a));
+    assert_eq!(switch::current(), Some(b.clone()));
+}
+
+#[test]
+fn a_panic_in_a_poll_leaves_the_group() {
+    let (_tree, _, a, b) = fixture();
+    let runtime = Builder::new_current_thread().build().expect("a thread");
+    runtime.block_on(async {
+        let task = switch::spawn_in(&a, async {
+            tokio::task::yield_now().await;
+            panic!("on purpose");
+        });
+        assert!(task.await.expect_err("panics").is_panic());
+        // The runtime caught it on this very thread.
+        assert_eq!(switch::current(), None);
+        assert_eq!(async { switch::current() }.in_group(&b).await, Some(b.clone()));
+    });
+    let poll = || {
+        let future = async { panic!("on purpose") }.in_group(&a);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let _: std::task::Poll<()> = std::pin::pin!(future).poll(&mut context);
+    };
+    assert!(std::panic::catch_unwind(AssertUnwindSafe(poll)).is_err());
+    assert_eq!(switch::current(), None);
+}
+
+#[test]
+fn futures_nest_and_spawned_tasks_do_not_inherit() {
+    let (_tree, _, a, b) = fixture();
+    runtime().block_on(async {
+        let nested = async {
+            let inner = async { switch::current() }.in_group(&b).await;
+            let spawned = tokio::spawn(async { switch::current() }).await.expect("no panic");
+            (inner, spawned, switch::current())
+        };
+        let (inner, spawned, outer) = nested.in_group(&a).await;
+        assert_eq!((inner, spawned, outer), (Some(b.clone()), None, Some(a.clone())));
+    });
+}
+
+#[test]
+fn blocking_work_is_charged_where_it_runs() {
+    let (tree, cpu, a, _) = fixture();
+    let used = runtime()
+        .block_on(async { switch::spawn_blocking_in(&a, || burn_ms(5)).await })
+        .expect("no panic");
+    let charged = tree.root().sum(cpu);
+    assert!(charged + 2_000_000 >= used, "{charged} charged of {used}");
+}
+
+#[test]
+fn a_worker_that_parks_charges_what_it_used() {
+    let (tree, cpu, a, _) = fixture();
+    let runtime =
+        Builder::new_multi_thread().worker_threads(1).on_thread_park(switch::park).build();
+    let runtime = runtime.expect("a thread");
+    // A group for the whole thread, as a pool of one tenant would have.
+    let used = runtime
+        .block_on(runtime.spawn(async move {
+            std::mem::forget(a.enter());
+            burn_ms(5)
+        }))
+        .expect("no panic");
+    // The worker parks once it has nothing to do.
+    for _ in 0..5_000 {
+        if tree.root().sum(cpu) + 2_000_000 >= used {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("{} charged of {used}", tree.root().sum(cpu));
+}
+
+#[test]
+fn each_request_is_handled_in_its_group() {
+    let (tree, cpu, a, _) = fixture();
+    let names = tree.clone();
+    let service = ServiceBuilder::new()
+        .layer(GroupLayer::new(move |path: &String| names.get(path)))
+        .service(service_fn(|_: String| {
+            let at_call = switch::current();
+            async move {
+                burn_ms(2);
+                tokio::task::yield_now().await;
+                Ok::<_, std::io::Error>((at_call, switch::current()))
+            }
+        }));
+    runtime().block_on(async {
+        let seen = service.clone().oneshot("/a".to_owned()).await.expect("served");
+        assert_eq!(seen, (Some(a.clone()), Some(a.clone())));
+        let seen = service.oneshot("/none".to_owned()).await.expect("served");
+        assert_eq!(seen, (None, None));
+    });
+    assert!(a.sum(cpu) >= 1_000_000);
+    assert_eq!(tree.root().read(cpu).value, a.read(cpu).value, "the other one is nobody's");
+}
+
+#[test]
+fn parallel_work_is_in_its_group_on_every_thread() {
+    use rayon::prelude::*;
+    let (tree, cpu, a, b) = fixture();
+    let (left, right) = switch::join_in(&a, || burn_ms(2), || b.run(|| burn_ms(2)));
+    let seen: Vec<_> = (0..64).into_par_iter().map(a.bind(|_: i32| switch::current())).collect();
+    assert!(seen.iter().all(|seen| seen.as_ref() == Some(&a)));
+    let spawned = AtomicU64::new(0);
+    rayon::scope(|scope| {
+        switch::scope_spawn_in(scope, &b, |_| {
+            spawned.store(burn_ms(2), Ordering::Relaxed);
+            assert_eq!(switch::current(), Some(b.clone()));
+        });
+    });
+    tree.flush();
+    let (in_a, in_b) = (a.read(cpu).value, b.read(cpu).value);
+    assert!(in_a + 1_000_000 >= left, "{in_a} charged of {left}");
+    assert!(in_b + 2_000_000 >= right + spawned.into_inner(), "{in_b} charged");
+}

@@ -1,0 +1,380 @@
+//! Groups, statistics and limits through the public face.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use submeter::{
+    Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Quota, Schema, Tree,
+};
+
+use crate::stop::StopOnDrop;
+
+struct Fixture {
+    tree: Tree,
+    requests: Counter<Count>,
+    sent: Counter<Bytes>,
+    items: Gauge<Count>,
+    latency: Histogram<Nanoseconds>,
+    memory: Quota<Bytes>,
+}
+
+fn fixture() -> Fixture {
+    let mut schema = Schema::builder();
+    let requests = schema.counter("requests", "Requests");
+    let sent = schema.counter("sent", "Bytes sent");
+    let items = schema.gauge("items", "Items");
+    let latency = schema.histogram("latency", "Latency", Buckets::LATENCY_NS);
+    let memory = schema.quota("memory", "Memory");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    Fixture { tree, requests, sent, items, latency, memory }
+}
+
+#[test]
+fn a_flush_carries_updates_to_every_ancestor_and_nowhere_else() {
+    let f = fixture();
+    let web = f.tree.get_or_create("/acme/web").expect("created");
+    let mail = f.tree.get_or_create("/acme/mail").expect("created");
+    let other = f.tree.create("/other").expect("created");
+    web.add(f.requests, 3);
+    mail.add(f.requests, 4);
+    other.add(f.sent, 70_000);
+    web.adjust(f.items, -2);
+    assert_eq!(web.read(f.requests).value, 0, "lazy");
+    let report = f.tree.flush();
+    assert_eq!((report.groups, report.joined), (5, false), "three leaves, /acme and /");
+    for (path, requests, sent, items) in [
+        ("/acme/web", 3, 0, -2),
+        ("/acme/mail", 4, 0, 0),
+        ("/acme", 7, 0, -2),
+        ("/other", 0, 70_000, 0),
+        ("/", 7, 70_000, -2),
+    ] {
+        let group = f.tree.get(path).expect("exists");
+        assert_eq!(group.read(f.requests).value, requests, "{path}");
+        assert_eq!(group.read(f.sent).value, sent, "{path}");
+        assert_eq!(group.read(f.items).value, items, "{path}");
+        assert_eq!(group.read(f.items).bound, 0, "{path}");
+    }
+    assert_eq!(f.tree.flush().groups, 0, "nothing changed since");
+}
+
+#[test]
+fn a_histogram_adds_up_the_tree() {
+    let f = fixture();
+    let (a, b) = (f.tree.create("/a").expect("created"), f.tree.create("/b").expect("created"));
+    for i in 1..=100u64 {
+        a.record(f.latency, i * 1000);
+        b.record(f.latency, i * 1_000_000);
+    }
+    f.tree.flush();
+    let root = f.tree.root().read_histogram(f.latency).value;
+    assert_eq!(root.count(), 200);
+    assert_eq!(root.sum(), 5050 * 1_001_000);
+    assert_eq!(a.read_histogram(f.latency).value.count(), 100);
+    let median = b.read_histogram(f.latency).value.quantile(0.5).expect("not empty");
+    assert!(median.abs_diff(50_000_000) < 6_500_000, "{median}");
+}
+
+#[test]
+fn a_killed_childs_totals_stay_in_its_parent_and_its_storage_is_reused() {
+    let f = fixture();
+    let before = f.tree.group_count();
+    for round in 1..=200u64 {
+        let child = f.tree.get_or_create("/p/child").expect("created");
+        child.add(f.requests, 1);
+        child.kill().expect("no children");
+        assert!(child.is_killed());
+        assert!(f.tree.get("/p/child").is_none());
+        assert!(child.kill().expect_err("twice").is_killed());
+        assert!(child.create_child("x").expect_err("dead").is_killed());
+        child.add(f.requests, 1);
+        drop(child);
+        let parent = f.tree.get("/p").expect("lives");
+        assert_eq!(parent.sum(f.requests), 2 * round);
+    }
+    assert_eq!(f.tree.group_count(), before + 1);
+    assert_eq!(f.tree.root().sum(f.requests), 400);
+}
+
+#[test]
+fn a_killed_group_is_released_when_the_last_handle_and_charge_are_gone() {
+    let f = fixture();
+    let group = f.tree.get_or_create("/p/tenant").expect("created");
+    let charge = group.try_charge(f.memory, 10).expect("no limit");
+    let request = f.tree.get("/p/tenant").expect("alive");
+    let killed = group.kill().expect("a leaf");
+    assert_eq!(killed.path(), "/p/tenant");
+    assert!(f.tree.get("/p/tenant").is_none());
+    drop(group);
+    request.add(f.requests, 5);
+    let soon = std::time::Duration::from_millis(10);
+    let held = killed.wait_released(soon).expect_err("a request and a charge hold it");
+    assert_eq!(held.references(), Some(2), "{held}");
+    drop(request);
+    assert!(!killed.is_released());
+    drop(charge);
+    assert!(killed.is_released());
+    assert_eq!(f.tree.get("/p").expect("lives").sum(f.requests), 5);
+    assert_eq!(f.tree.root().usage(f.memory).current, 0);
+    f.tree.get_or_create("/p/tenant").expect("the name is free").add(f.requests, 1);
+    assert_eq!(f.tree.root().sum(f.requests), 6);
+}
+
+#[test]
+fn deleting_groups_under_load_loses_nothing_and_lets_nobody_in_stress() {
+    let f = fixture();
+    let (stop, counted) = (AtomicBool::new(false), AtomicU64::new(0));
+    f.tree.get_or_create("/p/t").expect("created");
+    std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    // A request: finds its tenant, works, ends.
+                    let group = f.tree.get_or_create("/p/t").expect("room");
+                    group.add(f.requests, 1);
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let mut killed = Vec::new();
+        while killed.len() < 100 {
+            let Some(group) = f.tree.get("/p/t") else { continue };
+            let Ok(one) = group.kill() else { continue };
+            drop(group);
+            let patience = std::time::Duration::from_secs(60);
+            one.wait_released(patience).expect("requests end");
+            killed.push(one);
+        }
+        drop(stopping);
+    });
+    assert_eq!(f.tree.get("/p").expect("lives").sum(f.requests), counted.into_inner());
+    assert!(f.tree.group_count() <= 3, "/, /p and at most one /p/t");
+}
+
+#[test]
+fn a_group_with_children_cannot_be_killed_and_the_root_never() {
+    let f = fixture();
+    f.tree.get_or_create("/a/b").expect("created");
+    let a = f.tree.get("/a").expect("exists");
+    assert!(a.kill().expect_err("busy").is_busy());
+    assert!(f.tree.root().kill().is_err());
+    a.child("b").expect("exists").kill().expect("a leaf");
+    a.kill().expect("empty now");
+}
+
+#[test]
+fn names_are_checked() {
+    let f = fixture();
+    for bad in ["a", "/a//b", "/.", "/a/..", "/a\n", &format!("/{}", "x".repeat(256))] {
+        assert!(f.tree.get_or_create(bad).expect_err(bad).is_invalid_name(), "{bad:?}");
+        assert!(f.tree.get(bad).is_none());
+    }
+    let deep = "/d".repeat(65);
+    assert!(f.tree.get_or_create(&deep).expect_err("deep").is_invalid_name());
+    assert!(f.tree.create("/no/parent").expect_err("none").is_not_found());
+    f.tree.create("/twice").expect("created");
+    assert!(f.tree.create("/twice").expect_err("exists").is_already_exists());
+}
+
+#[test]
+fn a_full_tree_says_so_and_takes_more_once_the_dead_are_flushed() {
+    let mut schema = Schema::builder();
+    let n = schema.counter::<Count>("n", "N");
+    let tree = Tree::builder(schema.build().expect("valid")).groups_max(3).build().expect("room");
+    let a = tree.create("/a").expect("second of three");
+    let b = tree.create("/b").expect("third of three");
+    assert!(tree.create("/c").expect_err("full").is_full());
+    b.add(n, 5);
+    b.kill().expect("a leaf");
+    assert!(tree.create("/c").expect_err("the handle pins it").is_full());
+    drop(b);
+    tree.create("/c").expect("room again");
+    assert_eq!(tree.root().sum(n), 5);
+    drop(a);
+}
+
+#[test]
+fn a_limit_refuses_at_the_right_level_and_names_the_holders() {
+    let f = fixture();
+    let a = f.tree.get_or_create("/p/a").expect("created");
+    let b = f.tree.get_or_create("/p/b").expect("created");
+    let parent = f.tree.get("/p").expect("exists");
+    parent.set_limit(f.memory, Some(1000));
+    a.set_limit(f.memory, Some(400));
+    let first = a.try_charge(f.memory, 300).expect("fits");
+    let error = a.try_charge(f.memory, 101).expect_err("over /p/a");
+    assert_eq!(error.limiting().path(), "/p/a");
+    let mut second = b.try_charge(f.memory, 700).expect("fits exactly");
+    let error = b.try_charge(f.memory, 1).expect_err("over /p");
+    assert_eq!(error.limiting(), &parent);
+    assert_eq!((error.limit(), error.current(), error.requested()), (1000, 1000, 1));
+    let text = error.to_string();
+    assert!(text.contains("limit of /p: 1000 of 1000 held"), "{text}");
+    assert!(text.contains("most by /p/b (700), /p/a (300)"), "{text}");
+    assert!(second.resize(701).is_err());
+    assert_eq!(second.amount(), 700);
+    second.resize(100).expect("shrinks");
+    assert_eq!(parent.usage(f.memory).current, 400);
+    drop(first);
+    drop(second);
+    let usage = parent.usage(f.memory);
+    assert_eq!((usage.current, usage.peak, usage.refused), (0, 1000, 2));
+    assert_eq!(f.tree.root().usage(f.memory).current, 0);
+}
+
+#[test]
+fn a_limit_is_never_exceeded_stress() {
+    let f = fixture();
+    f.tree.root().set_limit(f.memory, Some(1000));
+    let groups: Vec<_> =
+        (0..4).map(|n| f.tree.get_or_create(&format!("/p/{n}")).expect("created")).collect();
+    let (stop, worst) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                worst.fetch_max(f.tree.root().usage(f.memory).current, Ordering::Relaxed);
+            }
+        });
+        let workers: Vec<_> = groups
+            .iter()
+            .map(|group| {
+                scope.spawn(|| {
+                    let mut held = Vec::new();
+                    for i in 0..20_000u64 {
+                        if let Ok(charge) = group.try_charge(f.memory, i % 97 + 1) {
+                            held.push(charge);
+                        } else if held.len() > 2 {
+                            held.truncate(held.len() / 2);
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+        drop(stopping);
+    });
+    assert!(worst.into_inner() <= 1000);
+    let usage = f.tree.root().usage(f.memory);
+    assert_eq!(usage.current, 0);
+    assert!(usage.refused > 0 && usage.peak <= 1000);
+}
+
+/// Readers check value and bound against what had returned before and was begun after the read.
+#[test]
+fn a_read_is_within_its_bound_of_the_truth_stress() {
+    let f = fixture();
+    let leaves: Vec<_> =
+        (0..6).map(|n| f.tree.get_or_create(&format!("/p/{n}")).expect("created")).collect();
+    let parent = f.tree.get("/p").expect("exists");
+    let (begun, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
+        let updaters = [0, 1].map(|worker| {
+            let (leaves, begun, done) = (&leaves, &begun, &done);
+            scope.spawn(move || {
+                for i in 0..60_000usize {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    leaves[(i + worker) % 6].add(f.requests, 1);
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                f.tree.flush();
+                std::thread::sleep(std::time::Duration::from_micros(300));
+            }
+        });
+        while !updaters.iter().all(|updater| updater.is_finished()) {
+            let least = done.load(Ordering::SeqCst);
+            let read = parent.read(f.requests);
+            let most = begun.load(Ordering::SeqCst);
+            assert!(read.value + read.bound >= least, "{read:?} but {least} had returned");
+            assert!(read.value <= most + read.bound, "{read:?} but only {most} had begun");
+        }
+        drop(stopping);
+    });
+    assert_eq!(parent.sum(f.requests), 120_000);
+    assert_eq!(parent.read(f.requests).bound, 0, "nothing changed since the flush");
+    leaves[0].add(f.requests, 1);
+    assert!(parent.read(f.requests).bound > 0, "something did");
+}
+
+#[test]
+fn flushes_create_kill_and_updates_race_and_conserve_totals_stress() {
+    let f = fixture();
+    let (stop, expected) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let snapshot = f.tree.snapshot();
+                for (index, group) in snapshot.groups().iter().enumerate() {
+                    let children = snapshot.groups().iter().filter(|g| g.parent() == Some(index));
+                    let sum: u64 = children.map(|child| child.counter(f.requests)).sum();
+                    assert!(sum <= group.counter(f.requests), "{}", group.path());
+                }
+            }
+        });
+        let workers: Vec<_> = (0..3u64)
+            .map(|worker| {
+                let (tree, expected) = (&f.tree, &expected);
+                scope.spawn(move || {
+                    for round in 0..300u64 {
+                        let path = format!("/w{worker}/t{}", round % 7);
+                        let group = tree.get_or_create(&path).expect("created");
+                        for n in 0..50 {
+                            group.add(f.requests, n);
+                        }
+                        expected.fetch_add(1225, Ordering::Relaxed);
+                        if round % 3 == 0 {
+                            group.kill().expect("a leaf of this worker");
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+        drop(stopping);
+    });
+    assert_eq!(f.tree.root().sum(f.requests), expected.into_inner());
+}
+
+#[test]
+fn concurrent_flushes_join() {
+    let f = fixture();
+    let group = f.tree.create("/a").expect("created");
+    let joined = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    group.add(f.requests, 1);
+                    joined.fetch_add(u64::from(f.tree.flush().joined), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(f.tree.root().sum(f.requests), 2000);
+    eprintln!("{} of 2000 flushes joined another", joined.into_inner());
+}
+
+#[test]
+fn handles_outlive_their_tree() {
+    let f = fixture();
+    let group = f.tree.get_or_create("/a/b").expect("created");
+    let charge = group.try_charge(f.memory, 10).expect("no limit");
+    drop(f.tree);
+    group.add(f.requests, 1);
+    assert_eq!(group.sum(f.requests), 1);
+    assert!(group.is_killed());
+    drop(charge);
+}
+
+#[test]
+#[should_panic(expected = "another tree")]
+fn a_metric_of_another_schema_is_refused() {
+    let (f, g) = (fixture(), fixture());
+    f.tree.root().add(g.requests, 1);
+}

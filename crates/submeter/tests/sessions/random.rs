@@ -1,0 +1,178 @@
+//! Random threads beside a ledger: guards in any order, groups of two trees, sessions that come and
+//! go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::stop::StopOnDrop;
+use crate::support::{CYCLES, Counters, Fixture, another, fixture, one, work};
+use crate::work::burn;
+use fastrand::Rng;
+use submeter::perf::{Request, RequestState, Session};
+use submeter::switch::{self, Entered};
+use submeter::{Group, Tree};
+
+fn groups(f: &Fixture) -> Vec<Group> {
+    [&f.a, &f.x, &f.y, &f.b, f.tree.root()].map(Group::clone).into()
+}
+
+/// A session that asks for each group of one tree and for everything, and what it should have
+/// counted.
+struct Ledger {
+    session: Arc<Session>,
+    groups: Vec<Group>,
+    due: Vec<u64>,
+}
+
+/// Asks for each of `groups`, and for everything.
+fn open(tree: &Tree, groups: &[Group], turns: Duration) -> Session {
+    let of = |group| Request::group(group, one("cycles"));
+    let everywhere = Request::everywhere(one("cycles"));
+    let requests = groups.iter().map(of).chain([everywhere]);
+    Session::builder().interval(turns).open_with(tree, requests, || Counters::new(8))
+}
+
+impl Ledger {
+    fn open(tree: &Tree, groups: Vec<Group>, turns: Duration) -> Ledger {
+        let session = open(tree, &groups, turns);
+        Ledger { session: Arc::new(session), due: vec![0; groups.len() + 1], groups }
+    }
+
+    /// Notes that the thread did `n` in `group`.
+    fn note(&mut self, group: Option<&Group>, n: u64) {
+        for (of, due) in self.groups.iter().zip(&mut self.due) {
+            let mut up = std::iter::successors(group, |group| group.parent());
+            *due += if up.any(|group| group == of) { n } else { 0 };
+        }
+        *self.due.last_mut().expect("everything") += n;
+    }
+
+    fn compare(&self, at: &str) {
+        for (counts, &due) in self.session.counts().iter().zip(&self.due) {
+            assert_eq!(counts.values(), [due], "{at}: {counts:?}");
+            let state = counts.state();
+            let fine = *state == RequestState::Counting || due == 0;
+            assert!(fine && counts.running_ns() == counts.enabled_ns(), "{at}: {counts:?}");
+        }
+    }
+}
+
+/// One thread: its guards, the latest last, each with the group that it stands for.
+#[derive(Default)]
+struct Walk {
+    guards: Vec<Option<(Entered, Group)>>,
+    ledgers: Vec<Ledger>,
+    /// How many of these are not its own to end.
+    kept: usize,
+}
+
+impl Walk {
+    fn current(&self) -> Option<&Group> {
+        self.guards.iter().rev().flatten().next().map(|(_, group)| group)
+    }
+
+    fn step(&mut self, rng: &mut Rng, trees: &[Fixture; 2]) {
+        let tree = &trees[usize::from(rng.usize(..4) == 0)];
+        let group = groups(tree).swap_remove(rng.usize(..5));
+        match rng.usize(..12) {
+            0..3 if self.guards.len() < 20 => self.guards.push(Some((group.enter(), group))),
+            0..5 if !self.guards.is_empty() => {
+                let nth = rng.usize(..self.guards.len());
+                self.guards[nth] = None;
+            }
+            5 => drop(self.guards.pop()),
+            6 => {
+                if let Some((entered, of)) = self.guards.iter_mut().rev().flatten().next() {
+                    entered.switch_to(&group);
+                    *of = group;
+                }
+            }
+            7 => switch::park(),
+            8 if self.ledgers.len() < 3 => {
+                let turns = Duration::from_secs(rng.usize(..2) as u64);
+                self.ledgers.push(Ledger::open(&tree.tree, groups(tree), turns));
+                switch::park();
+            }
+            9 if self.ledgers.len() > self.kept && rng.usize(..5) == 0 => drop(self.ledgers.pop()),
+            10 => {
+                burn(Duration::from_micros(5));
+            }
+            _ => {
+                let n = 1 + rng.usize(..100) as u64;
+                work(CYCLES, n);
+                let current = switch::current();
+                self.ledgers.iter_mut().for_each(|ledger| ledger.note(current.as_ref(), n));
+            }
+        }
+        assert_eq!(switch::current().as_ref(), self.current());
+    }
+}
+
+#[test]
+fn sessions_agree_with_a_ledger_whatever_a_thread_does_stress() {
+    const CASES: u64 = if cfg!(miri) { 2 } else { 400 };
+    let trees = [fixture(), another()];
+    for case in 0..CASES {
+        let rng = &mut Rng::with_seed(case);
+        let mut walk = Walk::default();
+        for step in 0..200 {
+            walk.step(rng, &trees);
+            if rng.usize(..10) == 0 {
+                switch::park();
+                let at = format!("case {case}, step {step}");
+                walk.ledgers.iter().for_each(|ledger| ledger.compare(&at));
+            }
+        }
+        walk.guards.clear();
+        assert_eq!(switch::current(), None, "case {case}");
+        switch::park();
+        walk.ledgers.iter().for_each(|ledger| ledger.compare(&format!("the end of case {case}")));
+    }
+    let charged = trees.each_ref().map(|tree| tree.tree.root().sum(tree.cpu));
+    assert!(charged.into_iter().all(|ns| ns > 0), "{charged:?} ns");
+}
+
+#[test]
+fn a_session_agrees_with_the_ledgers_of_all_threads_while_others_come_and_go_stress() {
+    const ROUNDS: u64 = if cfg!(miri) { 1 } else { 40 };
+    const THREADS: u64 = 3;
+    let trees = [fixture(), another()];
+    let groups = groups(&trees[0]);
+    for round in 0..ROUNDS {
+        let session = Arc::new(open(&trees[0].tree, &groups, Duration::from_micros(50)));
+        let done = AtomicBool::new(false);
+        let walk = |thread: u64| {
+            let rng = &mut Rng::with_seed(round << 8 | thread);
+            let due = vec![0; groups.len() + 1];
+            let ledger = Ledger { session: Arc::clone(&session), groups: groups.clone(), due };
+            let mut walk = Walk { guards: Vec::new(), ledgers: vec![ledger], kept: 1 };
+            switch::park();
+            for _ in 0..if cfg!(miri) { 50 } else { 1000 } {
+                walk.step(rng, &trees);
+            }
+            walk.guards.clear();
+            walk.ledgers.swap_remove(0).due
+        };
+        let dues: Vec<Vec<u64>> = std::thread::scope(|scope| {
+            let stopping = StopOnDrop(&done);
+            let threads: Vec<_> = (1..=THREADS).map(|t| scope.spawn(move || walk(t))).collect();
+            let others = scope.spawn(|| {
+                // Relaxed: it only stops some time after.
+                while !done.load(Ordering::Relaxed) {
+                    drop(open(&trees[0].tree, &groups, Duration::ZERO));
+                }
+            });
+            let dues = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            drop(stopping);
+            others.join().expect("no panic");
+            dues
+        });
+        let mut due = vec![0; groups.len() + 1];
+        for thread in &dues {
+            due.iter_mut().zip(thread).for_each(|(due, thread)| *due += thread);
+        }
+        let all = Ledger { session, groups: groups.clone(), due };
+        all.compare(&format!("round {round}"));
+    }
+}

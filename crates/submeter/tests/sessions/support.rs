@@ -1,0 +1,109 @@
+//! Counters that the test turns, one set for each thread.
+
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use submeter::perf::{
+    Event, EventGroup, EventKind, Handle, NotSupportedError, Pmu, SimulatedPmu, parse,
+};
+use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
+
+pub(crate) const CYCLES: EventKind = EventKind::Hardware(0);
+pub(crate) const INSTRUCTIONS: EventKind = EventKind::Hardware(1);
+
+thread_local! {
+    /// How much of `CYCLES` and of `INSTRUCTIONS` this thread has done.
+    static DONE: [Cell<u64>; 2] = const { [Cell::new(0), Cell::new(0)] };
+}
+
+/// Lets the calling thread do `n` more of `kind`.
+pub(crate) fn work(kind: EventKind, n: u64) {
+    DONE.with(|done| {
+        let done = &done[usize::from(kind == INSTRUCTIONS)];
+        done.set(done.get() + n);
+    });
+}
+
+/// A [`SimulatedPmu`] that follows what its thread does. It lacks `branches`.
+pub(crate) struct Counters {
+    simulated: SimulatedPmu,
+    seen: [u64; 2],
+}
+
+impl Counters {
+    pub(crate) fn new(counters: usize) -> Counters {
+        let mut simulated = SimulatedPmu::new(counters);
+        simulated.refuse(EventKind::Hardware(4));
+        // The simulated clock notes a kind when it first happens.
+        simulated.count(CYCLES, 0);
+        simulated.count(INSTRUCTIONS, 0);
+        Counters { simulated, seen: DONE.with(|done| [done[0].get(), done[1].get()]) }
+    }
+}
+
+impl Pmu for Counters {
+    fn begin(&mut self, _: u64) {
+        DONE.with(|done| {
+            for (at, kind) in [CYCLES, INSTRUCTIONS].into_iter().enumerate() {
+                self.simulated.count(kind, done[at].get() - self.seen[at]);
+                self.seen[at] = done[at].get();
+            }
+        });
+    }
+
+    fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError> {
+        self.simulated.prepare(event)
+    }
+
+    fn place(&mut self, events: &[Handle]) -> bool {
+        self.simulated.place(events)
+    }
+
+    fn remove(&mut self, events: &[Handle]) {
+        self.simulated.remove(events);
+    }
+
+    fn read(&mut self, event: Handle) -> Option<u64> {
+        self.simulated.read(event)
+    }
+
+    fn release(&mut self, event: Handle) {
+        self.simulated.release(event);
+    }
+}
+
+/// A tree that meters CPU time, with `/a`, `/a/x`, `/a/y` and `/b`.
+pub(crate) struct Fixture {
+    pub(crate) tree: Tree,
+    pub(crate) cpu: Counter<Nanoseconds>,
+    pub(crate) a: Group,
+    pub(crate) x: Group,
+    pub(crate) y: Group,
+    pub(crate) b: Group,
+    /// Last: what is dropped before is still of this test alone.
+    _alone: Option<MutexGuard<'static, ()>>,
+}
+
+pub(crate) fn fixture() -> Fixture {
+    // What counts for the whole process would count other tests' threads too.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    Fixture { _alone: Some(alone), ..another() }
+}
+
+/// As [`fixture`], for a test that has one.
+pub(crate) fn another() -> Fixture {
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let group = |path| tree.get_or_create(path).expect("created");
+    let (a, x, y, b) = (group("/a"), group("/a/x"), group("/a/y"), group("/b"));
+    Fixture { tree, cpu, a, x, y, b, _alone: None }
+}
+
+/// Parses a list of one event group.
+pub(crate) fn one(list: &str) -> EventGroup {
+    let mut groups = parse(list).expect("valid");
+    assert_eq!(groups.len(), 1, "{list}");
+    groups.remove(0)
+}

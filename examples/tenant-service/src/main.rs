@@ -1,0 +1,194 @@
+//! A service with tenants: `TENANT WORDS…` on a line is answered by the words in order.
+//!
+//! ```text
+//! cargo run -p tenant-service
+//! printf 'acme/web pear apple fig\n' | nc -N 127.0.0.1 7070
+//! curl http://127.0.0.1:7071/metrics
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use submeter::switch::{self, InGroup};
+use submeter::{
+    Buckets, Bytes, Count, Counter, Error, Group, Histogram, LimitError, Nanoseconds, Quota,
+    Schema, Tree,
+};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+/// The most bytes of one line; longer ones end the connection.
+const LINE_MAX: u64 = 64 << 10;
+
+/// What all requests of a tenant may hold at once, and all tenants together.
+const TENANT_MEMORY: u64 = 256 << 10;
+const TOTAL_MEMORY: u64 = 4 << 20;
+
+/// The tree of tenants, and the keys of what is measured in it.
+struct Service {
+    tree: Tree,
+    requests: Counter<Count>,
+    refused: Counter<Count>,
+    latency: Histogram<Nanoseconds>,
+    memory: Quota<Bytes>,
+}
+
+impl Service {
+    fn new() -> Result<Service, Box<dyn std::error::Error>> {
+        let mut schema = Schema::builder();
+        let requests = schema.counter("requests", "Requests answered");
+        let refused = schema.counter("refused", "Requests refused by a limit");
+        let latency = schema.histogram("latency", "Time to answer", Buckets::LATENCY_NS);
+        let memory = schema.quota("memory", "Bytes that requests hold");
+        // Charged by the switch of groups, with no code of ours.
+        schema.cpu_time("cpu", "Time on a CPU");
+        // Clients choose the names of tenants, so their number has a bound.
+        let tree = Tree::builder(schema.build()?).groups_max(10_000).build()?;
+        tree.root().set_limit(memory, Some(TOTAL_MEMORY));
+        Ok(Service { tree, requests, refused, latency, memory })
+    }
+
+    /// Finds a tenant; creates it with its limit at the first request.
+    fn tenant(&self, path: &str) -> Result<Group, Error> {
+        let path = format!("/{path}");
+        if let Some(tenant) = self.tree.get(&path) {
+            return Ok(tenant);
+        }
+        let tenant = self.tree.get_or_create(&path)?;
+        tenant.set_limit(self.memory, Some(TENANT_MEMORY));
+        Ok(tenant)
+    }
+
+    /// Answers a request in its tenant's group. The charge lasts as long as the request does.
+    async fn answer(&self, tenant: &Group, words: &str) -> Result<String, LimitError> {
+        let begun = Instant::now();
+        // The words, their references and the answer: about four times the line.
+        let held = tenant.try_charge(self.memory, 4 * words.len() as u64);
+        let held = held.inspect_err(|_| tenant.inc(self.refused))?;
+        let mut sorted: Vec<&str> = words.split_whitespace().collect();
+        sorted.sort_unstable();
+        // What awaits in here is in the group too, on whichever thread it continues.
+        tokio::task::yield_now().await;
+        let answer = sorted.join(" ");
+        tenant.inc(self.requests);
+        tenant.record_duration(self.latency, begun.elapsed());
+        drop(held);
+        Ok(answer)
+    }
+
+    async fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        let (read, mut write) = stream.split();
+        let mut lines = BufReader::new(read).take(LINE_MAX);
+        let mut line = String::new();
+        while lines.read_line(&mut line).await? > 0 && line.ends_with('\n') {
+            let (path, words) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
+            let answer = match self.tenant(path) {
+                Ok(tenant) => match self.answer(&tenant, words).in_group(&tenant).await {
+                    Ok(answer) => answer,
+                    // Names the tenant or ancestor whose limit it was.
+                    Err(refused) => format!("busy: {refused}"),
+                },
+                Err(wrong) => format!("error: {wrong}"),
+            };
+            write.write_all(format!("{answer}\n").as_bytes()).await?;
+            line.clear();
+            lines.set_limit(LINE_MAX);
+        }
+        Ok(())
+    }
+
+    /// Answers any HTTP request with the metrics of all tenants.
+    async fn metrics(&self, mut stream: TcpStream) -> io::Result<()> {
+        // The request itself does not matter: there is one page.
+        let _ = stream.read(&mut [0; 4096]).await?;
+        let tree = self.tree.clone();
+        // A snapshot visits every tenant: not on a thread that others wait for.
+        let text = tokio::task::spawn_blocking(move || {
+            let mut text = String::new();
+            submeter::export::openmetrics(&tree.snapshot(), "service", &mut text).map(|()| text)
+        });
+        let text = text.await?.map_err(io::Error::other)?;
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0; \
+             charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            text.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(text.as_bytes()).await
+    }
+}
+
+/// Serves both ports until the process ends.
+async fn run(service: Arc<Service>, lines: TcpListener, metrics: TcpListener) -> io::Result<()> {
+    loop {
+        let service = Arc::clone(&service);
+        tokio::select! {
+            accepted = lines.accept() => {
+                let (stream, _) = accepted?;
+                tokio::spawn(async move { service.serve(stream).await });
+            }
+            accepted = metrics.accept() => {
+                let (stream, _) = accepted?;
+                tokio::spawn(async move { service.metrics(stream).await });
+            }
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let service = Arc::new(Service::new()?);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Charges a thread's last time before it sleeps, not when it next wakes.
+    let runtime = runtime.enable_all().on_thread_park(switch::park).build()?;
+    runtime.block_on(async {
+        let lines = TcpListener::bind("127.0.0.1:7070").await?;
+        let metrics = TcpListener::bind("127.0.0.1:7071").await?;
+        println!("lines on {}, http://{}/metrics", lines.local_addr()?, metrics.local_addr()?);
+        run(service, lines, metrics).await?;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn ask(to: std::net::SocketAddr, text: &str) -> String {
+        let mut stream = TcpStream::connect(to).await.expect("connects");
+        stream.write_all(text.as_bytes()).await.expect("writes");
+        stream.shutdown().await.expect("ends its half");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        answer
+    }
+
+    #[tokio::test]
+    async fn tenants_are_answered_limited_and_shown() {
+        let service = Arc::new(Service::new().expect("a tree"));
+        let lines = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let metrics = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = (lines.local_addr().expect("bound"), metrics.local_addr().expect("bound"));
+        let running = tokio::spawn(run(Arc::clone(&service), lines, metrics));
+
+        assert_eq!(
+            ask(at.0, "acme/web pear apple fig\nacme/db b a\n").await,
+            "apple fig pear\na b\n"
+        );
+        assert!(ask(at.0, "a//b x\n").await.starts_with("error: "));
+
+        let web = service.tree.get("/acme/web").expect("created by its first request");
+        let all = web.try_charge(service.memory, TENANT_MEMORY).expect("nothing is held");
+        let busy = ask(at.0, "acme/web fig apple\n").await;
+        assert!(busy.starts_with("busy: ") && busy.contains("/acme/web"), "{busy}");
+        drop(all);
+
+        assert_eq!(service.tree.root().sum(service.requests), 2);
+        assert_eq!(web.sum(service.refused), 1);
+        let page = ask(at.1, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        assert!(page.contains("service_requests_total{group=\"/acme/web\"} 1\n"), "{page}");
+        running.abort();
+    }
+}

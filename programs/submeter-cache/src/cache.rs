@@ -1,0 +1,100 @@
+//! The cache itself: configuration, tree of tenants and items, shared by every connection.
+
+use std::fmt;
+use std::sync::Arc;
+
+use submeter::Tree;
+
+use crate::config::{Config, ConfigError};
+use crate::connections::Connections;
+use crate::metrics::Metrics;
+use crate::store::Store;
+use crate::tenant::Tenants;
+
+/// A cache whose tenants are groups of its [`tree`](Cache::tree). Cloning it copies a pointer.
+///
+/// # Examples
+/// ```
+/// use submeter_cache::{Cache, Config};
+///
+/// let mut config = Config::default();
+/// config.tenant_limits.push(("/acme".to_owned(), 1 << 20));
+/// let cache = Cache::new(config)?;
+///
+/// let acme = cache.tree().get("/acme").expect("tenants with a limit exist from the start");
+/// assert_eq!(acme.usage(cache.metrics().memory).limit, Some(1 << 20));
+/// # Ok::<(), submeter_cache::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Cache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    metrics: Metrics,
+    tree: Tree,
+    tenants: Tenants,
+    store: Store,
+    connections: Connections,
+}
+
+impl Cache {
+    /// Creates an empty cache.
+    ///
+    /// # Errors
+    /// When a setting is invalid; the error names the setting and the remedy.
+    pub fn new(config: Config) -> Result<Cache, ConfigError> {
+        config.check()?;
+        let internal = |what: &str, e: &dyn fmt::Display| ConfigError(format!("{what}: {e}"));
+        let metrics = Metrics::new().map_err(|e| internal("metrics", &e))?;
+        let tree = Tree::builder(metrics.schema.clone())
+            .groups_max(Tenants::groups_max(config.tenants_max))
+            .build()
+            .map_err(|e| internal("tree of tenants", &e))?;
+        tree.root().set_limit(metrics.memory, Some(config.memory_max));
+        let tenants = Tenants::new(&config, tree.root().clone(), metrics.memory);
+        for (path, _) in &config.tenant_limits {
+            tenants.preset(path)?;
+        }
+        let store = Store::new(&metrics, config.metering);
+        let connections = Connections::default();
+        Ok(Cache { inner: Arc::new(Inner { config, metrics, tree, tenants, store, connections }) })
+    }
+
+    /// Returns the tree whose groups are the tenants.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.inner.tree
+    }
+
+    /// Returns the keys of each tenant's metrics.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    /// Returns the configuration that the cache was created with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.inner.tenants
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.inner.connections
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}

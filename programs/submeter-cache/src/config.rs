@@ -1,0 +1,133 @@
+//! The configuration of a cache.
+
+use std::fmt;
+
+/// The settings of a cache.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The byte that separates the names of nested tenants at the front of a key: with `:`,
+    /// `acme:web:k` belongs to `/acme/web`. A key without it belongs to the root.
+    pub delimiter: u8,
+    /// The deepest tenant; keys of deeper ones are accounted to the child `other` of the tenant at
+    /// this depth.
+    pub depth_max: usize,
+    /// The most tenants, those called `other` aside; keys of further ones are accounted to their
+    /// parent's child `other`.
+    pub tenants_max: usize,
+    /// The most memory that items may hold in all, in bytes.
+    pub memory_max: u64,
+    /// The largest value, in bytes.
+    pub value_max: usize,
+    /// Memory limits of tenants: group path and bytes.
+    pub tenant_limits: Vec<(String, u64)>,
+    /// Whether requests are metered. Memory is charged in either case, as limits need it.
+    pub metering: bool,
+}
+
+impl Default for Config {
+    /// memcached's own defaults where it has them: 64 MiB of items, values up to 1 MiB.
+    fn default() -> Self {
+        Config {
+            delimiter: b':',
+            depth_max: 4,
+            tenants_max: 10_000,
+            memory_max: 64 << 20,
+            value_max: 1 << 20,
+            tenant_limits: Vec::new(),
+            metering: true,
+        }
+    }
+}
+
+impl Config {
+    /// Rejects invalid settings; the error names the setting, the value and the remedy.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |text: String| Err(ConfigError(text));
+        let delimiter = char::from(self.delimiter);
+        if !self.delimiter.is_ascii_graphic() || self.delimiter == b'/' {
+            return refuse(format!(
+                "delimiter {delimiter:?} cannot separate tenants: use a printable ASCII character \
+                 other than '/'"
+            ));
+        }
+        // One level is kept for the child `other` of the deepest tenant.
+        if self.depth_max >= submeter::DEPTH_MAX {
+            return refuse(format!(
+                "depth_max {} is too deep: {} levels are the most",
+                self.depth_max,
+                submeter::DEPTH_MAX - 1
+            ));
+        }
+        if self.depth_max == 0 {
+            return refuse("depth_max 0 leaves no tenants: use 1 or more".to_owned());
+        }
+        if self.tenants_max > TENANTS_MAX {
+            return refuse(format!(
+                "tenants_max {} is too many: {TENANTS_MAX} are the most",
+                self.tenants_max
+            ));
+        }
+        if self.value_max == 0 || self.value_max > VALUE_MAX {
+            return refuse(format!(
+                "value_max {} is not a size of values: use 1 to {VALUE_MAX} bytes",
+                self.value_max
+            ));
+        }
+        if self.memory_max == 0 {
+            return refuse("memory_max 0 leaves no room for items: use 1 MiB or more".to_owned());
+        }
+        for (index, (path, limit)) in self.tenant_limits.iter().enumerate() {
+            self.check_limit(path, *limit)?;
+            if self.tenant_limits[..index].iter().any(|(earlier, _)| earlier == path) {
+                return refuse(format!("tenant {path:?} has two limits: keep one"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_limit(&self, path: &str, limit: u64) -> Result<(), ConfigError> {
+        let refuse = |text: String| Err(ConfigError(text));
+        if limit == 0 {
+            return refuse(format!("limit 0 of tenant {path:?} leaves no room: leave it out"));
+        }
+        let Some(names) = path.strip_prefix('/') else {
+            return refuse(format!("tenant {path:?} is not a path: write it like \"/acme/web\""));
+        };
+        if names.is_empty() {
+            return refuse("tenant \"/\" is the whole server: set memory_max".to_owned());
+        }
+        if names.split('/').count() > self.depth_max {
+            return refuse(format!(
+                "tenant {path:?} is deeper than depth_max {}: raise it or limit an ancestor",
+                self.depth_max
+            ));
+        }
+        if names.bytes().any(|byte| byte == self.delimiter) {
+            return refuse(format!(
+                "tenant {path:?} contains the delimiter {:?}, so no key belongs to it: write '/' \
+                 between names",
+                char::from(self.delimiter)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The largest `tenants_max`: each tenant may have a child `other`, and as many groups again may be
+/// dying, which together fit into a tree.
+const TENANTS_MAX: usize = submeter::GROUPS_MAX_DEFAULT / 4;
+
+/// The largest `value_max`: memcached's own ceiling.
+const VALUE_MAX: usize = 1 << 30;
+
+/// The error for an invalid setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(pub(crate) String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}

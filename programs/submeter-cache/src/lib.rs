@@ -1,0 +1,23 @@
+//! A memcached-compatible cache whose every tenant is a [`submeter::Group`].
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod clock;
+mod config;
+mod connections;
+mod delete;
+mod exec;
+mod item;
+mod metrics;
+mod output;
+mod protocol;
+mod server;
+mod store;
+mod tenant;
+
+pub use cache::Cache;
+pub use config::{Config, ConfigError};
+pub use delete::{DeleteError, Deletion};
+pub use metrics::Metrics;
+pub use server::Server;

@@ -1,0 +1,102 @@
+//! The metrics of each tenant.
+
+use submeter::{
+    Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Quota, Schema, SchemaError,
+};
+
+/// The keys of every metric of the cache, with their schema.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// The schema of the cache's tree.
+    pub schema: Schema,
+    /// Retrievals: a key of `get` or `gets`, or one `mg`. A `get` of three keys counts three.
+    pub cmd_get: Counter<Count>,
+    /// Stores: `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`; refused ones included.
+    pub cmd_set: Counter<Count>,
+    /// `delete` and `md`.
+    pub cmd_delete: Counter<Count>,
+    /// `touch`, and each key of `gat` and `gats`.
+    pub cmd_touch: Counter<Count>,
+    /// `incr`, `decr` and `ma`.
+    pub cmd_arithmetic: Counter<Count>,
+    /// `me`.
+    pub cmd_debug: Counter<Count>,
+    /// Retrievals (of `cmd_get` and `gat`) that found the item.
+    pub get_hits: Counter<Count>,
+    /// Retrievals that found nothing.
+    pub get_misses: Counter<Count>,
+    /// Items held.
+    pub items: Gauge<Count>,
+    /// Bytes of requests, line ends and values included.
+    pub bytes_in: Counter<Bytes>,
+    /// Bytes of answers.
+    pub bytes_out: Counter<Bytes>,
+    /// Memory held by items: key, value and the item's own overhead.
+    pub memory: Quota<Bytes>,
+    /// Items dropped to make room.
+    pub evictions: Counter<Count>,
+    /// Items dropped because they had expired.
+    pub expired: Counter<Count>,
+    /// Stores refused because nothing more could be evicted.
+    pub store_failures: Counter<Count>,
+    /// CPU time that worker threads spent on requests, measured by the group switch: from the point
+    /// where a request names its tenant to the point where the next one does, or where the answers
+    /// of its batch are with the kernel. Reading from a socket is charged to no tenant, as the
+    /// request's tenant is not known yet.
+    pub cpu: Counter<Nanoseconds>,
+    /// From the arrival of a request's last bytes until its answer is ready to send. A retrieval of
+    /// several keys counts once per key, as in the other metrics.
+    pub latency: Histogram<Nanoseconds>,
+}
+
+impl Metrics {
+    /// Declares all metrics.
+    ///
+    /// # Errors
+    /// Never in practice: the names are fixed and distinct.
+    pub fn new() -> Result<Metrics, SchemaError> {
+        let mut s = Schema::builder();
+        let cmd_get = s.counter("cmd_get", "Keys asked for by get, gets and mg");
+        let cmd_set =
+            s.counter("cmd_set", "Stores: set, add, replace, append, prepend, cas and ms");
+        let cmd_delete = s.counter("cmd_delete", "Deletions: delete and md");
+        let cmd_touch = s.counter("cmd_touch", "Keys touched by touch, gat and gats");
+        let cmd_arithmetic = s.counter("cmd_arithmetic", "incr, decr and ma");
+        let cmd_debug = s.counter("cmd_debug", "me");
+        let get_hits = s.counter("get_hits", "Retrievals that found the item");
+        let get_misses = s.counter("get_misses", "Retrievals that found nothing");
+        let items = s.gauge("items", "Items held");
+        let bytes_in = s.counter("bytes_in", "Bytes of requests");
+        let bytes_out = s.counter("bytes_out", "Bytes of answers");
+        let memory = s.quota("memory", "Memory held by items");
+        let evictions = s.counter("evictions", "Items dropped to make room");
+        let expired = s.counter("expired", "Items dropped because their time was over");
+        let store_failures = s.counter("store_failures", "Stores refused for want of memory");
+        let cpu = s.cpu_time("cpu", "CPU time that worker threads spent on requests");
+        let latency = s.histogram(
+            "latency",
+            "From a request's arrival to its answer being ready",
+            Buckets::LATENCY_NS,
+        );
+        Ok(Metrics {
+            schema: s.build()?,
+            cmd_get,
+            cmd_set,
+            cmd_delete,
+            cmd_touch,
+            cmd_arithmetic,
+            cmd_debug,
+            get_hits,
+            get_misses,
+            items,
+            bytes_in,
+            bytes_out,
+            memory,
+            evictions,
+            expired,
+            store_failures,
+            cpu,
+            latency,
+        })
+    }
+}

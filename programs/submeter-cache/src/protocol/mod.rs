@@ -1,0 +1,172 @@
+//! memcached's text protocol: bytes in, requests out, no I/O.
+//!
+//! The parser looks at a buffer and returns what lies at its front; it owns no bytes and allocates
+//! only for keys in base64. It returns a storage request once the buffer holds the whole value, so
+//! that the value is copied once, from there into its item.
+//!
+//! | Command | Form | Answers |
+//! |---|---|---|
+//! | `get` `gets` | `get <key>+` | `VALUE <key> <flags> <bytes> [<cas>]`, data, …, `END` |
+//! | `gat` `gats` | `gat <exptime> <key>+` | as `get` |
+//! | `set` `add` `replace` | `set <key> <flags> <t> <bytes> [noreply]` | `STORED`, `NOT_STORED` |
+//! | `append` `prepend` | as `set` | as `set` |
+//! | `cas` | as `set`, with `<cas>` after `<bytes>` | `STORED`, `EXISTS`, `NOT_FOUND` |
+//! | `delete` | `delete <key> [0] [noreply]` | `DELETED`, `NOT_FOUND` |
+//! | `incr` `decr` | `incr <key> <delta> [noreply]` | the number, `NOT_FOUND` |
+//! | `touch` | `touch <key> <exptime> [noreply]` | `TOUCHED`, `NOT_FOUND` |
+//! | `mg` | `mg <key> b c C f h k l O q s t u v E N R T` | `VA`, `HD`, `EN`; flags `W X Z` |
+//! | `ms` | `ms <key> <bytes> b c C E F I k O q s T M N`, data | `HD`, `NS`, `EX`, `NF` |
+//! | `md` | `md <key> b C E I k O q T x` | `HD`, `NF`, `EX` |
+//! | `ma` | `ma <key> b C E N J D T M O q t c v k` | `HD`, `VA`, `NF`, `NS`, `EX` |
+//! | `me` | `me <key> [b]` | `ME <key> <name>=<value>…`, `EN` |
+//! | `mn` | | `MN` |
+//! | `flush_all` | `flush_all [delay] [noreply]` | `OK` |
+//! | `verbosity` | `verbosity <level> [noreply]` | `OK` |
+//! | `stats` | `stats [<what>]` | `STAT <name> <value>`…, `END` |
+//! | `version` `quit` | | `VERSION …`; the end of the connection |
+//! | `shutdown` | | refused |
+//!
+//! The value's bytes follow the line of a storage command. `stats` knows `settings`, `items`,
+//! `slabs`, `sizes`, `conns`, `reset` and `tenants`.
+//!
+//! # Differences from memcached 1.6.18
+//! - A NUL in a command line is an error; there it ends the line.
+//! - Numbers that do not fit (flags beyond 32 bits, lengths beyond 31) are errors; there they wrap.
+//!   Expiry times have 64 bits.
+//! - A line longer than 2048 bytes, or 1 MiB of keys, is answered with `CLIENT_ERROR line too long`
+//!   before the connection ends, and so are a hundred malformed requests in a row; there the
+//!   connection ends without an answer, and never because of many errors.
+//! - A value of exactly the largest size fits; there the item's header counts.
+//! - Expiry is exact to the millisecond; there seconds begin when its clock ticks.
+//! - `ma` with `T` gives the time to the new item also when the number grew; there it is lost.
+//! - An append that finds no memory says so; there it is `NOT_STORED`.
+//! - `E`, `C` in `mg`, `N` and `s` in `ms`, and `x` in `md` came with later versions.
+//! - The binary protocol, UDP, `watch`, `lru_crawler`, `slabs` and `cache_memlimit` are left out.
+
+mod classic;
+mod command;
+mod meta;
+mod parser;
+#[cfg(test)]
+mod tests;
+pub(crate) mod token;
+
+use std::borrow::Cow;
+
+pub(crate) use meta::{Meta, Verb};
+pub(crate) use parser::{Outcome, Parser, Step};
+
+/// The longest key, in bytes.
+pub(crate) const KEY_MAX: usize = 250;
+
+/// The longest line other than that of a retrieval of many keys: memcached's own bound.
+pub(crate) const LINE_MAX: usize = 2048;
+
+/// The longest line of a retrieval: thousands of the longest keys. memcached has no bound, so that
+/// a client that never ends its line can take any amount of memory.
+pub(crate) const KEYS_LINE_MAX: usize = 1 << 20;
+
+/// The error answers, without line ends.
+pub(crate) mod reply {
+    pub(crate) const ERROR: &str = "ERROR";
+    pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+    pub(crate) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
+    pub(crate) const BAD_DELETE: &str =
+        "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
+    pub(crate) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+    pub(crate) const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
+    pub(crate) const LINE_TOO_LONG: &str = "CLIENT_ERROR line too long";
+    pub(crate) const TOO_MANY_ERRORS: &str = "CLIENT_ERROR too many malformed requests";
+    pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+    pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+    pub(crate) const NOT_NUMERIC: &str =
+        "CLIENT_ERROR cannot increment or decrement non-numeric value";
+    pub(crate) const NO_SHUTDOWN: &str = "ERROR: shutdown not enabled";
+}
+
+/// How a value is to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+    /// Only over the item that has this `cas`.
+    Cas,
+}
+
+/// One request, with times as the client wrote them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Request<'a> {
+    Get {
+        with_cas: bool,
+        touch: Option<i64>,
+        /// Where in the request's bytes the keys begin.
+        keys_at: usize,
+        /// The keys, separated by spaces; each is of legal length.
+        keys: &'a [u8],
+    },
+    Store {
+        mode: Mode,
+        key: &'a [u8],
+        flags: u32,
+        exptime: i64,
+        cas: u64,
+        value: &'a [u8],
+        quiet: bool,
+    },
+    Delete {
+        key: &'a [u8],
+        quiet: bool,
+    },
+    Arithmetic {
+        key: &'a [u8],
+        up: bool,
+        delta: u64,
+        quiet: bool,
+    },
+    Touch {
+        key: &'a [u8],
+        exptime: i64,
+        quiet: bool,
+    },
+    Meta(Meta<'a>),
+    Noop,
+    FlushAll {
+        delay: i64,
+        quiet: bool,
+    },
+    Verbosity {
+        quiet: bool,
+    },
+    Version,
+    Stats {
+        topic: &'a [u8],
+    },
+    Shutdown,
+    Quit,
+}
+
+/// A request that is answered with an error.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal<'a> {
+    pub(crate) reply: &'static str,
+    pub(crate) quiet: bool,
+    /// The key of a store whose value was refused, or nothing.
+    pub(crate) store: Option<Cow<'a, [u8]>>,
+    /// Whether to drop the item under that key: the client meant to replace it, and would otherwise
+    /// read what it believes overwritten.
+    pub(crate) purge: bool,
+}
+
+impl<'a> Refusal<'a> {
+    pub(crate) fn new(reply: &'static str) -> Refusal<'a> {
+        Refusal { reply, quiet: false, store: None, purge: false }
+    }
+
+    pub(crate) fn quiet_if(mut self, quiet: bool) -> Refusal<'a> {
+        self.quiet = quiet;
+        self
+    }
+}

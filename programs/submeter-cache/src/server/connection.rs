@@ -1,0 +1,301 @@
+//! One connection: reads, executes requests in batches, sends all answers of a batch at once.
+//!
+//! A batch is what the buffer holds, up to a bound on requests and on bytes of answers; between
+//! batches other connections get their turn. The server does not read while answers wait to be
+//! sent, so that a client that does not read is no longer served and costs a bounded amount of
+//! memory.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::pin;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use submeter::refs::pin;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::unconstrained;
+use tokio::time::timeout;
+
+use super::buffers;
+use crate::cache::Cache;
+use crate::exec::{CurrentGroup, Next, Paused, Session};
+use crate::output::{Output, SLICES_MAX};
+use crate::protocol::{Outcome, Parser, Refusal, Step, reply};
+use crate::store;
+
+/// The most requests in a batch: about a tenth of a millisecond of work.
+const BATCH_MAX: usize = 256;
+
+/// After this many malformed requests in a row the other end does not speak this protocol.
+const ERRORS_MAX: usize = 100;
+
+/// How much to read, and for how long, from a client that was refused: if the server closed at
+/// once, the kernel would discard the answer together with what was not read.
+const LINGER_BYTES: usize = 1 << 20;
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Serves one connection until its client leaves or the server stops.
+pub(super) async fn serve(stream: TcpStream, cache: Cache, stopped: watch::Receiver<bool>) {
+    // Answers are sent whole, so waiting for more to send only delays them. A failure leaves a
+    // slower but correct connection.
+    let _ = stream.set_nodelay(true);
+    let mut connection = Connection {
+        parser: Parser::new(cache.config().value_max),
+        session: Session::new(cache),
+        stream,
+        input: Vec::new(),
+        at: 0,
+        wanted: 1,
+        out: Output::default(),
+        paused: None,
+        errors: 0,
+    };
+    // An error means that the client is gone.
+    let _ = connection.serve(stopped).await;
+    buffers::give(connection.input);
+}
+
+struct Connection {
+    stream: TcpStream,
+    parser: Parser,
+    session: Session,
+    input: Vec<u8>,
+    /// Where in `input` the next request begins.
+    at: usize,
+    /// How many bytes from there on parsing needs to go on.
+    wanted: usize,
+    out: Output,
+    /// A retrieval at the front of the input whose answer is sent in parts, and its length.
+    paused: Option<(Paused, usize)>,
+    /// Malformed requests in a row.
+    errors: usize,
+}
+
+/// Why a batch ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Batch {
+    /// The input holds no whole request.
+    Drained,
+    /// There may be more, but it is time to send or to yield.
+    Long,
+    /// The client quit.
+    Quit,
+    /// The client was refused.
+    Refused,
+}
+
+impl Connection {
+    async fn serve(&mut self, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
+        // Shows by a load what the future below waits for.
+        let told = stopped.clone();
+        // Unconstrained: it is polled once, and would not be ready for a task without budget.
+        let mut stop = pin!(unconstrained(stopped.wait_for(|stopped| *stopped)));
+        let mut asked: Option<Waker> = None;
+        loop {
+            // Not a `select!` of both, which would wait for the stop anew in each batch, under a
+            // lock that all connections share. The waker that was left there stays valid while it
+            // is the task's.
+            let arrived = poll_fn(|context| {
+                if told.has_changed().unwrap_or(true) {
+                    return Poll::Ready(Ok(false));
+                }
+                if let Poll::Ready(ready) = self.stream.poll_read_ready(context) {
+                    return Poll::Ready(ready.map(|()| true));
+                }
+                if !asked.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    if stop.as_mut().poll(context).is_ready() {
+                        return Poll::Ready(Ok(false));
+                    }
+                    asked = Some(context.waker().clone());
+                }
+                Poll::Pending
+            });
+            if !arrived.await? {
+                return Ok(());
+            }
+            if self.read().await? == 0 {
+                return Ok(());
+            }
+            if self.input.len() - self.at < self.wanted {
+                continue;
+            }
+            self.session.begin();
+            loop {
+                self.out.set_buffer(buffers::take());
+                let batch = self.work();
+                // If the client is gone, the buffer goes with it, as it holds answers that cannot
+                // be sent.
+                self.send().await?;
+                buffers::give(self.out.take_buffer());
+                match batch {
+                    Batch::Drained => break,
+                    Batch::Long => tokio::task::yield_now().await,
+                    Batch::Quit => return Ok(()),
+                    Batch::Refused => return self.linger().await,
+                }
+                self.session.resume();
+            }
+            if self.at == self.input.len() {
+                self.at = 0;
+                buffers::give(std::mem::take(&mut self.input));
+            }
+        }
+    }
+
+    /// Reads what has arrived, after making room for it.
+    async fn read(&mut self) -> io::Result<usize> {
+        if self.input.capacity() == 0 {
+            self.input = buffers::take();
+        }
+        let held = self.input.len() - self.at;
+        if self.wanted.max(held + 1) > self.input.capacity() - self.at {
+            self.input.drain(..self.at);
+            self.at = 0;
+            // Grown as bytes arrive, not as they are announced, which costs a client nothing. By no
+            // less than a buffer: the end of the line may be anywhere.
+            let missing = self.wanted.saturating_sub(held);
+            let room = missing.clamp(buffers::BUFFER_BYTES, held.max(buffers::BUFFER_BYTES));
+            self.input.reserve_exact(room);
+        }
+        self.stream.read_buf(&mut self.input).await
+    }
+
+    /// Executes what the input holds and adds it to the totals before the answers leave, so that a
+    /// client that has its answer finds the request in the totals. Then sends what the socket takes
+    /// at once.
+    fn work(&mut self) -> Batch {
+        let mut current = CurrentGroup::default();
+        let batch = self.batch(&mut current);
+        // The last request's tenant is charged for both: sending takes longer than a small request,
+        // and most batches have one tenant.
+        self.session.settle();
+        // `send` will meet the same error.
+        let _ = self.send_now();
+        drop(current);
+        store::collect_if_due();
+        batch
+    }
+
+    /// Executes what the input holds.
+    fn batch(&mut self, current: &mut CurrentGroup) -> Batch {
+        // One epoch for the whole batch: inside this guard, the guard of each request costs next to
+        // nothing.
+        let _guard = pin();
+        for _ in 0..BATCH_MAX {
+            if self.paused.is_some() || self.out.is_full() {
+                if !self.go_on(current) {
+                    return Batch::Long;
+                }
+                continue;
+            }
+            let input = &self.input[self.at..];
+            if input.len() < self.wanted {
+                return Batch::Drained;
+            }
+            let Step { consumed, outcome } = self.parser.step(input);
+            let mut next = Next::Go;
+            match outcome {
+                Outcome::More { wanted } => {
+                    self.wanted = wanted;
+                    return Batch::Drained;
+                }
+                Outcome::Swallowed => self.session.swallowed(consumed),
+                Outcome::Request(request) => {
+                    self.errors = 0;
+                    next = self.session.request(request, consumed, current, &mut self.out);
+                }
+                Outcome::Refused(refusal) => {
+                    self.errors += 1;
+                    self.session.refuse(&refusal, consumed, &mut self.out);
+                    if self.errors == ERRORS_MAX {
+                        let refusal = Refusal::new(reply::TOO_MANY_ERRORS);
+                        self.session.refuse(&refusal, 0, &mut self.out);
+                        return Batch::Refused;
+                    }
+                }
+                Outcome::Close(reply) => {
+                    let unread = self.input.len() - self.at;
+                    self.session.refuse(&Refusal::new(reply), unread, &mut self.out);
+                    return Batch::Refused;
+                }
+            }
+            match next {
+                Next::Go => self.at += consumed,
+                Next::Pause(paused) => {
+                    self.paused = Some((paused, consumed));
+                    return Batch::Long;
+                }
+                Next::Close => return Batch::Quit,
+            }
+            self.wanted = 1;
+        }
+        Batch::Long
+    }
+
+    /// Resumes an interrupted retrieval. Returns whether there is room for more answers.
+    fn go_on(&mut self, current: &mut CurrentGroup) -> bool {
+        if self.out.is_full() {
+            return false;
+        }
+        let Some((paused, consumed)) = self.paused.take() else { return true };
+        let line = &self.input[self.at..self.at + consumed];
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        match self.session.get(paused, &line[paused.keys_at..], current, &mut self.out) {
+            Next::Pause(paused) => {
+                self.paused = Some((paused, consumed));
+                false
+            }
+            _ => {
+                self.at += consumed;
+                self.wanted = 1;
+                true
+            }
+        }
+    }
+
+    /// Sends what the socket takes without waiting.
+    fn send_now(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let filled = self.out.slices(&mut slices);
+            match self.stream.try_write_vectored(&slices[..filled]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => self.out.sent(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends every answer that is left.
+    async fn send(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            self.stream.writable().await?;
+            self.send_now()?;
+        }
+        Ok(())
+    }
+
+    /// Closes in a way that lets the last answer arrive.
+    async fn linger(&mut self) -> io::Result<()> {
+        self.stream.shutdown().await?;
+        let drain = async {
+            let mut left = LINGER_BYTES;
+            self.input.clear();
+            while left > 0 {
+                match self.stream.read_buf(&mut self.input).await {
+                    Ok(n) if n > 0 => left = left.saturating_sub(n),
+                    _ => break,
+                }
+                self.input.clear();
+            }
+        };
+        // The server does not wait for a client that neither reads nor leaves.
+        let _ = timeout(LINGER, drain).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! Where items are: a hash table in shards, each behind a lock.
+//!
+//! The table is `hashbrown`'s in `parking_lot`'s locks, not a concurrent map: nearly every command
+//! looks, decides and changes in one step (compare a `cas`, count up, win a recache), and finds an
+//! entry by the key inside the item, so that the key is stored once. `dashmap` is the same
+//! construction but keeps its own copy of the key; `papaya` would repeat the step under contention.
+//!
+//! A lock is held to find and to change, never while a value is copied or sent: what was found
+//! stays in memory under the batch's epoch guard, without a counted reference. An item's charge is
+//! given back when it leaves, its memory after a grace period; `garbage` bounds the memory in
+//! between.
+
+mod evict;
+mod garbage;
+mod purge;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ahash::RandomState;
+use crossbeam_utils::CachePadded;
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+use submeter::refs::{Guard, RcuArc, RcuBorrow, pin};
+use submeter::{Bytes, Charge, Count, Counter, Gauge, LimitError, Quota};
+
+use crate::clock::{Clock, Tick};
+use crate::item::Draft;
+use crate::metrics::Metrics;
+use crate::tenant::{Item, Tenant};
+
+pub(crate) use garbage::collect_if_due;
+
+/// The number of shards: far more than threads on today's machines, so that two rarely meet, and
+/// few enough for an empty cache to be small. A power of two.
+const SHARDS: usize = 256;
+
+/// All items of a cache.
+pub(crate) struct Store {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    hasher: RandomState,
+    pub(crate) clock: Clock,
+    metering: bool,
+    memory: Quota<Bytes>,
+    items: Gauge<Count>,
+    evictions: Counter<Count>,
+    expired: Counter<Count>,
+    /// When a delayed `flush_all` is due, `u64::MAX` for never.
+    flush_at_ms: AtomicU64,
+}
+
+struct Shard {
+    table: HashTable<RcuArc<Item>>,
+    /// The last `cas` given out. Shards count in strides, so that no two items ever have the same.
+    cas: u64,
+}
+
+/// The slot of one key, locked. What is found there stays readable while the guard lives, which is
+/// longer than the lock is held.
+pub(crate) struct Slot<'s, 'g> {
+    store: &'s Store,
+    shard: MutexGuard<'s, Shard>,
+    key: &'s [u8],
+    hash: u64,
+    now: Tick,
+    guard: &'g Guard,
+}
+
+/// Why an item leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    Replaced,
+    Expired,
+    Evicted,
+}
+
+impl Store {
+    pub(crate) fn new(metrics: &Metrics, metering: bool) -> Store {
+        let shard = |index| Shard { table: HashTable::new(), cas: index as u64 };
+        Store {
+            shards: (0..SHARDS).map(|i| CachePadded::new(Mutex::new(shard(i)))).collect(),
+            hasher: RandomState::new(),
+            clock: Clock::new(),
+            metering,
+            memory: metrics.memory,
+            items: metrics.items,
+            evictions: metrics.evictions,
+            expired: metrics.expired,
+            flush_at_ms: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Locks the slot of `key`.
+    pub(crate) fn slot<'s, 'g>(
+        &'s self,
+        key: &'s [u8],
+        now: Tick,
+        guard: &'g Guard,
+    ) -> Slot<'s, 'g> {
+        let hash = self.hasher.hash_one(key);
+        Slot { store: self, shard: self.shard(hash).lock(), key, hash, now, guard }
+    }
+
+    /// Charges a tenant for an item, and makes room where a limit refuses.
+    ///
+    /// # Errors
+    /// When no room can be made. Must not be called with a slot locked, as room is made in any
+    /// shard.
+    pub(crate) fn charge(
+        &self,
+        tenant: &Arc<Tenant>,
+        bytes: u64,
+        now: Tick,
+    ) -> Result<Charge, LimitError> {
+        match tenant.group.try_charge(self.memory, bytes) {
+            Ok(charge) => Ok(charge),
+            Err(error) => evict::make_room(self, tenant, error, now),
+        }
+    }
+
+    /// Counts the items.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().table.len()).sum()
+    }
+
+    /// Drops every item now.
+    pub(crate) fn flush(&self) {
+        for shard in &self.shards {
+            // Outside of the lock: giving back many charges takes time.
+            let items = std::mem::take(&mut shard.lock().table);
+            for item in items {
+                self.leave(item, Leave::Replaced);
+            }
+        }
+    }
+
+    /// Drops every item at `at_ms`; replaces an earlier appointment.
+    pub(crate) fn flush_at(&self, at_ms: u64) {
+        // Relaxed: nothing else is published with the appointment.
+        self.flush_at_ms.store(at_ms, Ordering::Relaxed);
+    }
+
+    /// Flushes if an appointment is due. Cheap when there is none: every batch calls it.
+    pub(crate) fn flush_if_due(&self, now: Tick) {
+        // Relaxed: as in `flush_at`; the exchange makes exactly one caller flush.
+        let at_ms = self.flush_at_ms.load(Ordering::Relaxed);
+        if at_ms <= now.ms {
+            let swap = self.flush_at_ms.compare_exchange(
+                at_ms,
+                u64::MAX,
+                // Relaxed: as above.
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if swap.is_ok() {
+                self.flush();
+            }
+        }
+    }
+
+    /// Drops the expired items of one shard, chosen by `round`, and frees what was released before.
+    pub(crate) fn sweep(&self, round: usize, now: Tick) {
+        let mut shard = self.shards[round % SHARDS].lock();
+        let expired: Vec<RcuArc<Item>> =
+            shard.table.extract_if(|item| item.is_expired(now.ms)).collect();
+        drop(shard);
+        for item in expired {
+            self.leave(item, Leave::Expired);
+        }
+        garbage::clear();
+    }
+
+    pub(crate) const SWEEP_ROUNDS: usize = SHARDS;
+
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        // The table uses the low bits for its buckets and the top seven as tags.
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    /// Removes an item if it is still the one under its key.
+    fn unlink(&self, item: &Item, why: Leave) -> bool {
+        let mut shard = self.shard(item.hash()).lock();
+        // The caller holds a guard or a reference: no other item can be at its address.
+        let found = shard.table.find_entry(item.hash(), |held| std::ptr::eq(&**held, item));
+        let Ok(entry) = found else { return false };
+        let (item, _) = entry.remove();
+        drop(shard);
+        self.leave(item, why);
+        true
+    }
+
+    /// Does what follows when an item has left its shard's table.
+    ///
+    /// The caller that removed it from the table calls this exactly once, with the shard locked or
+    /// not: until then only an eviction can find the item, which then finds it gone.
+    fn leave(&self, item: RcuArc<Item>, why: Leave) {
+        // Never missing: an item in the table is in its tenant's ring, which keeps the tenant.
+        let Some(tenant) = item.tenant() else { return };
+        if self.metering {
+            let group = &tenant.group;
+            group.adjust(self.items, -1);
+            match why {
+                Leave::Replaced => {}
+                Leave::Expired => group.add(self.expired, 1),
+                Leave::Evicted => group.add(self.evictions, 1),
+            }
+        }
+        Store::let_go(item, &tenant);
+    }
+
+    /// Gives back an item's charge at once, and its memory after a grace period.
+    fn let_go(item: RcuArc<Item>, tenant: &Tenant) {
+        let guard = pin();
+        let removed = tenant.ring.lock().remove(&item);
+        garbage::count(item.cost());
+        RcuArc::release(removed.item, &guard);
+        RcuArc::release(item, &guard);
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl<'g> Slot<'_, 'g> {
+    /// Finds the item, or drops it if it has expired.
+    pub(crate) fn item(&mut self) -> Option<&'g Item> {
+        self.find().map(RcuBorrow::value)
+    }
+
+    /// As [`item`](Slot::item), for a caller that may want to keep it beyond the guard.
+    pub(crate) fn find(&mut self) -> Option<RcuBorrow<'g, Item>> {
+        let Slot { store, shard, key, hash, now, guard } = self;
+        let entry = shard.table.find_entry(*hash, |item| item.key() == *key).ok()?;
+        if entry.get().is_expired(now.ms) {
+            let (item, _) = entry.remove();
+            store.leave(item, Leave::Expired);
+            return None;
+        }
+        Some(RcuArc::borrow(entry.get(), guard))
+    }
+
+    /// Puts an item here instead of any earlier one, under a new `cas` or the one given.
+    pub(crate) fn put(
+        &mut self,
+        draft: Draft<'_>,
+        tenant: &Arc<Tenant>,
+        charge: Charge,
+        cas: Option<u64>,
+    ) -> u64 {
+        let item = Item::new(draft, self.hash, tenant, self.now);
+        let cas = cas.unwrap_or_else(|| self.next_cas());
+        item.set_cas(cas);
+        let item = RcuArc::new(item);
+        // Into the ring before the table: what is in the table is always in a ring, on which
+        // `leave` relies. The shard's lock hides the moment in between from evictions.
+        tenant.ring.lock().insert(item.clone(), charge, tenant);
+        let key = self.key;
+        match self.shard.table.find_mut(self.hash, |held| held.key() == key) {
+            // Nearly always an item of the same tenant: its number of items stays.
+            Some(held) if held.is_of(tenant) => {
+                Store::let_go(std::mem::replace(held, item), tenant);
+                return cas;
+            }
+            Some(held) => {
+                let before = std::mem::replace(held, item);
+                self.store.leave(before, Leave::Replaced);
+            }
+            None => {
+                self.shard.table.insert_unique(self.hash, item, |item| item.hash());
+            }
+        }
+        if self.store.metering {
+            tenant.group.adjust(self.store.items, 1);
+        }
+        cas
+    }
+
+    /// Drops the item, if there is one.
+    pub(crate) fn remove(&mut self) {
+        let key = self.key;
+        if let Ok(entry) = self.shard.table.find_entry(self.hash, |item| item.key() == key) {
+            let (item, _) = entry.remove();
+            self.store.leave(item, Leave::Replaced);
+        }
+    }
+
+    /// Returns a number that no item of this store had, greater than any this key had.
+    pub(crate) fn next_cas(&mut self) -> u64 {
+        self.shard.cas += SHARDS as u64;
+        self.shard.cas
+    }
+
+    /// Charges a tenant with the slot locked, without making room.
+    pub(crate) fn try_charge(&self, tenant: &Tenant, bytes: u64) -> Result<Charge, LimitError> {
+        tenant.group.try_charge(self.store.memory, bytes)
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.now
+    }
+}

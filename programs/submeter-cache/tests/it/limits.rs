@@ -1,0 +1,220 @@
+//! Limits: they are never exceeded, and reaching one evicts the right tenant's items.
+
+use crate::common::{Client, Running, start};
+use submeter_cache::Config;
+
+const VALUE: [u8; 1000] = [b'v'; 1000];
+
+/// What an item of [`VALUE`] under a short key costs at most.
+const ITEM: u64 = 1400;
+
+fn server(memory_max: u64, limits: &[(&str, u64)]) -> Running {
+    let tenant_limits = limits.iter().map(|(path, bytes)| ((*path).to_owned(), *bytes)).collect();
+    start(Config { memory_max, tenant_limits, ..Config::default() })
+}
+
+fn fill(client: &mut Client, prefix: &str, items: usize) {
+    for n in 0..items {
+        assert_eq!(client.set(&format!("{prefix}{n}"), &VALUE), "STORED", "{prefix}{n}");
+    }
+}
+
+/// Counts the items that are still there.
+fn held(client: &mut Client, prefix: &str, items: usize) -> usize {
+    (0..items).filter(|n| client.get(&format!("{prefix}{n}")).is_some()).count()
+}
+
+/// A tenant's memory, its peak and its evictions.
+fn state(server: &Running, path: &str) -> (u64, u64, u64) {
+    let metrics = server.cache.metrics();
+    let group = server.cache.tree().get(path).expect(path);
+    let usage = group.usage(metrics.memory);
+    (usage.current, usage.peak, group.sum(metrics.evictions))
+}
+
+#[test]
+fn a_tenant_over_its_limit_loses_its_own_items_and_nobody_elses() {
+    let server = server(64 << 20, &[("/small", 100_000)]);
+    let mut client = server.connect();
+    fill(&mut client, "other:", 300);
+    fill(&mut client, "small:", 1000);
+    let (current, peak, evictions) = state(&server, "/small");
+    assert!(current <= 100_000 && peak <= 100_000, "{current} {peak}");
+    assert!(current > 100_000 - ITEM, "no more than needed is dropped: {current}");
+    let left = held(&mut client, "small:", 1000);
+    assert_eq!(left as u64 + evictions, 1000);
+    assert_eq!(held(&mut client, "other:", 300), 300);
+    assert_eq!(state(&server, "/other").2, 0);
+}
+
+#[test]
+fn the_server_never_holds_more_than_its_limit() {
+    let server = server(500_000, &[]);
+    std::thread::scope(|scope| {
+        for tenant in 0..4 {
+            let server = &server;
+            scope.spawn(move || fill(&mut server.connect(), &format!("t{tenant}:"), 500));
+        }
+    });
+    let (current, peak, evictions) = state(&server, "/");
+    assert!(peak <= 500_000 && current > 400_000, "{current} {peak}");
+    assert!(evictions >= 2000 - 500_000 / 1000);
+    let metrics = server.cache.metrics();
+    assert_eq!(server.cache.tree().root().sum(metrics.store_failures), 0);
+}
+
+#[test]
+fn what_is_used_stays() {
+    let server = server(64 << 20, &[("/a", 100_000)]);
+    let mut client = server.connect();
+    assert_eq!(client.set("a:hot", b"hot"), "STORED");
+    for n in 0..2000 {
+        assert_eq!(client.set(&format!("a:cold{n}"), &VALUE), "STORED");
+        assert!(client.get("a:hot").is_some(), "evicted after {n}");
+    }
+}
+
+#[test]
+fn the_expired_go_first() {
+    let server = server(64 << 20, &[("/a", 20 * ITEM)]);
+    let mut client = server.connect();
+    fill(&mut client, "a:", 5);
+    for n in 0..5 {
+        let request = format!("set a:dead{n} 0 -1 1000\r\n{}\r\n", "v".repeat(1000));
+        assert_eq!(client.ask(request), "STORED");
+    }
+    // Few enough that each choice sees all items.
+    let group = server.cache.tree().get("/a").expect("it has a limit");
+    let metrics = server.cache.metrics();
+    let now = group.usage(metrics.memory).current;
+    group.set_limit(metrics.memory, Some(now));
+    for n in 0..5 {
+        assert_eq!(client.set(&format!("a:new{n}"), &VALUE), "STORED");
+    }
+    assert_eq!(held(&mut client, "a:", 5), 5);
+    assert_eq!((group.sum(metrics.expired), group.sum(metrics.evictions)), (5, 0));
+}
+
+#[test]
+fn what_can_never_fit_is_refused() {
+    let server = server(64 << 20, &[("/tiny", 1000)]);
+    let mut client = server.connect();
+    assert_eq!(client.set("tiny:k", b"small"), "STORED");
+    assert_eq!(client.set("tiny:k", &VALUE), "SERVER_ERROR out of memory storing object");
+    assert_eq!(client.get("tiny:k"), None, "the value that was to be replaced is gone");
+    assert_eq!(client.set("tiny:j", b"small"), "STORED", "small ones still fit");
+    let request = format!("ms tiny:k 1000\r\n{}\r\n", "v".repeat(1000));
+    assert_eq!(client.ask(request), "SERVER_ERROR out of memory storing object");
+    let metrics = server.cache.metrics();
+    let tiny = server.cache.tree().get("/tiny").expect("it has a limit");
+    assert_eq!(tiny.sum(metrics.store_failures), 2);
+    assert_eq!(tiny.sum(metrics.cmd_set), 4);
+    assert!(client.get("tiny:j").is_some(), "what can never fit pushes nobody out");
+}
+
+#[test]
+fn growing_in_place_makes_room_too() {
+    let server = server(64 << 20, &[("/a", 10 * ITEM)]);
+    let mut client = server.connect();
+    assert_eq!(client.set("a:grow", b"g"), "STORED");
+    fill(&mut client, "a:", 9);
+    for _ in 0..6 {
+        let request = format!("append a:grow 0 0 1000\r\n{}\r\n", "g".repeat(1000));
+        assert_eq!(client.ask(request), "STORED");
+        assert!(client.get("a:grow").is_some());
+    }
+    assert_eq!(client.get("a:grow").map(|value| value.len()), Some(6001));
+    let (current, peak, evictions) = state(&server, "/a");
+    assert!(current <= 10 * ITEM && peak <= 10 * ITEM && evictions > 0);
+    let request = format!("append a:grow 0 0 20000\r\n{}\r\n", "g".repeat(20_000));
+    assert_eq!(client.ask(request), "SERVER_ERROR out of memory storing object");
+    assert_eq!(client.get("a:grow").map(|value| value.len()), Some(6001), "it is unharmed");
+    assert_eq!(
+        client.talk("set a:n 0 0 1\r\n9\r\nincr a:n 1\r\nget a:n\r\n"),
+        "STORED\r\n10\r\nVALUE a:n 0 2\r\n10\r\nEND\r\n"
+    );
+}
+
+#[test]
+fn a_shared_limit_falls_on_the_largest_holder() {
+    let server = server(64 << 20, &[("/p", 200_000)]);
+    let mut client = server.connect();
+    fill(&mut client, "outside:", 50);
+    fill(&mut client, "p:big:", 300);
+    let (before, ..) = state(&server, "/p/big");
+    assert!(before > 150_000);
+    // A new tenant is not restricted to one item: it gets its share, at the large one's expense.
+    fill(&mut client, "p:new:", 40);
+    assert_eq!(held(&mut client, "p:new:", 40), 40);
+    assert_eq!(state(&server, "/p/new").2, 0);
+    // With its share it pays for itself.
+    fill(&mut client, "p:new:", 400);
+    let (big, ..) = state(&server, "/p/big");
+    let (new, ..) = state(&server, "/p/new");
+    assert!(big > 80_000 && new > 80_000, "{big} {new}");
+    let (current, peak, _) = state(&server, "/p");
+    assert!(current <= 200_000 && peak <= 200_000);
+    assert_eq!(held(&mut client, "outside:", 50), 50);
+    assert_eq!(state(&server, "/outside").2, 0);
+}
+
+#[test]
+fn the_roots_own_keys_take_part() {
+    let server = server(100_000, &[]);
+    let mut client = server.connect();
+    fill(&mut client, "own", 200);
+    fill(&mut client, "t:", 200);
+    fill(&mut client, "own", 200);
+    let (current, peak, _) = state(&server, "/");
+    assert!(current > 90_000 && peak <= 100_000);
+    assert!(held(&mut client, "t:", 200) > 20);
+    assert!(held(&mut client, "own", 200) > 20);
+}
+
+#[test]
+fn a_lowered_limit_takes_effect_with_the_next_store() {
+    let server = server(64 << 20, &[]);
+    let mut client = server.connect();
+    fill(&mut client, "a:", 100);
+    let metrics = server.cache.metrics();
+    let group = server.cache.tree().get("/a").expect("it was stored for");
+    let excess = group.set_limit(metrics.memory, Some(20_000)).excess();
+    assert!(excess > 80_000);
+    assert_eq!(client.set("a:one", &VALUE), "STORED");
+    assert!(group.usage(metrics.memory).current <= 20_000);
+}
+
+#[test]
+fn items_of_a_killed_tenant_are_found_and_make_room() {
+    let server = server(64 << 20, &[("/p", 100_000)]);
+    let mut client = server.connect();
+    fill(&mut client, "p:old:", 50);
+    let old = server.cache.tree().get("/p/old").expect("it was stored for");
+    old.kill().expect("it has no children");
+    assert_eq!(held(&mut client, "p:old:", 50), 50, "a killed tenant's items can be read");
+    fill(&mut client, "p:other:", 200);
+    let metrics = server.cache.metrics();
+    assert!(old.usage(metrics.memory).current < 50 * 1000, "they were evicted like any others");
+    let (current, peak, _) = state(&server, "/p");
+    assert!(current <= 100_000 && peak <= 100_000);
+    // A new tenant of that name starts from zero.
+    let new = server.cache.tree().get("/p/old").expect("it was asked for");
+    assert_eq!(new.sum(metrics.cmd_get), 50);
+    assert_eq!(new.sum(metrics.cmd_set), 0);
+}
+
+#[test]
+fn many_tenants_share_a_server() {
+    let server = server(300_000, &[]);
+    let mut client = server.connect();
+    for round in 0..3 {
+        for tenant in 0..200 {
+            let key = format!("t{tenant}:k{round}");
+            assert_eq!(client.set(&key, &VALUE), "STORED");
+            assert!(client.get(&key).is_some(), "what was just stored is there");
+        }
+    }
+    let (current, peak, evictions) = state(&server, "/");
+    assert!(current > 250_000 && peak <= 300_000, "{current} {peak}");
+    assert!(evictions > 300);
+}

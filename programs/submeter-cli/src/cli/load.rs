@@ -1,0 +1,53 @@
+//! `submeter load`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::size::delimiter;
+use submeter_terminal::seconds;
+
+/// Arguments of `submeter load`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Built in are six clusters of Yang, Yue, Vinayak: A large scale analysis of \
+    hundreds of in-memory cache clusters at Twitter, OSDI 2020 (per-cluster statistics, CC BY 4.0)."
+)]
+pub(crate) struct LoadArgs {
+    /// Server to drive
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
+    pub(crate) connect: String,
+    /// Tenants [default: 6, or all of --tenants-file]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) tenants: Option<u16>,
+    /// How long [default: 10, unless --requests says how many]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Write configuration and results to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Statistics (CSV) to draw tenants from, instead of those built in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tenants_file: Option<PathBuf>,
+    /// Connections
+    #[arg(long, value_name = "C", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) connections: u16,
+    /// End after this many requests in all
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) requests: Option<u64>,
+    /// Requests a second in all, sent on schedule [default: as fast as answers come]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) rate: Option<u64>,
+    /// Seed of keys and operations
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Requests that a connection may have under way
+    #[arg(long, value_name = "D", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) pipeline: u16,
+    /// Separates the tenants' names at the front of a key; must be the server's
+    #[arg(long, value_name = "CHAR", default_value = ":", value_parser = delimiter)]
+    pub(crate) delimiter: u8,
+}

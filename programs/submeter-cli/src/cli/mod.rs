@@ -1,0 +1,80 @@
+//! What may be typed: commands, flags and the types of their values.
+
+mod doctor;
+mod load;
+mod manual;
+mod serve;
+mod size;
+mod stat;
+mod top;
+
+pub(crate) use doctor::DoctorArgs;
+pub(crate) use load::LoadArgs;
+pub(crate) use manual::{CompletionsArgs, ManArgs};
+pub(crate) use serve::ServeArgs;
+pub(crate) use size::TenantLimit;
+pub(crate) use stat::StatArgs;
+pub(crate) use top::TopArgs;
+
+use clap::{Parser, Subcommand};
+
+/// Accounting, limits and lifetimes for the tenants inside a process.
+#[derive(Debug, Parser)]
+#[command(name = "submeter", version = submeter_terminal::VERSION, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a memcached-compatible cache whose every tenant is a group, with a live page
+    Serve(ServeArgs),
+    /// Drive a memcached-compatible server with tenants drawn from production statistics
+    Load(LoadArgs),
+    /// Say what this machine offers, what was decided, and what an add costs either way
+    Doctor(DoctorArgs),
+    /// Watch the tenants of a running server
+    Top(TopArgs),
+    /// Count events of the tenants of a running server, as `perf stat` does of processes
+    Stat(StatArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man(ManArgs),
+    /// Says where the bench went, to those who remember it here
+    #[command(hide = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
+        args: Vec<std::ffi::OsString>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::Cli;
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_line_that_names_the_input() {
+        for (args, named) in [
+            (&["submeter", "srve"][..], "srve"),
+            (&["submeter", "serve", "--lod", "6"], "--lod"),
+            (&["submeter", "serve", "--memory", "lots"], "lots"),
+            (&["submeter", "load", "--seconds", "-1"], "-1"),
+            (&["submeter", "load", "extra"], "extra"),
+            (&["submeter", "stat"], "were not provided: --event"),
+        ] {
+            let error = Cli::try_parse_from(args).expect_err("refused");
+            let failure = submeter_terminal::refuse(&error).expect_err("a failure");
+            assert!(failure.line().contains(named), "{failure:?} names {named}");
+            assert!(!failure.line().contains('\n'), "{failure:?} is one line");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `submeter serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::size::{Size, TenantLimit, delimiter};
+use submeter_terminal::seconds;
+
+/// Arguments of `submeter serve`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServeArgs {
+    /// Address of the cache; port 0 picks a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
+    pub(crate) listen: SocketAddr,
+    /// Address of the page, /metrics and the API; port 0 picks a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9411")]
+    pub(crate) http: SocketAddr,
+    /// Separates the tenants' names at the front of a key
+    #[arg(long, value_name = "CHAR", default_value = ":", value_parser = delimiter)]
+    pub(crate) delimiter: u8,
+    /// Drive the server over loopback with this many sibling tenants under /load
+    #[arg(long, value_name = "TENANTS", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) load: Option<u16>,
+    /// End by itself after this time
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// The most memory that items may hold in all
+    #[arg(long, value_name = "SIZE", default_value = "64m")]
+    pub(crate) memory: Size,
+    /// Limit the memory of a tenant; may be repeated
+    #[arg(long, value_name = "/PATH=SIZE")]
+    pub(crate) tenant_limit: Vec<TenantLimit>,
+    /// Read limits of tenants from a file of lines "/PATH SIZE"
+    #[arg(long, value_name = "FILE")]
+    pub(crate) limits: Option<PathBuf>,
+    /// Statistics (CSV) that --load draws its tenants from, instead of those built in
+    #[arg(long, value_name = "FILE", requires = "load")]
+    pub(crate) tenants_file: Option<PathBuf>,
+    /// Seed of what --load sends
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "load")]
+    pub(crate) seed: u64,
+    /// Count nothing (memory is charged all the same: limits need it), to see what metering costs
+    #[arg(long)]
+    pub(crate) no_metering: bool,
+    /// Worker threads of the server [default: one a CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+}

@@ -1,0 +1,111 @@
+//! Values of flags that clap has no type for.
+
+use std::str::FromStr;
+
+/// A number of bytes: `4096`, `64k`, `1.5m`, `2g` (powers of 1024, either case, `KiB` as well).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let wrong = || format!("{text:?} is not a size: write bytes, or 64k, 1.5m, 2g");
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kb" | "kib" => 1 << 10,
+            "m" | "mb" | "mib" => 1 << 20,
+            "g" | "gb" | "gib" => 1 << 30,
+            "t" | "tb" | "tib" => 1 << 40,
+            _ => return Err(wrong()),
+        };
+        let bytes = if number.contains('.') {
+            // A fraction is converted with 53 bits; no limit is written as 9 PiB to the byte.
+            (number.parse::<f64>().map_err(|_| wrong())? * factor as f64) as u64
+        } else {
+            number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(wrong)?
+        };
+        if bytes == 0 {
+            return Err(format!("{text:?} is no size to work with: it must be at least 1 byte"));
+        }
+        Ok(Size(bytes))
+    }
+}
+
+/// The limit of one tenant: `/acme/web=64m`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TenantLimit {
+    /// The group's path.
+    pub(crate) path: String,
+    /// Bytes.
+    pub(crate) bytes: u64,
+}
+
+impl FromStr for TenantLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TenantLimit, String> {
+        // The last `=`: a tenant's name may contain one.
+        let (path, size) =
+            text.rsplit_once('=').ok_or_else(|| format!("{text:?} is not /PATH=SIZE"))?;
+        TenantLimit::new(path, size)
+    }
+}
+
+impl TenantLimit {
+    /// Makes one from its two halves.
+    pub(crate) fn new(path: &str, size: &str) -> Result<TenantLimit, String> {
+        if !path.starts_with('/') {
+            return Err(format!("tenant {path:?} is not a path: it starts with '/'"));
+        }
+        let Size(bytes) = size.parse()?;
+        Ok(TenantLimit { path: path.to_owned(), bytes })
+    }
+}
+
+/// Parses the delimiter of tenant names.
+pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        // Letters and digits would cut names and keys apart; `/` already separates groups.
+        [byte] if byte.is_ascii_punctuation() && *byte != b'/' => Ok(*byte),
+        _ => {
+            Err(format!("{text:?} is no delimiter: use one ASCII punctuation mark other than '/'"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_the_usual_suffixes_and_nothing_else() {
+        for (text, bytes) in
+            [("1", 1), ("64m", 64 << 20), ("1.5K", 1536), ("2GiB", 2 << 30), ("512b", 512)]
+        {
+            assert_eq!(text.parse(), Ok(Size(bytes)));
+        }
+        for text in ["", "m", "-1", "1x", "0", "1..2m", "64 m", "99999999999999999999", "nan"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn tenant_limits_split_at_the_last_equals_sign() {
+        let limit = "/a=b=1k".parse();
+        assert_eq!(limit, Ok(TenantLimit { path: "/a=b".to_owned(), bytes: 1024 }));
+        for text in ["/a", "a=1k", "/a=", "/a=x"] {
+            assert!(text.parse::<TenantLimit>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn delimiters_are_single_marks() {
+        assert_eq!(delimiter(":"), Ok(b':'));
+        for text in ["", "::", "a", "/", " ", "é", "7"] {
+            assert!(delimiter(text).is_err(), "{text}");
+        }
+    }
+}

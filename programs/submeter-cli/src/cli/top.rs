@@ -1,0 +1,17 @@
+//! `submeter top`.
+
+use clap::Args;
+
+/// Arguments of `submeter top`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TopArgs {
+    /// Print one table and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print JSON: one object a second, or one in all with --once
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Address of the server's page
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:9411")]
+    pub(crate) url: String,
+}

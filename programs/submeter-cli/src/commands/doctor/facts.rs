@@ -1,0 +1,106 @@
+//! What was found and decided.
+
+use serde::Serialize;
+use submeter_sys::kernel::{self, Version};
+use submeter_sys::{Backend, clock, cpu, membarrier, probe};
+
+/// Everything that does not have to be measured. The names are those of the JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Facts {
+    /// `uname -r`.
+    pub(crate) kernel: String,
+    /// Whether this kernel's barrier may lose a restart; unknown for a release without numbers.
+    pub(crate) kernel_may_lose_restarts: Option<bool>,
+    /// The instruction set.
+    pub(crate) arch: &'static str,
+    /// One more than the highest CPU number that can come online.
+    pub(crate) cpus_possible: Option<usize>,
+    /// The CPUs on which this process may run.
+    pub(crate) cpus_allowed: Vec<usize>,
+    /// The size of the area that libc registers for each thread; 0: it does not, none: it cannot.
+    pub(crate) libc_area_bytes: Option<u32>,
+    /// How much of the area the kernel fills in.
+    pub(crate) kernel_feature_bytes: u64,
+    /// Whether `mm_cid` can be read.
+    pub(crate) mm_cid: bool,
+    /// The `membarrier` commands.
+    pub(crate) membarrier: Vec<&'static str>,
+    /// Why there are none.
+    pub(crate) membarrier_errno: Option<i32>,
+    /// Whether one of them restarts sequences.
+    pub(crate) membarrier_restarts: bool,
+    /// What the self-test found.
+    pub(crate) self_test: String,
+    /// Where the CPU time of threads comes from.
+    pub(crate) cpu_clock: &'static str,
+    /// Why not from somewhere cheaper.
+    pub(crate) cpu_clock_reason: String,
+    /// Which backend is in use.
+    pub(crate) backend: BackendName,
+    /// Why.
+    pub(crate) reason: String,
+    /// `SUBMETER_RSEQ`, where it is set.
+    pub(crate) variable: Option<String>,
+    /// Whether `--cfg submeter_portable` was given to the compiler.
+    pub(crate) built_without: bool,
+    /// Whether figures mean nothing, because nothing was optimised.
+    pub(crate) debug_build: bool,
+}
+
+/// [`Backend`], as JSON names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum BackendName {
+    LibcRseq,
+    OwnRseq,
+    LockedByCpu,
+    LockedByThread,
+}
+
+impl From<Backend> for BackendName {
+    fn from(backend: Backend) -> BackendName {
+        match backend {
+            Backend::LibcRseq => BackendName::LibcRseq,
+            Backend::OwnRseq => BackendName::OwnRseq,
+            Backend::LockedByCpu => BackendName::LockedByCpu,
+            Backend::LockedByThread => BackendName::LockedByThread,
+        }
+    }
+}
+
+impl BackendName {
+    /// Returns whether it runs sequences.
+    pub(crate) fn is_rseq(self) -> bool {
+        matches!(self, BackendName::LibcRseq | BackendName::OwnRseq)
+    }
+}
+
+impl Facts {
+    /// Asks the probe and the kernel.
+    pub(crate) fn gather() -> Facts {
+        let (probe, clock) = (probe(), clock::choice());
+        let kernel = kernel::release();
+        let mask = probe.membarrier.unwrap_or(0);
+        Facts {
+            kernel_may_lose_restarts: Version::parse(&kernel).map(Version::may_lose_restarts),
+            kernel,
+            arch: std::env::consts::ARCH,
+            cpus_possible: probe.cpus,
+            cpus_allowed: cpu::affinity().unwrap_or_default(),
+            libc_area_bytes: probe.libc_area_bytes,
+            kernel_feature_bytes: probe.kernel_feature_bytes,
+            mm_cid: submeter_sys::rseq::mm_cid().is_some(),
+            membarrier: membarrier::names(mask).collect(),
+            membarrier_errno: probe.membarrier.err(),
+            membarrier_restarts: membarrier::supports_rseq(mask),
+            self_test: probe.self_test.to_string(),
+            cpu_clock: clock.source.name(),
+            cpu_clock_reason: clock.reason.clone(),
+            backend: probe.backend.into(),
+            reason: probe.reason.clone(),
+            variable: std::env::var_os("SUBMETER_RSEQ").map(|v| v.to_string_lossy().into_owned()),
+            built_without: cfg!(submeter_portable),
+            debug_build: cfg!(debug_assertions),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! `submeter doctor`: what was found, what was decided and why, what would improve it, and what an
+//! add costs on each backend.
+
+mod advice;
+mod facts;
+mod measure;
+mod report;
+
+use std::process::ExitCode;
+
+use crate::cli::DoctorArgs;
+use submeter_terminal as show;
+use submeter_terminal::Failure;
+
+/// Runs the command. A machine without sequences is not a failure: everything works, only slower.
+pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+    let facts = facts::Facts::gather();
+    let diagnosis = report::Diagnosis {
+        remedies: advice::remedies(&facts),
+        warnings: advice::warnings(&facts),
+        adds: measure::measure(&facts),
+        facts,
+    };
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(&diagnosis);
+        json.map_err(|error| Failure::new(format_args!("cannot write JSON: {error}")))? + "\n"
+    } else {
+        report::human(&diagnosis)
+    };
+    show::print(&text).map_err(Failure::new)?;
+    Ok(ExitCode::SUCCESS)
+}

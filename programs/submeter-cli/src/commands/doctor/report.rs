@@ -1,0 +1,118 @@
+//! The diagnosis, for people.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::facts::{BackendName, Facts};
+use super::measure::{Adds, Spread};
+use submeter_terminal::{self as show, BOLD, DIM};
+
+/// All that the command says. The fields' names are those of the JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Diagnosis {
+    #[serde(flatten)]
+    pub(crate) facts: Facts,
+    pub(crate) remedies: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) adds: Vec<Adds>,
+}
+
+/// Writes the diagnosis for a terminal.
+pub(crate) fn human(diagnosis: &Diagnosis) -> String {
+    let facts = &diagnosis.facts;
+    let mut text = format!("{BOLD}{}{BOLD:#}, because {}\n", name(facts.backend), facts.reason);
+    for remedy in &diagnosis.remedies {
+        show::paragraph(&mut text, "better", remedy);
+    }
+    for warning in &diagnosis.warnings {
+        show::paragraph(&mut text, "beware", warning);
+    }
+    text.push('\n');
+    for (what, found) in found(facts) {
+        // A `String` takes everything: writing to it cannot fail.
+        let _ = writeln!(text, "{DIM}{what:<11}{DIM:#}  {found}");
+    }
+    text.push('\n');
+    text.push_str(&figures(&diagnosis.adds));
+    text
+}
+
+/// What each backend is called, to people.
+fn name(backend: BackendName) -> &'static str {
+    match backend {
+        BackendName::LibcRseq => "Restartable sequences, on libc's registration",
+        BackendName::OwnRseq => "Restartable sequences, on own registration",
+        BackendName::LockedByCpu => "Locked adds, in words chosen by CPU",
+        BackendName::LockedByThread => "Locked adds, in words chosen by thread",
+    }
+}
+
+fn found(facts: &Facts) -> [(&'static str, String); 7] {
+    let restarts = match facts.kernel_may_lose_restarts {
+        Some(true) => ", may lose a restart (see above)",
+        _ => "",
+    };
+    let cpus = match facts.cpus_possible {
+        Some(cpus) => format!("{cpus} possible"),
+        None => "unknown number possible".to_owned(),
+    };
+    let libc = match facts.libc_area_bytes {
+        None => "knows nothing of rseq".to_owned(),
+        Some(0) => "registers no thread for rseq".to_owned(),
+        Some(bytes) => format!("registers every thread for rseq, {bytes} bytes"),
+    };
+    let mm_cid = if facts.mm_cid { "mm_cid readable" } else { "no mm_cid" };
+    let features = match facts.kernel_feature_bytes {
+        0 => format!("size not told, {mm_cid}"),
+        bytes => format!("{bytes} bytes filled in, {mm_cid}"),
+    };
+    let membarrier = match facts.membarrier_errno {
+        Some(errno) => format!("refused with errno {errno}"),
+        None if facts.membarrier_restarts => "restarts sequences".to_owned(),
+        None => "cannot restart sequences".to_owned(),
+    };
+    [
+        ("kernel", format!("Linux {} {}{restarts}", facts.kernel, facts.arch)),
+        ("cpus", format!("{cpus}, {} allowed", facts.cpus_allowed.len())),
+        ("libc", libc),
+        ("rseq area", features),
+        ("membarrier", membarrier),
+        ("self-test", facts.self_test.clone()),
+        ("cpu time", facts.cpu_clock.to_owned()),
+    ]
+}
+
+fn figures(adds: &[Adds]) -> String {
+    let threads = adds.first().map_or(1, |adds| adds.threads);
+    let rounds = adds.iter().filter_map(|adds| adds.one_thread_ns).map(|s| s.samples).max();
+    let all = format!("{threads} threads");
+    let heading = ["ns per add", "1 thread", "middle half", &all, "middle half"];
+    let rows: Vec<Vec<String>> = adds.iter().map(row).collect();
+    let mut text = show::table(&heading, &rows, false);
+    for adds in adds {
+        if let Some(missing) = &adds.missing {
+            let _ = writeln!(text, "{DIM}no figures for {}: {missing}{DIM:#}", adds.variant);
+        }
+    }
+    let _ = writeln!(
+        text,
+        "{DIM}medians of {} interleaved rounds; * in use{DIM:#}",
+        rounds.unwrap_or_default()
+    );
+    text
+}
+
+fn row(adds: &Adds) -> Vec<String> {
+    let mark = if adds.in_use { " *" } else { "" };
+    let mut row = vec![format!("{}{mark}", adds.variant)];
+    for spread in [adds.one_thread_ns, adds.all_threads_ns] {
+        row.extend(match spread {
+            Some(Spread { median, low, high, .. }) => {
+                [format!("{median:.2}"), format!("{low:.2}–{high:.2}")]
+            }
+            None => ["–".to_owned(), String::new()],
+        });
+    }
+    row
+}

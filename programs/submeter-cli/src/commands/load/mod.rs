@@ -1,0 +1,78 @@
+//! `submeter load`.
+
+pub(super) mod report;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::cli::LoadArgs;
+use submeter_load::drive::{self, Plan};
+use submeter_load::tenants_file;
+use submeter_terminal as show;
+use submeter_terminal::Failure;
+use submeter_terminal::signals;
+
+/// How long a load takes unless told otherwise.
+const SECONDS_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Runs the command. Corrupt values make the exit code 1.
+pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
+    let profiles = match &args.tenants_file {
+        Some(file) => tenants_file::read(file),
+        None => tenants_file::built_in(),
+    };
+    let tenants = drive::name_tenants(
+        profiles.map_err(Failure::new)?,
+        args.tenants.map(usize::from),
+        args.tenants_file.as_deref(),
+    );
+    let tenants = tenants.map_err(Failure::new)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
+    runtime.block_on(async {
+        let stop = signals::listen()
+            .map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))?;
+        let plan = Plan {
+            server: resolve(&args.connect).await?,
+            tenants,
+            delimiter: args.delimiter,
+            seconds: args.seconds.or(args.requests.is_none().then_some(SECONDS_DEFAULT)),
+            requests: args.requests,
+            rate: args.rate,
+            connections: usize::from(args.connections),
+            pipeline: usize::from(args.pipeline),
+            seed: args.seed,
+        };
+        let outcome = drive::drive(&plan, stop).await.map_err(Failure::new)?;
+        let total = outcome.tallies.total().map_err(Failure::new)?;
+        let text = [
+            report::table(&plan, &outcome, &total),
+            report::refusals(&total),
+            report::verdict(&outcome, &total),
+        ]
+        .concat();
+        match &args.json {
+            // Standard output is the JSON's: people read the other.
+            Some(path) if path.as_os_str() == "-" => anstream::eprint!("{text}"),
+            _ => show::print(&text).map_err(Failure::new)?,
+        }
+        if let Some(path) = &args.json {
+            report::write_json(&report::json(&plan, &outcome, &total), path)
+                .map_err(Failure::new)?;
+        }
+        Ok(if total.corrupt == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+/// Finds the address of `HOST:PORT`.
+async fn resolve(connect: &str) -> Result<SocketAddr, Failure> {
+    let found = tokio::net::lookup_host(connect).await;
+    found.ok().and_then(|mut all| all.next()).ok_or_else(|| {
+        Failure::new(format_args!(
+            "--connect {connect:?} is no address: write HOST:PORT, such as 127.0.0.1:11211"
+        ))
+    })
+}

@@ -1,0 +1,44 @@
+//! `submeter completions` and `submeter man`: what a package installs beside the binary, made from
+//! the definition that parses the command line, so that it cannot disagree with it.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use submeter_terminal::Failure;
+
+use crate::cli::{Cli, CompletionsArgs, ManArgs};
+
+/// Prints a shell's completions.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "submeter", &mut script);
+    print(&script)
+}
+
+/// Prints the manual page of the command, or writes those of all its commands to a folder.
+pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
+    if let Some(folder) = &args.out {
+        return clap_mangen::generate_to(Cli::command(), folder)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| {
+                let folder = folder.display();
+                Failure::new(format_args!("{folder}: {error} – name a folder that exists (--out)"))
+            });
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Cli::command())
+        .render(&mut page)
+        .map_err(|error| Failure::new(format_args!("the manual page: {error}")))?;
+    print(&page)
+}
+
+/// The reader may leave early (`submeter man | head -1`): nothing is lost.
+fn print(text: &[u8]) -> Result<ExitCode, Failure> {
+    match io::stdout().write_all(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format_args!("standard output: {error}")))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,6 @@
+//! What each command does.
+
+pub(crate) mod doctor;
+pub(crate) mod load;
+pub(crate) mod manual;
+pub(crate) mod serve;

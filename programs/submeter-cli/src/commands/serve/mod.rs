@@ -1,0 +1,242 @@
+//! `submeter serve`: the cache, its page, and a load on request, until a signal or a time.
+
+mod conservation;
+mod limits;
+mod summary;
+
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use submeter_cache::{Cache, Config, Server};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::cli::ServeArgs;
+use crate::dashboard::{self, Deleted, ServerInfo};
+use submeter_load::drive::{self, Outcome, Plan};
+use submeter_load::tenants_file;
+use submeter_terminal::Failure;
+use submeter_terminal::signals;
+use submeter_terminal::{self as show, BOLD, DIM};
+
+/// Connections of `--load`, and requests under way on each: enough to keep the server busy.
+const LOAD_CONNECTIONS: usize = 8;
+const LOAD_PIPELINE: usize = 8;
+
+/// Runs the command. A sum that is not exact or a corrupt value makes the exit code 1.
+pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    let deaf = |e| Failure::new(format_args!("cannot listen to signals: {e}"));
+    // Before anything else: Ctrl-C during the start ends with a summary too.
+    let early = signals::Early::new().map_err(deaf)?;
+    // Connections take a descriptor each, and the usual soft limit of 1,024 is there only for
+    // programs that use select(2). Where the hard limit is no higher this many must do.
+    let _ = rlimit::increase_nofile_limit(u64::MAX);
+    let runtime = runtime(args.threads.map(usize::from))?;
+    let code = runtime.block_on(async {
+        let signals = early.listen().map_err(deaf)?;
+        serve(args, signals).await
+    });
+    // Connections that outlived the grace period must not hold the process.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    code
+}
+
+async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
+    let cache = Cache::new(config(args)?).map_err(Failure::new)?;
+    let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
+    let server = Server::bind(args.listen, cache.clone())
+        .await
+        .map_err(|e| cannot_listen("--listen", args.listen, &e))?;
+    let http =
+        TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
+    let listen = server.local_addr();
+    let page = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
+    show::print(&greeting(args, listen, page)).map_err(Failure::new)?;
+
+    let (end, ended) = watch::channel(false);
+    let info = ServerInfo::new(listen);
+    let started = Instant::now();
+    let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
+    let deleted = Deleted::default();
+    let shutdown = signals::arrived(ended);
+    let page = dashboard::serve(http, cache.clone(), info, deleted.clone(), shutdown);
+    let mut paging = tokio::spawn(page);
+    let plan = plan.map(|plan| Plan { server: reachable(listen), ..plan });
+    let driven = tokio::select! {
+        driven = work(plan.as_ref(), args.seconds, signals) => driven,
+        ended = &mut serving => Err(stopped("the cache", ended)),
+        ended = &mut paging => Err(stopped("the page", ended)),
+    };
+    end.send_replace(true);
+    let outcome = driven?;
+    // Only when the last answer has been counted do the server's counts stand still.
+    finished("the cache", serving).await?;
+    let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
+    finished("the page", paging).await?;
+    conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took)
+}
+
+/// Drives the load, or waits, until it is time or a signal arrives.
+async fn work(
+    plan: Option<&Plan>,
+    seconds: Option<Duration>,
+    signals: watch::Receiver<bool>,
+) -> Result<Option<Outcome>, Failure> {
+    if let Some(plan) = plan {
+        // Clients on threads of their own: the server's are for the server, as in real life.
+        let clients = runtime(None)?;
+        let plan = plan.clone();
+        let driven = clients.spawn(async move { drive::drive(&plan, signals).await }).await;
+        clients.shutdown_background();
+        let outcome = driven.map_err(|e| Failure::new(format_args!("the load ended: {e}")))?;
+        return outcome.map(Some).map_err(Failure::new);
+    }
+    match seconds {
+        Some(seconds) => {
+            // Either way it is time.
+            let _ = tokio::time::timeout(seconds, signals::arrived(signals)).await;
+        }
+        None => signals::arrived(signals).await,
+    }
+    Ok(None)
+}
+
+/// Prints what was served and whether the sums are exact.
+fn conclude(
+    cache: &Cache,
+    load: Option<(&Plan, &Outcome)>,
+    deleted: &Deleted,
+    took: Duration,
+) -> Result<ExitCode, Failure> {
+    let snapshot = cache.tree().snapshot();
+    let mut text = summary::table(&snapshot, cache.metrics(), took);
+    let mut corrupt = 0;
+    if let Some((_, outcome)) = load {
+        let total = outcome.tallies.total().map_err(Failure::new)?;
+        corrupt = total.corrupt;
+        text.push_str(&summary::clients(outcome, &total));
+        text.push_str(&summary::others(&snapshot, cache.metrics(), &total));
+    }
+    let metering = cache.config().metering;
+    let verdict = conservation::check(&snapshot, cache.metrics(), metering, load, &deleted.paths())
+        .map_err(Failure::new)?;
+    text.push_str(&verdict.text());
+    show::print(&text).map_err(Failure::new)?;
+    let good = verdict.is_exact() && corrupt == 0;
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn config(args: &ServeArgs) -> Result<Config, Failure> {
+    let mut limits = Vec::new();
+    if let Some(file) = &args.limits {
+        limits.extend(limits::read(file).map_err(Failure::new)?);
+    }
+    // After the file's: a flag is the more deliberate, and of two limits the later one holds.
+    limits.extend(args.tenant_limit.iter().cloned());
+    Ok(Config {
+        delimiter: args.delimiter,
+        memory_max: args.memory.0,
+        tenant_limits: limits.into_iter().map(|limit| (limit.path, limit.bytes)).collect(),
+        metering: !args.no_metering,
+        ..Config::default()
+    })
+}
+
+fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
+    let profiles = match &args.tenants_file {
+        Some(file) => tenants_file::read(file),
+        None => tenants_file::built_in(),
+    };
+    let file = args.tenants_file.as_deref();
+    let tenants = profiles.and_then(|p| drive::name_tenants(p, Some(tenants), file));
+    Ok(Plan {
+        server: args.listen,
+        tenants: tenants.map_err(Failure::new)?,
+        delimiter: args.delimiter,
+        seconds: args.seconds,
+        requests: None,
+        rate: None,
+        connections: LOAD_CONNECTIONS,
+        pipeline: LOAD_PIPELINE,
+        seed: args.seed,
+    })
+}
+
+fn greeting(args: &ServeArgs, listen: SocketAddr, page: SocketAddr) -> String {
+    let page = format!("http://{}/", reachable(page));
+    let mut text = format!(
+        "{BOLD}submeter{BOLD:#} {}\n  {DIM}page{DIM:#}   {BOLD}{page}{BOLD:#}\n  \
+         {DIM}cache{DIM:#}  {listen}, {} for items\n",
+        env!("CARGO_PKG_VERSION"),
+        show::bytes(args.memory.0),
+    );
+    if let Some(tenants) = args.load {
+        let source = args.tenants_file.as_ref().map_or_else(
+            || "production statistics of Twitter's caches (OSDI 2020)".to_owned(),
+            |file| file.display().to_string(),
+        );
+        let s = if tenants == 1 { "" } else { "s" };
+        text.push_str(&format!(
+            "  {DIM}load{DIM:#}   {tenants} tenant{s} under /load, from {source}\n"
+        ));
+    }
+    let end = match args.seconds {
+        Some(seconds) => format!("after {} s, or Ctrl-C", seconds.as_secs_f64()),
+        None => "Ctrl-C".to_owned(),
+    };
+    text.push_str(&format!("  {DIM}ends{DIM:#}   {end}\n\n"));
+    text
+}
+
+/// An address that a client on this machine can use where the server listens on all.
+fn reachable(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, addr.port())
+}
+
+fn runtime(threads: Option<usize>) -> Result<Runtime, Failure> {
+    let mut builder = Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    let runtime = builder.enable_all().build();
+    runtime.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))
+}
+
+fn cannot_listen(flag: &str, addr: SocketAddr, error: &std::io::Error) -> Failure {
+    let why = match error.kind() {
+        std::io::ErrorKind::AddrInUse => "the port is in use".to_owned(),
+        _ => error.to_string(),
+    };
+    let free = SocketAddr::new(addr.ip(), 0);
+    Failure::new(format_args!(
+        "cannot listen on {addr}: {why}; choose another ({flag} {free} picks a free one)"
+    ))
+}
+
+type Ended = Result<std::io::Result<()>, tokio::task::JoinError>;
+
+/// A part that ended before it was told to.
+fn stopped(what: &str, ended: Ended) -> Failure {
+    let why: Box<dyn Display> = match ended {
+        Ok(Ok(())) => Box::new("it stopped by itself"),
+        Ok(Err(e)) => Box::new(e),
+        Err(e) => Box::new(e),
+    };
+    Failure::new(format_args!("{what} failed: {why}"))
+}
+
+async fn finished(what: &str, task: JoinHandle<std::io::Result<()>>) -> Result<(), Failure> {
+    match task.await {
+        Ok(Ok(())) => Ok(()),
+        failed => Err(stopped(what, failed)),
+    }
+}

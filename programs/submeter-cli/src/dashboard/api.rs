@@ -1,0 +1,195 @@
+//! Turns samples into the documents of the JSON API.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use submeter::{GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, UnitKind, Value};
+use submeter_cache::{Config, Metrics};
+
+use super::history::round;
+use super::overview::overview;
+use super::sample::{Sample, unix_ms};
+use super::wire::{
+    DetailDoc, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, ServerDoc, TreeDoc, ValueDoc,
+};
+
+/// What the page says about the server it belongs to, beyond what its cache was told.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerInfo {
+    /// Where the cache listens.
+    pub(crate) listen: SocketAddr,
+    /// When it started.
+    pub(crate) started: SystemTime,
+}
+
+impl ServerInfo {
+    /// Describes a server that starts now.
+    pub(crate) fn new(listen: SocketAddr) -> ServerInfo {
+        ServerInfo { listen, started: SystemTime::now() }
+    }
+}
+
+/// Describes the server.
+pub(super) fn server(info: &ServerInfo, config: &Config) -> ServerDoc {
+    ServerDoc {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        listen: info.listen.to_string(),
+        started_ms: unix_ms(info.started),
+        metering: config.metering,
+        delimiter: char::from(config.delimiter),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// Describes the metrics.
+pub(super) fn schema(schema: &Schema) -> Vec<MetricDoc> {
+    let metrics = schema.metrics().iter();
+    metrics
+        .map(|metric| MetricDoc {
+            name: metric.name().to_owned(),
+            kind: match metric.kind() {
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Histogram => "histogram",
+                MetricKind::Quota => "quota",
+                _ => "unknown",
+            }
+            .to_owned(),
+            unit: match metric.unit() {
+                UnitKind::Count => "count",
+                UnitKind::Bytes => "bytes",
+                UnitKind::Nanoseconds => "nanoseconds",
+                _ => "unknown",
+            }
+            .to_owned(),
+            help: metric.help().to_owned(),
+        })
+        .collect()
+}
+
+/// Answers `/api/tree`: the values of `fresh`, the rates of `sample`.
+pub(super) fn tree(
+    fresh: &Snapshot,
+    sample: &Sample,
+    metrics: &Metrics,
+    server: ServerDoc,
+) -> TreeDoc {
+    let groups = fresh.groups().iter();
+    let groups = groups
+        .map(|group| {
+            let mut overview = match sample.row(group.path()) {
+                Some(row) => row.overview,
+                // Younger than the sample: it has values, and rates from the next one on.
+                None => overview(metrics, group, Some(group), sample.window),
+            };
+            // Not rates: as fresh as the values beside them.
+            let memory = group.usage(metrics.memory);
+            overview.memory_bytes = memory.current;
+            overview.memory_limit_bytes = memory.limit;
+            overview.items = group.gauge(metrics.items);
+            GroupDoc {
+                path: group.path().to_owned(),
+                depth: group.depth(),
+                parent: group.parent(),
+                overview,
+                values: values(fresh.schema(), group),
+                rates: rates(sample, group.path()),
+            }
+        })
+        .collect();
+    TreeDoc {
+        server,
+        at_ms: unix_ms(fresh.system_time()),
+        window_s: sample.window.as_secs_f64(),
+        schema: schema(fresh.schema()),
+        groups,
+    }
+}
+
+/// Answers `/api/group`.
+pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc) -> DetailDoc {
+    let groups = sample.now.snapshot.groups();
+    let group = &groups[at];
+    let metrics = sample.now.snapshot.schema().metrics().iter();
+    let histograms = metrics
+        .filter_map(|metric| {
+            let Value::Histogram(total) = group.value(metric) else { return None };
+            let recent = match sample.before(group.path()).map(|before| before.value(metric)) {
+                Some(Value::Histogram(before)) => total.since(&before),
+                _ => total.clone(),
+            };
+            Some((metric.name().to_owned(), histogram(&total, &recent)))
+        })
+        .collect();
+    DetailDoc {
+        at_ms: unix_ms(sample.now.snapshot.system_time()),
+        window_s: sample.window.as_secs_f64(),
+        children: groups.iter().filter(|child| child.parent() == Some(at)).count(),
+        group: GroupDoc {
+            path: group.path().to_owned(),
+            depth: group.depth(),
+            parent: group.parent(),
+            overview: sample.rows[at].overview,
+            values: values(sample.now.snapshot.schema(), group),
+            rates: rates(sample, group.path()),
+        },
+        histograms,
+        history,
+    }
+}
+
+fn values(schema: &Schema, group: &GroupValues) -> BTreeMap<String, ValueDoc> {
+    let metrics = schema.metrics().iter();
+    metrics
+        .filter_map(|metric| {
+            let value = match group.value(metric) {
+                Value::Counter(n) => ValueDoc::Unsigned(n),
+                Value::Gauge(n) => ValueDoc::Signed(n),
+                Value::Histogram(h) => ValueDoc::Histogram {
+                    count: h.count(),
+                    sum: h.sum(),
+                    p50: h.quantile(0.5),
+                    p90: h.quantile(0.9),
+                    p99: h.quantile(0.99),
+                    p999: h.quantile(0.999),
+                },
+                Value::Quota(u) => ValueDoc::Quota {
+                    current: u.current,
+                    peak: u.peak,
+                    limit: u.limit,
+                    refused: u.refused,
+                },
+                _ => return None,
+            };
+            Some((metric.name().to_owned(), value))
+        })
+        .collect()
+}
+
+/// Every counter per second over the sample; empty for a group that is not in two samples.
+fn rates(sample: &Sample, path: &str) -> BTreeMap<String, f64> {
+    let seconds = sample.window.as_secs_f64();
+    let (Some(now), Some(before)) = (sample.now.get(path), sample.before(path)) else {
+        return BTreeMap::new();
+    };
+    let metrics = sample.now.snapshot.schema().metrics().iter();
+    metrics
+        .filter_map(|metric| match (now.value(metric), before.value(metric)) {
+            (Value::Counter(now), Value::Counter(before)) if seconds > 0.0 => {
+                let rate = now.saturating_sub(before) as f64 / seconds;
+                Some((metric.name().to_owned(), round(rate, 3)))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn histogram(total: &HistogramSnapshot, recent: &HistogramSnapshot) -> HistogramDoc {
+    let buckets = total.buckets();
+    HistogramDoc {
+        upper: (0..buckets.len()).map(|index| buckets.upper(index)).collect(),
+        total: total.counts().to_vec(),
+        recent: recent.counts().to_vec(),
+    }
+}

@@ -1,0 +1,51 @@
+//! The web server: the live page, its events, the JSON API, `/metrics` and `/healthz`.
+//!
+//! One sampler copies the tree once a second, and everything that shows a rate reads from it. See
+//! [`sampler`] for what that costs while no client looks.
+
+mod api;
+mod connections;
+mod deletion;
+mod encode;
+mod events;
+mod history;
+mod overview;
+mod page;
+mod routes;
+mod sample;
+mod sampler;
+mod stat;
+#[cfg(test)]
+mod tests;
+pub(crate) mod wire;
+
+use std::io;
+
+use submeter_cache::Cache;
+use tokio::net::TcpListener;
+
+pub(crate) use self::api::ServerInfo;
+pub(crate) use self::deletion::Deleted;
+use self::deletion::Desk;
+use self::sampler::Sampler;
+
+/// Serves until `shutdown` resolves, then ends the event streams and returns within seconds. Notes
+/// in `deleted` what clients asked it to delete.
+///
+/// # Errors
+/// When the listener is not usable. A failing connection is not an error of the server.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    cache: Cache,
+    info: ServerInfo,
+    deleted: Deleted,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let desk = Desk { cache: cache.clone(), page: listener.local_addr()?, deleted };
+    let sampler = Sampler::new(cache, info);
+    let ticking = tokio::spawn(sampler::run(sampler.clone()));
+    let app = routes::router(sampler.clone(), desk);
+    connections::serve(listener, app, shutdown, || sampler.close()).await;
+    ticking.abort();
+    Ok(())
+}

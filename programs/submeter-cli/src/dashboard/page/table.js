@@ -1,0 +1,229 @@
+// The tree: only the rows in view are in the document, so that ten thousand tenants cost what forty do.
+
+const table = {
+  rows: [], nodes: new Map(), focus: null, hoverUntil: 0, structure: true,
+
+  start() {
+    this.box = document.getElementById("rows");
+    this.grid = document.getElementById("table");
+    this.emptyBox = document.getElementById("empty");
+    const head = document.getElementById("head");
+    const select = document.getElementById("sort-select");
+    for (const column of columns) {
+      const button = el("button", { type: "button", title: column.title, on: { click: () => this.sortBy(column.key) } },
+        el("span", { text: column.label }), el("span", { class: "arrow", "aria-hidden": "true" }));
+      head.append(el("div", { class: `c-${column.key} ${column.key === "name" ? "" : "num"}`, role: "columnheader", "data-key": column.key }, button));
+      select.append(el("option", { value: column.key, text: column.label }));
+    }
+    select.addEventListener("change", () => this.sortBy(select.value, select.value !== "name"));
+    this.box.addEventListener("click", (event) => this.clicked(event));
+    this.box.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") this.hoverUntil = Date.now() + 2500; });
+    this.box.addEventListener("pointerleave", () => { this.hoverUntil = 0; });
+    this.grid.addEventListener("keydown", (event) => this.key(event));
+    addEventListener("scroll", () => this.paint(), { passive: true });
+    addEventListener("resize", () => this.paint());
+    this.showSort();
+  },
+
+  sortBy(key, down) {
+    const sort = model.sort;
+    model.sort = { key, down: down !== undefined ? down : sort.key === key ? !sort.down : key !== "name" };
+    this.showSort();
+    this.hoverUntil = 0;
+    this.refresh(true);
+  },
+
+  showSort() {
+    const { key, down } = model.sort;
+    document.getElementById("sort-select").value = key;
+    for (const cell of document.getElementById("head").children) {
+      const active = cell.dataset.key === key;
+      setAttr(cell, "aria-sort", active ? (down ? "descending" : "ascending") : "none");
+      setText(cell.querySelector(".arrow"), active ? (down ? "▼" : "▲") : "");
+    }
+  },
+
+  // `structure`: rows came, went, opened or closed, so order is due even under the pointer.
+  refresh(structure) {
+    const still = !structure && !this.structure && Date.now() < this.hoverUntil;
+    if (!still) this.rows = model.rows();
+    else this.rows = this.rows.filter((group) => model.groups.get(group.id) === group);
+    this.structure = false;
+    const shown = this.rows.filter((group) => model.isTenant(group) && model.matches(group)).length;
+    const all = model.tenants();
+    const filtered = model.filter !== "";
+    setText(document.getElementById("count"), filtered ? `${shown} of ${all}` : all === 1 ? "1 tenant" : `${format.exact(Math.max(all, 0))[0]} tenants`);
+    this.empty(all <= 0, filtered && !this.rows.length);
+    this.paint(!structure);
+  },
+
+  empty(none, unmatched) {
+    this.emptyBox.hidden = !none && !unmatched;
+    for (const id of ["head", "keys"]) document.getElementById(id).hidden = none || unmatched;
+    if (none) this.rows = [];
+    const kind = none ? "none" : unmatched ? "unmatched" : "";
+    const said = kind + (kind === "unmatched" ? model.filter : "");
+    if (this.said === said) return;
+    this.said = said;
+    this.emptyBox.replaceChildren();
+    if (none) {
+      const [host, port] = split(model.server.listen);
+      this.emptyBox.append(
+        el("h2", { text: "No tenants yet" }),
+        el("p", { text: "A tenant comes into being with its first key: what stands before the last delimiter is its path. Store one, and it appears here within a second." }),
+        el("pre", { text: `printf 'set ${["acme", "web", "greeting"].join(model.server.delimiter)} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc ${host} ${port}` }));
+    } else if (unmatched) {
+      this.emptyBox.append(
+        el("h2", { text: "Nothing matches" }),
+        el("p", { text: `No tenant's path contains “${model.filter}”.` }),
+        el("button", { class: "quiet", type: "button", text: "Clear the filter", on: { click: clearFilter } }));
+    }
+  },
+
+  rowHeight() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 38; },
+
+  paint(glide) {
+    const height = this.rowHeight();
+    const box = this.box.getBoundingClientRect();
+    this.box.style.height = this.rows.length * height + "px";
+    const first = Math.max(0, Math.floor(-box.top / height) - 4);
+    const last = Math.min(this.rows.length, Math.ceil((innerHeight - box.top) / height) + 4);
+    const calm = glide === true && first === this.first;
+    this.first = first;
+    this.box.classList.toggle("glide", calm);
+    const seen = new Set();
+    const widest = Math.max(1, ...(model.root ? model.root.kids.map((kid) => model.get(kid, "mem")) : [1]));
+    for (let i = first; i < last; i++) {
+      const group = this.rows[i];
+      let node = this.nodes.get(group.id);
+      if (node && node.group !== group) { node.remove(); node = null; }
+      if (!node) {
+        node = makeRow(group);
+        this.nodes.set(group.id, node);
+        this.box.append(node);
+      }
+      seen.add(group.id);
+      node.style.transform = `translateY(${i * height}px)`;
+      setAttr(node, "aria-rowindex", i + 2);
+      fillRow(node, group, widest);
+    }
+    for (const [id, node] of this.nodes) {
+      // The row with the focus stays, or the keyboard would lose its place by scrolling.
+      if (seen.has(id) || (node === document.activeElement && model.groups.get(id) === node.group && this.rows.includes(node.group))) continue;
+      node.remove();
+      this.nodes.delete(id);
+    }
+    setAttr(this.grid, "aria-rowcount", this.rows.length + 1);
+    this.tabStop();
+  },
+
+  // One row takes part in the tab order; the arrows move from there.
+  tabStop() {
+    if (!this.rows.includes(this.focus)) this.focus = this.rows[0] || null;
+    for (const node of this.nodes.values()) setAttr(node, "tabindex", node.group === this.focus ? 0 : -1);
+  },
+
+  clicked(event) {
+    const node = event.target.closest(".r");
+    if (!node) return;
+    this.focus = node.group;
+    if (event.target.closest(".fold")) this.toggle(node.group);
+    else detail.open(node.group.path);
+    this.tabStop();
+  },
+
+  toggle(group) {
+    if (!group.kids.length || model.filter) return;
+    model.fold(group, !model.isFolded(group));
+    this.refresh(true);
+  },
+
+  move(to) {
+    const index = Math.max(0, Math.min(this.rows.length - 1, to));
+    this.focus = this.rows[index];
+    if (!this.focus) return;
+    const height = this.rowHeight();
+    const top = this.box.getBoundingClientRect().top + index * height;
+    if (top < 60) scrollBy(0, top - 60);
+    else if (top + height > innerHeight - 12) scrollBy(0, top + height - innerHeight + 12);
+    this.paint();
+    const node = this.nodes.get(this.focus.id);
+    if (node) node.focus({ preventScroll: true });
+  },
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !event.target.classList.contains("r")) return;
+    const group = event.target.group;
+    const at = this.rows.indexOf(group);
+    const page = Math.max(1, Math.floor(innerHeight / this.rowHeight()) - 3);
+    const open = group.kids.length && !model.isFolded(group);
+    const act = {
+      ArrowDown: () => this.move(at + 1), ArrowUp: () => this.move(at - 1),
+      PageDown: () => this.move(at + page), PageUp: () => this.move(at - page),
+      Home: () => this.move(0), End: () => this.move(this.rows.length - 1),
+      ArrowRight: () => open || !group.kids.length ? this.move(at + 1) : this.toggle(group),
+      ArrowLeft: () => open ? this.toggle(group) : group.parent && this.move(this.rows.indexOf(group.parent)),
+      Enter: () => detail.open(group.path, true), " ": () => this.toggle(group),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  },
+};
+
+function makeRow(group) {
+  const cell = (key, ...inner) => el("div", { class: `c-${key} num`, role: "gridcell" }, ...inner);
+  const part = {
+    fold: el("span", { class: "fold", "aria-hidden": "true" }, svg("svg", { viewBox: "0 0 10 10" }, svg("path", { d: "M3.5 1.8 6.8 5 3.5 8.2" }))),
+    label: el("span", { class: "label" }), kids: el("span", { class: "kids" }),
+    reqLine: sparkline(), p99Line: sparkline("second"), meter: meter(), of: el("span", { class: "of" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
+  };
+  for (const key of ["req", "hit", "p99", "cpu", "mem", "evict", "items"]) part[key] = figure();
+  const node = el("div", { class: "r", role: "row", "aria-level": group.depth + 1 },
+    el("div", { class: "c-name", role: "rowheader" }, part.fold, part.label, part.kids),
+    cell("req", el("div", { class: "withline" }, part.reqLine, part.req)),
+    cell("hit", part.hit), cell("p99", el("div", { class: "withline" }, part.p99Line, part.p99)), cell("cpu", part.cpu),
+    cell("mem", el("div", { class: "held" }, part.mem, part.of), part.meter), cell("evict", part.evict), cell("items", part.items), part.sub);
+  node.group = group;
+  node.cells = part;
+  node.style.setProperty("--depth", Math.min(group.depth, 12));
+  node.title = group.path;
+  setText(part.label, group.parent ? group.name : "All tenants");
+  return node;
+}
+
+function fillRow(node, group, widest) {
+  const part = node.cells;
+  const get = (key) => model.get(group, key);
+  const parent = group.kids.length > 0;
+  const folded = model.isFolded(group) && !model.filter;
+  setAttr(node, "aria-expanded", parent ? String(!folded) : null);
+  setAttr(node, "aria-selected", String(model.selected === group.path));
+  node.classList.toggle("parent", parent);
+  node.classList.toggle("context", model.filter !== "" && !(group.parent && model.matches(group)));
+  setText(part.kids, parent && folded ? format.exact(group.kids.length)[0] : "");
+  part.req.set(format.rate(get("req")));
+  part.hit.set(format.percent(get("hit")));
+  part.p99.set(format.ns(get("p99")));
+  part.cpu.set(get("cpu") ? format.percent(get("cpu")) : ["0", "%"]);
+  part.mem.set(format.bytes(get("mem")));
+  const limit = get("limit");
+  setText(part.of, limit === null ? "" : "of " + format.text(format.bytes(limit)));
+  part.meter.set(get("mem"), limit, widest);
+  part.evict.set(format.rate(get("evict")));
+  part.evict.classList.toggle("hot", get("evict") > 0);
+  part.items.set(format.count(get("items")));
+  const lines = group.lines;
+  part.reqLine.draw(lines ? lines.req : [0, 0], lines ? SLOTS : 2, 1);
+  part.p99Line.draw(lines ? lines.p99 : [], SLOTS, 1000);
+  setText(part.sub, [
+    get("hit") === null ? "" : format.text(format.percent(get("hit"))) + " hits",
+    get("p99") === null ? "" : "p99 " + format.text(format.ns(get("p99"))),
+    format.text(format.bytes(get("mem"))),
+  ].filter(Boolean).join(" · "));
+}
+
+function split(address) {
+  const at = address.lastIndexOf(":");
+  return [address.slice(0, at).replace(/[[\]]/g, ""), address.slice(at + 1)];
+}

@@ -1,0 +1,67 @@
+//! A sample: one copy of the tree, and what was computed from it and the one before.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use submeter::{GroupValues, Snapshot};
+
+use super::wire::Overview;
+
+/// One copy of the tree with everything that was computed from it.
+pub(super) struct Sample {
+    pub(super) number: u64,
+    pub(super) now: Arc<Indexed>,
+    pub(super) window: Duration,
+    /// By the group's index in the snapshot.
+    pub(super) rows: Vec<Row>,
+    /// The sample before, which rates are computed against.
+    pub(super) before: Option<Arc<Indexed>>,
+}
+
+/// A snapshot whose groups are found by path at once.
+pub(super) struct Indexed {
+    pub(super) snapshot: Snapshot,
+    pub(super) index: HashMap<Box<str>, usize>,
+}
+
+impl Indexed {
+    /// Indexes a snapshot.
+    pub(super) fn new(snapshot: Snapshot) -> Indexed {
+        let groups = snapshot.groups().iter().enumerate();
+        let index = groups.map(|(at, group)| (group.path().into(), at)).collect();
+        Indexed { snapshot, index }
+    }
+
+    /// Finds a group.
+    pub(super) fn get(&self, path: &str) -> Option<&GroupValues> {
+        self.index.get(path).map(|&at| &self.snapshot.groups()[at])
+    }
+}
+
+/// One group in a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Row {
+    /// Stays the same as long as the group lives.
+    pub(super) id: u32,
+    pub(super) parent: Option<u32>,
+    pub(super) overview: Overview,
+}
+
+impl Sample {
+    /// The values of a group one sample earlier.
+    pub(super) fn before(&self, path: &str) -> Option<&GroupValues> {
+        self.before.as_ref()?.get(path)
+    }
+
+    /// The row of a group.
+    pub(super) fn row(&self, path: &str) -> Option<&Row> {
+        self.now.index.get(path).map(|&at| &self.rows[at])
+    }
+}
+
+/// Milliseconds since 1970, as JavaScript counts.
+pub(super) fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

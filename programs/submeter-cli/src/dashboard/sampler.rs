@@ -1,0 +1,292 @@
+//! Copies the tree once a second, for every client that looks.
+//!
+//! While no client looks it costs one snapshot per sample, for the history. A person who opens the
+//! page after an incident wants the two minutes before, so it does not wait for a first viewer. It
+//! encodes nothing then, and on a tree so large that a sample takes more than 10 ms it samples less
+//! often, so as never to take more than 1 % of one processor unwatched.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use submeter::Snapshot;
+use submeter_cache::{Cache, Metrics};
+use tokio::sync::{Notify, Semaphore, broadcast};
+
+use super::api::{self, ServerInfo};
+use super::encode;
+use super::history::History;
+use super::overview::overview;
+use super::sample::{Indexed, Row, Sample};
+use super::wire::{DetailDoc, ServerDoc, TreeDoc};
+
+/// Between two samples while a client watches.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Between two samples of a huge tree that no client watches.
+const INTERVAL_MAX: Duration = Duration::from_secs(10);
+
+/// How long a client of `/api/tree` counts as watching: `submeter top` asks each second.
+const WATCHED_AFTER: Duration = Duration::from_secs(5);
+
+/// Events that a slow client may be behind before it is sent the whole tree instead.
+const BACKLOG: usize = 4;
+
+/// Encodings and snapshots made at once on behalf of clients: more would starve the cache, whose
+/// processors these are.
+const WORK_MAX: usize = 2;
+
+/// A handle to the sampler. Cloning copies a pointer.
+#[derive(Clone)]
+pub(super) struct Sampler {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    cache: Cache,
+    info: ServerInfo,
+    state: Mutex<State>,
+    /// Taken away at the end, which ends every stream of events.
+    events: Mutex<Option<broadcast::Sender<Tick>>>,
+    work: Arc<Semaphore>,
+    /// Somebody began to watch.
+    watched: Notify,
+}
+
+struct State {
+    ids: Ids,
+    history: History,
+    sample: Option<Arc<Sample>>,
+    /// The newest sample as the event that starts a stream, made when first asked for.
+    full: Option<(u64, Arc<str>)>,
+    asked: Option<Instant>,
+}
+
+/// The event that a sample makes for those who watched the one before.
+#[derive(Clone)]
+pub(super) struct Tick {
+    /// The sample's.
+    pub(super) number: u64,
+    pub(super) json: Arc<str>,
+}
+
+impl Sampler {
+    pub(super) fn new(cache: Cache, info: ServerInfo) -> Sampler {
+        let (events, _) = broadcast::channel(BACKLOG);
+        let state = State {
+            ids: Ids::default(),
+            history: History::default(),
+            sample: None,
+            full: None,
+            asked: None,
+        };
+        let sampler = Sampler {
+            shared: Arc::new(Shared {
+                cache,
+                info,
+                state: Mutex::new(state),
+                events: Mutex::new(Some(events)),
+                work: Arc::new(Semaphore::new(WORK_MAX)),
+                watched: Notify::new(),
+            }),
+        };
+        // So that there is a sample whenever a client asks.
+        sampler.tick();
+        sampler
+    }
+
+    /// Ends every stream of events, and lets none begin.
+    pub(super) fn close(&self) {
+        self.shared.events.lock().take();
+    }
+
+    /// Returns whether the server ends.
+    pub(super) fn is_closed(&self) -> bool {
+        self.shared.events.lock().is_none()
+    }
+
+    /// Joins the events, or `None` when the server ends.
+    pub(super) fn subscribe(&self) -> Option<broadcast::Receiver<Tick>> {
+        let receiver = self.shared.events.lock().as_ref()?.subscribe();
+        self.shared.watched.notify_one();
+        Some(receiver)
+    }
+
+    /// Runs `f` where blocking is allowed, few at a time.
+    pub(super) async fn work<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&Sampler) -> T + Send + 'static,
+    ) -> T {
+        let sampler = self.clone();
+        // The semaphore is never closed; were it, work would merely be unbounded.
+        let turn = Arc::clone(&self.shared.work).acquire_owned().await;
+        let work = move || {
+            // Held by the work, not by its client, who may hang up and ask again.
+            let _turn = turn;
+            f(&sampler)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(value) => value,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+
+    /// Returns the event that starts a stream, and the number of the sample that it shows.
+    pub(super) fn full(&self) -> (u64, Arc<str>) {
+        let mut state = self.shared.state.lock();
+        let sample = state.newest();
+        if let Some((number, full)) = &state.full
+            && *number == sample.number
+        {
+            return (*number, Arc::clone(full));
+        }
+        let full: Arc<str> = encode::full(&sample, &state.history, self.server()).into();
+        state.full = Some((sample.number, Arc::clone(&full)));
+        (sample.number, full)
+    }
+
+    /// Returns the tree with values of this moment and rates of the last sample.
+    pub(super) fn tree(&self) -> TreeDoc {
+        self.asked();
+        let sample = self.shared.state.lock().newest();
+        let fresh = self.shared.cache.tree().snapshot();
+        api::tree(&fresh, &sample, self.shared.cache.metrics(), self.server())
+    }
+
+    /// Returns one group as of the last sample.
+    pub(super) fn detail(&self, path: &str) -> Option<DetailDoc> {
+        self.asked();
+        let state = self.shared.state.lock();
+        let sample = state.newest();
+        let at = *sample.now.index.get(path)?;
+        let history = state.history.of(sample.rows[at].id);
+        drop(state);
+        Some(api::detail(&sample, at, history))
+    }
+
+    /// Returns the tree as it is, for exporters.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.shared.cache.tree().snapshot()
+    }
+
+    fn server(&self) -> ServerDoc {
+        api::server(&self.shared.info, self.shared.cache.config())
+    }
+
+    fn asked(&self) {
+        self.shared.state.lock().asked = Some(Instant::now());
+        self.shared.watched.notify_one();
+    }
+
+    fn is_watched(&self) -> bool {
+        // One lock after the other, never both: `tick` takes them in the other order.
+        let has_streams =
+            self.shared.events.lock().as_ref().is_some_and(|events| events.receiver_count() > 0);
+        has_streams || self.shared.state.lock().asked.is_some_and(|at| at.elapsed() < WATCHED_AFTER)
+    }
+
+    /// Takes one sample, and sends what changed to those who watch.
+    pub(super) fn tick(&self) {
+        let Shared { cache, state, events, .. } = &*self.shared;
+        let snapshot = cache.tree().snapshot();
+        let mut state = state.lock();
+        let before = state.sample.clone();
+        let sample = Arc::new(state.take(snapshot, before.as_deref(), cache.metrics()));
+        let State { ids, history, .. } = &mut *state;
+        let gone = ids.retire(&sample.now.index);
+        for id in &gone {
+            history.forget(*id);
+        }
+        let at = sample.now.snapshot.at();
+        history.push(at, sample.rows.iter().map(|row| (row.id, row.overview)));
+        let events = events.lock().clone();
+        if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
+            let json = encode::tick(&sample, before.as_deref(), &gone).into();
+            // No client is left to miss it.
+            let _ = events.send(Tick { number: sample.number, json });
+        }
+        state.sample = Some(sample);
+    }
+}
+
+impl State {
+    fn newest(&self) -> Arc<Sample> {
+        Arc::clone(self.sample.as_ref().expect("a sampler is born with a sample"))
+    }
+
+    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, metrics: &Metrics) -> Sample {
+        let window = before.map_or(Duration::ZERO, |b| snapshot.at() - b.now.snapshot.at());
+        let mut rows: Vec<Row> = Vec::with_capacity(snapshot.groups().len());
+        for group in snapshot.groups() {
+            let earlier = before.and_then(|b| b.now.get(group.path()));
+            rows.push(Row {
+                id: self.ids.of(group.path()),
+                parent: group.parent().map(|parent| rows[parent].id),
+                overview: overview(metrics, group, earlier, window),
+            });
+        }
+        let number = before.map_or(1, |b| b.number + 1);
+        let now = Arc::new(Indexed::new(snapshot));
+        Sample { number, now, window, rows, before: before.map(|b| Arc::clone(&b.now)) }
+    }
+}
+
+/// Small numbers for groups, so that an event need not repeat paths.
+#[derive(Default)]
+struct Ids {
+    by_path: HashMap<Box<str>, u32>,
+    next: u32,
+    /// Given back by killed groups.
+    free: Vec<u32>,
+}
+
+impl Ids {
+    fn of(&mut self, path: &str) -> u32 {
+        if let Some(&id) = self.by_path.get(path) {
+            return id;
+        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        self.by_path.insert(path.into(), id);
+        id
+    }
+
+    /// Gives back the ids of groups that are not `live`, and returns them.
+    fn retire(&mut self, live: &HashMap<Box<str>, usize>) -> Vec<u32> {
+        let mut gone = Vec::new();
+        if self.by_path.len() > live.len() {
+            self.by_path.retain(|path, id| {
+                let keep = live.contains_key(path);
+                if !keep {
+                    gone.push(*id);
+                }
+                keep
+            });
+        }
+        self.free.extend(&gone);
+        gone
+    }
+}
+
+/// Ticks until aborted.
+pub(super) async fn run(sampler: Sampler) {
+    let mut last = Instant::now();
+    let mut cost = Duration::ZERO;
+    loop {
+        let idle = (cost * 100).clamp(INTERVAL, INTERVAL_MAX);
+        let due = if sampler.is_watched() { last + INTERVAL } else { last + idle };
+        tokio::select! {
+            () = tokio::time::sleep_until(due.into()) => {}
+            // Somebody began to watch: what is due may be due sooner.
+            () = sampler.shared.watched.notified(), if idle > INTERVAL => continue,
+        }
+        last = Instant::now();
+        let ticker = sampler.clone();
+        // A panic was reported by the panic hook; the next tick may do better.
+        let _ = tokio::task::spawn_blocking(move || ticker.tick()).await;
+        cost = last.elapsed();
+    }
+}

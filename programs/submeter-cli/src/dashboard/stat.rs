@@ -1,0 +1,192 @@
+//! `/api/stat`: counts events of groups for as long as a client listens.
+//!
+//! The count is the connection's: it ends with it, so that nobody who has gone leaves events behind
+//! that each switch would go on to count.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use submeter::perf::{self, EVENTS_MAX, Request, RequestCounts, RequestState, Session};
+use submeter_cache::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+
+use super::deletion::Desk;
+use super::sampler::Sampler;
+use crate::stat::NDJSON;
+use crate::stat::wire::{CountDoc, StateDoc, TotalsDoc};
+
+/// The most counts at once: each makes every switch dearer.
+pub(super) const COUNTS_MAX: usize = 8;
+
+/// The shortest interval between two lines.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+/// How often totals are sent at least: that is how a listener who has gone is noticed, how soon the
+/// count ends with the server, and how old the totals can be with which a listener stops between
+/// two intervals.
+const PULSE: Duration = Duration::from_millis(100);
+
+/// Who may count.
+#[derive(Clone, Debug)]
+pub(super) struct Counts(Arc<Semaphore>);
+
+impl Counts {
+    pub(super) fn new() -> Counts {
+        Counts(Arc::new(Semaphore::new(COUNTS_MAX)))
+    }
+}
+
+/// Answers `/api/stat?e=EVENTS&g=GROUP&…&interval=MS`, with `e` and `g` in turns.
+pub(super) async fn stat(
+    State(sampler): State<Sampler>,
+    Extension(desk): Extension<Desk>,
+    Extension(counts): Extension<Counts>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let (requests, interval) = match read(&desk.cache, &query) {
+        Ok(wanted) => wanted,
+        Err((status, message)) => return (status, message).into_response(),
+    };
+    let Ok(permit) = counts.0.try_acquire_owned() else {
+        let message =
+            format!("{COUNTS_MAX} counts are under way, the most allowed: end one of them\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+    };
+    let session = Session::open(desk.cache.tree(), requests);
+    let began = Instant::now();
+    let count = Count { sampler, session, began, interval, due: 1, _permit: permit };
+    let lines = stream::unfold(count, |mut count| async move {
+        let line = count.next().await?;
+        Some((Ok::<_, Infallible>(line), count))
+    });
+    ([(CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response()
+}
+
+/// A count with a client that listens.
+struct Count {
+    sampler: Sampler,
+    session: Session,
+    began: Instant,
+    interval: Duration,
+    /// How many intervals end with the next one.
+    due: u32,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Count {
+    /// Waits for the end of the interval, or for the time to show a sign of life; `None` when the
+    /// server ends.
+    async fn next(&mut self) -> Option<Bytes> {
+        let due = self.interval.saturating_mul(self.due);
+        let left = due.saturating_sub(self.began.elapsed());
+        sleep(left.min(PULSE)).await;
+        if self.sampler.is_closed() {
+            return None;
+        }
+        let elapsed = self.began.elapsed();
+        let is_due = left <= PULSE;
+        if is_due {
+            // A reader that sleeps through intervals does not catch up on them.
+            let ended = elapsed.as_nanos() / self.interval.as_nanos().max(1);
+            let ended = u32::try_from(ended).unwrap_or(u32::MAX).max(self.due);
+            self.due = ended.saturating_add(1);
+        }
+        let counts = self.session.counts();
+        let totals = TotalsDoc {
+            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            is_due,
+            threads: self.session.threads(),
+            counts: counts.iter().flat_map(documents).collect(),
+        };
+        let mut line = serde_json::to_vec(&totals).ok()?;
+        line.push(b'\n');
+        Some(line.into())
+    }
+}
+
+/// One document for each event.
+fn documents(counts: &RequestCounts) -> impl Iterator<Item = CountDoc> {
+    let pinned = if counts.events().is_pinned() { "D" } else { "" };
+    counts.events().events().iter().enumerate().map(move |(index, event)| {
+        let mut event = event.to_string();
+        if !pinned.is_empty() {
+            let colon = if event.contains(':') { "" } else { ":" };
+            event = format!("{event}{colon}{pinned}");
+        }
+        let state = match counts.state() {
+            RequestState::Counting => StateDoc::Counted { value: counts.values()[index] },
+            RequestState::NotSupported(why) => {
+                StateDoc::NotSupported { reason: why.reason().to_owned() }
+            }
+            RequestState::Error(reason) => StateDoc::Error { reason: reason.clone() },
+            _ => StateDoc::NotCounted,
+        };
+        CountDoc {
+            group: counts.path().map(str::to_owned),
+            event,
+            state,
+            enabled_ns: counts.enabled_ns(),
+            running_ns: counts.running_ns(),
+        }
+    })
+}
+
+type Refusal = (StatusCode, String);
+
+fn read(cache: &Cache, query: &[(String, String)]) -> Result<(Vec<Request>, Duration), Refusal> {
+    let bad = |message: String| (StatusCode::BAD_REQUEST, message);
+    let (mut requests, mut events, mut interval) = (Vec::new(), None, Duration::from_secs(1));
+    let mut total = 0;
+    for (name, value) in query {
+        match (&**name, events.take()) {
+            ("e", None) => {
+                let parsed = perf::parse(value).map_err(|e| bad(format!("{e}\n")))?;
+                total += parsed.iter().map(|group| group.events().len()).sum::<usize>();
+                events = Some(parsed);
+            }
+            ("g", Some(events)) => requests.extend(for_group(cache, value, events)?),
+            ("interval", None) => {
+                let ms = value.parse().ok().map(Duration::from_millis);
+                interval = ms.filter(|ms| *ms >= INTERVAL_MIN).ok_or_else(|| {
+                    bad(format!("interval={value:?} is none: give milliseconds, 10 or more\n"))
+                })?;
+            }
+            _ => {
+                let message = "say what to count for whom: /api/stat?e=task-clock&g=/acme/web\n";
+                return Err(bad(message.to_owned()));
+            }
+        }
+    }
+    if requests.is_empty() || events.is_some() {
+        let message = "say what to count for whom: /api/stat?e=task-clock&g=/acme/web\n";
+        return Err(bad(message.to_owned()));
+    }
+    if total > EVENTS_MAX {
+        return Err(bad(format!("{total} events are too many: name at most {EVENTS_MAX}\n")));
+    }
+    Ok((requests, interval))
+}
+
+fn for_group(
+    cache: &Cache,
+    path: &str,
+    events: Vec<perf::EventGroup>,
+) -> Result<Vec<Request>, Refusal> {
+    if path.is_empty() {
+        return Ok(events.into_iter().map(Request::everywhere).collect());
+    }
+    let Some(group) = cache.tree().get(path) else {
+        let message = format!("no group {path}: /api/tree lists those that live\n");
+        return Err((StatusCode::NOT_FOUND, message));
+    };
+    Ok(events.into_iter().map(|events| Request::group(&group, events)).collect())
+}

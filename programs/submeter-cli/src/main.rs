@@ -1,0 +1,43 @@
+//! The `submeter` command.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod dashboard;
+mod stat;
+mod top;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use submeter_terminal::Failure;
+
+/// Where to find what was a command of this program.
+const BENCH: &str = "the bench is a program of its own, in the sources: cargo run --release -p submeter-bench -- --help";
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        Err(error) => submeter_terminal::refuse(&error),
+    };
+    match result {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Load(args) => commands::load::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Completions(args) => commands::manual::completions(&args),
+        Command::Man(args) => commands::manual::man(&args),
+        Command::Bench { .. } => Err(Failure::new(BENCH)),
+    }
+}

@@ -1,0 +1,124 @@
+//! Listens to a server that counts.
+
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use ureq::Agent;
+
+use super::plan::Wanted;
+use super::wire::TotalsDoc;
+use crate::top::client::{address, unreachable};
+use submeter_terminal::Failure;
+
+type Sender = mpsc::Sender<Result<TotalsDoc, Failure>>;
+
+/// How long the server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A count that is not begun yet.
+pub(super) struct Client {
+    url: String,
+    query: String,
+}
+
+impl Client {
+    pub(super) fn new(url: &str, wanted: &[Wanted], every: Duration) -> Result<Client, Failure> {
+        let url = address(url)?;
+        let mut query = format!("{url}/api/stat?interval={}", every.as_millis());
+        for Wanted { group, events } in wanted {
+            let group = group.as_deref().unwrap_or("");
+            // A `String` takes everything: writing to it cannot fail.
+            let _ = write!(query, "&e={}&g={}", encode(&events.to_string()), encode(group));
+        }
+        Ok(Client { url, query })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Begins to count; the channel closes when the server ends it.
+    pub(super) fn connect(&self) -> mpsc::Receiver<Result<TotalsDoc, Failure>> {
+        let (sender, receiver) = mpsc::channel(16);
+        let (url, query) = (self.url.clone(), self.query.clone());
+        tokio::task::spawn_blocking(move || {
+            if let Err(failure) = listen(&url, &query, &sender) {
+                // The receiver has gone: no reason is needed.
+                let _ = sender.blocking_send(Err(failure));
+            }
+        });
+        receiver
+    }
+}
+
+fn listen(url: &str, query: &str, sender: &Sender) -> Result<(), Failure> {
+    let config = Agent::config_builder()
+        .timeout_connect(Some(PATIENCE))
+        .timeout_recv_response(Some(PATIENCE))
+        .proxy(None)
+        // Its explanation is wanted, whatever the code.
+        .http_status_as_error(false)
+        .build();
+    let mut answer =
+        Agent::from(config).get(query).call().map_err(|error| unreachable(url, &error))?;
+    let status = answer.status().as_u16();
+    let plain = answer.headers().get("content-type").is_none_or(|kind| kind != NDJSON);
+    if status == 404 && plain {
+        let text = answer.body_mut().read_to_string().unwrap_or_default();
+        let why = match text.starts_with("no group ") {
+            true => text.trim().to_owned(),
+            false => "it cannot count events: is it a submeter of this version?".to_owned(),
+        };
+        return Err(Failure::new(format_args!("{url}: {why}")));
+    }
+    if status != 200 || plain {
+        let text = answer.body_mut().read_to_string().unwrap_or_default();
+        return Err(Failure::new(format_args!("{url} refuses to count: {}", text.trim())));
+    }
+    for line in BufReader::new(answer.body_mut().as_reader()).lines() {
+        // The server is gone.
+        let Ok(line) = line else { return Ok(()) };
+        if line.is_empty() {
+            continue;
+        }
+        let totals = serde_json::from_str(&line).map_err(|error| {
+            Failure::new(format_args!(
+                "{url} is not a submeter of this version: its counts do not read ({error})"
+            ))
+        });
+        if sender.blocking_send(totals).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The type of what the server streams: an object a line.
+pub(crate) const NDJSON: &str = "application/x-ndjson";
+
+/// Escapes what a query cannot contain.
+fn encode(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~/:,{}".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // As above.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_survives_names_of_any_bytes() {
+        assert_eq!(encode("/acme/web"), "/acme/web");
+        assert_eq!(encode("a&b=c d%ü"), "a%26b%3Dc%20d%25%C3%BC");
+    }
+}

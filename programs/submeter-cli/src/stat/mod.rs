@@ -1,0 +1,72 @@
+//! `submeter stat`: events of a running server's tenants, printed as `perf stat` prints those of
+//! processes.
+//!
+//! The server counts for as long as the connection lives; what it sends are totals, and what is
+//! printed for an interval is the difference of two of them.
+
+mod client;
+mod lay;
+mod plan;
+mod print;
+pub(crate) mod wire;
+
+pub(crate) use self::client::NDJSON;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::runtime;
+
+use self::client::Client;
+use self::print::{Format, Printer};
+use crate::cli::StatArgs;
+use submeter_terminal::Failure;
+use submeter_terminal::signals;
+
+/// The interval where none is printed and none ends the run: what the server sends meanwhile is
+/// enough for Ctrl-C.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Runs the command.
+pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
+    let wanted = plan::wanted(&args.events, &args.groups, &args.for_each_group)?;
+    // The server's intervals are then what is printed, or what ends the run.
+    let every = args.interval.or(args.timeout).unwrap_or(DAY);
+    let client = Client::new(&args.url, &wanted, every)?;
+    let format = match (&args.field_separator, args.json) {
+        (_, true) => Format::Json,
+        (Some(separator), _) => Format::Fields(separator.clone()),
+        (None, _) => Format::People,
+    };
+    let mut printer = Printer::new(format, client.url().to_owned(), args.interval.is_some());
+    let cannot = |e| Failure::new(format_args!("cannot start: {e}"));
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+    let result = runtime.block_on(async {
+        let signals = signals::listen().map_err(cannot)?;
+        let mut totals = client.connect();
+        let mut stopped = std::pin::pin!(signals::arrived(signals));
+        loop {
+            let next = tokio::select! {
+                next = totals.recv() => next,
+                () = &mut stopped => break,
+            };
+            let Some(next) = next else {
+                printer.end()?;
+                return Err(Failure::new(format_args!(
+                    "{} ended the count: is the server still there?",
+                    client.url()
+                )));
+            };
+            let next = next?;
+            let enough = args.timeout.is_some_and(|timeout| next.elapsed() >= timeout);
+            if !printer.add(next)? || enough {
+                break;
+            }
+        }
+        printer.end()?;
+        Ok(ExitCode::SUCCESS)
+    });
+    // The thread that reads would wait for the server's next totals.
+    runtime.shutdown_background();
+    result
+}

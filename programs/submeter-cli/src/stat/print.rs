@@ -1,0 +1,209 @@
+//! Counts as `perf stat` prints them: for people, as fields (`-x`), or as JSON.
+
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Write};
+
+use serde::Serialize;
+
+use super::lay::{Figure, between};
+use super::wire::{CountDoc, StateDoc, TotalsDoc};
+use submeter_terminal::Failure;
+
+/// For whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    People,
+    /// With what between them.
+    Fields(String),
+    Json,
+}
+
+/// Prints each interval, the last one as far as it got, or the totals at the end.
+pub(super) struct Printer {
+    format: Format,
+    url: String,
+    intervals: bool,
+    last: Option<TotalsDoc>,
+    /// With what the last interval that was printed ended.
+    shown: Option<TotalsDoc>,
+    printed: u64,
+    /// Reasons that were told: once is enough.
+    told: Vec<String>,
+}
+
+impl Printer {
+    pub(super) fn new(format: Format, url: String, intervals: bool) -> Printer {
+        Printer { format, url, intervals, last: None, shown: None, printed: 0, told: Vec::new() }
+    }
+
+    /// Takes the next totals, and prints them if each interval is printed. False says that nobody
+    /// reads any more.
+    pub(super) fn add(&mut self, totals: TotalsDoc) -> Result<bool, Failure> {
+        self.explain(&totals);
+        let text = if self.intervals && totals.is_due {
+            self.interval(totals.clone())
+        } else {
+            String::new()
+        };
+        self.last = Some(totals);
+        write(&text)
+    }
+
+    /// Lays out what was counted since the interval before.
+    fn interval(&mut self, totals: TotalsDoc) -> String {
+        let mut text = String::new();
+        if let (Format::People, 0) = (&self.format, self.printed) {
+            text.push_str("#           time             counts unit events\n");
+        }
+        let before = self.shown.as_ref();
+        let took_ns =
+            totals.elapsed_ns.saturating_sub(before.map_or(0, |before| before.elapsed_ns));
+        for (index, now) in totals.counts.iter().enumerate() {
+            let before = before.and_then(|before| before.counts.get(index));
+            let delta = before.map_or_else(|| now.clone(), |before| between(before, now));
+            text.push_str(&self.line(Some(totals.elapsed_ns), &delta, took_ns));
+        }
+        self.printed += 1;
+        self.shown = Some(totals);
+        text
+    }
+
+    /// Prints the totals, or what came after the last interval and how many there were.
+    pub(super) fn end(&mut self) -> Result<(), Failure> {
+        let Some(totals) = self.last.take() else {
+            anstream::eprintln!("nothing was counted: {} has not answered yet", self.url);
+            return Ok(());
+        };
+        let seconds = totals.elapsed_ns as f64 / 1e9;
+        if self.intervals {
+            if self.shown.as_ref().is_none_or(|shown| shown.elapsed_ns < totals.elapsed_ns) {
+                let text = self.interval(totals.clone());
+                write(&text)?;
+            }
+            let (printed, threads) = (self.printed, totals.threads);
+            anstream::eprintln!("{printed} intervals, {seconds:.3} s, {threads} threads counted");
+            return Ok(());
+        }
+        let lines = totals.counts.iter().map(|count| self.line(None, count, totals.elapsed_ns));
+        let mut text: String = lines.collect();
+        if self.format == Format::People {
+            text = format!(
+                "\n Performance counter stats for {:?} ({} threads):\n\n{text}\n{seconds:>17.9} seconds time elapsed\n\n",
+                self.url, totals.threads
+            );
+        }
+        write(&text).map(drop)
+    }
+
+    /// Says once on standard error why there is no number.
+    fn explain(&mut self, totals: &TotalsDoc) {
+        for count in &totals.counts {
+            let (StateDoc::NotSupported { reason } | StateDoc::Error { reason }) = &count.state
+            else {
+                continue;
+            };
+            let line = format!("{}: {reason}", count.event);
+            if !self.told.contains(&line) {
+                anstream::eprintln!("{line}");
+                self.told.push(line);
+            }
+        }
+    }
+
+    fn line(&self, at_ns: Option<u64>, count: &CountDoc, took_ns: u64) -> String {
+        let figure = Figure::of(count);
+        match &self.format {
+            Format::People => people(at_ns, count, &figure, took_ns),
+            Format::Fields(separator) => fields(at_ns, count, &figure, took_ns, separator),
+            Format::Json => json(at_ns, count, &figure, took_ns),
+        }
+    }
+}
+
+fn people(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -> String {
+    let mut line = at_ns.map_or_else(String::new, |ns| format!("{:>16.9} ", ns as f64 / 1e9));
+    let value = figure.value.map_or_else(str::to_owned, |amount| amount.grouped());
+    let group = count.group.as_deref().unwrap_or("");
+    // A `String` takes everything: writing to it cannot fail.
+    let _ = write!(line, "{value:>18} {:<4} {:<25} {group:<20}", figure.unit, count.event);
+    if let Some(cpus) = figure.cpus(took_ns) {
+        let _ = write!(line, " # {cpus:>8.3} CPUs utilized");
+    }
+    if figure.value.is_ok() && figure.running < 10_000 && count.enabled_ns > 0 {
+        let _ = write!(line, "  ({}%)", figure.percent());
+    }
+    format!("{}\n", line.trim_end())
+}
+
+/// perf's fields: the time, value, unit, event, group, run time, percentage, and a metric with its
+/// unit.
+fn fields(
+    at_ns: Option<u64>,
+    count: &CountDoc,
+    figure: &Figure,
+    took_ns: u64,
+    separator: &str,
+) -> String {
+    let mut all = Vec::new();
+    all.extend(at_ns.map(|ns| format!("{:.9}", ns as f64 / 1e9)));
+    all.push(figure.value.map_or_else(str::to_owned, |amount| amount.plain()));
+    all.push(figure.unit.to_owned());
+    all.push(count.event.clone());
+    all.push(count.group.clone().unwrap_or_default());
+    all.push(figure.running_ns.to_string());
+    all.push(figure.percent());
+    let cpus = figure.cpus(took_ns);
+    all.push(cpus.map_or_else(String::new, |cpus| format!("{cpus:.3}")));
+    all.push(cpus.map_or_else(String::new, |_| "CPUs utilized".to_owned()));
+    format!("{}\n", all.join(separator))
+}
+
+/// The names are perf's.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Line<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interval: Option<f64>,
+    counter_value: String,
+    unit: &'a str,
+    event: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<&'a str>,
+    event_runtime: u64,
+    pcnt_running: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric_value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric_unit: Option<&'a str>,
+}
+
+fn json(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -> String {
+    let cpus = figure.cpus(took_ns);
+    let line = Line {
+        interval: at_ns.map(|ns| ns as f64 / 1e9),
+        counter_value: figure.value.map_or_else(str::to_owned, |amount| amount.plain()),
+        unit: figure.unit,
+        event: &count.event,
+        cgroup: count.group.as_deref(),
+        event_runtime: figure.running_ns,
+        pcnt_running: figure.running as f64 / 100.0,
+        metric_value: cpus.map(|cpus| format!("{cpus:.3}")),
+        metric_unit: cpus.map(|_| "CPUs utilized"),
+    };
+    // Only strings and numbers, none of which is infinite: always JSON.
+    serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
+}
+
+/// Prints; false says that the reader has left, which is how `| head -1` ends a stream.
+fn write(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(format_args!("cannot write to standard output: {error}"))),
+    }
+}
+
+#[cfg(test)]
+#[path = "print_tests.rs"]
+mod tests;

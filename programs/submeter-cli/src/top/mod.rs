@@ -1,0 +1,39 @@
+//! `submeter top`: the tree of a running server in the terminal, or as text for scripts.
+//!
+//! What is shown and in which order is decided in [`state`], which knows no terminal; [`view`]
+//! draws it and [`terminal`] reads the keys.
+
+pub(crate) mod client;
+mod figures;
+mod once;
+mod screen;
+mod state;
+#[cfg(test)]
+mod state_tests;
+mod stream;
+mod terminal;
+mod view;
+#[cfg(test)]
+mod view_tests;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use self::client::Client;
+use crate::cli::TopArgs;
+use submeter_terminal::Failure;
+
+/// Runs the command.
+pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
+    let client = Client::new(&args.url)?;
+    match (args.once, args.json) {
+        (true, true) => stream::once(&client),
+        (true, false) => once::run(&client),
+        (false, true) => stream::run(client),
+        (false, false) if !std::io::stdout().is_terminal() => Err(Failure::new(
+            "the output is not a terminal: add --once for one table, or --json for one object a \
+             second",
+        )),
+        (false, false) => terminal::run(client),
+    }
+}

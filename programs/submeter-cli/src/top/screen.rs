@@ -1,0 +1,205 @@
+//! A screen of styled text: what is drawn into it, and how it gets to the terminal.
+//!
+//! Not a terminal library with layouts and widgets: this view is a list of lines, and such a
+//! library was a quarter of what the command is built of.
+
+use std::io::{self, Write};
+
+use anstyle::Style;
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::execute;
+use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// A line of text whose pieces have styles of their own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line(Vec<(String, Style)>);
+
+impl Line {
+    /// Appends a piece.
+    pub(super) fn push(&mut self, text: impl Into<String>, style: Style) {
+        self.0.push((text.into(), style));
+    }
+
+    /// Returns how many cells it takes.
+    pub(super) fn width(&self) -> usize {
+        self.0.iter().map(|(text, _)| text.width()).sum()
+    }
+
+    /// Adds the effects of `style` to each piece.
+    pub(super) fn patch(&mut self, style: Style) {
+        for (_, own) in &mut self.0 {
+            *own = own.effects(own.get_effects() | style.get_effects());
+        }
+    }
+}
+
+/// One cell: a character with what combines with it, or the second half of a wide one, which is
+/// empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cell {
+    text: String,
+    style: Style,
+}
+
+/// The cells of one frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Screen {
+    width: usize,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Screen {
+    /// Makes an empty one.
+    pub(super) fn new(width: u16, height: u16) -> Screen {
+        let blank = Cell { text: " ".to_owned(), style: Style::new() };
+        let row = vec![blank; usize::from(width)];
+        Screen { width: usize::from(width), rows: vec![row; usize::from(height)] }
+    }
+
+    /// Returns how many columns it has.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Returns how many rows it has.
+    pub(super) fn height(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Draws a line from `x` on; what lies beyond the edges is left out.
+    pub(super) fn put(&mut self, x: usize, y: usize, line: &Line) {
+        let Some(row) = self.rows.get_mut(y) else { return };
+        let mut at = x;
+        for (text, style) in &line.0 {
+            for c in text.chars() {
+                let width = c.width().unwrap_or(0);
+                if width == 0 {
+                    // It combines with the character before.
+                    if let Some(cell) = at.checked_sub(1).and_then(|before| row.get_mut(before)) {
+                        cell.text.push(c);
+                    }
+                    continue;
+                }
+                if at + width > row.len() {
+                    return;
+                }
+                row[at] = Cell { text: c.to_string(), style: *style };
+                for half in &mut row[at + 1..at + width] {
+                    *half = Cell { text: String::new(), style: *style };
+                }
+                at += width;
+            }
+        }
+    }
+
+    /// Returns a row as the terminal wants it: a style only where it changes.
+    fn painted(&self, y: usize) -> String {
+        let runs = self.rows[y].chunk_by(|a, b| a.style == b.style);
+        let run = |cells: &[Cell]| {
+            let (text, style) = (cells.iter().map(|cell| cell.text.as_str()), cells[0].style);
+            format!("{style}{}{style:#}", text.collect::<String>())
+        };
+        runs.map(run).collect()
+    }
+
+    /// Returns the text of a row.
+    #[cfg(test)]
+    pub(super) fn text(&self, y: usize) -> String {
+        self.rows[y].iter().map(|cell| cell.text.as_str()).collect()
+    }
+
+    /// Returns the character of a cell, and how it looks.
+    #[cfg(test)]
+    pub(super) fn cell(&self, x: usize, y: usize) -> (&str, Style) {
+        (&self.rows[y][x].text, self.rows[y][x].style)
+    }
+}
+
+/// The terminal while it shows frames. As it was when this is dropped, in a panic too.
+pub(super) struct Terminal {
+    shown: Screen,
+}
+
+impl Terminal {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// When standard output or input is no terminal.
+    pub(super) fn new() -> io::Result<Terminal> {
+        terminal::enable_raw_mode()?;
+        // A message would be written to the screen that is about to vanish.
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            give_back();
+            hook(info);
+        }));
+        // Made first: whatever fails from here on gives the terminal back.
+        let taken = Terminal { shown: Screen::default() };
+        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        Ok(taken)
+    }
+
+    /// Shows what `draw` draws: of rows that are as they were, nothing is written.
+    ///
+    /// # Errors
+    /// When the terminal cannot be written to.
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Screen)) -> io::Result<()> {
+        let (width, height) = terminal::size()?;
+        let mut screen = Screen::new(width, height);
+        draw(&mut screen);
+        let resized =
+            (screen.width(), screen.height()) != (self.shown.width(), self.shown.height());
+        let mut out = io::stdout().lock();
+        for (y, row) in screen.rows.iter().enumerate() {
+            if resized || self.shown.rows[y] != *row {
+                let line = u16::try_from(y).unwrap_or(u16::MAX);
+                write!(out, "{}{}", MoveTo(0, line), screen.painted(y))?;
+            }
+        }
+        out.flush()?;
+        self.shown = screen;
+        Ok(())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn give_back() {
+    // A terminal that has gone away needs nothing back.
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    let _ = terminal::disable_raw_mode();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_wide_characters_take_two_cells() {
+        let mut screen = Screen::new(5, 1);
+        let mut line = Line::default();
+        line.push("a租", Style::new());
+        line.push("租x", Style::new().bold());
+        screen.put(0, 0, &line);
+        assert_eq!(screen.text(0), "a租租");
+        line.push("gone", Style::new());
+        screen.put(2, 0, &line);
+        assert_eq!(screen.text(0), "a租a租", "the second half of a wide one is overwritten");
+        screen.put(0, 7, &line);
+    }
+
+    #[test]
+    fn a_style_is_written_where_it_changes() {
+        let mut screen = Screen::new(4, 1);
+        let mut line = Line::default();
+        line.push("ab", Style::new());
+        line.push("cd", Style::new().bold());
+        screen.put(0, 0, &line);
+        assert_eq!(screen.painted(0), "ab\u{1b}[1mcd\u{1b}[0m");
+    }
+}

@@ -1,0 +1,387 @@
+//! What `top` shows: the tree, its order, what is folded, filtered and selected.
+//!
+//! Knows no terminal: keys arrive as [`Action`]s, and the view reads [`State::rows`].
+
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::dashboard::wire::{Overview, ServerDoc, TreeDoc};
+
+/// How many samples of the past a row shows.
+pub(super) const PAST: usize = 120;
+
+/// A column that rows can be ordered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Name,
+    Requests,
+    Hits,
+    P99,
+    Cpu,
+    Memory,
+    Evictions,
+    Items,
+}
+
+impl Column {
+    pub(super) const ALL: [Column; 8] = [
+        Column::Name,
+        Column::Requests,
+        Column::Hits,
+        Column::P99,
+        Column::Cpu,
+        Column::Memory,
+        Column::Evictions,
+        Column::Items,
+    ];
+}
+
+/// A request from the keyboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Rows down, or up when negative.
+    Move(isize),
+    First,
+    Last,
+    /// Closes the row, or goes to its parent when it is closed.
+    Close,
+    /// Opens the row, or goes to its first child when it is open.
+    Open,
+    Toggle,
+    OpenAll,
+    CloseAll,
+    /// To the next column, or the one before when negative.
+    Sort(isize),
+    SortBy(Column),
+    Reverse,
+    Filter,
+    Type(char),
+    Erase,
+    /// Ends typing and keeps the filter.
+    Keep,
+    /// Ends typing, or closes the help, or clears the filter.
+    Escape,
+    Help,
+    Quit,
+}
+
+/// The state of the connection to the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// Not heard yet.
+    Connecting,
+    Live,
+    /// The line that says why.
+    Lost(String),
+}
+
+/// One group of the tree.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) path: String,
+    pub(super) overview: Overview,
+    depth: usize,
+    parent: Option<usize>,
+    kids: Vec<usize>,
+}
+
+impl Node {
+    pub(super) fn name(&self) -> &str {
+        if self.path == "/" {
+            return "All tenants";
+        }
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+/// One row, as it is to be drawn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row<'a> {
+    pub(super) node: &'a Node,
+    pub(super) depth: usize,
+    pub(super) kids: usize,
+    pub(super) is_open: bool,
+    pub(super) is_selected: bool,
+    /// False for a row that is there for what is below it.
+    pub(super) is_match: bool,
+}
+
+/// Everything that `top` shows.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) link: Link,
+    pub(super) server: Option<ServerDoc>,
+    pub(super) at_ms: u64,
+    pub(super) sort: Column,
+    pub(super) descending: bool,
+    pub(super) filter: String,
+    pub(super) is_typing: bool,
+    pub(super) is_help: bool,
+    pub(super) is_done: bool,
+    nodes: Vec<Node>,
+    closed: HashSet<String>,
+    selected: String,
+    /// Indices into `nodes`, top to bottom.
+    shown: Vec<usize>,
+    past: HashMap<String, VecDeque<f64>>,
+}
+
+impl State {
+    pub(super) fn new() -> State {
+        State {
+            link: Link::Connecting,
+            server: None,
+            at_ms: 0,
+            sort: Column::Requests,
+            descending: true,
+            filter: String::new(),
+            is_typing: false,
+            is_help: false,
+            is_done: false,
+            nodes: Vec::new(),
+            closed: HashSet::new(),
+            selected: "/".to_owned(),
+            shown: Vec::new(),
+            past: HashMap::new(),
+        }
+    }
+
+    /// Takes a new answer of the server's.
+    pub(super) fn update(&mut self, tree: TreeDoc) {
+        self.link = Link::Live;
+        self.server = Some(tree.server);
+        self.at_ms = tree.at_ms;
+        self.nodes.clear();
+        for group in tree.groups {
+            let index = self.nodes.len();
+            // A parent comes before its children; whatever else it is, it is no tree.
+            let parent = group.parent.filter(|&parent| parent < index);
+            if let Some(parent) = parent {
+                self.nodes[parent].kids.push(index);
+            }
+            // No group of ours is named so; but the server at the address decides what is in
+            // the answer, and must not drive the terminal.
+            let path = group.path.replace(char::is_control, "\u{fffd}");
+            let past = self.past.entry(path.clone()).or_default();
+            past.push_back(group.overview.requests_per_s);
+            if past.len() > PAST {
+                past.pop_front();
+            }
+            self.nodes.push(Node {
+                path,
+                overview: group.overview,
+                depth: group.depth,
+                parent,
+                kids: Vec::new(),
+            });
+        }
+        let live: HashSet<&str> = self.nodes.iter().map(|node| node.path.as_str()).collect();
+        self.past.retain(|path, _| live.contains(path.as_str()));
+        self.closed.retain(|path| live.contains(path.as_str()));
+        self.arrange();
+    }
+
+    /// Says that the server does not answer; what it said last stays.
+    pub(super) fn lose(&mut self, why: String) {
+        self.link = Link::Lost(why);
+    }
+
+    /// Returns the root's figures.
+    pub(super) fn total(&self) -> Option<&Node> {
+        self.nodes.first()
+    }
+
+    /// Returns the number of tenants: a group with others below it is a level, not a tenant.
+    pub(super) fn tenants(&self) -> usize {
+        self.nodes.iter().filter(|node| node.parent.is_some() && node.kids.is_empty()).count()
+    }
+
+    /// Returns the requests a second of the past, oldest first.
+    pub(super) fn past(&self, path: &str) -> impl DoubleEndedIterator<Item = f64> + '_ {
+        self.past.get(path).into_iter().flatten().copied()
+    }
+
+    /// Returns the rows, top to bottom.
+    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
+        self.shown.iter().map(|&index| {
+            let node = &self.nodes[index];
+            Row {
+                node,
+                depth: node.depth,
+                kids: node.kids.len(),
+                is_open: self.is_open(node),
+                is_selected: node.path == self.selected,
+                is_match: self.is_match(node),
+            }
+        })
+    }
+
+    /// Returns which row is selected.
+    pub(super) fn selected(&self) -> usize {
+        self.shown.iter().position(|&i| self.nodes[i].path == self.selected).unwrap_or(0)
+    }
+
+    /// Does what was asked.
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Move(by) => self.select(self.selected().saturating_add_signed(by)),
+            Action::First => self.select(0),
+            Action::Last => self.select(usize::MAX),
+            Action::Close => self.close(),
+            Action::Open => self.open(),
+            Action::Toggle => self.toggle(),
+            Action::OpenAll => self.closed.clear(),
+            Action::CloseAll => {
+                let below_root = self.nodes.iter().skip(1).filter(|node| !node.kids.is_empty());
+                self.closed = below_root.map(|node| node.path.clone()).collect();
+            }
+            Action::Sort(by) => {
+                let count = Column::ALL.len().cast_signed();
+                let at = Column::ALL.iter().position(|&c| c == self.sort).unwrap_or(0);
+                let to = (at.cast_signed() + by).rem_euclid(count);
+                self.sort_by(Column::ALL[to.cast_unsigned()]);
+            }
+            Action::SortBy(column) => self.sort_by(column),
+            Action::Reverse => self.descending = !self.descending,
+            Action::Filter => self.is_typing = true,
+            Action::Type(c) => self.filter.push(c),
+            Action::Erase => drop(self.filter.pop()),
+            Action::Keep => self.is_typing = false,
+            Action::Escape if self.is_help => self.is_help = false,
+            Action::Escape => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            Action::Help => self.is_help = !self.is_help,
+            Action::Quit => self.is_done = true,
+        }
+        self.arrange();
+    }
+
+    fn sort_by(&mut self, column: Column) {
+        self.sort = column;
+        self.descending = column != Column::Name;
+    }
+
+    fn select(&mut self, row: usize) {
+        let last = self.shown.len().saturating_sub(1);
+        if let Some(&index) = self.shown.get(row.min(last)) {
+            self.selected.clone_from(&self.nodes[index].path);
+        }
+    }
+
+    fn current(&self) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.path == self.selected)
+    }
+
+    fn toggle(&mut self) {
+        let Some(node) = self.current().filter(|node| !node.kids.is_empty()) else { return };
+        let path = node.path.clone();
+        if !self.closed.remove(&path) {
+            self.closed.insert(path);
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(node) = self.current() else { return };
+        if !node.kids.is_empty() && self.is_open(node) {
+            self.toggle();
+        } else if let Some(parent) = node.parent {
+            self.selected = self.nodes[parent].path.clone();
+        }
+    }
+
+    fn open(&mut self) {
+        let Some(node) = self.current().filter(|node| !node.kids.is_empty()) else { return };
+        if self.is_open(node) {
+            self.select(self.selected() + 1);
+        } else {
+            self.toggle();
+        }
+    }
+
+    /// While something is sought, everything that leads to a match is open.
+    fn is_open(&self, node: &Node) -> bool {
+        !self.filter.is_empty() || !self.closed.contains(&node.path)
+    }
+
+    fn is_match(&self, node: &Node) -> bool {
+        self.filter.is_empty() || {
+            let path = node.path.to_lowercase();
+            node.parent.is_some() && path.contains(&self.filter.to_lowercase())
+        }
+    }
+
+    /// Decides which rows are shown in which order, and keeps the selection on one of them.
+    fn arrange(&mut self) {
+        let keep = self.kept();
+        let mut shown = Vec::new();
+        let mut stack: Vec<usize> = if keep.first() == Some(&true) { vec![0] } else { Vec::new() };
+        while let Some(index) = stack.pop() {
+            shown.push(index);
+            let node = &self.nodes[index];
+            if !self.is_open(node) {
+                continue;
+            }
+            let mut kids: Vec<usize> = node.kids.iter().copied().filter(|&kid| keep[kid]).collect();
+            kids.sort_by(|&a, &b| self.order(a, b).reverse());
+            stack.extend(kids);
+        }
+        self.shown = shown;
+        if !self.shown.iter().any(|&index| self.nodes[index].path == self.selected) {
+            // Folded away: its closest ancestor that is still there.
+            let mut at = self.current().and_then(|node| node.parent);
+            while let Some(index) = at.filter(|index| !self.shown.contains(index)) {
+                at = self.nodes[index].parent;
+            }
+            let index = at.or_else(|| self.shown.first().copied());
+            self.selected = index.map_or_else(String::new, |i| self.nodes[i].path.clone());
+        }
+    }
+
+    /// For each node whether it matches the filter or leads to one that does.
+    fn kept(&self) -> Vec<bool> {
+        let mut keep: Vec<bool> = self.nodes.iter().map(|node| self.is_match(node)).collect();
+        // Children come after their parents, so backwards every match reaches the root.
+        for index in (0..keep.len()).rev() {
+            if keep[index]
+                && let Some(parent) = self.nodes[index].parent
+            {
+                keep[parent] = true;
+            }
+        }
+        keep
+    }
+
+    fn order(&self, a: usize, b: usize) -> Ordering {
+        let (left, right) = (&self.nodes[a], &self.nodes[b]);
+        let by_name = left.path.cmp(&right.path);
+        if self.sort == Column::Name {
+            return if self.descending { by_name.reverse() } else { by_name };
+        }
+        let by_value = self.value(left).total_cmp(&self.value(right));
+        (if self.descending { by_value.reverse() } else { by_value }).then(by_name)
+    }
+
+    fn value(&self, node: &Node) -> f64 {
+        let row = &node.overview;
+        match self.sort {
+            Column::Name => 0.0,
+            // The mean of five samples, so that two alike do not change places each second.
+            Column::Requests => {
+                let (sum, n) = self
+                    .past(&node.path)
+                    .rev()
+                    .take(5)
+                    .fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+                if n > 0.0 { sum / n } else { 0.0 }
+            }
+            Column::Hits => row.hit_ratio.unwrap_or(-1.0),
+            Column::P99 => row.p99_ns.map_or(-1.0, |ns| ns as f64),
+            Column::Cpu => row.cpu_cores,
+            Column::Memory => row.memory_bytes as f64,
+            Column::Evictions => row.evictions_per_s,
+            Column::Items => row.items as f64,
+        }
+    }
+}

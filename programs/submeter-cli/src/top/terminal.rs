@@ -1,0 +1,166 @@
+//! The interactive loop: keys in, frames out, a thread that asks the server.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+
+use super::client::Client;
+use super::figures::{percent, rate};
+use super::screen::Terminal;
+use super::state::{Action, Column, State};
+use super::view::{self, Theme};
+use crate::dashboard::wire::TreeDoc;
+use submeter_terminal as show;
+use submeter_terminal::Failure;
+
+/// Between two questions to the server.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// How long a key may wait for the loop; also how soon a new answer is drawn.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Rows that PgUp and PgDn move: a guess that is right for a small terminal and fair for a large.
+const PAGE: isize = 20;
+
+/// Runs until the user quits, and says in one line what was there.
+pub(super) fn run(client: Client) -> Result<ExitCode, Failure> {
+    let url = client.url().to_owned();
+    let mut terminal = Terminal::new()
+        .map_err(|e| Failure::new(format_args!("cannot draw here: {e}; --once prints a table")))?;
+    let (answers, received) = channel();
+    // Dropped at the end, which ends the thread.
+    let (_running, stop) = channel::<()>();
+    let asking = std::thread::spawn(move || ask(&client, &answers, &stop));
+    let theme = match std::env::var_os("NO_COLOR") {
+        Some(value) if !value.is_empty() => Theme::plain(),
+        _ => Theme::colored(),
+    };
+    let mut state = State::new();
+    let ended = interact(&mut terminal, &mut state, &received, theme);
+    drop(terminal);
+    drop(asking);
+    ended.map_err(|e| Failure::new(format_args!("the terminal failed: {e}")))?;
+    farewell(&state, &url);
+    Ok(ExitCode::SUCCESS)
+}
+
+type Answer = Result<TreeDoc, Failure>;
+
+fn ask(client: &Client, answers: &Sender<Answer>, stop: &Receiver<()>) {
+    loop {
+        if answers.send(client.tree()).is_err() {
+            return;
+        }
+        if !matches!(stop.recv_timeout(PERIOD), Err(RecvTimeoutError::Timeout)) {
+            return;
+        }
+    }
+}
+
+fn interact(
+    terminal: &mut Terminal,
+    state: &mut State,
+    answers: &Receiver<Answer>,
+    theme: Theme,
+) -> std::io::Result<()> {
+    let mut top = 0;
+    let mut is_stale = true;
+    while !state.is_done {
+        for answer in answers.try_iter() {
+            is_stale = true;
+            match answer {
+                Ok(tree) => state.update(tree),
+                Err(failure) => state.lose(failure.line().to_owned()),
+            }
+        }
+        if is_stale {
+            terminal.draw(|screen| view::draw(screen, state, theme, &mut top))?;
+            is_stale = false;
+        }
+        // All keys that wait, then one frame: a held arrow must not queue frames.
+        let mut patience = PATIENCE;
+        while event::poll(patience)? {
+            match event::read()? {
+                Event::Key(key) if !key.is_release() => {
+                    if let Some(action) = action(state, key) {
+                        state.act(action);
+                    }
+                }
+                _ => {}
+            }
+            is_stale = true;
+            patience = Duration::ZERO;
+        }
+    }
+    Ok(())
+}
+
+/// What a key means now.
+fn action(state: &State, key: KeyEvent) -> Option<Action> {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    if control && matches!(key.code, KeyCode::Char('c' | 'd')) {
+        return Some(Action::Quit);
+    }
+    let always = match key.code {
+        KeyCode::Up => Some(Action::Move(-1)),
+        KeyCode::Down => Some(Action::Move(1)),
+        KeyCode::PageUp => Some(Action::Move(-PAGE)),
+        KeyCode::PageDown => Some(Action::Move(PAGE)),
+        KeyCode::Home => Some(Action::First),
+        KeyCode::End => Some(Action::Last),
+        KeyCode::Esc => Some(Action::Escape),
+        _ => None,
+    };
+    if always.is_some() {
+        return always;
+    }
+    if state.is_typing {
+        return match key.code {
+            KeyCode::Enter => Some(Action::Keep),
+            KeyCode::Backspace => Some(Action::Erase),
+            KeyCode::Char('u') if control => Some(Action::Escape),
+            KeyCode::Char(c) if !control => Some(Action::Type(c)),
+            _ => None,
+        };
+    }
+    match key.code {
+        KeyCode::Left | KeyCode::Char('h') => Some(Action::Close),
+        KeyCode::Right | KeyCode::Char('l') => Some(Action::Open),
+        KeyCode::Enter | KeyCode::Char(' ') => Some(Action::Toggle),
+        KeyCode::Char('k') => Some(Action::Move(-1)),
+        KeyCode::Char('j') => Some(Action::Move(1)),
+        KeyCode::Char('g') => Some(Action::First),
+        KeyCode::Char('G') => Some(Action::Last),
+        KeyCode::Char('+' | '=') => Some(Action::OpenAll),
+        KeyCode::Char('-') => Some(Action::CloseAll),
+        KeyCode::Char('s') => Some(Action::Sort(1)),
+        KeyCode::Char('S') => Some(Action::Sort(-1)),
+        KeyCode::Char('r') => Some(Action::Reverse),
+        KeyCode::Char('/') => Some(Action::Filter),
+        KeyCode::Char('?') => Some(Action::Help),
+        KeyCode::Char('q') => Some(Action::Quit),
+        KeyCode::Char(c @ '1'..='8') => {
+            let index = c as usize - '1' as usize;
+            Column::ALL.get(index).map(|&column| Action::SortBy(column))
+        }
+        _ => None,
+    }
+}
+
+/// The screen is gone with its figures; the last ones stay in the scroll-back.
+fn farewell(state: &State, url: &str) {
+    let Some(root) = state.total() else { return };
+    let figures = &root.overview;
+    let line = format!(
+        "{url}: {} requests/s, {} hits, {} held by {} tenants",
+        rate(figures.requests_per_s),
+        percent(figures.hit_ratio),
+        show::bytes(figures.memory_bytes),
+        show::count(state.tenants() as u64),
+    );
+    // If even this cannot be written, there is no way to say so.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -1,0 +1,103 @@
+//! `submeter doctor` in several worlds.
+
+use std::process::Command;
+
+use crate::support::{refused, text};
+use serde_json::Value;
+
+/// Runs the command with `variables`; returns what it printed.
+fn doctor(args: &[&str], variables: &[(&str, &str)]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_submeter"))
+        .arg("doctor")
+        .args(args)
+        .env_remove("SUBMETER_RSEQ")
+        .envs(variables.iter().copied())
+        .output()
+        .expect("the command runs");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn json(variables: &[(&str, &str)]) -> Value {
+    serde_json::from_str(&doctor(&["--json"], variables)).expect("JSON")
+}
+
+/// What holds in every world.
+fn is_coherent(diagnosis: &Value) {
+    let adds = diagnosis["adds"].as_array().expect("rows");
+    assert_eq!(adds.len(), 5, "{diagnosis:#}");
+    assert_eq!(adds.iter().filter(|row| row["in_use"] == true).count(), 1, "{diagnosis:#}");
+    let in_use = adds.iter().find(|row| row["in_use"] == true).expect("counted");
+    assert_eq!(in_use["backend"], diagnosis["backend"]);
+    for row in adds {
+        let figures = [&row["one_thread_ns"], &row["all_threads_ns"]];
+        if row["missing"].is_string() {
+            assert!(figures.iter().all(|figure| figure.is_null()), "{row:#}");
+            assert_eq!(row["in_use"], false, "{row:#}");
+            continue;
+        }
+        for figure in figures {
+            let number = |name: &str| figure[name].as_f64().expect("a number");
+            assert!(0.0 < number("low"), "{row:#}");
+            assert!(number("low") <= number("median"), "{row:#}");
+            assert!(number("median") <= number("high"), "{row:#}");
+        }
+    }
+    let best = diagnosis["backend"] == "libc_rseq";
+    assert_eq!(diagnosis["remedies"].as_array().expect("a list").is_empty(), best, "{diagnosis:#}");
+}
+
+#[test]
+fn doctor_says_what_it_found_decided_and_measured() {
+    let diagnosis = json(&[]);
+    is_coherent(&diagnosis);
+    let shown = doctor(&[], &[]);
+    for part in ["kernel", "membarrier", "self-test", "one atomic for all", "* in use"] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux");
+    assert_eq!(diagnosis["kernel"], release.trim());
+    assert!(shown.contains(release.trim()), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "no colours in a pipe: {shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+}
+
+#[test]
+fn switched_off_it_says_so_and_how_to_switch_it_on() {
+    let off = [("SUBMETER_RSEQ", "off")];
+    let diagnosis = json(&off);
+    is_coherent(&diagnosis);
+    // The build comes first, where it rules sequences out already.
+    if !cfg!(submeter_portable) {
+        assert_eq!(diagnosis["reason"], "SUBMETER_RSEQ=off");
+        assert_eq!(diagnosis["adds"][1]["missing"], "SUBMETER_RSEQ=off");
+        let shown = doctor(&[], &off);
+        assert!(shown.contains("unset the environment variable SUBMETER_RSEQ"), "{shown}");
+    }
+    assert_eq!(diagnosis["self_test"], "not run");
+    assert!(diagnosis["backend"].as_str().expect("a name").starts_with("locked_"), "{diagnosis:#}");
+    assert_eq!(diagnosis["adds"][1]["variant"], "rseq");
+    assert!(diagnosis["adds"][1]["missing"].is_string(), "{diagnosis:#}");
+}
+
+#[test]
+fn a_misspelt_variable_is_named() {
+    let diagnosis = json(&[("SUBMETER_RSEQ", "of")]);
+    is_coherent(&diagnosis);
+    let reason = diagnosis["reason"].as_str().expect("a reason");
+    let named = if cfg!(submeter_portable) { "submeter_portable" } else { "\"of\"" };
+    assert!(reason.contains(named), "{reason}");
+}
+
+#[test]
+fn without_libc_registration_it_still_decides() {
+    let diagnosis = json(&[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]);
+    is_coherent(&diagnosis);
+}
+
+#[test]
+fn doctor_refuses_what_it_does_not_know() {
+    refused(&["doctor", "--jsn"], &["--jsn", "'--json'"]);
+    refused(&["doctor", "now"], &["now"]);
+}

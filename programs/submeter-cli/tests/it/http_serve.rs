@@ -1,0 +1,157 @@
+//! The addresses of a real `submeter serve`, while real clients use its cache.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use crate::support::Running;
+use serde_json::Value;
+
+const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+
+/// The page's address without a slash at the end, and the cache's.
+fn addresses(server: &mut Running) -> (String, SocketAddr) {
+    let line = server.line_with("http://");
+    let page = line.split_whitespace().last().expect("an address").trim_end_matches('/').to_owned();
+    (page, server.cache())
+}
+
+fn get(url: &str) -> (String, String) {
+    let mut answer = ureq::get(url).call().unwrap_or_else(|e| panic!("{url}: {e}"));
+    let kind = answer.headers()["content-type"].to_str().expect("text").to_owned();
+    (kind, answer.body_mut().read_to_string().expect("a body"))
+}
+
+/// Sends requests of one line's answer each.
+fn cache(addr: SocketAddr, requests: &[&[u8]]) {
+    let stream = TcpStream::connect(addr).expect("it listens");
+    let mut answers = BufReader::new(&stream).lines();
+    for request in requests {
+        (&stream).write_all(request).expect("sent");
+        answers.next().expect("an answer").expect("readable");
+    }
+}
+
+/// The group of a path in an answer of `/api/tree`.
+fn group<'a>(tree: &'a Value, path: &str) -> &'a Value {
+    let groups = tree["groups"].as_array().expect("groups");
+    groups.iter().find(|g| g["path"] == path).unwrap_or_else(|| panic!("no {path} in {tree}"))
+}
+
+#[test]
+fn what_clients_did_is_in_the_tree_at_once_and_adds_up() {
+    let mut server = Running::start(&FREE);
+    let (page, addr) = addresses(&mut server);
+    cache(addr, &[b"set acme:web:k 0 0 2\r\nhi\r\n", b"set acme:api:k 0 0 2\r\nhi\r\n"]);
+    cache(addr, &[b"get acme:web:none\r\n", b"get acme:web:none\r\n", b"delete k\r\n"]);
+    let tree: Value = serde_json::from_str(&get(&format!("{page}/api/tree")).1).expect("JSON");
+    for (path, sets, gets, deletes) in
+        [("/acme/web", 1, 2, 0), ("/acme/api", 1, 0, 0), ("/acme", 2, 2, 0), ("/", 2, 2, 1)]
+    {
+        let values = &group(&tree, path)["values"];
+        assert_eq!(values["cmd_set"], sets, "{path}");
+        assert_eq!(values["cmd_get"], gets, "{path}");
+        assert_eq!(values["cmd_delete"], deletes, "{path}");
+    }
+    let held = |path: &str| group(&tree, path)["values"]["memory"]["current"].as_u64();
+    assert!(held("/acme/web") > Some(0));
+    assert_eq!(held("/acme/web").zip(held("/acme/api")).map(|(a, b)| a + b), held("/acme"));
+    assert_eq!(tree["server"]["listen"], addr.to_string());
+}
+
+#[test]
+fn a_tenant_named_like_markup_stays_text() {
+    let mut server = Running::start(&FREE);
+    let (page, addr) = addresses(&mut server);
+    cache(addr, &[b"set <script>alert(1)<|script>:\"k 0 0 2\r\nhi\r\n"]);
+    let (_, tree) = get(&format!("{page}/api/tree"));
+    let tree: Value = serde_json::from_str(&tree).expect("JSON");
+    group(&tree, "/<script>alert(1)<|script>");
+    let (kind, html) = get(&page);
+    assert_eq!(kind, "text/html; charset=utf-8");
+    assert!(!html.contains("alert(1)"), "the page has no name in it");
+}
+
+#[test]
+fn a_scrape_is_valid_in_the_eyes_of_prometheus_own_parser() {
+    let mut server = Running::start(&[&FREE[..], &["--load", "2"]].concat());
+    let (page, _) = addresses(&mut server);
+    let (kind, text) = get(&format!("{page}/metrics"));
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(text.contains("submeter_cache_cpu_seconds_total{group=\"/\"} "), "{text}");
+    assert!(text.ends_with("# EOF\n"));
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let probe = Command::new(&python).args(["-c", "import prometheus_client"]).output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        eprintln!("skipped: {python} has no prometheus_client (pip install prometheus_client)");
+        return;
+    }
+    let script = "import sys; from prometheus_client.openmetrics.parser import \
+                  text_string_to_metric_families as parse; \
+                  print(sum(len(f.samples) for f in parse(sys.stdin.read())))";
+    let mut child = Command::new(&python)
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(text.as_bytes()).expect("python reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("python ends");
+    assert!(output.status.success());
+    let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(crate::support::text(&output.stdout).trim(), samples.to_string());
+}
+
+#[test]
+fn a_page_that_is_open_does_not_keep_the_server_from_ending() {
+    let mut server = Running::start(&FREE);
+    let (page, _) = addresses(&mut server);
+    let addr: SocketAddr = page.trim_start_matches("http://").parse().expect("an address");
+    let stream = TcpStream::connect(addr).expect("it listens");
+    (&stream).write_all(b"GET /api/events HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    let first = BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
+    assert_eq!(first, "HTTP/1.1 200 OK");
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+}
+
+#[test]
+fn tenants_deleted_under_load_leave_exact_sums() {
+    let mut server = Running::start(&[&FREE[..], &["--load", "3"]].concat());
+    let (page, addr) = addresses(&mut server);
+    server.line_with("  ends   ");
+    let delete = |path: &str| {
+        let url = format!("{page}/api/group?path={path}");
+        match ureq::delete(&url).header("X-Submeter", "1").call() {
+            Ok(mut answer) => {
+                let text = answer.body_mut().read_to_string().expect("a body");
+                Some(serde_json::from_str::<Value>(&text).expect("JSON"))
+            }
+            Err(ureq::Error::StatusCode(404)) => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    };
+    // Each time only once the load has stored something there again.
+    let mut times = 0;
+    for _ in 0..2000 {
+        let deletion = delete("/load/tenant1");
+        times += u32::from(deletion.is_some_and(|deletion| deletion["items"].as_u64() > Some(0)));
+        if times == 5 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(times, 5);
+    cache(addr, &[b"set acme:web:k 0 0 2\r\nhi\r\n"]);
+    let deletion = delete("/acme").expect("it was just made");
+    assert_eq!((deletion["groups"].as_u64(), deletion["items"].as_u64()), (Some(2), Some(1)));
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("sums    exact: ") && out.contains("what 2 deleted left"), "{out}");
+    // Two tenants of the load are compared by themselves, and all three together.
+    assert!(out.contains("30 counts of tenants equal their clients'"), "{out}");
+}

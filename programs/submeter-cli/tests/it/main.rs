@@ -1,0 +1,10 @@
+//! Tests of the command, each of which runs it in processes of its own.
+
+mod cli_doctor;
+mod cli_input;
+mod cli_load;
+mod http_serve;
+mod serve_run;
+mod stat_cli;
+mod support;
+mod top_cli;

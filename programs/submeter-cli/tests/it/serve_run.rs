@@ -1,0 +1,169 @@
+//! `submeter serve` from start to summary.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+use crate::support::{Running, TempFile, submeter, text};
+use serde_json::Value;
+
+const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+
+fn serve(more: &[&str]) -> (Option<i32>, String) {
+    let output = submeter(&[&FREE[..], more].concat());
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+/// The requests that a row of the summary names.
+fn requests(summary: &str, tenant: &str) -> u64 {
+    let row = summary.lines().find(|line| line.split_whitespace().next() == Some(tenant));
+    let row = row.unwrap_or_else(|| panic!("no row {tenant} in {summary}"));
+    let number = row.split_whitespace().nth(1).expect("a second column");
+    number.replace(',', "").parse().expect("a number")
+}
+
+#[test]
+fn a_load_of_two_tenants_ends_by_itself_with_exact_sums() {
+    let (code, out) = serve(&["--load", "2", "--seconds", "1"]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("page   http://127.0.0.1:"), "{out}");
+    assert!(out.contains("sums    exact: "), "{out}");
+    assert!(out.contains("20 counts of tenants equal their clients'"), "{out}");
+    assert!(out.contains("every byte checked: all right"), "{out}");
+    assert!(!out.contains('\u{1b}'), "no colours without a terminal: {out}");
+    let (one, two) = (requests(&out, "/load/tenant1"), requests(&out, "/load/tenant2"));
+    assert!(one > 0 && two > 0, "{out}");
+    assert_eq!(one + two, requests(&out, "total"), "{out}");
+}
+
+#[test]
+fn evictions_and_limits_keep_the_sums_exact() {
+    let limits = TempFile::new("load.limits", "# small\n/load/tenant1 256k\n");
+    let more = ["--load", "6", "--seconds", "1", "--memory", "4m", "--limits", limits.path()];
+    let (code, out) = serve(&more);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("sums    exact: "), "{out}");
+}
+
+#[test]
+fn tenants_of_a_file_have_its_names() {
+    let csv = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
+               operations,ttls\n\
+               all,40,100,1,1,1,get=0.2;gets=0.1;set=0.1;add=0.1;replace=0.1;append=0.05;\
+               prepend=0.05;cas=0.1;delete=0.05;touch=0.05;gat=0.05;gats=0.05,60s:1\n\
+               counters,30,8,1,1,1,incr=0.4;decr=0.2;get=0.2;set=0.2,40d:1\n";
+    let file = TempFile::new("named.csv", csv);
+    let (code, out) = serve(&["--load", "2", "--seconds", "1", "--tenants-file", file.path()]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("sums    exact: "), "{out}");
+    assert!(requests(&out, "/load/all") > 0 && requests(&out, "/load/counters") > 0, "{out}");
+}
+
+#[test]
+fn without_metering_it_says_so() {
+    let (code, out) = serve(&["--load", "2", "--seconds", "1", "--no-metering"]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("nothing was metered (--no-metering)"), "{out}");
+    assert_eq!(requests(&out, "/load/tenant1"), 0, "{out}");
+}
+
+#[test]
+fn another_delimiter_and_one_thread() {
+    let (code, out) =
+        serve(&["--load", "2", "--seconds", "1", "--delimiter", "|", "--threads", "1"]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(requests(&out, "/load/tenant2") > 0, "{out}");
+}
+
+#[test]
+fn signals_end_a_load_with_its_summary() {
+    for name in ["INT", "TERM"] {
+        let mut server = Running::start(&[&FREE[..], &["--load", "2"]].concat());
+        server.line_with("  ends   ");
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        server.signal(name);
+        let (code, out) = server.end();
+        assert_eq!(code, Some(0), "{name}: {out}");
+        assert!(out.contains("sums    exact: "), "{name}: {out}");
+        requests(&out, "total");
+    }
+}
+
+#[test]
+fn a_signal_at_the_start_ends_it_too() {
+    let mut server = Running::start(&[&FREE[..], &["--load", "6"]].concat());
+    server.line_with("submeter");
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("sums    exact: "), "{out}");
+}
+
+#[test]
+fn what_clients_of_their_own_did_is_in_the_summary() {
+    let mut server = Running::start(&[&FREE[..], &["--tenant-limit", "/acme=64k"]].concat());
+    let addr = server.cache();
+    let stream = TcpStream::connect(addr).expect("it listens");
+    let mut answers = BufReader::new(&stream).lines();
+    for request in ["set acme:web:k 0 0 2\r\nhi\r\n", "get acme:web:k\r\n"] {
+        (&stream).write_all(request.as_bytes()).expect("sent");
+        answers.next().expect("an answer").expect("readable");
+    }
+    // An idle client must not keep the server from ending.
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert_eq!(requests(&out, "/acme/web"), 2, "{out}");
+    assert!(out.contains("sums    exact: "), "{out}");
+}
+
+#[test]
+fn load_and_serve_count_the_same_in_two_processes() {
+    let mut server = Running::start(&FREE);
+    let addr = server.cache().to_string();
+    let load = submeter(&["load", "--connect", &addr, "--requests", "20000", "--json", "-"]);
+    assert_eq!(load.status.code(), Some(0), "{}", text(&load.stderr));
+    let json: Value = serde_json::from_slice(&load.stdout).expect("JSON");
+    server.signal("TERM");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert_eq!(requests(&out, "total"), 20_000, "{out}");
+    for tenant in json["tenants"].as_array().expect("a list") {
+        let group = tenant["group"].as_str().expect("a path");
+        assert_eq!(Some(requests(&out, group)), tenant["requests"].as_u64(), "{group}");
+    }
+}
+
+#[test]
+fn more_clients_than_the_soft_limit_of_files_are_served() {
+    let mut server = Running::start_with_files(128, &FREE);
+    let addr = server.cache();
+    let clients: Vec<_> = (0..400).map(|_| TcpStream::connect(addr).expect("it listens")).collect();
+    for mut client in &clients {
+        client.write_all(b"mn\r\n").expect("sent");
+        let answer = BufReader::new(client).lines().next().expect("an answer").expect("readable");
+        assert_eq!(answer, "MN");
+    }
+    server.signal("INT");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn a_signal_while_it_starts_ends_it_with_a_summary() {
+    for _ in 0..20 {
+        let mut server = Running::start(&[&FREE[..], &["--load", "2"]].concat());
+        // From when on its handlers are in place can be seen from outside: SIGINT is bit 1 there.
+        let status = format!("/proc/{}/status", server.id());
+        let caught = || {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            line.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|m| m & 2 != 0))
+        };
+        while !caught() && !server.has_ended() {
+            std::thread::yield_now();
+        }
+        server.signal("INT");
+        let (code, out) = server.end();
+        assert_eq!(code, Some(0), "{out}");
+        assert!(out.contains("sums    exact: "), "{out}");
+    }
+}

@@ -1,0 +1,200 @@
+//! `submeter stat` against a real server, whose cache is in use meanwhile.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{Running, refused, submeter, text};
+use serde_json::Value;
+
+const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+
+/// Longer than anything takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server with two tenants, and its page's address.
+fn server() -> (Running, String, SocketAddr) {
+    let mut server = Running::start(&FREE);
+    let line = server.line_with("http://");
+    let page = line.split_whitespace().last().expect("an address").to_owned();
+    let addr = server.cache();
+    for tenant in ["acme:web", "acme:api"] {
+        exchange(addr, &format!("set {tenant}:k 0 0 2\r\nhi\r\n"));
+    }
+    (server, page, addr)
+}
+
+/// Sends a request of one line's answer.
+fn exchange(addr: SocketAddr, request: &str) {
+    let stream = TcpStream::connect(addr).expect("it listens");
+    (&stream).write_all(request.as_bytes()).expect("sent");
+    BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
+}
+
+/// Keeps `acme:web` busy while `act` runs.
+fn busy<T>(addr: SocketAddr, act: impl FnOnce() -> T) -> T {
+    /// Set when dropped, so that a test that fails in `act` does not hang.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            // Relaxed: a plain signal.
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let stream = TcpStream::connect(addr).expect("it listens");
+            let mut answers = BufReader::new(&stream).lines();
+            // Relaxed: a plain signal.
+            while !stop.load(Ordering::Relaxed) {
+                (&stream).write_all(b"delete acme:web:none\r\n").expect("sent");
+                answers.next().expect("an answer").expect("readable");
+            }
+        });
+        let _stop = Stop(&stop);
+        act()
+    })
+}
+
+fn ran(args: &[&str]) -> (String, String) {
+    let output = submeter(args);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {out}{err}");
+    (out, err)
+}
+
+#[test]
+fn cpu_time_is_the_busy_tenants_and_intervals_add_up() {
+    let (_server, page, addr) = server();
+    let list = "task-clock,task-clock,task-clock,task-clock";
+    let groups = "acme/web,acme/api,/acme,";
+    let (out, err) = busy(addr, || {
+        ran(&["stat", "-e", list, "-G", groups, "-I", "50", "--timeout", "400", "-x;", &page])
+    });
+    let mut sums = [0.0; 4];
+    let mut last_s = 0.0;
+    for (index, line) in out.lines().enumerate() {
+        let fields: Vec<&str> = line.split(';').collect();
+        assert_eq!(fields.len(), 9, "{line}");
+        let at_s: f64 = fields[0].parse().expect("seconds");
+        assert!(at_s >= last_s, "{out}");
+        last_s = at_s;
+        let (unit, event, group) = (fields[2], fields[3], fields[4]);
+        let expected = ["/acme/web", "/acme/api", "/acme", ""][index % 4];
+        assert_eq!((unit, event, group), ("msec", "task-clock", expected), "{line}");
+        sums[index % 4] += fields[1].parse::<f64>().unwrap_or(0.0);
+    }
+    assert!(last_s >= 0.4 && err.contains("intervals"), "{out}{err}");
+    let [web, api, acme, all] = sums;
+    assert!(web > 0.0 && api == 0.0, "{sums:?}");
+    // Of a common ancestor the latest milliseconds are not seen yet.
+    assert!(acme > 0.0 && acme <= web * 1.01 + 0.1 && all >= acme * 0.5, "{sums:?}");
+}
+
+#[test]
+fn totals_look_like_perfs_and_name_what_is_not_supported() {
+    let (_server, page, addr) = server();
+    let (out, err) = busy(addr, || {
+        // No CPU has that raw event.
+        let list = "task-clock,rffffffffffff,{task-clock,cpu-clock}";
+        ran(&["stat", "-e", list, "-G", "acme/web", "--timeout", "300", &page])
+    });
+    assert!(out.contains("Performance counter stats for"), "{out}");
+    assert!(out.contains("seconds time elapsed"), "{out}");
+    let lines: Vec<&str> = out.lines().filter(|line| line.contains("/acme/web")).collect();
+    assert_eq!(lines.len(), 4, "{out}");
+    assert!(lines[0].contains("msec task-clock") && lines[0].contains("CPUs utilized"), "{out}");
+    assert!(lines[1].trim_start().starts_with("<not supported>"), "{out}");
+    assert!(err.contains("rffffffffffff: "), "the reason is told: {err}");
+}
+
+#[test]
+fn json_is_an_object_a_line_and_ctrl_c_ends_with_the_totals() {
+    let (_server, page, addr) = server();
+    let (code, out) = busy(addr, || {
+        let stat = Running::start(&["stat", "-e", "task-clock", "--json", &page]);
+        // Long enough for a first line of totals.
+        std::thread::sleep(Duration::from_millis(500));
+        stat.signal("INT");
+        stat.end()
+    });
+    assert_eq!(code, Some(0), "{out}");
+    let line = out.lines().find(|line| line.starts_with('{')).expect("an object");
+    let object: Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!((&object["event"], &object["unit"]), (&"task-clock".into(), &"msec".into()));
+    let value: f64 = object["counter-value"].as_str().expect("text").parse().expect("a number");
+    assert!(value >= 0.0 && object.get("cgroup").is_none(), "{line}");
+}
+
+#[test]
+fn ctrl_c_tells_what_was_counted_until_then() {
+    let (_server, page, addr) = server();
+    // Neither the end of the run nor that of the first interval is near.
+    for (long, at) in [("--timeout", 0), ("-I", 1)] {
+        let args = ["stat", "-e", "task-clock", "-G", "acme/web", "-x;", long, "3600000", &page];
+        let counted = |wait_ms| {
+            let (code, out) = busy(addr, || {
+                let stat = Running::start(&args);
+                std::thread::sleep(Duration::from_millis(wait_ms));
+                stat.signal("INT");
+                stat.end()
+            });
+            // Before it listens to signals, one ends it by force: that is a slow machine.
+            assert!(matches!(code, Some(0) | None), "{long}: {out}");
+            let line = out.lines().find(|line| line.contains("task-clock"))?;
+            line.split(';').nth(at)?.parse::<f64>().ok().filter(|ms| *ms > 0.0)
+        };
+        let counted_ms = [1_000, 4_000, 16_000].into_iter().find_map(counted);
+        assert!(counted_ms.is_some(), "{long}: nothing of what was counted is told");
+    }
+}
+
+/// How many perf events the process has open.
+fn open_events(server: &Running) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{}/fd", server.id())).expect("Linux");
+    let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
+}
+
+#[test]
+fn the_servers_events_end_with_the_listener() {
+    let (server, page, addr) = server();
+    let events = "page-faults,context-switches";
+    let probe = ran(&["stat", "-e", events, "--timeout", "50", "-x,", &page]).0;
+    if probe.contains("<not supported>") {
+        eprintln!("skipped: perf_event_open is refused here: set kernel.perf_event_paranoid to 1");
+        return;
+    }
+    let before = open_events(&server);
+    busy(addr, || {
+        let stat = Running::start(&["stat", "-e", events, "-G", "acme/web", "-I", "100", &page]);
+        let since = Instant::now();
+        while open_events(&server) <= before {
+            assert!(since.elapsed() < PATIENCE, "no thread opened its events");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Without a farewell.
+        stat.signal("KILL");
+        while open_events(&server) > before {
+            assert!(since.elapsed() < PATIENCE, "events stay open without a listener");
+            // Each worker lets go at its next switch: other connections wake all of them.
+            exchange(addr, "delete acme:api:none\r\n");
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_counted_at_all_is_one_line() {
+    let (_server, page, _) = server();
+    refused(&["stat", "-e", "cylces", &page], &["cylces"]);
+    refused(&["stat", "-e", "cycles", "-G", "a,b", &page], &["a,b", "--for-each-group"]);
+    refused(&["stat", "-e", "task-clock", "-G", "nobody", &page], &["no group /nobody"]);
+    refused(&["stat", "-e", "task-clock", "-I", "1", &page], &["1", "milliseconds"]);
+    refused(
+        &["stat", "-e", "task-clock", "http://127.0.0.1:1"],
+        &["127.0.0.1:1", "submeter serve"],
+    );
+    refused(&["stat", &page], &["--event"]);
+}

@@ -1,0 +1,440 @@
+//! One connection: keeps up to a number of requests under way, checks and counts every answer.
+//!
+//! Reading and writing are one loop over readiness, not two tasks: a client that only writes while
+//! the server only writes would wait without end once both sockets' buffers are full.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::answer::{self, Answer};
+use super::pattern::{Pattern, excerpt};
+use super::profile::exptime;
+use super::progress::Progress;
+use super::stream::{Request, Stream, Tenant};
+use super::tally::{Corruption, Tallies};
+use super::verb::Verb;
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long a server that owes answers may give none.
+const QUIET: Duration = Duration::from_secs(10);
+/// What a server did that has gone.
+const CLOSED: &str = "it closed the connection";
+/// Tokens for `cas` that are kept for each tenant.
+const TOKENS_MAX: usize = 16;
+/// Stores that fills may stand for, for each tenant: after a cold start the mix must come back.
+const FILLED_MAX: u32 = 64;
+/// Bytes asked for in one read.
+const READ: usize = 64 << 10;
+
+/// What every connection of a load shares.
+#[derive(Debug)]
+pub struct Shared {
+    /// The server.
+    pub server: SocketAddr,
+    /// The tenants that requests are drawn for.
+    pub tenants: Vec<Tenant>,
+    /// The bytes of which values are made.
+    pub pattern: Pattern,
+    /// Seed of keys and operations.
+    pub seed: u64,
+    /// Requests that a connection may have in flight.
+    pub pipeline: usize,
+    /// Time between two requests of one connection; `None`: as fast as answers come.
+    pub interval: Option<Duration>,
+    /// What has been answered so far.
+    pub progress: Progress,
+}
+
+/// A request that was sent.
+#[derive(Debug)]
+struct Sent {
+    request: Request,
+    bytes: usize,
+    at: Instant,
+    is_fill: bool,
+}
+
+/// What a connection remembers of one tenant.
+#[derive(Debug, Default)]
+struct Memory {
+    tokens: VecDeque<(u32, u64)>,
+    /// Fills that no store of the mix was left out for yet.
+    filled: u32,
+}
+
+struct Connection<'a> {
+    shared: &'a Shared,
+    stream: Stream<'a>,
+    memory: Vec<Memory>,
+    fills: VecDeque<(u16, u32)>,
+    sent: VecDeque<Sent>,
+    out: Vec<u8>,
+    written: usize,
+    incoming: Vec<u8>,
+    tallies: Tallies,
+    /// Requests that may still be sent.
+    left: u64,
+    /// When the next request is due, with an interval.
+    due: Instant,
+    /// When the last answer came.
+    heard: Instant,
+    /// Requests are overdue because answers are.
+    behind: bool,
+    stopping: bool,
+}
+
+/// Connects.
+///
+/// # Errors
+/// One line that names the server and the remedy.
+pub async fn connect(server: SocketAddr) -> Result<TcpStream, String> {
+    let connected = match tokio::time::timeout(CONNECT, TcpStream::connect(server)).await {
+        Ok(connected) => connected.and_then(|s| s.set_nodelay(true).map(|()| s)),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    connected.map_err(|e| match e.kind() {
+        io::ErrorKind::ConnectionRefused => format!(
+            "cannot connect to {server}: connection refused; start a server with \
+             \"submeter serve\", or name one with --connect"
+        ),
+        _ => format!(
+            "cannot connect to {server}: {e}; see whether --connect is right, \
+             or try fewer --connections"
+        ),
+    })
+}
+
+/// Drives connection number `index` until `stop` says so or `requests` were sent, and waits for
+/// the answers.
+///
+/// # Errors
+/// One line that names the server and the remedy.
+pub async fn drive(
+    shared: &Shared,
+    socket: &TcpStream,
+    index: usize,
+    requests: u64,
+    mut stop: watch::Receiver<bool>,
+) -> Result<Tallies, String> {
+    let mut connection = Connection {
+        shared,
+        stream: Stream::new(&shared.tenants, shared.seed, index)?,
+        memory: shared.tenants.iter().map(|_| Memory::default()).collect(),
+        fills: VecDeque::new(),
+        sent: VecDeque::new(),
+        out: Vec::with_capacity(READ),
+        written: 0,
+        incoming: Vec::with_capacity(READ),
+        tallies: Tallies::new(shared.tenants.len()).map_err(|e| e.to_string())?,
+        left: requests,
+        // Spread over one interval, or all connections would send in the same instant.
+        due: Instant::now() + shared.interval.unwrap_or_default().mul_f64(phase(index)),
+        heard: Instant::now(),
+        behind: false,
+        stopping: false,
+    };
+    connection.run(socket, &mut stop).await?;
+    Ok(connection.tallies)
+}
+
+impl Connection<'_> {
+    async fn run(
+        &mut self,
+        socket: &TcpStream,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<(), String> {
+        loop {
+            self.stopping |= *stop.borrow();
+            let ended = self.stopping || self.left == 0;
+            if !ended {
+                self.send_due();
+            }
+            self.write(socket)?;
+            if ended && self.sent.is_empty() {
+                return Ok(());
+            }
+            if !self.sent.is_empty() && self.heard.elapsed() >= QUIET {
+                return Err(self.lost("it has not answered for 10 s"));
+            }
+            let interest = if self.written < self.out.len() {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
+            tokio::select! {
+                ready = socket.ready(interest) => {
+                    ready.map_err(|e| self.failed(&e))?;
+                }
+                () = tokio::time::sleep_until(self.wake(ended).into()) => {}
+                changed = stop.changed(), if !self.stopping => {
+                    // An error means that the sender has gone: nobody wants more.
+                    self.stopping |= changed.is_err();
+                }
+            }
+            self.read(socket)?;
+        }
+    }
+
+    /// When to look again even if the socket is quiet.
+    fn wake(&self, ended: bool) -> Instant {
+        let full = self.sent.len() >= self.shared.pipeline;
+        // With nothing under way this is in vain, and harmless.
+        let lost = self.heard + QUIET;
+        if self.shared.interval.is_some() && !full && !ended { self.due.min(lost) } else { lost }
+    }
+
+    /// Encodes what may be sent now.
+    fn send_due(&mut self) {
+        let now = Instant::now();
+        if self.sent.is_empty() {
+            // It owes nothing, so its silence begins with what is sent now.
+            self.heard = now;
+        }
+        // The date is needed for times to live beyond 30 days only; a second of error is nothing.
+        let date = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        while self.sent.len() < self.shared.pipeline && self.left > 0 {
+            let at = match self.shared.interval {
+                None => now,
+                Some(_) if self.due > now => {
+                    self.behind = false;
+                    break;
+                }
+                // A request that answers kept back counts from when it should have been sent, or
+                // a slow server would look fast: it delays the very requests that would have seen
+                // it slow. One that only the timer (1 ms coarse) delayed counts from now.
+                Some(interval) => {
+                    let at = if self.behind { self.due } else { now };
+                    self.due += interval;
+                    at
+                }
+            };
+            let (request, is_fill) = self.next();
+            let before = self.out.len();
+            self.encode(request, date);
+            let bytes = self.out.len() - before;
+            self.sent.push_back(Sent { request, bytes, at, is_fill });
+            self.left -= 1;
+        }
+        self.behind |= self.sent.len() >= self.shared.pipeline && self.due <= now;
+    }
+
+    /// Chooses the next request: a fill of an earlier miss, or one of the mix.
+    ///
+    /// Clients of a cache store what they missed, and the statistics' stores are mostly that. So
+    /// each fill stands for one store of the mix, which is left out in return.
+    fn next(&mut self) -> (Request, bool) {
+        if let Some((tenant, key)) = self.fills.pop_front() {
+            return (self.stream.fill(tenant, key), true);
+        }
+        loop {
+            let mut request = self.stream.draw();
+            let memory = &mut self.memory[usize::from(request.tenant)];
+            if request.verb.fills() && memory.filled > 0 {
+                memory.filled -= 1;
+                continue;
+            }
+            if request.verb == Verb::Cas {
+                match memory.tokens.front() {
+                    Some(&(key, _)) => request.key = key,
+                    // Nothing to compare with yet: read what the next one can use.
+                    None => request.verb = Verb::Gets,
+                }
+            }
+            return (request, false);
+        }
+    }
+
+    fn encode(&mut self, request: Request, date: Duration) {
+        let tenant = &self.shared.tenants[usize::from(request.tenant)];
+        let (verb, out) = (request.verb, &mut self.out);
+        let shape = tenant.shape(request.key);
+        let expires = exptime(request.ttl_s, date);
+        out.extend_from_slice(verb.name().as_bytes());
+        out.push(b' ');
+        if matches!(verb, Verb::Gat | Verb::Gats) {
+            out.extend_from_slice(format!("{expires} ").as_bytes());
+        }
+        tenant.write_key(request.key, out);
+        let line = match verb {
+            Verb::Get | Verb::Gets | Verb::Delete | Verb::Gat | Verb::Gats => String::new(),
+            Verb::Incr | Verb::Decr => " 1".to_owned(),
+            Verb::Touch => format!(" {expires}"),
+            Verb::Append | Verb::Prepend => format!(" {} 0 {}", shape.flags(), shape.piece),
+            Verb::Cas => {
+                let tokens = &mut self.memory[usize::from(request.tenant)].tokens;
+                let token = tokens.pop_front().map_or(0, |(_, token)| token);
+                format!(" {} {expires} {} {token}", shape.flags(), Pattern::len(shape))
+            }
+            Verb::Set | Verb::Add | Verb::Replace => {
+                format!(" {} {expires} {}", shape.flags(), Pattern::len(shape))
+            }
+        };
+        out.extend_from_slice(line.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        match verb {
+            Verb::Set | Verb::Add | Verb::Replace | Verb::Cas => {
+                self.shared.pattern.write(shape, out);
+                out.extend_from_slice(b"\r\n");
+            }
+            Verb::Append | Verb::Prepend => {
+                self.shared.pattern.write_piece(shape, out);
+                out.extend_from_slice(b"\r\n");
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, socket: &TcpStream) -> Result<(), String> {
+        while self.written < self.out.len() {
+            match socket.try_write(&self.out[self.written..]) {
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(self.failed(&e)),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    fn read(&mut self, socket: &TcpStream) -> Result<(), String> {
+        loop {
+            self.incoming.reserve(READ);
+            match socket.try_read_buf(&mut self.incoming) {
+                Ok(0) => return Err(self.lost(CLOSED)),
+                Ok(_) => self.take_answers()?,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(self.failed(&e)),
+            }
+        }
+    }
+
+    fn take_answers(&mut self) -> Result<(), String> {
+        let now = Instant::now();
+        // Moved out, so that an answer can borrow it while the counts change.
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let mut taken = 0;
+        let (mut answered, mut took) = (0, Duration::ZERO);
+        while let Some(sent) = self.sent.pop_front() {
+            match answer::parse(sent.request.verb, &incoming[taken..]) {
+                Ok(None) => {
+                    self.sent.push_front(sent);
+                    break;
+                }
+                Ok(Some((answer, len))) => {
+                    self.count(&sent, answer, len, now);
+                    taken += len;
+                    answered += 1;
+                    took += now.saturating_duration_since(sent.at);
+                }
+                Err(line) => return Err(self.nonsense(&sent, line)),
+            }
+        }
+        if self.sent.is_empty() && taken < incoming.len() {
+            return Err(format!(
+                "{} sent {} although nothing was asked: is it a memcached-compatible server?",
+                self.shared.server,
+                excerpt(&incoming[taken..], 0)
+            ));
+        }
+        incoming.drain(..taken);
+        self.incoming = incoming;
+        self.shared.progress.answered(answered, took);
+        if answered > 0 {
+            self.heard = now;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, sent: &Sent, answer: Answer<'_>, len: usize, now: Instant) {
+        let Sent { request, bytes, at, is_fill } = *sent;
+        let index = usize::from(request.tenant);
+        let tally = &mut self.tallies.tenants[index];
+        tally.answered(request.verb, bytes, len, now.saturating_duration_since(at));
+        tally.fills += u64::from(is_fill);
+        match answer {
+            Answer::Value { key, flags, data, token } => {
+                tally.hits += 1;
+                if let Some(token) = token {
+                    let tokens = &mut self.memory[index].tokens;
+                    tokens.truncate(TOKENS_MAX - 1);
+                    tokens.push_back((request.key, token));
+                }
+                self.check(request, key, flags, data);
+            }
+            Answer::Miss => {
+                tally.misses += 1;
+                self.fills.push_back((request.tenant, request.key));
+                let filled = &mut self.memory[index].filled;
+                *filled = (*filled + 1).min(FILLED_MAX);
+            }
+            Answer::Done => tally.done += 1,
+            Answer::NotStored => tally.not_stored += 1,
+            Answer::Exists => tally.exists += 1,
+            Answer::NotFound => tally.not_found += 1,
+            Answer::Refused(_) => tally.refused += 1,
+        }
+    }
+
+    /// Checks that the answer is for the key that was asked, and that the value is that key's.
+    fn check(&mut self, request: Request, key: &[u8], flags: u32, data: &[u8]) {
+        let tenant = &self.shared.tenants[usize::from(request.tenant)];
+        let shape = tenant.shape(request.key);
+        let mut asked = Vec::with_capacity(tenant.key_len());
+        tenant.write_key(request.key, &mut asked);
+        let what = if key != asked {
+            Some(format!("got the item of key {}", key.escape_ascii()))
+        } else if flags != shape.flags() {
+            Some(format!("expected flags {}, got {flags}", shape.flags()))
+        } else {
+            self.shared.pattern.check(shape, data).err()
+        };
+        if let Some(what) = what {
+            self.shared.progress.corrupt();
+            self.tallies.corrupt(usize::from(request.tenant), || Corruption {
+                key: asked.escape_ascii().to_string(),
+                what,
+            });
+        }
+    }
+
+    /// A socket's error. Whether a server that leaves is seen as an end, a reset or a broken pipe
+    /// depends on what was under way.
+    fn failed(&self, error: &io::Error) -> String {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.lost(CLOSED),
+            _ => self.lost(&error.to_string()),
+        }
+    }
+
+    fn lost(&self, why: &str) -> String {
+        let unanswered = self.sent.len();
+        let requests: u64 = self.tallies.tenants.iter().map(super::tally::Tally::requests).sum();
+        format!(
+            "lost the server {}: {why} ({requests} requests of this connection answered, \
+             {unanswered} not); see whether it still runs, or try fewer --connections",
+            self.shared.server
+        )
+    }
+
+    fn nonsense(&self, sent: &Sent, line: &[u8]) -> String {
+        format!(
+            "{} answered {} to {}: is it a memcached-compatible server?",
+            self.shared.server,
+            excerpt(line, 0),
+            sent.request.verb.name()
+        )
+    }
+}
+
+/// Spreads connections over an interval: halves, quarters, eighths… whatever their number.
+fn phase(index: usize) -> f64 {
+    f64::from((index as u32).reverse_bits()) / 2f64.powi(32)
+}

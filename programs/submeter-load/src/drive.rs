@@ -1,0 +1,189 @@
+//! Runs the connections of a load and brings their counts together.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::connection::{self, Shared};
+use super::pattern::Pattern;
+use super::profile::Profile;
+use super::progress::{self, Progress};
+use super::stream::Tenant;
+use super::tally::Tallies;
+
+/// Says what to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server.
+    pub server: SocketAddr,
+    /// Names and traffic.
+    pub tenants: Vec<(String, Profile)>,
+    /// Separates the tenants' names at the front of a key.
+    pub delimiter: u8,
+    /// How long; `None`: until the requests are sent or the load is stopped.
+    pub seconds: Option<Duration>,
+    /// Requests in all; `None`: without end.
+    pub requests: Option<u64>,
+    /// Requests a second in all; `None`: as fast as answers come.
+    pub rate: Option<u64>,
+    /// Connections.
+    pub connections: usize,
+    /// Requests that a connection may have in flight.
+    pub pipeline: usize,
+    /// Seed of keys and operations.
+    pub seed: u64,
+}
+
+/// Says what happened.
+#[derive(Debug)]
+pub struct Outcome {
+    /// From the first request to the last answer.
+    pub took: Duration,
+    /// What was counted.
+    pub tallies: Tallies,
+}
+
+/// Names tenants: the built-in ones `tenant1`…, those of a file as the file does.
+///
+/// More than are built in begin again with the first one's traffic; a file is taken as it is.
+pub fn name_tenants(
+    profiles: Vec<Profile>,
+    wanted: Option<usize>,
+    file: Option<&std::path::Path>,
+) -> Result<Vec<(String, Profile)>, String> {
+    let wanted = wanted.unwrap_or(profiles.len());
+    if let Some(file) = file {
+        if wanted > profiles.len() {
+            return Err(format!(
+                "{} has {} tenants, not {wanted}: ask for fewer, or add lines",
+                file.display(),
+                profiles.len()
+            ));
+        }
+        return Ok(profiles.into_iter().take(wanted).map(|p| (p.source.clone(), p)).collect());
+    }
+    let tenants = profiles.iter().cycle().take(wanted).cloned().enumerate();
+    Ok(tenants.map(|(i, p)| (format!("tenant{}", i + 1), p)).collect())
+}
+
+/// Drives a server until the plan's end or until `stop` turns true, and waits for every answer, so
+/// that what is counted here is what the server was asked.
+///
+/// # Errors
+/// One line that names the input and the remedy.
+pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outcome, String> {
+    let tenants = plan.tenants.iter();
+    let tenants: Result<Vec<Tenant>, String> =
+        tenants.map(|(name, p)| Tenant::new(name, p.clone(), plan.delimiter)).collect();
+    let shared = Arc::new(Shared {
+        server: plan.server,
+        tenants: tenants?,
+        pattern: Pattern::default(),
+        seed: plan.seed,
+        pipeline: plan.pipeline,
+        interval: plan
+            .rate
+            .map(|rate| Duration::from_secs_f64(plan.connections as f64 / rate as f64)),
+        progress: Progress::default(),
+    });
+    // All before the first request: what is measured is requests, and a server that cannot be
+    // reached is found at once. One after the other: a burst of thousands would overrun its queue.
+    let mut sockets = Vec::with_capacity(plan.connections);
+    while sockets.len() < plan.connections && !*stop.borrow() {
+        sockets.push(tokio::select! {
+            socket = connection::connect(plan.server) => socket?,
+            _ = stop.wait_for(|&stop| stop) => break,
+        });
+    }
+    let started = Instant::now();
+    let (stop_all, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    for (index, socket) in sockets.into_iter().enumerate() {
+        let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
+        let requests = share(plan.requests, plan.connections, index);
+        tasks.spawn(
+            async move { connection::drive(&shared, &socket, index, requests, stopped).await },
+        );
+    }
+    let ended = async {
+        tokio::select! {
+            () = after(plan.seconds) => {}
+            // An error means that the sender has gone: that is a stop as well.
+            _ = stop.wait_for(|&stop| stop) => {}
+        }
+        stop_all.send_replace(true);
+        std::future::pending::<()>().await;
+    };
+    let tallies = tokio::select! {
+        tallies = collect(&mut tasks, shared.tenants.len(), &stop_all) => tallies?,
+        () = ended => unreachable!("it is pending after it has stopped the connections"),
+        () = progress::show(&shared.progress, plan.seconds, plan.requests) => {
+            unreachable!("the display has no end of its own")
+        }
+    };
+    Ok(Outcome { took: started.elapsed(), tallies })
+}
+
+/// Waits for all connections. The first failure stops the others and is the one that is reported.
+async fn collect(
+    tasks: &mut JoinSet<Result<Tallies, String>>,
+    tenants: usize,
+    stop_all: &watch::Sender<bool>,
+) -> Result<Tallies, String> {
+    let mut all = Tallies::new(tenants).map_err(|e| e.to_string())?;
+    let mut failed = None;
+    while let Some(joined) = tasks.join_next().await {
+        match joined.map_err(|e| format!("a connection's task ended: {e}")).and_then(|r| r) {
+            Ok(tallies) => all.merge(tallies).map_err(|e| e.to_string())?,
+            Err(error) => {
+                stop_all.send_replace(true);
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    failed.map_or(Ok(all), Err)
+}
+
+/// How many of all requests connection `index` sends.
+fn share(requests: Option<u64>, connections: usize, index: usize) -> u64 {
+    let Some(all) = requests else { return u64::MAX };
+    let (connections, index) = (connections as u64, index as u64);
+    all / connections + u64::from(index < all % connections)
+}
+
+async fn after(seconds: Option<Duration>) {
+    match seconds {
+        Some(seconds) => tokio::time::sleep(seconds).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tenants_file;
+
+    #[test]
+    fn the_connections_shares_add_up() {
+        for (all, connections) in [(10, 3), (2, 8), (1_000_003, 7)] {
+            let sum: u64 = (0..connections).map(|i| share(Some(all), connections, i)).sum();
+            assert_eq!(sum, all);
+        }
+    }
+
+    #[test]
+    fn built_in_tenants_repeat_and_those_of_a_file_do_not() {
+        let profiles = tenants_file::built_in().expect("well-formed");
+        let named = name_tenants(profiles.clone(), Some(8), None).expect("any number");
+        assert_eq!(named[7].0, "tenant8");
+        assert_eq!(named[7].1, named[1].1);
+        let file = Some(std::path::Path::new("t.csv"));
+        let named = name_tenants(profiles.clone(), Some(2), file).expect("fewer");
+        assert_eq!(named[1].0, "cluster23");
+        let error = name_tenants(profiles, Some(7), file).expect_err("more");
+        assert!(error.contains("t.csv has 6 tenants, not 7"), "{error}");
+    }
+}

@@ -1,0 +1,160 @@
+//! What a load counts, tenant by tenant.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::verb::{Kind, Verb};
+
+/// How many corrupt values are kept to be shown; all are counted.
+const CORRUPT_SHOWN: usize = 5;
+
+/// What was sent for one tenant and what came back.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Requests answered, by [`Verb`].
+    pub by_verb: [u64; Verb::ALL.len()],
+    /// Retrievals that found the item.
+    pub hits: u64,
+    /// Retrievals that did not.
+    pub misses: u64,
+    /// Stores of missed keys; they are in `by_verb` too.
+    pub fills: u64,
+    /// `STORED`, `DELETED`, `TOUCHED` and numbers.
+    pub done: u64,
+    /// `NOT_STORED`.
+    pub not_stored: u64,
+    /// `EXISTS`.
+    pub exists: u64,
+    /// `NOT_FOUND`.
+    pub not_found: u64,
+    /// `SERVER_ERROR`: refused, in most cases for want of memory.
+    pub refused: u64,
+    /// Values that were not what was stored.
+    pub corrupt: u64,
+    /// Bytes of the requests.
+    pub bytes_sent: u64,
+    /// Bytes of their answers.
+    pub bytes_received: u64,
+    /// From sending (or the scheduled time of sending) to the answer, in nanoseconds.
+    pub latency_ns: Histogram<u64>,
+}
+
+/// A value that was not what was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// The key.
+    pub key: String,
+    /// How the value differs.
+    pub what: String,
+}
+
+/// Counts for all tenants; one a connection, merged at the end.
+#[derive(Clone, Debug)]
+pub struct Tallies {
+    /// In the order of the tenants.
+    pub tenants: Vec<Tally>,
+    /// The first few.
+    pub corruptions: Vec<Corruption>,
+}
+
+impl Tally {
+    /// Starts at zero.
+    pub fn new() -> Result<Tally, hdrhistogram::CreationError> {
+        // Three digits from 1 µs on. It grows beyond the second by itself.
+        let mut latency_ns = Histogram::new_with_bounds(1_000, 1_000_000_000, 3)?;
+        latency_ns.auto(true);
+        Ok(Tally {
+            by_verb: [0; Verb::ALL.len()],
+            hits: 0,
+            misses: 0,
+            fills: 0,
+            done: 0,
+            not_stored: 0,
+            exists: 0,
+            not_found: 0,
+            refused: 0,
+            corrupt: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            latency_ns,
+        })
+    }
+
+    /// Counts an answered request.
+    pub fn answered(&mut self, verb: Verb, sent: usize, received: usize, took: Duration) {
+        self.by_verb[verb as usize] += 1;
+        self.bytes_sent += sent as u64;
+        self.bytes_received += received as u64;
+        // Saturating at 584 years and at the histogram's end keeps the count of requests right.
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.latency_ns.saturating_record(took_ns);
+    }
+
+    /// Returns the requests answered.
+    pub fn requests(&self) -> u64 {
+        self.by_verb.iter().sum()
+    }
+
+    /// Returns the requests that a server counts as `kind`.
+    pub fn of_kind(&self, kind: Kind) -> u64 {
+        let of_kind = Verb::ALL.into_iter().filter(|verb| verb.kind() == kind);
+        of_kind.map(|verb| self.by_verb[verb as usize]).sum()
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &Tally) -> Result<(), hdrhistogram::AdditionError> {
+        for (mine, theirs) in self.by_verb.iter_mut().zip(other.by_verb) {
+            *mine += theirs;
+        }
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.fills += other.fills;
+        self.done += other.done;
+        self.not_stored += other.not_stored;
+        self.exists += other.exists;
+        self.not_found += other.not_found;
+        self.refused += other.refused;
+        self.corrupt += other.corrupt;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.latency_ns.add(&other.latency_ns)
+    }
+}
+
+impl Tallies {
+    /// Starts `n` tenants at zero.
+    pub fn new(n: usize) -> Result<Tallies, hdrhistogram::CreationError> {
+        let tenants = (0..n).map(|_| Tally::new()).collect::<Result<_, _>>()?;
+        Ok(Tallies { tenants, corruptions: Vec::new() })
+    }
+
+    /// Counts a corrupt value, and keeps it if it is among the first.
+    pub fn corrupt(&mut self, tenant: usize, corruption: impl FnOnce() -> Corruption) {
+        self.tenants[tenant].corrupt += 1;
+        if self.corruptions.len() < CORRUPT_SHOWN {
+            self.corruptions.push(corruption());
+        }
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: Tallies) -> Result<(), hdrhistogram::AdditionError> {
+        for (mine, theirs) in self.tenants.iter_mut().zip(&other.tenants) {
+            mine.merge(theirs)?;
+        }
+        self.corruptions.extend(other.corruptions);
+        self.corruptions.truncate(CORRUPT_SHOWN);
+        Ok(())
+    }
+
+    /// Returns the sum over all tenants.
+    pub fn total(&self) -> Result<Tally, hdrhistogram::AdditionError> {
+        let mut tenants = self.tenants.iter();
+        let Some(first) = tenants.next() else { unreachable!("a load has tenants") };
+        let mut total = first.clone();
+        for tally in tenants {
+            total.merge(tally)?;
+        }
+        Ok(total)
+    }
+}

@@ -1,0 +1,195 @@
+//! How figures and tables look on a terminal.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anstyle::Style;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// Headings and totals.
+pub const BOLD: Style = Style::new().bold();
+/// What explains rather than tells.
+pub const DIM: Style = Style::new().dimmed();
+
+/// Prints on standard output. A reader that has left (`| head`) is no reason to fail, as it would
+/// be for `print!`.
+///
+/// # Errors
+/// One line that says why it cannot be written, such as a full disk.
+pub fn print(text: &str) -> Result<(), String> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {e}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a time with three digits: `812 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
+pub fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => scaled(ns, 1e3, "µs"),
+        1_000_000..1_000_000_000 => scaled(ns, 1e6, "ms"),
+        _ => scaled(ns, 1e9, "s"),
+    }
+}
+
+/// Writes a number of bytes with three digits: `512 B`, `1.50 KiB`, `64.0 MiB`.
+pub fn bytes(n: u64) -> String {
+    match n {
+        0..1024 => format!("{n} B"),
+        1024..1_048_576 => scaled(n, 1024.0, "KiB"),
+        1_048_576..1_073_741_824 => scaled(n, 1_048_576.0, "MiB"),
+        _ => scaled(n, 1_073_741_824.0, "GiB"),
+    }
+}
+
+fn scaled(n: u64, unit: f64, name: &str) -> String {
+    format!("{} {name}", three_digits(n as f64 / unit))
+}
+
+/// Writes three significant digits, never as a power of ten, and all digits of what has more before
+/// its point: `0.00123`, `1.20`, `12.3`, `4287`.
+pub fn three_digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let before = value.abs().log10().floor();
+    // What rounds up to the next power of ten has a digit more before its point.
+    let before = if value.abs() >= 9.995 * 10f64.powf(before) { before + 1.0 } else { before };
+    let decimals = (2.0 - before).clamp(0.0, 9.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// Writes a count with separators: `1,234,567`.
+pub fn count(n: u64) -> String {
+    indicatif::HumanCount(n).to_string()
+}
+
+/// Writes events a second.
+pub fn rate(n: u64, took: Duration) -> String {
+    format!("{}/s", count((n as f64 / took.as_secs_f64().max(1e-9)).round() as u64))
+}
+
+/// Writes a share of hits; a dash where nothing was asked.
+pub fn ratio(part: u64, rest: u64) -> String {
+    let all = part + rest;
+    if all == 0 { "–".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / all as f64) }
+}
+
+/// Lays out rows below a heading: the first column to the left, numbers to the right, the last row
+/// (the total) bold when `total` says so.
+pub fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(heading.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(if index == 0 { (0, 1) } else { (1, 1) });
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let last = rows.len();
+    let styled = table.lines().enumerate().map(|(index, line)| {
+        let line = line.trim_end();
+        if index == 0 {
+            format!("{DIM}{line}{DIM:#}\n")
+        } else if total && index == last {
+            format!("{BOLD}{line}{BOLD:#}\n")
+        } else {
+            format!("{line}\n")
+        }
+    });
+    styled.collect()
+}
+
+/// Appends a labelled line, folded at 96 columns and indented below its label.
+pub fn paragraph(text: &mut String, label: &str, words: &str) {
+    const WIDTH: usize = 96;
+    let _ = write!(text, "{BOLD}{label:<6}{BOLD:#}");
+    let mut column = label.len();
+    for word in words.split_whitespace() {
+        if column + 1 + word.chars().count() > WIDTH {
+            text.push_str("\n      ");
+            column = 6;
+        }
+        text.push(' ');
+        text.push_str(word);
+        column += 1 + word.chars().count();
+    }
+    text.push('\n');
+}
+
+/// Parses a duration in seconds, fractions allowed.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|&s| s > 0.0)
+        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+        .ok_or_else(|| format!("{text:?} is not a number of seconds above 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (12_345, "12.3 µs"),
+            (999_400, "999 µs"),
+            (4_560_000, "4.56 ms"),
+            (61_000_000_000, "61.0 s"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+        for (n, text) in [(1023, "1023 B"), (1536, "1.50 KiB"), (64 << 20, "64.0 MiB")] {
+            assert_eq!(bytes(n), text);
+        }
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(ratio(3, 1), "75.0 %");
+        assert_eq!(ratio(0, 0), "–");
+    }
+
+    #[test]
+    fn three_digits_are_significant_and_rounded_first() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.001_234, "0.00123"),
+            (-0.5, "-0.500"),
+            (0.999_6, "1.00"),
+            (9.994, "9.99"),
+            (9.996, "10.0"),
+            (99.96, "100"),
+            (4286.9, "4287"),
+        ] {
+            assert_eq!(three_digits(value), text);
+        }
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a", "1 µs"], ["longer", "10.0 µs"]].map(|row| row.map(String::from).to_vec());
+        let text =
+            anstream::adapter::strip_str(&table(&["tenant", "p50"], &rows, false)).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines, ["tenant      p50", "a          1 µs", "longer  10.0 µs"]);
+    }
+
+    #[test]
+    fn seconds_are_positive_and_finite() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "nan", "inf", "1e300", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What stands for the peers where the command was built without them.
+
+use super::{Case, Subject};
+use crate::bench::runner::{Absent, Cell};
+
+/// No peers, and why.
+pub(super) struct Peers {
+    /// All of them.
+    pub(super) absent: Vec<Absent>,
+}
+
+impl Peers {
+    /// Says how to get them.
+    pub(super) fn new() -> Peers {
+        let reason = "this program was built without them: cargo build --release -p submeter-bench \
+            --features peers";
+        Peers { absent: vec![Absent { variant: "peers", reason: reason.to_owned() }] }
+    }
+
+    /// Returns none.
+    pub(super) fn subjects(&self) -> Vec<Subject> {
+        Vec::new()
+    }
+
+    /// Returns none.
+    pub(super) fn cells(&self, _: Case, _: &'static str, _: &[usize]) -> Vec<Cell> {
+        Vec::new()
+    }
+}

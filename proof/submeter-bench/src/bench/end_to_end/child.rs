@@ -1,0 +1,38 @@
+//! The cache as a process of its own: this program again, told to serve.
+//!
+//! Not the command, which may be absent, or of another commit than the program that measures.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use submeter_cache::{Cache, Config, Server};
+use tokio::runtime::Builder;
+
+use super::workload::{DELIMITER, MEMORY_MIB};
+
+/// How often the tree is copied, as the command does for its page.
+const COPIED: Duration = Duration::from_secs(1);
+
+/// Serves on a free port, which it prints, until the process is killed.
+///
+/// # Errors
+/// When the cache cannot be made, or the system refuses the port.
+pub(crate) fn serve(threads: usize, metering: bool) -> io::Result<()> {
+    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let memory_max = MEMORY_MIB << 20;
+    let config = Config { delimiter: DELIMITER, memory_max, metering, ..Config::default() };
+    let cache = Cache::new(config).map_err(io::Error::other)?;
+    runtime.block_on(async {
+        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into(), cache.clone()).await?;
+        println!("{}", server.local_addr());
+        let copying = async move {
+            loop {
+                tokio::time::sleep(COPIED).await;
+                drop(cache.tree().snapshot());
+            }
+        };
+        tokio::spawn(copying);
+        server.run(std::future::pending()).await
+    })
+}

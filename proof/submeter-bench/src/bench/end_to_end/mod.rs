@@ -1,0 +1,225 @@
+//! The `end_to_end` table: the reference cache against memcached, both of them counting what each
+//! tenant does.
+//!
+//! All servers are processes of their own that stay up and hold the same items. One client, that of
+//! `submeter load`, turns to them in slices, in an order that rotates with each round, so that what
+//! else the machine does hits all of them alike; who has no slice has no request and sleeps. The
+//! requests of a round are drawn from the same seed for every server. After each slice both servers
+//! that count by tenant are asked what they counted: a figure of a server that counts nothing, or
+//! something else, is an error and not a figure.
+
+mod child;
+mod control;
+mod hits;
+mod process;
+mod slice;
+mod workload;
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::Inputs;
+use super::record::Reading;
+use super::runner::{Absent, Cell, Plan, Sample};
+use crate::row::{Param, Params};
+pub(crate) use child::serve;
+use hits::Hits;
+use process::Process;
+use slice::{Clients, Memory, Server, Slice, Turn};
+use workload::Workload;
+
+const TABLE: &str = "end_to_end";
+/// How long one server has the client to itself.
+const SLICE: Duration = Duration::from_millis(500);
+/// The same where the least will do.
+const SLICE_QUICK: Duration = Duration::from_millis(120);
+
+/// Requests under way on each connection: what `submeter load` has unless told otherwise, and what
+/// a client has that waits for each answer. The first makes a batch of each read, the second asks
+/// for a system call each.
+const PIPELINES: [usize; 2] = [8, 1];
+
+/// A server, and how it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Variant {
+    MemcachedStats,
+    Memcached,
+    Submeter,
+    SubmeterPlain,
+}
+
+impl Variant {
+    const ALL: [Variant; 4] =
+        [Variant::MemcachedStats, Variant::Memcached, Variant::Submeter, Variant::SubmeterPlain];
+
+    fn name(self) -> &'static str {
+        match self {
+            Variant::MemcachedStats => "memcached_stats",
+            Variant::Memcached => "memcached",
+            Variant::Submeter => "submeter",
+            Variant::SubmeterPlain => "submeter_plain",
+        }
+    }
+
+    fn is_memcached(self) -> bool {
+        matches!(self, Variant::Memcached | Variant::MemcachedStats)
+    }
+
+    /// Returns whether it counts what each tenant does.
+    fn counts_tenants(self) -> bool {
+        matches!(self, Variant::MemcachedStats | Variant::Submeter)
+    }
+}
+
+/// Says what to measure. Servers start with the first sample.
+///
+/// # Errors
+/// When the tenants cannot be made.
+pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
+    let workload = Workload::new(inputs.tenants.as_deref(), inputs.quick)?;
+    let notes = vec![workload.note()];
+    let bench = Rc::new(Bench {
+        workload,
+        clients: RefCell::default(),
+        servers: RefCell::default(),
+        hits: RefCell::default(),
+        length: if inputs.quick { SLICE_QUICK } else { SLICE },
+    });
+    let has_memcached = process::memcached().is_some();
+    let (there, absent): (Vec<Variant>, Vec<Variant>) =
+        Variant::ALL.into_iter().partition(|variant| has_memcached || !variant.is_memcached());
+    let reason = "there is no memcached on the PATH; on Debian: apt install memcached";
+    let absent = absent.iter().map(|one| Absent { variant: one.name(), reason: reason.to_owned() });
+    let of_slices = |pipeline| there.iter().map(|&variant| bench.cell(variant, pipeline)).collect();
+    let mut groups: Vec<Vec<Cell>> = PIPELINES.into_iter().map(of_slices).collect();
+    // Last, when all servers are filled.
+    groups.push(there.iter().map(|&variant| bench.memory_cell(variant)).collect());
+    Ok(Plan {
+        table: TABLE,
+        groups,
+        mixed: true,
+        rounds_max: usize::MAX,
+        notes,
+        absent: absent.collect(),
+    })
+}
+
+/// A server that is up.
+struct Up {
+    variant: Variant,
+    server: Server,
+    memory: Option<Memory>,
+}
+
+/// What all cells share. Its servers end when it is dropped.
+struct Bench {
+    workload: Workload,
+    clients: RefCell<Option<Clients>>,
+    /// Those that are up.
+    servers: RefCell<Vec<Up>>,
+    hits: RefCell<Hits>,
+    length: Duration,
+}
+
+impl Bench {
+    /// Makes the cell of one server with so many requests under way on each connection.
+    fn cell(self: &Rc<Bench>, variant: Variant, pipeline: usize) -> Cell {
+        let bench = Rc::clone(self);
+        let params = Params::from([
+            ("measure", Param::word("throughput")),
+            ("pipeline", Param::number(pipeline as u64)),
+        ]);
+        let mut round = 0;
+        Cell::new(params, variant.name(), move || {
+            let slice = bench.slice(variant, Turn { round, pipeline })?;
+            round += 1;
+            Ok(Sample::kept(readings(&slice)))
+        })
+    }
+
+    /// Makes the cell of what a filled server weighs.
+    fn memory_cell(self: &Rc<Bench>, variant: Variant) -> Cell {
+        let bench = Rc::clone(self);
+        let params = Params::from([("measure", Param::word("memory"))]);
+        Cell::once(params, variant.name(), move || {
+            let servers = bench.servers.borrow();
+            let up = servers.iter().find(|up| up.variant == variant);
+            Ok(Sample::kept(up.and_then(|up| up.memory).map_or_else(Vec::new, weight)))
+        })
+    }
+
+    /// Drives a server for a slice.
+    fn slice(&self, variant: Variant, turn: Turn) -> io::Result<Slice> {
+        let mut clients = self.clients.borrow_mut();
+        if clients.is_none() {
+            *clients = Some(Clients::new()?);
+        }
+        let clients = clients.as_ref().expect("made above");
+        let mut servers = self.servers.borrow_mut();
+        if !servers.iter().any(|up| up.variant == variant) {
+            let process = Process::start(variant)?;
+            let (server, memory) = Server::fill(process, &self.workload, clients)?;
+            servers.push(Up { variant, server, memory });
+        }
+        let up = servers.iter_mut().find(|up| up.variant == variant);
+        let server = &mut up.expect("started above").server;
+        let slice = server.slice(&self.workload, clients, turn, self.length)?;
+        self.hits.borrow_mut().check(variant, turn, &slice)?;
+        Ok(slice)
+    }
+}
+
+/// The quantiles of the response time that have a row.
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
+
+/// Returns the figures of a slice.
+fn readings(slice: &Slice) -> Vec<Reading> {
+    let requests = slice.requests as f64;
+    let of = |unit, value| Reading::of(unit, vec![value]);
+    let mut readings = vec![of("requests/s", requests / slice.took.as_secs_f64())];
+    let cpu_us = slice.cpu.map(|cpu| cpu.as_nanos() as f64 / 1e3 / requests);
+    readings.extend(cpu_us.map(|us| of("us", us).with("measure", "cpu")));
+    readings.extend(QUANTILES.map(|(name, part)| {
+        let us = slice.latency_ns.value_at_quantile(part) as f64 / 1e3;
+        of("us", us).with("measure", "latency").with("quantile", name)
+    }));
+    readings
+}
+
+/// Returns what a server weighs for each item.
+fn weight(Memory { bytes, overhead_bytes }: Memory) -> Vec<Reading> {
+    let of = |value| Reading::of("bytes", vec![value]);
+    vec![of(bytes), of(overhead_bytes).with("measure", "memory_overhead")]
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::Histogram;
+
+    use super::*;
+
+    /// What a slice of two seconds finds that answers so many requests.
+    pub(super) fn slice(requests: u64, hits: u64) -> Slice {
+        let mut latency_ns = Histogram::new(3).expect("a histogram");
+        latency_ns.record(1_000_000).expect("it grows");
+        let (took, cpu) = (Duration::from_secs(2), Some(Duration::from_micros(requests * 3)));
+        Slice { took, requests, hits, misses: requests - hits, cpu, latency_ns }
+    }
+
+    #[test]
+    fn a_slice_is_its_rate_and_what_a_request_takes() {
+        let readings = readings(&slice(10_000, 10_000));
+        let values: Vec<(f64, &str)> =
+            readings.iter().map(|reading| (reading.values[0], reading.unit)).collect();
+        assert_eq!(values[..2], [(5_000.0, "requests/s"), (3.0, "us")]);
+        // The histogram's digits.
+        let is_a_millisecond =
+            |(us, unit): &(f64, &str)| (us / 1e3 - 1.0).abs() < 0.01 && *unit == "us";
+        assert!(values[2..].iter().all(is_a_millisecond) && values.len() == 5, "{values:?}");
+        let weight = weight(Memory { bytes: 300.0, overhead_bytes: 50.0 });
+        let bytes: Vec<f64> = weight.iter().map(|reading| reading.values[0]).collect();
+        assert_eq!(bytes, [300.0, 50.0]);
+    }
+}

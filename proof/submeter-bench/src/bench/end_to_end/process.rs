@@ -1,0 +1,170 @@
+//! The servers as processes: started on a port of their own, and killed when they are dropped.
+
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter_sys::cpu::affinity;
+
+use super::Variant;
+use super::control::Control;
+use super::workload::{DELIMITER, MEMORY_MIB};
+
+/// How long a server may take until it answers.
+const START: Duration = Duration::from_secs(10);
+/// How often another port is tried: somebody may take it between asking for it and using it.
+const PORTS: usize = 3;
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) variant: Variant,
+    pub(super) address: SocketAddr,
+    child: Child,
+    /// Kept open, so that it may say something.
+    _stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts the server with as many threads as this process has CPUs, and waits until it answers.
+    ///
+    /// # Errors
+    /// What the server says, or that it does not answer.
+    pub(super) fn start(variant: Variant) -> io::Result<Process> {
+        let threads = affinity()?.len().to_string();
+        if !variant.is_memcached() {
+            return submeter(variant, &threads);
+        }
+        let program = memcached().ok_or_else(|| io::Error::other("memcached has gone"))?;
+        let mut tried = memcached_at(variant, &program, &threads);
+        for _ in 1..PORTS {
+            if tried.is_ok() {
+                break;
+            }
+            tried = memcached_at(variant, &program, &threads);
+        }
+        tried
+    }
+
+    /// Returns the CPU time of all its threads so far. `None` where the kernel does not say.
+    pub(super) fn cpu(&self) -> Option<Duration> {
+        let mut all_ns = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()? {
+            let text = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            all_ns += text.split_whitespace().next()?.parse::<u64>().ok()?;
+        }
+        Some(Duration::from_nanos(all_ns))
+    }
+
+    /// Returns its resident memory. `None` where the kernel does not say.
+    pub(super) fn resident_bytes(&self) -> Option<u64> {
+        // Page by page: the quicker figure of `status` may be off by some pages of each thread.
+        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib << 10)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // An error means that it has ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Finds memcached as a shell does.
+pub(super) fn memcached() -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        fs::metadata(path)
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join("memcached")).find(is_program)
+}
+
+/// Starts a process that no Ctrl-C of a terminal reaches: it ends with its `Process`, after the
+/// last slice.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let spawned = command.process_group(0).stdin(Stdio::null()).spawn();
+    let program = command.get_program().display();
+    spawned
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot start {program}: {error}")))
+}
+
+/// Starts this program again, as a server.
+fn submeter(variant: Variant, threads: &str) -> io::Result<Process> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args(["--serve", threads]);
+    if variant == Variant::SubmeterPlain {
+        command.arg("--plain");
+    }
+    let mut child = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let mut stdout = stdout.map(BufReader::new);
+    // Whatever fails from here on ends the process too.
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut process = Process { variant, address, child, _stdout: None };
+    let mut line = String::new();
+    if let Some(stdout) = &mut stdout {
+        stdout.read_line(&mut line)?;
+    }
+    let Ok(address) = line.trim().parse() else {
+        let mut said = String::new();
+        if let Some(mut stderr) = stderr {
+            stderr.read_to_string(&mut said)?;
+        }
+        let line = said.lines().next().unwrap_or("it ended without a word");
+        return Err(io::Error::other(format!("the cache: {line}")));
+    };
+    process.address = address;
+    process._stdout = stdout;
+    Ok(process)
+}
+
+/// Starts memcached on a port that was free just now.
+fn memcached_at(variant: Variant, program: &PathBuf, threads: &str) -> io::Result<Process> {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut command = Command::new(program);
+    command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0"]);
+    command.args(["-t", threads, "-m", &MEMORY_MIB.to_string()]);
+    // It refuses to be root unless told to be.
+    if fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
+        command.args(["-u", "root"]);
+    }
+    if variant.counts_tenants() {
+        command.args(["-D", &char::from(DELIMITER).to_string()]);
+    }
+    let child = spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    let mut process = Process { variant, address, child, _stdout: None };
+    let since = Instant::now();
+    loop {
+        if let Some(status) = process.child.try_wait()? {
+            return Err(io::Error::other(format!(
+                "memcached on {address} ended at once: {status}"
+            )));
+        }
+        // Somebody else may have come to the port first: it must be the one that was started.
+        let asked = Control::connect(address).and_then(|mut control| control.stat("pid"));
+        match asked {
+            Ok(pid) if pid == u64::from(process.child.id()) => return Ok(process),
+            _ if since.elapsed() < START => thread::sleep(Duration::from_millis(10)),
+            Ok(pid) => {
+                return Err(io::Error::other(format!("{address} is that of process {pid}")));
+            }
+            Err(error) => {
+                let text = format!("memcached on {address} does not answer: {error}");
+                return Err(io::Error::other(text));
+            }
+        }
+    }
+}

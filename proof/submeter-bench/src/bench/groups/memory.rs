@@ -1,0 +1,129 @@
+//! What a group weighs, by what a fresh process grows: what another tree gave back would be taken
+//! again, and look like nothing.
+
+use std::cell::RefCell;
+use std::io;
+use std::process::Command;
+use std::rc::Rc;
+
+use super::crowd;
+use super::{VARIANT, params};
+use crate::bench::runner::{Cell, Sample};
+
+/// Grows a tree of `size` groups in this process; returns bytes for each group, idle and then
+/// updated once, as two numbers for its parent process.
+///
+/// # Errors
+/// One line: no such tree, or a system that does not say.
+pub(crate) fn weigh(size: usize) -> Result<String, String> {
+    let weigh = || -> io::Result<[f64; 2]> {
+        let before = anonymous_bytes()?;
+        let (tree, counter) = crowd::empty(size, |builder| builder)?;
+        crowd::grow(&tree, size, drop)?;
+        tree.flush();
+        let idle = anonymous_bytes()?;
+        for parent in tree.root().children() {
+            for leaf in parent.children() {
+                leaf.add(counter, 1);
+            }
+        }
+        tree.flush();
+        let updated = anonymous_bytes()?;
+        Ok([idle, updated].map(|after| after.saturating_sub(before) as f64 / size as f64))
+    };
+    let [idle, updated] =
+        weigh().map_err(|error| format!("cannot weigh {size} groups: {error}"))?;
+    Ok(format!("{idle} {updated}\n"))
+}
+
+/// Returns the cells of a tree of `size` groups. Each is weighed once.
+pub(super) fn cells(size: usize) -> Vec<Vec<Cell>> {
+    // Both figures come from one process, asked by the cell that comes first.
+    let shared: Rc<RefCell<Option<[f64; 2]>>> = Rc::default();
+    let cell = |(index, operation): (usize, &'static str)| {
+        let shared = Rc::clone(&shared);
+        let measure = move || {
+            let mut shared = shared.borrow_mut();
+            let weighed = match *shared {
+                Some(bytes) => Ok(bytes),
+                None => in_a_process(size),
+            };
+            Ok(match weighed {
+                Ok(bytes) => {
+                    *shared = Some(bytes);
+                    Sample::of("bytes", bytes[index], false)
+                }
+                Err(why) => {
+                    let notes = vec![format!("memory was not weighed: {why}")];
+                    Sample { notes, ..Sample::default() }
+                }
+            })
+        };
+        vec![Cell::once(params(operation, "groups", size), VARIANT, measure)]
+    };
+    ["memory_idle", "memory_updated"].into_iter().enumerate().map(cell).collect()
+}
+
+/// Asks a process of its own.
+fn in_a_process(size: usize) -> Result<[f64; 2], String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new(program).args(["--weigh", &size.to_string()]).output();
+    let output = output.map_err(|error| error.to_string())?;
+    parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        format!("{}: {}", output.status, said.lines().next().unwrap_or("no answer"))
+    })
+}
+
+fn parse(text: &str) -> Option<[f64; 2]> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    let both = [numbers.next()?.ok()?, numbers.next()?.ok()?];
+    numbers.next().is_none().then_some(both)
+}
+
+/// What this process has in memory that is no file's, page by page: the quicker figures of `status`
+/// are estimates.
+pub(super) fn anonymous_bytes() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    kib(&text, "Anonymous:").ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// What is free, or would be if it were wanted.
+pub(super) fn available_bytes() -> Option<u64> {
+    kib(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+/// Finds a line such as `Anonymous:  1234 kB`; returns bytes.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_weighs_something_and_more_once_it_is_used() {
+        // Other tests take and give back memory in this process meanwhile: not in each of so many
+        // tries.
+        let mut tried = Vec::new();
+        let plausible = (0..20).any(|_| {
+            let text = weigh(2_000).expect("a tree of 2,000 groups");
+            let [idle, updated] = parse(&text).expect("two numbers");
+            tried.push(text);
+            idle > 50.0 && updated > idle && updated < 20_000.0
+        });
+        assert!(plausible, "{tried:?}");
+    }
+
+    #[test]
+    fn what_a_process_says_is_two_numbers_or_nothing() {
+        assert_eq!(parse("1.5 2\n"), Some([1.5, 2.0]));
+        for text in ["", "1", "1 x", "1 2 3", "running 0 tests\n"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+        let rollup = "5600-7fff ---p 0 00:00 0 [rollup]\nRss:  12 kB\nAnonymous:   8 kB\n";
+        assert_eq!((kib(rollup, "Anonymous:"), kib(rollup, "Swap:")), (Some(8192), None));
+    }
+}

@@ -1,0 +1,104 @@
+//! The `groups` table: what each operation on a group costs, in trees of ten groups and of a
+//! million.
+//!
+//! And what depends on the number of CPUs but not on their speed (error bounds, memory, the work of
+//! a flush), on simulated ones.
+
+mod crowd;
+mod memory;
+mod operations;
+mod simulated;
+
+use std::io;
+use std::rc::Rc;
+use std::thread;
+use std::time::Instant;
+
+use submeter_sys::cpu::{affinity, set_affinity};
+
+use super::Inputs;
+use super::runner::{Plan, Sample};
+use super::threads::Preemptions;
+use crate::row::{Param, Params};
+use crowd::Crowd;
+
+pub(crate) use memory::weigh;
+
+const TABLE: &str = "groups";
+const VARIANT: &str = "submeter";
+
+/// Leaves of the trees. The last only with time and memory for it.
+const SIZES: [usize; 4] = [10, 1_000, 100_000, 1_000_000];
+/// What the largest tree, the process that weighs one, and everybody else take together,
+/// generously.
+const MEMORY_BYTES_MIN: u64 = 4 << 30;
+
+/// Says what to measure.
+///
+/// # Errors
+/// When the CPUs of this process cannot be asked for.
+pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
+    let cpu = affinity()?[0];
+    let mut notes = LEGEND.map(str::to_owned).to_vec();
+    let mut sizes = SIZES.to_vec();
+    if inputs.quick {
+        sizes.pop();
+        notes.push("no tree of 1,000,000 groups: leave out --quick for it".to_owned());
+    } else if memory::available_bytes().is_some_and(|bytes| bytes < MEMORY_BYTES_MIN) {
+        sizes.pop();
+        notes.push("no tree of 1,000,000 groups, as less than 4 GiB of memory are free".to_owned());
+    }
+    let mut groups = Vec::new();
+    for &size in &sizes {
+        groups.extend(memory::cells(size));
+        groups.extend(operations::cells(cpu, &Rc::new(Crowd::new(size))));
+    }
+    simulated::cells(cpu, inputs.quick, &mut groups);
+    Ok(Plan {
+        table: TABLE,
+        groups,
+        mixed: true,
+        rounds_max: usize::MAX,
+        notes,
+        absent: Vec::new(),
+    })
+}
+
+/// What people cannot guess.
+const LEGEND: [&str; 4] = [
+    "a group has 8 metrics, CPU time among them; `any` is another group each time, in no order, found by a \
+     handle that is held; all on one pinned thread, with nobody else in the tree",
+    "enter_*: to the group and back, two switches, each charged with its CPU time; sum_any: an exact read after an \
+     add to the same group; flush_all: for each of the groups, after an add to each",
+    "memory_*: growth of a fresh process for each group, its share of the tree included, without handles; updated: \
+     after one add and a flush",
+    "simulated CPUs are rows of one real CPU, written and read by it: right for bounds, memory and how much a flush has to \
+     visit, and silent about what it costs CPUs to take lines from each other",
+];
+
+/// Measures on a thread of its own, pinned to `cpu`.
+fn pinned(
+    cpu: usize,
+    unit: &'static str,
+    measure: &(dyn Fn() -> io::Result<f64> + Sync),
+) -> io::Result<Sample> {
+    let work = || {
+        set_affinity(&[cpu])?;
+        let preemptions = Preemptions::count();
+        let value = measure()?;
+        Ok(Sample::of(unit, value, preemptions.any()))
+    };
+    thread::scope(|scope| scope.spawn(work).join().expect("a measuring thread panicked"))
+}
+
+/// Returns how many nanoseconds it is since `start`, for each of `times`.
+fn ns_each(start: Instant, times: usize) -> f64 {
+    start.elapsed().as_nanos() as f64 / times.max(1) as f64
+}
+
+fn params(operation: &'static str, of: &'static str, number: usize) -> Params {
+    Params::from([("operation", Param::word(operation)), (of, Param::number(number as u64))])
+}
+
+#[cfg(test)]
+mod tests;

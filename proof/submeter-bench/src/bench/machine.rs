@@ -1,0 +1,110 @@
+//! Where figures come from: without it they say nothing.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+use submeter_sys::{clock, cpu, kernel, probe};
+
+/// The machine, the system and the build. The fields' names are those of the JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    /// The processor's name for itself.
+    pub(crate) cpu_model: Option<String>,
+    /// The instruction set.
+    pub(crate) arch: &'static str,
+    /// How many CPUs this process may use.
+    pub(crate) cpus: usize,
+    /// `uname -r`.
+    pub(crate) kernel: String,
+    /// The backend in use.
+    pub(crate) backend: &'static str,
+    /// Why.
+    pub(crate) backend_reason: &'static str,
+    /// What the self-test of the sequences found.
+    pub(crate) self_test: String,
+    /// Where a thread's CPU time comes from.
+    pub(crate) clock: &'static str,
+    /// How threads are kept on CPUs while they measure.
+    pub(crate) pinning: String,
+    /// Load averages over 1, 5 and 15 minutes, before anything was measured.
+    pub(crate) load_average: Option<[f64; 3]>,
+    /// When it began, in UTC.
+    pub(crate) date: String,
+    /// The version of submeter.
+    pub(crate) version: &'static str,
+    /// The commit that was built, where the build knew it.
+    pub(crate) commit: Option<&'static str>,
+    /// The compiler.
+    pub(crate) rustc: &'static str,
+    /// Whether nothing was optimised, so that figures say nothing.
+    pub(crate) debug_build: bool,
+}
+
+impl Machine {
+    /// Asks the kernel, the probe and the build.
+    pub(crate) fn gather() -> Machine {
+        let probe = probe();
+        let cpus = cpu::affinity().unwrap_or_default();
+        let read = |path| std::fs::read_to_string(path).ok();
+        Machine {
+            cpu_model: read("/proc/cpuinfo").and_then(|text| cpu_model(&text)),
+            arch: std::env::consts::ARCH,
+            cpus: cpus.len().max(1),
+            kernel: kernel::release(),
+            backend: probe.backend.name(),
+            backend_reason: &probe.reason,
+            self_test: probe.self_test.to_string(),
+            clock: clock::choice().source.name(),
+            pinning: pinning(&cpus),
+            load_average: read("/proc/loadavg").and_then(|text| load_average(&text)),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            version: env!("CARGO_PKG_VERSION"),
+            commit: submeter_terminal::COMMIT,
+            rustc: env!("SUBMETER_RUSTC"),
+            debug_build: cfg!(debug_assertions),
+        }
+    }
+}
+
+/// Says where measuring threads run. Servers and their clients are left to the scheduler, as in
+/// use.
+fn pinning(cpus: &[usize]) -> String {
+    let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+    format!("each measuring thread to one of the CPUs {}; servers to none", cpus.join(", "))
+}
+
+/// Finds the name in `/proc/cpuinfo`; ARM kernels give none.
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    let (_, name) = line.split_once(':')?;
+    Some(name.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn load_average(loadavg: &str) -> Option<[f64; 3]> {
+    let mut numbers = loadavg.split_whitespace().map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some([next()?, next()?, next()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_files_are_read() {
+        let cpuinfo =
+            "processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.70GHz\n\nprocessor\t: 1\n";
+        assert_eq!(cpu_model(cpuinfo).as_deref(), Some("Intel(R) Xeon(R) CPU @ 2.70GHz"));
+        assert_eq!(cpu_model("processor\t: 0\nBogoMIPS\t: 243.75\n"), None);
+        assert_eq!(load_average("12.08 9.30 7.77 12/197 7482\n"), Some([12.08, 9.30, 7.77]));
+        assert_eq!(load_average("12.08 x"), None);
+    }
+
+    #[test]
+    fn a_machine_knows_its_kernel_compiler_and_date() {
+        let machine = Machine::gather();
+        assert!(machine.cpus > 0 && !machine.kernel.is_empty());
+        assert!(machine.rustc.starts_with("rustc 1."), "{}", machine.rustc);
+        assert!(machine.date.starts_with("20") && machine.date.ends_with('Z'), "{}", machine.date);
+    }
+}

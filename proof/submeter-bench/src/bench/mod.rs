@@ -1,0 +1,194 @@
+//! The tables of `submeter-bench`: what is measured, and how.
+
+mod count;
+mod end_to_end;
+mod groups;
+mod kill;
+mod machine;
+mod part;
+mod percpu_counter;
+mod percpu_ref;
+mod perf;
+mod progress;
+mod rcuref;
+mod record;
+mod rstat;
+mod runner;
+mod threads;
+mod warnings;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::row::Row;
+use progress::Progress;
+use runner::Plan;
+
+pub(crate) use end_to_end::serve;
+pub(crate) use groups::weigh;
+pub(crate) use machine::Machine;
+pub(crate) use part::{Part, record};
+pub(crate) use rstat::{Trace, write_totals};
+
+/// A table that can be measured. What it means is in its definition.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// What it is called on the command line and in each of its rows.
+    pub(crate) name: &'static str,
+    /// Seconds of it in a full run: together less than a quarter of an hour, most for those whose
+    /// rounds are long and whose differences are small.
+    full: u64,
+    /// Seconds that the fewest rounds take on two CPUs, for the estimate of a quick run.
+    quick: u64,
+    /// What follows from all its rows together.
+    conclusion: fn(&[Row]) -> Option<String>,
+    plan: fn(&Inputs) -> io::Result<Plan>,
+}
+
+impl Table {
+    /// Returns how long it may measure beyond the fewest rounds.
+    fn budget(&self, mode: Mode) -> Duration {
+        match mode {
+            Mode::Quick => Duration::ZERO,
+            Mode::Full => Duration::from_secs(self.full),
+            Mode::Each(budget) => budget,
+        }
+    }
+
+    /// Returns how long it will take, as far as is known before.
+    fn estimate(&self, mode: Mode) -> Duration {
+        self.budget(mode).max(Duration::from_secs(self.quick))
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The fewest rounds that a median needs: less than a minute for all tables.
+    Quick,
+    /// Long enough for small differences: less than a quarter of an hour for all tables.
+    Full,
+    /// So long for each table.
+    Each(Duration),
+}
+
+impl Mode {
+    /// Returns its name, as records have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mode::Quick => "quick",
+            Mode::Full => "full",
+            Mode::Each(_) => "seconds",
+        }
+    }
+}
+
+/// What the command line tells the tables, beside their names and their time.
+#[derive(Debug, Default)]
+pub(crate) struct Inputs {
+    /// A recording that `rstat` replays.
+    pub(crate) trace: Option<Rc<Trace>>,
+    /// Statistics that `end_to_end` draws tenants from, instead of those built in.
+    pub(crate) tenants: Option<PathBuf>,
+    /// Whether the least will do.
+    pub(crate) quick: bool,
+}
+
+/// All tables, in the order in which they are measured.
+pub(crate) const TABLES: [Table; 9] = [
+    Table { name: "rcuref", full: 30, quick: 1, conclusion: |_| None, plan: |_| rcuref::plan() },
+    Table {
+        name: "percpu_ref",
+        full: 60,
+        quick: 2,
+        conclusion: |_| None,
+        plan: |_| percpu_ref::plan(),
+    },
+    Table {
+        name: "kill",
+        full: 30,
+        quick: 1,
+        conclusion: kill::per_reference,
+        plan: |_| kill::plan(),
+    },
+    Table {
+        name: "percpu_counter",
+        full: 60,
+        quick: 2,
+        conclusion: percpu_counter::conclusion,
+        plan: |_| percpu_counter::plan(),
+    },
+    // Before rstat, whose trees leave a heap in which the groups of others lie far apart.
+    Table { name: "perf", full: 180, quick: 5, conclusion: |_| None, plan: perf::plan },
+    Table { name: "rstat", full: 150, quick: 3, conclusion: |_| None, plan: rstat::plan },
+    Table { name: "count", full: 60, quick: 4, conclusion: |_| None, plan: |_| count::plan() },
+    Table { name: "groups", full: 60, quick: 3, conclusion: |_| None, plan: groups::plan },
+    Table { name: "end_to_end", full: 60, quick: 7, conclusion: |_| None, plan: end_to_end::plan },
+];
+
+/// Measures `table` in this process, for about its budget, until `stopped` says so.
+///
+/// # Errors
+/// What a table says that cannot be measured at all, with its name.
+pub(crate) fn measure(
+    table: &Table,
+    mode: Mode,
+    inputs: &Inputs,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Part, String> {
+    let mut progress = Progress::new(table.name, table.estimate(mode));
+    let go_on = &mut |round| {
+        progress.round(round);
+        if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let found = (table.plan)(inputs).and_then(|plan| runner::run(plan, table.budget(mode), go_on));
+    let found = found.map_err(|error| {
+        let name = table.name;
+        format!("cannot measure {name}: {error}; other tables may work: submeter-bench --help")
+    })?;
+    Part::new(table, mode, &found).map_err(|error| format!("cannot write JSON: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn tables_have_names_of_their_own_and_their_baseline() {
+        let names: HashSet<&str> = TABLES.iter().map(|table| table.name).collect();
+        assert_eq!(names.len(), TABLES.len());
+        for table in &TABLES {
+            let plan = (table.plan)(&Inputs::default()).expect("this process may run somewhere");
+            assert_eq!(plan.table, table.name);
+            // Those of mixed figures compare others too.
+            let baseline = crate::report::definition(table.name).baseline();
+            for cells in &plan.groups {
+                let variants: HashSet<&str> = cells.iter().map(|cell| cell.variant).collect();
+                assert_eq!(variants.len(), cells.len(), "{}", table.name);
+                assert!(plan.mixed || variants.contains(baseline), "{}", table.name);
+                assert!(cells.iter().all(|cell| cell.params == cells[0].params), "{}", table.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_run_takes_less_than_a_quarter_of_an_hour_and_a_quick_one_less_than_a_minute() {
+        let all = |mode| TABLES.iter().map(|table| table.estimate(mode)).sum::<Duration>();
+        assert!(all(Mode::Full) < Duration::from_secs(840), "{:?}", all(Mode::Full));
+        assert!(all(Mode::Quick) < Duration::from_secs(50), "{:?}", all(Mode::Quick));
+        let five = Duration::from_secs(5);
+        assert_eq!(TABLES[0].budget(Mode::Each(five)), five);
+    }
+
+    #[test]
+    fn stopped_it_measures_nothing_and_says_so() {
+        let part = measure(&TABLES[0], Mode::Quick, &Inputs::default(), &|| true);
+        let part = part.expect("not begun");
+        assert!(part.interrupted && part.rows.is_empty(), "{part:?}");
+    }
+}

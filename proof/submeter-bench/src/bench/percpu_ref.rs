@@ -1,0 +1,207 @@
+//! The `percpu_ref` table: take a reference, copy some bytes into a buffer of the CPU's, put it.
+//!
+//! The loop with which per-CPU reference counts were introduced to Linux: the copy stands for what
+//! is done while the reference is held, and hides what it can of the price of counting. Where
+//! nothing is copied, `none` is an empty loop: no figure but the ceiling.
+
+use std::cell;
+use std::hint::black_box;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use crossbeam_utils::CachePadded;
+use submeter::refs::Options;
+use submeter_percpu::{Area, PercpuRef};
+use submeter_sys::{Backend, probe};
+
+use super::runner::{Cell, Plan};
+use super::threads::{Work, rate_cell, settings};
+use crate::row::Param;
+
+/// How much is copied; 0 leaves the counting alone.
+const COPY_BYTES: [usize; 6] = [0, 32, 64, 128, 256, 512];
+const BUFFER_BYTES: usize = 1024;
+
+/// Says what to measure.
+///
+/// # Errors
+/// When the CPUs of this process cannot be asked for, or there is no address space for per-CPU
+/// words.
+pub(crate) fn plan() -> io::Result<Plan> {
+    let counted = Counted::new()?;
+    let mut groups = Vec::new();
+    for (name, cpus) in settings()? {
+        for bytes in COPY_BYTES {
+            let cell = |(variant, work): (&'static str, Work)| {
+                let mut cell = rate_cell(name, &cpus, variant, "loops/s", &work);
+                cell.params.0.insert(0, ("copy_bytes".into(), Param::number(bytes as u64)));
+                cell
+            };
+            let cells: [Cell; 5] = counted.variants(bytes).map(cell);
+            groups.push(cells.into());
+        }
+    }
+    let without = || format!("percpu_ref is on its fallback too: {}", probe().reason);
+    Ok(Plan {
+        table: "percpu_ref",
+        groups,
+        mixed: false,
+        rounds_max: usize::MAX,
+        notes: probe().rseq().is_none().then(without).into_iter().collect(),
+        absent: Vec::new(),
+    })
+}
+
+/// What the variants count on: one object each, which all CPUs share.
+struct Counted {
+    atomic: Arc<CachePadded<AtomicU64>>,
+    percpu: Arc<CachePadded<PercpuRef>>,
+    fallback: Arc<CachePadded<PercpuRef>>,
+    arc: Arc<CachePadded<u8>>,
+}
+
+impl Counted {
+    fn new() -> io::Result<Counted> {
+        let area = Area::with_backend(Backend::LockedByCpu, |_| 0)?;
+        let fallback = PercpuRef::with(Options::new().area(&area), || ())?;
+        Ok(Counted {
+            atomic: Arc::new(CachePadded::new(AtomicU64::new(1))),
+            percpu: Arc::new(CachePadded::new(PercpuRef::new(|| ())?)),
+            fallback: Arc::new(CachePadded::new(fallback)),
+            arc: Arc::new(CachePadded::new(0)),
+        })
+    }
+
+    /// Returns the variants with their loops, which copy `bytes`.
+    fn variants(&self, bytes: usize) -> [(&'static str, Work); 5] {
+        let percpu = |count: &Arc<CachePadded<PercpuRef>>| {
+            let count = Arc::clone(count);
+            work(bytes, move |copy| {
+                count.get();
+                copy();
+                count.put();
+            })
+        };
+        let (atomic, arc) = (Arc::clone(&self.atomic), Arc::clone(&self.arc));
+        [
+            (
+                "atomic",
+                work(bytes, move |copy| {
+                    // Relaxed, Release: as a count's, with nothing checked and nothing freed.
+                    atomic.fetch_add(1, Ordering::Relaxed);
+                    copy();
+                    atomic.fetch_sub(1, Ordering::Release);
+                }),
+            ),
+            ("percpu_ref", percpu(&self.percpu)),
+            ("percpu_ref_fallback", percpu(&self.fallback)),
+            (
+                "arc",
+                work(bytes, move |copy| {
+                    let held = Arc::clone(&arc);
+                    copy();
+                    drop(held);
+                }),
+            ),
+            ("none", work(bytes, |copy| copy())),
+        ]
+    }
+}
+
+/// Makes the loop around `once`, which is to call what it is given while it holds its reference.
+fn work(bytes: usize, once: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Work {
+    Arc::new(move |loops| {
+        // Taken, not borrowed for a closure: what a loop inside of one needs would be loaded from
+        // the closure in every round, unless link-time optimisation happens to dissolve it.
+        let mut buffers = BUFFERS.take().unwrap_or_default();
+        // Known to the compiler, the length would pick the instructions, and zeros would need no
+        // source.
+        let (copied, bytes) = (black_box(&mut *buffers), black_box(bytes));
+        for _ in 0..loops {
+            once(&mut || {
+                if bytes > 0 {
+                    copied.target[..bytes].copy_from_slice(&copied.source[..bytes]);
+                }
+                // SeqCst, to the compiler alone: a copy that the next one overwrites, or a loop
+                // that does nothing, is not left out. No instruction, as `black_box` would be.
+                compiler_fence(Ordering::SeqCst);
+            });
+        }
+        BUFFERS.set(Some(buffers));
+    })
+}
+
+thread_local! {
+    /// A thread that measures stays on its CPU: its own are the CPU's own.
+    static BUFFERS: cell::Cell<Option<Box<Buffers>>> = const { cell::Cell::new(None) };
+}
+
+/// Between what the copies read and write, with their place in a page fixed.
+///
+/// A load waits for an earlier store whose address has the same last 12 bits, as if it had been to
+/// the same word. Per-CPU words that are handed out first lie at the start of their page: buffers
+/// that may lie there as well double or triple the price of a pair that copies 512 bytes, or do
+/// not, by chance.
+#[repr(C, align(4096))]
+struct Buffers {
+    _where_words_are: [u8; 2 * BUFFER_BYTES],
+    source: [u8; BUFFER_BYTES],
+    target: [u8; BUFFER_BYTES],
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers {
+            _where_words_are: [0; 2 * BUFFER_BYTES],
+            source: [0; BUFFER_BYTES],
+            target: [0; BUFFER_BYTES],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_is_planned_once() {
+        let plan = plan().expect("this process may run somewhere");
+        assert_eq!(plan.groups.len(), 2 * COPY_BYTES.len());
+        assert!(plan.groups.iter().all(|group| group.len() == 5));
+        for (group, bytes) in plan.groups.iter().zip(COPY_BYTES.iter().cycle()) {
+            for cell in group {
+                assert_eq!(cell.params.0[0], ("copy_bytes".into(), Param::number(*bytes as u64)));
+                assert_eq!(cell.params.0[1].0, "cpus");
+            }
+        }
+    }
+
+    #[test]
+    fn every_variant_gives_back_what_it_takes() {
+        let counted = Counted::new().expect("address space");
+        for bytes in [0, 512] {
+            counted.variants(bytes).iter().for_each(|(_, work)| work(1000));
+        }
+        // Relaxed: this thread did it all.
+        assert_eq!(counted.atomic.load(Ordering::Relaxed), 1);
+        assert_eq!(Arc::strong_count(&counted.arc), 1);
+        for count in [&**counted.percpu, &**counted.fallback] {
+            assert!(count.kill() && count.is_released(), "{count:?}");
+        }
+    }
+
+    #[test]
+    fn the_copy_is_made_in_every_loop() {
+        let copies = std::sync::Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&copies);
+        let work = work(32, move |copy| {
+            copy();
+            // Relaxed: a statistic of this thread's.
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        work(512);
+        // Relaxed: as above.
+        assert_eq!(copies.load(Ordering::Relaxed), 512);
+    }
+}

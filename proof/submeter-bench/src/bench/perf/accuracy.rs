@@ -1,0 +1,263 @@
+//! `part=accuracy`: what groups are charged, beside what the kernel says that their threads used.
+//!
+//! Threads burn CPU time in three groups, more of them than there are CPUs. Each is in a control
+//! group of its group's, so that the kernel counts the same threads; and each switches all the time
+//! between children of its group, which the kernel does not see. A part is burned in no group, for
+//! what is attributed to none.
+
+use std::hint::black_box;
+use std::io;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter::switch::clock;
+use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
+use submeter_sys::perf_event::Event;
+
+use super::cgroup::Cgroup;
+use crate::bench::record::Reading;
+use crate::bench::runner::{Cell, Sample};
+use crate::row::{Param, Params};
+
+/// Groups, and how many threads burn in each.
+const GROUPS: [(&str, usize); 3] = [("one", 1), ("two", 2), ("three", 3)];
+/// Long against what a thread needs to start and to end.
+const BURN: Duration = Duration::from_millis(200);
+/// Burned in no group, by each thread.
+const APART: Duration = Duration::from_millis(2);
+/// Iterations between two switches: some 5 µs, so that one CPU alone makes 100,000 switches a
+/// second and more.
+const ITERATIONS: u64 = 6_000;
+
+/// Makes the cell. What cannot be compared here is a note.
+pub(super) fn cell(notes: &mut Vec<String>) -> io::Result<Cell> {
+    let mut bench = Bench::new(notes)?;
+    let params = Params::from([("part", Param::word("accuracy"))]);
+    Ok(Cell::new(params, "submeter", move || bench.sample().map(Sample::kept)))
+}
+
+/// A group, and the threads that burn in it.
+struct Burners {
+    name: &'static str,
+    group: Group,
+    children: Vec<Group>,
+    threads: usize,
+    cgroup: Option<Cgroup>,
+    events: Option<Vec<Event>>,
+}
+
+struct Bench {
+    /// Its groups live as long as it does.
+    _tree: Tree,
+    cpu: Counter<Nanoseconds>,
+    burners: Vec<Burners>,
+}
+
+/// What one thread used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    /// In no group, by the thread's clock.
+    apart_ns: u64,
+    /// In groups, by the thread's clock.
+    ns: u64,
+    switches: u64,
+}
+
+/// What the sources said before the threads ran.
+struct Before {
+    charged_ns: u64,
+    stat_us: Option<u64>,
+    perf_ns: Option<u64>,
+}
+
+impl Bench {
+    fn new(notes: &mut Vec<String>) -> io::Result<Bench> {
+        let mut schema = Schema::builder();
+        let cpu = schema.cpu_time("cpu", "CPU time used");
+        let tree = Tree::new(schema.build().map_err(io::Error::other)?);
+        let tree = tree.map_err(io::Error::other)?;
+        let mut burners = Vec::new();
+        for (name, threads) in GROUPS {
+            let make = |path: String| tree.get_or_create(&path).map_err(io::Error::other);
+            let group = make(format!("/{name}"))?;
+            let children = ["a", "b", "c"].map(|child| make(format!("/{name}/{child}")));
+            let children = children.into_iter().collect::<io::Result<_>>()?;
+            let cgroup = Cgroup::new(name).and_then(|made| made.usage_us().map(|_| made));
+            let events = cgroup.as_ref().ok().map(Cgroup::events).transpose();
+            if burners.is_empty() {
+                notes.extend(cgroup.as_ref().err().map(no_cgroup));
+                notes.extend(events.as_ref().err().map(no_events));
+            }
+            let (cgroup, events) = (cgroup.ok(), events.ok().flatten());
+            burners.push(Burners { name, group, children, threads, cgroup, events });
+        }
+        Ok(Bench { _tree: tree, cpu, burners })
+    }
+
+    /// Burns once, and returns what all said.
+    fn sample(&mut self) -> io::Result<Vec<Reading>> {
+        let before: io::Result<Vec<_>> = self.burners.iter().map(|b| b.before(self.cpu)).collect();
+        let before = before?;
+        let (process, main) = (clock::process_cpu_ns(), clock::thread_cpu_ns());
+        let from = Instant::now();
+        let used = self.burn()?;
+        let took = from.elapsed();
+        // What this thread itself used meanwhile is attributed to none either.
+        let main = clock::thread_cpu_ns() - main;
+        let process = clock::process_cpu_ns() - process;
+        let mut readings = Vec::new();
+        let mut add = |group, variant, used_ns| readings.push(cpu_time(group, variant, used_ns));
+        let (mut total_ns, mut switches) = (main, 0);
+        for ((burners, before), used) in self.burners.iter().zip(before).zip(used) {
+            let charged_ns = burners.group.sum(self.cpu) - before.charged_ns;
+            add(burners.name, "submeter", charged_ns);
+            add(burners.name, "thread_clock", used.ns);
+            if let Some((before, cgroup)) = before.stat_us.zip(burners.cgroup.as_ref()) {
+                add(burners.name, "cgroup_stat", (cgroup.usage_us()? - before) * 1000);
+            }
+            if let Some((before, now)) = before.perf_ns.zip(burners.perf_ns()?) {
+                add(burners.name, "cgroup_perf", now - before);
+            }
+            total_ns += charged_ns + used.apart_ns;
+            switches += used.switches;
+        }
+        // All groups and what is in none, and the process's clock.
+        add("all", "submeter", total_ns);
+        add("all", "process_clock", process);
+        let rate = (switches as f64 / took.as_secs_f64()).round();
+        readings.push(Reading::of("1/s", vec![rate]).with("measure", "switch_rate"));
+        Ok(readings)
+    }
+
+    /// Runs all threads, and returns what those of each group used.
+    fn burn(&self) -> io::Result<Vec<Used>> {
+        let threads = self.burners.iter().map(|burners| burners.threads).sum();
+        let start = Barrier::new(threads);
+        let run = &|place: usize| self.burners[place].run(&start);
+        thread::scope(|scope| {
+            let mut running = Vec::with_capacity(threads);
+            for (place, burners) in self.burners.iter().enumerate() {
+                for _ in 0..burners.threads {
+                    running.push((place, scope.spawn(move || run(place))));
+                }
+            }
+            let mut used = vec![Used::default(); self.burners.len()];
+            for (place, thread) in running {
+                let one = thread.join().expect("a burner panicked")?;
+                let sum = &mut used[place];
+                sum.apart_ns += one.apart_ns;
+                sum.ns += one.ns;
+                sum.switches += one.switches;
+            }
+            Ok(used)
+        })
+    }
+}
+
+impl Burners {
+    fn before(&self, cpu: Counter<Nanoseconds>) -> io::Result<Before> {
+        let charged_ns = self.group.sum(cpu);
+        let stat_us = self.cgroup.as_ref().map(Cgroup::usage_us).transpose()?;
+        Ok(Before { charged_ns, stat_us, perf_ns: self.perf_ns()? })
+    }
+
+    /// Returns what the kernel's events have counted on all CPUs.
+    fn perf_ns(&self) -> io::Result<Option<u64>> {
+        let Some(events) = &self.events else { return Ok(None) };
+        events.iter().map(|event| Ok(event.read()?.value)).sum::<io::Result<u64>>().map(Some)
+    }
+
+    /// Burns, as one of the threads.
+    fn run(&self, start: &Barrier) -> io::Result<Used> {
+        // Starts the thread's clock, which is a matter of once a thread.
+        self.group.run(|| ());
+        // Before it is in a control group, where the kernel would count it.
+        let from = Instant::now();
+        while from.elapsed() < APART {
+            work();
+        }
+        // The kernel charges what passed since it last looked at the thread to the control group
+        // that it is in by then: up to a tick. Asking makes it look.
+        let _ = clock::thread_cpu_ns();
+        let joined = self.cgroup.as_ref().map_or(Ok(()), Cgroup::join);
+        start.wait();
+        joined?;
+        // All that the thread has used until now; the rest of its life is within a group, but for
+        // its end.
+        let apart_ns = clock::thread_cpu_ns();
+        let home = self.group.enter();
+        let (until, mut switches) = (Instant::now() + BURN, 1);
+        while Instant::now() < until {
+            for child in &self.children {
+                child.run(work);
+            }
+            switches += 2 * self.children.len() as u64;
+        }
+        drop(home);
+        let ns = clock::thread_cpu_ns() - apart_ns;
+        Ok(Used { apart_ns, ns, switches: switches + 1 })
+    }
+}
+
+/// Says what a source counted for a group. Its row is the whole run's: a share of one is an error,
+/// which medians of different rounds would make up.
+fn cpu_time(group: &'static str, variant: &'static str, used_ns: u64) -> Reading {
+    let reading = Reading::of("ms", vec![used_ns as f64 / 1e6]).of_variant(variant);
+    reading.with("measure", "cpu_time").with("group", group).summed()
+}
+
+fn work() {
+    black_box((0..ITERATIONS).map(black_box).sum::<u64>());
+}
+
+fn no_cgroup(error: &io::Error) -> String {
+    format!(
+        "accuracy: skipped: the kernel's control groups, {error}; run as root with cgroup v2 mounted, or in a \
+         delegated group (systemd-run --user --scope -p Delegate=yes)"
+    )
+}
+
+fn no_events(error: &io::Error) -> String {
+    format!(
+        "accuracy: skipped: perf events of control groups, {error}; grant CAP_PERFMON or set \
+         kernel.perf_event_paranoid to 0"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_charged_what_the_kernel_counts() {
+        let mut notes = Vec::new();
+        let cell = cell(&mut notes).expect("made");
+        let rows = super::super::measured_once(vec![vec![cell]]).rows;
+        for note in &notes {
+            println!("{note}");
+        }
+        let value = |group, variant| {
+            let of_group = |row: &&crate::row::Row| {
+                row.variant == variant && row.params.get("group") == Some(group)
+            };
+            rows.iter().find(of_group).map(|row| row.value)
+        };
+        for (group, _) in GROUPS {
+            let charged = value(group, "submeter").expect("measured");
+            for reference in ["thread_clock", "cgroup_stat", "cgroup_perf"] {
+                let Some(expected) = value(group, reference) else { continue };
+                // Wide: what a thread does before and after is little, but a machine that is loaded
+                // or a debug build makes it more.
+                let off = charged / expected - 1.0;
+                assert!(off.abs() < 0.1, "{group}: {charged} ms, {reference} {expected} ms");
+            }
+        }
+        let (all, process) = (value("all", "submeter"), value("all", "process_clock"));
+        let (all, process) = all.zip(process).expect("measured");
+        // Other tests of this process use CPU time too: the rest of the comparison needs a process
+        // of its own.
+        assert!(all <= process * 1.01, "{all} ms of {process} ms");
+        assert!(rows.iter().any(|row| row.unit == "1/s" && row.value > 1000.0), "{rows:?}");
+    }
+}

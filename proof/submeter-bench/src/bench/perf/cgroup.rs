@@ -1,0 +1,117 @@
+//! Control groups of the kernel's, for threads: what accuracy is compared with.
+//!
+//! They are made below the group that this process is in, as threaded ones: then it stays where it
+//! is, and a user who was given that group needs no other privilege to make them. To count events
+//! of them takes privilege.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use submeter_sys::cpu::affinity;
+use submeter_sys::perf_event::{self, Config, Event};
+
+/// How many this process has made, so that no two share a name.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+/// A threaded control group, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    directory: PathBuf,
+}
+
+impl Cgroup {
+    /// Makes one below this process's.
+    pub(super) fn new(name: &str) -> io::Result<Cgroup> {
+        let read = |path| fs::read_to_string(path);
+        let (mounts, own) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
+        let parent = own_directory(&mounts, &own).ok_or_else(|| {
+            io::Error::other("no cgroup v2 hierarchy is mounted (mount -t cgroup2)")
+        })?;
+        // Relaxed: a number of its own is all that is asked.
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let directory = parent.join(format!("submeter-bench-{process}-{number}-{name}"));
+        fs::create_dir(&directory).map_err(|error| at(&directory, &error))?;
+        let cgroup = Cgroup { directory };
+        let kind = cgroup.directory.join("cgroup.type");
+        fs::write(&kind, "threaded").map_err(|error| at(&kind, &error))?;
+        Ok(cgroup)
+    }
+
+    /// Moves the calling thread into it.
+    pub(super) fn join(&self) -> io::Result<()> {
+        let threads = self.directory.join("cgroup.threads");
+        // 0 is the thread that writes.
+        fs::write(&threads, "0").map_err(|error| at(&threads, &error))
+    }
+
+    /// Returns the CPU time of all its threads, those that ended included, by `cpu.stat`.
+    pub(super) fn usage_us(&self) -> io::Result<u64> {
+        let stat = self.directory.join("cpu.stat");
+        let text = fs::read_to_string(&stat).map_err(|error| at(&stat, &error))?;
+        usage_us(&text).ok_or_else(|| at(&stat, &io::Error::other("it has no usage_usec")))
+    }
+
+    /// Counts its CPU time by perf events, one for each CPU of this process.
+    pub(super) fn events(&self) -> io::Result<Vec<Event>> {
+        let directory = File::open(&self.directory)?;
+        let config = Config {
+            kernel: true,
+            ..Config::new(perf_event::TYPE_SOFTWARE, perf_event::SOFTWARE_TASK_CLOCK)
+        };
+        let open = |cpu| Event::open_for_cgroup(&config, &directory, cpu);
+        affinity()?.into_iter().map(open).collect()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // One that stays holds no thread, and harms nobody.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Finds the directory of the process's group in the v2 hierarchy.
+fn own_directory(mounts: &str, own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    // Of a line: … root mount-point options - type source …
+    let mount = mounts.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        right.starts_with("cgroup2 ").then(|| left.split(' ').nth(4))?
+    })?;
+    Some(Path::new(mount).join(path))
+}
+
+fn usage_us(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_group_is_found() {
+        let mounts = "31 1 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+            41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+        let own = "9:name=systemd:/\n0::/user.slice/a\n";
+        let found = own_directory(mounts, own).expect("there");
+        assert_eq!(found, Path::new("/sys/fs/cgroup/unified/user.slice/a"));
+        let root = own_directory(mounts, "0::/\n").expect("there");
+        assert_eq!(root, Path::new("/sys/fs/cgroup/unified"));
+        assert_eq!(own_directory("", own), None);
+        assert_eq!(own_directory(mounts, "1:cpu:/\n"), None);
+    }
+
+    #[test]
+    fn usage_is_read() {
+        assert_eq!(usage_us("usage_usec 4711\nuser_usec 1\n"), Some(4711));
+        assert_eq!(usage_us("user_usec 1\n"), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! Puts a design between the threads' switches and their events, and takes it out again.
+
+use std::time::{Duration, Instant};
+
+use submeter::perf::{EventGroup, GroupKey, Request, Scope, Session, ThreadPmu, parse};
+use submeter::switch::{self, Observation, Observer};
+use submeter::{Group, Tree};
+
+use super::design::{Design, Filtered, SystemWide};
+
+/// What follows the groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Variant {
+    /// Nothing: no event is attached.
+    Nothing,
+    Unpatched,
+    Patch1,
+    Submeter,
+    /// No event, but each switch takes so much longer that the measurement must show it.
+    Spin,
+}
+
+impl Variant {
+    pub(super) const ALL: [Variant; 5] =
+        [Variant::Nothing, Variant::Unpatched, Variant::Patch1, Variant::Submeter, Variant::Spin];
+    /// Those that have events.
+    pub(super) const DESIGNS: [Variant; 3] =
+        [Variant::Unpatched, Variant::Patch1, Variant::Submeter];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Variant::Nothing => "none",
+            Variant::Unpatched => "unpatched",
+            Variant::Patch1 => "patch_1",
+            Variant::Submeter => "submeter",
+            Variant::Spin => "spin",
+        }
+    }
+}
+
+/// One event group, for a group or for the whole process.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) group: Option<Group>,
+    pub(super) events: EventGroup,
+}
+
+impl Wanted {
+    fn request(&self) -> Request {
+        match &self.group {
+            Some(group) => Request::group(group, self.events.clone()),
+            None => Request::everywhere(self.events.clone()),
+        }
+    }
+}
+
+/// Asks for `events` for each scope.
+pub(super) fn wanted(scopes: impl Iterator<Item = Option<Group>>, events: &str) -> Vec<Wanted> {
+    let lists = parse(events).expect("a constant list");
+    let of = |group: Option<Group>| {
+        let one = |events: &EventGroup| Wanted { group: group.clone(), events: events.clone() };
+        lists.iter().map(one).collect::<Vec<_>>()
+    };
+    scopes.flat_map(of).collect()
+}
+
+/// Returns the document's events where the hardware counts them, and otherwise two that a clock
+/// does.
+pub(super) fn document_events(notes: &mut Vec<String>) -> &'static str {
+    const HARDWARE: &str = "cycles,instructions";
+    // Both are read without the kernel, as counters of the CPU are. An event of the kernel's
+    // (context-switches) makes each context switch of the thread dearer, by the same for all
+    // variants, which hides how they differ.
+    const SOFTWARE: &str = "task-clock,cpu-clock";
+    let lists = parse(HARDWARE).expect("a constant list");
+    match lists.iter().flat_map(EventGroup::events).try_for_each(ThreadPmu::supports) {
+        Ok(()) => HARDWARE,
+        Err(why) => {
+            let note = format!("response: {SOFTWARE} in place of the document's {HARDWARE}: {why}");
+            notes.push(note);
+            SOFTWARE
+        }
+    }
+}
+
+/// Events that follow the groups of all threads, until it is dropped.
+#[derive(Default)]
+pub(super) struct Following {
+    _baseline: Option<Observation>,
+    _session: Option<Session>,
+}
+
+/// Attaches what is wanted.
+pub(super) fn install(variant: Variant, tree: &Tree, wanted: &[Wanted]) -> Following {
+    let system_wide = match variant {
+        Variant::Nothing => return Following::default(),
+        Variant::Submeter => {
+            let requests = wanted.iter().map(Wanted::request);
+            let session = Session::open(tree, requests);
+            return Following { _session: Some(session), ..Following::default() };
+        }
+        Variant::Spin => {
+            let spinner = |_| Some(Box::new(Spinner) as Box<dyn Observer>);
+            return Following { _baseline: Some(switch::observe(spinner)), ..Following::default() };
+        }
+        Variant::Unpatched => SystemWide::Switched,
+        Variant::Patch1 => SystemWide::LeftAlone,
+    };
+    let scope = |group: &Option<Group>| {
+        group.as_ref().map_or(Scope::Everywhere, |group| Scope::Group(GroupKey::of(group)))
+    };
+    let all: Vec<_> = wanted.iter().map(|one| (scope(&one.group), one.events.clone())).collect();
+    let follower = move |now_ns| {
+        let mut design = Filtered::new(ThreadPmu::new(), system_wide);
+        for (scope, events) in &all {
+            design.attach(*scope, events, now_ns).ok()?;
+        }
+        // Room for the deepest group there can be.
+        let chain = Vec::with_capacity(submeter::DEPTH_MAX + 1);
+        Some(Box::new(Follower { design, chain }) as Box<dyn Observer>)
+    };
+    Following { _baseline: Some(switch::observe(follower)), ..Following::default() }
+}
+
+/// Tells a baseline of one thread's switches.
+struct Follower {
+    design: Filtered<ThreadPmu>,
+    chain: Vec<GroupKey>,
+}
+
+impl Observer for Follower {
+    fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, now_ns: u64) {
+        match next {
+            Some(group) => GroupKey::chain_of(group, &mut self.chain),
+            None => self.chain.clear(),
+        }
+        self.design.switch(&self.chain, now_ns);
+    }
+}
+
+/// Makes each switch longer, and does nothing.
+struct Spinner;
+
+/// Twice in a request: some percent of the CPU time of one, far above the differences that are
+/// looked for.
+const SPIN: Duration = Duration::from_nanos(250);
+
+impl Observer for Spinner {
+    fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {
+        let start = Instant::now();
+        while start.elapsed() < SPIN {}
+    }
+}

@@ -1,0 +1,47 @@
+//! The `perf` table: what it costs that events follow the group switch, and whether they tell the
+//! truth.
+
+mod accuracy;
+mod cgroup;
+mod design;
+mod follow;
+mod response;
+mod switch;
+
+use std::io;
+
+use super::Inputs;
+use super::runner::Plan;
+
+const TABLE: &str = "perf";
+/// How often the document's table is measured in each round of the others.
+const RESPONSES: usize = 4;
+
+/// Says what to measure.
+///
+/// # Errors
+/// When the tree of groups cannot be made.
+pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
+    let mut notes = Vec::new();
+    let times = if inputs.quick { 1 } else { RESPONSES };
+    let mut groups = response::cells(&mut notes, times);
+    groups.extend(switch::cells()?);
+    groups.push(vec![accuracy::cell(&mut notes)?]);
+    Ok(Plan {
+        table: TABLE,
+        groups,
+        mixed: true,
+        rounds_max: usize::MAX,
+        notes,
+        absent: Vec::new(),
+    })
+}
+
+/// Measures cells in the shortest run that gives rows.
+#[cfg(test)]
+fn measured_once(groups: Vec<Vec<super::runner::Cell>>) -> super::runner::Measured {
+    let (notes, absent) = (Vec::new(), Vec::new());
+    let plan = Plan { table: TABLE, groups, mixed: true, rounds_max: 1, notes, absent };
+    let go_on = &mut |_| std::ops::ControlFlow::Continue(());
+    super::runner::run(plan, std::time::Duration::ZERO, go_on).expect("measured")
+}

@@ -1,0 +1,237 @@
+//! `part=switch`: what a switch costs.
+//!
+//! A sample is a thread of its own, pinned, that enters a group and leaves it again, to one that it
+//! is in all the time: two switches, of which each is half. The groups are entered in turn, all
+//! that there are. Event groups of one `task-clock` each are attached to every group, as `perf stat
+//! -e task-clock,… -G …` does without braces: it is read without a system call, so that what is
+//! left is the scheduling.
+
+use std::hint::black_box;
+use std::io;
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter::switch::clock::thread_cpu_ns;
+use submeter::{Group, Schema, Tree};
+use submeter_sys::clock::ThreadClock;
+use submeter_sys::cpu::{affinity, set_affinity};
+
+use super::follow::{Variant, install, wanted};
+use crate::bench::runner::{Cell, Sample};
+use crate::bench::threads::Preemptions;
+use crate::row::{Param, Params};
+
+/// How long one sample runs; long against a clock read, short against a scheduler's slice.
+const SAMPLE: Duration = Duration::from_millis(1);
+/// The least time between two looks at the clock, whose price is a part of the figure.
+const BATCH: Duration = Duration::from_micros(40);
+/// How many groups there are.
+const GROUPS: [u64; 4] = [6, 100, 1000, 10_000];
+/// The deepest group.
+const DEPTH_MAX: u64 = 8;
+
+/// Makes the cells. Those that are compared are next to each other.
+pub(super) fn cells() -> io::Result<Vec<Vec<Cell>>> {
+    let world = Rc::new(World::new()?);
+    let mut groups = vec![clock(world.cpu)];
+    let mut add = |place: Place| {
+        // Without events there is nothing to schedule, and one way to do it.
+        let variants: &[Variant] =
+            if place.events == 0 { &[Variant::Submeter] } else { &Variant::DESIGNS };
+        let cell = |&variant| of_groups(&world, place, variant);
+        groups.push(variants.iter().map(cell).collect());
+    };
+    let few = GROUPS[0];
+    add(Place { case: Case::Same, groups: few, depth: 1, events: 0 });
+    add(Place { case: Case::Same, groups: few, depth: 1, events: 2 });
+    for events in [0, 2] {
+        for groups in GROUPS {
+            add(Place { case: Case::Sibling, groups, depth: 1, events });
+        }
+        for depth in 1..=DEPTH_MAX {
+            add(Place { case: Case::Depth, groups: DEPTH_MAX, depth, events });
+        }
+    }
+    for events in [1, 4, 8] {
+        add(Place { case: Case::Sibling, groups: few, depth: 1, events });
+    }
+    Ok(groups)
+}
+
+/// What is switched to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Same,
+    Sibling,
+    Depth,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    case: Case,
+    groups: u64,
+    depth: u64,
+    events: u64,
+}
+
+impl Place {
+    fn params(self) -> Params {
+        let mut params = params(match self.case {
+            Case::Same => "same",
+            Case::Sibling => "sibling",
+            Case::Depth => "depth",
+        });
+        let numbers = [("groups", self.groups), ("depth", self.depth), ("events", self.events)];
+        for (name, value) in numbers {
+            params.set(name, Param::number(value));
+        }
+        params
+    }
+}
+
+/// The groups that are entered.
+struct World {
+    cpu: usize,
+    /// Its groups live as long as it does.
+    tree: Tree,
+    home: Group,
+    many: Vec<Group>,
+    /// One of each depth, in a chain.
+    deep: Vec<Group>,
+}
+
+impl World {
+    fn new() -> io::Result<World> {
+        let mut schema = Schema::builder();
+        schema.cpu_time("cpu", "CPU time used");
+        let schema = schema.build().map_err(io::Error::other)?;
+        let tree = Tree::builder(schema).groups_max(20_000).build().map_err(io::Error::other)?;
+        let make = |path: &str| tree.get_or_create(path).map_err(io::Error::other);
+        let last = GROUPS[GROUPS.len() - 1];
+        let many = (0..last).map(|index| make(&format!("/tenant{index}")));
+        let deep = (1..=DEPTH_MAX).map(|depth| {
+            let names: Vec<String> = (1..=depth).map(|level| format!("/level{level}")).collect();
+            make(&names.concat())
+        });
+        let (many, deep) = (many.collect::<io::Result<_>>()?, deep.collect::<io::Result<_>>()?);
+        let home = make("/home")?;
+        Ok(World { cpu: affinity()?[0], tree, home, many, deep })
+    }
+}
+
+fn params(case: &'static str) -> Params {
+    Params::from([("part", Param::word("switch")), ("case", Param::word(case))])
+}
+
+/// One read of the clock that switches read, and of the kernel's.
+fn clock(cpu: usize) -> Vec<Cell> {
+    let chosen = move || {
+        on_cpu(cpu, || {
+            let mut clock = ThreadClock::new();
+            time(1, || clock.now_ns())
+        })
+    };
+    let kernel = move || on_cpu(cpu, || time(1, thread_cpu_ns));
+    vec![
+        Cell::new(params("clock"), "submeter", chosen),
+        Cell::new(params("clock"), "clock_thread_cputime_id", kernel),
+    ]
+}
+
+fn of_groups(world: &Rc<World>, place: Place, variant: Variant) -> Cell {
+    let world = Rc::clone(world);
+    let events = vec!["task-clock"; place.events as usize].join(",");
+    let measure = move || {
+        let World { cpu, tree, home, many, deep } = &*world;
+        let many = &many[..place.groups as usize];
+        let _following = (place.events > 0).then(|| {
+            let groups = if place.case == Case::Depth { deep } else { many };
+            let all = groups.iter().chain([home]).cloned().map(Some);
+            install(variant, tree, &wanted(all, &events))
+        });
+        let deep = &deep[place.depth as usize - 1];
+        on_cpu(*cpu, || {
+            let _home = home.enter();
+            match place.case {
+                Case::Same => time(2, || home.run(|| ())),
+                Case::Depth => time(2, || deep.run(|| ())),
+                Case::Sibling => {
+                    // Each once, so that it is not the first visits that are measured; in vain
+                    // where that takes long.
+                    let from = Instant::now();
+                    let early = || from.elapsed() < SAMPLE;
+                    many.iter().take_while(|_| early()).for_each(|group| group.run(|| ()));
+                    let mut next = 0;
+                    time(2, || {
+                        next = if next + 1 == many.len() { 0 } else { next + 1 };
+                        many[next].run(|| ());
+                    })
+                }
+            }
+        })
+    };
+    Cell::new(place.params(), variant.name(), measure)
+}
+
+/// Measures on a thread of its own, so that what it leaves behind is nobody's.
+fn on_cpu(cpu: usize, measure: impl FnOnce() -> f64 + Send) -> io::Result<Sample> {
+    let measured = || {
+        set_affinity(&[cpu])?;
+        let preemptions = Preemptions::count();
+        let ns = measure();
+        Ok(Sample::of("ns", ns, preemptions.any()))
+    };
+    thread::scope(|scope| scope.spawn(measured).join().expect("a measuring thread panicked"))
+}
+
+/// Returns what one of the `parts` of an operation takes, in nanoseconds.
+fn time<T>(parts: u32, mut operation: impl FnMut() -> T) -> f64 {
+    let mut run = |operations: u64| {
+        let from = Instant::now();
+        for _ in 0..operations {
+            black_box(operation());
+        }
+        from.elapsed()
+    };
+    // Grows until the looks at the clock are a small part; the first ones warm up.
+    let mut batch = 1;
+    while run(batch) < BATCH {
+        batch *= 2;
+    }
+    let (mut sum, mut operations) = (Duration::ZERO, 0);
+    while sum < SAMPLE {
+        sum += run(batch);
+        operations += batch;
+    }
+    sum.as_nanos() as f64 / operations as f64 / f64::from(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_case_gives_its_price() {
+        let groups = cells().expect("made");
+        let cells = groups.iter().flatten().count();
+        let rows = super::super::measured_once(groups).rows;
+        assert_eq!(rows.len(), cells);
+        for row in &rows {
+            assert!(row.value > 0.0 && row.value.is_finite(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn time_is_of_a_part() {
+        let each = Duration::from_micros(50);
+        let wait = || {
+            let from = Instant::now();
+            while from.elapsed() < each {}
+        };
+        let ns = time(2, wait);
+        // Never shorter; on a loaded machine longer.
+        assert!(ns >= 25_000.0, "{ns}");
+    }
+}

@@ -1,0 +1,246 @@
+//! The designs against a naive count, on random trees.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use submeter_sys::cpu::affinity;
+
+use super::lists::UpdatedTree;
+use super::*;
+use crate::bench::rstat::team;
+
+/// Random shapes, the same each time.
+struct Dice(fastrand::Rng);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0.usize(..sides)
+    }
+
+    /// A tree whose groups hang anywhere below those before them.
+    fn tree(&mut self, metrics: usize) -> Shape {
+        let groups = 1 + self.roll(40);
+        let mut shape = Shape { parents: vec![NONE], paths: vec!["/".to_owned()], metrics };
+        for group in 1..groups {
+            let parent = self.roll(group);
+            let above = shape.paths[parent].trim_end_matches('/');
+            shape.paths.push(format!("{above}/{group}"));
+            shape.parents.push(parent as u32);
+        }
+        shape
+    }
+}
+
+/// Own plus descendants', added up at once.
+struct Naive {
+    shape: Shape,
+    totals: Vec<i64>,
+}
+
+impl Naive {
+    fn new(shape: &Shape) -> Naive {
+        Naive { shape: shape.clone(), totals: vec![0; shape.groups() * shape.metrics] }
+    }
+
+    fn update(&mut self, group: u32, metric: usize, n: i64) {
+        for at in self.shape.upward(group) {
+            self.totals[at as usize * self.shape.metrics + metric] += n;
+        }
+    }
+
+    /// Compares what is below `root`, or everything.
+    fn agrees<D: Design>(&self, design: &D, root: u32) {
+        for group in 0..self.shape.groups() as u32 {
+            if !self.shape.upward(group).any(|at| at == root) {
+                continue;
+            }
+            for metric in 0..self.shape.metrics {
+                let expected = self.totals[group as usize * self.shape.metrics + metric];
+                let path = &self.shape.paths[group as usize];
+                assert_eq!(design.total(group, metric), expected, "{path}, metric {metric}");
+            }
+        }
+    }
+}
+
+/// Runs a test on one CPU, as an updater does.
+fn pinned(test: impl Fn() + Sync) {
+    let cpu = affinity().expect("this process may run somewhere")[0];
+    team::together(&[cpu], |_| Ok(()), |_, ()| test()).expect("pinned");
+}
+
+fn agrees_with_naive<D: Design>(trees: usize, check: impl Fn(&D) + Sync) {
+    pinned(|| {
+        let mut dice = Dice(fastrand::Rng::with_seed(1));
+        for _ in 0..trees {
+            one_tree_agrees(&mut dice, &check);
+        }
+    });
+}
+
+fn one_tree_agrees<D: Design>(dice: &mut Dice, check: &impl Fn(&D)) {
+    let shape = dice.tree(11);
+    let (design, mut naive) = (D::new(&shape).expect("address space"), Naive::new(&shape));
+    let seat = design.sit().expect("room for a word");
+    for _ in 0..20 {
+        for _ in 0..dice.roll(30) {
+            let (group, metric) = (dice.roll(shape.groups()) as u32, dice.roll(11));
+            let n = dice.roll(9) as i64 - 4;
+            design.update(seat, group, metric, n);
+            naive.update(group, metric, n);
+        }
+        let root = dice.roll(shape.groups()) as u32;
+        design.flush(root, &mut Vec::new());
+        check(&design);
+        naive.agrees(&design, root);
+    }
+    design.settle();
+    naive.agrees(&design, 0);
+}
+
+fn lists_agree<T: UpdatedTree, P>()
+where
+    Lists<T, P>: Design,
+{
+    agrees_with_naive::<Lists<T, P>>(50, |_| ());
+}
+
+#[test]
+fn every_design_agrees_with_a_naive_count() {
+    agrees_with_naive::<Before>(50, |design| design.is_consistent().expect("links"));
+    agrees_with_naive::<Patch1>(50, |design| design.is_consistent().expect("links"));
+    agrees_with_naive::<Patch1To2>(50, |design| design.is_consistent().expect("links"));
+    agrees_with_naive::<Patch1To3>(50, |design| design.is_consistent().expect("links"));
+    agrees_with_naive::<DoublyLinked>(50, |design| design.is_consistent().expect("links"));
+    lists_agree::<PushChildren<true>, Near>();
+    agrees_with_naive::<WalkUp>(50, |_| ());
+    // Each takes a tree of its own, with address space for all CPUs.
+    agrees_with_naive::<Submeter>(10, |_| ());
+}
+
+/// Links random groups of random trees, takes a random subtree apart, and hands what came of it to
+/// `check`: the tree, what was linked, the root, the order, and how often it looked.
+fn take_apart<T: UpdatedTree>(mut check: impl FnMut(&Shape, &[bool], u32, &[u32], u64)) {
+    let mut dice = Dice(fastrand::Rng::with_seed(2));
+    for _ in 0..2000 {
+        let shape = dice.tree(1);
+        let tree = T::new(shape.groups());
+        let mut linked = vec![false; shape.groups()];
+        for _ in 0..dice.roll(20) {
+            let group = dice.roll(shape.groups()) as u32;
+            tree.link(&shape.parents, group);
+            shape.upward(group).for_each(|at| linked[at as usize] = true);
+        }
+        let root = dice.roll(shape.groups()) as u32;
+        let mut order = Vec::new();
+        let looks = tree.detach(&shape.parents, root, &mut |group| order.push(group));
+        tree.is_consistent(&shape.parents).expect("links");
+        assert!(order.iter().all(|&group| !tree.is_on(group)), "{order:?} are off");
+        check(&shape, &linked, root, &order, looks);
+    }
+}
+
+fn hands_out_each_once_and_in_order<T: UpdatedTree>() {
+    take_apart::<T>(|shape, linked, root, order, _| {
+        let below =
+            |&group: &u32| linked[group as usize] && shape.upward(group).any(|at| at == root);
+        let mut expected: Vec<u32> = (0..shape.groups() as u32).filter(below).collect();
+        let mut found = order.to_vec();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "each once");
+        let place = |group| order.iter().position(|&at| at == group);
+        for &group in order {
+            let parent = shape.parents[group as usize];
+            if let Some(above) = place(parent) {
+                assert_eq!(above < place(group).expect("in it"), T::PARENTS_FIRST, "{order:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn nodes_are_handed_out_once_and_with_their_parents_on_one_side() {
+    hands_out_each_once_and_in_order::<PopLeaf>();
+    hands_out_each_once_and_in_order::<PopList>();
+    hands_out_each_once_and_in_order::<PushChildren<false>>();
+    hands_out_each_once_and_in_order::<PushChildren<true>>();
+    hands_out_each_once_and_in_order::<ListHead>();
+}
+
+/// The patch compared with `parent` where `child` was meant when it was first sent: an empty list
+/// is then gone into once and left again. Nothing but the number of looks tells.
+#[test]
+fn the_typo_changes_no_result_and_costs_looks() {
+    let mut right = Vec::new();
+    take_apart::<PushChildren<false>>(|_, _, _, order, looks| right.push((order.to_vec(), looks)));
+    let (mut at, mut more) = (0, 0);
+    take_apart::<PushChildren<true>>(|_, _, _, order, looks| {
+        assert_eq!(order, right[at].0, "the same nodes in the same order");
+        assert!(looks >= right[at].1);
+        more += usize::from(looks > right[at].1);
+        at += 1;
+    });
+    assert!(more > right.len() / 10, "{more} of {} trees", right.len());
+}
+
+/// A leaf of the full tree is looked at once by the second patch, and again and again before it.
+/// A leaf of the full tree is looked at once by the second patch, and again and again before it.
+#[test]
+fn pushing_children_looks_at_a_node_once() {
+    // Only those with children have a list to look at.
+    assert_eq!(looks::<PushChildren<false>>(), 111);
+    assert_eq!(looks::<PushChildren<true>>(), 1111);
+    assert_eq!(looks::<ListHead>(), 1111);
+    assert!(looks::<PopList>() > 2000);
+}
+
+/// How often a flush of the full tree looks at a node.
+fn looks<T: UpdatedTree>() -> u64 {
+    let shape = Shape::tens(1);
+    let tree = T::new(shape.groups());
+    (111..1111).for_each(|leaf| tree.link(&shape.parents, leaf));
+    let mut nodes = 0;
+    let looks = tree.detach(&shape.parents, 0, &mut |_| nodes += 1);
+    assert_eq!(nodes, 1111);
+    looks
+}
+
+/// Two threads update while a third flushes; whatever the timing, nothing is lost in the end.
+fn loses_nothing<D: Design>() {
+    const UPDATES: i64 = 20_000;
+    let cpus = affinity().expect("this process may run somewhere");
+    let cpus: Vec<usize> = cpus.into_iter().cycle().take(3).collect();
+    let shape = Shape::tens(3);
+    let (design, updating) = (D::new(&shape).expect("address space"), AtomicUsize::new(2));
+    let work = |index, seat| {
+        if index == 2 {
+            // Relaxed: the threads are joined.
+            while updating.load(Ordering::Relaxed) > 0 {
+                design.flush(0, &mut Vec::new());
+                thread::yield_now();
+            }
+            return;
+        }
+        let mut dice = Dice(fastrand::Rng::with_seed(index as u64));
+        for _ in 0..UPDATES {
+            design.update(seat, dice.roll(shape.groups()) as u32, dice.roll(3), 1);
+        }
+        // Relaxed: as above.
+        updating.fetch_sub(1, Ordering::Relaxed);
+    };
+    team::together(&cpus, |_| design.sit(), work).expect("pinned");
+    design.settle();
+    assert_eq!((0..3).map(|metric| design.total(0, metric)).sum::<i64>(), 2 * UPDATES);
+}
+
+#[test]
+fn no_design_loses_an_update_to_a_flush() {
+    loses_nothing::<Before>();
+    loses_nothing::<Patch1>();
+    loses_nothing::<Patch1To2>();
+    loses_nothing::<Patch1To3>();
+    loses_nothing::<DoublyLinked>();
+    loses_nothing::<WalkUp>();
+    loses_nothing::<Submeter>();
+}

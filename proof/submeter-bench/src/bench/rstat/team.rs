@@ -1,0 +1,81 @@
+//! Threads that start together, each on its CPU.
+
+use std::io;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use submeter_sys::cpu::set_affinity;
+
+/// Runs `work` on a thread for each of `cpus` at once, which may name a CPU more than once, and
+/// returns what each says, in their order. `prepare` runs before any of them works; where one
+/// cannot, none does.
+///
+/// # Errors
+/// When a thread cannot be pinned, or what `prepare` says.
+pub(super) fn together<S, T: Send>(
+    cpus: &[usize],
+    prepare: impl Fn(usize) -> io::Result<S> + Sync,
+    work: impl Fn(usize, S) -> T + Sync,
+) -> io::Result<Vec<T>> {
+    let (start, failed) = (Barrier::new(cpus.len()), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (start, failed, prepare, work) = (&start, &failed, &prepare, &work);
+        let member = |(index, &cpu): (usize, &usize)| {
+            scope.spawn(move || {
+                let prepared = set_affinity(&[cpu]).and_then(|()| prepare(index));
+                if prepared.is_err() {
+                    // Relaxed: the barrier orders it before the look.
+                    failed.store(true, Ordering::Relaxed);
+                }
+                start.wait();
+                let prepared = prepared?;
+                // Relaxed: after the barrier.
+                if failed.load(Ordering::Relaxed) {
+                    // Never seen: the error of the one that failed is.
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                Ok(work(index, prepared))
+            })
+        };
+        let members: Vec<_> = cpus.iter().enumerate().map(member).collect();
+        let results: Vec<io::Result<T>> =
+            members.into_iter().map(|m| m.join().expect("a measuring thread panicked")).collect();
+        let others = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
+        if results.iter().any(|result| result.as_ref().is_err_and(|error| !others(error))) {
+            return results
+                .into_iter()
+                .filter(|result| !result.as_ref().is_err_and(others))
+                .collect();
+        }
+        results.into_iter().collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter_sys::cpu::affinity;
+
+    use super::*;
+
+    #[test]
+    fn members_are_pinned_and_answer_in_their_order() {
+        let cpu = affinity().expect("this process may run somewhere")[0];
+        let found = together(&[cpu, cpu, cpu], |index| Ok(index * 10), |index, ten| (index, ten));
+        assert_eq!(found.expect("pinned"), [(0, 0), (1, 10), (2, 20)]);
+    }
+
+    #[test]
+    fn one_that_cannot_start_keeps_the_others_from_working() {
+        let cpu = affinity().expect("this process may run somewhere")[0];
+        let worked = AtomicBool::new(false);
+        let prepare = |index| if index == 1 { Err(io::Error::other("no room")) } else { Ok(()) };
+        let error = together(&[cpu, cpu], prepare, |_, ()| {
+            // Relaxed: looked at after the threads were joined.
+            worked.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(error.expect_err("refused").to_string(), "no room");
+        // Relaxed: as above.
+        assert!(!worked.load(Ordering::Relaxed));
+    }
+}

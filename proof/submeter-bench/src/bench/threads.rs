@@ -1,0 +1,218 @@
+//! Threads that measure, each on its CPU.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter_sys::cpu::{affinity, set_affinity};
+
+use super::runner::{Cell, Sample};
+use crate::row::{Param, Params};
+
+/// How long one sample runs; long against a clock read, short against a scheduler's slice.
+pub(crate) const SAMPLE: Duration = Duration::from_millis(3);
+/// Operations between two looks at the clock.
+const BATCH: u32 = 512;
+
+/// Does so many operations on what all threads share.
+pub(crate) type Work = Arc<dyn Fn(u32) + Send + Sync>;
+
+/// Returns the CPUs of the settings `1` and `all`.
+///
+/// # Errors
+/// When the CPUs of this process cannot be asked for.
+pub(crate) fn settings() -> io::Result<[(&'static str, Vec<usize>); 2]> {
+    let cpus = affinity()?;
+    Ok([("1", cpus[..1].to_vec()), ("all", cpus)])
+}
+
+/// Makes a cell that measures the rate of `work` on `cpus`, which people know as `name`, in `unit`.
+pub(crate) fn rate_cell(
+    name: &'static str,
+    cpus: &[usize],
+    variant: &'static str,
+    unit: &'static str,
+    work: &Work,
+) -> Cell {
+    let (cpus, work) = (cpus.to_vec(), Arc::clone(work));
+    Cell::new(Params::from([("cpus", Param::word(name))]), variant, move || {
+        let (rate, disturbed) = rate(&cpus, &*work)?;
+        Ok(Sample::of(unit, rate, disturbed))
+    })
+}
+
+/// Runs `work` on each of `cpus` at once; returns operations a second of all together, and whether
+/// they were disturbed.
+///
+/// Disturbed is a sample during which a thread was off its CPU: the others would have had the
+/// line to themselves, which flatters whatever was measured just then.
+pub(crate) fn rate(cpus: &[usize], work: &(dyn Fn(u32) + Sync)) -> io::Result<(f64, bool)> {
+    let (rates, disturbed) = rates(cpus, BATCH, &|_, operations| work(operations))?;
+    // Fractions of an operation a second are no figures.
+    Ok((rates.iter().sum::<f64>().round(), disturbed))
+}
+
+/// Runs `work` on each of `cpus` at once, which is told the place of its CPU among them and how
+/// many operations to do: `batch`, between two looks at the clock. Returns the operations a second
+/// of each, and whether they were disturbed as in [`rate_cell`].
+///
+/// # Errors
+/// When a thread cannot be pinned.
+pub(crate) fn rates(
+    cpus: &[usize],
+    batch: u32,
+    work: &(dyn Fn(usize, u32) + Sync),
+) -> io::Result<(Vec<f64>, bool)> {
+    let start = Barrier::new(cpus.len());
+    let runs: io::Result<Vec<Run>> = thread::scope(|scope| {
+        let start = &start;
+        let run = |(place, &cpu): (usize, &usize)| {
+            scope.spawn(move || {
+                let pinned = set_affinity(&[cpu]);
+                start.wait();
+                pinned.map(|()| Run::of(batch, &|operations| work(place, operations)))
+            })
+        };
+        let workers: Vec<_> = cpus.iter().enumerate().map(run).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker panicked")).collect()
+    });
+    let runs = runs?;
+    Ok((runs.iter().map(Run::rate).collect(), !together(&runs)))
+}
+
+/// What one thread did in one sample.
+struct Run {
+    from: Instant,
+    until: Instant,
+    operations: u64,
+    /// The longest time between two looks at the clock.
+    longest: Duration,
+}
+
+impl Run {
+    fn of(batch: u32, work: &dyn Fn(u32)) -> Run {
+        let from = Instant::now();
+        let mut run = Run { from, until: from, operations: 0, longest: Duration::ZERO };
+        while run.until - from < SAMPLE {
+            work(batch);
+            run.operations += u64::from(batch);
+            let now = Instant::now();
+            run.longest = run.longest.max(now - run.until);
+            run.until = now;
+        }
+        run
+    }
+
+    fn rate(&self) -> f64 {
+        self.operations as f64 / (self.until - self.from).as_secs_f64()
+    }
+}
+
+/// Tells whether all ran all the time, but for a tenth.
+fn together(runs: &[Run]) -> bool {
+    let tolerated = SAMPLE / 10;
+    let first = runs.iter().map(|run| run.from).min();
+    let last = runs.iter().map(|run| run.from).max();
+    let apart = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
+    apart <= tolerated && runs.iter().all(|run| run.longest <= tolerated)
+}
+
+/// Counts how often the thread that made it was taken off its CPU.
+///
+/// For latencies: there a gap in time is what is measured, and says nothing about who caused it.
+pub(crate) struct Preemptions {
+    /// Named through `thread-self`, so it stays this thread's; `None` where there is no `/proc`.
+    status: Option<File>,
+    before: Option<u64>,
+}
+
+impl Preemptions {
+    /// Counts from now on.
+    pub(crate) fn count() -> Preemptions {
+        let status = File::open("/proc/thread-self/status").ok();
+        let mut preemptions = Preemptions { status, before: None };
+        preemptions.before = preemptions.read();
+        preemptions
+    }
+
+    /// Returns whether there was one. Where nobody counts, there was none.
+    pub(crate) fn any(&self) -> bool {
+        self.read() != self.before
+    }
+
+    /// Returns how many there were. Where nobody counts, there was none.
+    pub(crate) fn so_far(&self) -> u64 {
+        self.read().zip(self.before).map_or(0, |(now, before)| now - before)
+    }
+
+    fn read(&self) -> Option<u64> {
+        let mut bytes = [0; 4096];
+        let n = self.status.as_ref()?.read_at(&mut bytes, 0).ok()?;
+        let text = std::str::from_utf8(&bytes[..n]).ok()?;
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
+        line.trim().parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(from: Instant, longest: Duration) -> Run {
+        Run { from, until: from + SAMPLE, operations: 300, longest }
+    }
+
+    #[test]
+    fn together_is_without_gaps_and_from_the_same_moment() {
+        let (now, short, long) = (Instant::now(), SAMPLE / 100, SAMPLE / 5);
+        assert!(together(&[run(now, short), run(now + short, short)]));
+        assert!(!together(&[run(now, short), run(now, long)]), "off its CPU");
+        assert!(!together(&[run(now, short), run(now + long, short)]), "alone at first");
+    }
+
+    #[test]
+    fn rates_of_all_threads_add_up() {
+        let cpus = affinity().expect("this process may run somewhere");
+        let done = std::sync::atomic::AtomicU64::new(0);
+        let sample = rate(&cpus, &|operations| {
+            // Relaxed: a statistic, read after the threads were joined.
+            done.fetch_add(u64::from(operations), std::sync::atomic::Ordering::Relaxed);
+            thread::sleep(Duration::from_micros(100));
+        });
+        let (value, _) = sample.expect("pinned");
+        // Relaxed: as above.
+        let done = done.load(std::sync::atomic::Ordering::Relaxed) as f64;
+        let seconds = SAMPLE.as_secs_f64();
+        // Each thread runs for at least the sample's time, on a loaded machine for longer.
+        assert!(value > 0.0 && value <= done / seconds + 1.0, "{value} of {done}");
+    }
+
+    #[test]
+    fn preemptions_are_counted() {
+        let preemptions = Preemptions::count();
+        assert!(preemptions.before.is_some(), "Linux says so in /proc");
+        // Two threads that want one CPU cannot both keep it.
+        let cpu = affinity().expect("this process may run somewhere")[0];
+        let start = Barrier::new(2);
+        let both: Vec<bool> = thread::scope(|scope| {
+            let workers = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    set_affinity(&[cpu]).expect("a CPU of ours");
+                    let preemptions = Preemptions::count();
+                    start.wait();
+                    let from = Instant::now();
+                    while !preemptions.any() && from.elapsed() < Duration::from_secs(10) {
+                        std::hint::spin_loop();
+                    }
+                    preemptions.any()
+                })
+            });
+            workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
+        });
+        assert!(both.contains(&true), "{both:?}");
+    }
+}

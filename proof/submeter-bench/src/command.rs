@@ -1,0 +1,179 @@
+//! What the program does: measures, or reports what was measured.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use crate::args::BenchArgs;
+use crate::bench::{self, Inputs, Machine, Mode, TABLES, Table, Trace};
+use crate::process;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use crate::reports as report;
+use submeter_terminal as show;
+use submeter_terminal::{Failure, signals};
+
+/// Runs the command. Interrupted, it says what it has.
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    if let Some(record) = &args.from {
+        report::again(record, args.html.as_deref(), args.markdown.as_deref())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(groups) = args.weigh {
+        let weighed = bench::weigh(groups).map_err(Failure::new)?;
+        show::print(&weighed).map_err(Failure::new)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(threads) = args.serve {
+        let served = bench::serve(threads, !args.plain);
+        served.map_err(|e| Failure::new(format_args!("cannot serve: {e}")))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mode = match args.seconds {
+        Some(seconds) => Mode::Each(seconds),
+        None if args.quick => Mode::Quick,
+        None => Mode::Full,
+    };
+    let tables = tables(&args.tables);
+    if args.alone {
+        return alone(args, &tables, mode);
+    }
+    // The runtime's one thread sleeps until a signal comes, or a table's process ends.
+    let runtime = runtime()?;
+    let stop = listen(&runtime)?;
+    let file = args.json.as_deref().filter(|path| *path != Path::new("-"));
+    if let Some(path) = file {
+        writable(path)?;
+    }
+    if let Some(path) = &args.html {
+        report::writable(path)?;
+    }
+    // Whatever is wrong with the input is said before anybody waits for figures.
+    trace(args, &tables)?;
+    tenants(args, &tables)?;
+    let machine = Machine::gather();
+    let mut parts = Vec::new();
+    for table in tables {
+        let Some(part) = runtime.block_on(process::measured(table.name, args, stop.clone()))?
+        else {
+            // It has said why.
+            return Ok(ExitCode::from(2));
+        };
+        let interrupted = part.interrupted;
+        parts.push(part);
+        if interrupted {
+            break;
+        }
+    }
+    let json = bench::record(&machine, mode, &parts);
+    let json = json.map_err(|e| Failure::new(format_args!("cannot write JSON: {e}")))?;
+    let text = report::text(&json)?;
+    print(args, &json, &text)?;
+    if let Some(path) = &args.html {
+        report::write(&json, path)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what people read, and writes the record where it is wanted.
+fn print(args: &BenchArgs, json: &str, text: &str) -> Result<(), Failure> {
+    match args.json.as_deref() {
+        Some(path) if path == Path::new("-") => {
+            // Standard output is the JSON's: people read the other.
+            anstream::eprint!("{text}");
+            show::print(json).map_err(Failure::new)
+        }
+        file => {
+            show::print(text).map_err(Failure::new)?;
+            file.map_or(Ok(()), |path| std::fs::write(path, json).map_err(|e| refused(path, &e)))
+        }
+    }
+}
+
+/// Measures one table, and prints what the process wants that started this one.
+fn alone(args: &BenchArgs, tables: &[&'static Table], mode: Mode) -> Result<ExitCode, Failure> {
+    let [table] = tables else {
+        return Err(Failure::new("--alone is for one table: name it"));
+    };
+    let runtime = runtime()?;
+    let signal = listen(&runtime)?;
+    let ended = process::input_ended();
+    let inputs =
+        Inputs { trace: trace(args, tables)?, tenants: tenants(args, tables)?, quick: args.quick };
+    let stopped = || *signal.borrow() || ended.is_finished();
+    let part = bench::measure(table, mode, &inputs, &stopped).map_err(Failure::new)?;
+    let part = serde_json::to_string(&part);
+    let part = part.map_err(|e| Failure::new(format_args!("cannot write JSON: {e}")))?;
+    show::print(&part).map_err(Failure::new)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))
+}
+
+fn listen(runtime: &Runtime) -> Result<watch::Receiver<bool>, Failure> {
+    let listening = runtime.block_on(async { signals::listen() });
+    listening.map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))
+}
+
+/// Finds the tables that were named, or all, in the order in which they are measured.
+fn tables(named: &[String]) -> Vec<&'static Table> {
+    let wanted = |table: &&Table| named.is_empty() || named.iter().any(|name| name == table.name);
+    TABLES.iter().filter(wanted).collect()
+}
+
+/// Finds the file of tenants, which is read with the table's plan.
+fn tenants(args: &BenchArgs, tables: &[&Table]) -> Result<Option<PathBuf>, Failure> {
+    if args.tenants_file.is_some() && !tables.iter().any(|table| table.name == "end_to_end") {
+        return Err(Failure::new(
+            "--tenants-file is for the table end_to_end, which was not asked for: add end_to_end, or leave it out",
+        ));
+    }
+    Ok(args.tenants_file.clone())
+}
+
+/// Reads the trace, and replays it once for its totals, before anybody waits for figures.
+fn trace(args: &BenchArgs, tables: &[&Table]) -> Result<Option<Rc<Trace>>, Failure> {
+    let Some(path) = &args.trace else { return Ok(None) };
+    if !tables.iter().any(|table| table.name == "rstat") {
+        return Err(Failure::new(
+            "--trace is for the table rstat, which was not asked for: add rstat, or leave it out",
+        ));
+    }
+    let trace = Trace::open(path).map_err(Failure::new)?;
+    if let Some(out) = &args.totals {
+        bench::write_totals(&trace, out).map_err(Failure::new)?;
+    }
+    Ok(Some(Rc::new(trace)))
+}
+
+/// Makes sure, before anybody waits for figures, that they can be written. What is there stays
+/// until there is something better.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|e| refused(path, &e))
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    Failure::new(format_args!("cannot write {path}: {error}; name another file by --json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_come_once_and_in_their_order() {
+        let names = |named: &[&str]| -> Vec<&str> {
+            let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+            tables(&named).iter().map(|table| table.name).collect()
+        };
+        assert_eq!(names(&[]), TABLES.map(|table| table.name));
+        assert_eq!(names(&["kill", "rcuref", "kill"]), ["rcuref", "kill"]);
+    }
+}

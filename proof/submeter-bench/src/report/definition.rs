@@ -1,0 +1,127 @@
+//! What a table means: its document, its variants and what bounds it. The figures of a record say
+//! none of this.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::row::Params;
+
+/// A table's definition, as `proof/submeter-bench/definitions` has it. The fields' names are those
+/// of its files.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Definition {
+    pub(super) table: String,
+    /// Its heading.
+    pub(super) title: String,
+    /// The source document; none for tables of our own.
+    pub(super) document: Option<String>,
+    pub(super) about: String,
+    /// The variant that others are compared with.
+    pub(super) baseline: String,
+    /// `higher` or `lower`.
+    pub(super) better: String,
+    /// What a ratio means.
+    pub(super) ratio: String,
+    pub(super) how: String,
+    pub(super) bounds: String,
+    pub(super) bias: String,
+    /// `scaling`, `bars`, `box` or `histogram`.
+    pub(super) plot: String,
+    pub(super) params: BTreeMap<String, About>,
+    pub(super) variants: BTreeMap<String, About>,
+    pub(super) cell: Vec<Cell>,
+}
+
+/// The tables of documents, in the order in which people read them: from the smallest part to the
+/// whole.
+const ORDER: [&str; 9] = [
+    "rcuref",
+    "percpu_ref",
+    "percpu_counter",
+    "rstat",
+    "perf",
+    "kill",
+    "count",
+    "groups",
+    "end_to_end",
+];
+
+/// Returns all definitions in the order of a report.
+///
+/// # Panics
+/// When a file of `proof/submeter-bench/definitions` is wrong. They are compiled in, and a test
+/// reads them all.
+pub(crate) fn definitions() -> &'static [Definition] {
+    static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
+        let parse = |text: &&str| Definition::parse(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let mut all: Vec<Definition> = TEXTS.iter().map(parse).collect();
+        let place =
+            |table: &str| ORDER.iter().position(|name| *name == table).unwrap_or(ORDER.len());
+        all.sort_by_key(|definition| place(&definition.table));
+        all
+    });
+    &ALL
+}
+
+/// Returns the definition of a table.
+///
+/// # Panics
+/// When there is none: a test asks for each table that can be measured.
+#[cfg(test)]
+pub(crate) fn definition(table: &str) -> &'static Definition {
+    let found = definitions().iter().find(|definition| definition.table == table);
+    found.unwrap_or_else(|| panic!("no proof/submeter-bench/definitions/{table}.toml"))
+}
+
+/// The files of `proof/submeter-bench/definitions`, which the build script collects.
+pub(super) const TEXTS: &[&str] = include!(concat!(env!("OUT_DIR"), "/definitions.rs"));
+
+impl Definition {
+    /// Returns the variant that others are compared with.
+    #[cfg(test)]
+    pub(crate) fn baseline(&self) -> &str {
+        &self.baseline
+    }
+
+    /// Reads a file of `proof/submeter-bench/definitions`.
+    ///
+    /// # Errors
+    /// One line that says where the file is wrong.
+    pub(super) fn parse(text: &str) -> Result<Definition, String> {
+        toml::from_str(text).map_err(|error| error.message().to_owned())
+    }
+}
+
+/// What a parameter or a variant is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct About {
+    pub(super) about: String,
+    pub(super) unit: Option<String>,
+    /// Whether a variant is measured only with the feature `peers`.
+    pub(super) peer: bool,
+}
+
+/// A cell of the document's table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cell {
+    pub(super) params: Params,
+    pub(super) variant: String,
+    pub(super) value: Option<f64>,
+    pub(super) unit: String,
+    pub(super) ours: Option<Ours>,
+    /// Why there is no counterpart here.
+    pub(super) reason: Option<String>,
+}
+
+/// The row that answers a cell.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ours {
+    pub(super) params: Params,
+    pub(super) variant: String,
+}

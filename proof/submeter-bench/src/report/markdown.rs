@@ -1,0 +1,159 @@
+//! The same report as text: for a repository, where a page is not shown.
+
+use std::fmt::Write;
+
+use super::definition::{Cell, Definition};
+use super::format::amount;
+use super::record::{Machine, Record};
+use super::rows;
+use super::section;
+use crate::row::Row;
+
+/// Rows of a table beyond which it is left to the page: nobody reads on.
+const LINES_MAX: usize = 60;
+
+/// Writes the report of `record`: the machine, then a section for each definition that it has rows
+/// of, the documents' tables first.
+pub(crate) fn markdown(record: &Record, definitions: &[Definition]) -> String {
+    let mut text = String::new();
+    machine(&mut text, &record.machine);
+    let (documents, own): (Vec<&Definition>, Vec<&Definition>) =
+        definitions.iter().partition(|definition| definition.document.is_some());
+    for definition in documents.into_iter().chain(own) {
+        let rows: Vec<&Row> = record.table(&definition.table).collect();
+        if !rows.is_empty() {
+            table(&mut text, record, definition, &rows);
+        }
+    }
+    text
+}
+
+fn machine(text: &mut String, machine: &Machine) {
+    let unknown = || "not recorded".to_owned();
+    line(text, &["", ""]);
+    text.push_str("|---|---|\n");
+    let mut facts = vec![
+        ("processor", machine.cpu_model.clone().unwrap_or_else(unknown)),
+        ("CPUs", format!("{} ({})", machine.cpus, machine.arch)),
+        ("kernel", machine.kernel.clone()),
+        ("rseq", machine.backend.clone()),
+        ("compiler", machine.rustc.clone()),
+        ("commit", machine.commit.clone().unwrap_or_else(unknown)),
+        ("date", machine.date.clone()),
+    ];
+    for name in ["clock", "pinning", "mode"] {
+        let value = machine.more.get(name).and_then(|value| value.as_str());
+        facts.extend(value.map(|value| (name, value.to_owned())));
+    }
+    for (name, value) in facts {
+        line(text, &[name, &value]);
+    }
+    for warning in &machine.warnings {
+        paragraph(text, &format!("Beware: {warning}"));
+    }
+}
+
+fn table(text: &mut String, record: &Record, definition: &Definition, rows: &[&Row]) {
+    paragraph(text, &format!("## {}", definition.title));
+    paragraph(text, &definition.about);
+    if let Some(document) = &definition.document {
+        paragraph(text, &format!("Document: {document}"));
+    }
+    document(text, record, definition);
+    figures(text, definition, rows);
+    for note in record.notes(&definition.table) {
+        paragraph(text, &note);
+    }
+    for absent in record.absent.iter().filter(|absent| absent.table == definition.table) {
+        paragraph(text, &format!("Not measured: `{}`: {}", absent.variant, absent.reason));
+    }
+    for (name, said) in [
+        ("What a ratio means", &definition.ratio),
+        ("How it is measured", &definition.how),
+        ("What bounds it", &definition.bounds),
+        ("What is unfair in it", &definition.bias),
+    ] {
+        if !said.is_empty() {
+            paragraph(text, &format!("*{name}.* {said}"));
+        }
+    }
+}
+
+/// Writes the document's cells beside the rows that answer them. Those of histograms are on the
+/// page.
+fn document(text: &mut String, record: &Record, definition: &Definition) {
+    let cells: Vec<&Cell> =
+        definition.cell.iter().filter(|cell| !section::is_count(cell)).collect();
+    if cells.is_empty() {
+        return;
+    }
+    text.push('\n');
+    line(text, &["the document's", "", "× baseline", "ours", "× baseline"]);
+    text.push_str("|---|--:|--:|--:|--:|\n");
+    for cell in cells {
+        let ours = cell.ours.as_ref();
+        let row = ours.and_then(|o| record.find(&definition.table, &o.variant, &o.params));
+        let theirs = cell.value.map_or_else(dash, |value| amount(value, &cell.unit));
+        let their_ratio = section::their_ratio(definition, cell, row).unwrap_or_else(dash);
+        let (our_value, our_ratio) = match (row, &cell.reason) {
+            (Some(row), _) => {
+                let ratio = section::our_ratio(record, definition, row).unwrap_or_else(dash);
+                (rows::figure(row), ratio)
+            }
+            (None, Some(reason)) => (reason.clone(), dash()),
+            (None, None) => ("not in this record".to_owned(), dash()),
+        };
+        let case = match cell.params.0.is_empty() {
+            true => cell.variant.clone(),
+            false => format!("{} · {}", cell.params, cell.variant),
+        };
+        line(text, &[&case, &theirs, &their_ratio, &our_value, &our_ratio]);
+    }
+}
+
+/// Writes all rows that are not the buckets of a histogram, where parameters have other names in a
+/// table of their own.
+fn figures(text: &mut String, definition: &Definition, all: &[&Row]) {
+    let plain: Vec<&Row> = all.iter().copied().filter(|row| row.unit != "count").collect();
+    let mut left = all.len() - plain.len();
+    for grid in rows::grids(definition, &plain) {
+        if grid.lines.len() > LINES_MAX {
+            left += grid.rows;
+            continue;
+        }
+        paragraph(text, &format!("**{}**", capital(&grid.title)));
+        text.push('\n');
+        line(text, &grid.heading.iter().map(String::as_str).collect::<Vec<_>>());
+        let values = grid.heading.len() - grid.params;
+        let _ = writeln!(text, "|{}{}", "---|".repeat(grid.params), "--:|".repeat(values));
+        for cells in &grid.lines {
+            line(text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    }
+    if left > 0 {
+        paragraph(text, &format!("{left} more rows, such as histograms, are in the record."));
+    }
+}
+
+fn dash() -> String {
+    "–".to_owned()
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// Writes a paragraph after an empty line.
+fn paragraph(text: &mut String, words: &str) {
+    // A `String` takes everything: writing to it cannot fail.
+    let _ = writeln!(text, "\n{words}");
+}
+
+/// Writes a line of a table. A bar in a cell would end it.
+fn line(text: &mut String, cells: &[&str]) {
+    for cell in cells {
+        let _ = write!(text, "| {} ", cell.replace('|', "\\|"));
+    }
+    text.push_str("|\n");
+}

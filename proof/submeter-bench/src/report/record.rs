@@ -1,0 +1,112 @@
+//! What `submeter-bench --json` wrote, read back: a report is made of a record, so that one from
+//! another machine or another day can be looked at too.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::row::{Params, Row};
+
+/// A record: the machine, and what was measured on it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Record {
+    pub(super) machine: Machine,
+    pub(super) rows: Vec<Row>,
+    /// What could not be measured, and why.
+    #[serde(default)]
+    pub(super) absent: Vec<Absent>,
+    /// What tables say of themselves.
+    #[serde(default)]
+    notes: Value,
+}
+
+/// Where the figures come from. What newer records know beside this is kept in `more`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Machine {
+    #[serde(default)]
+    pub(super) cpu_model: Option<String>,
+    pub(super) arch: String,
+    pub(super) cpus: u64,
+    pub(super) kernel: String,
+    pub(super) backend: String,
+    #[serde(default)]
+    pub(super) backend_reason: String,
+    #[serde(default)]
+    pub(super) load_average: Option<[f64; 3]>,
+    pub(super) date: String,
+    pub(super) version: String,
+    #[serde(default)]
+    pub(super) commit: Option<String>,
+    #[serde(default)]
+    pub(super) rustc: String,
+    #[serde(default)]
+    pub(super) debug_build: bool,
+    #[serde(default)]
+    pub(super) interrupted: bool,
+    #[serde(default)]
+    pub(super) warnings: Vec<String>,
+    #[serde(flatten)]
+    pub(super) more: BTreeMap<String, Value>,
+}
+
+/// A variant that was not measured.
+#[derive(Debug, Deserialize)]
+pub(super) struct Absent {
+    pub(super) table: String,
+    pub(super) variant: String,
+    pub(super) reason: String,
+}
+
+impl Record {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// One line that says what is wrong with `text`, and how to get a record.
+    pub(crate) fn parse(text: &str) -> Result<Record, String> {
+        serde_json::from_str(text).map_err(|error| {
+            format!("this is no record of submeter-bench: {error}; make one by submeter-bench --json FILE")
+        })
+    }
+
+    /// Returns the rows of `table`, in the order of the record.
+    pub(super) fn table<'a>(&'a self, table: &str) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| row.table == table)
+    }
+
+    /// Finds the first row of `table` and `variant` that has all of `params`, and may have others.
+    pub(super) fn find(&self, table: &str, variant: &str, params: &Params) -> Option<&Row> {
+        self.table(table).find(|row| row.variant == variant && row.params.has(params))
+    }
+
+    /// Returns what the record says of `table`. Notes are a list of lines, or of objects that name
+    /// their table; lines begin with the table's name, or are everybody's.
+    pub(super) fn notes(&self, table: &str) -> Vec<String> {
+        let Value::Array(notes) = &self.notes else { return Vec::new() };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let of_table = |note: &Value| match note {
+            Value::String(line) => line.strip_prefix(&format!("{table}: ")).map(str::to_owned),
+            Value::Object(object) if object.get("table")?.as_str()? == table => {
+                object.get("note").or_else(|| object.get("text")).and_then(text)
+            }
+            _ => None,
+        };
+        notes.iter().filter_map(of_table).collect()
+    }
+}
+
+/// Puts rows together that `key` makes alike, wherever they are, in the order of the first of each.
+pub(super) fn grouped<'a, K: PartialEq>(
+    rows: &[&'a Row],
+    key: impl Fn(&'a Row) -> K,
+) -> Vec<Vec<&'a Row>> {
+    let mut groups: Vec<(K, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let of = key(row);
+        match groups.iter_mut().find(|(other, _)| *other == of) {
+            Some((_, group)) => group.push(row),
+            None => groups.push((of, vec![row])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}

@@ -1,0 +1,281 @@
+//! Our own figures as tables: a line for each set of parameters, a column for each variant.
+
+use maud::{Markup, html};
+
+use super::definition::Definition;
+use super::format::{amount, spread, times};
+use super::record::grouped;
+use crate::row::{Params, Row};
+
+/// Beyond so many lines in all, tables wait folded until somebody asks.
+const OPEN_LINES: usize = 40;
+
+/// Writes all rows, where parameters have other names in a table of their own.
+pub(super) fn tables(definition: &Definition, rows: &[&Row]) -> Markup {
+    let groups = groups(rows);
+    let lines: usize = groups.iter().map(|group| Table::of(group).lines(group).len()).sum();
+    let all = |open: bool| {
+        html! { @for group in &groups { details open[open] { summary { (summary(group)) } (table(definition, group)) } } }
+    };
+    html! {
+        @if lines > OPEN_LINES {
+            details {
+                summary { "All that was measured: " (rows.len()) " rows in " (groups.len()) " tables" }
+                (all(false))
+            }
+        } @else if lines > 0 {
+            h3 { "All that was measured" }
+            (all(true))
+        }
+    }
+}
+
+/// Puts rows together that make one table.
+pub(super) fn groups<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
+    grouped(rows, kind)
+}
+
+/// Writes a row's value, and how far its samples spread.
+pub(super) fn value(row: &Row) -> Markup {
+    let Some(value) = row.figure() else { return html! { "no value" } };
+    let half = half_spread(row, value);
+    html! {
+        data value=(value) { (amount(value, &row.unit)) }
+        @if let Some(half) = half { " " small { (spread(half)) } }
+    }
+}
+
+/// Returns half of the distance between the quartiles as a share of the value. Where that is not
+/// between them it is no median, and they say nothing of it.
+pub(super) fn half_spread(row: &Row, value: f64) -> Option<f64> {
+    let (low, high) = row.quartiles()?;
+    let says = (low..=high).contains(&value) && value != 0.0 && high > low;
+    says.then(|| (high - low) / 2.0 / value.abs())
+}
+
+/// What makes rows one table: names of parameters, the unit, and what they are a measure of.
+fn kind(row: &Row) -> (Vec<&str>, &str, [Option<&str>; 4]) {
+    let of = ["workload", "part", "measure", "figure"].map(|name| row.params.get(name));
+    (row.params.names().collect(), &row.unit, of)
+}
+
+/// Says what a table is of: what is the same in all its rows, and what differs.
+pub(super) fn summary(group: &[&Row]) -> String {
+    let first = group[0];
+    let common = first.params.0.iter().filter(|(name, value)| {
+        group.iter().all(|row| row.params.get(name) == Some(value.as_str()))
+    });
+    let common: Vec<String> =
+        common.map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
+    let varying: Vec<String> = varying(group).iter().map(|name| name.replace('_', " ")).collect();
+    let common = if common.is_empty() { "all rows".to_owned() } else { common.join(", ") };
+    match varying.is_empty() {
+        true => common,
+        false => format!("{common}: by {}", varying.join(", ")),
+    }
+}
+
+/// Returns the names of the parameters that are not the same in all rows.
+fn varying<'a>(group: &[&'a Row]) -> Vec<&'a str> {
+    let first = group[0];
+    let differs =
+        |name: &&str| group.iter().any(|row| row.params.get(name) != first.params.get(name));
+    first.params.names().filter(differs).collect()
+}
+
+/// What goes to the right of a table.
+pub(super) enum Table<'a> {
+    /// Its variants.
+    Variants(Vec<&'a str>),
+    /// The values of this parameter, where there is one variant only.
+    Values(&'a str, Vec<&'a str>),
+}
+
+impl<'a> Table<'a> {
+    /// Decides by what there is.
+    pub(super) fn of(group: &[&'a Row]) -> Table<'a> {
+        let first = |values: Vec<&'a str>| {
+            let mut once: Vec<&str> = Vec::new();
+            values.into_iter().for_each(|value| {
+                if !once.contains(&value) {
+                    once.push(value)
+                }
+            });
+            once
+        };
+        let variants = first(group.iter().map(|row| row.variant.as_ref()).collect());
+        match varying(group).as_slice() {
+            [_, .., last] if variants.len() == 1 => {
+                let values = group.iter().filter_map(|row| row.params.get(last)).collect();
+                Table::Values(last, first(values))
+            }
+            _ => Table::Variants(variants),
+        }
+    }
+
+    /// Returns the rows of each line.
+    pub(super) fn lines<'b>(&self, group: &[&'b Row]) -> Vec<Vec<&'b Row>> {
+        let line = |row: &Row| -> Params {
+            match self {
+                Table::Variants(_) => row.params.clone(),
+                Table::Values(name, _) => row.params.without(name),
+            }
+        };
+        grouped(group, line)
+    }
+
+    /// Returns the names of the parameters to the left.
+    pub(super) fn names(&self, group: &[&'a Row]) -> Vec<&'a str> {
+        let mut names = varying(group);
+        if let Table::Values(across, _) = self {
+            names.retain(|name| name != across);
+        }
+        names
+    }
+
+    /// Returns what heads each column to the right.
+    pub(super) fn columns(&self) -> Vec<String> {
+        match self {
+            Table::Variants(variants) => variants.iter().map(|v| (*v).to_owned()).collect(),
+            Table::Values(name, values) => {
+                values.iter().map(|value| format!("{} {value}", name.replace('_', " "))).collect()
+            }
+        }
+    }
+
+    /// Finds the row of a line in the column at `place`.
+    pub(super) fn at<'b>(&self, place: usize, line: &[&'b Row]) -> Option<&'b Row> {
+        let wanted = |row: &Row| match self {
+            Table::Variants(variants) => row.variant == variants[place],
+            Table::Values(name, values) => row.params.get(name) == Some(values[place]),
+        };
+        line.iter().copied().find(|row| wanted(row))
+    }
+}
+
+fn table(definition: &Definition, group: &[&Row]) -> Markup {
+    let table = Table::of(group);
+    let (names, columns) = (table.names(group), table.columns());
+    let several = matches!(&table, Table::Variants(variants) if variants.len() > 1);
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label=(summary(group)) {
+            table {
+                thead { tr {
+                    @for name in &names { th scope="col" { (name.replace('_', " ")) } }
+                    @for column in &columns {
+                        th scope="col" {
+                            (column)
+                            @if several && *column == definition.baseline {
+                                " " small { "baseline" }
+                            }
+                        }
+                    }
+                } }
+                tbody { @for line in table.lines(group) { tr {
+                    @for name in &names {
+                        th scope="row" { (line[0].params.get(name).unwrap_or("–")) }
+                    }
+                    @for place in 0..columns.len() {
+                        (cell(definition, &line, table.at(place, &line)))
+                    }
+                } } }
+            }
+        }
+    }
+}
+
+/// A table as text: what people read in a terminal, and what Markdown is made of.
+pub(crate) struct Grid {
+    /// What is the same in all its rows, and what differs.
+    pub(crate) title: String,
+    /// The names of the parameters, then what heads the values.
+    pub(crate) heading: Vec<String>,
+    /// How many of the columns are parameters.
+    pub(super) params: usize,
+    /// A cell for each column.
+    pub(crate) lines: Vec<Vec<String>>,
+    /// How many rows of the record are in it.
+    pub(super) rows: usize,
+}
+
+/// Lays rows out, where parameters have other names in a table of their own.
+pub(super) fn grids(definition: &Definition, rows: &[&Row]) -> Vec<Grid> {
+    let grid = |group: &Vec<&Row>| {
+        let table = Table::of(group);
+        let (names, columns) = (table.names(group), table.columns());
+        let line = |rows: &Vec<&Row>| {
+            let params = names.iter().map(|name| rows[0].params.get(name).unwrap_or("–"));
+            let values = (0..columns.len()).map(|place| {
+                table.at(place, rows).map_or_else(
+                    || "–".to_owned(),
+                    |row| {
+                        let ratio = ratio(definition, rows, row).map(|ratio| format!(" ({ratio})"));
+                        figure(row) + &ratio.unwrap_or_default()
+                    },
+                )
+            });
+            params.map(str::to_owned).chain(values).collect()
+        };
+        let heads = names.iter().map(|name| name.replace('_', " "));
+        Grid {
+            title: summary(group),
+            heading: heads.chain(columns.iter().cloned()).collect(),
+            params: names.len(),
+            lines: table.lines(group).iter().map(line).collect(),
+            rows: group.len(),
+        }
+    };
+    groups(rows).iter().map(grid).collect()
+}
+
+/// Writes a row's value, and how far its samples spread.
+pub(super) fn figure(row: &Row) -> String {
+    let Some(value) = row.figure() else { return "no value".to_owned() };
+    let half = half_spread(row, value).map(|half| format!(" {}", spread(half)));
+    amount(value, &row.unit) + &half.unwrap_or_default()
+}
+
+fn cell(definition: &Definition, line: &[&Row], row: Option<&Row>) -> Markup {
+    let Some(row) = row else {
+        return html! { td class="n" { "–" } };
+    };
+    html! {
+        td class="n" {
+            (value(row))
+            @if let Some(ratio) = ratio(definition, line, row) {
+                br; small class="ratio" { (ratio) }
+            }
+        }
+    }
+}
+
+/// Writes what a row is of the baseline of the same line.
+pub(super) fn ratio(definition: &Definition, line: &[&Row], row: &Row) -> Option<String> {
+    let is_base = |other: &&&Row| {
+        other.variant == definition.baseline
+            && row.variant != other.variant
+            && row.params == other.params
+    };
+    let base = line.iter().find(is_base)?;
+    verdict(row, base)
+}
+
+/// What stands for a figure that noise forbids.
+pub(super) const NOISY: &str = "too noisy";
+/// How many times as large as its low end the range of a ratio may be for it to say anything: what
+/// is half as much or twice as much is neither.
+const RANGE_MAX: f64 = 4.0;
+
+/// Writes how many times another row's value a row has; where the quartiles of both leave room for
+/// a half and for twice as much, that it is too noisy to tell.
+pub(super) fn verdict(row: &Row, base: &Row) -> Option<String> {
+    let ratio = row.figure()? / base.figure()?;
+    let ranges = row.quartiles().zip(base.quartiles());
+    let range =
+        ranges.map(|((low, high), (base_low, base_high))| (high / base_low) / (low / base_high));
+    match range {
+        // What is compared with itself is itself, however noisy.
+        Some(range) if range > RANGE_MAX && !std::ptr::eq(row, base) => Some(NOISY.to_owned()),
+        _ => Some(ratio).filter(|ratio| ratio.is_finite()).map(times),
+    }
+}

@@ -1,0 +1,59 @@
+//! The record for a terminal: the same tables as on the page, without what explains them.
+
+use std::fmt::Write;
+
+use submeter_terminal::{self as terminal, BOLD, DIM};
+
+use super::definition::Definition;
+use super::record::Record;
+use super::rows;
+use crate::row::Row;
+
+/// Writes the tables of `record` in the order of `definitions`, and what to know about them.
+pub(crate) fn text(record: &Record, definitions: &[Definition]) -> String {
+    let mut text = String::new();
+    for definition in definitions {
+        table(&mut text, record, definition);
+    }
+    if record.machine.interrupted {
+        let _ =
+            writeln!(text, "{BOLD}interrupted{BOLD:#}: figures are of what was measured so far");
+    }
+    for warning in &record.machine.warnings {
+        terminal::paragraph(&mut text, "beware", warning);
+    }
+    text
+}
+
+fn table(text: &mut String, record: &Record, definition: &Definition) {
+    let name = &definition.table;
+    let rows: Vec<&Row> = record.table(name).collect();
+    let notes = record.notes(name);
+    if rows.is_empty() && notes.is_empty() {
+        return;
+    }
+    // A `String` takes everything: writing to it cannot fail.
+    let _ = writeln!(text, "{BOLD}{name}{BOLD:#}  {}", definition.about);
+    if rows.is_empty() {
+        let _ = writeln!(text, "{DIM}nothing was measured{DIM:#}");
+    }
+    for grid in rows::grids(definition, &rows) {
+        let heading: Vec<&str> = grid.heading.iter().map(String::as_str).collect();
+        let _ = writeln!(text, "\n{BOLD}{}{BOLD:#}", grid.title);
+        text.push_str(&terminal::table(&heading, &grid.lines, false));
+    }
+    if !rows.is_empty() {
+        let _ = writeln!(
+            text,
+            "{DIM}(×): × {}; ±: half of the middle half of the samples{DIM:#}",
+            definition.baseline
+        );
+    }
+    for note in notes {
+        let _ = writeln!(text, "{DIM}{note}{DIM:#}");
+    }
+    for absent in record.absent.iter().filter(|absent| absent.table == *name) {
+        let _ = writeln!(text, "{DIM}not measured: {}: {}{DIM:#}", absent.variant, absent.reason);
+    }
+    text.push('\n');
+}

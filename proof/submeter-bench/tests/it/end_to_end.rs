@@ -1,0 +1,139 @@
+//! `submeter-bench end_to_end`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::support::{Running, TempFile, bench_in, text};
+use serde_json::{Value, json};
+
+const OURS: [&str; 2] = ["submeter", "submeter_plain"];
+const THEIRS: [&str; 2] = ["memcached", "memcached_stats"];
+
+fn has_memcached() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join("memcached").is_file());
+    if !found {
+        println!("skipped: memcached: there is none on the PATH; on Debian: apt install memcached");
+    }
+    found
+}
+
+/// The value of the row with these parameters.
+fn value(rows: &[Value], params: &Value, variant: &str) -> f64 {
+    let found: Vec<_> =
+        rows.iter().filter(|r| r["params"] == *params && r["variant"] == variant).collect();
+    assert_eq!(found.len(), 1, "{variant} {params}");
+    found[0]["value"].as_f64().expect("a number")
+}
+
+/// Runs the table with this `PATH`; returns what it writes for people and for programs.
+fn run(path: &str) -> (String, Value) {
+    let file = TempFile::new("bench-end-to-end.json", "");
+    let args = ["end_to_end", "--quick", "--json", file.path()];
+    let output = bench_in(&args, &[("PATH", path)]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert_eq!(err, "", "no progress without a terminal");
+    let json = fs::read_to_string(file.path()).expect("written");
+    (out, serde_json::from_str(&json).expect("JSON"))
+}
+
+/// Asserts that these variants have all their figures, and no others have any.
+fn assert_figures(json: &Value, variants: &[&str]) {
+    let rows = json["rows"].as_array().expect("a list");
+    let measured: BTreeSet<&str> = rows.iter().filter_map(|row| row["variant"].as_str()).collect();
+    assert_eq!(measured, variants.iter().copied().collect());
+    for variant in variants {
+        for pipeline in [1, 8] {
+            let params = |measure: &str| json!({ "measure": measure, "pipeline": pipeline });
+            assert!(value(rows, &params("throughput"), variant) > 0.0);
+            let latency = |quantile: &str| {
+                let mut params = params("latency");
+                params["quantile"] = json!(quantile);
+                value(rows, &params, variant)
+            };
+            assert!(0.0 < latency("p50") && latency("p50") <= latency("p99"));
+            assert!(latency("p99") <= latency("p99.9"));
+            if Path::new("/proc/self/schedstat").exists() {
+                assert!(value(rows, &params("cpu"), variant) > 0.0);
+            } else {
+                println!("skipped: CPU time: this kernel has no schedstat (CONFIG_SCHED_INFO)");
+            }
+        }
+        let bytes = value(rows, &json!({ "measure": "memory" }), variant);
+        let overhead = value(rows, &json!({ "measure": "memory_overhead" }), variant);
+        assert!(0.0 < overhead && overhead < bytes, "{variant}: {overhead} of {bytes}");
+    }
+    // They are compared slice by slice.
+    let throughput = rows.iter().filter(|row| row["params"]["measure"] == "throughput");
+    let slices: BTreeSet<usize> =
+        throughput.filter_map(|row| Some(row["samples"].as_array()?.len())).collect();
+    assert_eq!(slices.len(), 1, "{slices:?}");
+}
+
+#[test]
+fn both_servers_are_measured() {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let (out, json) = run(&path);
+    let variants = if has_memcached() { [&OURS[..], &THEIRS].concat() } else { OURS.to_vec() };
+    assert_figures(&json, &variants);
+    for variant in variants {
+        assert!(out.contains(variant), "{variant} in {out}");
+    }
+}
+
+#[test]
+fn without_memcached_it_is_named_as_absent() {
+    let (out, json) = run("");
+    assert_figures(&json, &OURS);
+    let absent = json["absent"].as_array().expect("a list");
+    let variants: BTreeSet<&str> =
+        absent.iter().filter_map(|one| one["variant"].as_str()).collect();
+    assert_eq!(variants, BTreeSet::from(THEIRS));
+    assert!(absent.iter().all(|one| one["reason"].as_str().is_some_and(|r| r.contains("apt"))));
+    for variant in THEIRS {
+        assert!(out.contains(&format!("not measured: {variant}: there is no memcached")), "{out}");
+    }
+}
+
+/// Finds the processes that `parent` has started and that have not ended.
+fn children(parent: u32) -> Vec<u32> {
+    let of_parent = |id: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        // A program's name may contain anything, parentheses as well.
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let mut words = rest.split_whitespace();
+        let (state, of) = (words.next(), words.next().and_then(|of| of.parse().ok()));
+        state != Some("Z") && of == Some(parent)
+    };
+    let all = fs::read_dir("/proc").expect("mounted").flatten();
+    let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(of_parent).collect()
+}
+
+#[test]
+fn interrupted_it_ends_its_servers_and_says_what_it_has() {
+    let servers = if has_memcached() { 4 } else { 2 };
+    let mut bench = Running::start(&["end_to_end", "--seconds", "600"]);
+    let mut found = Vec::new();
+    while found.len() < servers && !bench.has_ended() {
+        thread::sleep(Duration::from_millis(20));
+        // The table's process starts them.
+        found = children(bench.id()).into_iter().flat_map(children).collect();
+    }
+    bench.signal("INT");
+    let (code, out) = bench.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("interrupted"), "{out}");
+    assert_eq!(found.len(), servers, "{out}");
+    for id in found {
+        let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+        assert!(
+            !["memcached", "submeter-bench"].contains(&name.trim()),
+            "{name} {id} is still there"
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! `submeter-bench --html`: a report of a run, and of a record.
+
+use std::fs;
+
+use super::support::{TempFile, bench, refused, text};
+use scraper::{Html, Selector};
+
+const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/record/x86_64-linux/2026-11-21.json");
+
+fn page(path: &str) -> Html {
+    let page = Html::parse_document(&fs::read_to_string(path).expect("written"));
+    assert!(page.errors.is_empty(), "{:?}", page.errors);
+    page
+}
+
+fn count(page: &Html, selector: &str) -> usize {
+    page.select(&Selector::parse(selector).expect("a selector")).count()
+}
+
+#[test]
+fn a_record_becomes_a_report_without_measuring() {
+    let file = TempFile::new("report.html", "");
+    let output = bench(&["--from", RECORD, "--html", file.path()]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), out.as_str(), err.as_str()), (Some(0), "", ""));
+    let page = page(file.path());
+    for selector in
+        ["#table-rcuref svg", "#table-percpu_ref svg", "#table-kill table", ".figures a"]
+    {
+        assert!(count(&page, selector) > 0, "{selector}");
+    }
+}
+
+#[test]
+fn a_run_writes_its_report_beside_its_record() {
+    let (html, json) = (TempFile::new("run.html", ""), TempFile::new("run.json", ""));
+    let args = ["rcuref", "--quick", "--html", html.path(), "--json", json.path()];
+    let output = bench(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(count(&page(html.path()), "#table-rcuref data") >= 12);
+    let measured = fs::read_to_string(html.path()).expect("written");
+    let again = bench(&["--from", json.path(), "--html", html.path()]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+    let again = fs::read_to_string(html.path()).expect("written");
+    assert!(measured == again, "the record says the same as the run");
+}
+
+#[test]
+fn a_record_becomes_tables_in_a_document() {
+    let output = bench(&["--from", RECORD, "--markdown", "-"]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for part in [
+        "| processor |",
+        "## References that are got without a loop",
+        "| cpus | rcuref | inc_not_zero |",
+        "*What bounds it.*",
+    ] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+    // Every line of a table has as many cells as its head.
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    for lines in out.lines().collect::<Vec<_>>().windows(2) {
+        if lines.iter().all(|line| line.starts_with('|')) {
+            assert_eq!(columns(lines[0]), columns(lines[1]), "{lines:?}");
+        }
+    }
+    let file = TempFile::new("report.md", "");
+    bench(&["--from", RECORD, "--markdown", file.path()]);
+    assert_eq!(fs::read_to_string(file.path()).expect("written"), out);
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_said_in_a_line() {
+    let (html, odd) = (TempFile::new("never.html", ""), TempFile::new("odd.json", "{\"rows\": 7}"));
+    let none = "/nonexistent/record.json";
+    refused(&["--from", none, "--html", html.path()], &[none, "cannot read", "--json"]);
+    refused(&["--from", odd.path(), "--html", html.path()], &[odd.path(), "--json"]);
+    let place = "/nonexistent/report.html";
+    refused(&["--from", RECORD, "--html", place], &[place, "cannot write", "--html"]);
+    refused(&["rcuref", "--html", place], &[place, "cannot write", "--html"]);
+    refused(&["--from", RECORD], &["--html", "--markdown"]);
+    refused(&["--markdown", "-"], &["--from"]);
+    refused(&["--from", RECORD, "--markdown", place], &[place, "--markdown"]);
+    refused(&["rcuref", "--from", RECORD, "--html", html.path()], &["--from"]);
+    assert_eq!(fs::read_to_string(html.path()).expect("there"), "", "nothing was written");
+}

@@ -1,0 +1,86 @@
+//! The library's assembly, compiled once for each instruction set.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::asm::{Isa, Line, functions};
+
+/// Returns the functions whose name begins with one of `prefixes`, in order of name. `None`, with
+/// a line that says why, where the target is not installed.
+pub(crate) fn compiled(isa: Isa, prefixes: &[&str]) -> Option<Vec<(String, Vec<Line>)>> {
+    static X86_64: OnceLock<Option<String>> = OnceLock::new();
+    static AARCH64: OnceLock<Option<String>> = OnceLock::new();
+    let text = match isa {
+        Isa::X86_64 => X86_64.get_or_init(|| compile("x86_64-unknown-linux-gnu")),
+        Isa::Aarch64 => AARCH64.get_or_init(|| compile("aarch64-unknown-linux-gnu")),
+    };
+    let mut found = functions(isa, text.as_ref()?, "submeter_codegen_");
+    found.retain(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+    Some(found)
+}
+
+/// Returns the directory of the golden files of `isa`.
+pub(crate) fn golden_dir(isa: Isa) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("asm").join(match isa {
+        Isa::X86_64 => "x86_64",
+        Isa::Aarch64 => "aarch64",
+    })
+}
+
+/// Returns the assembly for `target`, `None` when that target is not installed.
+fn compile(target: &str) -> Option<String> {
+    let sysroot = rustc(&["--print", "sysroot"]);
+    if !Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib").is_dir() {
+        eprintln!("skipped: {target} is not installed (rustup target add {target})");
+        return None;
+    }
+    // A target directory of its own: the one in use is locked, and has other flags.
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens");
+    let objects = out.join(target).join("release/deps");
+    // Of the last run, all: cargo compiles again only what is missing or older than its source.
+    for old in outputs(&objects) {
+        fs::remove_file(old).expect("the last run's output can be removed");
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["rustc", "--quiet", "--locked", "--release", "--lib"])
+        // As a user's program is by default: without link-time optimisation, in many units.
+        .args(["--config", "profile.release.lto=false"])
+        .args(["--config", "profile.release.codegen-units=16"])
+        .args(["--config", "profile.release.debug=0"])
+        .args(["--target", target, "--target-dir"])
+        .arg(&out)
+        // As part of a program: a library that may be loaded anywhere calls through a table.
+        .args(["--", "--emit=asm", "-Crelocation-model=pie"])
+        // Flags of this build (coverage, injection, a CPU model) are not part of what was reviewed.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET")
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // One file for each unit.
+    let assembly =
+        outputs(&objects).filter(|path| path.extension().is_some_and(|kind| kind == "s"));
+    let text: String = assembly.map(|path| fs::read_to_string(path).expect("readable")).collect();
+    assert!(!text.is_empty(), "assembly was asked for");
+    Some(text)
+}
+
+/// Returns the files that compiling the library left in `directory`.
+fn outputs(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.to_string_lossy().contains("submeter_goldens-"))
+}
+
+/// Runs the compiler and returns what it prints.
+pub(crate) fn rustc(arguments: &[&str]) -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(arguments).output().expect("rustc runs");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}

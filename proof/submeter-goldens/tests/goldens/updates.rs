@@ -1,0 +1,51 @@
+//! The fast paths of the update table, as a caller in another crate finds them: no call, nothing
+//! saved, and as many instructions as were counted, without link-time optimisation.
+//!
+//! The sequences themselves are held to their review beside; here the way there counts. A hot half
+//! that is not inlined shows as a call.
+
+use crate::asm::Isa;
+use crate::compile::compiled;
+use crate::wanted;
+
+/// The functions, how many instructions they may take up to their return, and how many registers
+/// they may save before. What a loop keeps in registers is loaded here, and counted.
+const MOST: [(&str, usize, usize); 10] = [
+    // One more than a get: the pointer's own load. A group's handle is such a pointer.
+    ("arc_clone", 11, 0),
+    ("arc_drop", 10, 0),
+    // The sequence takes five registers, its slow half more arguments than there are registers.
+    ("bound_add", 40, 5),
+    ("counter_add", 26, 1),
+    ("group_add", 43, 3),
+    ("group_adjust", 43, 3),
+    ("ref_get", 10, 0),
+    ("ref_pair", 22, 1),
+    ("ref_put", 10, 0),
+    // The answer.
+    ("ref_tryget_live", 11, 0),
+];
+
+#[test]
+fn updates_are_inline_and_short() {
+    if !wanted() {
+        return;
+    }
+    let Some(functions) = compiled(Isa::X86_64, &["update_"]) else { return };
+    let names: Vec<&str> =
+        functions.iter().map(|(name, _)| name.trim_start_matches("update_")).collect();
+    assert_eq!(names, MOST.map(|(name, ..)| name));
+    for ((_, lines), (name, most, saves)) in functions.iter().zip(MOST) {
+        let hot: Vec<String> =
+            lines.iter().filter(|line| line.hot).map(|line| line.render()).collect();
+        let text = hot.join("\n");
+        let end = hot.iter().position(|line| line.contains("ret"));
+        let end = end.unwrap_or_else(|| panic!("{name} does not return:\n{text}"));
+        assert!((8..=most).contains(&end), "{name} takes {end} instructions:\n{text}");
+        let with = |what: &str| hot[..end].iter().filter(|line| line.contains(what)).count();
+        assert!(with("push") <= saves, "{name} saves more than {saves} registers:\n{text}");
+        for avoided in ["call", "lock"] {
+            assert_eq!(with(avoided), 0, "{name} has a {avoided} on its way:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A memory pool as query engines have it: an atomic with a limit for each level, charged from the
+//! leaf up.
+//!
+//! Written from the documented behaviour of DataFusion's greedy pool: a reservation grows when the
+//! pool's use stays within its limit, by a loop of compare-and-exchange. What one level refuses is
+//! given back to those below.
+
+use std::array;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{Case, LEVELS, Peer};
+
+/// Never reached in a bench, and looked at all the same.
+const LIMIT: u64 = u64::MAX / 2;
+
+/// Returns the pool, of which every request takes one.
+pub(crate) fn peer() -> Peer {
+    let pools = Arc::new(Pools::new([LIMIT; LEVELS]));
+    let grow = Arc::clone(&pools);
+    Peer::new(
+        "pool_per_level",
+        Case::Levels,
+        move |requests| {
+            requests.iter().for_each(|_| assert!(grow.try_grow(1), "far below the limit"));
+        },
+        move |_| pools.used(),
+    )
+}
+
+/// The use of one level, and its limit.
+struct Pool {
+    used: AtomicU64,
+    limit: u64,
+}
+
+/// A leaf's pool and those above it, the leaf's first, each on a line of its own.
+struct Pools([CachePadded<Pool>; LEVELS]);
+
+impl Pools {
+    fn new(limits: [u64; LEVELS]) -> Pools {
+        let pool = |level: usize| Pool { used: AtomicU64::new(0), limit: limits[level] };
+        Pools(array::from_fn(|level| CachePadded::new(pool(level))))
+    }
+
+    /// Takes `more` from every level, or from none.
+    #[inline]
+    fn try_grow(&self, more: u64) -> bool {
+        for (level, pool) in self.0.iter().enumerate() {
+            let grown = |used: u64| used.checked_add(more).filter(|used| *used <= pool.limit);
+            // Relaxed: a limit orders nothing but its own count, of which the exchange sees the
+            // latest.
+            if pool.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_err() {
+                // Relaxed: as above; what was taken is still there to give back.
+                let below = &self.0[..level];
+                below.iter().for_each(|pool| _ = pool.used.fetch_sub(more, Ordering::Relaxed));
+                return false;
+            }
+        }
+        true
+    }
+
+    fn used(&self) -> Vec<u64> {
+        // Relaxed: a statistic, exact once those that took were joined.
+        self.0.iter().map(|pool| pool.used.load(Ordering::Relaxed)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_level_refuses_no_level_keeps() {
+        let pools = Pools::new([9, 9, 5, 9]);
+        assert!(pools.try_grow(4));
+        assert!(!pools.try_grow(2));
+        assert_eq!(pools.used(), [4; LEVELS]);
+        assert!(pools.try_grow(1));
+        assert_eq!(pools.used(), [5; LEVELS]);
+    }
+}

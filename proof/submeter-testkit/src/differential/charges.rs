@@ -1,0 +1,133 @@
+//! Operations that hold: charges and limits.
+
+use submeter::LimitError;
+
+use super::Differential;
+use crate::op::{HUGE, Source, picked};
+use crate::oracle::{Id, Limited};
+
+/// Bounds how many charges are held at once.
+const CHARGES_MAX: usize = 400;
+
+impl Differential {
+    pub(super) fn charge(&mut self, id: Id, quota: usize, n: u64) {
+        let is_huge = n >= HUGE;
+        if is_huge && !self.alone {
+            // It could be refused by what others hold.
+            return;
+        }
+        if self.charges.len() >= CHARGES_MAX {
+            return self.drop_charge(id as u32);
+        }
+        let charged = self.group(id).try_charge(self.schema.quotas[quota], n);
+        let expected = self.oracle.charge(id, quota, n);
+        self.assert_charged(charged.as_ref().map(drop), expected, (id, quota, n));
+        if let Ok(charge) = charged {
+            assert_eq!((charge.amount(), charge.group()), (n, self.group(id)));
+            self.oracle.hold(id);
+            self.charges.push((id, quota, charge));
+            if is_huge && self.source == Source::Stream {
+                // Gone at once: while it is held nothing else fits.
+                self.drop_charge_at(self.charges.len() - 1);
+            }
+        }
+        self.compare_held_near(id);
+    }
+
+    pub(super) fn resize(&mut self, charge: u32, amount: u64) {
+        let Some(at) = self.picked_charge(charge) else { return };
+        let (id, quota, charge) = &mut self.charges[at];
+        let (id, quota, before) = (*id, *quota, charge.amount());
+        let resized = charge.resize(amount);
+        let more = amount.saturating_sub(before);
+        let expected = if more > 0 {
+            self.oracle.charge(id, quota, more)
+        } else {
+            self.oracle.uncharge(id, quota, before - amount);
+            Ok(())
+        };
+        let after = if expected.is_ok() { amount } else { before };
+        assert_eq!(charge.amount(), after);
+        self.assert_charged(resized.as_ref().copied(), expected, (id, quota, more));
+        self.compare_charged(at);
+    }
+
+    /// Splits a charge in two, and merges them again if `merge` says so.
+    pub(super) fn split(&mut self, charge: u32, part: u64, merge: bool) {
+        let Some(at) = self.picked_charge(charge) else { return };
+        let (id, quota, charge) = &mut self.charges[at];
+        let (id, quota, before) = (*id, *quota, charge.amount());
+        let part = charge.split(part.min(before));
+        assert_eq!(part.amount() + charge.amount(), before);
+        if merge {
+            charge.merge(part);
+        } else {
+            self.oracle.hold(id);
+            self.charges.push((id, quota, part));
+        }
+        self.compare_charged(at);
+    }
+
+    pub(super) fn drop_charge(&mut self, charge: u32) {
+        if let Some(at) = self.picked_charge(charge) {
+            self.drop_charge_at(at);
+        }
+    }
+
+    fn picked_charge(&self, charge: u32) -> Option<usize> {
+        let len = self.charges.len();
+        (len > 0).then(|| picked(charge, len))
+    }
+
+    fn drop_charge_at(&mut self, at: usize) {
+        let (id, quota, charge) = self.charges.swap_remove(at);
+        self.oracle.uncharge(id, quota, charge.amount());
+        let group = charge.group().clone();
+        drop(charge);
+        self.compare_held_of(id, &group);
+        drop(group);
+        self.oracle.release(id);
+        self.compare_held_near(0);
+    }
+
+    /// Compares what is held where a charge is; no handle may be left there.
+    fn compare_charged(&mut self, at: usize) {
+        let (id, _, charge) = &self.charges[at];
+        self.compare_held_of(*id, charge.group());
+        self.compare_held_near(0);
+    }
+
+    pub(super) fn set_limit(&mut self, id: Id, quota: usize, limit: Option<u64>) {
+        let usage = self.group(id).set_limit(self.schema.quotas[quota], limit);
+        assert_eq!(usage.excess(), self.oracle.set_limit(id, quota, limit), "excess of {id}");
+        self.compare_held(id);
+    }
+
+    /// Compares the answers to a charge of `n` units of `quota` to the group `id`.
+    fn assert_charged(
+        &self,
+        charged: Result<(), &LimitError>,
+        expected: Result<(), Limited>,
+        (id, quota, n): (Id, usize, u64),
+    ) {
+        let (error, limited) = match (charged, expected) {
+            (Ok(()), Ok(())) => return,
+            (Err(error), Err(limited)) => (error, limited),
+            (charged, expected) => panic!("charge {n} to {id}: {charged:?}, not {expected:?}"),
+        };
+        let Limited { limiting, current, limit } = limited;
+        let path = |id| &*self.oracle.get(id).path;
+        let paths = (error.group().path(), error.limiting().path());
+        assert_eq!(paths, (path(id), path(limiting)));
+        let said = (error.requested(), error.current(), error.limit());
+        assert_eq!(said, (n, current, limit));
+        let holders = error.holders();
+        let holders: Vec<(String, u64)> =
+            holders.iter().map(|(group, held)| (group.path().to_owned(), *held)).collect();
+        assert_eq!(holders, self.oracle.holders(limiting, quota));
+        let text = error.to_string();
+        for named in holders.iter().map(|(path, _)| path.as_str()).chain([path(limiting)]) {
+            assert!(text.contains(named), "{text:?} does not name {named}");
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! A tree of groups, done in the way that is plainly right.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::iter;
+
+use crate::schema::{Held, QUOTAS, Totals};
+
+/// A group of an [`Oracle`]: its place in the order of creation, the topmost being 0.
+pub type Id = usize;
+
+/// A model of a tree that writes each update into the group and every ancestor at once.
+///
+/// A million operations cost a walk to the root each, and a group that has no holder is forgotten.
+/// A model that keeps all that ever happened, and derives each total from it, would be plainer by
+/// little and could not follow a long run.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    /// By id, which are given out in the order of creation.
+    groups: BTreeMap<Id, Entry>,
+    created: usize,
+    /// Groups that can be found.
+    live: usize,
+}
+
+/// What an oracle knows of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The absolute path.
+    pub path: String,
+    /// `None` for the topmost.
+    pub parent: Option<Id>,
+    /// Live children by name.
+    pub children: BTreeMap<String, Id>,
+    /// Whether it was killed.
+    pub dead: bool,
+    /// Its own and of all that is or was below.
+    pub totals: Totals,
+    /// What is held of each quota, here and below.
+    pub held: [Held; QUOTAS],
+    /// Handles, charges and children, dead or alive; the tree itself counts as one while it lives.
+    holders: usize,
+}
+
+/// The reason why an operation on groups is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The name cannot be a group's.
+    Name,
+    /// There is a live child of that name.
+    Exists,
+    /// The group was killed.
+    Dead,
+    /// The group has live children.
+    Busy,
+    /// The root cannot be killed.
+    Root,
+}
+
+/// The limit that refuses a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// The lowest group whose limit would be exceeded.
+    pub limiting: Id,
+    /// What is held there.
+    pub current: u64,
+    /// Its limit.
+    pub limit: u64,
+}
+
+impl Oracle {
+    /// Starts with a group at `path`, whose id is 0.
+    #[must_use]
+    pub fn new(path: &str) -> Oracle {
+        let mut oracle = Oracle { groups: BTreeMap::new(), created: 0, live: 0 };
+        oracle.insert(path.to_owned(), None);
+        oracle
+    }
+
+    fn insert(&mut self, path: String, parent: Option<Id>) -> Id {
+        let id = self.created;
+        let entry = Entry {
+            path,
+            parent,
+            children: BTreeMap::new(),
+            dead: false,
+            totals: Totals::default(),
+            held: [Held::default(); QUOTAS],
+            holders: 1,
+        };
+        self.groups.insert(id, entry);
+        self.created += 1;
+        self.live += 1;
+        id
+    }
+
+    // ---- groups ------------------------------------------------------------------------------
+
+    /// Returns a group that exists.
+    ///
+    /// # Panics
+    /// When there is none of that id.
+    #[must_use]
+    pub fn get(&self, id: Id) -> &Entry {
+        &self.groups[&id]
+    }
+
+    /// Returns whether the group lives or is held.
+    #[must_use]
+    pub fn exists(&self, id: Id) -> bool {
+        self.groups.contains_key(&id)
+    }
+
+    /// Returns how many groups live or are held.
+    #[must_use]
+    pub fn existing(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Returns how many groups live.
+    #[must_use]
+    pub fn live_len(&self) -> usize {
+        self.live
+    }
+
+    /// Returns how many groups were ever created.
+    #[must_use]
+    pub fn created(&self) -> usize {
+        self.created
+    }
+
+    /// Returns a group and its ancestors, lowest first.
+    pub fn upward(&self, id: Id) -> impl Iterator<Item = Id> + '_ {
+        iter::successors(Some(id), |&id| self.get(id).parent)
+    }
+
+    /// Returns a group and the live ones below it, each before its children, siblings in the order
+    /// of their names.
+    #[must_use]
+    pub fn live_below(&self, id: Id) -> Vec<Id> {
+        let mut order = Vec::new();
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            order.push(id);
+            stack.extend(self.get(id).children.values().rev());
+        }
+        order
+    }
+
+    /// Returns the live group at an absolute path.
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<Id> {
+        let below = path.strip_prefix(self.get(0).path.trim_end_matches('/'))?;
+        below.split('/').filter(|name| !name.is_empty()).try_fold(0, |id, name| {
+            let children = &self.get(id).children;
+            children.get(name).copied()
+        })
+    }
+
+    /// Returns the live children's paths in the order of their names.
+    #[must_use]
+    pub fn children(&self, id: Id) -> Vec<&str> {
+        self.get(id).children.values().map(|&child| &*self.get(child).path).collect()
+    }
+
+    /// Creates a child.
+    ///
+    /// # Errors
+    /// As [`submeter::Group::create_child`]: the first of bad name, dead parent, name taken.
+    pub fn create(&mut self, parent: Id, name: &str) -> Result<Id, Refused> {
+        let entry = self.get(parent);
+        let is_bad = |c: char| c == '/' || c.is_control();
+        if name.is_empty()
+            || name.len() > 255
+            || name.contains(is_bad)
+            || [".", ".."].contains(&name)
+        {
+            return Err(Refused::Name);
+        }
+        if entry.dead {
+            return Err(Refused::Dead);
+        }
+        if entry.children.contains_key(name) {
+            return Err(Refused::Exists);
+        }
+        let path = format!("{}/{name}", entry.path.trim_end_matches('/'));
+        let id = self.insert(path, Some(parent));
+        self.at(parent).children.insert(name.to_owned(), id);
+        self.hold(parent);
+        Ok(id)
+    }
+
+    /// Kills a group.
+    ///
+    /// # Errors
+    /// As [`submeter::Group::kill`]: the topmost, live children, killed before.
+    pub fn kill(&mut self, id: Id) -> Result<(), Refused> {
+        match self.get(id) {
+            Entry { parent: None, .. } => Err(Refused::Root),
+            Entry { children, .. } if !children.is_empty() => Err(Refused::Busy),
+            Entry { dead: true, .. } => Err(Refused::Dead),
+            _ => {
+                self.bury(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Kills a group and all below it.
+    ///
+    /// # Errors
+    /// As [`submeter::Group::kill_subtree`]: the topmost, killed before.
+    pub fn kill_subtree(&mut self, id: Id) -> Result<(), Refused> {
+        match self.get(id) {
+            Entry { parent: None, .. } => Err(Refused::Root),
+            Entry { dead: true, .. } => Err(Refused::Dead),
+            _ => {
+                self.live_below(id).into_iter().rev().for_each(|id| self.bury(id));
+                Ok(())
+            }
+        }
+    }
+
+    fn bury(&mut self, id: Id) {
+        let entry = self.at(id);
+        entry.dead = true;
+        let name = entry.path.rsplit('/').next().unwrap_or("").to_owned();
+        let parent = entry.parent.expect("the topmost stays");
+        self.at(parent).children.remove(&name);
+        self.live -= 1;
+        self.release(id);
+    }
+
+    /// Notes one more handle or charge.
+    pub fn hold(&mut self, id: Id) {
+        self.at(id).holders += 1;
+    }
+
+    /// Notes one less, and forgets a group without holders. Its totals are in its ancestors'.
+    pub fn release(&mut self, id: Id) {
+        let mut at = Some(id);
+        while let Some(id) = at {
+            let entry = self.at(id);
+            entry.holders -= 1;
+            if entry.holders > 0 {
+                return;
+            }
+            at = self.groups.remove(&id).and_then(|entry| entry.parent);
+        }
+    }
+
+    // ---- updates -----------------------------------------------------------------------------
+
+    /// Changes the totals of a group and of its ancestors.
+    pub fn update(&mut self, id: Id, mut change: impl FnMut(&mut Totals)) {
+        self.each_upward(id, |entry| change(&mut entry.totals));
+    }
+
+    /// Charges the group and its ancestors, or none of them.
+    ///
+    /// # Errors
+    /// When a limit would be exceeded.
+    pub fn charge(&mut self, id: Id, quota: usize, n: u64) -> Result<(), Limited> {
+        let exceeded = self.upward(id).find_map(|limiting| {
+            let Held { current, limit, .. } = self.get(limiting).held[quota];
+            let limit = limit.unwrap_or(u64::MAX);
+            let exceeds = current.checked_add(n).is_none_or(|sum| sum > limit);
+            exceeds.then_some(Limited { limiting, current, limit })
+        });
+        if let Some(limited) = exceeded {
+            self.at(limited.limiting).held[quota].refused += 1;
+            return Err(limited);
+        }
+        self.each_upward(id, |entry| {
+            let held = &mut entry.held[quota];
+            held.current += n;
+            held.peak = held.peak.max(held.current);
+        });
+        Ok(())
+    }
+
+    /// Gives back what was charged.
+    pub fn uncharge(&mut self, id: Id, quota: usize, n: u64) {
+        self.each_upward(id, |entry| entry.held[quota].current -= n);
+    }
+
+    /// Sets or lifts a limit, and returns by how much usage exceeds it.
+    pub fn set_limit(&mut self, id: Id, quota: usize, limit: Option<u64>) -> u64 {
+        let held = &mut self.at(id).held[quota];
+        held.limit = limit;
+        limit.map_or(0, |limit| held.current.saturating_sub(limit))
+    }
+
+    /// Returns the three live children that hold most, largest first, those with nothing left out.
+    #[must_use]
+    pub fn holders(&self, id: Id, quota: usize) -> Vec<(String, u64)> {
+        let children = self.get(id).children.values().map(|&child| self.get(child));
+        let mut holders: Vec<(String, u64)> = children
+            .map(|child| (child.path.clone(), child.held[quota].current))
+            .filter(|(_, held)| *held > 0)
+            .collect();
+        // Stable: of equals the first in the order of names comes first.
+        holders.sort_by_key(|(_, held)| Reverse(*held));
+        holders.truncate(3);
+        holders
+    }
+
+    fn at(&mut self, id: Id) -> &mut Entry {
+        self.groups.get_mut(&id).expect("a group that exists")
+    }
+
+    fn each_upward(&mut self, id: Id, mut change: impl FnMut(&mut Entry)) {
+        let mut at = Some(id);
+        while let Some(id) = at {
+            let entry = self.at(id);
+            change(entry);
+            at = entry.parent;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(oracle: &mut Oracle, id: Id, n: u64) {
+        oracle.update(id, |totals| totals.sums.counters[0] += n);
+    }
+
+    #[test]
+    fn a_killed_child_stays_in_its_parents_totals_and_frees_its_name() {
+        let mut oracle = Oracle::new("/");
+        let first = oracle.create(0, "a").expect("free");
+        oracle.hold(first);
+        count(&mut oracle, first, 3);
+        oracle.kill(first).expect("no children");
+        let second = oracle.create(0, "a").expect("free again");
+        count(&mut oracle, second, 4);
+        count(&mut oracle, first, 5);
+        let total = |id| oracle.get(id).totals.sums.counters[0];
+        assert_eq!((total(0), total(second)), (12, 4));
+        assert_eq!(oracle.live_below(0), [0, second]);
+        assert_eq!(oracle.find("/a"), Some(second));
+    }
+
+    #[test]
+    fn a_refused_charge_leaves_no_trace_but_the_refusal() {
+        let mut oracle = Oracle::new("/");
+        let parent = oracle.create(0, "p").expect("free");
+        let child = oracle.create(parent, "c").expect("free");
+        assert_eq!(oracle.set_limit(parent, 0, Some(10)), 0);
+        oracle.charge(child, 0, 7).expect("fits");
+        let limited = oracle.charge(child, 0, 4).expect_err("11 of 10");
+        assert_eq!(limited, Limited { limiting: parent, current: 7, limit: 10 });
+        assert_eq!(oracle.get(child).held[0].peak, 7);
+        assert_eq!(oracle.get(parent).held[0].refused, 1);
+        assert_eq!(oracle.holders(parent, 0), [("/p/c".to_owned(), 7)]);
+        assert_eq!(oracle.set_limit(parent, 0, Some(5)), 2);
+    }
+
+    #[test]
+    fn what_nobody_holds_is_forgotten_with_its_parents() {
+        let mut oracle = Oracle::new("/");
+        let a = oracle.create(0, "a").expect("free");
+        let b = oracle.create(a, "b").expect("free");
+        oracle.hold(b);
+        assert_eq!(oracle.live_below(a), [a, b]);
+        assert_eq!(oracle.kill_subtree(a), Ok(()));
+        assert_eq!((oracle.existing(), oracle.live_len()), (3, 1));
+        count(&mut oracle, b, 7);
+        oracle.release(b);
+        assert!(!oracle.exists(a) && !oracle.exists(b));
+        assert_eq!((oracle.existing(), oracle.get(0).totals.sums.counters[0]), (1, 7));
+    }
+}

@@ -1,0 +1,194 @@
+//! A small schema with every kind of metric, and the values that a group has of it.
+
+use submeter::{
+    Buckets, Bytes, Count, Counter, Gauge, Group, GroupValues, Histogram, HistogramSnapshot,
+    Nanoseconds, Quota, Schema, SchemaBuilder, Section, Usage,
+};
+
+use crate::visits::Visited;
+
+/// The number of counters in a [`TestSchema`].
+pub const COUNTERS: usize = 2;
+
+/// The number of quotas in a [`TestSchema`].
+pub const QUOTAS: usize = 2;
+
+/// The buckets of the histogram in a [`TestSchema`]: eighteen, few enough that random values reach
+/// all of them, both open ones included.
+pub const BUCKETS: Buckets = Buckets::powers(2, 6);
+
+/// The keys of a schema that has every kind of metric, some of them twice.
+#[derive(Clone, Debug)]
+pub struct TestSchema {
+    /// The schema.
+    pub schema: Schema,
+    /// Two, so that an update of one that lands in the other is seen.
+    pub counters: [Counter<Count>; COUNTERS],
+    /// Goes below zero in tests.
+    pub gauge: Gauge<Bytes>,
+    /// Over [`BUCKETS`].
+    pub histogram: Histogram<Nanoseconds>,
+    /// Two, for the reason that there are two counters.
+    pub quotas: [Quota<Bytes>; QUOTAS],
+    /// The sections that the metrics are in.
+    pub sections: Vec<Section>,
+}
+
+/// The totals of one group that a flush of the tree makes exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Of each counter.
+    pub counters: [u64; COUNTERS],
+    /// Of the gauge.
+    pub gauge: i64,
+    /// Values in each bucket of the histogram.
+    pub buckets: [u64; BUCKETS.len()],
+    /// Sum of the values in the histogram.
+    pub recorded: u64,
+}
+
+/// All totals of one group: its sums, and what an aggregator makes of its visits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// The sums.
+    pub sums: Sums,
+    /// The visits, which no sum can express.
+    pub visited: Visited,
+}
+
+/// What a group holds of one quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Held now.
+    pub current: u64,
+    /// The most that was held after any granted charge.
+    pub peak: u64,
+    /// The limit.
+    pub limit: Option<u64>,
+    /// Charges that this group's own limit refused.
+    pub refused: u64,
+}
+
+impl TestSchema {
+    /// Declares the metrics in one section, interleaved so that every kind has a neighbour of
+    /// another.
+    #[must_use]
+    pub fn new() -> TestSchema {
+        TestSchema::declare(false)
+    }
+
+    /// Declares the metrics in two sections, which are flushed separately: the second counter and
+    /// the gauge are in another section than the rest.
+    #[must_use]
+    pub fn split() -> TestSchema {
+        TestSchema::declare(true)
+    }
+
+    fn declare(split: bool) -> TestSchema {
+        let mut schema = Schema::builder();
+        let first = schema.counter("first", "A counter");
+        let held = schema.quota("held", "A quota");
+        let histogram = schema.histogram("histogram", "A histogram", BUCKETS);
+        let rest = |s: &mut SchemaBuilder| {
+            let second = s.counter("second", "Another counter");
+            (second, s.quota("kept", "Another quota"), s.gauge("gauge", "A gauge"))
+        };
+        let (second, kept, gauge) =
+            if split { schema.section("apart", rest) } else { rest(&mut schema) };
+        let schema = schema.build().expect("the names are fixed, distinct and well formed");
+        TestSchema {
+            sections: schema.sections().map(|(section, _)| section).collect(),
+            schema,
+            counters: [first, second],
+            gauge,
+            histogram,
+            quotas: [held, kept],
+        }
+    }
+
+    /// Returns the totals that the last flush left, without a flush.
+    #[must_use]
+    pub fn cached(&self, group: &Group) -> Sums {
+        Sums {
+            counters: self.counters.map(|key| group.read(key).value),
+            gauge: group.read(self.gauge).value,
+            ..Sums::of(&group.read_histogram(self.histogram).value)
+        }
+    }
+
+    /// Returns the totals of a group in a snapshot.
+    #[must_use]
+    pub fn copied(&self, values: &GroupValues) -> Sums {
+        Sums {
+            counters: self.counters.map(|key| values.counter(key)),
+            gauge: values.gauge(self.gauge),
+            ..Sums::of(&values.histogram(self.histogram))
+        }
+    }
+
+    /// Returns what a group holds of each quota.
+    #[must_use]
+    pub fn held(&self, group: &Group) -> [Held; QUOTAS] {
+        self.quotas.map(|key| Held::from(group.usage(key)))
+    }
+
+    /// Returns what a group in a snapshot holds of each quota.
+    #[must_use]
+    pub fn held_copied(&self, values: &GroupValues) -> [Held; QUOTAS] {
+        self.quotas.map(|key| Held::from(values.usage(key)))
+    }
+
+    /// Returns whether the metric called `name` is in a section.
+    #[must_use]
+    pub fn is_in(&self, name: &str, section: Section) -> bool {
+        let mut metrics = self.schema.metrics().iter();
+        metrics.any(|metric| metric.name() == name && metric.section() == section)
+    }
+}
+
+impl Default for TestSchema {
+    fn default() -> Self {
+        TestSchema::new()
+    }
+}
+
+impl Sums {
+    /// The part that a histogram has.
+    ///
+    /// # Panics
+    /// When its parts contradict each other.
+    fn of(histogram: &HistogramSnapshot) -> Sums {
+        assert_eq!(histogram.count(), histogram.counts().iter().sum::<u64>());
+        let buckets = histogram.counts().try_into().expect("the schema's buckets");
+        Sums { buckets, recorded: histogram.sum(), ..Sums::default() }
+    }
+
+    /// Puts a value into the histogram, `n` times.
+    pub fn record(&mut self, value: u64, n: u64) {
+        // By the published bounds, without the arithmetic that finds a value's bucket.
+        let inside = |&index: &usize| BUCKETS.upper(index).is_none_or(|upper| value < upper);
+        self.buckets[(0..BUCKETS.len()).find(inside).expect("the last is open")] += n;
+        self.recorded += value * n;
+    }
+}
+
+impl Totals {
+    /// Adds the totals of other groups or threads.
+    pub fn merge(&mut self, other: &Totals) {
+        let sum = |mine: &mut [u64], others: &[u64]| {
+            mine.iter_mut().zip(others).for_each(|(mine, other)| *mine += other);
+        };
+        sum(&mut self.sums.counters, &other.sums.counters);
+        sum(&mut self.sums.buckets, &other.sums.buckets);
+        self.sums.gauge += other.sums.gauge;
+        self.sums.recorded += other.sums.recorded;
+        self.visited.merge(&other.visited);
+    }
+}
+
+impl From<Usage> for Held {
+    fn from(usage: Usage) -> Held {
+        let Usage { current, peak, limit, refused, .. } = usage;
+        Held { current, peak, limit, refused }
+    }
+}

@@ -1,0 +1,105 @@
+//! The threads' notes, handed to an oracle, beside what the tree says.
+
+use std::iter;
+
+use super::ground::{Ground, Occupant};
+use super::notes::living;
+use super::worker::{Difference, Worker};
+use crate::oracle::Oracle;
+use crate::schema::{BUCKETS, COUNTERS, QUOTAS, Totals};
+
+/// Differences that are kept; one is enough to fail.
+const DIFFERENCES_MAX: usize = 20;
+
+/// What a comparison found.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Groups compared.
+    pub groups: usize,
+    /// Values compared.
+    pub values: u64,
+    /// The first few differences.
+    pub differences: Vec<Difference>,
+}
+
+/// Compares every value of every group with the notes, after a flush.
+pub(super) fn compare(ground: &Ground, workers: &mut [Worker]) -> Comparison {
+    let occupants = ground.occupants();
+    let oracle = oracle(ground, &occupants, workers);
+    ground.tree.flush();
+    ground.visits.flush().expect("not from a callback");
+    let mut comparison = Comparison { groups: occupants.len(), ..Comparison::default() };
+    for worker in workers {
+        comparison.differences.append(&mut worker.differences);
+    }
+    for (place, occupant) in occupants.iter().enumerate() {
+        let expected = oracle.get(place);
+        let held = expected.held.map(|held| held.current);
+        compare_group(ground, occupant, &expected.totals, held, &mut comparison);
+    }
+    comparison
+}
+
+/// A tree in which each id is a place, with all that the threads counted and hold. It knows no
+/// limits: what was granted is charged again.
+fn oracle(ground: &Ground, occupants: &[Occupant], workers: &mut [Worker]) -> Oracle {
+    let mut oracle = Oracle::new("/");
+    for place in 1..occupants.len() {
+        let id = oracle.create(ground.shape.parent(place), &place.to_string());
+        assert_eq!(id, Ok(place));
+    }
+    for worker in workers {
+        worker.notes.by_place(ground, occupants, |place, noted| {
+            oracle.update(place, |totals| totals.merge(noted));
+        });
+        for held in &worker.charges {
+            let place = living(ground, occupants, &held.ids);
+            let charged = oracle.charge(place, held.quota, held.charge.amount());
+            charged.expect("it has no limits");
+        }
+    }
+    oracle
+}
+
+fn compare_group(
+    ground: &Ground,
+    occupant: &Occupant,
+    expected: &Totals,
+    expected_held: [u64; QUOTAS],
+    comparison: &mut Comparison,
+) {
+    let group = &occupant.group;
+    let visited = ground.visits.read(group, |seen| *seen.total).expect("no callback panics");
+    let found = Totals { sums: ground.schema.cached(group), visited };
+    let found_held = ground.schema.held(group).map(|held| held.current);
+    comparison.values += (COUNTERS + BUCKETS.len() + 4 + QUOTAS) as u64;
+    if found == *expected && found_held == expected_held {
+        return;
+    }
+    let expected = values(expected, expected_held);
+    let found = values(&found, found_held);
+    for ((metric, expected), (_, found)) in iter::zip(expected, found) {
+        if expected != found && comparison.differences.len() < DIFFERENCES_MAX {
+            let path = group.path().to_owned();
+            comparison.differences.push(Difference { path, metric, expected, found });
+        }
+    }
+}
+
+/// Each value with its name.
+fn values(totals: &Totals, held: [u64; QUOTAS]) -> Vec<(String, i128)> {
+    let Totals { sums, visited } = totals;
+    let named: [(&str, &[u64]); 5] = [
+        ("counter", &sums.counters),
+        ("bucket", &sums.buckets),
+        ("sum of values", &[sums.recorded]),
+        ("visits and longest", &[visited.count, visited.longest]),
+        ("quota", &held),
+    ];
+    let each = |(name, values): (&str, &[u64])| -> Vec<(String, i128)> {
+        let name = |n| format!("{name} {n}");
+        values.iter().enumerate().map(|(n, &value)| (name(n), value.into())).collect()
+    };
+    let gauge = ("gauge".to_owned(), sums.gauge.into());
+    named.into_iter().flat_map(each).chain([gauge]).collect()
+}

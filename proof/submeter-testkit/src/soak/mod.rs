@@ -1,0 +1,104 @@
+//! Updates, flushes, kills and creations on a large tree for as long as wanted, and the count of it
+//! all.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+mod compare;
+mod ground;
+mod notes;
+mod worker;
+
+pub use compare::Comparison;
+use ground::Ground;
+use worker::Worker;
+pub use worker::{Difference, Progress};
+
+/// Threads that update, flush, kill and create on one tree, and a comparison of every metric of
+/// every group with what the threads noted for themselves.
+///
+/// No thread's notes are seen by another while it runs, and none of them knows how submeter counts:
+/// what they have in common with it is the numbers alone.
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::AtomicBool;
+/// use submeter_testkit::Soak;
+///
+/// let mut soak = Soak::new(60, 2, 1);
+/// soak.round(500, &AtomicBool::new(false), |_| ());
+/// assert!(soak.compare().differences.is_empty());
+/// ```
+pub struct Soak {
+    ground: Ground,
+    workers: Vec<Worker>,
+    /// Those of the flushers of past rounds.
+    flushes: u64,
+}
+
+impl Soak {
+    /// Creates a tree of `groups` groups, and `threads` workers with their notes.
+    ///
+    /// # Panics
+    /// When there are fewer than 4 groups, or no thread.
+    #[must_use]
+    pub fn new(groups: usize, threads: usize, seed: u64) -> Soak {
+        assert!(threads > 0, "no threads: give at least 1");
+        let ground = Ground::new(groups);
+        let workers = (0..threads as u64).map(|n| Worker::new(&ground, seed ^ n << 32)).collect();
+        Soak { ground, workers, flushes: 0 }
+    }
+
+    /// Lets every worker take `steps_max` steps, or stops them as soon as `stop` is true, while the
+    /// tree's own flusher runs. This thread calls `watch` a few times a second.
+    pub fn round(&mut self, steps_max: u64, stop: &AtomicBool, mut watch: impl FnMut(Progress)) {
+        let Soak { ground, workers, flushes } = self;
+        let watched: Vec<_> = workers.iter().map(Worker::watched).collect();
+        let flusher = ground.flusher();
+        thread::scope(|scope| {
+            let ground = &*ground;
+            let running: Vec<_> = workers
+                .iter_mut()
+                .map(|worker| scope.spawn(move || worker.run(ground, steps_max, stop)))
+                .collect();
+            while !running.iter().all(thread::ScopedJoinHandle::is_finished) {
+                watch(sum(*flushes + flusher.flushes(), &watched));
+                thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 50 }));
+            }
+            running.into_iter().for_each(|worker| worker.join().expect("no panic"));
+        });
+        assert_eq!(flusher.panics(), 0, "flushes that panicked");
+        *flushes += flusher.flushes();
+    }
+
+    /// Returns what was done so far.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let watched: Vec<_> = self.workers.iter().map(Worker::watched).collect();
+        sum(self.flushes, &watched)
+    }
+
+    /// Flushes, then compares every metric of every group with the threads' notes.
+    pub fn compare(&mut self) -> Comparison {
+        compare::compare(&self.ground, &mut self.workers)
+    }
+
+    /// Lets go of every handle and charge that the workers hold: then the tree holds its groups
+    /// alone. Returns how many exist after a flush, the dying included.
+    pub fn settle(&mut self) -> usize {
+        self.workers.iter_mut().for_each(Worker::let_go);
+        // The first propagates what the last handles counted, and lets go of their words.
+        self.ground.tree.flush();
+        self.ground.tree.flush();
+        self.ground.tree.group_count()
+    }
+}
+
+fn sum(flushes: u64, workers: &[Arc<Mutex<Progress>>]) -> Progress {
+    let own = Progress { flushes, ..Progress::default() };
+    workers
+        .iter()
+        .fold(own, |sum, worker| sum.plus(*worker.lock().expect("no panic with it locked")))
+}

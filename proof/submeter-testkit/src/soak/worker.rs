@@ -1,0 +1,248 @@
+//! One thread of a soak, and its notes.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fastrand::Rng;
+use submeter::Charge;
+
+use super::ground::{Ground, Occupant};
+use super::notes::Notes;
+use crate::op::{Op, Source, picked};
+use crate::schema::COUNTERS;
+use crate::update::{Handle, Update};
+
+/// Handles that a worker keeps for a while: some outlive their groups.
+const KEPT: usize = 256;
+
+/// Charges that a worker holds at once.
+const CHARGES_MAX: usize = 1_000;
+
+/// Steps between two reports to the watching thread.
+const CHUNK: u64 = 512;
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Adds, moves, records and visits, each counted once.
+    pub updates: u64,
+    /// Groups killed; as many were created in their places.
+    pub killed: u64,
+    /// Charges granted.
+    pub charges: u64,
+    /// Charges refused by a limit.
+    pub refused: u64,
+    /// Flushes, those of exact reads included.
+    pub flushes: u64,
+}
+
+impl Progress {
+    pub(super) fn plus(self, other: Progress) -> Progress {
+        Progress {
+            updates: self.updates + other.updates,
+            killed: self.killed + other.killed,
+            charges: self.charges + other.charges,
+            refused: self.refused + other.refused,
+            flushes: self.flushes + other.flushes,
+        }
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Progress { updates, killed, charges, refused, flushes } = self;
+        write!(
+            f,
+            "{updates} updates, {killed} groups killed and replaced, {charges} charges granted and \
+             {refused} refused, {flushes} flushes"
+        )
+    }
+}
+
+/// A difference between the tree and the threads' notes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The group.
+    pub path: String,
+    /// The metric.
+    pub metric: String,
+    /// By the notes.
+    pub expected: i128,
+    /// In the tree.
+    pub found: i128,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { path, metric, expected, found } = self;
+        write!(f, "{path}: {metric}: noted {expected}, found {found} ({:+})", found - expected)
+    }
+}
+
+/// A thread's handles, charges and notes.
+pub(super) struct Worker {
+    rng: Rng,
+    kept: Vec<Kept>,
+    pub(super) charges: Vec<WorkerCharge>,
+    pub(super) notes: Notes,
+    pub(super) differences: Vec<Difference>,
+    progress: Progress,
+    /// The same as of a moment ago, for the watching thread.
+    watched: Arc<Mutex<Progress>>,
+}
+
+/// A handle, and which group it is of.
+struct Kept {
+    occupant: Occupant,
+    handle: Handle,
+}
+
+impl Kept {
+    fn at(ground: &Ground, place: usize) -> Kept {
+        let occupant = ground.at(place);
+        Kept { handle: Handle::new(occupant.group.clone()), occupant }
+    }
+}
+
+/// A charge, and to which group.
+pub(super) struct WorkerCharge {
+    /// The ids of the group and of its parent.
+    pub(super) ids: [u64; 2],
+    pub(super) quota: usize,
+    pub(super) charge: Charge,
+}
+
+impl Worker {
+    pub(super) fn new(ground: &Ground, seed: u64) -> Worker {
+        let mut rng = Rng::with_seed(seed);
+        let kept = (0..KEPT).map(|_| Kept::at(ground, rng.usize(..ground.shape.groups())));
+        Worker {
+            kept: kept.collect(),
+            rng,
+            charges: Vec::new(),
+            notes: Notes::new(ground),
+            differences: Vec::new(),
+            progress: Progress::default(),
+            watched: Arc::default(),
+        }
+    }
+
+    pub(super) fn watched(&self) -> Arc<Mutex<Progress>> {
+        Arc::clone(&self.watched)
+    }
+
+    pub(super) fn let_go(&mut self) {
+        self.kept.clear();
+        self.charges.clear();
+    }
+
+    pub(super) fn run(&mut self, ground: &Ground, steps_max: u64, stop: &AtomicBool) {
+        let mut left = steps_max;
+        // Relaxed: only ends the loop.
+        while left > 0 && !stop.load(Ordering::Relaxed) {
+            let now = left.min(CHUNK);
+            (0..now).for_each(|_| self.step(ground));
+            left -= now;
+            *self.watched.lock().expect("no panic with it locked") = self.progress;
+        }
+    }
+
+    fn step(&mut self, ground: &Ground) {
+        // There steps are few, and the flusher may not come to its turn: the flushes among them are
+        // the workers'.
+        let op = if cfg!(miri) && self.rng.u8(..20) == 0 {
+            Op::FlushBelow { at: self.rng.u32(..) }
+        } else {
+            Op::random(Source::Threads, &mut self.rng)
+        };
+        match op {
+            Op::Update { at, update } => self.update(ground, at, update),
+            Op::Descend { turns } => {
+                let any = self.rng.usize(..KEPT);
+                self.kept[any] = Kept::at(ground, ground.shape.descend(&turns));
+            }
+            Op::Charge { at, quota, n } => self.charge(ground, at, quota, n),
+            Op::DropCharge { charge } => self.drop_charge(charge),
+            Op::Kill { at } => {
+                let leaf = ground.shape.leaves_at() + picked(at, ground.shape.leaves);
+                self.progress.killed += ground.replace_leaf(leaf) as u64;
+            }
+            Op::KillSubtree { at } => self.replace_middles(ground, at),
+            Op::Sum { at } => self.sum(ground, at),
+            Op::Flush => {
+                ground.tree.flush();
+                self.progress.flushes += 1;
+            }
+            Op::FlushBelow { at } => {
+                // Of what is kept some is alive, some dead.
+                self.kept[picked(at, KEPT)].occupant.group.flush();
+                self.progress.flushes += 1;
+            }
+            other => unreachable!("{other:?} is none for threads"),
+        }
+    }
+
+    fn update(&mut self, ground: &Ground, at: u32, update: Update) {
+        let Kept { occupant, handle } = &mut self.kept[picked(at, KEPT)];
+        update.apply(handle, &ground.schema, &ground.visits);
+        update.count_in(self.notes.of(occupant));
+        self.progress.updates += 1;
+    }
+
+    /// An exact read finds at least what this thread counted itself.
+    fn sum(&mut self, ground: &Ground, at: u32) {
+        let Kept { occupant, .. } = &self.kept[picked(at, KEPT)];
+        // Of the dead, there are notes of all together at most.
+        let Some(own) = self.notes.alone(occupant).copied() else { return };
+        let which = self.rng.usize(..COUNTERS);
+        let found = occupant.group.sum(ground.schema.counters[which]);
+        let own = own.sums.counters[which];
+        if found < own {
+            self.differences.push(Difference {
+                path: occupant.group.path().to_owned(),
+                metric: "a counter read while others update, at least".to_owned(),
+                expected: i128::from(own),
+                found: i128::from(found),
+            });
+        }
+        self.progress.flushes += 1;
+    }
+
+    fn charge(&mut self, ground: &Ground, at: u32, quota: usize, n: u64) {
+        if self.charges.len() >= CHARGES_MAX {
+            return self.drop_charge(at);
+        }
+        let Kept { occupant, .. } = &self.kept[picked(at, KEPT)];
+        match occupant.group.try_charge(ground.schema.quotas[quota], n) {
+            Ok(charge) => {
+                let ids = [occupant.id, occupant.parent];
+                self.charges.push(WorkerCharge { ids, quota, charge });
+                self.progress.charges += 1;
+            }
+            Err(_) => self.progress.refused += 1,
+        }
+    }
+
+    fn drop_charge(&mut self, charge: u32) {
+        if !self.charges.is_empty() {
+            drop(self.charges.swap_remove(picked(charge, self.charges.len())));
+        }
+    }
+
+    /// Replaces a middle with all its leaves; sometimes an eighth of all middles, so that much is
+    /// free in between, and a flush gives memory back.
+    fn replace_middles(&mut self, ground: &Ground, at: u32) {
+        let middles = ground.shape.middles;
+        let many = self.rng.u8(..8) == 0;
+        let count = if many { middles.div_ceil(8) } else { 1 };
+        let first = picked(at, middles - count + 1);
+        let killed = ground.replace_middles(first, count, || {
+            if many {
+                ground.tree.flush();
+            }
+        });
+        self.progress.flushes += u64::from(many);
+        self.progress.killed += killed as u64;
+    }
+}

@@ -1,0 +1,73 @@
+//! Updates of groups in children of a fork.
+#![cfg(not(miri))]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use submeter::{Count, Schema, Tree};
+
+#[path = "common/fork.rs"]
+#[expect(unsafe_code, reason = "forks")]
+mod fork;
+
+/// The parent's other threads are in the middle of updates. The child has what had returned, counts
+/// on its own, and changes nothing for the parent.
+///
+/// What was under way at the fork may be in the child or not, and later than a flush of the child:
+/// the kernel copies one page after the other while threads run.
+#[test]
+fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "Requests answered");
+    let tree = Tree::new(schema.build().expect("good names")).expect("a tree");
+    let leaf = tree.get_or_create("/tenant/leaf").expect("room");
+    let own = tree.get_or_create("/tenant/own").expect("room");
+    let returned = [AtomicU64::new(0), AtomicU64::new(0)];
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for returned in &returned {
+            scope.spawn(|| {
+                // Relaxed: only ends the loop.
+                while !stop.load(Ordering::Relaxed) {
+                    leaf.add(requests, 1);
+                    // Release: after the add; pairs with the Acquire below.
+                    returned.fetch_add(1, Ordering::Release);
+                }
+            });
+        }
+        let mut failed = None;
+        for round in 0..100 {
+            own.add(requests, 1);
+            // Acquire: pairs with the Release above.
+            let before: u64 = returned.iter().map(|n| n.load(Ordering::Acquire)).sum();
+            let passed = fork::in_a_fork(|| {
+                let found = leaf.sum(requests);
+                leaf.add(requests, 5);
+                own.add(requests, 7);
+                let more = leaf.sum(requests);
+                let root = tree.root().sum(requests);
+                let mine = own.sum(requests);
+                let killed = own.kill().is_ok() && tree.create("/child only").is_ok();
+                found >= before
+                    && more >= found + 5
+                    && mine == round + 8
+                    && root == more + mine
+                    && killed
+                    && tree.root().sum(requests) == root
+            });
+            if !passed {
+                failed = Some(round);
+                break;
+            }
+            // Marks come and go between the forks.
+            tree.flush();
+        }
+        // Relaxed: as above.
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(failed, None, "the round whose child failed");
+    });
+    // Relaxed: everything is joined.
+    let returned: u64 = returned.iter().map(|n| n.load(Ordering::Relaxed)).sum();
+    assert_eq!((leaf.sum(requests), own.sum(requests)), (returned, 100));
+    assert!(!own.is_killed() && tree.get("/child only").is_none(), "the child's alone");
+}

@@ -1,0 +1,145 @@
+//! Updates of groups in signal handlers: what is counted there is exact too.
+#![cfg(not(miri))]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter::{
+    Aggregate, Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Origin, Schema, Tree,
+};
+
+#[path = "common/handler.rs"]
+#[expect(unsafe_code, reason = "handles signals")]
+mod handler;
+
+/// Often enough to meet every step of an update, seldom enough that threads get on with it.
+const PERIOD_NS: i64 = 40_000;
+
+/// Interruptions that a test waits for.
+const HANDLED_MIN: u64 = 5_000;
+
+/// Only a machine that delivers no signals misses it.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy)]
+struct Meters {
+    requests: Counter<Count>,
+    memory: Gauge<Bytes>,
+    latency: Histogram<Nanoseconds>,
+}
+
+fn tree() -> (Meters, Tree) {
+    let mut schema = Schema::builder();
+    let meters = Meters {
+        requests: schema.counter("requests", "Requests answered"),
+        memory: schema.gauge("memory", "Memory held"),
+        latency: schema.histogram("latency", "Of requests", Buckets::powers(2, 6)),
+    };
+    (meters, Tree::new(schema.build().expect("good names")).expect("a tree"))
+}
+
+/// Visits: an aggregator of one number.
+struct Visits;
+
+impl Aggregate for Visits {
+    type Local = AtomicU64;
+    type Delta = u64;
+
+    fn flush(&self, _: &Origin<'_>, local: &AtomicU64, delta: &mut u64) {
+        // Relaxed: the aggregator orders it.
+        *delta = local.swap(0, Ordering::Relaxed);
+    }
+
+    fn merge(&self, delta: &u64, into: &mut u64) {
+        *into += delta;
+    }
+}
+
+/// Does `work` while a timer interrupts it; `None` where there is none to be had.
+fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
+    match handler::Timer::on_this_thread(PERIOD_NS) {
+        Ok(_timer) => Some(work()),
+        Err(error) => {
+            eprintln!("skipped: updates in a handler: no timer: {error}");
+            None
+        }
+    }
+}
+
+/// The handler adds to the leaf that the interrupted thread is adding to, or that it is flushing,
+/// with the locks of a flush, a kill or a creation held. Another thread's flushes clear the marks
+/// all the time, so that the handler also comes between an add that found no mark, the marking, and
+/// the add.
+#[test]
+fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
+    let (meters, tree) = tree();
+    let leaf = tree.get_or_create("/tenant/leaf").expect("room");
+    let visits = tree.aggregator("visits", Visits);
+    let visited = visits.attach(&leaf);
+    visited.prepare();
+    let handled = Arc::new(AtomicU64::new(0));
+    handler::on_signal({
+        let (leaf, handled, visited) = (leaf.clone(), Arc::clone(&handled), visited.clone());
+        move || {
+            // Relaxed: the aggregator orders it.
+            visited.update(|visits| visits.fetch_add(1, Ordering::Relaxed));
+            leaf.bound(meters.requests).add(1);
+            leaf.add(meters.requests, 2);
+            leaf.adjust(meters.memory, -7);
+            leaf.record(meters.latency, 5);
+            // Relaxed: read when everything is joined.
+            handled.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let deadline = Instant::now() + TIMEOUT;
+    // Relaxed: only ends the loops.
+    let going = || handled.load(Ordering::Relaxed) < HANDLED_MIN && Instant::now() < deadline;
+    let add = || {
+        let mut added = 0;
+        while going() {
+            for _ in 0..500 {
+                leaf.add(meters.requests, 1);
+                leaf.adjust(meters.memory, 2);
+                leaf.record(meters.latency, 40);
+                // Relaxed: the aggregator orders it.
+                visited.update(|visits| visits.fetch_add(1, Ordering::Relaxed));
+                added += 1;
+            }
+        }
+        added
+    };
+    let flush_and_kill = || {
+        let mut added = 0;
+        while going() {
+            for _ in 0..20 {
+                tree.flush();
+                visits.flush().expect("not from a callback");
+                let child = tree.get_or_create("/tenant/passing").expect("room");
+                child.add(meters.requests, 1);
+                child.kill().expect("a live group");
+                added += 1;
+            }
+        }
+        added
+    };
+    let (adders, killer) = thread::scope(|scope| {
+        let adders = [(); 2].map(|()| scope.spawn(|| interrupted(add)));
+        let killer = scope.spawn(|| interrupted(flush_and_kill));
+        (adders.map(|adder| adder.join().expect("no panic")), killer.join().expect("no panic"))
+    });
+    let (added, passing): (u64, u64) =
+        (adders.into_iter().flatten().sum(), killer.unwrap_or_default());
+    // Relaxed: everything is joined.
+    let handled = handled.load(Ordering::Relaxed);
+    println!("{handled} interruptions of {added} updates and {passing} kills");
+    assert!(adders.contains(&None) || handled >= HANDLED_MIN, "{handled} interruptions");
+    assert_eq!(leaf.sum(meters.requests), added + 3 * handled);
+    assert_eq!(leaf.sum(meters.memory), 2 * added.cast_signed() - 7 * handled.cast_signed());
+    let latency = leaf.sum_histogram(meters.latency);
+    assert_eq!((latency.count(), latency.sum()), (added + handled, 40 * added + 5 * handled));
+    let visited = visits.sum(tree.root(), |seen| *seen.total).expect("no callback panics");
+    assert_eq!(visited, added + handled);
+    assert_eq!(tree.root().sum(meters.requests), added + 3 * handled + passing);
+}

@@ -1,0 +1,137 @@
+//! In a child of a fork the counts work, whatever the parent's other threads were in the middle of.
+#![cfg(not(miri))]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use submeter_percpu::percpu_ref::Options;
+use submeter_percpu::{Area, PercpuArc, PercpuRef};
+use submeter_sys::{Backend, probe};
+
+#[path = "common/fork.rs"]
+#[expect(unsafe_code, reason = "forks")]
+mod fork;
+
+/// Runs `test` on the backend in use and on every backend below it.
+fn on_every_backend(test: impl Fn(&Area)) {
+    let mut backends = vec![Backend::LockedByThread, Backend::LockedByCpu];
+    if probe().rseq().is_some() {
+        backends.push(probe().backend);
+    } else {
+        eprintln!("skipped on rseq: {}", probe().reason);
+    }
+    for backend in backends {
+        test(&Area::with_backend(backend, |_| 0).expect("address space"));
+    }
+}
+
+/// A deadline that only a lost reference misses.
+fn soon() -> Duration {
+    Duration::from_secs(60)
+}
+
+/// The parent's other threads get, put, kill, revive and switch all the time; the child must do
+/// with what they left, and without them.
+#[test]
+fn percpu_ref_works_in_a_child_forked_while_killing_stress() {
+    on_every_backend(|area| {
+        let options = || Options::new().area(area).allow_reinit();
+        let killed = PercpuRef::with(options(), || ()).expect("room");
+        let switched = PercpuRef::with(options(), || ()).expect("room");
+        let stop = AtomicBool::new(false);
+        // Relaxed: only ends the loops.
+        let going = || !stop.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while going() {
+                    assert!(killed.kill());
+                    killed.wait_released(soon()).expect("nobody holds it");
+                    assert!(killed.reinit());
+                }
+            });
+            scope.spawn(|| {
+                while going() {
+                    switched.get();
+                    switched.switch_to_atomic();
+                    switched.switch_to_percpu();
+                    switched.put();
+                }
+            });
+            for round in 0..100 {
+                switched.get();
+                let passed = fork::in_a_fork(|| {
+                    takes_over(&killed) && outlives(&switched) && its_own_work(area)
+                });
+                assert!(passed, "the child failed in round {round}");
+                switched.put();
+            }
+            // Relaxed: as above.
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+/// A count that nobody holds, found at any point of its kill or of its new life.
+fn takes_over(killed: &PercpuRef) -> bool {
+    if !killed.is_dying() {
+        return killed.kill() && killed.is_released();
+    }
+    // Not released only if the vanished thread was just about to release, or to start the next
+    // life.
+    let released = killed.wait_released(Duration::from_millis(50));
+    released.is_ok() || killed.is_zero()
+}
+
+/// A count of which this thread holds a reference.
+fn outlives(switched: &PercpuRef) -> bool {
+    let took = switched.tryget_live();
+    let killed = switched.kill();
+    let refused = !switched.tryget_live();
+    let held = !switched.is_zero() && !switched.is_released();
+    switched.put_many(2);
+    // The vanished thread may have had one too.
+    let left = switched.holders().references();
+    took && killed && refused && held && matches!(left, Some(0 | 1))
+}
+
+fn its_own_work(area: &submeter_percpu::Area) -> bool {
+    let (owner, pointer) =
+        PercpuArc::with(Options::new().area(area), String::from("child")).expect("room");
+    let other = std::thread::spawn({
+        let pointer = pointer.clone();
+        move || pointer.len()
+    });
+    let length = other.join().expect("no panic");
+    owner.kill();
+    drop(pointer);
+    length == 5 && owner.is_released()
+}
+
+/// What is copied is counted on both sides, each on its own.
+#[test]
+fn percpu_ref_counts_apart_after_a_fork() {
+    on_every_backend(|area| {
+        let released = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&released);
+        let release = move || {
+            // Relaxed: one thread.
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        // Relaxed: as above.
+        let times = || released.load(Ordering::Relaxed);
+        let reference = PercpuRef::with(Options::new().area(area), release).expect("room");
+        reference.get_many(2);
+        assert!(fork::in_a_fork(|| {
+            reference.put();
+            reference.kill();
+            let held = times() == 0;
+            reference.put();
+            held && times() == 1
+        }));
+        assert!(reference.tryget_live() && times() == 0);
+        reference.put_many(3);
+        reference.kill();
+        assert_eq!(times(), 1);
+    });
+}

@@ -1,0 +1,85 @@
+//! A forked child counts for itself, from what its parent had counted.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "forks")]
+
+#[path = "common/about.rs"]
+mod about;
+#[path = "../../../crates/submeter/tests/it/work.rs"]
+#[expect(dead_code, reason = "shared with tests that also need page faults")]
+mod work;
+
+use std::sync::mpsc;
+
+use about::{SLACK_NS, about};
+use submeter::perf::{Request, RequestCounts, RequestState, Session, parse};
+use submeter::switch;
+use submeter::{Schema, Tree};
+use work::burn_ms;
+
+/// Whether an event counts, or never did on this machine.
+fn counts_or_cannot(counts: &RequestCounts) -> bool {
+    matches!(counts.state(), RequestState::Counting | RequestState::NotSupported(_))
+}
+
+#[test]
+fn a_forked_child_goes_on_with_its_own_copy() {
+    let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+    let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
+    let clock = &parse("task-clock").expect("valid")[0];
+    let faults = &parse("page-faults:u").expect("valid")[0];
+    let requests = [
+        Request::group(&a, clock.clone()),
+        Request::group(&b, clock.clone()),
+        Request::everywhere(clock.clone()),
+        Request::group(&b, faults.clone()),
+    ];
+    let session = Session::open(&tree, requests);
+    let values = || session.counts().iter().map(|counts| counts.values()[0]).collect::<Vec<_>>();
+    // Another thread, which the child has the counts of, and which is not there.
+    let (stop, stopped) = mpsc::channel::<()>();
+    let (ready, is_ready) = mpsc::channel();
+    let other = std::thread::spawn({
+        let b = b.clone();
+        move || {
+            b.run(|| burn_ms(5));
+            ready.send(()).expect("received");
+            let _ = stopped.recv();
+        }
+    });
+    is_ready.recv().expect("sent");
+    let entered = a.enter();
+    let before_fork = burn_ms(10);
+    switch::park();
+    let at_fork = values();
+    assert!(at_fork[0] + SLACK_NS >= before_fork && at_fork[1] + SLACK_NS >= 5_000_000);
+    // SAFETY: the child switches, counts and ends, without the parent's exit handlers. It takes no
+    // lock that the other thread may hold, which only waits.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        let used_a = burn_ms(20);
+        let used_b = b.run(|| burn_ms(10));
+        drop(entered);
+        switch::park();
+        let now = values();
+        let right = about(now[0] - at_fork[0], used_a)
+            && about(now[1] - at_fork[1], used_b)
+            && now[2] - at_fork[2] >= used_a + used_b - SLACK_NS
+            && session.counts().iter().all(counts_or_cannot);
+        if !right {
+            eprintln!("{at_fork:?} {now:?} {used_a} {used_b}");
+        }
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
+    let mut status = -1;
+    // SAFETY: `status` is live; `child` is ours to wait for.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    drop(entered);
+    stop.send(()).expect("received");
+    other.join().expect("no panic");
+    let now = values();
+    assert_eq!(now[1], at_fork[1], "the child's is the child's");
+    assert_eq!(session.threads(), 2);
+}

@@ -1,0 +1,66 @@
+//! Forks at any moment of a change of who observes. Alone in its program, as the children copy what
+//! other tests do.
+#![cfg(not(miri))]
+#![expect(unsafe_code, reason = "forks")]
+
+#[path = "common/about.rs"]
+mod about;
+#[path = "common/stop.rs"]
+mod stop;
+#[path = "../../../crates/submeter/tests/it/work.rs"]
+#[expect(dead_code, reason = "shared with tests that also need page faults")]
+mod work;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use about::about;
+use stop::StopOnDrop;
+use submeter::perf::{Request, Session, parse};
+use submeter::switch;
+use submeter::{Schema, Tree};
+use work::burn_ms;
+
+/// Ends the child of a test that hangs.
+const CHILD_SECONDS: libc::c_uint = 60;
+
+#[test]
+fn children_forked_while_sessions_come_and_go_count_what_they_do() {
+    const CHILDREN: usize = 60;
+    let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+    let a = tree.create("/a").expect("new");
+    let request = Request::group(&a, parse("task-clock").expect("valid").remove(0));
+    let session = Session::open(&tree, [request.clone()]);
+    a.run(|| ());
+    let stopped = AtomicBool::new(false);
+    let wrong = std::thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stopped);
+        scope.spawn(|| {
+            // Relaxed: it only stops some time after.
+            while !stopped.load(Ordering::Relaxed) {
+                drop(switch::observe(|_| None));
+            }
+        });
+        let wrong = (0..CHILDREN).filter(|_| {
+            let at_fork = session.counts()[0].values()[0];
+            // SAFETY: the child switches, counts and ends, without the parent's exit handlers. What
+            // it waits for, it waits for with a limit; the session's own lock is this thread's
+            // alone.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0, "{}", std::io::Error::last_os_error());
+            if child == 0 {
+                // SAFETY: sets a timer of the child's.
+                unsafe { libc::alarm(CHILD_SECONDS) };
+                let used = a.run(|| burn_ms(2)) + a.run(|| burn_ms(2));
+                let gained = session.counts()[0].values()[0] - at_fork;
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(!about(gained, used))) };
+            }
+            let mut status = -1;
+            // SAFETY: `status` is live; `child` is ours to wait for.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            status != 0
+        });
+        wrong.count()
+    });
+    assert_eq!(wrong, 0, "of {CHILDREN} children");
+}

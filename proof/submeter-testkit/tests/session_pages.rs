@@ -1,0 +1,96 @@
+//! More threads than perf's pages may be locked for: they are charged all the same, and told of.
+//!
+//! Alone in its program: its child gives up privilege, without which the memory is limited.
+#![cfg(all(target_os = "linux", not(miri)))]
+#![expect(unsafe_code, reason = "forks, sets limits, gives up privilege")]
+
+use std::sync::Barrier;
+
+use submeter::perf::{Request, RequestState, Session, parse};
+use submeter::switch::clock::{self, Source};
+use submeter::{Schema, Tree};
+
+/// `nobody`, on every distribution: whose limit nobody else has used up.
+const NOBODY: libc::uid_t = 65_534;
+
+/// More than the pages that `kernel.perf_event_mlock_kb` lets a user have on a machine of a few
+/// CPUs.
+fn threads() -> usize {
+    // Not those that this process may use: the kernel counts all.
+    // SAFETY: takes a number and returns one.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb");
+    let kib: usize = text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(516);
+    kib / 4 * cpus + 50
+}
+
+/// Gives up what would let this process lock memory. Returns whether it could.
+fn give_up() -> bool {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads the structure that it is given; the other takes a number.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none) == 0 && libc::setuid(NOBODY) == 0
+    }
+}
+
+fn all_are_charged(threads: usize) -> bool {
+    const EACH_NS: u64 = 100_000;
+    let mut schema = Schema::builder();
+    let cpu = schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let group = tree.create("/a").expect("new");
+    let request = Request::group(&group, parse("task-clock").expect("valid").remove(0));
+    let session = Session::open(&tree, [request]);
+    let together = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                group.run(|| {
+                    let start = clock::thread_cpu_ns();
+                    while clock::thread_cpu_ns() < start + EACH_NS {}
+                });
+                // All have a clock at once.
+                together.wait();
+            });
+        }
+    });
+    let (charged, least) = (group.sum(cpu), threads as u64 * EACH_NS);
+    let counts = &session.counts()[0];
+    let slow = clock::slow_threads();
+    eprintln!("{threads} threads, {slow} of them slow; {charged} of {least} ns: {counts:?}");
+    // A clock may be told the time a little later than the thread.
+    let least = least - least / 10;
+    slow > 0
+        && charged >= least
+        && counts.values()[0] >= least
+        && *counts.state() == RequestState::Counting
+}
+
+#[test]
+fn threads_without_a_page_are_charged_and_told_of() {
+    let threads = threads();
+    if clock::choice().source != Source::PerfPage || threads > 2000 {
+        eprintln!("skipped: needs perf's pages and few CPUs: {:?}", clock::choice());
+        return;
+    }
+    // SAFETY: the only test of its program, and no other thread runs: the child may do what it
+    // likes.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        let status = match give_up() {
+            false => 2,
+            true => i32::from(!all_are_charged(threads)),
+        };
+        // SAFETY: ends the child at once, without the parent's exit handlers.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = -1;
+    // SAFETY: `status` is live; `child` is ours to wait for.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 2 {
+        eprintln!("skipped: cannot give up privilege here: run as root");
+        return;
+    }
+    assert_eq!(status, 0);
+}

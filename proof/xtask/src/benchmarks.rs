@@ -1,0 +1,94 @@
+//! Splices the tables of records into BENCHMARKS.md, so that no figure in it is typed.
+//!
+//! Between `<!-- record: PATH -->` and `<!-- end of record -->` stands what `submeter-bench --from
+//! PATH --markdown -` writes. The author of a newer record names it there and runs this.
+
+use std::path::Path;
+use std::process::Command;
+
+const BEGIN: &str = "<!-- record: ";
+const CLOSE: &str = " -->";
+const END: &str = "<!-- end of record -->";
+/// The document, in the root of the repository.
+pub(crate) const FILE: &str = "BENCHMARKS.md";
+
+/// Returns `document` with what `write` makes of each record that it names.
+///
+/// # Errors
+/// One line that says which mark is wrong, or what `write` says.
+pub(crate) fn spliced(
+    document: &str,
+    write: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<String, String> {
+    let mut text = String::new();
+    let mut rest = document;
+    while let Some(begin) = rest.find(BEGIN) {
+        let (before, marked) = rest.split_at(begin);
+        let (record, after) = marked[BEGIN.len()..]
+            .split_once(CLOSE)
+            .ok_or_else(|| format!("{FILE}: a mark does not end with {CLOSE:?}"))?;
+        let (_, after) = after
+            .split_once(END)
+            .ok_or_else(|| format!("{FILE}: no {END:?} after the mark of {record}"))?;
+        text.push_str(before);
+        text.push_str(&format!("{BEGIN}{record}{CLOSE}\n\n{}\n{END}", write(record)?));
+        rest = after;
+    }
+    if text.is_empty() {
+        return Err(format!("{FILE}: no mark {BEGIN:?}: name a record to splice"));
+    }
+    Ok(text + rest)
+}
+
+/// Makes the tables of a record by the command itself, which knows the definitions.
+///
+/// # Errors
+/// One line: what the command says of the record, or why it cannot be run.
+pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let args = ["run", "--quiet", "-p", "submeter-bench", "--", "--from", record];
+    let output = Command::new(cargo)
+        .current_dir(root)
+        .args(args)
+        .args(["--markdown", "-"])
+        .output()
+        .map_err(|error| format!("cannot run cargo: {error}: install Rust"))?;
+    if output.status.success() {
+        return String::from_utf8(output.stdout).map_err(|error| error.to_string());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(record: &str) -> Result<String, String> {
+        match record {
+            "a.json" => Ok("| 1 |\n".to_owned()),
+            other => Err(format!("{other}: none")),
+        }
+    }
+
+    #[test]
+    fn what_stands_between_marks_is_replaced_and_the_rest_kept() {
+        let document = "# B\n\n<!-- record: a.json -->\nold\n<!-- end of record -->\n\nend\n";
+        let expected = "# B\n\n<!-- record: a.json -->\n\n| 1 |\n\n<!-- end of record -->\n\nend\n";
+        let once = spliced(document, &write).expect("marks");
+        assert_eq!(once, expected);
+        assert_eq!(spliced(&once, &write).expect("marks"), once, "again it changes nothing");
+    }
+
+    #[test]
+    fn wrong_marks_are_said() {
+        for (document, said) in [
+            ("# B\n", "no mark"),
+            ("<!-- record: a.json -->\n", "end of record"),
+            ("<!-- record: a.json", "does not end"),
+            ("<!-- record: b.json -->\n<!-- end of record -->", "b.json: none"),
+        ] {
+            let error = spliced(document, &write).expect_err(document);
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

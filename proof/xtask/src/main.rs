@@ -1,0 +1,139 @@
+//! Runs the chores of the repository: `cargo xtask tidy`, `regress`, `definitions` and
+//! `benchmarks`.
+
+#![forbid(unsafe_code)]
+
+mod benchmarks;
+mod definitions;
+mod regress;
+mod repo;
+mod rust;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], regress OLD NEW [OLD NEW]..., definitions RECORD, \
+    or benchmarks [--check]";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["tidy"] => tidy_at(&workspace_root()),
+        ["tidy", root] => tidy_at(Path::new(root)),
+        ["regress", ref files @ ..] if !files.is_empty() && files.len() % 2 == 0 => {
+            regress_in(files)
+        }
+        ["regress", ..] => {
+            refuse("regress wants pairs of files of submeter-bench --json, the old one first")
+        }
+        ["definitions", record] => defined(record),
+        ["definitions", ..] => refuse("definitions wants a file of submeter-bench --json"),
+        ["benchmarks"] => splice(false),
+        ["benchmarks", "--check"] => splice(true),
+        ["benchmarks", ..] => refuse("benchmarks wants nothing, or --check"),
+        ["-h" | "--help"] => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        [] => refuse("no command"),
+        [command, ..] => refuse(&format!("unknown command {command:?}")),
+    }
+}
+
+fn tidy_at(root: &Path) -> ExitCode {
+    let repo = match repo::Repo::open(root) {
+        Ok(repo) => repo,
+        Err(error) => return refuse(&format!("{}: {error}", root.display())),
+    };
+    let findings = tidy::findings(&repo);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        println!("tidy: {} files, nothing to remark", repo.files().len());
+        ExitCode::SUCCESS
+    } else {
+        eprintln!("tidy: {} findings in {} files", findings.len(), repo.files().len());
+        ExitCode::FAILURE
+    }
+}
+
+/// Fails when ratios became worse in every pair of `files`, an old one and a new one, of `submeter
+/// bench --json`.
+fn regress_in(files: &[&str]) -> ExitCode {
+    let verdict = || -> Result<regress::Verdict, String> {
+        let gates = definitions::read()?;
+        let mut found: Option<regress::Verdict> = None;
+        for pair in files.chunks_exact(2) {
+            let [old, new] = [pair[0], pair[1]].map(|file| definitions::record(Path::new(file)));
+            let verdict = regress::compare(&old?, &new?, &gates)?;
+            found = Some(match found {
+                Some(before) => verdict.and(&before),
+                None => verdict,
+            });
+        }
+        Ok(found.unwrap_or_default())
+    };
+    match verdict() {
+        Err(error) => refuse(&error),
+        Ok(verdict) => {
+            print!("{verdict}");
+            if verdict.losses.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// Fails when a record of all tables and `proof/submeter-bench/definitions` do not fit together.
+fn defined(record: &str) -> ExitCode {
+    let found = definitions::record(Path::new(record))
+        .and_then(|record| Ok(definitions::findings(&definitions::read()?, &record)));
+    match found {
+        Err(error) => refuse(&error),
+        Ok(findings) => {
+            findings.iter().for_each(|finding| println!("{finding}"));
+            println!("definitions: {} findings", findings.len());
+            if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// Writes the tables of records into their document; or fails when that would change it.
+fn splice(check: bool) -> ExitCode {
+    let root = workspace_root();
+    let path = root.join(benchmarks::FILE);
+    let found = || -> Result<(String, String), String> {
+        let was = std::fs::read_to_string(&path)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let is = benchmarks::spliced(&was, &|record| benchmarks::tables(&root, record))?;
+        Ok((was, is))
+    };
+    match found() {
+        Err(error) => refuse(&error),
+        Ok((was, is)) if was == is => {
+            println!("benchmarks: {} says what its records say", benchmarks::FILE);
+            ExitCode::SUCCESS
+        }
+        Ok(_) if check => {
+            println!("{}: not what its records say: cargo xtask benchmarks", benchmarks::FILE);
+            ExitCode::FAILURE
+        }
+        Ok((_, is)) => match std::fs::write(&path, is) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => refuse(&format!("{}: {error}", path.display())),
+        },
+    }
+}
+
+/// Cargo tells where this package lies at run time too; a path compiled in would be wrong after the
+/// checkout was moved.
+fn workspace_root() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package.ancestors().nth(2).map_or(package.clone(), Path::to_path_buf)
+}
+
+fn refuse(what: &str) -> ExitCode {
+    eprintln!("xtask: {what}; {USAGE}");
+    ExitCode::from(2)
+}

@@ -1,0 +1,65 @@
+//! How far a ratio of two figures is known, by drawing from their samples again and again.
+
+/// Draws from the samples. The interval leaves out one in two hundred at either end, so that some
+/// hundred cells together raise few alarms before the floor is even asked.
+const DRAWS: usize = 400;
+const TAIL: usize = 2;
+
+/// Everything that was measured of a cell.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) samples: Vec<f64>,
+    /// The part of the samples below the figure: a half for a median.
+    pub(super) quantile: f64,
+    /// Whether more is better.
+    pub(super) higher: bool,
+}
+
+/// What became of a ratio: above 1 is worse.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) was: f64,
+    pub(super) is: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// Returns both ratios, and the interval of the factor by which the new one is worse.
+pub(super) fn change(was: &Cell, was_base: &Cell, is: &Cell, is_base: &Cell) -> Change {
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut worse = Vec::with_capacity(DRAWS);
+    for _ in 0..DRAWS {
+        let mut draw = |cell: &Cell| figure(random.draw(&cell.samples), cell.quantile);
+        let (before, after) = (draw(was) / draw(was_base), draw(is) / draw(is_base));
+        worse.push(if is.higher { before / after } else { after / before });
+    }
+    worse.sort_by(f64::total_cmp);
+    let whole = |cell: &Cell| figure(cell.samples.clone(), cell.quantile);
+    Change {
+        was: whole(was) / whole(was_base),
+        is: whole(is) / whole(is_base),
+        low: worse[TAIL],
+        high: worse[DRAWS - 1 - TAIL],
+    }
+}
+
+fn figure(mut samples: Vec<f64>, quantile: f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[((samples.len() - 1) as f64 * quantile).round() as usize]
+}
+
+/// Numbers that are the same in every run: a gate that fails must fail again.
+struct Random(u64);
+
+impl Random {
+    fn draw(&mut self, samples: &[f64]) -> Vec<f64> {
+        (0..samples.len()).map(|_| samples[self.next() as usize % samples.len()]).collect()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 16
+    }
+}

@@ -1,0 +1,177 @@
+//! Compares files of `submeter-bench --json` by ratios, and names what became worse beyond the
+//! noise.
+//!
+//! Absolute times differ between machines and hours; how a variant does next to another, measured
+//! in turns with it, does not. Definitions name the ratios that must not become worse (`[[gate]]`).
+//! A loss is one whose whole interval lies beyond the floor in every pair of files: within a run
+//! the samples say how far a ratio is known, the floor stands for what differs between runs, such
+//! as where memory lies, and a second pair for the rest.
+
+mod interval;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::definitions::{self, Definitions};
+use interval::{Cell, change};
+
+/// How much worse a ratio may be before anybody is told: a quarter, as two builds of the same code
+/// place loops and lines differently. A gate whose ratio differs by more between runs says so
+/// itself (`floor`).
+const FLOOR: f64 = 1.25;
+/// Samples below which a median says nothing.
+const SAMPLES_MIN: usize = 5;
+
+/// What a comparison found.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// A line for each ratio that became worse, by its name.
+    pub(crate) losses: BTreeMap<String, String>,
+    /// A line for each ratio whose samples leave room for a loss and for a gain.
+    noisy: BTreeMap<String, String>,
+    /// Ratios that were compared.
+    compared: usize,
+    /// Why nothing was.
+    skipped: Option<String>,
+}
+
+impl Verdict {
+    /// Keeps the losses that `other` found too: noise seldom hits the same ratio twice.
+    pub(crate) fn and(mut self, other: &Verdict) -> Verdict {
+        self.losses.retain(|name, _| other.losses.contains_key(name));
+        self.noisy.retain(|name, _| other.noisy.contains_key(name));
+        self
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.skipped {
+            return writeln!(f, "skipped: {why}");
+        }
+        self.losses.iter().try_for_each(|(name, loss)| writeln!(f, "{name}: {loss}"))?;
+        self.noisy.iter().try_for_each(|(name, noise)| writeln!(f, "{name}: {noise}"))?;
+        let (compared, worse, noisy) = (self.compared, self.losses.len(), self.noisy.len());
+        writeln!(f, "regress: {compared} ratios compared, {worse} worse, {noisy} too noisy to tell")
+    }
+}
+
+/// Returns what a file says of its machine. The program of an older commit, which a record is
+/// measured against in turns, writes `rung` for `backend`.
+fn fact<'a>(file: &'a Value, name: &str) -> &'a Value {
+    let machine = &file["machine"];
+    match name {
+        "backend" if machine.get(name).is_none() => &machine["rung"],
+        _ => &machine[name],
+    }
+}
+
+/// Compares the ratios that `gated_by` gates and both files have.
+///
+/// # Errors
+/// When both are of one kind of machine and have no ratio in common: that must not look like a
+/// success.
+pub(crate) fn compare(old: &Value, new: &Value, gated_by: &Definitions) -> Result<Verdict, String> {
+    for name in ["arch", "cpu_model", "cpus", "backend", "debug_build"] {
+        let (was, is) = (fact(old, name), fact(new, name));
+        if was != is {
+            let why = format!("{name} was {was} and is {is}: make a record on a machine like this");
+            return Ok(Verdict { skipped: Some(why), ..Verdict::default() });
+        }
+    }
+    let mut verdict = Verdict::default();
+    for (table, definition) in gated_by {
+        for gate in definitions::list(definition, "gate") {
+            gated(table, gate, old, new, &mut verdict);
+        }
+    }
+    if verdict.compared == 0 {
+        return Err("no ratio is in both files: measure the tables that the record has".to_owned());
+    }
+    Ok(verdict)
+}
+
+/// Compares each row that `gate` names.
+fn gated(table: &str, gate: &toml::Value, old: &Value, new: &Value, verdict: &mut Verdict) {
+    let variant = |of: Option<&toml::Value>| -> Option<String> {
+        Some(of?.get("variant")?.as_str()?.to_owned())
+    };
+    let against = gate.get("against");
+    let (Some(ours), Some(theirs)) = (variant(Some(gate)), variant(against)) else { return };
+    let own = params(gate.get("params"));
+    let floor = gate.get("floor").and_then(|floor| floor.as_float()).unwrap_or(FLOOR);
+    let other = against.and_then(|against| against.get("params"));
+    for row in rows(new, table, &ours).filter(|row| has(row, &own)) {
+        let Some(exact) = row["params"].as_object() else { continue };
+        // The same parameters, unless the gate says that others stand on the other side.
+        let base = other.map_or_else(|| exact.clone(), |_| params(other));
+        let cell = |record: &Value, variant: &str, params: &Map<String, Value>| {
+            rows(record, table, variant).find(|row| has(row, params)).and_then(cell)
+        };
+        let (Some(was), Some(was_base), Some(is), Some(is_base)) = (
+            cell(old, &ours, exact),
+            cell(old, &theirs, &base),
+            cell(new, &ours, exact),
+            cell(new, &theirs, &base),
+        ) else {
+            continue;
+        };
+        verdict.compared += 1;
+        let found = change(&was, &was_base, &is, &is_base);
+        let name = || format!("{table} {} {ours} ÷ {theirs}", row["params"]);
+        if found.low < 1.0 / floor && found.high > floor {
+            verdict.noisy.insert(name(), "too noisy".to_owned());
+        }
+        if found.low > floor {
+            let loss = format!(
+                "{:.3} in the record, {:.3} now, worse by {:.2} to {:.2} times",
+                found.was, found.is, found.low, found.high
+            );
+            verdict.losses.insert(name(), loss);
+        }
+    }
+}
+
+fn rows<'a>(
+    record: &'a Value,
+    table: &'a str,
+    variant: &'a str,
+) -> impl Iterator<Item = &'a Value> {
+    let all = record["rows"].as_array().into_iter().flatten();
+    all.filter(move |row| row["table"] == table && row["variant"] == variant)
+}
+
+/// Returns the parameters of a gate as a record has them.
+fn params(of: Option<&toml::Value>) -> Map<String, Value> {
+    of.and_then(|of| serde_json::to_value(of).ok()?.as_object().cloned()).unwrap_or_default()
+}
+
+fn has(row: &Value, params: &Map<String, Value>) -> bool {
+    params.iter().all(|(name, value)| row["params"][name] == *value)
+}
+
+/// Returns what was measured of a row. `None` where it has no direction, such as counts of a
+/// histogram, or too few samples.
+fn cell(row: &Value) -> Option<Cell> {
+    let higher = match row["unit"].as_str()? {
+        unit if unit.ends_with("/s") => true,
+        "ns" | "us" | "ms" | "bytes" => false,
+        _ => return None,
+    };
+    let samples: Vec<f64> =
+        row["samples"].as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
+    if samples.len() < SAMPLES_MIN || samples.iter().any(|sample| *sample <= 0.0) {
+        return None;
+    }
+    let quantile = match (row["table"].as_str(), row["params"]["quantile"].as_str()) {
+        // Only this table keeps single times; others have one quantile a round.
+        (Some("kill"), Some("p99")) => 0.99,
+        _ => 0.5,
+    };
+    Some(Cell { samples, quantile, higher })
+}
+
+#[cfg(test)]
+mod tests;

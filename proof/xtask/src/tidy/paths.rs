@@ -1,0 +1,207 @@
+//! A path that a document or a comment names exists.
+
+use globset::GlobBuilder;
+
+use super::{Finding, doc_text, markdown, numbered};
+use crate::repo::{File, Repo};
+use crate::rust::Rust;
+
+/// Directories whose paths are checked whatever they end in, even where they do not exist yet.
+const TOP: [&str; 8] =
+    ["crates", "programs", "proof", "examples", "docs", ".ci", ".cargo", ".github"];
+
+/// Endings that make any name with a `/` one of our paths. Not `.c` and `.h`: those are Linux's.
+const ENDINGS: [&str; 4] = [".rs", ".md", ".toml", ".asm"];
+
+/// Endings that make even a bare name one of our files.
+const BARE_ENDINGS: [&str; 3] = [".rs", ".md", ".asm"];
+
+/// Where the measurements lie that figures rest on.
+const RECORDS: &str = "proof/submeter-bench/record/";
+
+pub(super) fn check(repo: &Repo) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in repo.files() {
+        match &file.rust {
+            Some(Ok(rust)) => rust_file(repo, file, rust, &mut findings),
+            _ if file.path.ends_with(".md") => document(repo, file, &mut findings),
+            _ => {}
+        }
+    }
+    findings
+}
+
+fn document(repo: &Repo, file: &File, findings: &mut Vec<Finding>) {
+    for line in markdown(numbered(&file.text)) {
+        records(repo, file, line.number, line.text, findings);
+        if line.fenced {
+            continue;
+        }
+        for span in backticked(line.text).filter(|span| is_path(span)) {
+            demand(repo, file, line.number, span, findings);
+        }
+        for target in link_targets(line.text).filter(|target| is_local(target)) {
+            demand(repo, file, line.number, target, findings);
+        }
+    }
+}
+
+fn rust_file(repo: &Repo, file: &File, rust: &Rust, findings: &mut Vec<Finding>) {
+    for (line, comment) in (1..).zip(&rust.comments) {
+        records(repo, file, line, comment, findings);
+        for span in backticked(comment).filter(|span| is_path(span)) {
+            demand(repo, file, line, span, findings);
+        }
+        let targets = doc_text(comment).into_iter().flat_map(link_targets);
+        for target in targets.filter(|target| is_path(target)) {
+            demand(repo, file, line, target, findings);
+        }
+    }
+}
+
+/// A figure's record is checked wherever it is named, in backticks or not, fenced or not.
+fn records(repo: &Repo, file: &File, line: usize, text: &str, findings: &mut Vec<Finding>) {
+    let is_end = |c: char| !c.is_ascii_alphanumeric() && !"_-./*{},".contains(c);
+    let named = |word: &&str| word.len() > RECORDS.len() && word.starts_with(RECORDS);
+    for word in text.split(is_end).filter(named) {
+        demand(repo, file, line, word.trim_end_matches(['.', ',']), findings);
+    }
+}
+
+fn demand(repo: &Repo, file: &File, line: usize, path: &str, findings: &mut Vec<Finding>) {
+    if !resolves(repo, &file.path, path) {
+        let what = format!("dead path `{path}` – name one that exists");
+        findings.push(Finding::new(&file.path, line, what));
+    }
+}
+
+/// Tries the path from the root, from the file's directory, from its crate and its crate's `src`.
+fn resolves(repo: &Repo, from: &str, path: &str) -> bool {
+    let path = path.split('#').next().unwrap_or("");
+    let path = path.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if !path.contains('/') && repo.paths().any(|known| known.rsplit('/').next() == Some(path)) {
+        return true;
+    }
+    let dir = from.rsplit_once('/').map_or("", |(dir, _)| dir);
+    let package = repo.package_of(from);
+    let bases = ["", dir, package, &format!("{package}/src")];
+    bases.iter().filter_map(|base| normalise(base, path)).any(|path| matches(repo, &path))
+}
+
+fn matches(repo: &Repo, path: &str) -> bool {
+    if !path.contains(['*', '{']) {
+        return repo.exists(path);
+    }
+    let Ok(glob) = GlobBuilder::new(path).literal_separator(true).build() else { return false };
+    let glob = glob.compile_matcher();
+    repo.paths().any(|known| glob.is_match(known))
+}
+
+/// Joins and removes `.` and `..`; `None` for a path that leaves the repository.
+fn normalise(base: &str, path: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for part in base.split('/').chain(path.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            _ => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Whether a word is meant as a path of this repository.
+fn is_path(word: &str) -> bool {
+    let word = word.split('#').next().unwrap_or("");
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./*{},:".contains(c);
+    if word.is_empty() || !word.chars().all(plain) || word.contains("::") || word.contains("//") {
+        return false;
+    }
+    let word = word.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
+    match word.split_once('/') {
+        // Absolute: a group, or a file of the system.
+        Some(("", _)) => false,
+        Some((first, _)) => TOP.contains(&first) || ENDINGS.iter().any(|end| word.ends_with(end)),
+        None => {
+            let ending = BARE_ENDINGS.iter().find_map(|end| word.strip_suffix(end));
+            ending.is_some_and(|stem| !stem.is_empty() && !stem.contains('*'))
+        }
+    }
+}
+
+/// Whether a Markdown link leads to a file here.
+fn is_local(target: &str) -> bool {
+    !target.is_empty() && !target.starts_with('#') && !target.contains(':')
+}
+
+fn backticked(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn link_targets(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| {
+        let target = rest.split(')').next()?;
+        target.split_whitespace().next()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let mut all = vec![
+            ("crates/a/Cargo.toml", ""),
+            ("crates/a/src/x/raw.rs", ""),
+            ("docs/images/page.png", ""),
+            ("README.md", "# A\n"),
+        ];
+        all.extend(files);
+        check(&Repo::of(&all)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_dead_path_in_a_document_is_found() {
+        for dead in [
+            "`crates/a/src/y.rs`",
+            "`docs/none/`",
+            "`gone.rs`",
+            "`src/gone.rs`",
+            "`crates/*/src/gone.rs`",
+            "[x](docs/gone.html)",
+            "![x](../page.png)",
+            "proof/submeter-bench/record/none.json",
+        ] {
+            let text = format!("# T\nsee {dead}.\n");
+            let found = found(&[("docs/t.md", &text)]);
+            assert_eq!(found.len(), 1, "{dead}: {found:?}");
+            assert!(found[0].starts_with("docs/t.md:2: dead path `"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_dead_path_in_a_comment_is_found() {
+        let text =
+            "//! See `crates/a/src/y.rs`.\n// and `x/gone.rs`\n/// [z](../z.md)\nfn f() {}\n";
+        assert_eq!(found(&[("crates/a/src/lib.rs", text)]).len(), 3);
+    }
+
+    #[test]
+    fn a_live_path_is_found_from_root_directory_crate_and_src() {
+        let text = "//! `crates/a/src/x/raw.rs:17` `x/raw.rs` `src/x/` `raw.rs` [r](../../../README.md#a)\n\
+                    //! `crates/*/src/{x,y}/raw.rs` `crates/a/`\n";
+        assert_eq!(found(&[("crates/a/src/lib.rs", text)]), Vec::<String>::new());
+        assert!(found(&[("docs/t.md", "![p](images/page.png) [t](#top)\n")]).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_alone() {
+        let text = "`/acme/web` `kernel/cgroup/rstat.c` `https://x.y/z.rs` `crate::a::b` `get/set` \
+                    [k](https://docs.kernel.org/a.html) `Cargo build` `proof/submeter-bench/record/…`\n\
+                    ```text\n`src/gone.rs`\n```\n";
+        assert_eq!(found(&[("docs/t.md", text)]), Vec::<String>::new());
+    }
+}

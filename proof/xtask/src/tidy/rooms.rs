@@ -1,0 +1,245 @@
+//! The rooms: which crate may hold `unsafe`, assembly and libc, and who may depend on whom.
+
+use toml::Table;
+
+use super::Finding;
+use crate::repo::{File, Repo};
+use crate::rust::Rust;
+
+/// One crate and the crates of this workspace that it may depend on.
+struct Room {
+    name: &'static str,
+    depends_on: &'static [&'static str],
+    /// Whether it is released: what is not may depend on anything.
+    shipped: bool,
+}
+
+/// ARCHITECTURE.md's table. Only what is listed may exist, so a new crate is a decision.
+const ROOMS: &[Room] = &[
+    Room { name: "submeter-sys", depends_on: &[], shipped: true },
+    Room { name: "submeter-percpu", depends_on: &["submeter-sys"], shipped: true },
+    Room { name: "submeter", depends_on: &["submeter-sys", "submeter-percpu"], shipped: true },
+    Room { name: "submeter-cache", depends_on: &["submeter"], shipped: true },
+    Room {
+        name: "submeter-cli",
+        // sys for `doctor`, which reports what the kernel offers, and percpu, whose backends it
+        // times: safe functions, as the command has no unsafe code.
+        depends_on: &[
+            "submeter",
+            "submeter-cache",
+            "submeter-load",
+            "submeter-percpu",
+            "submeter-sys",
+            "submeter-terminal",
+        ],
+        shipped: true,
+    },
+    Room { name: "submeter-load", depends_on: &[], shipped: true },
+    Room { name: "submeter-terminal", depends_on: &[], shipped: true },
+    Room { name: "submeter-bench", depends_on: &[], shipped: false },
+    Room { name: "submeter-goldens", depends_on: &[], shipped: false },
+    Room { name: "submeter-peers", depends_on: &[], shipped: false },
+    Room { name: "tenant-service", depends_on: &["submeter"], shipped: false },
+    Room { name: "submeter-testkit", depends_on: &["submeter"], shipped: false },
+    Room { name: "xtask", depends_on: &[], shipped: false },
+];
+
+pub(super) fn check(repo: &Repo) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (file, rust) in repo.rust_files() {
+        code(file, rust, &mut findings);
+    }
+    for file in repo.files().iter().filter(|file| file.path.ends_with("/Cargo.toml")) {
+        match file.text.parse::<Table>() {
+            Ok(table) => manifest(file, &table, &mut findings),
+            Err(error) => {
+                findings.push(Finding::new(
+                    &file.path,
+                    1,
+                    format!("not TOML: {}", error.message()),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Where `unsafe` may stand.
+fn may_be_unsafe(path: &str) -> bool {
+    path.starts_with("crates/submeter-sys/")
+        // Tests fork, handle signals and set limits.
+        || path.starts_with("proof/submeter-testkit/tests/")
+        // Names that are not mangled are unsafe attributes.
+        || path.starts_with("proof/submeter-goldens/src/")
+        || (path.starts_with("crates/submeter-percpu/")
+            && (path.ends_with("/raw.rs") || path.contains("/backend/")))
+}
+
+fn code(file: &File, rust: &Rust, findings: &mut Vec<Finding>) {
+    let mut find = |line, what: &str| findings.push(Finding::new(&file.path, line, what));
+    let state = file.path.starts_with("programs/submeter-cli/src/top/state");
+    for (i, token) in rust.tokens.iter().enumerate() {
+        let next = rust.tokens.get(i + 1).map_or("", |next| next.text.as_str());
+        match token.text.as_str() {
+            "unsafe" if !may_be_unsafe(&file.path) => find(
+                token.line,
+                "`unsafe` outside submeter-sys and submeter-percpu's `raw.rs` and `backend/` – use \
+                 their safe API (a test that forks belongs in submeter-testkit)",
+            ),
+            "asm" | "global_asm" | "naked_asm"
+                if next == "!" && !file.path.starts_with("crates/submeter-sys/") =>
+            {
+                find(token.line, "assembly outside submeter-sys – move it there");
+            }
+            "crossterm" if state => {
+                find(token.line, "terminal crate in the state of `top` – keep it in the view");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn manifest(file: &File, table: &Table, findings: &mut Vec<Finding>) {
+    let mut find = |line: usize, what: String| findings.push(Finding::new(&file.path, line, what));
+    let Some(package) = table.get("package").and_then(|package| package.as_table()) else { return };
+    let name = package.get("name").and_then(|name| name.as_str()).unwrap_or("");
+    let Some(room) = ROOMS.iter().find(|room| room.name == name) else {
+        find(1, format!("`{name}` is no room – add it to ROOMS in xtask and to ARCHITECTURE.md"));
+        return;
+    };
+    for key in ["version", "edition", "rust-version", "license", "repository"] {
+        if !is_inherited(package.get(key)) {
+            find(1, format!("`{key}` is not the workspace's – write `{key}.workspace = true`"));
+        }
+    }
+    if !is_inherited(table.get("lints")) {
+        find(1, "lints are not the workspace's – write `[lints] workspace = true`".to_owned());
+    }
+    let unpublished = package.get("publish").and_then(toml::Value::as_bool) == Some(false);
+    if unpublished == room.shipped {
+        find(1, format!("`publish` – it must be {} here", room.shipped));
+    }
+    for dependency in dependencies(table) {
+        let line = line_of(&file.text, &dependency);
+        let internal = ROOMS.iter().any(|room| room.name == dependency);
+        if room.shipped && internal && !room.depends_on.contains(&dependency.as_str()) {
+            find(line, format!("`{name}` may not depend on `{dependency}` – see ARCHITECTURE.md"));
+        }
+        if dependency == "libc" && name != "submeter-sys" {
+            find(line, "libc outside submeter-sys – use its safe API".to_owned());
+        }
+    }
+}
+
+fn is_inherited(value: Option<&toml::Value>) -> bool {
+    let inherited = value.and_then(|value| value.get("workspace")).and_then(toml::Value::as_bool);
+    inherited == Some(true)
+}
+
+/// What the crate is built with; development dependencies may be anything.
+fn dependencies(table: &Table) -> Vec<String> {
+    let of = |table: &Table| {
+        let named = ["dependencies", "build-dependencies"].map(|key| table.get(key));
+        let tables = named.into_iter().flatten().filter_map(toml::Value::as_table);
+        tables.flat_map(|table| table.keys().cloned()).collect::<Vec<_>>()
+    };
+    let targets = table.get("target").and_then(toml::Value::as_table);
+    let targets = targets.into_iter().flatten().filter_map(|(_, target)| target.as_table());
+    of(table).into_iter().chain(targets.flat_map(of)).collect()
+}
+
+fn line_of(text: &str, dependency: &str) -> usize {
+    let mut lines = text.lines();
+    lines
+        .position(|line| {
+            line.strip_prefix(dependency)
+                .is_some_and(|rest| rest.starts_with(|c: char| !c.is_alphanumeric() && c != '-'))
+        })
+        .map_or(1, |index| index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        check(&Repo::of(&[(path, text)])).iter().map(ToString::to_string).collect()
+    }
+
+    fn manifest_text(name: &str, rest: &str) -> String {
+        format!(
+            "[package]\nname = \"{name}\"\nversion.workspace = true\nedition.workspace = true\n\
+             rust-version.workspace = true\nlicense.workspace = true\n\
+             repository.workspace = true\n[lints]\nworkspace = true\n{rest}"
+        )
+    }
+
+    #[test]
+    fn unsafe_is_found_outside_its_rooms() {
+        let text = "fn f() { unsafe { g() } }\n";
+        for path in [
+            "crates/submeter/src/lib.rs",
+            "crates/submeter-percpu/src/lib.rs",
+            "crates/submeter-percpu/src/draw.rs",
+            "programs/submeter-cli/src/raw.rs",
+            "proof/submeter-testkit/src/lib.rs",
+        ] {
+            assert_eq!(found(path, text).len(), 1, "{path}");
+        }
+        for path in [
+            "crates/submeter-sys/src/lib.rs",
+            "crates/submeter-percpu/src/storage/raw.rs",
+            "crates/submeter-percpu/src/backend/rseq.rs",
+            "proof/submeter-testkit/tests/group_fork.rs",
+        ] {
+            assert!(found(path, text).is_empty(), "{path}");
+        }
+        assert!(
+            found("crates/submeter/src/lib.rs", "#![forbid(unsafe_code)] // unsafe\n").is_empty()
+        );
+    }
+
+    #[test]
+    fn assembly_is_found_outside_sys() {
+        let text = "fn f() { asm!(\"nop\") }\n";
+        assert_eq!(found("crates/submeter-percpu/src/backend/rseq.rs", text).len(), 1);
+        assert!(found("crates/submeter-sys/src/x86_64.rs", text).is_empty());
+    }
+
+    #[test]
+    fn the_state_of_top_knows_no_terminal() {
+        let text = "use crossterm::event::Event;\n";
+        assert_eq!(found("programs/submeter-cli/src/top/state.rs", text).len(), 1);
+        assert!(found("programs/submeter-cli/src/top/view.rs", text).is_empty());
+    }
+
+    #[test]
+    fn a_dependency_against_the_direction_is_found() {
+        let text = manifest_text("submeter", "[dependencies]\nsubmeter-cache.workspace = true\n");
+        let found_in = found("crates/submeter/Cargo.toml", &text);
+        assert_eq!(found_in.len(), 1, "{found_in:?}");
+        assert!(
+            found_in[0].starts_with("crates/submeter/Cargo.toml:11: `submeter` may not depend")
+        );
+        let text =
+            manifest_text("submeter", "[dev-dependencies]\nsubmeter-testkit.workspace = true\n");
+        assert!(found("crates/submeter/Cargo.toml", &text).is_empty());
+        let text = manifest_text("submeter", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n");
+        assert_eq!(found("crates/submeter/Cargo.toml", &text).len(), 1);
+    }
+
+    #[test]
+    fn a_manifest_that_does_not_inherit_is_found() {
+        let text = manifest_text("submeter", "").replace("license.workspace = true\n", "");
+        assert_eq!(found("crates/submeter/Cargo.toml", &text).len(), 1);
+        let text = manifest_text("submeter", "").replace("[lints]\nworkspace = true\n", "");
+        assert_eq!(found("crates/submeter/Cargo.toml", &text).len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_crate_or_one_wrongly_published_is_found() {
+        assert_eq!(found("crates/x/Cargo.toml", &manifest_text("x", "")).len(), 1);
+        assert_eq!(found("xtask/Cargo.toml", &manifest_text("xtask", "")).len(), 1);
+        assert_eq!(found("crates/submeter/Cargo.toml", "[package\n").len(), 1);
+    }
+}
