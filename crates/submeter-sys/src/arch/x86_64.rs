@@ -518,7 +518,7 @@ pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
 // constant for every thread, with `cpu_id` -1 (unregistered) until the thread registers it. Not
 // `thread_local!`: in a library loaded late its distance would differ from thread to thread, and
 // its first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours
-// (`own.rs`).
+// (`own_registration.rs`).
 //
 // The symbol carries the version: two versions of this crate in one program each have an area, of
 // which the kernel accepts one a thread.

@@ -5,7 +5,7 @@
 //! printed for an interval is the difference of two of them.
 
 mod client;
-mod lay;
+mod figure;
 mod plan;
 mod print;
 pub(crate) mod wire;

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 
 use serde::Serialize;
 
-use super::lay::{Figure, between};
+use super::figure::{Figure, between};
 use super::wire::{CountDoc, StateDoc, TotalsDoc};
 use submeter_terminal::Failure;
 

@@ -8,6 +8,7 @@
 mod definition;
 mod figures;
 mod format;
+mod histogram;
 mod markdown;
 mod page;
 mod paired;
@@ -16,7 +17,6 @@ mod plots;
 mod record;
 mod rows;
 mod section;
-mod shares;
 mod text;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::definition::{Cell, Definition};
 use super::format::{amount, is_time, times};
 use super::plots::BUCKET;
 use super::record::Record;
-use super::{anchor, plots, rows, shares};
+use super::{anchor, histogram, plots, rows};
 use crate::row::Row;
 
 /// Writes the section of `definition`.
@@ -66,7 +66,7 @@ fn remarks(record: &Record, table: &str) -> Markup {
 /// Writes the document's table next to ours.
 fn document(record: &Record, definition: &Definition) -> Markup {
     if definition.cell.iter().all(is_count) {
-        return shares::table(record, definition);
+        return histogram::table(record, definition);
     }
     html! {
         h3 { "The document's table, and ours" }

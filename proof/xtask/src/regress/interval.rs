@@ -1,5 +1,7 @@
 //! How far a ratio of two figures is known, by drawing from their samples again and again.
 
+use fastrand::Rng;
+
 /// Draws from the samples. The interval leaves out one in two hundred at either end, so that some
 /// hundred cells together raise few alarms before the floor is even asked.
 const DRAWS: usize = 400;
@@ -26,11 +28,12 @@ pub(super) struct Change {
 
 /// Returns both ratios, and the interval of the factor by which the new one is worse.
 pub(super) fn change(was: &Cell, was_base: &Cell, is: &Cell, is_base: &Cell) -> Change {
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    // The same draws in every run: a gate that fails must fail again.
+    let mut random = Rng::with_seed(0x9E37_79B9_7F4A_7C15);
     let mut worse = Vec::with_capacity(DRAWS);
     for _ in 0..DRAWS {
-        let mut draw = |cell: &Cell| figure(random.draw(&cell.samples), cell.quantile);
-        let (before, after) = (draw(was) / draw(was_base), draw(is) / draw(is_base));
+        let mut drawn = |cell: &Cell| figure(draw(&mut random, &cell.samples), cell.quantile);
+        let (before, after) = (drawn(was) / drawn(was_base), drawn(is) / drawn(is_base));
         worse.push(if is.higher { before / after } else { after / before });
     }
     worse.sort_by(f64::total_cmp);
@@ -48,18 +51,6 @@ fn figure(mut samples: Vec<f64>, quantile: f64) -> f64 {
     samples[((samples.len() - 1) as f64 * quantile).round() as usize]
 }
 
-/// Numbers that are the same in every run: a gate that fails must fail again.
-struct Random(u64);
-
-impl Random {
-    fn draw(&mut self, samples: &[f64]) -> Vec<f64> {
-        (0..samples.len()).map(|_| samples[self.next() as usize % samples.len()]).collect()
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 16
-    }
+fn draw(random: &mut Rng, samples: &[f64]) -> Vec<f64> {
+    (0..samples.len()).map(|_| samples[random.usize(..samples.len())]).collect()
 }

@@ -4,7 +4,7 @@
 //! Each variant does what its documentation shows for the case, and is asked after each sample what
 //! it counted: one that loses a request is an error of the run, and no row.
 
-mod own;
+mod builtin;
 #[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
 mod peers;
 
@@ -93,7 +93,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     for case in CASES {
         for (name, cpus) in &settings {
             // Each cell has counters of its own, so that what it counted is what it was asked to.
-            let mut subjects = own::subjects(&tenants.names)?;
+            let mut subjects = builtin::subjects(&tenants.names)?;
             subjects.extend(peers.subjects());
             subjects.retain(|subject| subject.case == case);
             let cells = subjects.into_iter().map(|subject| cell(subject, name, cpus, &tenants));

@@ -1,4 +1,4 @@
-//! submeter's own ways to count, and the atomics of std that they are compared with.
+//! What needs no other crate: submeter's ways to count, and the atomics of std.
 
 use std::collections::HashMap;
 use std::io;
