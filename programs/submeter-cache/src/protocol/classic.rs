@@ -29,8 +29,18 @@ pub(super) fn line(line: &[u8], value_max: usize) -> Command<'_> {
         b"stats" => Command::Request(Request::Stats { topic: Words::new(line).get(1) }),
         b"shutdown" => Command::Request(Request::Shutdown),
         b"quit" => Command::Request(Request::Quit),
+        _ if is_http(command, line) => Command::Foreign,
         _ => refuse(reply::ERROR),
     }
+}
+
+/// Whether a line that is no command is one of HTTP's: a request line, or the header without which
+/// no browser sends a request. A page of any site may make a browser on this machine post to this
+/// port, and the body would be commands.
+fn is_http(command: &[u8], line: &[u8]) -> bool {
+    let last = line.rsplit(|&byte| byte == b' ').find(|word| !word.is_empty());
+    let is_host = command.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"host:"));
+    is_host || last.is_some_and(|word| word.starts_with(b"HTTP/"))
 }
 
 fn refuse_quiet<'a>(reply: &'static str, quiet: bool) -> Command<'a> {

@@ -9,6 +9,8 @@ pub(super) const LENGTH_MAX: i64 = i32::MAX as i64 - 2;
 pub(super) enum Command<'a> {
     Request(Request<'a>),
     Refused(Refusal<'a>),
+    /// A line of another protocol.
+    Foreign,
     /// Refused, and this many bytes of a useless value follow.
     RefusedValue(Refusal<'a>, u64),
     /// A store whose value follows; it is filled in once it has arrived.

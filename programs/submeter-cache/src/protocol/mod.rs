@@ -36,6 +36,7 @@
 //! - A line longer than 2048 bytes, or 1 MiB of keys, is answered with `CLIENT_ERROR line too long`
 //!   before the connection ends, and so are a hundred malformed requests in a row; there the
 //!   connection ends without an answer, and never because of many errors.
+//! - A line of HTTP ends the connection, `Host:` included; there only a request line does.
 //! - A value of exactly the largest size fits; there the item's header counts.
 //! - Expiry is exact to the millisecond; there seconds begin when its clock ticks.
 //! - `ma` with `T` gives the time to the new item also when the number grew; there it is lost.

@@ -36,6 +36,9 @@ pub(crate) enum Outcome<'a> {
     Refused(Refusal<'a>),
     /// Nothing after this can be parsed; the connection ends with this answer.
     Close(&'static str),
+    /// The other end speaks another protocol: the connection ends without an answer, which that
+    /// protocol might read as one of its own.
+    Foreign,
 }
 
 impl Parser {
@@ -86,6 +89,7 @@ impl Parser {
         match parse(line, self.value_max) {
             Command::Request(request) => Step { consumed, outcome: Outcome::Request(request) },
             Command::Refused(refusal) => Step { consumed, outcome: Outcome::Refused(refusal) },
+            Command::Foreign => Step { consumed, outcome: Outcome::Foreign },
             Command::RefusedValue(refusal, swallow) => {
                 self.swallow = swallow;
                 Step { consumed, outcome: Outcome::Refused(refusal) }

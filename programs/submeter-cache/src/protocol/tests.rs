@@ -30,6 +30,10 @@ fn outcomes(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Vec<String> {
                     told.push(format!("close {reply}"));
                     return told;
                 }
+                Outcome::Foreign => {
+                    told.push(format!("{swallowed} foreign"));
+                    return told;
+                }
                 outcome => {
                     assert!(consumed > 0, "no progress");
                     told.push(format!("{swallowed} {consumed} {outcome:?}"));
@@ -53,7 +57,7 @@ fn traffic() -> impl Strategy<Value = Vec<u8>> {
         3 => "-?[0-9]{1,3}",
         2 => "[bcfhklqstuvIx]|[CEFNRTDJ][0-9]{1,4}|O[a-z]{1,40}|M[SEAPRID+-]{0,2}",
         1 => "[0-9]{9,21}",
-        1 => "\\PC{0,5}",
+        1 => "\\PC{0,5}|HTTP/1.1|[Hh]ost:",
     ];
     let separator = prop_oneof![8 => Just(" "), 1 => Just("  "), 1 => Just("\t")];
     let end = prop_oneof![8 => Just("\r\n"), 1 => Just("\n"), 1 => Just("")];
@@ -147,4 +151,28 @@ fn a_nul_in_a_line_is_refused() {
     assert_eq!(consumed, 9);
     let Outcome::Refused(refusal) = outcome else { panic!("{outcome:?}") };
     assert_eq!(refusal.reply, reply::BAD_FORMAT);
+}
+
+#[test]
+fn a_line_of_http_is_foreign_and_a_command_with_such_a_word_is_not() {
+    for line in [
+        "GET / HTTP/1.1",
+        "POST /set%20k HTTP/1.0",
+        "DELETE HTTP/1.1",
+        "PRI * HTTP/2.0",
+        "Host: 127.0.0.1:11211",
+        "host:x",
+        "HOST:",
+    ] {
+        let bytes = format!("{line}\r\n");
+        let outcome = Parser::new(VALUE_MAX).step(bytes.as_bytes()).outcome;
+        assert_eq!(outcome, Outcome::Foreign, "{line}");
+    }
+    for line in ["get / HTTP/1.1", "get Host:", "mg Host:x", "touch Host: 1"] {
+        let bytes = format!("{line}\r\n");
+        let outcome = Parser::new(VALUE_MAX).step(bytes.as_bytes()).outcome;
+        assert!(matches!(outcome, Outcome::Request(_)), "{line}: {outcome:?}");
+    }
+    let outcome = Parser::new(VALUE_MAX).step(b"Accept: */*\r\n").outcome;
+    assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
 }

@@ -215,6 +215,12 @@ impl Connection {
                         return Batch::Refused;
                     }
                 }
+                Outcome::Foreign => {
+                    let unread = self.input.len() - self.at;
+                    let silence = Refusal::new(reply::ERROR).quiet_if(true);
+                    self.session.refuse(&silence, unread, &mut self.out);
+                    return Batch::Refused;
+                }
                 Outcome::Close(reply) => {
                     let unread = self.input.len() - self.at;
                     self.session.refuse(&Refusal::new(reply), unread, &mut self.out);

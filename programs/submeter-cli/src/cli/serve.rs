@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::size::{Size, TenantLimit, delimiter};
+use super::size::{Size, TenantLimit, delimiter, host_name};
 use submeter_terminal::seconds;
 
 /// Arguments of `submeter serve`.
@@ -18,6 +18,9 @@ pub(crate) struct ServeArgs {
     /// Address of the page, /metrics and the API; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9411")]
     pub(crate) http: SocketAddr,
+    /// Another name by which the page is reached, besides address and localhost; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    pub(crate) http_host: Vec<String>,
     /// Separates the tenants' names at the front of a key
     #[arg(long, value_name = "CHAR", default_value = ":", value_parser = delimiter)]
     pub(crate) delimiter: u8,

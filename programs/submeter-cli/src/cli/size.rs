@@ -65,6 +65,15 @@ impl TenantLimit {
     }
 }
 
+/// Parses the name of a host, as it stands in a URL between `//` and the port.
+pub(crate) fn host_name(text: &str) -> Result<String, String> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text.is_empty() || !text.bytes().all(legal) {
+        return Err(format!("{text:?} is no name of a host: write it without scheme and port"));
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses the delimiter of tenant names.
 pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {

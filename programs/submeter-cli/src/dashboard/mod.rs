@@ -8,6 +8,7 @@ mod connections;
 mod deletion;
 mod encode;
 mod events;
+mod guard;
 mod history;
 mod overview;
 mod page;
@@ -27,6 +28,7 @@ use tokio::net::TcpListener;
 pub(crate) use self::api::ServerInfo;
 pub(crate) use self::deletion::Deleted;
 use self::deletion::Desk;
+pub(crate) use self::guard::Guard;
 use self::sampler::Sampler;
 
 /// Serves until `shutdown` resolves, then ends the event streams and returns within seconds. Notes
@@ -39,12 +41,13 @@ pub(crate) async fn serve(
     cache: Cache,
     info: ServerInfo,
     deleted: Deleted,
+    guard: Guard,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let desk = Desk { cache: cache.clone(), page: listener.local_addr()?, deleted };
+    let desk = Desk { cache: cache.clone(), deleted };
     let sampler = Sampler::new(cache, info);
     let ticking = tokio::spawn(sampler::run(sampler.clone()));
-    let app = routes::router(sampler.clone(), desk);
+    let app = routes::router(sampler.clone(), desk, guard);
     connections::serve(listener, app, shutdown, || sampler.close()).await;
     ticking.abort();
     Ok(())

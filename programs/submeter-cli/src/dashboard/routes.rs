@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use axum::extract::{Query, State};
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderName, StatusCode, Uri};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::sse::Sse;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use submeter::export::{OPENMETRICS_CONTENT_TYPE, openmetrics};
 
 use super::deletion::{self, Desk};
 use super::events;
+use super::guard::{self, Guard};
 use super::page;
 use super::sampler::Sampler;
 use super::stat;
@@ -22,13 +23,13 @@ use super::stat;
 const METRICS_PREFIX: &str = "submeter_cache";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
-pub(super) fn router(sampler: Sampler, desk: Desk) -> Router {
+pub(super) fn router(sampler: Sampler, desk: Desk, guard: Guard) -> Router {
     Router::new()
         .route("/", get(the_page))
         .route("/api/tree", get(tree))
         .route("/api/group", get(group).delete(deletion::delete))
         .route("/api/events", get(event_stream))
-        .route("/api/stat", get(stat::stat))
+        .route("/api/stat", post(stat::stat))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .fallback(not_found)
@@ -36,6 +37,7 @@ pub(super) fn router(sampler: Sampler, desk: Desk) -> Router {
         .with_state(sampler)
         .layer(Extension(desk))
         .layer(Extension(stat::Counts::new()))
+        .layer(from_fn_with_state(guard, guard::check))
         .layer(map_response(common_headers))
 }
 
@@ -102,7 +104,7 @@ async fn healthz() -> &'static str {
 async fn not_found(uri: Uri) -> (StatusCode, String) {
     let message = format!(
         "nothing at {}: there are / (the page), /api/tree, /api/group?path=, /api/events, \
-         /api/stat?e=&g=, /metrics and /healthz\n",
+         POST /api/stat?e=&g=, /metrics and /healthz\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, message)
@@ -110,6 +112,9 @@ async fn not_found(uri: Uri) -> (StatusCode, String) {
 
 async fn method_not_allowed(uri: Uri) -> impl IntoResponse {
     let (allowed, message) = match uri.path() {
+        "/api/stat" => {
+            ("POST", "counting is work for the server: use POST, as submeter stat does\n")
+        }
         "/api/group" => ("GET,HEAD,DELETE", "use GET or HEAD to read, DELETE to delete\n"),
         _ => ("GET,HEAD", "this is read only: use GET or HEAD\n"),
     };

@@ -1,5 +1,8 @@
 //! `/api/stat`: counts events of groups for as long as a client listens.
 //!
+//! It makes every switch dearer, and few may run at once, so it takes a POST with the header that a
+//! page of another site cannot send, see [`guard`].
+//!
 //! The count is the connection's: it ends with it, so that nobody who has gone leaves events behind
 //! that each switch would go on to count.
 
@@ -10,8 +13,8 @@ use std::time::{Duration, Instant};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use submeter::perf::{self, EVENTS_MAX, Request, RequestCounts, RequestState, Session};
@@ -20,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::deletion::Desk;
+use super::guard;
 use super::sampler::Sampler;
 use crate::stat::NDJSON;
 use crate::stat::wire::{CountDoc, StateDoc, TotalsDoc};
@@ -45,13 +49,17 @@ impl Counts {
     }
 }
 
-/// Answers `/api/stat?e=EVENTS&g=GROUP&…&interval=MS`, with `e` and `g` in turns.
+/// Answers `POST /api/stat?e=EVENTS&g=GROUP&…&interval=MS`, with `e` and `g` in turns.
 pub(super) async fn stat(
     State(sampler): State<Sampler>,
     Extension(desk): Extension<Desk>,
     Extension(counts): Extension<Counts>,
+    headers: HeaderMap,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
+    if let Err(why) = guard::is_meant(&headers, "counting") {
+        return why.into_response();
+    }
     let (requests, interval) = match read(&desk.cache, &query) {
         Ok(wanted) => wanted,
         Err((status, message)) => return (status, message).into_response(),

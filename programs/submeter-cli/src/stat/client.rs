@@ -61,11 +61,12 @@ fn listen(url: &str, query: &str, sender: &Sender) -> Result<(), Failure> {
         // Its explanation is wanted, whatever the code.
         .http_status_as_error(false)
         .build();
-    let mut answer =
-        Agent::from(config).get(query).call().map_err(|error| unreachable(url, &error))?;
+    let agent = Agent::from(config);
+    let asked = agent.post(query).header("X-Submeter", "1").send_empty();
+    let mut answer = asked.map_err(|error| unreachable(url, &error))?;
     let status = answer.status().as_u16();
     let plain = answer.headers().get("content-type").is_none_or(|kind| kind != NDJSON);
-    if status == 404 && plain {
+    if matches!(status, 404 | 405) && plain {
         let text = answer.body_mut().read_to_string().unwrap_or_default();
         let why = match text.starts_with("no group ") {
             true => text.trim().to_owned(),

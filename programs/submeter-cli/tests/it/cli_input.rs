@@ -18,6 +18,9 @@ fn unknown_commands_flags_and_values() {
     refused(&["serve", "--listen", "11211"], &["--listen", "11211"]);
     refused(&["serve", "--memory", "lots"], &["--memory", "lots", "64k"]);
     refused(&["serve", "--delimiter", "ab"], &["--delimiter", "ab"]);
+    for host in ["http://cache.lan", "cache.lan:9411", "[::1]", ""] {
+        refused(&["serve", "--http-host", host], &["--http-host", host, "without scheme"]);
+    }
     refused(&["serve", "--tenant-limit", "acme=1m"], &["acme", "starts with '/'"]);
     refused(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=SIZE"]);
     refused(&["serve", "--tenants-file", "x.csv"], &["--load"]);

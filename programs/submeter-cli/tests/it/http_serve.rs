@@ -110,7 +110,7 @@ fn a_page_that_is_open_does_not_keep_the_server_from_ending() {
     let (page, _) = addresses(&mut server);
     let addr: SocketAddr = page.trim_start_matches("http://").parse().expect("an address");
     let stream = TcpStream::connect(addr).expect("it listens");
-    (&stream).write_all(b"GET /api/events HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    (&stream).write_all(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
     let first = BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
     assert_eq!(first, "HTTP/1.1 200 OK");
     server.signal("INT");

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::ServeArgs;
-use crate::dashboard::{self, Deleted, ServerInfo};
+use crate::dashboard::{self, Deleted, Guard, ServerInfo};
 use submeter_load::drive::{self, Outcome, Plan};
 use submeter_load::tenants_file;
 use submeter_terminal::Failure;
@@ -63,7 +63,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let deleted = Deleted::default();
     let shutdown = signals::arrived(ended);
-    let page = dashboard::serve(http, cache.clone(), info, deleted.clone(), shutdown);
+    let guard = Guard::new(page, args.http_host.clone());
+    let page = dashboard::serve(http, cache.clone(), info, deleted.clone(), guard, shutdown);
     let mut paging = tokio::spawn(page);
     let plan = plan.map(|plan| Plan { server: reachable(listen), ..plan });
     let driven = tokio::select! {

@@ -141,7 +141,7 @@ fn one_client_too_many_is_told_so_and_the_others_stay() {
     assert_eq!(answer.status, 503);
     assert!(body.contains(&CONNECTIONS_MAX.to_string()), "{body}");
     let mut first = idle.swap_remove(0);
-    first.send("GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n");
+    first.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(first.head().status, 200);
 }
 

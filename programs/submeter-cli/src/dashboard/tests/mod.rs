@@ -1,6 +1,7 @@
 //! The web server on a real socket, over a cache whose tenants the test makes itself.
 
 mod delete;
+mod guard;
 mod http;
 mod stat;
 mod stream;
@@ -14,7 +15,7 @@ use submeter::Group;
 use submeter_cache::{Cache, Config};
 use tokio::sync::oneshot;
 
-use super::ServerInfo;
+use super::{Guard, ServerInfo};
 
 /// How long anything may take on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,12 +30,18 @@ struct World {
 
 impl World {
     fn start() -> World {
+        World::named(&[])
+    }
+
+    /// A server that is reached by these names too.
+    fn named(hosts: &[&str]) -> World {
         let cache = Cache::new(Config::default()).expect("the default configuration");
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         listener.set_nonblocking(true).expect("a socket");
         let addr = listener.local_addr().expect("bound");
         let (stop, stopped) = oneshot::channel::<()>();
         let served = cache.clone();
+        let guard = Guard::new(addr, hosts.iter().map(|&host| host.to_owned()).collect());
         let serving = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -46,7 +53,9 @@ impl World {
                 let info = ServerInfo::new(([127, 0, 0, 1], 11211).into());
                 let shutdown = async move { drop(stopped.await) };
                 let deleted = super::Deleted::default();
-                super::serve(listener, served, info, deleted, shutdown).await.expect("serves");
+                super::serve(listener, served, info, deleted, guard, shutdown)
+                    .await
+                    .expect("serves");
             });
             // A client that does not read must not hold the test.
             runtime.shutdown_timeout(Duration::from_millis(100));
@@ -75,7 +84,7 @@ impl World {
     }
 
     fn request(&self, method: &str, target: &str) -> Answer {
-        self.request_with(method, target, &["Host: test"])
+        self.request_with(method, target, &["Host: localhost"])
     }
 
     fn request_with(&self, method: &str, target: &str, headers: &[&str]) -> Answer {

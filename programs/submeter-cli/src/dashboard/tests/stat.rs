@@ -11,7 +11,7 @@ const CLOCK: &str = "/api/stat?e=task-clock&g=/acme/web&interval=200";
 
 fn listen(world: &World) -> (u16, Connection) {
     let mut connection = world.connect();
-    connection.send(&format!("GET {CLOCK} HTTP/1.1\r\nHost: test\r\n\r\n"));
+    connection.send(&format!("POST {CLOCK} HTTP/1.1\r\nHost: localhost\r\nX-Submeter: 1\r\n\r\n"));
     let status = connection.head().status;
     (status, connection)
 }
@@ -63,7 +63,7 @@ fn counts_beyond_the_most_are_refused_until_one_ends() {
     world.tenant("/acme/web");
     let mut listeners: Vec<_> = (0..COUNTS_MAX).map(|_| listen(&world)).collect();
     assert!(listeners.iter().all(|(status, _)| *status == 200));
-    let refused = world.get(CLOCK);
+    let refused = world.request_with("POST", CLOCK, &["Host: localhost", "X-Submeter: 1"]);
     assert_eq!(refused.status, 503);
     let most = format!("{COUNTS_MAX} counts");
     assert!(refused.body.contains(&most) && refused.body.ends_with('\n'), "{}", refused.body);
@@ -102,7 +102,8 @@ fn what_is_asked_badly_is_refused_in_one_line() {
         ("interval=1&e=task-clock&g=", 400, "interval=\"1\""),
         ("interval=soon&e=task-clock&g=", 400, "soon"),
     ] {
-        let answer = world.get(&format!("/api/stat?{query}"));
+        let target = format!("/api/stat?{query}");
+        let answer = world.request_with("POST", &target, &["Host: localhost", "X-Submeter: 1"]);
         assert_eq!(answer.status, status, "{query}: {}", answer.body);
         assert!(answer.body.contains(named), "{query}: {}", answer.body);
         assert_eq!(answer.body.matches('\n').count(), 1, "{query}: {}", answer.body);

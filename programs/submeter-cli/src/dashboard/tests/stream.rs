@@ -14,7 +14,7 @@ struct Events {
 impl Events {
     fn join(world: &World) -> Events {
         let mut connection = world.connect();
-        connection.send("GET /api/events HTTP/1.1\r\nHost: test\r\n\r\n");
+        connection.send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let head = connection.head();
         assert_eq!(head.status, 200);
         assert_eq!(head.header("content-type"), Some("text/event-stream"));

@@ -1,0 +1,59 @@
+//! Requests of another protocol: a page of any site may make a browser on this machine send them.
+
+use crate::common::{Client, Running, start_default};
+
+/// What a browser sends for `fetch(url, {method: "POST", mode: "no-cors", body})`.
+fn post(server: &Running, first_line: &str, body: &str) -> Client {
+    let mut client = server.connect();
+    client.send(format!(
+        "{first_line}\r\nHost: {}\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101\r\n\
+         Accept: */*\r\nAccept-Language: en\r\nAccept-Encoding: gzip, deflate\r\n\
+         Content-Type: text/plain;charset=UTF-8\r\nContent-Length: {}\r\n\
+         Origin: http://evil.example\r\nReferer: http://evil.example/\r\n\
+         Sec-Fetch-Dest: empty\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Site: cross-site\r\n\
+         Connection: keep-alive\r\nPriority: u=4\r\n\r\n{body}",
+        server.addr,
+        body.len()
+    ));
+    client
+}
+
+#[test]
+fn the_body_of_a_browsers_post_is_not_executed() {
+    let server = start_default();
+    let mut own = server.connect();
+    assert_eq!(own.set("victim", b"x"), "STORED");
+    // Its end closes a server that executes it, so that this fails instead of waiting.
+    let body = "\r\nflush_all\r\nset acme:pwned 0 0 4\r\nevil\r\nquit\r\n";
+    // The second as it would be if a proxy on the way were to rewrite the first line.
+    for first_line in ["POST / HTTP/1.1", "get /"] {
+        let answer = post(&server, first_line, body).rest();
+        let answer = String::from_utf8_lossy(&answer);
+        let expected = if first_line == "get /" { "END\r\n" } else { "" };
+        assert_eq!(answer, expected, "{first_line}: closed, without a word");
+        assert_eq!(own.get("victim").as_deref(), Some(&b"x"[..]), "{first_line}");
+        assert!(server.cache.tree().get("/acme").is_none(), "{first_line}");
+    }
+}
+
+#[test]
+fn answers_to_what_came_before_are_still_sent() {
+    let server = start_default();
+    let mut client = server.connect();
+    client.send("set k 0 0 1\r\nv\r\nget k\r\nPOST / HTTP/1.1\r\nget k\r\nquit\r\n");
+    let answers = String::from_utf8(client.rest()).expect("text");
+    assert_eq!(answers, "STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n");
+}
+
+#[test]
+fn http_in_a_value_is_a_value() {
+    let server = start_default();
+    let mut client = server.connect();
+    let page = b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(client.set("page:cached", page), "STORED");
+    assert_eq!(client.get("page:cached").as_deref(), Some(&page[..]));
+    // One that is refused is skipped as bytes, not as lines.
+    let large = b"Host: x\r\n".repeat(200_000);
+    assert_eq!(client.set("page:large", &large), "SERVER_ERROR object too large for cache");
+    assert_eq!(client.ask("mn\r\n"), "MN");
+}

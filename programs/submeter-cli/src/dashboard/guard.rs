@@ -1,0 +1,122 @@
+//! Which requests are answered: not those that a page of another site made a browser send.
+//!
+//! Any page that a browser on this machine has open may send requests here, also to addresses that
+//! only this machine reaches. It must learn nothing and change nothing, so every request takes
+//!
+//! * a `Host` that is a loopback address, `localhost`, the address that is listened on or a name
+//!   that was given: a page that had its own name pointed here (DNS rebinding) sends that name, and
+//!   would otherwise read every answer;
+//! * no `Origin` but this server's own;
+//! * no `Sec-Fetch-Site` of another site's page, unless somebody follows a link to here: browsers
+//!   send no `Origin` with a plain GET, whose answer they withhold from the page, but whose work
+//!   the server would do.
+//!
+//! Requests with an effect (deleting a group, counting events) take one thing more: the header
+//! `X-Submeter: 1`. A browser asks first (a preflight) whether another site's page may send it, and
+//! nothing here ever says yes.
+//!
+//! It is no login. Anybody who reaches the port with a client of their own is answered, as at the
+//! cache's port: both listen on loopback unless told otherwise.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+const DELIBERATE: HeaderName = HeaderName::from_static("x-submeter");
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+
+/// Knows by what names the page is reached. Cloning is a pointer copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard(Arc<Names>);
+
+#[derive(Debug)]
+struct Names {
+    /// Where the page is listened for.
+    page: SocketAddr,
+    /// What else it is called.
+    hosts: Vec<String>,
+}
+
+/// Refuses what a page of another site may have made a browser send.
+pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.refuses(&request) {
+        Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
+        None => next.run(request).await,
+    }
+}
+
+/// Refuses a request with an effect that does not say that it is meant.
+pub(super) fn is_meant(headers: &HeaderMap, what: &str) -> Result<(), (StatusCode, String)> {
+    if headers.get(DELIBERATE).is_some_and(|value| value == "1") {
+        return Ok(());
+    }
+    let why = format!(
+        "{what} takes the header X-Submeter: 1, which no page of another site can send: curl -H \
+         'X-Submeter: 1' …\n"
+    );
+    Err((StatusCode::FORBIDDEN, why))
+}
+
+impl Guard {
+    /// Knows a page that is listened for at `page` and called `hosts` besides.
+    pub(crate) fn new(page: SocketAddr, hosts: Vec<String>) -> Guard {
+        Guard(Arc::new(Names { page, hosts }))
+    }
+
+    fn refuses(&self, request: &Request) -> Option<String> {
+        let headers = request.headers();
+        let hosts: Vec<&str> = headers.get_all(HOST).iter().map(text).collect();
+        // A proxy's form of address says it in the first line too.
+        let target = request.uri().authority().map(Authority::as_str);
+        let foreign = hosts.iter().copied().chain(target).find(|host| !self.is_own(host));
+        if foreign.is_some() || hosts.is_empty() {
+            let named = foreign.map_or("none".to_owned(), |host| format!("{host:?}"));
+            return Some(format!(
+                "the Host must be an address of this server, not {named}: use http://{}/ or \
+                 localhost, or start it with --http-host NAME\n",
+                self.0.page
+            ));
+        }
+        let own = |origin: &&str| {
+            hosts.iter().any(|host| origin.eq_ignore_ascii_case(&format!("http://{host}")))
+        };
+        if let Some(origin) = headers.get_all(ORIGIN).iter().map(text).find(|o| !own(o)) {
+            return Some(format!("pages of {origin:?} get no answer here\n"));
+        }
+        let site = headers.get(SEC_FETCH_SITE).map(text);
+        let mode = headers.get(SEC_FETCH_MODE).map(text);
+        let follows = mode == Some("navigate") && request.method() == Method::GET;
+        match site {
+            None | Some("same-origin" | "none") => None,
+            Some(_) if follows => None,
+            Some(_) => Some("pages of other sites get no answer here\n".to_owned()),
+        }
+    }
+
+    fn is_own(&self, host: &str) -> bool {
+        let Ok(authority) = host.parse::<Authority>() else { return false };
+        let page = self.0.page.ip();
+        let name = authority.host().trim_matches(['[', ']']);
+        match name.parse::<IpAddr>() {
+            // An address as such cannot be pointed anywhere, so where all are listened on any will
+            // do.
+            Ok(ip) => ip.is_loopback() || ip == page || page.is_unspecified(),
+            Err(_) => {
+                let mut known = ["localhost"].into_iter().chain(self.0.hosts.iter().map(|h| &**h));
+                known.any(|known| name.eq_ignore_ascii_case(known))
+            }
+        }
+    }
+}
+
+/// What is not text is no address of this server.
+fn text(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or("?")
+}

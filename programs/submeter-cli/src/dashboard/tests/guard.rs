@@ -1,0 +1,131 @@
+//! Requests that a page of another site made a browser send.
+
+use super::{Answer, World};
+
+const HEADER: &str = "X-Submeter: 1";
+
+/// Every route, with the method that it takes.
+const ROUTES: [(&str, &str); 10] = [
+    ("GET", "/"),
+    ("GET", "/api/tree"),
+    ("HEAD", "/api/tree"),
+    ("GET", "/api/group?path=/acme"),
+    ("DELETE", "/api/group?path=/acme"),
+    ("GET", "/api/events"),
+    ("POST", "/api/stat?e=task-clock&g="),
+    ("GET", "/metrics"),
+    ("GET", "/healthz"),
+    ("GET", "/nothing"),
+];
+
+/// What a page must neither read nor do.
+fn is_refused(answer: &Answer) -> bool {
+    // Without a Host it is no HTTP/1.1, which may be found out before.
+    matches!(answer.status, 400 | 403) && !answer.body.contains("acme")
+}
+
+#[test]
+fn no_route_answers_a_page_of_another_site() {
+    let world = World::start();
+    drop(world.gets("/acme", 1));
+    let port = world.addr.port();
+    let own = format!("Host: 127.0.0.1:{port}");
+    let rebound = format!("Host: evil.example:{port}");
+    let neighbour = format!("Origin: http://127.0.0.1:{}", port ^ 1);
+    let forged: [&[&str]; 15] = [
+        &[],
+        &[&rebound],
+        &["Host: 192.0.2.1"],
+        &["Host: 127.0.0.1.evil.example"],
+        &["Host: localhost.evil.example"],
+        &["Host: 127.0.0.1@evil.example"],
+        &["Host: \u{e4}"],
+        &[&own, &rebound],
+        &[&rebound, &own],
+        &[&own, "Origin: http://evil.example"],
+        &[&own, "Origin: null"],
+        &[&own, &neighbour],
+        &[&own, "Origin: http://evil.example", "Origin: http://127.0.0.1"],
+        &[&own, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"],
+        &[&own, "Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors"],
+    ];
+    for (method, target) in ROUTES {
+        for headers in forged {
+            let headers = [headers, &[HEADER]].concat();
+            let answer = world.request_with(method, target, &headers);
+            assert!(is_refused(&answer), "{method} {target} {headers:?}: {answer:?}");
+        }
+    }
+    let absolute = format!("http://evil.example:{port}/api/tree");
+    assert!(is_refused(&world.request_with("GET", &absolute, &[&own])));
+    assert!(world.cache.tree().get("/acme").is_some());
+}
+
+#[test]
+fn a_refusal_says_how_to_ask() {
+    let world = World::start();
+    let answer = world.request_with("GET", "/metrics", &["Host: submeter.lan"]);
+    assert_eq!(answer.status, 403);
+    for part in ["\"submeter.lan\"", "--http-host NAME", &world.addr.to_string()] {
+        assert!(answer.body.contains(part), "{answer:?} names {part}");
+    }
+    assert_eq!(answer.body.matches('\n').count(), 1, "{answer:?}");
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+}
+
+#[test]
+fn what_has_an_effect_takes_a_header_that_no_page_of_another_site_can_send() {
+    let world = World::start();
+    drop(world.gets("/acme", 1));
+    for (method, target) in
+        [("DELETE", "/api/group?path=/acme"), ("POST", "/api/stat?e=task-clock&g=")]
+    {
+        for headers in [&["Host: localhost"][..], &["Host: localhost", "X-Submeter: 0"]] {
+            let answer = world.request_with(method, target, headers);
+            assert_eq!(answer.status, 403, "{method} {target} {headers:?}: {answer:?}");
+            assert!(answer.body.contains("X-Submeter: 1"), "{answer:?}");
+        }
+        let asks = format!("Access-Control-Request-Method: {method}");
+        let preflight = ["Host: localhost", &asks, "Access-Control-Request-Headers: x-submeter"];
+        let answer = world.request_with("OPTIONS", target, &preflight);
+        assert_eq!(answer.status, 405);
+        assert!(answer.header("allow").is_some_and(|allow| allow.contains(method)), "{answer:?}");
+        assert!(answer.headers.iter().all(|(name, _)| !name.starts_with("access-control")));
+    }
+    assert!(world.cache.tree().get("/acme").is_some());
+}
+
+#[test]
+fn counting_events_is_no_get() {
+    let world = World::start();
+    for method in ["GET", "HEAD"] {
+        let answer =
+            world.request_with(method, "/api/stat?e=task-clock&g=", &["Host: localhost", HEADER]);
+        assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")), "{method}");
+    }
+}
+
+#[test]
+fn whoever_uses_an_address_or_a_name_of_the_server_is_answered() {
+    let world = World::named(&["submeter.lan"]);
+    let port = world.addr.port();
+    let page = format!("Origin: http://submeter.lan:{port}");
+    let host = format!("Host: Submeter.lan:{port}");
+    for headers in [
+        &["Host: localhost:1"][..],
+        &["Host: [::1]:1"],
+        &["Host: 127.0.0.2"],
+        &["Host: LOCALHOST"],
+        &["Host: submeter.lan"],
+        &[&host, &page],
+        &[&host, &page, "Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors"],
+        &["Host: localhost", "Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate"],
+        // A link on another site's page that somebody follows.
+        &["Host: localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"],
+    ] {
+        let answer = world.request_with("GET", "/api/tree", headers);
+        assert_eq!(answer.status, 200, "{headers:?}: {answer:?}");
+    }
+    let form = ["Host: localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"];
+    assert_eq!(world.request_with("POST", "/healthz", &form).status, 403, "a form of another site");
+}
