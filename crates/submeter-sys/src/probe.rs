@@ -33,6 +33,17 @@ impl Backend {
             Backend::LockedByThread => "locked adds by thread",
         }
     }
+
+    /// Returns a name for programs, as in the JSON of `submeter doctor`.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Backend::LibcRseq => "libc_rseq",
+            Backend::OwnRseq => "own_rseq",
+            Backend::LockedByCpu => "locked_by_cpu",
+            Backend::LockedByThread => "locked_by_thread",
+        }
+    }
 }
 
 /// A way to learn the running CPU by one load, from libc's rseq area. `Copy`: keep it where it is
@@ -138,8 +149,13 @@ impl Probe {
 /// Finds out, on the first call, what this process can use; later calls return the same answer.
 ///
 /// The environment variable `SUBMETER_RSEQ=off`, read on that first call, and `--cfg
-/// submeter_portable` rule the sequences out, as do systems other than Linux. The first call takes
-/// about a millisecond: it starts threads for the self-test. It allocates too, so it must not be
+/// submeter_portable` rule the sequences out, as do systems other than Linux, and kernels that may
+/// [lose a restart](crate::kernel). `SUBMETER_RSEQ=trust` takes the sequences on those too: where
+/// the kernel loses a restart then, a flush misses an update, and a reference count may release
+/// what somebody still holds.
+///
+/// The first call takes about a millisecond, on a busy machine some tens, four seconds at most: it
+/// starts threads for the self-test. It allocates too, so it must not be
 /// made in a signal handler; later calls may.
 ///
 /// A call from *inside* the first one (an allocator that counts, a thread of the self-test) cannot

@@ -56,6 +56,29 @@ fn a_misspelt_variable_is_named_and_taken_for_off() {
 }
 
 #[test]
+fn a_kernel_that_may_lose_a_restart_gets_locked_adds_unless_it_is_trusted() {
+    const NAME: &str =
+        "broken::a_kernel_that_may_lose_a_restart_gets_locked_adds_unless_it_is_trusted";
+    if is_child() {
+        // Shows this process a release 2.6.x, as `setarch --uname-2.6` does.
+        // SAFETY: 1. The call takes a number, and changes only what uname(2) says.
+        assert_ne!(unsafe { libc::personality(libc::UNAME26 as libc::c_ulong) }, -1);
+        println!("{} because {}", probe().backend.name(), probe().reason);
+        add_on_threads();
+        return;
+    }
+    if probe().rseq().is_none() {
+        eprintln!("skipped: no sequences here whatever the kernel: {}", probe().reason);
+        return;
+    }
+    let text = again(NAME, &[("SUBMETER_RSEQ", "on")]);
+    assert!(text.contains("locked adds by"), "{text}");
+    assert!(text.contains("because Linux 2.6.") && text.contains("may lose a restart"), "{text}");
+    let text = again(NAME, &[("SUBMETER_RSEQ", "trust")]);
+    assert!(text.contains(probe().backend.name()), "{text}");
+}
+
+#[test]
 fn without_libc_registration_threads_register_themselves() {
     if is_child() {
         if probe().libc_area_bytes.is_none_or(|bytes| bytes == 0) && probe().rseq().is_some() {

@@ -1,11 +1,19 @@
 //! Finds out what the kernel, libc and this build offer, and decides.
 
+use std::ffi::OsStr;
+
 use super::{own_registration, pin, selftest};
+use crate::kernel::{CORRECTED_RELEASES, Kernel};
 use crate::probe::{Backend, CpuHint, Probe, SelfTest};
 use crate::rseq::Rseq;
 use crate::{arch, cpu, membarrier};
 
 pub(crate) fn decide() -> Probe {
+    decide_on(&Kernel::running(), std::env::var_os("SUBMETER_RSEQ").as_deref())
+}
+
+/// Decides for a process of `kernel` in which the environment variable has the value `variable`.
+fn decide_on(kernel: &Kernel, variable: Option<&OsStr>) -> Probe {
     let libc = libc_area();
     // glibc registers on every target, also on those where nothing here can read the area.
     let readable = |&(bytes, _): &(u32, isize)| bytes > 0 && arch::SIGNATURE != 0;
@@ -18,7 +26,7 @@ pub(crate) fn decide() -> Probe {
         libc_offset,
         ..Probe::without(String::new())
     };
-    match usable(&probe) {
+    match usable(&probe, kernel, variable) {
         Ok((backend, offset, cpus)) => {
             probe.self_test = selftest::run(offset, prepare(backend));
             if probe.self_test == SelfTest::Passed {
@@ -40,15 +48,21 @@ pub(crate) fn decide() -> Probe {
 }
 
 /// Returns which registration could serve, or why none can.
-fn usable(probe: &Probe) -> Result<(Backend, isize, u32), String> {
-    if let Some(value) = std::env::var_os("SUBMETER_RSEQ") {
-        match value.to_str() {
-            Some("off") => return Err("SUBMETER_RSEQ=off".to_owned()),
-            Some("on" | "") => {}
-            // Not silently "on": a caller that sets it wants something.
-            _ => return Err(format!("SUBMETER_RSEQ={value:?} is neither on nor off; took off")),
+fn usable(
+    probe: &Probe,
+    kernel: &Kernel,
+    variable: Option<&OsStr>,
+) -> Result<(Backend, isize, u32), String> {
+    let trusted = match variable.map(OsStr::to_str) {
+        None | Some(Some("on" | "")) => false,
+        Some(Some("trust")) => true,
+        Some(Some("off")) => return Err("SUBMETER_RSEQ=off".to_owned()),
+        // Not silently "on": a caller that sets it wants something.
+        Some(_) => {
+            let value = variable.unwrap_or_default();
+            return Err(format!("SUBMETER_RSEQ={value:?} is none of on, off and trust; took off"));
         }
-    }
+    };
     if arch::SIGNATURE == 0 {
         return Err("no sequences for this target (x86-64 and aarch64 Linux have them)".to_owned());
     }
@@ -63,6 +77,15 @@ fn usable(probe: &Probe) -> Result<(Backend, isize, u32), String> {
             return Err("membarrier cannot restart sequences (Linux 5.10 can)".to_owned());
         }
         Ok(_) => {}
+    }
+    // Whole, and not only for reference counts: an update whose restart is lost is missing from
+    // the flush, and from the totals for good if its group is killed. Two backends at once would
+    // have to be proved against each other besides.
+    if !trusted && !kernel.keeps_restarts() {
+        return Err(format!(
+            "Linux {} may lose a restart that a barrier asks for ({CORRECTED_RELEASES} do not)",
+            kernel.release
+        ));
     }
     membarrier::register_rseq().map_err(|error| format!("membarrier registration: {error}"))?;
     if let Some(offset) = probe.libc_offset {
@@ -127,4 +150,35 @@ fn query() -> Result<u32, i32> {
 /// now.
 pub(crate) fn register_thread(probe: &Probe) -> bool {
     probe.backend == Backend::OwnRseq && own_registration::register().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(release: &str) -> Kernel {
+        Kernel { release: release.to_owned(), version: String::new(), signature: None }
+    }
+
+    #[test]
+    fn a_kernel_that_may_lose_restarts_gets_no_sequences_unless_it_is_trusted() {
+        let corrected = decide_on(&kernel("6.12.54"), None);
+        let old = decide_on(&kernel("6.12.53"), None);
+        assert!(old.rseq.is_none() && old.self_test == SelfTest::NotRun, "{old:?}");
+        assert!(matches!(old.backend, Backend::LockedByCpu | Backend::LockedByThread));
+        if corrected.rseq.is_none() {
+            eprintln!("skipped: no sequences here whatever the kernel: {}", corrected.reason);
+            return;
+        }
+        assert!(old.reason.contains("6.12.53") && old.reason.contains("6.12.54"), "{old:?}");
+        for (release, variable) in [("6.12.54", "on"), ("6.12.53", "trust"), ("gVisor", "trust")] {
+            let probe = decide_on(&kernel(release), Some(OsStr::new(variable)));
+            assert_eq!(probe.backend, corrected.backend, "{release} {variable}: {probe:?}");
+            assert!(probe.rseq.is_some(), "{probe:?}");
+        }
+        for (release, variable) in [("6.12.53", "on"), ("6.12.53", ""), ("6.12.54", "off")] {
+            let probe = decide_on(&kernel(release), Some(OsStr::new(variable)));
+            assert!(probe.rseq.is_none(), "{release} {variable}: {probe:?}");
+        }
+    }
 }

@@ -27,10 +27,13 @@ pub(crate) mod thread;
 pub(crate) use system::{fork, memory};
 
 pub(crate) mod kernel {
-    //! The kernel's name.
+    //! The system's name.
 
-    pub(crate) fn release() -> String {
-        std::env::consts::OS.to_owned()
+    use crate::kernel::Kernel;
+
+    pub(crate) fn names() -> Kernel {
+        let release = std::env::consts::OS.to_owned();
+        Kernel { release, version: String::new(), signature: None }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What would improve what was decided, and what to beware of. Each line: what, why, what to try.
 
 use submeter_sys::clock::Source;
+use submeter_sys::kernel::CORRECTED_RELEASES;
 
 use super::facts::{BackendName, Facts};
 
@@ -21,11 +22,11 @@ pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
 /// Returns what is wrong although everything works.
 pub(crate) fn warnings(facts: &Facts) -> Vec<String> {
     let mut warnings = Vec::new();
-    if facts.backend.is_rseq() && facts.kernel_may_lose_restarts == Some(true) {
+    if facts.backend.is_rseq() && facts.kernel_may_lose_restarts {
         warnings.push(format!(
-            "on Linux {} a barrier that meets a reschedule may lose a restart, and with it an update \
-             at a flush (rare): update to 6.18, or 6.12.54 in that series, or ask your distribution \
-             for \"rseq: Protect event mask against membarrier IPI\"; SUBMETER_RSEQ=off avoids it",
+            "SUBMETER_RSEQ=trust: unless Linux {} has \"rseq: Protect event mask against membarrier \
+             IPI\", a barrier may lose a restart: then a flush misses an update, or a group is \
+             released while a handle exists",
             facts.kernel
         ));
     }
@@ -57,7 +58,7 @@ fn locked(facts: &Facts) -> String {
     let variable = facts.variable.as_deref().unwrap_or_default();
     if facts.built_without {
         "build without --cfg submeter_portable".to_owned()
-    } else if !matches!(variable, "" | "on") {
+    } else if !matches!(variable, "" | "on" | "trust") {
         "unset the environment variable SUBMETER_RSEQ, or set it to on".to_owned()
     } else if !matches!(facts.arch, "x86_64" | "aarch64") {
         format!("sequences are written for x86-64 and aarch64, not for {}", facts.arch)
@@ -70,11 +71,19 @@ fn locked(facts: &Facts) -> String {
         )
     } else if !facts.membarrier_restarts {
         "update the kernel: membarrier restarts sequences since Linux 5.10".to_owned()
+    } else if facts.kernel_may_lose_restarts && variable != "trust" {
+        format!(
+            "update the kernel: {CORRECTED_RELEASES} keep each restart that a barrier asks for, and so \
+             do later ones of these series; SUBMETER_RSEQ=trust, where the distribution has merged \
+             \"rseq: Protect event mask against membarrier IPI\" into an older one: without it, counts \
+             can be lost and groups released too early"
+        )
     } else if facts.self_test.starts_with("failed") {
         "update the kernel: it breaks its promise to abort sequences (Linux 6.19 on arm64 did)"
             .to_owned()
     } else if facts.self_test.starts_with("inconclusive") {
-        "try again on a less busy machine, and allow threads and sched_setaffinity in the sandbox"
+        "allow threads and sched_setaffinity in the sandbox, and start again: the self-test needs \
+         both, and some milliseconds of CPU time"
             .to_owned()
     } else {
         "allow the system call rseq: in the sandbox's filter, or with a kernel that has CONFIG_RSEQ \
@@ -90,7 +99,7 @@ mod tests {
     fn facts(backend: BackendName) -> Facts {
         Facts {
             kernel: "6.12.53".to_owned(),
-            kernel_may_lose_restarts: Some(true),
+            kernel_may_lose_restarts: false,
             arch: "x86_64",
             cpus_possible: Some(2),
             cpus_allowed: vec![0, 1],
@@ -141,17 +150,18 @@ mod tests {
         assert!(with(|f| f.membarrier_errno = Some(1)).contains("errno 1"));
         assert!(with(|f| f.membarrier_restarts = false).contains("5.10"));
         assert!(with(|f| f.self_test = "failed: x".to_owned()).contains("promise"));
-        assert!(with(|f| f.self_test = "inconclusive: x".to_owned()).contains("less busy"));
+        assert!(with(|f| f.self_test = "inconclusive: x".to_owned()).contains("sched_setaffinity"));
         assert!(with(|f| f.self_test = "not run".to_owned()).contains("system call rseq"));
         assert!(remedies(&facts(BackendName::OwnRseq)).concat().contains("glibc.pthread.rseq"));
     }
 
     #[test]
-    fn kernels_that_may_lose_a_restart_are_warned_of_where_it_matters() {
-        assert!(warnings(&facts(BackendName::OwnRseq)).concat().contains("6.12.53"));
-        assert!(warnings(&facts(BackendName::LockedByCpu)).is_empty());
-        let mut corrected = facts(BackendName::LibcRseq);
-        corrected.kernel_may_lose_restarts = Some(false);
-        assert!(warnings(&corrected).is_empty());
+    fn a_kernel_that_may_lose_a_restart_is_warned_of_where_it_is_trusted() {
+        let old = |backend| Facts { kernel_may_lose_restarts: true, ..facts(backend) };
+        let trusted = Facts { variable: Some("trust".to_owned()), ..old(BackendName::OwnRseq) };
+        assert!(warnings(&trusted).concat().contains("6.12.53"));
+        assert!(warnings(&old(BackendName::LockedByCpu)).is_empty());
+        assert!(remedies(&old(BackendName::LockedByCpu)).concat().contains("6.12.54"));
+        assert!(warnings(&facts(BackendName::LibcRseq)).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! What was found and decided.
 
 use serde::Serialize;
-use submeter_sys::kernel::{self, Version};
+use submeter_sys::kernel::Kernel;
 use submeter_sys::{Backend, clock, cpu, membarrier, probe};
 
 /// Everything that does not have to be measured. The names are those of the JSON.
@@ -9,8 +9,8 @@ use submeter_sys::{Backend, clock, cpu, membarrier, probe};
 pub(crate) struct Facts {
     /// `uname -r`.
     pub(crate) kernel: String,
-    /// Whether this kernel's barrier may lose a restart; unknown for a release without numbers.
-    pub(crate) kernel_may_lose_restarts: Option<bool>,
+    /// Whether this kernel's barrier may lose a restart: whether it is not known to be corrected.
+    pub(crate) kernel_may_lose_restarts: bool,
     /// The instruction set.
     pub(crate) arch: &'static str,
     /// One more than the highest CPU number that can come online.
@@ -79,11 +79,11 @@ impl Facts {
     /// Asks the probe and the kernel.
     pub(crate) fn gather() -> Facts {
         let (probe, clock) = (probe(), clock::choice());
-        let kernel = kernel::release();
+        let kernel = Kernel::running();
         let mask = probe.membarrier.unwrap_or(0);
         Facts {
-            kernel_may_lose_restarts: Version::parse(&kernel).map(Version::may_lose_restarts),
-            kernel,
+            kernel_may_lose_restarts: !kernel.keeps_restarts(),
+            kernel: kernel.release,
             arch: std::env::consts::ARCH,
             cpus_possible: probe.cpus,
             cpus_allowed: cpu::affinity().unwrap_or_default(),

@@ -49,10 +49,8 @@ fn name(backend: BackendName) -> &'static str {
 }
 
 fn found(facts: &Facts) -> [(&'static str, String); 7] {
-    let restarts = match facts.kernel_may_lose_restarts {
-        Some(true) => ", may lose a restart (see above)",
-        _ => "",
-    };
+    let restarts =
+        if facts.kernel_may_lose_restarts { ", may lose a restart (see above)" } else { "" };
     let cpus = match facts.cpus_possible {
         Some(cpus) => format!("{cpus} possible"),
         None => "unknown number possible".to_owned(),
