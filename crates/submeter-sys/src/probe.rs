@@ -154,7 +154,7 @@ impl Probe {
 /// the kernel loses a restart then, a flush misses an update, and a reference count may release
 /// what somebody still holds.
 ///
-/// The first call takes about a millisecond, on a busy machine some tens, four seconds at most: it
+/// The first call takes about a millisecond, on a busy machine some tens, eight seconds at most: it
 /// starts threads for the self-test. It allocates too, so it must not be
 /// made in a signal handler; later calls may.
 ///
@@ -188,7 +188,7 @@ pub fn probe() -> &'static Probe {
 }
 
 /// How long a call waits for another thread's decision: many times what the self-test may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The answer, null until there is one. No `OnceLock`: its waiters would never wake in a forked
 /// child, whose deciding thread is gone, and in a call from inside the decision.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use submeter_sys::{Backend, Exit, Rseq, SelfTest, cpu, probe};
 
@@ -85,6 +85,39 @@ fn a_process_on_one_cpu_passes_the_self_test() {
         return;
     }
     again(NAME, &[]);
+}
+
+#[test]
+fn the_self_test_decides_while_every_cpu_is_busy_with_others_stress() {
+    const NAME: &str =
+        "registration::the_self_test_decides_while_every_cpu_is_busy_with_others_stress";
+    const STARTS: usize = 20;
+    if is_child() {
+        assert_eq!(probe().self_test, SelfTest::Passed, "{}", probe().reason);
+        return;
+    }
+    if probe().rseq().is_none() {
+        eprintln!("skipped: no sequences here: {}", probe().reason);
+        return;
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 * cpu::affinity().map_or(1, |cpus| cpus.len()) {
+            // Relaxed: a plain signal.
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
+        }
+        let all = || (0..STARTS).for_each(|_| drop(again(NAME, &[])));
+        let result = std::panic::catch_unwind(all);
+        // Relaxed: as above. Before the panic goes on, or the scope would wait for ever.
+        stop.store(true, Ordering::Relaxed);
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
+    });
 }
 
 /// What the ending threads of the next test share: the sequences and a word.
