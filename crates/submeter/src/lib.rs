@@ -52,8 +52,12 @@
 //!
 //! # Environment
 //! `SUBMETER_RSEQ=off` forces the fallback (locked adds, in words that CPUs rarely share). Results
-//! are the same; `submeter doctor` shows what the difference costs. macOS and Windows have the
-//! fallback only, no perf events, and a clock of CPU time that is a system call.
+//! are the same; `submeter doctor` shows what the difference costs. Kernels that may lose the
+//! restart of a sequence (Linux before 6.18, but for 6.1.157, 6.6.113, 6.12.54, 6.17.4 and later of
+//! these series) get the fallback too, unless `SUBMETER_RSEQ=trust` says that yours was corrected:
+//! where it was not, a count can be lost, and a group released while a handle exists. [`backend`]
+//! returns what was decided and why. macOS and Windows have the fallback only, no perf events, and
+//! a clock of CPU time that is a system call.
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false` what is
@@ -89,6 +93,7 @@
 #[cfg(feature = "aggregator")]
 pub mod aggregator;
 mod attachments;
+mod backend;
 mod bound_metric;
 mod charge;
 mod children;
@@ -122,6 +127,7 @@ mod unit;
 pub use aggregator::{
     Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Origin,
 };
+pub use backend::{Backend, backend};
 pub use bound_metric::BoundMetric;
 pub use charge::{Charge, LimitError};
 pub use error::Error;

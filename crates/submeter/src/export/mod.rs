@@ -3,4 +3,4 @@
 mod names;
 mod openmetrics;
 
-pub use openmetrics::{OPENMETRICS_CONTENT_TYPE, openmetrics};
+pub use openmetrics::{OPENMETRICS_CONTENT_TYPE, openmetrics, openmetrics_backend};

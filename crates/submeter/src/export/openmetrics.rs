@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::names::{Family, Part, families};
+use crate::backend::Backend;
 use crate::histogram::HistogramSnapshot;
 use crate::snapshot::{GroupValues, Snapshot, Value};
 use crate::unit::UnitKind;
@@ -57,6 +58,28 @@ pub fn openmetrics<W: Write>(snapshot: &Snapshot, prefix: &str, out: &mut W) -> 
         }
     }
     out.write_str("# EOF\n")
+}
+
+/// Writes which [`Backend`] the updates of this process are made of, and why, as the one sample of
+/// an info metric: `app_backend_info{backend="libc_rseq",reason="the self-test passed"} 1`.
+///
+/// Write it before [`openmetrics`], which ends the exposition.
+///
+/// # Errors
+/// Only what `out` returns; a `String` never fails.
+///
+/// # Examples
+/// ```
+/// let mut text = String::new();
+/// submeter::export::openmetrics_backend(submeter::backend(), "app", &mut text)?;
+/// assert!(text.starts_with("# TYPE app_backend info\n"));
+/// # Ok::<(), std::fmt::Error>(())
+/// ```
+pub fn openmetrics_backend<W: Write>(backend: Backend, prefix: &str, out: &mut W) -> fmt::Result {
+    let (id, reason) = (backend.id(), escaped(backend.reason()));
+    writeln!(out, "# TYPE {prefix}_backend info")?;
+    writeln!(out, "# HELP {prefix}_backend What updates are made of, and why of nothing better")?;
+    writeln!(out, "{prefix}_backend_info{{backend=\"{id}\",reason=\"{reason}\"}} 1")
 }
 
 fn head<W: Write>(family: &Family<'_>, out: &mut W) -> fmt::Result {

@@ -38,8 +38,8 @@
 //! [`Group::kill_subtree`] does it for a group and everything below it, behind one barrier.
 //!
 //! # Operating it
-//! - `submeter doctor` says which backend this machine gets and why. `SUBMETER_RSEQ=off` forces the
-//!   fallback; results are the same.
+//! - `submeter doctor` says which backend this machine gets and why, [`backend`](crate::backend)
+//!   which one this process has. `SUBMETER_RSEQ=off` forces the fallback; results are the same.
 //! - A tree reserves address space: 1 GiB per CPU and row for each section of its schema. Memory is
 //!   committed when it is touched. Under `ulimit -v`, or with strict overcommit, [`Tree::new`]
 //!   returns an error.

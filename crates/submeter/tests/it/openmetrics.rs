@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Snapshot, Tree, export::openmetrics};
+use submeter::export::{openmetrics, openmetrics_backend};
+use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Snapshot, Tree};
 
 /// Names that a client may choose and that a careless encoder lets out of its quotes.
 const HOSTILE: [&str; 5] =
@@ -28,6 +29,22 @@ fn every_line_is_valid_and_every_value_is_read_back() {
     assert_eq!(value("app_memory_refused", "app_memory_refused_total"), "1");
     assert_eq!(value("app_latency_seconds", "app_latency_seconds_count"), "5");
     assert_eq!(value("app_latency_seconds", "app_latency_seconds_sum"), "200.000001511");
+}
+
+#[test]
+fn the_backend_is_one_sample_with_its_reason_before_the_groups() {
+    let backend = submeter::backend();
+    let mut both = String::new();
+    openmetrics_backend(backend, "app", &mut both).expect("a string");
+    both.push_str(&text(&sample()));
+    let families = parse(&both);
+    let family = &families["app_backend"];
+    let labels = [("backend", backend.id()), ("reason", backend.reason())];
+    let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!((family.kind.as_str(), family.samples.len()), ("info", 1));
+    assert_eq!(family.samples[&key("app_backend_info", &labels)], "1");
+    assert!(!backend.reason().is_empty(), "{backend:?}");
+    assert_eq!(backend.is_restartable(), backend.id().ends_with("rseq"), "{backend}");
 }
 
 #[test]
@@ -195,6 +212,7 @@ fn parse(text: &str) -> HashMap<String, Family> {
             "counter" => &["_total"],
             "gauge" => &[""],
             "histogram" => &["_bucket", "_sum", "_count"],
+            "info" => &["_info"],
             kind => panic!("type {kind}"),
         };
         assert!(allowed.contains(&suffix), "{suffix} of a {}: {line}", family.kind);

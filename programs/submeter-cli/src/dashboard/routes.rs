@@ -10,7 +10,7 @@ use axum::response::sse::Sse;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use submeter::export::{OPENMETRICS_CONTENT_TYPE, openmetrics};
+use submeter::export::{OPENMETRICS_CONTENT_TYPE, openmetrics, openmetrics_backend};
 
 use super::deletion::{self, Desk};
 use super::events;
@@ -86,6 +86,7 @@ async fn metrics(State(sampler): State<Sampler>) -> Response {
     let text = sampler
         .work(|sampler| {
             let mut text = String::new();
+            openmetrics_backend(submeter::backend(), METRICS_PREFIX, &mut text)?;
             openmetrics(&sampler.snapshot(), METRICS_PREFIX, &mut text).map(|()| text)
         })
         .await;

@@ -171,9 +171,10 @@ fn greeting(args: &ServeArgs, listen: SocketAddr, page: SocketAddr) -> String {
     let page = format!("http://{}/", reachable(page));
     let mut text = format!(
         "{BOLD}submeter{BOLD:#} {}\n  {DIM}page{DIM:#}   {BOLD}{page}{BOLD:#}\n  \
-         {DIM}cache{DIM:#}  {listen}, {} for items\n",
+         {DIM}cache{DIM:#}  {listen}, {} for items\n  {DIM}adds{DIM:#}   {}\n",
         env!("CARGO_PKG_VERSION"),
         show::bytes(args.memory.0),
+        submeter::backend(),
     );
     if let Some(tenants) = args.load {
         let source = args.tenants_file.as_ref().map_or_else(

@@ -127,6 +127,8 @@ fn metrics_are_openmetrics() {
     );
     assert!(answer.body.contains("submeter_cache_cmd_get_total{group=\"/acme/web\"} 7\n"));
     assert!(answer.body.contains("submeter_cache_cmd_get_total{group=\"/\"} 7\n"));
+    let info = format!("submeter_cache_backend_info{{backend=\"{}\",", submeter::backend().id());
+    assert!(answer.body.contains(&info), "{}", answer.body);
     assert!(answer.body.ends_with("# EOF\n"));
 }
 
