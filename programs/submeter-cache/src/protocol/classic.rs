@@ -30,6 +30,7 @@ pub(super) fn line(line: &[u8], value_max: usize) -> Command<'_> {
         b"shutdown" => Command::Request(Request::Shutdown),
         b"quit" => Command::Request(Request::Quit),
         _ if is_http(command, line) => Command::Foreign,
+        b"" => refuse(reply::BAD_FORMAT),
         _ => refuse(reply::ERROR),
     }
 }
@@ -49,14 +50,14 @@ fn refuse_quiet<'a>(reply: &'static str, quiet: bool) -> Command<'a> {
 
 fn get<'a>(line: &'a [u8], rest: &'a [u8], with_cas: bool, touches: bool) -> Command<'a> {
     let (word, after) = token::first(rest);
-    if word.is_empty() {
-        return refuse(reply::ERROR);
+    let (touch, keys) = if touches { (Some(word), after) } else { (None, rest) };
+    if token::first(keys).0.is_empty() {
+        return refuse(reply::BAD_FORMAT);
     }
-    let (touch, keys) = if touches {
-        let Some(exptime) = token::signed(word) else { return refuse(reply::BAD_EXPTIME) };
-        (Some(exptime), after)
-    } else {
-        (None, rest)
+    let touch = match touch.map(token::signed) {
+        Some(None) => return refuse(reply::BAD_EXPTIME),
+        Some(exptime) => exptime,
+        None => None,
     };
     // All keys are checked before the first is looked up: memcached answers nothing but the error.
     if token::words(keys).any(|key| key.len() > KEY_MAX) {
@@ -69,19 +70,23 @@ fn get<'a>(line: &'a [u8], rest: &'a [u8], with_cas: bool, touches: bool) -> Com
 fn store(line: &[u8], mode: Mode, value_max: usize) -> Command<'_> {
     let words = Words::new(line);
     let usual = if mode == Mode::Cas { 6 } else { 5 };
-    if words.len() != usual && words.len() != usual + 1 {
-        return refuse(reply::ERROR);
-    }
     let quiet = words.quiet();
-    let key = words.get(1);
-    let cas = if mode == Mode::Cas { token::unsigned(words.get(5)) } else { Some(0) };
-    let numbers = (token::flags(words.get(2)), token::signed(words.get(3)), length(words.get(4)));
-    let (Some(cas), (Some(flags), Some(exptime), Some(length))) = (cas, numbers) else {
+    let Some(length) = length(words.get(4)) else {
         return refuse_quiet(reply::BAD_FORMAT, quiet);
     };
-    if key.len() > KEY_MAX {
-        return refuse_quiet(reply::BAD_FORMAT, quiet);
+    // From here on the value's length is known. It is skipped with the line: taken for commands, a
+    // value would let whoever chose it speak for the client that sent it.
+    let refused = || {
+        let refusal = Refusal::new(reply::BAD_FORMAT).quiet_if(quiet);
+        Command::RefusedValue(refusal, length as u64 + 2)
+    };
+    let key = words.get(1);
+    if !(usual..=usual + 1).contains(&words.len()) || key.len() > KEY_MAX {
+        return refused();
     }
+    let cas = if mode == Mode::Cas { token::unsigned(words.get(5)) } else { Some(0) };
+    let numbers = (token::flags(words.get(2)), token::signed(words.get(3)));
+    let (Some(cas), (Some(flags), Some(exptime))) = (cas, numbers) else { return refused() };
     if length > value_max {
         let purge = mode == Mode::Set;
         let refusal = Refusal { reply: reply::TOO_LARGE, quiet, store: Some(key.into()), purge };
@@ -93,7 +98,7 @@ fn store(line: &[u8], mode: Mode, value_max: usize) -> Command<'_> {
 fn delete(line: &[u8]) -> Command<'_> {
     let words = Words::new(line);
     if !(2..=4).contains(&words.len()) {
-        return refuse(reply::ERROR);
+        return refuse(reply::BAD_FORMAT);
     }
     let quiet = words.len() > 2 && words.quiet();
     // Old clients send a time for which the key should stay deleted; only 0 ever had a meaning.
@@ -139,7 +144,7 @@ fn with_number<'a, N>(
 ) -> Command<'a> {
     let words = Words::new(line);
     if !(3..=4).contains(&words.len()) {
-        return refuse(reply::ERROR);
+        return refuse(reply::BAD_FORMAT);
     }
     let (key, quiet) = (words.get(1), words.quiet());
     if key.len() > KEY_MAX {

@@ -87,11 +87,8 @@ pub(super) fn line(line: &[u8], value_max: usize) -> Command<'_> {
 }
 
 fn simple<'a>(line: &'a [u8], words: &Words<'a>, verb: Verb) -> Command<'a> {
-    if words.len() < 2 {
-        return refuse(reply::ERROR);
-    }
     let key = words.get(1);
-    if key.len() > KEY_MAX {
+    if words.len() < 2 || key.len() > KEY_MAX {
         return refuse(reply::BAD_FORMAT);
     }
     if words.len() > META_WORDS_MAX {
@@ -123,20 +120,17 @@ fn simple<'a>(line: &'a [u8], words: &Words<'a>, verb: Verb) -> Command<'a> {
 }
 
 fn set<'a>(line: &'a [u8], words: &Words<'a>, value_max: usize) -> Command<'a> {
-    if words.len() < 2 {
-        return refuse(reply::ERROR);
-    }
-    let key = words.get(1);
-    if words.len() == 2 || key.len() > KEY_MAX {
-        return refuse(reply::BAD_FORMAT);
-    }
-    if words.len() > META_WORDS_MAX {
-        return refuse("CLIENT_ERROR options flags too long");
-    }
     let Some(length) = length(words.get(2)) else { return refuse(reply::BAD_FORMAT) };
     // From here on the value's length is known, so that the requests after an error can be parsed.
     let swallow = length as u64 + 2;
     let refused = |reply| Command::RefusedValue(Refusal::new(reply), swallow);
+    let key = words.get(1);
+    if key.len() > KEY_MAX {
+        return refused(reply::BAD_FORMAT);
+    }
+    if words.len() > META_WORDS_MAX {
+        return refused("CLIENT_ERROR options flags too long");
+    }
     let parsed = Flags::parse(words.from(3)).and_then(|flags| Ok((decode(key, &flags)?, flags)));
     let (decoded, flags) = match parsed {
         Ok(parsed) => parsed,

@@ -31,6 +31,10 @@
 //!
 //! # Differences from memcached 1.6.18
 //! - A NUL in a command line is an error; there it ends the line.
+//! - A line with too few words is answered with `CLIENT_ERROR bad command line format`, and the
+//!   value of a malformed store is skipped if its length can be read: as in 1.6.40 and later. Older
+//!   releases answer `ERROR` and take the value for commands. Too many words are an error here,
+//!   where later releases ignore them.
 //! - Numbers that do not fit (flags beyond 32 bits, lengths beyond 31) are errors; there they wrap.
 //!   Expiry times have 64 bits.
 //! - A line longer than 2048 bytes, or 1 MiB of keys, is answered with `CLIENT_ERROR line too long`
