@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use submeter::Tree;
+use tokio::sync::Notify;
 
 use crate::config::{Config, ConfigError};
-use crate::connections::Connections;
 use crate::metrics::Metrics;
+use crate::statistics::{Statistics, Totals};
 use crate::store::Store;
 use crate::tenant::Tenants;
 
@@ -36,7 +37,8 @@ struct Inner {
     tree: Tree,
     tenants: Tenants,
     store: Store,
-    connections: Connections,
+    statistics: Statistics,
+    shutdown: Notify,
 }
 
 impl Cache {
@@ -57,9 +59,12 @@ impl Cache {
         for (path, _) in &config.tenant_limits {
             tenants.preset(path)?;
         }
-        let store = Store::new(&metrics, config.metering);
-        let connections = Connections::default();
-        Ok(Cache { inner: Arc::new(Inner { config, metrics, tree, tenants, store, connections }) })
+        let totals = Totals::new(config.metering).map_err(|e| internal("totals", &e))?;
+        let store = Store::new(&metrics, &config, totals);
+        let statistics = Statistics::default();
+        let shutdown = Notify::new();
+        let inner = Inner { config, metrics, tree, tenants, store, statistics, shutdown };
+        Ok(Cache { inner: Arc::new(inner) })
     }
 
     /// Returns the tree whose groups are the tenants.
@@ -88,8 +93,32 @@ impl Cache {
         &self.inner.store
     }
 
-    pub(crate) fn connections(&self) -> &Connections {
-        &self.inner.connections
+    pub(crate) fn statistics(&self) -> &Statistics {
+        &self.inner.statistics
+    }
+
+    /// Waits until a client has sent `shutdown`; for ever unless
+    /// [`Config::shutdown`](crate::Config::shutdown) allows it. For one waiter, which passes it to
+    /// [`Server::run`](crate::Server::run) as the end, alone or beside others.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config, Server};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let cache = Cache::new(Config { shutdown: true, ..Config::default() })?;
+    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache.clone()).await?;
+    /// let serving = server.run(async move { cache.shutdown_asked().await });
+    /// # drop(serving);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn shutdown_asked(&self) {
+        self.inner.shutdown.notified().await;
+    }
+
+    pub(crate) fn ask_shutdown(&self) {
+        self.inner.shutdown.notify_one();
     }
 }
 

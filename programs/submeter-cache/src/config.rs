@@ -18,6 +18,9 @@ pub struct Config {
     pub memory_max: u64,
     /// The largest value, in bytes.
     pub value_max: usize,
+    /// Whether clients may end the server with `shutdown`: see
+    /// [`Cache::shutdown_asked`](crate::Cache::shutdown_asked).
+    pub shutdown: bool,
     /// Memory limits of tenants: group path and bytes.
     pub tenant_limits: Vec<(String, u64)>,
     /// Whether requests are metered. Memory is charged in either case, as limits need it.
@@ -33,6 +36,7 @@ impl Default for Config {
             tenants_max: 10_000,
             memory_max: 64 << 20,
             value_max: 1 << 20,
+            shutdown: false,
             tenant_limits: Vec::new(),
             metering: true,
         }

@@ -5,7 +5,6 @@
 mod cache;
 mod clock;
 mod config;
-mod connections;
 mod delete;
 mod exec;
 mod item;
@@ -13,6 +12,7 @@ mod metrics;
 mod output;
 mod protocol;
 mod server;
+mod statistics;
 mod store;
 mod tenant;
 

@@ -9,6 +9,7 @@ use super::{CurrentGroup, Effect, Kind, Next, Paused, Session};
 use crate::item::{BINARY_KEY, Draft, STALE, WON};
 use crate::output::Output;
 use crate::protocol::{Mode, Request, reply, token};
+use crate::statistics::Total;
 use crate::store::Slot;
 use crate::tenant::{Account, Item, Tenant};
 
@@ -100,12 +101,14 @@ impl Session {
                 let found = slot.item().is_some();
                 slot.remove();
                 drop(slot);
+                self.totals().hit_or_miss(found, Total::DeleteHits, Total::DeleteMisses);
                 answer(if found { "DELETED" } else { "NOT_FOUND" }, quiet, out);
                 Some((account, Effect::new(Kind::Delete)))
             }
             Request::Touch { key, exptime, quiet } => {
                 let account = self.enter(key, current);
                 let found = self.fetch(key, Some(exptime), &pin()).is_some();
+                self.totals().hit_or_miss(found, Total::TouchHits, Total::TouchMisses);
                 answer(if found { "TOUCHED" } else { "NOT_FOUND" }, quiet, out);
                 Some((account, Effect::new(Kind::Touch)))
             }
@@ -189,6 +192,9 @@ impl Session {
             let account = metering.then(|| self.enter(key, current));
             let item = self.fetch(key, paused.touch, &guard);
             let hit = item.is_some();
+            if kind == Kind::Touch {
+                self.totals().hit_or_miss(hit, Total::GatHits, Total::GatMisses);
+            }
             if let Some((item, cas)) = item {
                 value(item, cas, paused.with_cas, out);
             }
@@ -224,7 +230,10 @@ impl Session {
     ) -> Option<(RcuBorrow<'g, Item>, u64)> {
         let now = self.now;
         let mut slot = self.cache.store().slot(key, now, guard);
-        let item = slot.find()?;
+        let Some(item) = slot.find() else {
+            self.totals().count_if(slot.found_expired(), Total::GetExpired);
+            return None;
+        };
         item.bump(now);
         if let Some(exptime) = touch {
             item.set_expires_ms(now.deadline_ms(exptime));
@@ -234,6 +243,19 @@ impl Session {
 
     /// Stores under conditions, as one step.
     pub(super) fn store(&self, tenant: &Arc<Tenant>, store: &StoreRequest<'_>) -> StoreOutcome {
+        let outcome = self.try_store(tenant, store);
+        if store.mode == Mode::Cas {
+            match outcome {
+                StoreOutcome::Yes { .. } => self.totals().count(Total::CasHits),
+                StoreOutcome::Exists => self.totals().count(Total::CasBadval),
+                StoreOutcome::Missing => self.totals().count(Total::CasMisses),
+                StoreOutcome::No | StoreOutcome::NoMemory => {}
+            }
+        }
+        outcome
+    }
+
+    fn try_store(&self, tenant: &Arc<Tenant>, store: &StoreRequest<'_>) -> StoreOutcome {
         if matches!(store.mode, Mode::Append | Mode::Prepend) {
             return self.extend(tenant, store);
         }
@@ -318,7 +340,11 @@ impl Session {
         let guard = pin();
         for _ in 0..RETRIES_MAX {
             let mut slot = self.cache.store().slot(key, self.now, &guard);
-            let Some(item) = slot.item() else { return CountOutcome::NotFound };
+            let Some(item) = slot.item() else {
+                let miss = if count.up { Total::IncrMisses } else { Total::DecrMisses };
+                self.totals().count(miss);
+                return CountOutcome::NotFound;
+            };
             if count.cas.is_some_and(|cas| cas != 0 && cas != item.cas()) {
                 return CountOutcome::Exists;
             }
@@ -342,6 +368,8 @@ impl Session {
             match self.room(slot, tenant, draft) {
                 Room::Granted(mut slot, charge) => {
                     let cas = slot.put(draft, tenant, charge, count.new_cas);
+                    let hit = if count.up { Total::IncrHits } else { Total::DecrHits };
+                    self.totals().count(hit);
                     return CountOutcome::Yes(Sum { value, cas, expires_ms: draft.expires_ms });
                 }
                 Room::Made => {}

@@ -14,6 +14,7 @@ use crate::clock::Tick;
 use crate::item::{BINARY_KEY, Draft, FETCHED, STALE, WON};
 use crate::output::Output;
 use crate::protocol::{Meta, Mode, Verb, reply, token};
+use crate::statistics::Total;
 use crate::store::Slot;
 use crate::tenant::{Account, Item, Tenant};
 
@@ -52,7 +53,10 @@ impl Session {
         let Some((mut slot, created)) = self.find_or_create(tenant, meta, &guard) else {
             return miss(meta, out);
         };
-        let Some(found) = slot.find() else { return miss(meta, out) };
+        let Some(found) = slot.find() else {
+            self.totals().count_if(slot.found_expired(), Total::GetExpired);
+            return miss(meta, out);
+        };
         let item = found.value();
         let now = slot.now();
         let flags = &meta.flags;
@@ -192,6 +196,7 @@ impl Session {
 
     fn meta_delete(&self, tenant: &Arc<Tenant>, meta: &Meta<'_>, out: &mut Output) -> Effect {
         let code = self.delete_or_mark(tenant, meta);
+        self.totals().hit_or_miss(code == "HD", Total::DeleteHits, Total::DeleteMisses);
         if code != "HD" || !meta.flags.quiet {
             out.bytes(code.as_bytes());
             echo(meta, out);

@@ -12,6 +12,7 @@ use crate::cache::Cache;
 use crate::clock::Tick;
 use crate::output::Output;
 use crate::protocol::{Refusal, Request, reply};
+use crate::statistics::{Total, Totals};
 use crate::tenant::{Account, Resolver};
 
 use meter::{BatchMeter, Context, Effect, Kind};
@@ -88,6 +89,10 @@ impl Session {
         (meter, context)
     }
 
+    fn totals(&self) -> &Totals {
+        &self.cache.store().totals
+    }
+
     /// Executes one request of `bytes_in` bytes.
     pub(crate) fn request(
         &mut self,
@@ -106,9 +111,17 @@ impl Session {
                 let paused = Paused { with_cas, touch, keys_at, bytes_in };
                 return self.get(paused, keys, current, out);
             }
-            Request::Meta(meta) => self.meta(&meta, current, out),
+            Request::Meta(meta) => {
+                self.totals().count(Total::Meta);
+                self.meta(&meta, current, out)
+            }
             Request::Quit => {
                 self.account(Account::ROOT, Effect::new(Kind::Other), bytes_in, 0);
+                return Next::Close;
+            }
+            Request::Shutdown { known: true } if self.cache.config().shutdown => {
+                self.account(Account::ROOT, Effect::new(Kind::Other), bytes_in, 0);
+                self.cache.ask_shutdown();
                 return Next::Close;
             }
             request => match self.classic(&request, current, out) {
@@ -129,6 +142,7 @@ impl Session {
         if !refusal.quiet {
             out.line(refusal.reply);
         }
+        self.totals().count_if(refusal.reply == reply::TOO_LARGE, Total::StoreTooLarge);
         let (account, effect) = match &refusal.store {
             Some(key) => {
                 if refusal.purge {
@@ -192,6 +206,7 @@ impl Session {
         match request {
             Request::Noop => out.line("MN"),
             Request::FlushAll { delay, quiet } => {
+                self.totals().count(Total::Flushes);
                 if *delay > 0 {
                     self.cache.store().flush_at(self.now.deadline_ms(*delay));
                 } else {
@@ -203,8 +218,11 @@ impl Session {
             }
             Request::Verbosity { quiet: false } => out.line("OK"),
             Request::Version => out.line(stats::VERSION_LINE),
-            Request::Stats { topic } => stats::answer(&self.cache, topic, out),
-            Request::Shutdown => out.line(reply::NO_SHUTDOWN),
+            Request::Stats { topic, rest } => stats::answer(&self.cache, topic, rest, out),
+            Request::Shutdown { .. } if self.cache.config().shutdown => {
+                out.line(reply::BAD_SHUTDOWN);
+            }
+            Request::Shutdown { .. } => out.line(reply::NO_SHUTDOWN),
             _ => {}
         }
     }

@@ -3,10 +3,14 @@
 use std::fmt::Display;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tokio::runtime::Handle;
+
 use crate::cache::Cache;
 use crate::item::OVERHEAD_BYTES;
 use crate::output::Output;
 use crate::protocol::{KEY_MAX, reply};
+use crate::server::BACKLOG;
+use crate::statistics::{Prefix, Total};
 
 /// The version of memcached whose protocol the server speaks, as clients decide by it what they may
 /// send, and the server's own.
@@ -14,25 +18,19 @@ const VERSION: &str = concat!("1.6.18-submeter-", env!("CARGO_PKG_VERSION"));
 pub(super) const VERSION_LINE: &str =
     concat!("VERSION 1.6.18-submeter-", env!("CARGO_PKG_VERSION"));
 
-/// Answers `stats <topic>`.
-pub(super) fn answer(cache: &Cache, topic: &[u8], out: &mut Output) {
+/// Answers `stats <topic> <rest>`.
+pub(super) fn answer(cache: &Cache, topic: &[u8], rest: &[u8], out: &mut Output) {
     match topic {
         b"" => general(cache, out),
         b"settings" => settings(cache, out),
         b"items" => items(cache, out),
         b"slabs" => slabs(cache, out),
+        // What memcached answers too, unless it was started to count sizes.
         b"sizes" => stat("sizes_status", "disabled", out),
         b"conns" => {}
         b"tenants" => tenants(cache, out),
-        b"reset" => {
-            // Totals are monotonic: a client that wants a difference keeps the earlier value.
-            out.line("RESET");
-            return;
-        }
-        b"detail" => {
-            out.line("CLIENT_ERROR usage: stats detail on|off|dump");
-            return;
-        }
+        b"reset" => return reset(cache, out),
+        b"detail" => return detail(cache, rest, out),
         _ => {
             out.line(reply::ERROR);
             return;
@@ -45,71 +43,172 @@ fn stat(name: &str, value: impl Display, out: &mut Output) {
     out.line(&format!("STAT {name} {value}"));
 }
 
-fn general(cache: &Cache, out: &mut Output) {
+/// What grows as the server works, by the names of `stats`.
+fn totals(cache: &Cache) -> Vec<(&'static str, u64)> {
     let metrics = cache.metrics();
     let root = cache.tree().root();
     cache.tree().flush();
     let sum = |counter| root.read(counter).value;
+    let total = |total| cache.store().totals.read(total);
+    // The tenants' metrics count `gat` with `get`; memcached has it with `touch`.
+    let got = |all: u64, gat| all.saturating_sub(total(gat));
+    vec![
+        ("total_connections", cache.statistics().connections.total()),
+        ("cmd_get", sum(metrics.cmd_get)),
+        ("cmd_set", sum(metrics.cmd_set)),
+        ("cmd_flush", total(Total::Flushes)),
+        ("cmd_touch", sum(metrics.cmd_touch)),
+        ("cmd_meta", total(Total::Meta)),
+        ("cmd_delete", sum(metrics.cmd_delete)),
+        ("cmd_arithmetic", sum(metrics.cmd_arithmetic)),
+        ("get_hits", got(sum(metrics.get_hits), Total::GatHits)),
+        ("get_misses", got(sum(metrics.get_misses), Total::GatMisses)),
+        ("get_expired", total(Total::GetExpired)),
+        ("delete_hits", total(Total::DeleteHits)),
+        ("delete_misses", total(Total::DeleteMisses)),
+        ("incr_hits", total(Total::IncrHits)),
+        ("incr_misses", total(Total::IncrMisses)),
+        ("decr_hits", total(Total::DecrHits)),
+        ("decr_misses", total(Total::DecrMisses)),
+        ("cas_hits", total(Total::CasHits)),
+        ("cas_misses", total(Total::CasMisses)),
+        ("cas_badval", total(Total::CasBadval)),
+        ("touch_hits", total(Total::TouchHits) + total(Total::GatHits)),
+        ("touch_misses", total(Total::TouchMisses) + total(Total::GatMisses)),
+        ("store_too_large", total(Total::StoreTooLarge)),
+        ("store_no_memory", sum(metrics.store_failures)),
+        ("bytes_read", root.read(metrics.bytes_in).value),
+        ("bytes_written", root.read(metrics.bytes_out).value),
+        ("total_items", total(Total::Items)),
+        ("evictions", sum(metrics.evictions)),
+        ("evicted_unfetched", total(Total::EvictedUnfetched)),
+        ("reclaimed", total(Total::Reclaimed)),
+        ("expired_unfetched", total(Total::ExpiredUnfetched)),
+    ]
+}
+
+fn general(cache: &Cache, out: &mut Output) {
+    let metrics = cache.metrics();
+    let totals = totals(cache);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let memory = root.usage(metrics.memory);
+    let memory = cache.tree().root().usage(metrics.memory);
     stat("pid", std::process::id(), out);
     stat("uptime", cache.store().clock.uptime().as_secs(), out);
     stat("time", now.as_secs(), out);
     stat("version", VERSION, out);
     stat("pointer_size", usize::BITS, out);
-    stat("curr_connections", cache.connections().current(), out);
-    stat("total_connections", cache.connections().total(), out);
-    stat("cmd_get", sum(metrics.cmd_get), out);
-    stat("cmd_set", sum(metrics.cmd_set), out);
-    stat("cmd_delete", sum(metrics.cmd_delete), out);
-    stat("cmd_touch", sum(metrics.cmd_touch), out);
-    stat("cmd_arithmetic", sum(metrics.cmd_arithmetic), out);
-    stat("cmd_meta", sum(metrics.cmd_debug), out);
-    stat("get_hits", sum(metrics.get_hits), out);
-    stat("get_misses", sum(metrics.get_misses), out);
-    stat("get_expired", sum(metrics.expired), out);
-    stat("bytes_read", root.read(metrics.bytes_in).value, out);
-    stat("bytes_written", root.read(metrics.bytes_out).value, out);
+    stat("curr_connections", cache.statistics().connections.current(), out);
+    for (name, total) in totals {
+        stat(name, cache.statistics().since_reset(name, total), out);
+    }
     stat("limit_maxbytes", cache.config().memory_max, out);
+    stat("threads", workers(), out);
     stat("bytes", memory.current, out);
     stat("bytes_peak", memory.peak, out);
     stat("curr_items", cache.store().len(), out);
-    stat("evictions", sum(metrics.evictions), out);
-    stat("store_no_memory", sum(metrics.store_failures), out);
     stat("tenants", cache.tree().group_count() - 1, out);
+}
+
+/// Lets `stats` begin at zero again.
+fn reset(cache: &Cache, out: &mut Output) {
+    let statistics = cache.statistics();
+    statistics.reset(totals(cache).into_iter());
+    statistics.detail.reset(cache.tree(), cache.metrics());
+    out.line("RESET");
+}
+
+/// Requests by prefix: by tenant below the root, with all below it.
+fn detail(cache: &Cache, what: &[u8], out: &mut Output) {
+    let detail = &cache.statistics().detail;
+    match what {
+        b"on" | b"off" => {
+            detail.switch(what == b"on", cache.tree(), cache.metrics());
+            out.line("OK");
+        }
+        b"dump" => {
+            for (name, prefix) in detail.dump(cache.tree(), cache.metrics()) {
+                let Prefix { gets, hits, sets, deletes } = prefix;
+                out.line(&format!("PREFIX {name} get {gets} hit {hits} set {sets} del {deletes}"));
+            }
+            out.line("END");
+        }
+        _ => out.line(reply::BAD_DETAIL),
+    }
+}
+
+/// The threads that serve connections.
+fn workers() -> usize {
+    Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers())
 }
 
 fn settings(cache: &Cache, out: &mut Output) {
     let config = cache.config();
+    let yes_or_no = |yes| if yes { "yes" } else { "no" };
     stat("maxbytes", config.memory_max, out);
-    stat("item_size_max", config.value_max, out);
-    stat("key_max", KEY_MAX, out);
+    stat("udpport", 0, out);
     stat("evictions", "on", out);
+    stat("shutdown_command", yes_or_no(config.shutdown), out);
+    stat("num_threads", workers(), out);
+    stat("stat_key_prefix", char::from(config.delimiter), out);
+    stat("detail_enabled", yes_or_no(cache.statistics().detail.is_on()), out);
     stat("cas_enabled", "yes", out);
-    stat("flush_enabled", "yes", out);
+    stat("tcp_backlog", BACKLOG, out);
     stat("binding_protocol", "ascii", out);
+    stat("auth_enabled_sasl", "no", out);
+    stat("item_size_max", config.value_max, out);
+    stat("flush_enabled", "yes", out);
+    stat("dump_enabled", "no", out);
+    stat("client_flags_size", size_of::<u32>(), out);
+    stat("key_max", KEY_MAX, out);
     stat("delimiter", char::from(config.delimiter), out);
     stat("depth_max", config.depth_max, out);
     stat("tenants_max", config.tenants_max, out);
-    stat("metering", if config.metering { "yes" } else { "no" }, out);
+    stat("metering", yes_or_no(config.metering), out);
 }
 
 /// There are no slab classes: all items are of class 1.
 fn items(cache: &Cache, out: &mut Output) {
-    let metrics = cache.metrics();
-    let root = cache.tree().root();
+    let memory = cache.tree().root().usage(cache.metrics().memory);
     stat("items:1:number", cache.store().len(), out);
-    stat("items:1:evicted", root.sum(metrics.evictions), out);
-    stat("items:1:reclaimed", root.read(metrics.expired).value, out);
-    stat("items:1:outofmemory", root.read(metrics.store_failures).value, out);
-    stat("items:1:mem_requested", root.usage(metrics.memory).current, out);
+    stat("items:1:mem_requested", memory.current, out);
+    for (name, total) in totals(cache) {
+        let name_here = match name {
+            "evictions" => "evicted",
+            "store_no_memory" => "outofmemory",
+            "evicted_unfetched" | "expired_unfetched" | "reclaimed" => name,
+            _ => continue,
+        };
+        let total = cache.statistics().since_reset(name, total);
+        stat(&format!("items:1:{name_here}"), total, out);
+    }
 }
 
+/// The allocator has no chunks either: each item is one, of its own size.
 fn slabs(cache: &Cache, out: &mut Output) {
+    let memory = cache.tree().root().usage(cache.metrics().memory);
+    let items = cache.store().len();
     stat("1:chunk_overhead", OVERHEAD_BYTES, out);
-    stat("1:used_chunks", cache.store().len(), out);
-    stat("active_slabs", 1, out);
-    stat("total_malloced", cache.tree().root().usage(cache.metrics().memory).current, out);
+    stat("1:used_chunks", items, out);
+    stat("1:total_chunks", items, out);
+    stat("1:free_chunks", 0, out);
+    stat("1:mem_requested", memory.current, out);
+    for (name, total) in totals(cache) {
+        if matches!(
+            name,
+            "get_hits"
+                | "cmd_set"
+                | "delete_hits"
+                | "incr_hits"
+                | "decr_hits"
+                | "cas_hits"
+                | "cas_badval"
+                | "touch_hits"
+        ) {
+            stat(&format!("1:{name}"), cache.statistics().since_reset(name, total), out);
+        }
+    }
+    stat("active_slabs", u8::from(items > 0), out);
+    stat("total_malloced", memory.current, out);
 }
 
 /// One line per tenant and number: `STAT <path>:<name> <value>`.

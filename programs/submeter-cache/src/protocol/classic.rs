@@ -26,8 +26,11 @@ pub(super) fn line(line: &[u8], value_max: usize) -> Command<'_> {
         b"flush_all" => flush_all(line),
         b"verbosity" => verbosity(line),
         b"version" => Command::Request(Request::Version),
-        b"stats" => Command::Request(Request::Stats { topic: Words::new(line).get(1) }),
-        b"shutdown" => Command::Request(Request::Shutdown),
+        b"stats" => {
+            let words = Words::new(line);
+            Command::Request(Request::Stats { topic: words.get(1), rest: words.get(2) })
+        }
+        b"shutdown" => shutdown(line),
         b"quit" => Command::Request(Request::Quit),
         _ if is_http(command, line) => Command::Foreign,
         b"" => refuse(reply::BAD_FORMAT),
@@ -168,6 +171,13 @@ fn flush_all(line: &[u8]) -> Command<'_> {
         Some(delay) => Command::Request(Request::FlushAll { delay, quiet }),
         None => refuse_quiet(reply::BAD_EXPTIME, quiet),
     }
+}
+
+fn shutdown(line: &[u8]) -> Command<'_> {
+    let words = Words::new(line);
+    // Either drains: an abrupt end would serve nobody.
+    let known = matches!((words.len(), words.get(1)), (1, _) | (2, b"graceful"));
+    Command::Request(Request::Shutdown { known })
 }
 
 fn verbosity(line: &[u8]) -> Command<'_> {

@@ -24,10 +24,20 @@
 //! | `verbosity` | `verbosity <level> [noreply]` | `OK` |
 //! | `stats` | `stats [<what>]` | `STAT <name> <value>`…, `END` |
 //! | `version` `quit` | | `VERSION …`; the end of the connection |
-//! | `shutdown` | | refused |
+//! | `shutdown` | `shutdown [graceful]` | the end of the server, where it is enabled |
 //!
-//! The value's bytes follow the line of a storage command. `stats` knows `settings`, `items`,
-//! `slabs`, `sizes`, `conns`, `reset` and `tenants`.
+//! The value's bytes follow the line of a storage command. `stats` knows:
+//!
+//! | `stats …` | Here |
+//! |---|---|
+//! | | memcached's names, those that mean something here; `cmd_set` counts refused stores too |
+//! | `reset` | lets these begin at zero again; the tenants' metrics stay as they are |
+//! | `settings` | likewise, and `delimiter`, `depth_max`, `tenants_max`, `metering` |
+//! | `items` `slabs` | all items are of class 1; a chunk is an item, of the size that it needs |
+//! | `sizes` | `sizes_status disabled`, as memcached answers unless told to count sizes |
+//! | `conns` | nothing |
+//! | `detail` `on` `off` `dump` | requests by tenant below the root, with all below it, while on |
+//! | `tenants` | numbers of every tenant |
 //!
 //! # Differences from memcached 1.6.18
 //! - A NUL in a command line is an error; there it ends the line.
@@ -86,7 +96,9 @@ pub(crate) mod reply {
     pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
     pub(crate) const NOT_NUMERIC: &str =
         "CLIENT_ERROR cannot increment or decrement non-numeric value";
-    pub(crate) const NO_SHUTDOWN: &str = "ERROR: shutdown not enabled";
+    pub(crate) const BAD_DETAIL: &str = "CLIENT_ERROR usage: stats detail on|off|dump";
+    pub(crate) const NO_SHUTDOWN: &str = "SERVER_ERROR: shutdown not enabled";
+    pub(crate) const BAD_SHUTDOWN: &str = "CLIENT_ERROR invalid shutdown mode";
 }
 
 /// How a value is to be stored.
@@ -148,8 +160,13 @@ pub(crate) enum Request<'a> {
     Version,
     Stats {
         topic: &'a [u8],
+        /// The word after the topic.
+        rest: &'a [u8],
     },
-    Shutdown,
+    Shutdown {
+        /// Whether the client named a way to shut down that there is, or none.
+        known: bool,
+    },
     Quit,
 }
 

@@ -39,7 +39,7 @@ pub struct Server {
 /// How many connections may wait to be accepted. With the usual 128, some clients of a burst, such
 /// as a fleet that reconnects, wait a second and more before they try again. The system may allow
 /// less (`net.core.somaxconn`).
-const BACKLOG: u32 = 4096;
+pub(crate) const BACKLOG: u32 = 4096;
 
 /// How long requests that run at shutdown may take to finish.
 const GRACE: Duration = Duration::from_secs(2);
@@ -117,6 +117,6 @@ impl Server {
 }
 
 async fn serve(stream: TcpStream, cache: Cache, stopped: watch::Receiver<bool>) {
-    let _guard = cache.connections().open();
+    let _guard = cache.statistics().connections.open();
     connection::serve(stream, cache.clone(), stopped).await;
 }

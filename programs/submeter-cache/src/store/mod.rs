@@ -26,8 +26,10 @@ use submeter::refs::{Guard, RcuArc, RcuBorrow, pin};
 use submeter::{Bytes, Charge, Count, Counter, Gauge, LimitError, Quota};
 
 use crate::clock::{Clock, Tick};
-use crate::item::Draft;
+use crate::config::Config;
+use crate::item::{Draft, FETCHED};
 use crate::metrics::Metrics;
+use crate::statistics::{Total, Totals};
 use crate::tenant::{Item, Tenant};
 
 pub(crate) use garbage::collect_if_due;
@@ -41,6 +43,7 @@ pub(crate) struct Store {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     hasher: RandomState,
     pub(crate) clock: Clock,
+    pub(crate) totals: Totals,
     metering: bool,
     memory: Quota<Bytes>,
     items: Gauge<Count>,
@@ -65,6 +68,8 @@ pub(crate) struct Slot<'s, 'g> {
     hash: u64,
     now: Tick,
     guard: &'g Guard,
+    /// Whether an item was found and had expired.
+    found_expired: bool,
 }
 
 /// Why an item leaves.
@@ -76,13 +81,14 @@ enum Leave {
 }
 
 impl Store {
-    pub(crate) fn new(metrics: &Metrics, metering: bool) -> Store {
+    pub(crate) fn new(metrics: &Metrics, config: &Config, totals: Totals) -> Store {
         let shard = |index| Shard { table: HashTable::new(), cas: index as u64 };
         Store {
             shards: (0..SHARDS).map(|i| CachePadded::new(Mutex::new(shard(i)))).collect(),
             hasher: RandomState::new(),
             clock: Clock::new(),
-            metering,
+            totals,
+            metering: config.metering,
             memory: metrics.memory,
             items: metrics.items,
             evictions: metrics.evictions,
@@ -99,7 +105,8 @@ impl Store {
         guard: &'g Guard,
     ) -> Slot<'s, 'g> {
         let hash = self.hasher.hash_one(key);
-        Slot { store: self, shard: self.shard(hash).lock(), key, hash, now, guard }
+        let shard = self.shard(hash).lock();
+        Slot { store: self, shard, key, hash, now, guard, found_expired: false }
     }
 
     /// Charges a tenant for an item, and makes room where a limit refuses.
@@ -166,6 +173,7 @@ impl Store {
             shard.table.extract_if(|item| item.is_expired(now.ms)).collect();
         drop(shard);
         for item in expired {
+            self.totals.count(Total::Reclaimed);
             self.leave(item, Leave::Expired);
         }
         garbage::clear();
@@ -200,10 +208,17 @@ impl Store {
         if self.metering {
             let group = &tenant.group;
             group.adjust(self.items, -1);
+            let fetched = item.marks() & FETCHED != 0;
             match why {
                 Leave::Replaced => {}
-                Leave::Expired => group.add(self.expired, 1),
-                Leave::Evicted => group.add(self.evictions, 1),
+                Leave::Expired => {
+                    group.add(self.expired, 1);
+                    self.totals.count_if(!fetched, Total::ExpiredUnfetched);
+                }
+                Leave::Evicted => {
+                    group.add(self.evictions, 1);
+                    self.totals.count_if(!fetched, Total::EvictedUnfetched);
+                }
             }
         }
         Store::let_go(item, &tenant);
@@ -233,9 +248,10 @@ impl<'g> Slot<'_, 'g> {
 
     /// As [`item`](Slot::item), for a caller that may want to keep it beyond the guard.
     pub(crate) fn find(&mut self) -> Option<RcuBorrow<'g, Item>> {
-        let Slot { store, shard, key, hash, now, guard } = self;
+        let Slot { store, shard, key, hash, now, guard, found_expired } = self;
         let entry = shard.table.find_entry(*hash, |item| item.key() == *key).ok()?;
         if entry.get().is_expired(now.ms) {
+            *found_expired = true;
             let (item, _) = entry.remove();
             store.leave(item, Leave::Expired);
             return None;
@@ -254,6 +270,7 @@ impl<'g> Slot<'_, 'g> {
         let item = Item::new(draft, self.hash, tenant, self.now);
         let cas = cas.unwrap_or_else(|| self.next_cas());
         item.set_cas(cas);
+        self.store.totals.count(Total::Items);
         let item = RcuArc::new(item);
         // Into the ring before the table: what is in the table is always in a ring, on which
         // `leave` relies. The shard's lock hides the moment in between from evictions.
@@ -277,6 +294,11 @@ impl<'g> Slot<'_, 'g> {
             tenant.group.adjust(self.store.items, 1);
         }
         cas
+    }
+
+    /// Returns whether an item was found here that had expired.
+    pub(crate) fn found_expired(&self) -> bool {
+        self.found_expired
     }
 
     /// Drops the item, if there is one.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::common::{Running, eventually, start_default};
+use submeter_cache::Config;
+
+use crate::common::{PATIENCE, Running, eventually, start, start_default};
 
 /// Sends requests on a fresh connection and compares everything that comes back.
 fn check(server: &Running, requests: &str, answers: &str) {
@@ -179,10 +181,25 @@ fn version_verbosity_quit_shutdown() {
     let version = server.connect().ask("version\r\n");
     assert!(version.starts_with("VERSION 1."), "{version:?}");
     check(&server, "verbosity 1\r\n", "OK\r\n");
-    check(&server, "shutdown\r\n", "ERROR: shutdown not enabled\r\n");
+    check(&server, "shutdown\r\n", "SERVER_ERROR: shutdown not enabled\r\n");
+    check(&server, "shutdown now\r\n", "SERVER_ERROR: shutdown not enabled\r\n");
     let mut client = server.connect();
     client.send("set k 0 0 1\r\na\r\nquit\r\nget k\r\n");
     assert_eq!(client.rest(), b"STORED\r\n", "what follows quit is not answered");
+}
+
+#[test]
+fn shutdown_where_it_is_enabled_ends_the_connection_and_asks_for_the_end() {
+    for request in ["shutdown\r\nget k\r\n", "shutdown graceful\r\nget k\r\n"] {
+        let server = start(Config { shutdown: true, ..Config::default() });
+        check(&server, "shutdown now\r\n", "CLIENT_ERROR invalid shutdown mode\r\n");
+        let mut client = server.connect();
+        client.send(request);
+        assert_eq!(client.rest(), b"", "what follows is not answered");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let asked = async { tokio::time::timeout(PATIENCE, server.cache.shutdown_asked()).await };
+        runtime.expect("a runtime").block_on(asked).expect("it was asked");
+    }
 }
 
 #[test]

@@ -9,4 +9,5 @@ mod differential;
 mod foreign;
 mod limits;
 mod meta;
+mod statistics;
 mod tenants;

@@ -33,6 +33,12 @@ pub(crate) struct ServeArgs {
     /// The most memory that items may hold in all
     #[arg(long, value_name = "SIZE", default_value = "64m")]
     pub(crate) memory: Size,
+    /// The largest value
+    #[arg(long, value_name = "SIZE", default_value = "1m")]
+    pub(crate) value_max: Size,
+    /// Let clients end the server with the command `shutdown`
+    #[arg(long)]
+    pub(crate) enable_shutdown: bool,
     /// Limit the memory of a tenant; may be repeated
     #[arg(long, value_name = "/PATH=SIZE")]
     pub(crate) tenant_limit: Vec<TenantLimit>,

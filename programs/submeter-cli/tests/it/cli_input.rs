@@ -17,6 +17,7 @@ fn unknown_commands_flags_and_values() {
     refused(&["load", "--connect"], &["--connect"]);
     refused(&["serve", "--listen", "11211"], &["--listen", "11211"]);
     refused(&["serve", "--memory", "lots"], &["--memory", "lots", "64k"]);
+    refused(&["serve", "--value-max", "2g"], &["value_max", "1073741824"]);
     refused(&["serve", "--delimiter", "ab"], &["--delimiter", "ab"]);
     for host in ["http://cache.lan", "cache.lan:9411", "[::1]", ""] {
         refused(&["serve", "--http-host", host], &["--http-host", host, "without scheme"]);

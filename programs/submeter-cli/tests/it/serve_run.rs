@@ -36,6 +36,34 @@ fn a_load_of_two_tenants_ends_by_itself_with_exact_sums() {
 }
 
 #[test]
+fn a_client_that_may_ends_the_server_which_then_sums_up() {
+    for load in [&[][..], &["--load", "1"]] {
+        let args = [&FREE[..], &["--enable-shutdown"], load].concat();
+        let mut server = Running::start(&args);
+        let mut client = TcpStream::connect(server.cache()).expect("it listens");
+        client.write_all(b"get acme:k\r\nshutdown\r\n").expect("it reads");
+        let (code, out) = server.end();
+        assert_eq!(code, Some(0), "{out}");
+        assert!(out.contains("/acme") && out.contains("sums    exact: "), "{out}");
+    }
+}
+
+#[test]
+fn the_limits_of_the_store_are_what_the_flags_say() {
+    let args = [&FREE[..], &["--value-max", "2k"]].concat();
+    let mut server = Running::start(&args);
+    let mut client = TcpStream::connect(server.cache()).expect("it listens");
+    client.write_all(b"stats settings\r\n").expect("it reads");
+    let mut lines = BufReader::new(client).lines().map(|line| line.expect("text"));
+    let settings: Vec<String> = lines.by_ref().take_while(|line| line != "END").collect();
+    for line in ["STAT item_size_max 2048", "STAT shutdown_command no"] {
+        assert!(settings.iter().any(|setting| setting == line), "{line}: {settings:?}");
+    }
+    server.signal("TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
 fn evictions_and_limits_keep_the_sums_exact() {
     let limits = TempFile::new("load.limits", "# small\n/load/tenant1 256k\n");
     let more = ["--load", "6", "--seconds", "1", "--memory", "4m", "--limits", limits.path()];

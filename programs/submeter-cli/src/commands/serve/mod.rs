@@ -67,6 +67,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let page = dashboard::serve(http, cache.clone(), info, deleted.clone(), guard, shutdown);
     let mut paging = tokio::spawn(page);
     let plan = plan.map(|plan| Plan { server: reachable(listen), ..plan });
+    let signals = or_shutdown(signals, cache.clone());
     let driven = tokio::select! {
         driven = work(plan.as_ref(), args.seconds, signals) => driven,
         ended = &mut serving => Err(stopped("the cache", ended)),
@@ -106,6 +107,19 @@ async fn work(
     Ok(None)
 }
 
+/// Returns what becomes true when a signal arrives or a client asks for the end.
+fn or_shutdown(signals: watch::Receiver<bool>, cache: Cache) -> watch::Receiver<bool> {
+    let (tell, told) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = signals::arrived(signals) => {}
+            () = cache.shutdown_asked() => {}
+        }
+        tell.send_replace(true);
+    });
+    told
+}
+
 /// Prints what was served and whether the sums are exact.
 fn conclude(
     cache: &Cache,
@@ -143,6 +157,8 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
         memory_max: args.memory.0,
         tenant_limits: limits.into_iter().map(|limit| (limit.path, limit.bytes)).collect(),
         metering: !args.no_metering,
+        value_max: usize::try_from(args.value_max.0).unwrap_or(usize::MAX),
+        shutdown: args.enable_shutdown,
         ..Config::default()
     })
 }

@@ -1,0 +1,147 @@
+//! `stats`: the numbers of memcached's names.
+
+use crate::common::{Client, eventually, start_default};
+
+/// The numbers of `stats` with these names.
+fn stats<const N: usize>(client: &mut Client, names: [&str; N]) -> [u64; N] {
+    let answer = client.talk("stats\r\n");
+    names.map(|name| {
+        let line = answer.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {answer}"))
+    })
+}
+
+/// Checks what some requests change some numbers by.
+fn change<const N: usize>(requests: &str, names: [&str; N], by: [u64; N]) {
+    let server = start_default();
+    let mut client = server.connect();
+    client.talk("set k 0 0 1\r\n5\r\n");
+    let before = stats(&mut client, names);
+    client.talk(requests);
+    let after = stats(&mut client, names);
+    let grown: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+    assert_eq!(grown, by, "{names:?} after {requests:?}");
+}
+
+#[test]
+fn hits_and_misses_are_counted_by_command() {
+    let get = ["cmd_get", "get_hits", "get_misses"];
+    change("get k no k\r\n", get, [3, 2, 1]);
+    change("mg k\r\nmg no\r\n", get, [2, 1, 1]);
+    let touch = ["cmd_touch", "touch_hits", "touch_misses", "cmd_get", "get_hits", "get_misses"];
+    change("touch k 0\r\ntouch no 0\r\n", touch, [2, 1, 1, 0, 0, 0]);
+    change("gat 0 k no k\r\n", touch, [3, 2, 1, 0, 0, 0]);
+    let delete = ["delete_hits", "delete_misses"];
+    change("delete k\r\ndelete k\r\nmd k\r\nset k 0 0 1\r\n5\r\nmd k\r\n", delete, [2, 2]);
+    let arithmetic = ["incr_hits", "incr_misses", "decr_hits", "decr_misses"];
+    change("incr k 1\r\nincr no 1\r\nma k\r\ndecr k 1\r\nma no MD\r\n", arithmetic, [2, 1, 1, 1]);
+    change("incr k x\r\nset k 0 0 1\r\na\r\nincr k 1\r\n", arithmetic, [0; 4]);
+    let cas = ["cas_hits", "cas_misses", "cas_badval"];
+    change("cas no 0 0 1 1\r\na\r\ncas k 0 0 1 1\r\na\r\nms k 1 C1\r\na\r\n", cas, [0, 1, 2]);
+    change("ms k 1 E7\r\na\r\ncas k 0 0 1 7\r\nb\r\nadd k 0 0 1\r\na\r\n", cas, [1, 0, 0]);
+}
+
+#[test]
+fn a_retrieval_that_finds_an_expired_item_is_counted() {
+    let server = start_default();
+    let mut client = server.connect();
+    for retrieval in ["get gone", "mg gone", "touch gone 0"] {
+        let [before] = stats(&mut client, ["get_expired"]);
+        // The background may be faster, then and when.
+        eventually(retrieval, || {
+            client.talk(format!("set gone 0 -1 1\r\n1\r\n{retrieval}\r\n"));
+            stats(&mut client, ["get_expired"]) == [before + 1]
+        });
+    }
+}
+
+#[test]
+fn stores_flushes_and_meta_commands_are_counted() {
+    let names =
+        ["total_items", "cmd_set", "curr_items", "cmd_flush", "cmd_meta", "store_too_large"];
+    let requests =
+        "set a 0 0 1\r\n1\r\nset a 0 0 1\r\n2\r\nadd a 0 0 1\r\n3\r\nms b 1\r\n4\r\nmg b\r\n";
+    change(requests, names, [3, 4, 2, 0, 2, 0]);
+    let over = format!("set a 0 0 {}\r\n{}\r\n", (1 << 20) + 1, "v".repeat((1 << 20) + 1));
+    change(&over, names, [0, 1, 0, 0, 0, 1]);
+    let server = start_default();
+    let mut client = server.connect();
+    client.talk("flush_all\r\nflush_all 0\r\nflush_all noreply\r\n");
+    assert_eq!(stats(&mut client, ["cmd_flush"]), [3]);
+}
+
+#[test]
+fn a_reset_begins_at_zero_and_leaves_the_metrics_alone() {
+    let server = start_default();
+    let mut client = server.connect();
+    client.talk("set acme:k 0 0 1\r\n1\r\nget acme:k no\r\ndelete no\r\n");
+    let names = ["cmd_get", "cmd_set", "get_hits", "delete_misses", "total_items", "bytes_read"];
+    assert!(!stats(&mut client, names).contains(&0));
+    assert_eq!(client.ask("stats reset\r\n"), "RESET");
+    let [before @ .., bytes] = stats(&mut client, names);
+    assert_eq!(before, [0; 5]);
+    assert!(bytes < 30, "those of this request alone: {bytes}");
+    assert_eq!(
+        stats(&mut client, ["curr_items", "curr_connections"]),
+        [1, 1],
+        "they are no totals"
+    );
+    client.talk("get acme:k\r\n");
+    assert_eq!(stats(&mut client, ["cmd_get"]), [1]);
+    let acme = server.cache.tree().get("/acme").expect("it was stored for");
+    assert_eq!(acme.sum(server.cache.metrics().cmd_get), 2, "who scrapes them relies on that");
+}
+
+#[test]
+fn detail_counts_by_prefix_while_it_is_on() {
+    let server = start_default();
+    let mut client = server.connect();
+    let dump = |client: &mut Client| client.talk("stats detail dump\r\n");
+    client.talk("set a:k 0 0 1\r\n1\r\nget a:k\r\n");
+    assert_eq!(dump(&mut client), "END\r\n", "not before");
+    assert_eq!(client.talk("stats detail on\r\nstats detail on\r\n"), "OK\r\nOK\r\n");
+    client.talk(
+        "get a:k a:no\r\nset a:b:k 0 0 1\r\n1\r\ngat 0 b:no\r\nmd a:no\r\nset k 0 0 1\r\n1\r\n",
+    );
+    let on = "PREFIX a get 2 hit 1 set 1 del 1\r\nPREFIX b get 1 hit 0 set 0 del 0\r\nEND\r\n";
+    assert_eq!(dump(&mut client), on, "with what is below, without what has no prefix");
+    assert!(client.talk("stats settings\r\n").contains("STAT detail_enabled yes\r\n"));
+    assert_eq!(client.ask("stats detail off\r\n"), "OK");
+    client.talk("get a:k\r\n");
+    assert_eq!(dump(&mut client), on, "not after");
+    client.talk("stats detail on\r\nget a:k\r\n");
+    assert!(dump(&mut client).starts_with("PREFIX a get 3 hit 2 set 1 del 1\r\n"), "it goes on");
+    client.talk("stats reset\r\n");
+    assert_eq!(dump(&mut client), "END\r\n");
+    client.talk("get a:k\r\n");
+    assert_eq!(dump(&mut client), "PREFIX a get 1 hit 1 set 0 del 0\r\nEND\r\n");
+    assert_eq!(client.ask("stats detail\r\n"), "CLIENT_ERROR usage: stats detail on|off|dump");
+}
+
+#[test]
+fn a_tenant_that_is_deleted_while_detail_is_on_counts_from_zero() {
+    let server = start_default();
+    let mut client = server.connect();
+    client.talk("get a:1 a:2 a:3\r\nstats detail on\r\n");
+    server.cache.tree().get("/a").expect("it was asked for").kill().expect("no children");
+    client.talk("get a:1 a:2\r\n");
+    assert_eq!(client.talk("stats detail dump\r\n"), "PREFIX a get 2 hit 0 set 0 del 0\r\nEND\r\n");
+}
+
+#[test]
+fn items_and_slabs_are_of_one_class() {
+    let server = start_default();
+    let mut client = server.connect();
+    assert!(client.talk("stats slabs\r\n").contains("STAT active_slabs 0\r\n"));
+    client.talk("set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\nget a no\r\n");
+    let slabs = client.talk("stats slabs\r\n");
+    for line in ["1:used_chunks 2", "1:get_hits 1", "1:cmd_set 2", "active_slabs 1"] {
+        assert!(slabs.contains(&format!("STAT {line}\r\n")), "{line} in {slabs}");
+    }
+    let held = server.cache.tree().root().usage(server.cache.metrics().memory).current;
+    assert!(slabs.contains(&format!("STAT total_malloced {held}\r\n")), "{held}: {slabs}");
+    let items = client.talk("stats items\r\n");
+    for line in ["number 2", "evicted 0", "reclaimed 0", "outofmemory 0"] {
+        assert!(items.contains(&format!("STAT items:1:{line}\r\n")), "{line} in {items}");
+    }
+}
