@@ -18,6 +18,9 @@ pub struct Config {
     pub memory_max: u64,
     /// The largest value, in bytes.
     pub value_max: usize,
+    /// Whether items that have not expired are dropped to make room. If not, a store that finds no
+    /// room is refused.
+    pub evictions: bool,
     /// Whether clients may end the server with `shutdown`: see
     /// [`Cache::shutdown_asked`](crate::Cache::shutdown_asked).
     pub shutdown: bool,
@@ -36,6 +39,7 @@ impl Default for Config {
             tenants_max: 10_000,
             memory_max: 64 << 20,
             value_max: 1 << 20,
+            evictions: true,
             shutdown: false,
             tenant_limits: Vec::new(),
             metering: true,

@@ -236,7 +236,7 @@ impl Session {
         };
         item.bump(now);
         if let Some(exptime) = touch {
-            item.set_expires_ms(now.deadline_ms(exptime));
+            slot.expire_at(item.value(), now.deadline_ms(exptime));
         }
         Some((item, item.cas()))
     }

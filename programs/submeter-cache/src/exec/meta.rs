@@ -71,7 +71,7 @@ impl Session {
         let mut won = created;
         for word in token::words(meta.tokens) {
             match word[0] {
-                b'T' => item.set_expires_ms(now.deadline_ms(flags.exptime.unwrap_or(0))),
+                b'T' => slot.expire_at(item, now.deadline_ms(flags.exptime.unwrap_or(0))),
                 b'R' => {
                     let soon_ms = now.deadline_ms(flags.recache.unwrap_or(0));
                     let expires_ms = item.expires_ms();
@@ -225,7 +225,7 @@ impl Session {
             // Stale, and up for renewal again.
             let marks = if flags.invalidate { (item.marks() | STALE) & !WON } else { item.marks() };
             if !flags.drop_value {
-                item.set_expires_ms(expires_ms);
+                slot.expire_at(item, expires_ms);
                 item.set_marks(marks);
                 let cas = flags.new_cas.unwrap_or_else(|| slot.next_cas());
                 item.set_cas(cas);

@@ -146,7 +146,7 @@ fn settings(cache: &Cache, out: &mut Output) {
     let yes_or_no = |yes| if yes { "yes" } else { "no" };
     stat("maxbytes", config.memory_max, out);
     stat("udpport", 0, out);
-    stat("evictions", "on", out);
+    stat("evictions", if config.evictions { "on" } else { "off" }, out);
     stat("shutdown_command", yes_or_no(config.shutdown), out);
     stat("num_threads", workers(), out);
     stat("stat_key_prefix", char::from(config.delimiter), out);

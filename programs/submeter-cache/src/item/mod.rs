@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::clock::Tick;
+use crate::store::DEADLINE_BYTES;
 
 mod ring;
 
@@ -12,9 +13,10 @@ pub(crate) use ring::Ring;
 
 /// What an item costs beside its key and value: itself, the count in front of it, its place in the
 /// table (a pointer and a byte, at worst seven eighths full and just doubled), its place in its
-/// tenant's ring (a pointer, just doubled) and the allocator's headers of two blocks.
+/// tenant's ring (a pointer, just doubled), its entry among the deadlines (in case that it expires,
+/// which can change) and the allocator's headers of two blocks.
 pub(crate) const OVERHEAD_BYTES: u64 =
-    (size_of::<Item<()>>() + COUNT + TABLE + RING + HEADERS) as u64;
+    (size_of::<Item<()>>() + COUNT + TABLE + RING + DEADLINE_BYTES + HEADERS) as u64;
 const COUNT: usize = size_of::<usize>();
 const TABLE: usize = 2 * (size_of::<usize>() + 1);
 const RING: usize = 2 * size_of::<usize>();

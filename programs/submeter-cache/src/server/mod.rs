@@ -2,6 +2,7 @@
 
 mod buffers;
 mod connection;
+mod sweeper;
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,10 +11,9 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
-use crate::store::Store;
 
 /// A TCP server of a [`Cache`] for any client of memcached's text protocol.
 ///
@@ -48,9 +48,6 @@ const GRACE: Duration = Duration::from_secs(2);
 /// descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long it takes to find every expired item that no request finds earlier.
-const SWEEP_PERIOD: Duration = Duration::from_secs(60);
-
 impl Server {
     /// Listens on `addr`; port 0 takes any that is free.
     ///
@@ -80,9 +77,7 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let mut sweep = interval(SWEEP_PERIOD / Store::SWEEP_ROUNDS as u32);
-        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut round = 0;
+        connections.spawn(sweeper::sweep(self.cache.clone(), stopped.clone()));
         tokio::pin!(shutdown);
         loop {
             tokio::select! {
@@ -96,13 +91,6 @@ impl Server {
                     Err(_) => sleep(ACCEPT_PAUSE).await,
                 },
                 Some(_) = connections.join_next() => {}
-                _ = sweep.tick() => {
-                    let store = self.cache.store();
-                    let now = store.clock.now();
-                    store.flush_if_due(now);
-                    store.sweep(round, now);
-                    round += 1;
-                }
             }
         }
         drop(self.listener);

@@ -7,10 +7,12 @@
 //! holder pays. Without the fair share, a tenant that is new on a full server could never hold more
 //! than one item: each would push out the last.
 //!
-//! *Which.* The least recently used of a few: see [`Ring`](crate::item::Ring).
+//! *Which.* What has expired, of any tenant, before anything that lives; see `reclaim`. Then the
+//! least recently used of a few: see [`Ring`](crate::item::Ring). Where evictions are switched off,
+//! nothing that lives.
 //!
-//! *How long.* At most as many items as the missing bytes can ever need, and a bounded number of
-//! rounds against threads that take the room first.
+//! *How long.* At most [`RECLAIM_MAX`] deadlines, then at most as many items as the missing
+//! bytes can ever need, and a bounded number of rounds against threads that take the room first.
 
 use std::sync::{Arc, Weak};
 
@@ -20,6 +22,7 @@ use submeter::{Charge, Group, LimitError};
 use super::{Leave, Store};
 use crate::clock::Tick;
 use crate::item::OVERHEAD_BYTES;
+use crate::statistics::Total;
 use crate::tenant::{Hint, Tenant};
 
 /// How often a charge is tried again. Each round has made enough room at its time.
@@ -27,6 +30,13 @@ const ROUNDS_MAX: usize = 64;
 
 /// Items dropped beyond what the missing bytes can need: other threads may drop the same ones.
 const SLACK: u64 = 64;
+
+/// Deadlines that one charge may take: a third of a millisecond. They may all be of tenants whose
+/// memory does not count under the limit; the rest is the background's.
+const RECLAIM_MAX: usize = 1024;
+
+/// Deadlines taken before the charge is tried again.
+const RECLAIM_STEP: usize = 64;
 
 /// Drops items until the charge is granted.
 pub(super) fn make_room(
@@ -36,6 +46,18 @@ pub(super) fn make_room(
     now: Tick,
 ) -> Result<Charge, LimitError> {
     let bytes = error.requested();
+    for _ in 0..RECLAIM_MAX / RECLAIM_STEP {
+        if bytes > error.limit() || store.reclaim(now, RECLAIM_STEP).looked == 0 {
+            break;
+        }
+        match tenant.group.try_charge(store.memory, bytes) {
+            Ok(charge) => return Ok(charge),
+            Err(again) => error = again,
+        }
+    }
+    if !store.evictions_allowed {
+        return Err(error);
+    }
     for _ in 0..ROUNDS_MAX {
         if bytes > error.limit() {
             return Err(error);
@@ -72,7 +94,9 @@ fn free(
         let why = if victim.is_expired(now.ms) { Leave::Expired } else { Leave::Evicted };
         // Another thread may have dropped it already, which frees as much.
         freed += victim.cost();
-        store.unlink(victim.value(), why);
+        if store.unlink(victim.value(), why) && why == Leave::Expired {
+            store.totals.count(Total::Reclaimed);
+        }
     }
     freed > 0
 }

@@ -10,13 +10,15 @@
 //! given back when it leaves, its memory after a grace period; `garbage` bounds the memory in
 //! between.
 
+mod deadlines;
 mod evict;
 mod garbage;
 mod purge;
+mod reclaim;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use crossbeam_utils::CachePadded;
@@ -32,6 +34,8 @@ use crate::metrics::Metrics;
 use crate::statistics::{Total, Totals};
 use crate::tenant::{Item, Tenant};
 
+pub(crate) use deadlines::DEADLINE_BYTES;
+use deadlines::{Deadlines, NEVER_MS};
 pub(crate) use garbage::collect_if_due;
 
 /// The number of shards: far more than threads on today's machines, so that two rarely meet, and
@@ -45,16 +49,23 @@ pub(crate) struct Store {
     pub(crate) clock: Clock,
     pub(crate) totals: Totals,
     metering: bool,
+    /// Whether items that live may be dropped to make room.
+    evictions_allowed: bool,
     memory: Quota<Bytes>,
     items: Gauge<Count>,
     evictions: Counter<Count>,
     expired: Counter<Count>,
     /// When a delayed `flush_all` is due, `u64::MAX` for never.
     flush_at_ms: AtomicU64,
+    /// When the soonest deadline of any shard is due, or an earlier time.
+    next_due_ms: AtomicU64,
+    /// Where the next search for expired items begins.
+    first_shard: AtomicUsize,
 }
 
 struct Shard {
     table: HashTable<RcuArc<Item>>,
+    deadlines: Deadlines,
     /// The last `cas` given out. Shards count in strides, so that no two items ever have the same.
     cas: u64,
 }
@@ -82,18 +93,25 @@ enum Leave {
 
 impl Store {
     pub(crate) fn new(metrics: &Metrics, config: &Config, totals: Totals) -> Store {
-        let shard = |index| Shard { table: HashTable::new(), cas: index as u64 };
+        let shard = |index| Shard {
+            table: HashTable::new(),
+            deadlines: Deadlines::default(),
+            cas: index as u64,
+        };
         Store {
             shards: (0..SHARDS).map(|i| CachePadded::new(Mutex::new(shard(i)))).collect(),
             hasher: RandomState::new(),
             clock: Clock::new(),
             totals,
             metering: config.metering,
+            evictions_allowed: config.evictions,
             memory: metrics.memory,
             items: metrics.items,
             evictions: metrics.evictions,
             expired: metrics.expired,
             flush_at_ms: AtomicU64::new(u64::MAX),
+            next_due_ms: AtomicU64::new(NEVER_MS),
+            first_shard: AtomicUsize::new(0),
         }
     }
 
@@ -135,7 +153,11 @@ impl Store {
     pub(crate) fn flush(&self) {
         for shard in &self.shards {
             // Outside of the lock: giving back many charges takes time.
-            let items = std::mem::take(&mut shard.lock().table);
+            let items = {
+                let mut shard = shard.lock();
+                shard.deadlines.clear();
+                std::mem::take(&mut shard.table)
+            };
             for item in items {
                 self.leave(item, Leave::Replaced);
             }
@@ -165,21 +187,6 @@ impl Store {
             }
         }
     }
-
-    /// Drops the expired items of one shard, chosen by `round`, and frees what was released before.
-    pub(crate) fn sweep(&self, round: usize, now: Tick) {
-        let mut shard = self.shards[round % SHARDS].lock();
-        let expired: Vec<RcuArc<Item>> =
-            shard.table.extract_if(|item| item.is_expired(now.ms)).collect();
-        drop(shard);
-        for item in expired {
-            self.totals.count(Total::Reclaimed);
-            self.leave(item, Leave::Expired);
-        }
-        garbage::clear();
-    }
-
-    pub(crate) const SWEEP_ROUNDS: usize = SHARDS;
 
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
         // The table uses the low bits for its buckets and the top seven as tags.
@@ -271,6 +278,7 @@ impl<'g> Slot<'_, 'g> {
         let cas = cas.unwrap_or_else(|| self.next_cas());
         item.set_cas(cas);
         self.store.totals.count(Total::Items);
+        self.file(draft.expires_ms);
         let item = RcuArc::new(item);
         // Into the ring before the table: what is in the table is always in a ring, on which
         // `leave` relies. The shard's lock hides the moment in between from evictions.
@@ -294,6 +302,25 @@ impl<'g> Slot<'_, 'g> {
             tenant.group.adjust(self.store.items, 1);
         }
         cas
+    }
+
+    /// Changes when an item that was found here expires, 0 for never.
+    pub(crate) fn expire_at(&mut self, item: &Item, at_ms: u64) {
+        let before_ms = item.expires_ms();
+        item.set_expires_ms(at_ms);
+        // Its entry suffices unless it is due too late, or missing.
+        if before_ms == 0 || at_ms < before_ms {
+            self.file(at_ms);
+        }
+    }
+
+    /// Makes sure that what expires here at `at_ms` is found then.
+    fn file(&mut self, at_ms: u64) {
+        if at_ms != 0 {
+            self.shard.deadlines.file(at_ms, self.hash);
+            self.store.due_at(at_ms);
+            self.shard.bound_deadlines();
+        }
     }
 
     /// Returns whether an item was found here that had expired.

@@ -113,6 +113,34 @@ fn what_can_never_fit_is_refused() {
 }
 
 #[test]
+fn without_evictions_a_store_that_finds_no_room_is_refused() {
+    let server = start(Config {
+        evictions: false,
+        memory_max: 64 << 20,
+        tenant_limits: vec![("/a".to_owned(), 20 * ITEM)],
+        ..Config::default()
+    });
+    let mut client = server.connect();
+    let refused = "SERVER_ERROR out of memory storing object";
+    let stored =
+        (0..).take_while(|n| client.set(&format!("a:{n}"), &VALUE) == "STORED").take(100).count();
+    assert!((20..100).contains(&stored), "{stored}");
+    assert_eq!(client.set("a:more", &VALUE), refused);
+    assert_eq!(held(&mut client, "a:", stored), stored, "nothing made room for it");
+    assert_eq!(state(&server, "/a").2, 0);
+    // What a client wants to overwrite must not be read again, and what has expired makes room.
+    assert_eq!(client.set("a:0", &[b'v'; 3000]), refused);
+    assert_eq!(client.get("a:0"), None);
+    assert_eq!(client.set("a:more", &VALUE), "STORED");
+    assert_eq!(client.ask("touch a:1 -1\r\n"), "TOUCHED");
+    assert_eq!(client.set("a:last", &VALUE), "STORED");
+    let stats = client.talk("stats\r\nstats settings\r\n");
+    for line in ["STAT store_no_memory 3\r\n", "STAT evictions 0\r\n", "STAT evictions off\r\n"] {
+        assert!(stats.contains(line), "{line:?} in {stats}");
+    }
+}
+
+#[test]
 fn growing_in_place_makes_room_too() {
     let server = server(64 << 20, &[("/a", 10 * ITEM)]);
     let mut client = server.connect();

@@ -6,6 +6,7 @@ mod commands;
 mod common;
 mod conservation;
 mod differential;
+mod expiry;
 mod foreign;
 mod limits;
 mod meta;

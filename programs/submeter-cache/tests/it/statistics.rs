@@ -71,6 +71,15 @@ fn stores_flushes_and_meta_commands_are_counted() {
 }
 
 #[test]
+fn what_nobody_fetched_is_counted_as_it_leaves() {
+    let server = start_default();
+    let mut client = server.connect();
+    client.talk("set seen 0 0 1\r\n1\r\nget seen\r\ntouch seen -1\r\nset unseen 0 -1 1\r\n1\r\n");
+    let names = ["curr_items", "reclaimed", "expired_unfetched"];
+    eventually("both are reclaimed", || stats(&mut client, names) == [0, 2, 1]);
+}
+
+#[test]
 fn a_reset_begins_at_zero_and_leaves_the_metrics_alone() {
     let server = start_default();
     let mut client = server.connect();

@@ -36,6 +36,9 @@ pub(crate) struct ServeArgs {
     /// The largest value
     #[arg(long, value_name = "SIZE", default_value = "1m")]
     pub(crate) value_max: Size,
+    /// Refuse a store that finds no room, rather than drop items that have not expired
+    #[arg(long)]
+    pub(crate) no_evictions: bool,
     /// Let clients end the server with the command `shutdown`
     #[arg(long)]
     pub(crate) enable_shutdown: bool,

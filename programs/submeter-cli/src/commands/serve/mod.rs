@@ -158,6 +158,7 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
         tenant_limits: limits.into_iter().map(|limit| (limit.path, limit.bytes)).collect(),
         metering: !args.no_metering,
         value_max: usize::try_from(args.value_max.0).unwrap_or(usize::MAX),
+        evictions: !args.no_evictions,
         shutdown: args.enable_shutdown,
         ..Config::default()
     })

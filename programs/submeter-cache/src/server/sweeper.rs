@@ -1,0 +1,30 @@
+//! The background: drops what has expired while nobody asks for it.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::cache::Cache;
+
+/// How often it looks: what has expired is dropped about this much later.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Sweeps until the server stops. A task of its own, so that many expired items at once delay no
+/// new connection.
+pub(super) async fn sweep(cache: Cache, mut stopped: watch::Receiver<bool>) {
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for round in 0.. {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            _ = ticks.tick() => {}
+        }
+        let store = cache.store();
+        let now = store.clock.now();
+        store.flush_if_due(now);
+        while store.sweep(round, now) {
+            tokio::task::yield_now().await;
+        }
+    }
+}

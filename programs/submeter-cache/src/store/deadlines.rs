@@ -1,0 +1,93 @@
+//! When the items of one shard expire, soonest first, so that expired items can be dropped without
+//! a look at the others.
+//!
+//! A heap of times and hashes, under the shard's lock. An entry names a hash and not an item: an
+//! item that is replaced, deleted or evicted leaves its entry behind, which finds nothing once it
+//! is due; an item that expires later than its entry says is filed again then. Removals and most
+//! touches therefore cost nothing. A heap in which each item knows its place was rejected: every
+//! sift would write to several items, and a timing wheel would have to move an item at each touch.
+//!
+//! Rules: for each item that expires there is an entry that is due no later than the item. The
+//! entries are at most half as many again as the items, and a few: before there are more, the heap
+//! is made anew from the items.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{Item, RcuArc};
+
+/// When something is due, in milliseconds on the store's scale, and the hash of its key.
+type Entry = Reverse<(u64, u64)>;
+
+/// Entries that a shard may have beyond its bound, so that a few items are not filed anew with
+/// every store.
+const SLACK: usize = 64;
+
+/// What an item may cost here: an entry and a half, in a heap that has just grown by a quarter.
+pub(crate) const DEADLINE_BYTES: usize = size_of::<Entry>() * 3 / 2 * 5 / 4;
+
+/// The time at which nothing is due.
+pub(super) const NEVER_MS: u64 = u64::MAX;
+
+#[derive(Default)]
+pub(super) struct Deadlines {
+    heap: BinaryHeap<Entry>,
+}
+
+impl Deadlines {
+    /// Files an item that expires at `at_ms`.
+    pub(super) fn file(&mut self, at_ms: u64, hash: u64) {
+        if self.heap.len() == self.heap.capacity() {
+            self.heap.reserve_exact(self.heap.len() / 4 + 4);
+        }
+        self.heap.push(Reverse((at_ms, hash)));
+    }
+
+    /// Removes an entry that is due, and returns its hash.
+    pub(super) fn pop(&mut self, now_ms: u64) -> Option<u64> {
+        if self.next_ms() > now_ms {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, hash))| hash)
+    }
+
+    /// Returns when the soonest entry is due.
+    pub(super) fn next_ms(&self) -> u64 {
+        self.heap.peek().map_or(NEVER_MS, |Reverse((at_ms, _))| *at_ms)
+    }
+
+    /// Returns whether there are more entries than so many items may have.
+    pub(super) fn is_over(&self, items: usize) -> bool {
+        self.heap.len() > items + items / 2 + SLACK
+    }
+
+    /// Forgets all entries but one for each of these items that expires.
+    pub(super) fn renew<'a>(&mut self, items: impl Iterator<Item = &'a RcuArc<Item>>) {
+        let expiring = items.filter(|item| item.expires_ms() != 0);
+        self.heap = expiring.map(|item| Reverse((item.expires_ms(), item.hash()))).collect();
+        self.heap.shrink_to_fit();
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.heap = BinaryHeap::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_comes_out_soonest_first_and_nothing_else_does() {
+        let mut deadlines = Deadlines::default();
+        assert_eq!(deadlines.next_ms(), NEVER_MS);
+        for (at_ms, hash) in [(5000, 5), (1, u64::MAX), (4999, 1 << 32), (5001, 7)] {
+            deadlines.file(at_ms, hash);
+        }
+        assert_eq!(deadlines.next_ms(), 1);
+        assert_eq!(deadlines.pop(0), None);
+        let due: Vec<u64> = std::iter::from_fn(|| deadlines.pop(5000)).collect();
+        assert_eq!(due, [u64::MAX, 1 << 32, 5]);
+        assert_eq!(deadlines.next_ms(), 5001);
+    }
+}

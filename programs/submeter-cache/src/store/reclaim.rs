@@ -1,0 +1,212 @@
+//! Drops what has expired: when a limit refuses a charge, before anything that lives is evicted,
+//! and again and again in the background.
+//!
+//! A hint, the soonest time at which anything is due in any shard, makes it cost a load when there
+//! is nothing to drop. Without it each eviction would visit all shards.
+
+use std::sync::atomic::Ordering;
+
+use submeter::refs::RcuArc;
+
+use super::deadlines::NEVER_MS;
+use super::{Leave, SHARDS, Shard, Store, garbage};
+use crate::clock::Tick;
+use crate::statistics::Total;
+use crate::tenant::Item;
+
+/// The most entries that the background takes in one go: some hundred microseconds.
+const SWEEP_MAX: usize = 512;
+
+/// What a search for expired items has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reclaimed {
+    /// Entries that were due, those that items had left behind included.
+    pub(super) looked: usize,
+    /// Items dropped.
+    pub(super) dropped: usize,
+}
+
+impl Store {
+    /// Takes up to `max` entries that are due, and drops what has expired, of any tenant. Took
+    /// fewer only if no more were due. Must not be called with a slot locked.
+    ///
+    /// While it runs, another thread may take the hint for empty and find nothing.
+    pub(super) fn reclaim(&self, now: Tick, max: usize) -> Reclaimed {
+        let mut done = Reclaimed::default();
+        // Relaxed: a hint; the shards' locks order what it hints at.
+        if self.next_due_ms.load(Ordering::Relaxed) > now.ms {
+            return done;
+        }
+        // Relaxed: each shard lowers it again under its lock, before or after the visit below. What
+        // was filed before a visit is seen by it; what is filed after the visit comes after this.
+        self.next_due_ms.store(NEVER_MS, Ordering::Relaxed);
+        // Not always the same first: a small `max` would never reach the last.
+        // Relaxed: any number will do.
+        let first = self.first_shard.fetch_add(1, Ordering::Relaxed);
+        for index in 0..SHARDS {
+            let mut shard = self.shards[(first + index) % SHARDS].lock();
+            let mut expired = Vec::new();
+            done.looked += shard.expired(now, max - done.looked, &mut expired);
+            self.due_at(shard.deadlines.next_ms());
+            drop(shard);
+            done.dropped += expired.len();
+            for item in expired {
+                self.totals.count(Total::Reclaimed);
+                self.leave(item, Leave::Expired);
+            }
+            if done.looked == max {
+                // What the other shards have is not known: it may be due now.
+                self.due_at(0);
+                break;
+            }
+        }
+        done
+    }
+
+    /// Lowers the hint. Called with the lock on the shard that something was filed in.
+    pub(super) fn due_at(&self, at_ms: u64) {
+        // Relaxed: see `reclaim`. The load spares the line where nothing changes.
+        if at_ms < self.next_due_ms.load(Ordering::Relaxed) {
+            // Relaxed: as above.
+            self.next_due_ms.fetch_min(at_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Drops some expired items, tidies one shard, chosen by `round`, and frees what was released
+    /// before. Returns whether more may be due.
+    pub(crate) fn sweep(&self, round: usize, now: Tick) -> bool {
+        let more = self.reclaim(now, SWEEP_MAX).looked == SWEEP_MAX;
+        if !more {
+            self.shards[round % SHARDS].lock().bound_deadlines();
+            garbage::clear();
+        }
+        more
+    }
+}
+
+impl Shard {
+    /// Takes up to `max` entries that are due, and removes the items that have expired.
+    fn expired(&mut self, now: Tick, max: usize, expired: &mut Vec<RcuArc<Item>>) -> usize {
+        for looked in 0..max {
+            let Some(hash) = self.deadlines.pop(now.ms) else { return looked };
+            let same = |item: &RcuArc<Item>| item.hash() == hash;
+            let dead = |item: &RcuArc<Item>| same(item) && item.is_expired(now.ms);
+            if let Ok(entry) = self.table.find_entry(hash, dead) {
+                expired.push(entry.remove().0);
+            } else if let Some(item) = self.table.find(hash, same)
+                && item.expires_ms() != 0
+            {
+                // Touched, or stored again, since it was filed.
+                let at_ms = item.expires_ms();
+                self.deadlines.file(at_ms, hash);
+            }
+        }
+        max
+    }
+
+    /// Files the items anew if too many entries were left behind.
+    pub(super) fn bound_deadlines(&mut self) {
+        if self.deadlines.is_over(self.table.len()) {
+            self.deadlines.renew(self.table.iter());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter::refs::pin;
+
+    use super::*;
+    use crate::item::Draft;
+    use crate::tenant::Resolver;
+    use crate::{Cache, Config};
+
+    const PAST_MS: u64 = 1;
+    const FUTURE_MS: u64 = u64::MAX - 1;
+
+    fn cache() -> Cache {
+        Cache::new(Config::default()).expect("the configuration is sound")
+    }
+
+    fn put(cache: &Cache, key: &[u8], expires_ms: u64) {
+        let resolver = Resolver::new(cache.tenants());
+        let tenant = resolver.tenant(crate::tenant::Account::ROOT);
+        let now = cache.store().clock.now();
+        let value = [&b"v"[..], b""];
+        let draft = Draft { key, value, client_flags: 0, expires_ms, marks: 0 };
+        let charge = cache.store().charge(tenant, draft.cost(), now).expect("there is room");
+        let guard = pin();
+        cache.store().slot(key, now, &guard).put(draft, tenant, charge, None);
+    }
+
+    /// Whether any shard has more deadlines than its items may have.
+    fn is_over(cache: &Cache) -> bool {
+        cache.store().shards.iter().any(|shard| {
+            let shard = shard.lock();
+            shard.deadlines.is_over(shard.table.len())
+        })
+    }
+
+    #[test]
+    fn a_key_that_is_stored_over_and_over_leaves_few_deadlines_behind() {
+        let cache = cache();
+        for n in 0..10_000 {
+            put(&cache, b"k", FUTURE_MS - n);
+        }
+        assert!(!is_over(&cache));
+    }
+
+    #[test]
+    fn a_key_that_is_touched_over_and_over_leaves_few_deadlines_behind() {
+        let cache = cache();
+        put(&cache, b"k", 0);
+        let guard = pin();
+        for n in 0..10_000 {
+            let mut slot = cache.store().slot(b"k", cache.store().clock.now(), &guard);
+            let item = slot.item().expect("it was put");
+            slot.expire_at(item, if n % 2 == 0 { 0 } else { FUTURE_MS - n });
+        }
+        assert!(!is_over(&cache));
+    }
+
+    #[test]
+    fn deadlines_left_behind_by_removals_are_forgotten_in_the_background() {
+        let cache = cache();
+        let guard = pin();
+        let keys = || (0..30_000).map(|n: u32| n.to_string());
+        keys().for_each(|key| put(&cache, key.as_bytes(), FUTURE_MS));
+        let now = cache.store().clock.now();
+        keys().for_each(|key| cache.store().slot(key.as_bytes(), now, &guard).remove());
+        assert!(is_over(&cache));
+        for round in 0..SHARDS {
+            cache.store().sweep(round, now);
+        }
+        assert!(!is_over(&cache));
+    }
+
+    #[test]
+    fn one_search_does_no_more_than_it_is_allowed_and_the_next_goes_on() {
+        let cache = cache();
+        for n in 0..1000 {
+            put(&cache, n.to_string().as_bytes(), if n % 10 == 0 { FUTURE_MS } else { PAST_MS });
+            // Half of what expires leaves only its deadline behind.
+            if n % 2 == 1 {
+                let guard = pin();
+                let now = cache.store().clock.now();
+                cache.store().slot(n.to_string().as_bytes(), now, &guard).remove();
+            }
+        }
+        let now = cache.store().clock.now();
+        let (mut looked, mut dropped) = (0, 0);
+        loop {
+            let done = cache.store().reclaim(now, 7);
+            assert!(done.looked <= 7 && done.dropped <= done.looked, "{done:?}");
+            looked += done.looked;
+            dropped += done.dropped;
+            if done.looked == 0 {
+                break;
+            }
+        }
+        assert_eq!((looked, dropped, cache.store().len()), (900, 400, 100));
+    }
+}
