@@ -4,9 +4,11 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use super::core::{Core, Counted, Options, Released, kill_and_confirm, kill_many};
-use super::holders::StillHeldError;
-use super::switch::After;
+use super::core::{Core, Options, Released};
+use super::holders::{Sites, StillHeldError};
+use super::kill::{Counted, kill_and_confirm, kill_many};
+use super::raw::AreaSlots;
+use super::switch::{After, Switch};
 
 /// A reference count that is kept per CPU while it is alive. After the kill, the last put releases.
 ///
@@ -59,6 +61,10 @@ pub struct PercpuRef {
     core: Core,
     release: Box<dyn Fn() + Send + Sync>,
 }
+
+// Without the places of holders, which release builds leave out.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<PercpuRef>() - size_of::<Sites>() <= 256);
 
 impl PercpuRef {
     /// Creates a count that is alive, with one reference, and calls `release` after the last put.
@@ -197,7 +203,7 @@ impl PercpuRef {
     /// Makes the count exact, and keeps it so through kills and new lives, until
     /// [`switch_to_percpu`](Self::switch_to_percpu).
     pub fn switch_to_atomic(&self) {
-        let after = self.core.switch_to_atomic();
+        let after = self.core.switch.to_atomic();
         self.act(after);
     }
 
@@ -278,8 +284,14 @@ impl PercpuRef {
 }
 
 impl Counted for &PercpuRef {
-    fn core(&self) -> &Core {
-        &self.core
+    type Slots = AreaSlots;
+
+    fn switch(&self) -> &Switch<AreaSlots> {
+        &self.core.switch
+    }
+
+    fn second_kill(&self) {
+        self.core.second_kill();
     }
 
     fn act(&self, after: After) {

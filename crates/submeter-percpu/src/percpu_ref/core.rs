@@ -1,7 +1,6 @@
 //! What every count has below its face: the switch, the lives, the name, the holders.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::holders::{Sites, StillHeldError};
 use super::raw::{AreaSlots, ForkMutex};
 use super::rows;
-use super::switch::{After, Revival, Slots, Stopping, Switch};
+use super::switch::{After, Revival, Slots, Switch};
 use crate::misuse::{self, Misuse, MisuseKind, Reported};
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -92,84 +91,6 @@ pub(super) struct Core {
     reported: Reported,
     reinit: bool,
     pub(super) sites: Sites,
-}
-
-/// A face of a count, as a kill sees it.
-pub(super) trait Counted {
-    fn core(&self) -> &Core;
-    /// Reports and releases what a change of mode brought to light. With no lock held.
-    fn act(&self, after: After);
-}
-
-/// Kills each, behind one barrier. Returns how many were alive.
-pub(super) fn kill_many<C: Counted>(all: impl IntoIterator<Item = C>) -> usize {
-    let mut kills = Kills { begun: VecDeque::new(), is_ordered: false };
-    for one in all {
-        let begun = one.core().begin_kill(false);
-        kills.begun.extend(begun.map(|begun| (one, begun)));
-    }
-    let killed = kills.begun.len();
-    kills.finish();
-    killed
-}
-
-/// Kills that have begun. They are finished in any case: what was closed and not folded would
-/// never be released, if the iterator, a misuse hook or a release panics. A second panic aborts.
-struct Kills<C: Counted> {
-    begun: VecDeque<(C, Begun)>,
-    /// Whether the barrier was issued.
-    is_ordered: bool,
-}
-
-impl<C: Counted> Kills<C> {
-    fn finish(&mut self) {
-        if !self.is_ordered {
-            let mut waiting = self.begun.iter().filter(|(_, begun)| begun.stopping.is_some());
-            // The barrier is the process's: any area that has sequences issues it for all.
-            if let Some((one, _)) = waiting.find(|(one, _)| one.core().switch.slots.needs_barrier())
-            {
-                one.core().switch.slots.barrier();
-            }
-            self.is_ordered = true;
-        }
-        while let Some((one, begun)) = self.begun.pop_front() {
-            one.act(one.core().finish(begun));
-        }
-    }
-}
-
-impl<C: Counted> Drop for Kills<C> {
-    fn drop(&mut self) {
-        self.finish();
-    }
-}
-
-/// Kills, and calls `confirm` between the end of `tryget_live` and the release. Returns whether it
-/// was alive.
-pub(super) fn kill_and_confirm<C: Counted>(one: C, confirm: impl FnOnce()) -> bool {
-    let Some(begun) = one.core().begin_kill(true) else { return false };
-    if begun.stopping.is_some() {
-        one.core().switch.slots.barrier();
-    }
-    one.act(one.core().finish(begun));
-    /// Puts the initial reference, which was kept so that nothing was released before: also if
-    /// `confirm` panics.
-    struct Initial<C: Counted>(C);
-    impl<C: Counted> Drop for Initial<C> {
-        fn drop(&mut self) {
-            let put = self.0.core().switch.put_one();
-            self.0.act(After::from(put));
-        }
-    }
-    let _initial = Initial(one);
-    confirm();
-    true
-}
-
-/// A kill, or a change to atomic mode, that waits for its barrier.
-struct Begun {
-    after: After,
-    stopping: Option<Stopping>,
 }
 
 impl Core {
@@ -292,29 +213,9 @@ impl Core {
         }
     }
 
-    /// Does the part of a kill before the barrier; `None`, and a report, if it is dead.
-    fn begin_kill(&self, keep: bool) -> Option<Begun> {
-        let begun = self.switch.begin_kill(keep);
-        if begun.is_none() {
-            self.report(MisuseKind::SecondKill);
-        }
-        begun.map(|(after, stopping)| Begun { after, stopping })
-    }
-
-    /// Does the part of a kill or of a change to atomic mode after the barrier.
-    fn finish(&self, begun: Begun) -> After {
-        match begun.stopping {
-            Some(stopping) => begun.after | self.switch.finish(stopping),
-            None => begun.after,
-        }
-    }
-
-    pub(super) fn switch_to_atomic(&self) -> After {
-        let stopping = self.switch.begin_atomic();
-        if stopping.is_some() {
-            self.switch.slots.barrier();
-        }
-        self.finish(Begun { after: After::default(), stopping })
+    /// Reports a kill of what was dead already.
+    pub(super) fn second_kill(&self) {
+        self.report(MisuseKind::SecondKill);
     }
 
     pub(super) fn reinit(&self) -> (bool, After) {

@@ -1,15 +1,15 @@
 //! Every interleaving, within loom's memory model: `RUSTFLAGS="--cfg loom" cargo test --release`.
 //!
-//! Each model runs over sequences and over locked rows. Two of them are of mistakes, and pass only
-//! while loom finds them.
+//! Each model runs over sequences and over locked rows. Those of mistakes pass only while loom
+//! finds the mistake, each by a message of its own.
 
 use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use super::models::{Locked, Model, Sequences};
-use super::switch::{Count, Kill, Put, Slots};
+use super::models::{Locked, Mistake, Model, Modelled, Sequences};
+use super::switch::{Count, Kill, Put, Stopping};
 
 /// Three threads without a bound take hours; the known mistakes need one preemption or two.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -34,7 +34,7 @@ macro_rules! on_both {
 }
 
 /// A user that takes another reference, and puts both, while the owner kills.
-fn users_and_a_kill<S: Slots + Default + Send + Sync + 'static>() {
+fn users_and_a_kill<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     let user = thread::spawn({
@@ -53,7 +53,7 @@ on_both!(users_and_a_kill: loom_percpu_ref_1_release_runs_exactly_once,
     loom_percpu_ref_1_release_runs_exactly_once_locked);
 
 /// Two users that each hold a reference which was taken elsewhere.
-fn each_put_meets_the_fold<S: Slots + Default + Send + Sync + 'static>() {
+fn each_put_meets_the_fold<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     model.get();
@@ -91,9 +91,97 @@ fn loom_percpu_ref_2_finds_that_folding_cpu_by_cpu_reaches_zero_early() {
     });
 }
 
-/// `tryget_live` against a kill that confirms, from either mode.
-fn confirm_against_tryget<S: Slots + Default + Send + Sync + 'static>(atomic: bool) {
+/// How a count stops counting per CPU.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    Kill,
+    KillAndConfirm,
+    KillMany,
+    ToAtomic,
+    /// By a thread that finds the gate closed by one that is gone.
+    Help,
+}
+
+impl Stop {
+    const ALL: [Stop; 5] =
+        [Stop::Kill, Stop::KillAndConfirm, Stop::KillMany, Stop::ToAtomic, Stop::Help];
+
+    fn run<S: Modelled>(self, model: &Model<S>) {
+        match self {
+            Stop::Kill => model.kill(),
+            Stop::KillAndConfirm => model.kill_and_confirm(|| ()),
+            // The barrier is that of the first.
+            Stop::KillMany => Model::over(model.switch.slots.beside()).kill_both(model),
+            Stop::ToAtomic => model.to_atomic(),
+            Stop::Help => {
+                let (after, _vanished) = model.begin_kill();
+                model.act(after);
+                model.act(model.switch.help());
+            }
+        }
+    }
+}
+
+/// A get while the count stops counting per CPU, which then is exact.
+fn a_get_meets<S: Modelled>(stop: Stop, mistake: Mistake) {
+    explore(move || {
+        let model = Model::over(S::with(mistake));
+        // What the other get goes by.
+        model.get();
+        let user = thread::spawn({
+            let model = Arc::clone(&model);
+            move || model.get()
+        });
+        stop.run(&model);
+        user.join().unwrap();
+        model.must_be_exact(&format!("{stop:?}, {mistake:?}"));
+    });
+}
+
+#[test]
+fn loom_percpu_ref_4_no_add_lands_after_the_fold_however_it_stops() {
+    Stop::ALL.into_iter().for_each(|stop| a_get_meets::<Sequences>(stop, Mistake::Nothing));
+}
+
+#[test]
+fn loom_percpu_ref_4_no_add_lands_after_the_fold_however_it_stops_locked() {
+    Stop::ALL.into_iter().for_each(|stop| a_get_meets::<Locked>(stop, Mistake::Nothing));
+}
+
+/// Each step that stops a count, left out or in the wrong place, and what loom says then.
+macro_rules! finds_a_lost_get {
+    ($($test:ident: $slots:ty, $stop:ident, $mistake:ident, $message:literal;)*) => {$(
+        #[test]
+        #[should_panic(expected = $message)]
+        fn $test() {
+            a_get_meets::<$slots>(Stop::$stop, Mistake::$mistake);
+        }
+    )*};
+}
+finds_a_lost_get! {
+    loom_percpu_ref_4_finds_a_kill_without_its_barrier:
+        Sequences, Kill, NoBarrier, "Kill, NoBarrier: a get was lost";
+    loom_percpu_ref_4_finds_a_kill_and_confirm_without_its_barrier:
+        Sequences, KillAndConfirm, NoBarrier, "KillAndConfirm, NoBarrier: a get was lost";
+    loom_percpu_ref_4_finds_a_kill_of_many_without_their_barrier:
+        Sequences, KillMany, NoBarrier, "KillMany, NoBarrier: a get was lost";
+    loom_percpu_ref_4_finds_a_change_to_atomic_mode_without_its_barrier:
+        Sequences, ToAtomic, NoBarrier, "ToAtomic, NoBarrier: a get was lost";
+    loom_percpu_ref_4_finds_a_helper_without_a_barrier_of_its_own:
+        Sequences, Help, NoBarrier, "Help, NoBarrier: a get was lost";
+    loom_percpu_ref_4_finds_a_barrier_before_the_gate_closes:
+        Sequences, Kill, BarrierTooEarly, "Kill, BarrierTooEarly: a get was lost";
+    loom_percpu_ref_4_finds_a_mode_test_outside_of_the_section:
+        Sequences, Kill, TestOutside, "Kill, TestOutside: a get was lost";
+    loom_percpu_ref_4_finds_a_row_that_is_summed_and_left_alive:
+        Locked, Kill, NoBarrier, "Kill, NoBarrier: a get was lost";
+}
+
+/// `tryget_live` against a kill that confirms, from either mode. A reference is held all the time,
+/// so that only its death can refuse another.
+fn confirm_against_tryget<S: Modelled>(atomic: bool, live: bool) {
     let model = Model::<S>::new();
+    model.get();
     if atomic {
         model.to_atomic();
     }
@@ -103,39 +191,76 @@ fn confirm_against_tryget<S: Slots + Default + Send + Sync + 'static>(atomic: bo
         move || {
             // Acquire: pairs with the Release below: after the confirmation means after it.
             let late = confirmed.load(Ordering::Acquire);
-            let took = model.try_get(true);
+            let took = model.try_get(live);
             assert!(!(late && took), "a tryget_live after the confirmation");
             if took {
                 model.put();
             }
         }
     });
-    model.kill();
     // Release: as above.
-    confirmed.store(true, Ordering::Release);
+    model.kill_and_confirm(|| confirmed.store(true, Ordering::Release));
     user.join().unwrap();
+    assert_eq!(model.releases(), 0, "released while held");
+    model.put();
     model.must_be_released();
 }
-fn confirm_per_cpu<S: Slots + Default + Send + Sync + 'static>() {
-    confirm_against_tryget::<S>(false);
+fn confirm_per_cpu<S: Modelled>() {
+    confirm_against_tryget::<S>(false, true);
 }
-fn confirm_atomic<S: Slots + Default + Send + Sync + 'static>() {
-    confirm_against_tryget::<S>(true);
+fn confirm_atomic<S: Modelled>() {
+    confirm_against_tryget::<S>(true, true);
 }
 on_both!(confirm_per_cpu: loom_percpu_ref_3_tryget_live_never_succeeds_after_confirm,
     loom_percpu_ref_3_tryget_live_never_succeeds_after_confirm_locked);
 on_both!(confirm_atomic: loom_percpu_ref_3_tryget_live_in_atomic_mode,
     loom_percpu_ref_3_tryget_live_in_atomic_mode_locked);
 
-/// The mistake: the mode is tested, then the section begins. The model is the first one.
+/// The mistake: death is not looked at.
 #[test]
-#[should_panic(expected = "released")]
-fn loom_percpu_ref_4_finds_that_a_mode_test_outside_of_the_section_loses_an_add() {
-    explore(users_and_a_kill::<Sequences<true>>);
+#[should_panic(expected = "a tryget_live after the confirmation")]
+fn loom_percpu_ref_3_finds_a_tryget_that_ignores_death() {
+    explore(|| confirm_against_tryget::<Sequences>(false, false));
+}
+
+/// A barrier for one closing whose thread comes late: another one has folded, opened the gate and
+/// closed it again.
+fn a_late_fold<S: Modelled>(fold: fn(&Model<S>, Stopping)) {
+    let model = Model::<S>::new();
+    model.get();
+    let first = model.switch.begin_atomic().expect("it counts per CPU");
+    model.switch.slots.barrier();
+    let user = thread::spawn({
+        let model = Arc::clone(&model);
+        move || model.get()
+    });
+    let other = thread::spawn({
+        let model = Arc::clone(&model);
+        move || {
+            model.to_percpu();
+            model.to_atomic();
+        }
+    });
+    fold(&model, first);
+    user.join().unwrap();
+    other.join().unwrap();
+    model.must_be_exact("a late fold");
+}
+fn a_late_fold_of_its_own_opening<S: Modelled>() {
+    a_late_fold::<S>(|model, first| model.act(model.switch.finish(first)));
+}
+on_both!(a_late_fold_of_its_own_opening: loom_percpu_ref_5_a_late_fold_leaves_a_later_opening_alone,
+    loom_percpu_ref_5_a_late_fold_leaves_a_later_opening_alone_locked);
+
+/// The mistake: the number of the opening is not looked at.
+#[test]
+#[should_panic(expected = "a late fold: a get was lost")]
+fn loom_percpu_ref_5_finds_a_late_fold_of_any_opening() {
+    explore(|| a_late_fold::<Sequences>(|model, _| model.act(model.switch.finish_any())));
 }
 
 /// Changes of mode by two threads, while a third one uses the count.
-fn changes_of_mode<S: Slots + Default + Send + Sync + 'static>() {
+fn changes_of_mode<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     let user = thread::spawn({
@@ -174,7 +299,7 @@ fn loom_percpu_ref_5_changes_of_mode_serialise_locked() {
 }
 
 /// A kill that is taken back in time, or not, then killed again.
-fn kill_against_resurrect<S: Slots + Default + Send + Sync + 'static>() {
+fn kill_against_resurrect<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     let begun = model.begin_kill();
@@ -199,7 +324,7 @@ on_both!(kill_against_resurrect: loom_percpu_ref_5_resurrect_meets_the_last_put,
 
 /// A lookup that races a new life finds it, or nothing; its count is not lost in words of the old
 /// one.
-fn lookup_against_reinit<S: Slots + Default + Send + Sync + 'static>() {
+fn lookup_against_reinit<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     model.put();
@@ -221,7 +346,7 @@ on_both!(lookup_against_reinit: loom_percpu_ref_5_a_lookup_that_races_reinit_is_
     loom_percpu_ref_5_a_lookup_that_races_reinit_is_counted_locked);
 
 /// What was written before any put is visible to the thread that releases; `Model::act` looks.
-fn writes_before_puts<S: Slots + Default + Send + Sync + 'static>() {
+fn writes_before_puts<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     let user = thread::spawn({
@@ -239,7 +364,7 @@ on_both!(writes_before_puts: loom_percpu_ref_6_writes_before_a_put_are_visible_i
     loom_percpu_ref_6_writes_before_a_put_are_visible_in_release_locked);
 
 /// A killer that a fork leaves behind after closing: two that help, and a put.
-fn helpers_of_a_vanished_killer<S: Slots + Default + Send + Sync + 'static>() {
+fn helpers_of_a_vanished_killer<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     let (after, _vanished) = model.begin_kill();
@@ -261,7 +386,7 @@ on_both!(helpers_of_a_vanished_killer: loom_percpu_ref_a_vanished_killer_is_help
     loom_percpu_ref_a_vanished_killer_is_helped_once_locked);
 
 /// Users, a change of mode, and a kill that is taken back: the mix that no model above has.
-fn changes_of_mode_against_resurrect<S: Slots + Default + Send + Sync + 'static>() {
+fn changes_of_mode_against_resurrect<S: Modelled>() {
     let model = Model::<S>::new();
     let user = thread::spawn({
         let model = Arc::clone(&model);

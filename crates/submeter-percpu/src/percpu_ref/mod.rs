@@ -9,7 +9,8 @@
 //! that come and go with each request use [`RcuRef`](crate::rcuref::RcuRef) or `Arc`.
 //!
 //! From the bottom up, each file using only those before it: `lock`, `rows`, `switch` (the count
-//! and its two modes), `raw` (the words), `holders`, `core`, and the two faces, `api` and `arc`.
+//! and its two modes), `kill`, `raw` (the words), `holders`, `core`, and the two faces, `api` and
+//! `arc`.
 
 #[cfg(not(loom))]
 mod api;
@@ -19,6 +20,7 @@ mod arc;
 mod core;
 #[cfg(not(loom))]
 mod holders;
+mod kill;
 mod lock;
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "words behind a gate, and a value under a lock")]

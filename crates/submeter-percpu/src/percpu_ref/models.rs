@@ -1,13 +1,16 @@
-//! What the model checkers run: the real count, switch and rows, over two ways to hold words.
+//! What the model checkers run: the real count, switch, kills and rows, over two ways to hold
+//! words.
 //!
-//! A sequence is modelled as a critical section of its CPU: whole or not at all, and the barrier
-//! waits for those under way. The locked rows are the real ones. Either way a get counts on the
-//! first CPU and a put on the second, the worst that migration can do.
+//! A sequence is a critical section of its CPU: whole or not at all. Its loads and its store are
+//! plain, and so are the loads of a fold, which no lock orders: only the barrier does, which waits
+//! for the section that each CPU is in. The locked rows are the real ones. Either way a get counts
+//! on the first CPU and a put on the second, the worst that migration can do.
 
 use std::sync::Arc;
 // Not the checkers': what the models note for themselves must add neither orders nor states.
 use std::sync::atomic::{AtomicI32 as Notes, Ordering::Relaxed as Noted};
 
+use super::kill::{Counted, kill_and_confirm, kill_many};
 use super::rows;
 use super::switch::{After, Put, Revival, Slots, Stopping, Switch};
 use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -15,45 +18,89 @@ use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 #[cfg(loom)]
 use loom::sync::Mutex;
 
-/// Words written by sequences. `OUTSIDE` is the mistake: the gate is tested before the section
-/// begins.
-pub(super) struct Sequences<const OUTSIDE: bool = false> {
+/// What slots get wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Mistake {
+    #[default]
+    Nothing,
+    /// Nothing waits for adds under way; without sequences: rows are summed and left alive.
+    NoBarrier,
+    /// The barrier is issued before the gate closes.
+    BarrierTooEarly,
+    /// The gate is tested before the section begins.
+    TestOutside,
+}
+
+/// A way to hold words, right or with a mistake.
+pub(super) trait Modelled: Slots + Default + Send + Sync + 'static {
+    fn with(mistake: Mistake) -> Self;
+    /// Words of another count on the same machine.
+    fn beside(&self) -> Self;
+}
+
+/// The sections of a machine's CPUs: each runs one sequence at a time.
+#[derive(Default)]
+struct Cpus([Mutex<()>; 2]);
+
+impl Cpus {
+    /// What `membarrier` does.
+    fn wait(&self) {
+        for cpu in &self.0 {
+            drop(cpu.lock().expect("nobody panics inside"));
+        }
+    }
+}
+
+/// Words written by sequences.
+pub(super) struct Sequences {
+    mistake: Mistake,
+    cpus: Arc<Cpus>,
     gate: AtomicU32,
-    words: [Mutex<i64>; 2],
+    words: [AtomicI64; 2],
 }
 
-impl<const OUTSIDE: bool> Default for Sequences<OUTSIDE> {
-    fn default() -> Self {
-        Sequences { gate: AtomicU32::new(0), words: [Mutex::new(0), Mutex::new(0)] }
+impl Sequences {
+    fn new(mistake: Mistake, cpus: Arc<Cpus>) -> Sequences {
+        let words = [AtomicI64::new(0), AtomicI64::new(0)];
+        Sequences { mistake, cpus, gate: AtomicU32::new(0), words }
     }
-}
 
-impl<const OUTSIDE: bool> Sequences<OUTSIDE> {
     fn sum(&self) -> i64 {
-        self.words.iter().map(|word| *word.lock().expect("nobody panics inside")).sum()
+        // Acquire: as the real one.
+        self.words.iter().map(|word| word.load(Ordering::Acquire)).sum()
     }
 }
 
-impl<const OUTSIDE: bool> Slots for Sequences<OUTSIDE> {
+impl Default for Sequences {
+    fn default() -> Sequences {
+        Sequences::with(Mistake::Nothing)
+    }
+}
+
+impl Modelled for Sequences {
+    fn with(mistake: Mistake) -> Sequences {
+        Sequences::new(mistake, Arc::default())
+    }
+
+    fn beside(&self) -> Sequences {
+        Sequences::new(self.mistake, Arc::clone(&self.cpus))
+    }
+}
+
+impl Slots for Sequences {
     fn add_one<const N: i32>(&self) -> bool {
         self.add(i64::from(N))
     }
 
     fn add(&self, n: i64) -> bool {
-        let word = &self.words[usize::from(n < 0)];
-        if OUTSIDE {
-            // Relaxed: the mistake, whatever the ordering.
-            let open = self.gate.load(Ordering::Relaxed) != 0;
-            if open {
-                *word.lock().expect("nobody panics inside") += n;
-            }
-            return open;
-        }
-        let mut word = word.lock().expect("nobody panics inside");
-        // Relaxed: a plain load in the sequence.
-        let open = self.gate.load(Ordering::Relaxed) != 0;
+        let cpu = usize::from(n < 0);
+        let outside = (self.mistake == Mistake::TestOutside).then(|| self.is_open());
+        let _section = self.cpus.0[cpu].lock().expect("nobody panics inside");
+        let open = outside.unwrap_or_else(|| self.is_open());
         if open {
-            *word += n;
+            // Relaxed, both: a plain load and a plain store of the sequence.
+            let before = self.words[cpu].load(Ordering::Relaxed);
+            self.words[cpu].store(before + n, Ordering::Relaxed);
         }
         open
     }
@@ -63,7 +110,7 @@ impl<const OUTSIDE: bool> Slots for Sequences<OUTSIDE> {
     }
 
     fn is_open(&self) -> bool {
-        // Relaxed: as the real one.
+        // Relaxed: a plain load of the sequence; as the real one elsewhere.
         self.gate.load(Ordering::Relaxed) != 0
     }
 
@@ -77,13 +124,20 @@ impl<const OUTSIDE: bool> Slots for Sequences<OUTSIDE> {
     }
 
     fn close(&self) {
+        if self.mistake == Mistake::BarrierTooEarly {
+            self.cpus.wait();
+        }
         // Relaxed: as the real one.
         self.gate.store(0, Ordering::Relaxed);
     }
 
+    fn needs_barrier(&self) -> bool {
+        true
+    }
+
     fn barrier(&self) {
-        for word in &self.words {
-            drop(word.lock().expect("nobody panics inside"));
+        if matches!(self.mistake, Mistake::Nothing | Mistake::TestOutside) {
+            self.cpus.wait();
         }
     }
 
@@ -94,14 +148,25 @@ impl<const OUTSIDE: bool> Slots for Sequences<OUTSIDE> {
 
 /// Words written by locked adds: the emulated backend.
 pub(super) struct Locked {
+    mistake: Mistake,
     rows: [(AtomicI64, AtomicI64); 2],
     live: AtomicU32,
 }
 
 impl Default for Locked {
     fn default() -> Locked {
+        Locked::with(Mistake::Nothing)
+    }
+}
+
+impl Modelled for Locked {
+    fn with(mistake: Mistake) -> Locked {
         let row = || (AtomicI64::new(0), AtomicI64::new(0));
-        Locked { rows: [row(), row()], live: AtomicU32::new(0) }
+        Locked { mistake, rows: [row(), row()], live: AtomicU32::new(0) }
+    }
+
+    fn beside(&self) -> Locked {
+        Locked::with(self.mistake)
     }
 }
 
@@ -140,16 +205,22 @@ impl Slots for Locked {
         self.live.store(0, Ordering::Relaxed);
     }
 
+    fn needs_barrier(&self) -> bool {
+        false
+    }
+
     fn barrier(&self) {}
 
     fn collect(&self) -> i64 {
-        self.rows
-            .iter()
-            .map(|(row, collected)| {
-                rows::die(row, collected);
-                rows::collected(collected)
-            })
-            .sum()
+        let each = self.rows.iter().map(|(row, collected)| {
+            if self.mistake == Mistake::NoBarrier {
+                // Acquire: as the exchange of `die`, which this leaves out.
+                return row.load(Ordering::Acquire) - (1 << 62);
+            }
+            rows::die(row, collected);
+            rows::collected(collected)
+        });
+        each.sum()
     }
 }
 
@@ -165,10 +236,14 @@ pub(super) struct Model<S> {
     writers: Notes,
 }
 
-impl<S: Slots + Default> Model<S> {
+impl<S: Modelled> Model<S> {
     pub(super) fn new() -> Arc<Model<S>> {
+        Model::over(S::default())
+    }
+
+    pub(super) fn over(slots: S) -> Arc<Model<S>> {
         Arc::new(Model {
-            switch: Switch::new(S::default(), false, false),
+            switch: Switch::new(slots, false, false),
             held: Notes::new(1),
             releases: Notes::new(0),
             written: std::array::from_fn(|_| AtomicU32::new(0)),
@@ -217,8 +292,24 @@ impl<S: Slots + Default> Model<S> {
     }
 
     pub(super) fn kill(&self) {
-        let begun = self.begin_kill();
-        self.finish(begun);
+        self.held.fetch_sub(1, Noted);
+        assert_eq!(kill_many([self]), 1, "killed once");
+    }
+
+    /// Kills both, in this order.
+    pub(super) fn kill_both(&self, other: &Model<S>) {
+        self.held.fetch_sub(1, Noted);
+        other.held.fetch_sub(1, Noted);
+        assert_eq!(kill_many([self, other]), 2, "killed once");
+    }
+
+    pub(super) fn kill_and_confirm(&self, confirm: impl FnOnce()) {
+        let confirmed = || {
+            assert_eq!(self.releases(), 0, "released before the confirmation");
+            confirm();
+            self.held.fetch_sub(1, Noted);
+        };
+        assert!(kill_and_confirm(self, confirmed), "killed once");
     }
 
     /// Takes the kill back. Returns whether it did.
@@ -240,8 +331,7 @@ impl<S: Slots + Default> Model<S> {
     }
 
     pub(super) fn to_atomic(&self) {
-        let stopping = self.switch.begin_atomic();
-        self.finish((After::default(), stopping));
+        self.act(self.switch.to_atomic());
     }
 
     pub(super) fn to_percpu(&self) {
@@ -264,6 +354,12 @@ impl<S: Slots + Default> Model<S> {
         }
     }
 
+    /// Called when the count is exact, and nobody changes it.
+    pub(super) fn must_be_exact(&self, what: &str) {
+        let (counted, held) = (self.switch.count.exact(), self.held.load(Noted));
+        assert_eq!(counted, Some(held.into()), "{what}: a get was lost");
+    }
+
     pub(super) fn releases(&self) -> i32 {
         self.releases.load(Noted)
     }
@@ -272,5 +368,21 @@ impl<S: Slots + Default> Model<S> {
     pub(super) fn must_be_released(&self) {
         assert_eq!(self.releases(), 1, "never released");
         assert_eq!(self.switch.put_one(), Put::Below, "zero is exact");
+    }
+}
+
+impl<S: Modelled> Counted for &Model<S> {
+    type Slots = S;
+
+    fn switch(&self) -> &Switch<S> {
+        &self.switch
+    }
+
+    fn second_kill(&self) {
+        panic!("killed twice");
+    }
+
+    fn act(&self, after: After) {
+        Model::act(self, after);
     }
 }

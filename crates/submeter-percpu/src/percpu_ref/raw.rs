@@ -59,11 +59,6 @@ impl AreaSlots {
         Ok(AreaSlots { word: GatedWord::new(block), locked })
     }
 
-    /// Returns whether [`barrier`](Slots::barrier) does anything.
-    pub(super) fn needs_barrier(&self) -> bool {
-        self.locked.is_none()
-    }
-
     /// Returns the row in which the calling thread may try to count after its sequence did not
     /// commit.
     #[inline]
@@ -142,9 +137,15 @@ impl Slots for AreaSlots {
         }
     }
 
-    fn barrier(&self) {
+    fn needs_barrier(&self) -> bool {
         // Locked rows need none: each dies by one instruction on the word that its adders add to.
+        self.locked.is_none()
+    }
+
+    fn barrier(&self) {
         if self.needs_barrier() {
+            #[cfg(test)]
+            BARRIERS.set(BARRIERS.get() + 1);
             // Going on would release objects in use.
             membarrier::rseq_barrier().expect("membarrier was registered at start-up");
         }
@@ -161,6 +162,15 @@ impl Slots for AreaSlots {
         });
         sum
     }
+}
+
+#[cfg(test)]
+thread_local!(static BARRIERS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+
+/// How many barriers the calling thread has issued.
+#[cfg(test)]
+pub(super) fn barriers_of_this_thread() -> u32 {
+    BARRIERS.get()
 }
 
 /// A word of every CPU row that takes adds by sequence while its gate is open.

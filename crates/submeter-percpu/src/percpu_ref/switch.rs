@@ -39,6 +39,9 @@ pub(super) trait Slots {
     fn open(&self);
     /// Takes no adds after the next barrier. Biased.
     fn close(&self);
+    /// Returns whether [`barrier`](Slots::barrier) does anything. One serves all slots of a process
+    /// that are closed by then.
+    fn needs_barrier(&self) -> bool;
     /// Waits until no add is under way that found it open.
     fn barrier(&self);
     /// Sums the words. Closed, and after the barrier.
@@ -166,11 +169,28 @@ impl<S: Slots> Switch<S> {
         self.close(&held)
     }
 
+    /// Changes to atomic mode, to stay there until per-CPU mode is asked for.
+    pub(super) fn to_atomic(&self) -> After {
+        let Some(stopping) = self.begin_atomic() else { return After::default() };
+        self.slots.barrier();
+        self.finish(stopping)
+    }
+
     /// Folds what was closed, unless another thread did. After a barrier that was issued after the
     /// closing.
     pub(super) fn finish(&self, stopping: Stopping) -> After {
         let held = self.lock.lock();
         self.fold(&held, stopping)
+    }
+
+    /// The mistake of taking any barrier for that of the closing: folds whatever is closed.
+    #[cfg(loom)]
+    pub(super) fn finish_any(&self) -> After {
+        let held = self.lock.lock();
+        match self.unfinished(&held) {
+            Some(stopping) => self.fold(&held, stopping),
+            None => After::default(),
+        }
     }
 
     /// Forgets that atomic mode was asked for, and opens unless it is dead, or no reference is left

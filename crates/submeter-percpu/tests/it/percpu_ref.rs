@@ -224,7 +224,7 @@ fn percpu_ref_6_writes_before_a_put_are_visible_in_release_stress() {
 }
 
 #[test]
-fn many_are_killed_behind_one_barrier() {
+fn a_batch_kills_each_that_is_alive_once() {
     on_every_backend(|area| {
         let all: Vec<Counted> = (0..100).map(|_| Counted::new(area, Options::new())).collect();
         all.iter().step_by(2).for_each(|counted| counted.reference.get());

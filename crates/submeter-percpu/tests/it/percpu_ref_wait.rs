@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -32,11 +32,14 @@ fn backend(bell: &Bell) -> u32 {
 #[test]
 fn percpu_ref_released_is_after_the_callback_not_at_zero() {
     on_every_backend(|area| {
-        let gates = Arc::new((Barrier::new(2), Barrier::new(2)));
-        let inside = Arc::clone(&gates);
+        let (say, entered) = mpsc::channel();
+        let (leave, left) = mpsc::channel::<()>();
+        let left = Mutex::new(left);
         let reference = PercpuRef::with(Options::new().area(area), move || {
-            inside.0.wait();
-            inside.1.wait();
+            say.send(()).expect("heard");
+            // Ends, by an error, when a failed assertion below drops the sender: a test that fails
+            // must not hang.
+            let _ = left.lock().expect("no panic inside").recv();
         })
         .expect("room");
         let bell = Arc::new(Bell::default());
@@ -44,14 +47,15 @@ fn percpu_ref_released_is_after_the_callback_not_at_zero() {
         let mut context = Context::from_waker(&waker);
         let mut released = pin!(reference.released());
         std::thread::scope(|scope| {
+            let leave = leave;
             scope.spawn(|| reference.kill());
-            gates.0.wait();
+            entered.recv().expect("the callback runs");
             assert!(reference.is_zero() && !reference.is_released());
             assert_eq!(released.as_mut().poll(&mut context), Poll::Pending);
             let early = reference.wait_released(Duration::ZERO).expect_err("not yet");
             assert!(early.to_string().contains("callback is running"), "{early}");
             assert_eq!(backend(&bell), 0);
-            gates.1.wait();
+            leave.send(()).expect("it waits");
         });
         assert_eq!(backend(&bell), 1);
         assert_eq!(released.as_mut().poll(&mut context), Poll::Ready(()));

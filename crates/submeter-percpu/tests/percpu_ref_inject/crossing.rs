@@ -37,14 +37,14 @@ fn percpu_ref_4_kill_meets_every_point_of_a_sequence() {
     }
     for point in Point::ALL {
         for event in [Event::Kill, Event::Migration, Event::Signal, Event::Barrier] {
-            for _ in 0..KILLS {
-                cross(point, event);
+            for kill in 0..KILLS {
+                cross(point, event, kill % 2 == 1);
             }
         }
     }
 }
 
-fn cross(point: Point, event: Event) {
+fn cross(point: Point, event: Event, confirms: bool) {
     let releases = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&releases);
     let reference = PercpuRef::new(move || {
@@ -93,7 +93,7 @@ fn cross(point: Point, event: Event) {
                 }
             }
             wait_for(point);
-            assert!(reference.kill());
+            kill(reference, confirms);
             delay(point, 0);
             // Relaxed: as above.
             stop.store(true, Ordering::Relaxed);
@@ -112,6 +112,15 @@ fn cross(point: Point, event: Event) {
         // Relaxed: as above.
         assert_eq!(releases.load(Ordering::Relaxed), u32::from(left == 0), "{point:?} {event:?}");
     }
+}
+
+fn kill(reference: &PercpuRef, confirms: bool) {
+    let alive = if confirms {
+        reference.kill_and_confirm(|| assert!(!reference.tryget_live()))
+    } else {
+        reference.kill()
+    };
+    assert!(alive, "killed twice");
 }
 
 fn wait_for(point: Point) {

@@ -18,11 +18,12 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::percpu_ref::core::{Core, Counted, View, kill_and_confirm, kill_many};
+use crate::percpu_ref::core::{Core, View};
 use crate::percpu_ref::holders::Site;
-use crate::percpu_ref::raw::{Adder, GatedWord};
+use crate::percpu_ref::kill::{Counted, kill_and_confirm, kill_many};
+use crate::percpu_ref::raw::{Adder, AreaSlots, GatedWord};
 use crate::percpu_ref::rows;
-use crate::percpu_ref::switch::{After, Put};
+use crate::percpu_ref::switch::{After, Put, Switch};
 
 /// An object with its reference count.
 #[repr(C)]
@@ -100,14 +101,20 @@ impl<T> Shared<T> {
 struct Killing<'a, T>(&'a Arc<Shared<T>>);
 
 impl<T> Counted for Killing<'_, T> {
-    fn core(&self) -> &Core {
-        &self.0.core
+    type Slots = AreaSlots;
+
+    fn switch(&self) -> &Switch<AreaSlots> {
+        &self.0.core.switch
+    }
+
+    fn second_kill(&self) {
+        self.0.core.second_kill();
     }
 
     fn act(&self, after: After) {
         if after.last {
             // SAFETY: 2 (released last): `after` is an answer of this object's count, since only
-            // `core` calls this, and `help` above.
+            // `kill` calls this, and `help` above.
             unsafe { release(Arc::as_ptr(self.0)) };
         }
     }
