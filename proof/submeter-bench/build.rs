@@ -1,5 +1,5 @@
-//! Tells the program which compiler builds it, for the records of its benches, and what their
-//! tables mean, for its reports.
+//! Gives the program the version of its compiler, for its records, and the tables' definitions, for
+//! its reports.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,8 +19,8 @@ fn main() {
 
 /// Writes the text of every definition as an array, so that a new table is one new file.
 fn definitions() -> std::io::Result<()> {
-    // Asked when it runs: a path compiled in would be that of another checkout which shares the
-    // target folder.
+    // Read at run time: a path compiled in might be that of another checkout that shares the target
+    // folder.
     let package = env::var_os("CARGO_MANIFEST_DIR").expect("Cargo says where the package lies");
     let folder = Path::new(&package).join("definitions");
     println!("cargo::rerun-if-changed={}", folder.display());

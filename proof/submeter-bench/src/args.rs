@@ -1,4 +1,4 @@
-//! What may be typed.
+//! The command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,58 +9,58 @@ use clap::{ArgGroup, Parser};
 use crate::bench::TABLES;
 use submeter_terminal::seconds;
 
-/// Measure what counting costs, next to what else people use.
+/// Measure what counting costs, side by side with the alternatives.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "submeter-bench", version = submeter_terminal::VERSION, max_term_width = 100,
     group = ArgGroup::new("report").args(["html", "markdown"]).multiple(true),
-    after_help = "All variants of a table are measured in turns within one run, so that ratios hold \
-    on a machine that does other things too; absolute figures do not. Figures of a debug build say nothing."
+    after_help = "All variants of a table take turns within one run, so ratios hold even on a machine that \
+    does other work; absolute figures do not. Figures of a debug build are meaningless."
 )]
 pub(crate) struct BenchArgs {
     /// Tables to measure [default: all]
     #[arg(value_name = "TABLE", value_parser = PossibleValuesParser::new(TABLES.map(|table| table.name)))]
     pub(crate) tables: Vec<String>,
-    /// Budget of each table, in place of a full run's [default: 30 to 180, less than 15 minutes for
-    /// all]
+    /// Time budget of each table, instead of a full run's [default: 30 to 180, less than 15 minutes
+    /// for all]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
-    /// As few rounds as a median needs: less than a minute for all tables
+    /// As few rounds as a median needs: less than a minute for all tables together together
     #[arg(long, conflicts_with = "seconds")]
     pub(crate) quick: bool,
-    /// Write machine and all samples to a file, or to standard output with "-"
+    /// Write the machine's description and all samples to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write a report for people to a file: one page, to be opened, printed or mailed
+    /// Write a report to a file: one HTML page, to be opened, printed or mailed
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Measure nothing: make the report of a record that --json wrote
+    /// Measure nothing: make a report from a record that --json wrote
     #[arg(long, value_name = "RECORD", requires = "report", conflicts_with_all = ["tables", "seconds", "quick", "json", "trace", "tenants_file"])]
     pub(crate) from: Option<PathBuf>,
     /// With --from: write the tables as Markdown to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE", requires = "from")]
     pub(crate) markdown: Option<PathBuf>,
-    /// For rstat: replay a recording too, each of its CPUs on a thread, as fast as possible, with
-    /// flushes at their recorded place (zstd, format submeter-trace-1)
+    /// For rstat: also replay a recording, one thread for each of its CPUs, as fast as possible,
+    /// with each flush at its recorded position (zstd, format submeter-trace-1)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// For rstat: replay the trace on submeter and write every group's totals
     #[arg(long, value_name = "OUT.csv", requires = "trace")]
     pub(crate) totals: Option<PathBuf>,
-    /// For end_to_end: statistics (CSV) to draw tenants from, instead of those built in
+    /// For end_to_end: statistics (CSV) to draw tenants from, instead of the built-in ones
     #[arg(long, value_name = "FILE")]
     pub(crate) tenants_file: Option<PathBuf>,
-    /// Weighs a tree of so many groups in this process, for the table groups
+    /// Measures the memory of a tree with GROUPS groups in this process, for the table groups
     #[arg(long, value_name = "GROUPS", hide = true)]
     pub(crate) weigh: Option<usize>,
-    /// Serves the cache with so many threads in this process, for the table end_to_end
+    /// Serves the cache with THREADS threads in this process, for the table end_to_end
     #[arg(long, value_name = "THREADS", hide = true)]
     pub(crate) serve: Option<usize>,
     /// With --serve: without metering
     #[arg(long, hide = true, requires = "serve")]
     pub(crate) plain: bool,
-    /// Measures the one table that is named in this process, for the process that started it, until
-    /// standard input ends
+    /// Measures the one named table in this process, on behalf of the process that started it,
+    /// until standard input ends
     #[arg(long, hide = true, conflicts_with_all = ["json", "html", "totals"])]
     pub(crate) alone: bool,
 }

@@ -1,4 +1,4 @@
-//! What the program does: measures, or reports what was measured.
+//! Runs the command: measures tables, or reports an earlier measurement.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::reports as report;
 use submeter_terminal as show;
 use submeter_terminal::{Failure, signals};
 
-/// Runs the command. Interrupted, it says what it has.
+/// Runs the command. When interrupted, it reports what it has measured so far.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if let Some(record) = &args.from {
         report::again(record, args.html.as_deref(), args.markdown.as_deref())?;
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if args.alone {
         return alone(args, &tables, mode);
     }
-    // The runtime's one thread sleeps until a signal comes, or a table's process ends.
+    // The runtime's only thread sleeps until a signal arrives or a table's process ends.
     let runtime = runtime()?;
     let stop = listen(&runtime)?;
     let file = args.json.as_deref().filter(|path| *path != Path::new("-"));
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.html {
         report::writable(path)?;
     }
-    // Whatever is wrong with the input is said before anybody waits for figures.
+    // Errors in the input are reported before the long measurement starts.
     trace(args, &tables)?;
     tenants(args, &tables)?;
     let machine = Machine::gather();
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     for table in tables {
         let Some(part) = runtime.block_on(process::measured(table.name, args, stop.clone()))?
         else {
-            // It has said why.
+            // The table's process has printed why.
             return Ok(ExitCode::from(2));
         };
         let interrupted = part.interrupted;
@@ -77,11 +77,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what people read, and writes the record where it is wanted.
+/// Prints the tables, and writes the record where it was asked for.
 fn print(args: &BenchArgs, json: &str, text: &str) -> Result<(), Failure> {
     match args.json.as_deref() {
         Some(path) if path == Path::new("-") => {
-            // Standard output is the JSON's: people read the other.
+            // Standard output carries the JSON, so the tables go to standard error.
             anstream::eprint!("{text}");
             show::print(json).map_err(Failure::new)
         }
@@ -92,10 +92,10 @@ fn print(args: &BenchArgs, json: &str, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Measures one table, and prints what the process wants that started this one.
+/// Measures one table, and prints its part of the record for the parent process.
 fn alone(args: &BenchArgs, tables: &[&'static Table], mode: Mode) -> Result<ExitCode, Failure> {
     let [table] = tables else {
-        return Err(Failure::new("--alone is for one table: name it"));
+        return Err(Failure::new("--alone measures exactly one table: name it"));
     };
     let runtime = runtime()?;
     let signal = listen(&runtime)?;
@@ -117,31 +117,31 @@ fn runtime() -> Result<Runtime, Failure> {
 
 fn listen(runtime: &Runtime) -> Result<watch::Receiver<bool>, Failure> {
     let listening = runtime.block_on(async { signals::listen() });
-    listening.map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))
+    listening.map_err(|e| Failure::new(format_args!("cannot listen for signals: {e}")))
 }
 
-/// Finds the tables that were named, or all, in the order in which they are measured.
+/// Returns the named tables, or all, in the order in which they are measured.
 fn tables(named: &[String]) -> Vec<&'static Table> {
     let wanted = |table: &&Table| named.is_empty() || named.iter().any(|name| name == table.name);
     TABLES.iter().filter(wanted).collect()
 }
 
-/// Finds the file of tenants, which is read with the table's plan.
+/// Returns the file of tenants; the table's plan reads it.
 fn tenants(args: &BenchArgs, tables: &[&Table]) -> Result<Option<PathBuf>, Failure> {
     if args.tenants_file.is_some() && !tables.iter().any(|table| table.name == "end_to_end") {
         return Err(Failure::new(
-            "--tenants-file is for the table end_to_end, which was not asked for: add end_to_end, or leave it out",
+            "--tenants-file applies to the table end_to_end, which is not among the tables: add end_to_end, or leave it out",
         ));
     }
     Ok(args.tenants_file.clone())
 }
 
-/// Reads the trace, and replays it once for its totals, before anybody waits for figures.
+/// Reads the trace, and replays it once for its totals, before the long measurement starts.
 fn trace(args: &BenchArgs, tables: &[&Table]) -> Result<Option<Rc<Trace>>, Failure> {
     let Some(path) = &args.trace else { return Ok(None) };
     if !tables.iter().any(|table| table.name == "rstat") {
         return Err(Failure::new(
-            "--trace is for the table rstat, which was not asked for: add rstat, or leave it out",
+            "--trace applies to the table rstat, which is not among the tables: add rstat, or leave it out",
         ));
     }
     let trace = Trace::open(path).map_err(Failure::new)?;
@@ -151,8 +151,8 @@ fn trace(args: &BenchArgs, tables: &[&Table]) -> Result<Option<Rc<Trace>>, Failu
     Ok(Some(Rc::new(trace)))
 }
 
-/// Makes sure, before anybody waits for figures, that they can be written. What is there stays
-/// until there is something better.
+/// Makes sure, before the long measurement starts, that its result can be written. An existing file
+/// keeps its content until there is a new one.
 fn writable(path: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().create(true).append(true).open(path);
     opened.map(drop).map_err(|e| refused(path, &e))
@@ -160,7 +160,7 @@ fn writable(path: &Path) -> Result<(), Failure> {
 
 fn refused(path: &Path, error: &std::io::Error) -> Failure {
     let path = path.display();
-    Failure::new(format_args!("cannot write {path}: {error}; name another file by --json"))
+    Failure::new(format_args!("cannot write {path}: {error}; name another file with --json"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The `submeter-bench` program: measures what counting costs, next to what else people use, and
-//! reports it.
+//! The `submeter-bench` program: measures what counting costs, side by side with the alternatives,
+//! and reports it.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A process of its own for each table: none measures in the heap that another left.
+//! A separate process for each table, so that none measures in a heap that another left behind.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use crate::args::BenchArgs;
 use crate::bench::Part;
 
-/// Measures `table` in this program, started again. `None` when that failed, which it has said. A
-/// signal ends it by the end of its input, so that it tells what it has.
+/// Measures `table` in a new process of this program. `None` if that failed, in which case the
+/// process has printed why. A signal ends it by closing its input, so that it still reports what it
+/// has.
 pub(crate) async fn measured(
     table: &str,
     args: &BenchArgs,
@@ -56,12 +57,12 @@ pub(crate) async fn measured(
     serde_json::from_slice(&output.stdout).map(Some).map_err(|e| cannot(&e))
 }
 
-/// Waits on a thread until standard input ends: then the parent that wanted the figures has gone,
-/// or wants no more of them.
+/// Waits on a thread until standard input ends: then the parent has exited, or wants no more
+/// figures.
 pub(crate) fn input_ended() -> JoinHandle<()> {
     thread::spawn(|| {
         let mut rest = Vec::new();
-        // An error ends it as well.
+        // An error means the end as well.
         let _ = std::io::stdin().lock().read_to_end(&mut rest);
     })
 }

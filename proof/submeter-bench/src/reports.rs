@@ -1,4 +1,4 @@
-//! The report of `submeter-bench`: of what was just measured, or of a record.
+//! The reports of `submeter-bench`, from a run that just ended or from a record.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::report::{self, Record};
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 
-/// Makes the reports of a record that an earlier run wrote.
+/// Makes the reports from a record that an earlier run wrote.
 pub(super) fn again(
     record: &Path,
     html: Option<&Path>,
@@ -16,7 +16,7 @@ pub(super) fn again(
     let name = record.display();
     let text = fs::read_to_string(record).map_err(|e| {
         Failure::new(format_args!(
-            "cannot read {name}: {e}; make a record by submeter-bench --json"
+            "cannot read {name}: {e}; make a record with submeter-bench --json"
         ))
     })?;
     let record =
@@ -32,18 +32,19 @@ pub(super) fn again(
     fs::write(path, text).map_err(|e| refused(path, &e, "--markdown"))
 }
 
-/// Makes the report of what was just measured, from its JSON: so that both ways say the same.
+/// Makes the report of a run that just ended, from its JSON, so that a later report from the record
+/// says the same.
 pub(super) fn write(json: &str, html: &Path) -> Result<(), Failure> {
     put(&Record::parse(json).map_err(Failure::new)?, html)
 }
 
-/// Writes what was just measured for a terminal.
+/// Writes the tables of a run that just ended, for a terminal.
 pub(super) fn text(json: &str) -> Result<String, Failure> {
     let record = Record::parse(json).map_err(Failure::new)?;
     Ok(report::text(&record, report::definitions()))
 }
 
-/// Makes sure, before anybody waits for figures, that the report can be written.
+/// Makes sure, before the long measurement starts, that the report can be written.
 pub(super) fn writable(html: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().create(true).append(true).open(html);
     opened.map(drop).map_err(|e| refused(html, &e, "--html"))
@@ -56,5 +57,5 @@ fn put(record: &Record, html: &Path) -> Result<(), Failure> {
 
 fn refused(path: &Path, error: &std::io::Error, option: &str) -> Failure {
     let path = path.display();
-    Failure::new(format_args!("cannot write {path}: {error}; name another file by {option}"))
+    Failure::new(format_args!("cannot write {path}: {error}; name another file with {option}"))
 }

@@ -1,4 +1,4 @@
-//! A measured cell: what tables write into a record, and reports read from one.
+//! A measured cell, which tables write into a record and reports read back.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,10 +7,10 @@ use std::fmt;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A name that is known when this is written, or one from a record.
+/// A name that is known at compile time, or one from a record.
 pub(crate) type Name = Cow<'static, str>;
 
-/// A measured cell. The fields' names are those of the JSON.
+/// A measured cell. The fields are named as in the JSON.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Row {
     /// The table's name.
@@ -20,20 +20,20 @@ pub(crate) struct Row {
     pub(crate) params: Params,
     /// What was measured.
     pub(crate) variant: Name,
-    /// What comes of the samples, mostly their median or the quantile that `params` names. No
-    /// number where there is none, which is `null` in JSON.
+    /// The result of the samples, usually their median or the quantile that `params` names. NaN if
+    /// there is none, which is `null` in JSON.
     #[serde(default = "nan", deserialize_with = "or_nan", serialize_with = "as_figure")]
     pub(crate) value: f64,
     /// The unit of value and samples.
     #[serde(default)]
     pub(crate) unit: Name,
-    /// Everything that was measured, in the order of measurement.
+    /// All samples, in the order of measurement.
     #[serde(default, deserialize_with = "numbers", serialize_with = "as_figures")]
     pub(crate) samples: Vec<f64>,
 }
 
 impl Row {
-    /// Returns the value, where it is a number.
+    /// Returns the value, if it is a number.
     pub(crate) fn figure(&self) -> Option<f64> {
         self.value.is_finite().then_some(self.value)
     }
@@ -43,21 +43,22 @@ impl Row {
         sorted(&self.samples)
     }
 
-    /// Returns whether the value is the median, as far as the parameters tell. Of other quantiles
-    /// the middle half of the samples says nothing.
+    /// Returns whether the value is the median, judging by the parameters. The middle half of the
+    /// samples does not describe the spread of other quantiles.
     pub(crate) fn is_median(&self) -> bool {
         self.params.get("quantile").is_none_or(|quantile| quantile == "p50")
     }
 
-    /// Returns the distance between the quartiles as a share of the median: how far to trust it.
+    /// Returns the distance between the quartiles as a share of the median, which says how far to
+    /// trust it.
     pub(crate) fn spread(&self) -> f64 {
         let sorted = self.sorted();
         let at = |part| quantile(&sorted, part).unwrap_or(f64::NAN);
         (at(0.75) - at(0.25)) / at(0.5)
     }
 
-    /// Returns the quartiles between which half of the samples are. `None` where they say nothing
-    /// of the value: of a quantile other than the median, and of fewer than four samples.
+    /// Returns the quartiles. `None` if they do not describe the value: for a quantile other than
+    /// the median, and for fewer than four samples.
     pub(crate) fn quartiles(&self) -> Option<(f64, f64)> {
         let sorted = self.sorted();
         let enough = self.is_median() && sorted.len() >= 4;
@@ -65,8 +66,8 @@ impl Row {
     }
 }
 
-/// Returns the smallest sample that is not below `part` of all: one that was measured, where a mean
-/// of two would be a figure that no clock ever showed. `None` without samples.
+/// Returns the smallest sample that is not below `part` of all. It is a measured value, whereas the
+/// mean of two samples would be one that no clock ever showed. `None` without samples.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let rank = (sorted.len() as f64 * part).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
@@ -79,7 +80,7 @@ pub(crate) fn sorted(samples: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Names and values, in the order in which people see them.
+/// Names and values of parameters, in the order in which they are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Params(pub(crate) Vec<(Name, Param)>);
 
@@ -103,7 +104,7 @@ impl Params {
         self.0.iter().map(|(name, _)| name.as_ref())
     }
 
-    /// Adds one, or gives the one of that name another value.
+    /// Sets the value of a parameter, which is added if it is missing.
     pub(crate) fn set(&mut self, name: impl Into<Name>, value: Param) {
         let name = name.into();
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -112,7 +113,7 @@ impl Params {
         }
     }
 
-    /// Returns these without the one that is called `name`.
+    /// Returns a copy without the parameter `name`.
     pub(crate) fn without(&self, name: &str) -> Params {
         Params(self.0.iter().filter(|(own, _)| own != name).cloned().collect())
     }
@@ -136,7 +137,7 @@ impl Serialize for Params {
 
 impl<'de> Deserialize<'de> for Params {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Params, D::Error> {
-        /// A map of serde_json would be sorted by name; the record's order is the one to show.
+        /// A map of serde_json would be sorted by name; the record's order is the one to keep.
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
             type Value = Params;
@@ -155,13 +156,14 @@ impl<'de> Deserialize<'de> for Params {
     }
 }
 
-/// The value of a parameter. Values compare by their text, so that a number in a definition and a
-/// word in a record are alike.
+/// The value of a parameter. Values compare as text, so that a number in a definition equals a word
+/// in a record.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Written")]
 pub(crate) struct Param {
     text: Name,
-    /// Whether it is a quantity, in the unit that the parameter's name ends in, and no choice.
+    /// The number, if the value is a quantity in the unit that ends the parameter's name; `None`
+    /// for a choice.
     number: Option<u64>,
 }
 
@@ -246,14 +248,14 @@ fn or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
-/// Reads samples, of which those that are no numbers are left out.
+/// Reads samples, leaving out those that are not numbers.
 fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
     let samples: Vec<Option<f64>> = Vec::deserialize(deserializer)?;
     Ok(samples.into_iter().flatten().filter(|sample| sample.is_finite()).collect())
 }
 
-/// Leaves six significant digits: no clock here tells more, and a record with all seventeen is
-/// twice as long.
+/// Rounds to six significant digits: no clock here is more precise, and seventeen digits would make
+/// a record twice as long.
 fn figure(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }

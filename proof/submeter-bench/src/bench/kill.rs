@@ -1,7 +1,8 @@
-//! The `kill` table: how long a kill of per-CPU reference counts takes, one or a thousand at once.
+//! The `kill` table: how long it takes to kill per-CPU reference counts, one or a thousand at once.
 //!
-//! Next to the barrier that it is made of. Idle, no other thread of this process runs; hammered,
-//! one on each other CPU takes and puts references on the very counts that are killed.
+//! The barrier that dominates a kill is measured beside it. Under the load `idle` no other thread
+//! of this process runs; under `hammered` a thread on each other CPU takes and drops references to
+//! the very counts that are killed.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,21 +20,21 @@ use super::runner::{Cell, Plan, Sample};
 use super::threads::Preemptions;
 use crate::row::{Param, Row};
 
-/// Kills of one sample: few, as all of it is in vain when one thread was off its CPU.
+/// Kills per sample: few, because a sample is discarded if one thread was preempted.
 const KILLS: usize = 10;
-/// References of one batch.
+/// Counts in one batch.
 const BATCH: usize = 1000;
-/// 2,000 kills a cell: twenty are beyond the 99th percentile. More only make the file larger.
+/// 2,000 kills per cell: twenty lie beyond the 99th percentile. More would only enlarge the file.
 const ROUNDS_MAX: usize = 2000 / KILLS;
 /// The quantiles that have a row.
 const QUANTILES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
-/// How long the hammering is given before a kill, so that the barrier meets it at full speed.
+/// How long the other threads hammer before a kill, so that the barrier meets them at full speed.
 const HEAT: Duration = Duration::from_micros(30);
 
-/// Says what to measure.
+/// Returns the table's plan.
 ///
 /// # Errors
-/// When the CPUs of this process cannot be asked for.
+/// When the CPUs of this process cannot be determined.
 pub(crate) fn plan() -> io::Result<Plan> {
     let cpus = affinity()?;
     let mut notes = Vec::new();
@@ -46,7 +47,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     if cpus.len() > 1 {
         loads.push(("hammered", cpus));
     } else {
-        notes.push("no figures under a load: this process may use one CPU only".to_owned());
+        notes.push("no figures under load: this process may use only one CPU".to_owned());
     }
     let group = |(load, cpus): (&'static str, Vec<usize>)| {
         variants.iter().map(|&(variant, act)| cell(load, &cpus, variant, act)).collect()
@@ -61,7 +62,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     })
 }
 
-/// Returns what one reference of a hammered batch costs, against a kill of one alone.
+/// Returns what one count of a hammered batch costs, compared with the kill of a single one.
 pub(crate) fn per_reference(rows: &[Row]) -> Option<String> {
     let params = [("load", Param::word("hammered")), ("quantile", Param::word("p50"))].into();
     let value = |variant| {
@@ -69,13 +70,13 @@ pub(crate) fn per_reference(rows: &[Row]) -> Option<String> {
     };
     let (one, batch) = (value("kill")?, value("kill_many_1000")? / BATCH as f64);
     Some(format!(
-        "hammered, one reference of 1,000 killed together takes {:.1} ns: {:.4}× a kill of one alone",
+        "hammered, one of 1,000 counts killed together takes {:.1} ns: {:.4}× the kill of a single one",
         batch * 1e3,
         batch / one
     ))
 }
 
-/// What is timed.
+/// The operation that is timed.
 #[derive(Clone, Copy)]
 enum Act {
     Barrier,
@@ -98,8 +99,8 @@ fn cell(load: &'static str, cpus: &[usize], variant: &'static str, act: Act) -> 
     })
 }
 
-/// Acts on the first of `cpus` while the others hammer; returns microseconds, and whether a thread
-/// was off its CPU.
+/// Runs `act` on the first of `cpus` while the others hammer; returns microseconds, and whether a
+/// thread was preempted.
 fn sample(cpus: &[usize], act: Act) -> io::Result<(Vec<f64>, bool)> {
     let (target, start) = (Target::new(cpus.len() - 1)?, Barrier::new(cpus.len()));
     thread::scope(|scope| {
@@ -108,7 +109,7 @@ fn sample(cpus: &[usize], act: Act) -> io::Result<(Vec<f64>, bool)> {
             scope.spawn(move || {
                 let pinned = set_affinity(&[cpu]);
                 start.wait();
-                // The killer waits for hammers; one that cannot come ends the sample.
+                // The killer waits for the hammers; one that cannot be pinned ends the sample.
                 pinned.map(|()| target.hammer()).inspect_err(|_| target.stop())
             })
         };
@@ -128,16 +129,16 @@ fn sample(cpus: &[usize], act: Act) -> io::Result<(Vec<f64>, bool)> {
     })
 }
 
-/// What is killed next, and hammered meanwhile.
+/// The counts that are killed next, which the other threads hammer until then.
 struct Target {
     counts: Mutex<Arc<Vec<PercpuRef>>>,
-    /// Goes up with each new vector in `counts`, after it.
+    /// Incremented after each new vector in `counts`.
     generation: AtomicU64,
-    /// How many threads hammer.
+    /// The number of hammering threads.
     hammers: u64,
-    /// Goes up with each new vector that a hammer took up.
+    /// Incremented when a hammer starts on a new vector.
     taken: AtomicU64,
-    /// Hammered between a kill and the next counts; never killed before the end.
+    /// Hammered between a kill and the next counts; killed only at the end.
     spare: PercpuRef,
     ended: AtomicBool,
 }
@@ -154,15 +155,15 @@ impl Target {
         })
     }
 
-    /// Times `KILLS` of `act`, each on counts of its own; returns also whether it was disturbed.
+    /// Times `act` `KILLS` times, each on new counts; also returns whether it was disturbed.
     fn act(&self, act: Act) -> io::Result<(Vec<f64>, bool)> {
         let references = match act {
-            // A live one to hammer, so that the barrier meets the same threads.
+            // A live count to hammer, so that the barrier meets the same threads.
             Act::Barrier => 1,
             Act::Kill(references) => references,
         };
         let mut values = Vec::with_capacity(KILLS);
-        // Kept to the end: a hammer that drops the last pointer would do so while the next is
+        // Kept to the end: otherwise a hammer might drop the last pointer while the next counts are
         // killed.
         let mut used = Vec::with_capacity(KILLS);
         let preemptions = Preemptions::count();
@@ -170,7 +171,7 @@ impl Target {
             let counts = (0..references).map(|_| PercpuRef::new(|| ()));
             let counts = Arc::new(counts.collect::<io::Result<Vec<_>>>()?);
             self.show(&counts);
-            // Used, so that idle as well there is something in the words that are summed.
+            // Used once, so that the summed words are not empty under the load idle either.
             assert!(counts.iter().all(pair), "alive until now");
             let from = Instant::now();
             match act {
@@ -185,12 +186,12 @@ impl Target {
         Ok((values, preemptions.any()))
     }
 
-    /// Puts up what is killed next, and waits until all hammer it.
+    /// Publishes the counts that are killed next, and waits until all threads hammer them.
     fn show(&self, counts: &Arc<Vec<PercpuRef>>) {
         *self.counts.lock() = Arc::clone(counts);
-        // Relaxed: says that it is worth taking the lock, which hands over the counts.
+        // Relaxed: a hint that the lock is worth taking; the lock hands over the counts.
         let shown = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        // Relaxed: tells that threads run; there is nothing to see of what they did.
+        // Relaxed: shows only that threads run; nothing that they wrote is read.
         while self.taken.load(Ordering::Relaxed) < shown * self.hammers && !self.has_ended() {
             std::hint::spin_loop();
         }
@@ -200,10 +201,10 @@ impl Target {
         }
     }
 
-    /// Takes and puts references until the end; returns whether it was disturbed.
+    /// Takes and drops references until the end; returns whether it was disturbed.
     fn hammer(&self) -> bool {
         let preemptions = Preemptions::count();
-        // Kept for the same reason as by the killer: dropping counts is not hammering.
+        // Kept for the same reason as in `act`: dropping counts is not hammering.
         let mut used = Vec::with_capacity(KILLS);
         let mut seen = 0;
         while !self.has_ended() {
@@ -218,8 +219,8 @@ impl Target {
             let counts = Arc::clone(&self.counts.lock());
             // Relaxed: see `show`.
             self.taken.fetch_add(1, Ordering::Relaxed);
-            // Until they are killed or, where only the barrier is measured, until the next are
-            // there.
+            // Until the counts are killed or, if only the barrier is measured, until the next ones
+            // appear.
             while counts.iter().all(pair) && self.shown() == seen && !self.has_ended() {}
             used.push(counts);
         }
@@ -232,7 +233,7 @@ impl Target {
     }
 
     fn stop(&self) {
-        // Relaxed: nothing is handed over; the threads are joined.
+        // Relaxed: hands over nothing; the threads are joined.
         self.ended.store(true, Ordering::Relaxed);
     }
 
@@ -242,7 +243,7 @@ impl Target {
     }
 }
 
-/// Takes a reference and puts it, as a request does that holds its tenant; false after the kill.
+/// Takes a reference and drops it, as a request that holds its tenant does; false after the kill.
 fn pair(count: &PercpuRef) -> bool {
     let live = count.tryget_live();
     if live {

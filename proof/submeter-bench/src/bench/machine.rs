@@ -1,14 +1,14 @@
-//! Where figures come from: without it they say nothing.
+//! The machine that figures come from, without which they mean nothing.
 
 use std::time::SystemTime;
 
 use serde::Serialize;
 use submeter_sys::{clock, cpu, kernel, probe};
 
-/// The machine, the system and the build. The fields' names are those of the JSON.
+/// The machine, the system and the build. The fields are named as in the JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
-    /// The processor's name for itself.
+    /// The processor's model name.
     pub(crate) cpu_model: Option<String>,
     /// The instruction set.
     pub(crate) arch: &'static str,
@@ -18,30 +18,30 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// The backend in use.
     pub(crate) backend: &'static str,
-    /// Why.
+    /// Why this backend is in use.
     pub(crate) backend_reason: &'static str,
-    /// What the self-test of the sequences found.
+    /// The result of the sequences' self-test.
     pub(crate) self_test: String,
-    /// Where a thread's CPU time comes from.
+    /// The source of a thread's CPU time.
     pub(crate) clock: &'static str,
-    /// How threads are kept on CPUs while they measure.
+    /// How measuring threads are pinned.
     pub(crate) pinning: String,
     /// Load averages over 1, 5 and 15 minutes, before anything was measured.
     pub(crate) load_average: Option<[f64; 3]>,
-    /// When it began, in UTC.
+    /// When the run began, in UTC.
     pub(crate) date: String,
     /// The version of submeter.
     pub(crate) version: &'static str,
-    /// The commit that was built, where the build knew it.
+    /// The commit that was built, if the build knew it.
     pub(crate) commit: Option<&'static str>,
     /// The compiler.
     pub(crate) rustc: &'static str,
-    /// Whether nothing was optimised, so that figures say nothing.
+    /// Whether this was a debug build, whose figures are meaningless.
     pub(crate) debug_build: bool,
 }
 
 impl Machine {
-    /// Asks the kernel, the probe and the build.
+    /// Collects the facts from the kernel, the probe and the build.
     pub(crate) fn gather() -> Machine {
         let probe = probe();
         let cpus = cpu::affinity().unwrap_or_default();
@@ -66,14 +66,14 @@ impl Machine {
     }
 }
 
-/// Says where measuring threads run. Servers and their clients are left to the scheduler, as in
-/// use.
+/// Describes where measuring threads run. Servers and their clients are left to the scheduler, as
+/// in production.
 fn pinning(cpus: &[usize]) -> String {
     let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-    format!("each measuring thread to one of the CPUs {}; servers to none", cpus.join(", "))
+    format!("each measuring thread to one of the CPUs {}; servers are not pinned", cpus.join(", "))
 }
 
-/// Finds the name in `/proc/cpuinfo`; ARM kernels give none.
+/// Finds the model name in `/proc/cpuinfo`; ARM kernels give none.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
     let (_, name) = line.split_once(':')?;

@@ -33,23 +33,23 @@ pub(crate) use machine::Machine;
 pub(crate) use part::{Part, record};
 pub(crate) use rstat::{Trace, write_totals};
 
-/// A table that can be measured. What it means is in its definition.
+/// A table that can be measured. Its definition explains it.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// What it is called on the command line and in each of its rows.
+    /// Its name on the command line and in each of its rows.
     pub(crate) name: &'static str,
-    /// Seconds of it in a full run: together less than a quarter of an hour, most for those whose
-    /// rounds are long and whose differences are small.
+    /// Its seconds in a full run: less than a quarter of an hour for all tables, most for those
+    /// with long rounds and small differences.
     full: u64,
     /// Seconds that the fewest rounds take on two CPUs, for the estimate of a quick run.
     quick: u64,
-    /// What follows from all its rows together.
+    /// A conclusion from all its rows together.
     conclusion: fn(&[Row]) -> Option<String>,
     plan: fn(&Inputs) -> io::Result<Plan>,
 }
 
 impl Table {
-    /// Returns how long it may measure beyond the fewest rounds.
+    /// Returns its time budget beyond the minimum of rounds.
     fn budget(&self, mode: Mode) -> Duration {
         match mode {
             Mode::Quick => Duration::ZERO,
@@ -58,7 +58,7 @@ impl Table {
         }
     }
 
-    /// Returns how long it will take, as far as is known before.
+    /// Returns an estimate of how long it will take.
     fn estimate(&self, mode: Mode) -> Duration {
         self.budget(mode).max(Duration::from_secs(self.quick))
     }
@@ -69,14 +69,14 @@ impl Table {
 pub(crate) enum Mode {
     /// The fewest rounds that a median needs: less than a minute for all tables.
     Quick,
-    /// Long enough for small differences: less than a quarter of an hour for all tables.
+    /// Long enough to show small differences: less than a quarter of an hour for all tables.
     Full,
-    /// So long for each table.
+    /// This time budget for each table.
     Each(Duration),
 }
 
 impl Mode {
-    /// Returns its name, as records have it.
+    /// Returns its name in records.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Mode::Quick => "quick",
@@ -86,14 +86,14 @@ impl Mode {
     }
 }
 
-/// What the command line tells the tables, beside their names and their time.
+/// The command line's inputs for the tables, besides their names and their time.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     /// A recording that `rstat` replays.
     pub(crate) trace: Option<Rc<Trace>>,
-    /// Statistics that `end_to_end` draws tenants from, instead of those built in.
+    /// Statistics that `end_to_end` draws tenants from, instead of the built-in ones.
     pub(crate) tenants: Option<PathBuf>,
-    /// Whether the least will do.
+    /// Whether this is a quick run.
     pub(crate) quick: bool,
 }
 
@@ -121,7 +121,7 @@ pub(crate) const TABLES: [Table; 9] = [
         conclusion: percpu_counter::conclusion,
         plan: |_| percpu_counter::plan(),
     },
-    // Before rstat, whose trees leave a heap in which the groups of others lie far apart.
+    // Before rstat, whose trees leave a heap in which the groups of later tables lie far apart.
     Table { name: "perf", full: 180, quick: 5, conclusion: |_| None, plan: perf::plan },
     Table { name: "rstat", full: 150, quick: 3, conclusion: |_| None, plan: rstat::plan },
     Table { name: "count", full: 60, quick: 4, conclusion: |_| None, plan: |_| count::plan() },
@@ -129,10 +129,10 @@ pub(crate) const TABLES: [Table; 9] = [
     Table { name: "end_to_end", full: 60, quick: 7, conclusion: |_| None, plan: end_to_end::plan },
 ];
 
-/// Measures `table` in this process, for about its budget, until `stopped` says so.
+/// Measures `table` in this process, for about its budget or until `stopped` is set.
 ///
 /// # Errors
-/// What a table says that cannot be measured at all, with its name.
+/// Why a table cannot be measured at all, with its name.
 pub(crate) fn measure(
     table: &Table,
     mode: Mode,
@@ -165,7 +165,7 @@ mod tests {
         for table in &TABLES {
             let plan = (table.plan)(&Inputs::default()).expect("this process may run somewhere");
             assert_eq!(plan.table, table.name);
-            // Those of mixed figures compare others too.
+            // Tables with mixed figures compare other variants too.
             let baseline = crate::report::definition(table.name).baseline();
             for cells in &plan.groups {
                 let variants: HashSet<&str> = cells.iter().map(|cell| cell.variant).collect();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn stopped_it_measures_nothing_and_says_so() {
+    fn a_stopped_run_measures_nothing_and_says_so() {
         let part = measure(&TABLES[0], Mode::Quick, &Inputs::default(), &|| true);
         let part = part.expect("not begun");
         assert!(part.interrupted && part.rows.is_empty(), "{part:?}");

@@ -1,4 +1,4 @@
-//! What one table's process tells the one that started it, and the record that is made of all.
+//! What a table's process sends to its parent, and the record that combines all tables.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::machine::Machine;
 use super::runner::{Absent, Measured};
 use super::{Mode, Table, warnings};
 
-/// One table's share of a record. Rows stay the text that they are: a map would sort their
-/// parameters, whose order is the one to show.
+/// One table's part of a record. Rows stay text: a map would sort their parameters, whose order is
+/// significant.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Part {
     /// The table's name.
     pub(crate) table: String,
-    /// How long it was given beyond its fewest rounds.
+    /// Its time budget beyond the minimum of rounds.
     budget_seconds: f64,
     pub(crate) interrupted: bool,
     warnings: Vec<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Part {
     pub(crate) rows: Vec<Box<RawValue>>,
 }
 
-/// A variant that has no row.
+/// A variant without rows.
 #[derive(Serialize)]
 struct AbsentLine<'a> {
     table: &'static str,
@@ -33,7 +33,7 @@ struct AbsentLine<'a> {
 }
 
 impl Part {
-    /// Takes what was measured of `table`.
+    /// Makes the part from what was measured for `table`.
     ///
     /// # Errors
     /// When a row cannot be written as JSON.
@@ -43,7 +43,7 @@ impl Part {
         });
         let conclusion = (table.conclusion)(&measured.rows);
         let rounds = format!("{} rounds", measured.rounds);
-        // Each begins with its table's name, for which reports look.
+        // Each note begins with its table's name, by which reports find it.
         let notes = measured.notes.iter().chain(&conclusion).chain([&rounds]);
         Ok(Part {
             table: table.name.to_owned(),
@@ -57,13 +57,13 @@ impl Part {
     }
 }
 
-/// Writes a record: the machine, and the rows of all tables; a row a line, so that records can be
-/// compared by line.
+/// Writes a record: the machine, and the rows of all tables, one per line, so that records can be
+/// compared line by line.
 ///
 /// # Errors
 /// When the machine cannot be written as JSON.
 pub(crate) fn record(machine: &Machine, mode: Mode, parts: &[Part]) -> serde_json::Result<String> {
-    /// What is said of the run beside the machine.
+    /// Facts about the run besides the machine.
     #[derive(Serialize)]
     struct Run<'a> {
         #[serde(flatten)]
@@ -92,7 +92,7 @@ pub(crate) fn record(machine: &Machine, mode: Mode, parts: &[Part]) -> serde_jso
     ))
 }
 
-/// Writes the items of a list, a line each.
+/// Writes the items of a list, one per line.
 fn lines<'a>(items: impl Iterator<Item = &'a Box<RawValue>>) -> String {
     let items: Vec<&str> = items.map(|item| item.get()).collect();
     match items.is_empty() {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_what_each_table_found_and_lacked() {
+    fn a_record_has_what_each_table_found_and_missed() {
         let absent = Absent { variant: "peer", reason: "no \"compiler\" here".to_owned() };
         let measured = Measured {
             rows: Vec::new(),
@@ -121,7 +121,7 @@ mod tests {
             mixed: false,
         };
         let part = Part::new(&TABLES[0], Mode::Quick, &measured).expect("JSON");
-        // As it goes from one process to the other.
+        // As it is passed from one process to the other.
         let part = serde_json::to_string(&part).expect("JSON");
         let part: Part = serde_json::from_str(&part).expect("JSON");
         let json = record(&Machine::gather(), Mode::Quick, &[part]).expect("JSON");

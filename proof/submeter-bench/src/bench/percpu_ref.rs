@@ -1,8 +1,9 @@
-//! The `percpu_ref` table: take a reference, copy some bytes into a buffer of the CPU's, put it.
+//! The `percpu_ref` table: take a reference, copy some bytes into a per-CPU buffer, drop the
+//! reference.
 //!
-//! The loop with which per-CPU reference counts were introduced to Linux: the copy stands for what
-//! is done while the reference is held, and hides what it can of the price of counting. Where
-//! nothing is copied, `none` is an empty loop: no figure but the ceiling.
+//! This is the loop with which per-CPU reference counts were introduced to Linux: the copy stands
+//! for work done while the reference is held, and overlaps with part of the cost of counting. With
+//! nothing to copy, `none` is an empty loop: not a result, only the upper limit.
 
 use std::cell;
 use std::hint::black_box;
@@ -19,14 +20,14 @@ use super::runner::{Cell, Plan};
 use super::threads::{Work, rate_cell, settings};
 use crate::row::Param;
 
-/// How much is copied; 0 leaves the counting alone.
+/// Bytes to copy; with 0 only the counting remains.
 const COPY_BYTES: [usize; 6] = [0, 32, 64, 128, 256, 512];
 const BUFFER_BYTES: usize = 1024;
 
-/// Says what to measure.
+/// Returns the table's plan.
 ///
 /// # Errors
-/// When the CPUs of this process cannot be asked for, or there is no address space for per-CPU
+/// When the CPUs of this process cannot be determined, or there is no address space for per-CPU
 /// words.
 pub(crate) fn plan() -> io::Result<Plan> {
     let counted = Counted::new()?;
@@ -42,7 +43,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
             groups.push(cells.into());
         }
     }
-    let without = || format!("percpu_ref is on its fallback too: {}", probe().reason);
+    let without = || format!("percpu_ref runs on the locked backend too: {}", probe().reason);
     Ok(Plan {
         table: "percpu_ref",
         groups,
@@ -53,7 +54,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     })
 }
 
-/// What the variants count on: one object each, which all CPUs share.
+/// The objects that the variants count references of: one each, shared by all CPUs.
 struct Counted {
     atomic: Arc<CachePadded<AtomicU64>>,
     percpu: Arc<CachePadded<PercpuRef>>,
@@ -88,7 +89,8 @@ impl Counted {
             (
                 "atomic",
                 work(bytes, move |copy| {
-                    // Relaxed, Release: as a count's, with nothing checked and nothing freed.
+                    // Relaxed, Release: the orderings of a reference count that checks and frees
+                    // nothing.
                     atomic.fetch_add(1, Ordering::Relaxed);
                     copy();
                     atomic.fetch_sub(1, Ordering::Release);
@@ -109,22 +111,23 @@ impl Counted {
     }
 }
 
-/// Makes the loop around `once`, which is to call what it is given while it holds its reference.
+/// Makes the loop around `once`, which must call its argument while it holds its reference.
 fn work(bytes: usize, once: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Work {
     Arc::new(move |loops| {
-        // Taken, not borrowed for a closure: what a loop inside of one needs would be loaded from
-        // the closure in every round, unless link-time optimisation happens to dissolve it.
+        // Taken, not borrowed through `with`: a loop inside a closure would load what it captures
+        // in every iteration, unless link-time optimisation happens to remove the closure.
         let mut buffers = BUFFERS.take().unwrap_or_default();
-        // Known to the compiler, the length would pick the instructions, and zeros would need no
-        // source.
+        // If the compiler knew the length, it would choose special instructions; if it knew that
+        // the source is zero, it would not read it.
         let (copied, bytes) = (black_box(&mut *buffers), black_box(bytes));
         for _ in 0..loops {
             once(&mut || {
                 if bytes > 0 {
                     copied.target[..bytes].copy_from_slice(&copied.source[..bytes]);
                 }
-                // SeqCst, to the compiler alone: a copy that the next one overwrites, or a loop
-                // that does nothing, is not left out. No instruction, as `black_box` would be.
+                // SeqCst, for the compiler only: it must not remove a copy that the next one
+                // overwrites, or a loop that does nothing. Unlike `black_box`, it emits no
+                // instruction.
                 compiler_fence(Ordering::SeqCst);
             });
         }
@@ -133,16 +136,15 @@ fn work(bytes: usize, once: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -
 }
 
 thread_local! {
-    /// A thread that measures stays on its CPU: its own are the CPU's own.
+    /// A measuring thread stays on its CPU, so its thread-local buffers are per-CPU.
     static BUFFERS: cell::Cell<Option<Box<Buffers>>> = const { cell::Cell::new(None) };
 }
 
-/// Between what the copies read and write, with their place in a page fixed.
+/// Source and destination of the copies, at a fixed position in a page.
 ///
-/// A load waits for an earlier store whose address has the same last 12 bits, as if it had been to
-/// the same word. Per-CPU words that are handed out first lie at the start of their page: buffers
-/// that may lie there as well double or triple the price of a pair that copies 512 bytes, or do
-/// not, by chance.
+/// A load waits for an earlier store whose address has the same low 12 bits, as if both were to the
+/// same word. The first per-CPU words lie at the start of their page: a buffer that happens to lie
+/// there too makes a pair that copies 512 bytes cost two or three times as much.
 #[repr(C, align(4096))]
 struct Buffers {
     _where_words_are: [u8; 2 * BUFFER_BYTES],

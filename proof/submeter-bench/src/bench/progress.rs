@@ -1,25 +1,25 @@
-//! What can be seen of a bench while it runs.
+//! The progress display of a running bench.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows progress and an estimate on standard error, until it is dropped. Without a terminal it
-/// shows nothing: a log wants results.
+/// A progress bar with an estimate on standard error, shown until it is dropped. Without a terminal
+/// it shows nothing, because a log needs only results.
 pub(crate) struct Progress {
     bar: ProgressBar,
     table: &'static str,
-    /// How long the table takes.
+    /// The table's estimated time.
     takes: Duration,
     since: Instant,
     shown: Instant,
 }
 
 impl Progress {
-    /// Begins with a table that takes so long.
+    /// Starts the display for a table with an estimated time.
     pub(crate) fn new(table: &'static str, takes: Duration) -> Progress {
         let bar = ProgressBar::new(millis(takes));
-        // A template that does not parse would be a bug that shows as the default style.
+        // An invalid template would be a bug, which the default style would reveal.
         if let Ok(style) = ProgressStyle::with_template("{bar:30.cyan/dim} {msg}") {
             bar.set_style(style.progress_chars("━╸─"));
         }
@@ -29,10 +29,10 @@ impl Progress {
         progress
     }
 
-    /// Says that a sample of `round` is about to be taken.
+    /// Notes that a sample of `round` is about to be taken.
     ///
-    /// Draws here, between samples, and seldom: a thread that draws at its own pace would draw
-    /// while others measure.
+    /// Draws only here, between samples, and rarely: a separate drawing thread would disturb
+    /// measurements.
     pub(crate) fn round(&mut self, round: usize) {
         const REFRESH: Duration = Duration::from_millis(200);
         if self.shown.elapsed() >= REFRESH {
@@ -57,10 +57,10 @@ impl Drop for Progress {
     }
 }
 
-/// Says how long what takes `all` still takes after `elapsed`.
+/// Describes the time that is left of `all` after `elapsed`.
 fn estimate(all: Duration, elapsed: Duration) -> String {
     match all.saturating_sub(elapsed).as_secs_f64().ceil() {
-        0.0 => "the least number of rounds takes longer than was thought".to_owned(),
+        0.0 => "the minimum of rounds takes longer than estimated".to_owned(),
         seconds if seconds > 120.0 => format!("about {:.0} min left", seconds / 60.0),
         seconds => format!("about {seconds} s left"),
     }

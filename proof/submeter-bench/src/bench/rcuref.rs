@@ -1,7 +1,7 @@
 //! The `rcuref` table: pairs of a get and a put on one count that never drops to zero.
 //!
-//! Every variant counts references of one object that all CPUs share, and never the last one: the
-//! price of being counted, not of being freed.
+//! Every variant counts references to one object that all CPUs share, and never drops the last one:
+//! the table shows the cost of counting, not of freeing.
 
 use std::io;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use submeter::refs::{RcuRef, pin};
 use super::runner::Plan;
 use super::threads::{Work, rate_cell, settings};
 
-/// Says what to measure.
+/// Returns the table's plan.
 ///
 /// # Errors
-/// When the CPUs of this process cannot be asked for.
+/// When the CPUs of this process cannot be determined.
 pub(crate) fn plan() -> io::Result<Plan> {
     let variants = variants();
     let cells = |(name, cpus): (_, Vec<usize>)| {
@@ -37,8 +37,8 @@ pub(crate) fn plan() -> io::Result<Plan> {
 
 /// Returns the variants with their loops.
 ///
-/// No `black_box`: no compiler merges or drops atomic operations, and the store that it makes
-/// would wait in front of each locked instruction and even out the differences.
+/// No `black_box`: no compiler merges or removes atomic operations, and its store would delay every
+/// locked instruction and level out the differences.
 fn variants() -> [(&'static str, Work); 6] {
     let rcuref = CachePadded::new(RcuRef::new());
     let refcount = CachePadded::new(AtomicU32::new(1));
@@ -51,7 +51,7 @@ fn variants() -> [(&'static str, Work); 6] {
         (
             "rcuref",
             Arc::new(move |pairs| {
-                // One guard for the batch, as a request has one for all its lookups.
+                // One guard per batch, as a request has one for all its lookups.
                 let guard = pin();
                 for _ in 0..pairs {
                     assert!(rcuref.get());
@@ -71,7 +71,7 @@ fn variants() -> [(&'static str, Work); 6] {
         (
             "weak_upgrade",
             Arc::new(move |pairs| {
-                // Names the strong one, or the closure would not keep it.
+                // Mentions the strong reference, or the closure would not capture it.
                 let _strong = &strong;
                 for _ in 0..pairs {
                     assert!(weak.upgrade().is_some());
@@ -99,7 +99,8 @@ fn variants() -> [(&'static str, Work); 6] {
             Arc::new(move |pairs| {
                 for _ in 0..pairs {
                     let count = &*plain;
-                    // Relaxed, Release: as a count's, with nothing checked and nothing freed.
+                    // Relaxed, Release: the orderings of a reference count that checks and frees
+                    // nothing.
                     count.fetch_add(1, Ordering::Relaxed);
                     count.fetch_sub(1, Ordering::Release);
                 }
@@ -108,10 +109,10 @@ fn variants() -> [(&'static str, Work); 6] {
     ]
 }
 
-/// Takes a reference unless there is none: the loop that a count without a grace period needs.
+/// Takes a reference unless the count is zero: the loop that a count without a grace period needs.
 #[inline]
 fn inc_not_zero(count: &AtomicU32) -> bool {
-    // Relaxed: the exchange below decides; a reference is only used by who holds the pointer.
+    // Relaxed: the exchange below decides, and only the holder of the pointer uses the reference.
     let mut now = count.load(Ordering::Relaxed);
     while now != 0 {
         // Relaxed: as above, on success and on failure.

@@ -1,22 +1,22 @@
-//! What samples found, and the rows that become of it.
+//! Collects the readings of samples, and makes rows from them.
 
 use crate::row::{Name, Param, Params, Row, quantile, sorted};
 
-/// One figure of one sample. Readings that differ in their values alone make one row.
+/// One figure of one sample. Readings that differ only in their values form one row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reading {
-    /// The variant that it is of, where that is not its cell's.
+    /// The variant, if it is not that of the cell.
     variant: Option<&'static str>,
-    /// What distinguishes it from other figures of its cell. A parameter of the cell's with the
-    /// same name gives way to it.
+    /// What distinguishes it from other figures of its cell. It overrides a parameter of the cell
+    /// with the same name.
     pub(crate) params: Params,
     pub(crate) unit: &'static str,
     combine: Combine,
-    /// One value or, where distributions count, several.
+    /// One value, or several if their distribution matters.
     pub(crate) values: Vec<f64>,
 }
 
-/// How a row's value comes of its samples.
+/// How a row's value is computed from its samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Combine {
     Sum,
@@ -25,7 +25,7 @@ enum Combine {
 }
 
 impl Reading {
-    /// Makes one whose row is the median of its samples.
+    /// Makes a reading whose row is the median of its samples.
     pub(crate) fn of(unit: &'static str, values: Vec<f64>) -> Reading {
         let combine = Combine::Quantile(0.5);
         Reading { variant: None, params: Params::default(), unit, combine, values }
@@ -37,7 +37,7 @@ impl Reading {
         self
     }
 
-    /// Makes it one of another variant than its cell's.
+    /// Assigns it to a variant other than its cell's.
     pub(crate) fn of_variant(mut self, variant: &'static str) -> Reading {
         self.variant = Some(variant);
         self
@@ -78,7 +78,7 @@ impl Combine {
     }
 }
 
-/// Everything that was read, of all cells of a table.
+/// All readings of all cells of a table.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     groups: Vec<Group>,
@@ -88,7 +88,7 @@ pub(super) struct Record {
 #[derive(Debug)]
 struct Group {
     params: Params,
-    /// Those of the cells, in their order, then those that readings name.
+    /// The variants of the cells in their order, then those that readings name.
     variants: Vec<&'static str>,
     /// In the order in which they were first read.
     figures: Vec<Figure>,
@@ -99,7 +99,7 @@ struct Figure {
     params: Params,
     unit: &'static str,
     combine: Combine,
-    /// By variant; those that come last may be missing.
+    /// By variant; the last ones may be missing.
     samples: Vec<Samples>,
 }
 
@@ -111,7 +111,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// Returns what there is to show: disturbed samples only where there is nothing else.
+    /// Returns the samples to use: disturbed ones only if there are no others.
     fn best(&self) -> &[f64] {
         if self.are_poor() { &self.disturbed } else { &self.calm }
     }
@@ -122,8 +122,8 @@ impl Samples {
 }
 
 impl Record {
-    /// Makes room for the cells of a group; returns its number. Groups of the same parameters are
-    /// one: a round may measure their cells more than once.
+    /// Registers the cells of a group and returns its number. Groups with the same parameters are
+    /// merged, because a round may measure their cells more than once.
     pub(super) fn group(&mut self, params: &Params, variants: Vec<&'static str>) -> usize {
         let known = self.groups.iter().position(|group| group.params == *params);
         known.unwrap_or_else(|| {
@@ -133,7 +133,7 @@ impl Record {
         })
     }
 
-    /// Takes down a sample.
+    /// Adds a sample.
     pub(super) fn add(
         &mut self,
         group: usize,
@@ -162,8 +162,8 @@ impl Record {
         }
     }
 
-    /// Returns the rows, all variants of one figure together as they are read, and the places of
-    /// those that have disturbed samples only.
+    /// Returns the rows, with all variants of a figure next to each other, and the indices of rows
+    /// that have only disturbed samples.
     pub(super) fn rows(&self, table: &'static str) -> (Vec<Row>, Vec<usize>) {
         let (mut rows, mut poor) = (Vec::new(), Vec::new());
         for group in &self.groups {
@@ -190,9 +190,9 @@ impl Record {
     }
 }
 
-/// Orders figures so that those of one kind follow each other: a variant that lacks some of them,
-/// and was read first, would tear them apart. Figures that differ in their last parameter alone,
-/// such as a quantile, are of one kind.
+/// Orders figures so that those of one kind follow each other, even if the first variant that was
+/// read lacks some of them. Figures that differ only in their last parameter, such as a quantile,
+/// are of one kind.
 fn ordered(figures: &[Figure]) -> Vec<&Figure> {
     fn kind(figure: &Figure) -> (&[(Name, Param)], Option<&Name>, &str) {
         let params = &figure.params.0;

@@ -1,4 +1,4 @@
-//! Tests of what becomes of measurements.
+//! Tests of the rows that measurements become.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn counts_are_summed() {
 }
 
 #[test]
-fn disturbed_samples_are_shown_where_there_is_nothing_else() {
+fn disturbed_samples_are_shown_only_without_others() {
     let mut record = Record::default();
     let group =
         record.group(&Params::from([("part", Param::word("p"))]), vec!["a", "never", "c", "poor"]);

@@ -1,9 +1,10 @@
-//! Measures the cells of one table: in rounds, the variants of a group in turns.
+//! Measures the cells of one table in rounds, in which the variants of a group take turns.
 //!
 //! Variants that are compared are measured within milliseconds of each other, and each round starts
-//! with another one, so that what else the machine does hits all of them alike. A sample during
-//! which the machine was elsewhere is taken again, as long as the budget lasts, and left out if it
-//! stays so: a shared line that others do not want just then is not what was to be measured.
+//! with a different one, so that other work on the machine affects all of them alike. A sample
+//! during which a measuring thread was preempted is taken again while the budget lasts, and left
+//! out if it is disturbed every time: a shared line without contention is not what was to be
+//! measured.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -12,34 +13,34 @@ use std::time::{Duration, Instant};
 use super::record::{Reading, Record};
 use crate::row::{Params, Row};
 
-/// How often a disturbed sample is taken before it has to do.
+/// How often a disturbed sample is taken before it is accepted.
 const TRIES: u32 = 8;
-/// Rounds that a median needs, whatever the budget.
+/// The minimum of rounds for a median, whatever the budget.
 pub(crate) const ROUNDS_MIN: usize = 5;
 
 /// What a table measures.
 pub(crate) struct Plan {
     /// The table's name.
     pub(crate) table: &'static str,
-    /// Cells that are compared with each other, and that nothing separates in time.
+    /// Groups of cells that are compared with each other and measured one right after the other.
     pub(crate) groups: Vec<Vec<Cell>>,
-    /// Whether its figures are of several kinds, of which some are never steady: then a wide spread
-    /// is nothing to warn of.
+    /// Whether its figures are of several kinds, some of which are never steady: then a wide spread
+    /// needs no warning.
     pub(crate) mixed: bool,
-    /// Rounds that say all there is to say.
+    /// The maximum of rounds: more would add no information.
     pub(crate) rounds_max: usize,
-    /// What to know about the figures.
+    /// Notes on the figures.
     pub(crate) notes: Vec<String>,
     /// Variants that cannot be measured here.
     pub(crate) absent: Vec<Absent>,
 }
 
-/// A variant that cannot be measured here: named, since nobody misses what is not mentioned.
+/// A variant that cannot be measured here, named so that its absence is noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Absent {
     /// The variant.
     pub(crate) variant: &'static str,
-    /// What it lacks and, where that can be helped, how to get it.
+    /// What is missing and, if possible, how to get it.
     pub(crate) reason: String,
 }
 
@@ -51,12 +52,12 @@ pub(crate) struct Cell {
     pub(crate) variant: &'static str,
     /// Takes a sample, in some milliseconds.
     pub(crate) measure: Measure,
-    /// Whether one sample says all there is to say, and a second one would be wrong.
+    /// Whether only the first sample is valid.
     once: bool,
 }
 
 impl Cell {
-    /// Makes one that is measured in each round.
+    /// Makes a cell that is measured in each round.
     pub(crate) fn new(
         params: Params,
         variant: &'static str,
@@ -65,8 +66,8 @@ impl Cell {
         Cell { params, variant, measure: Box::new(measure), once: false }
     }
 
-    /// Makes one that is measured in the first round alone, which warms up the others: memory that
-    /// a first sample gave back would be there for the second.
+    /// Makes a cell that is measured only in the first round, which is the warm-up of the others: a
+    /// second sample would reuse memory that the first one freed.
     pub(crate) fn once(
         params: Params,
         variant: &'static str,
@@ -79,59 +80,58 @@ impl Cell {
 /// Takes a sample.
 pub(crate) type Measure = Box<dyn FnMut() -> io::Result<Sample>>;
 
-/// What one measurement found.
+/// The result of one measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     /// Its figures.
     pub(crate) readings: Vec<Reading>,
-    /// Whether a measuring thread was off its CPU meanwhile.
+    /// Whether a measuring thread was preempted during it.
     pub(crate) disturbed: bool,
-    /// What to know about the figures, of what was not known before.
+    /// Notes on the figures that only the measurement could give.
     pub(crate) notes: Vec<String>,
 }
 
 impl Sample {
-    /// Makes that of one figure, whose row is the median.
+    /// Makes a sample with one figure, whose row is the median.
     pub(crate) fn of(unit: &'static str, value: f64, disturbed: bool) -> Sample {
         let readings = vec![Reading::of(unit, vec![value])];
         Sample { readings, disturbed, notes: Vec::new() }
     }
 
-    /// Makes that of several figures, which is never taken again: what disturbs it is part of what
-    /// is measured.
+    /// Makes a sample with several figures, which is never taken again: disturbances are part of
+    /// what it measures.
     pub(crate) fn kept(readings: Vec<Reading>) -> Sample {
         Sample { readings, ..Sample::default() }
     }
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug)]
 pub(crate) struct Measured {
     /// The cells that have samples.
     pub(crate) rows: Vec<Row>,
-    /// Rounds that were begun, the one that warms up apart.
+    /// Rounds that were begun, without the warm-up.
     pub(crate) rounds: usize,
     /// Samples that were to be taken.
     pub(crate) taken: usize,
-    /// Those among them that were disturbed at each try.
+    /// Those among them that were disturbed at every attempt.
     pub(crate) disturbed: usize,
-    /// Rows that have only such samples, by their place.
+    /// The indices of rows that have only disturbed samples.
     pub(crate) poor: Vec<usize>,
-    /// Whether it was told to stop before it was done.
+    /// Whether it was stopped before it had finished.
     pub(crate) interrupted: bool,
-    /// What to know about the figures.
+    /// Notes on the figures.
     pub(crate) notes: Vec<String>,
     /// Variants that could not be measured.
     pub(crate) absent: Vec<Absent>,
-    /// As the plan says.
+    /// As in the plan.
     pub(crate) mixed: bool,
 }
 
-/// Measures `plan` within about `budget`; asks `go_on`, with the number of the round, before each
-/// sample.
+/// Measures `plan` within about `budget`; calls `go_on` with the round's number before each sample.
 ///
 /// # Errors
-/// What a measurement says, such as that threads cannot be pinned.
+/// The error of a measurement, such as that threads cannot be pinned.
 pub(crate) fn run(
     mut plan: Plan,
     budget: Duration,
@@ -182,12 +182,12 @@ pub(crate) fn run(
     Ok(Measured { rows, rounds, taken, disturbed, poor, interrupted, notes, absent, mixed })
 }
 
-/// Returns the order in which a round takes `cells` cells: each round starts with another one.
+/// Returns the order of `cells` cells in a round: each round starts with a different one.
 fn turns(cells: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..cells).map(move |turn| (turn + round) % cells)
 }
 
-/// Takes samples until one is undisturbed, there were `tries`, or the time is up.
+/// Takes samples until one is undisturbed, `tries` were made, or the time is up.
 fn undisturbed(measure: &mut Measure, tries: u32, deadline: Instant) -> io::Result<Sample> {
     let mut sample = measure()?;
     for _ in 1..tries {

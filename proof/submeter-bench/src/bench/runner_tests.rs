@@ -1,4 +1,4 @@
-//! Tests of the runner, on measurements that only take notes.
+//! Tests of the runner, with measurements that only log their calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use crate::row::Param;
 
 type Log = Rc<RefCell<Vec<(usize, &'static str)>>>;
 
-/// A plan of two groups, whose cells note their group and name; those called "rough" are disturbed.
+/// A plan of two groups, whose cells log their group and name; a cell called "rough" is disturbed.
 fn plan(log: &Log, variants: &[&'static str]) -> Plan {
     let cell = |group: usize, variant: &'static str| {
         let log = Rc::clone(log);
@@ -34,14 +34,14 @@ fn always(_round: usize) -> ControlFlow<()> {
 }
 
 #[test]
-fn variants_take_turns_and_each_round_starts_with_another() {
+fn variants_take_turns_and_each_round_starts_with_a_different_one() {
     let log = Log::default();
     let plan = plan(&log, &["a", "b", "c"]);
     let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
     assert_eq!(measured.rounds, ROUNDS_MIN);
     assert!(!measured.interrupted);
     let log = log.borrow();
-    // Once a round each, and one round more to warm up.
+    // Once per round each, and one more round to warm up.
     assert_eq!(log.len(), 2 * 3 * (ROUNDS_MIN + 1));
     for (group, calls) in log.chunks(3).enumerate() {
         let round = group / 2;
@@ -71,7 +71,7 @@ fn disturbed_samples_are_taken_again_and_counted_if_that_does_not_help() {
     plan.rounds_max = 2;
     let measured = run(plan, Duration::from_secs(3600), &mut always).expect("measured");
     let tries = usize::try_from(TRIES).expect("small");
-    assert_eq!(log.borrow().len(), 2 * (1 + 2 * tries), "the warm-up is not worth a second try");
+    assert_eq!(log.borrow().len(), 2 * (1 + 2 * tries), "the warm-up gets no second attempt");
     assert_eq!((measured.taken, measured.disturbed), (4, 4));
 }
 
@@ -86,14 +86,14 @@ fn disturbed_samples_are_left_out_where_there_are_others() {
     });
     plan.groups[1][1].measure = Box::new(|| Ok(Sample::of("1", 7.0, true)));
     let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
-    // The first is the warm-up; after the deadline, which this is, there is no second try.
+    // The first is the warm-up; the deadline has passed, so there is no second attempt.
     assert_eq!(measured.rows[0].samples, [3.0, 5.0]);
-    assert_eq!(measured.rows[3].samples, [7.0; ROUNDS_MIN], "better than nothing, and told of");
+    assert_eq!(measured.rows[3].samples, [7.0; ROUNDS_MIN], "better than nothing, and reported");
     assert_eq!((measured.poor, measured.disturbed), (vec![3], 3 + ROUNDS_MIN));
 }
 
 #[test]
-fn after_the_deadline_a_disturbed_sample_has_to_do() {
+fn after_the_deadline_a_disturbed_sample_is_accepted() {
     let log = Log::default();
     let plan = plan(&log, &["rough"]);
     let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
@@ -102,11 +102,11 @@ fn after_the_deadline_a_disturbed_sample_has_to_do() {
 }
 
 #[test]
-fn stopped_it_keeps_what_it_has() {
+fn a_stopped_run_keeps_its_samples() {
     let log = Log::default();
     let plan = plan(&log, &["a", "b"]);
     let mut asked = 0;
-    // The warm-up is 4 samples, a round too; the second round stops in its middle.
+    // The warm-up takes 4 samples, and so does a round; the second round stops half-way.
     let mut ten = |_| {
         asked += 1;
         if asked > 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -147,7 +147,7 @@ fn quantiles_are_rows_with_the_same_samples() {
 }
 
 #[test]
-fn what_is_measured_once_is_measured_first_and_kept() {
+fn a_cell_that_is_measured_once_is_measured_first_and_kept() {
     let log = Log::default();
     let mut plan = plan(&log, &["a"]);
     let mut calls = 0.0;
@@ -163,7 +163,7 @@ fn what_is_measured_once_is_measured_first_and_kept() {
 }
 
 #[test]
-fn an_error_ends_it() {
+fn an_error_ends_the_run() {
     let mut plan = plan(&Log::default(), &["a"]);
     plan.groups[0][0].measure = Box::new(|| Err(io::Error::other("no CPU")));
     let error = run(plan, Duration::ZERO, &mut always).expect_err("refused");

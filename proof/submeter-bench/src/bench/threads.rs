@@ -1,4 +1,4 @@
-//! Threads that measure, each on its CPU.
+//! Measuring threads, each pinned to its CPU.
 
 use std::fs::File;
 use std::io;
@@ -12,24 +12,25 @@ use submeter_sys::cpu::{affinity, set_affinity};
 use super::runner::{Cell, Sample};
 use crate::row::{Param, Params};
 
-/// How long one sample runs; long against a clock read, short against a scheduler's slice.
+/// How long one sample runs: long compared with a clock read, short compared with a scheduler's
+/// time slice.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(3);
-/// Operations between two looks at the clock.
+/// Operations between two clock reads.
 const BATCH: u32 = 512;
 
-/// Does so many operations on what all threads share.
+/// Does the given number of operations on the object that all threads share.
 pub(crate) type Work = Arc<dyn Fn(u32) + Send + Sync>;
 
 /// Returns the CPUs of the settings `1` and `all`.
 ///
 /// # Errors
-/// When the CPUs of this process cannot be asked for.
+/// When the CPUs of this process cannot be determined.
 pub(crate) fn settings() -> io::Result<[(&'static str, Vec<usize>); 2]> {
     let cpus = affinity()?;
     Ok([("1", cpus[..1].to_vec()), ("all", cpus)])
 }
 
-/// Makes a cell that measures the rate of `work` on `cpus`, which people know as `name`, in `unit`.
+/// Makes a cell that measures the rate of `work` in `unit` on `cpus`, which the row calls `name`.
 pub(crate) fn rate_cell(
     name: &'static str,
     cpus: &[usize],
@@ -44,20 +45,20 @@ pub(crate) fn rate_cell(
     })
 }
 
-/// Runs `work` on each of `cpus` at once; returns operations a second of all together, and whether
-/// they were disturbed.
+/// Runs `work` on each of `cpus` at once; returns the operations per second of all together, and
+/// whether they were disturbed.
 ///
-/// Disturbed is a sample during which a thread was off its CPU: the others would have had the
-/// line to themselves, which flatters whatever was measured just then.
+/// A sample is disturbed if a thread was preempted: the others then had the line to themselves,
+/// which flatters the variant that was being measured.
 pub(crate) fn rate(cpus: &[usize], work: &(dyn Fn(u32) + Sync)) -> io::Result<(f64, bool)> {
     let (rates, disturbed) = rates(cpus, BATCH, &|_, operations| work(operations))?;
-    // Fractions of an operation a second are no figures.
+    // Fractions of an operation per second are meaningless.
     Ok((rates.iter().sum::<f64>().round(), disturbed))
 }
 
-/// Runs `work` on each of `cpus` at once, which is told the place of its CPU among them and how
-/// many operations to do: `batch`, between two looks at the clock. Returns the operations a second
-/// of each, and whether they were disturbed as in [`rate_cell`].
+/// Runs `work` on each of `cpus` at once. Its arguments are the index of its CPU and the number of
+/// operations to do between two clock reads, `batch`. Returns the operations per second of each,
+/// and whether they were disturbed, as in [`rate`].
 ///
 /// # Errors
 /// When a thread cannot be pinned.
@@ -88,7 +89,7 @@ struct Run {
     from: Instant,
     until: Instant,
     operations: u64,
-    /// The longest time between two looks at the clock.
+    /// The longest time between two clock reads.
     longest: Duration,
 }
 
@@ -111,7 +112,7 @@ impl Run {
     }
 }
 
-/// Tells whether all ran all the time, but for a tenth.
+/// Returns whether all threads ran all the time, except for at most a tenth.
 fn together(runs: &[Run]) -> bool {
     let tolerated = SAMPLE / 10;
     let first = runs.iter().map(|run| run.from).min();
@@ -120,17 +121,17 @@ fn together(runs: &[Run]) -> bool {
     apart <= tolerated && runs.iter().all(|run| run.longest <= tolerated)
 }
 
-/// Counts how often the thread that made it was taken off its CPU.
+/// A count of how often the thread that created it was preempted.
 ///
-/// For latencies: there a gap in time is what is measured, and says nothing about who caused it.
+/// For latencies: a gap in time is what they measure, so it does not reveal its cause.
 pub(crate) struct Preemptions {
-    /// Named through `thread-self`, so it stays this thread's; `None` where there is no `/proc`.
+    /// Opened through `thread-self`, so that it stays this thread's; `None` without `/proc`.
     status: Option<File>,
     before: Option<u64>,
 }
 
 impl Preemptions {
-    /// Counts from now on.
+    /// Starts counting.
     pub(crate) fn count() -> Preemptions {
         let status = File::open("/proc/thread-self/status").ok();
         let mut preemptions = Preemptions { status, before: None };
@@ -138,12 +139,12 @@ impl Preemptions {
         preemptions
     }
 
-    /// Returns whether there was one. Where nobody counts, there was none.
+    /// Returns whether there was a preemption; false if the kernel does not count them.
     pub(crate) fn any(&self) -> bool {
         self.read() != self.before
     }
 
-    /// Returns how many there were. Where nobody counts, there was none.
+    /// Returns how many preemptions there were; 0 if the kernel does not count them.
     pub(crate) fn so_far(&self) -> u64 {
         self.read().zip(self.before).map_or(0, |(now, before)| now - before)
     }
@@ -187,7 +188,7 @@ mod tests {
         // Relaxed: as above.
         let done = done.load(std::sync::atomic::Ordering::Relaxed) as f64;
         let seconds = SAMPLE.as_secs_f64();
-        // Each thread runs for at least the sample's time, on a loaded machine for longer.
+        // Each thread runs for at least the sample's time; on a loaded machine it runs longer.
         assert!(value > 0.0 && value <= done / seconds + 1.0, "{value} of {done}");
     }
 

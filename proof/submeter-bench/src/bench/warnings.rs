@@ -1,23 +1,23 @@
-//! What makes figures unreliable, and what to try.
+//! Warnings about unreliable figures, with remedies.
 
 use super::Table;
 use super::machine::Machine;
 use super::runner::Measured;
 use crate::row::Row;
 
-/// Beyond this distance between the quartiles, as a share of the median, two runs will not agree.
+/// If the distance between the quartiles is a larger share of the median, two runs will not agree.
 const SPREAD_MAX: f64 = 0.15;
-/// Beyond this share of samples during which a thread was off its CPU, few are left for medians.
+/// If threads were preempted in a larger share of samples, few are left for medians.
 const DISTURBED_MAX: f64 = 0.1;
-/// Beyond this load average for each CPU, others run most of the time.
+/// If the load average per CPU is higher, other programs run most of the time.
 const LOAD_MAX: f64 = 0.5;
 
-/// Says what is wrong with the machine, or with the build.
+/// Returns what is wrong with the machine or the build.
 pub(super) fn of_machine(machine: &Machine) -> Vec<String> {
     let mut warnings = Vec::new();
     if machine.debug_build {
         warnings.push(
-            "this is a debug build: nothing is optimised, and its figures say nothing about \
+            "this is a debug build: nothing is optimised, and its figures do not describe \
              submeter. Build with --release."
                 .to_owned(),
         );
@@ -26,23 +26,23 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<String> {
         machine.load_average.filter(|l| l[0] > LOAD_MAX * machine.cpus as f64)
     {
         warnings.push(format!(
-            "the load average was {minute:.1} on {} CPUs when it began: other programs ran \
-             too. Variants were measured in turns, so ratios still compare; for absolute \
-             figures stop the others, or wait.",
+            "the load average was {minute:.1} on {} CPUs at the start: other programs were \
+             running. Variants were measured in turns, so ratios still hold; for absolute \
+             figures, stop the others or wait.",
             machine.cpus
         ));
     }
     warnings
 }
 
-/// Says what disturbed a table, or makes its figures uncertain.
+/// Returns what disturbed a table, or makes its figures uncertain.
 pub(super) fn of_table(table: &Table, measured: &Measured) -> Vec<String> {
     let mut warnings = Vec::new();
     let disturbed = measured.disturbed as f64 / measured.taken.max(1) as f64;
     if disturbed > DISTURBED_MAX {
         warnings.push(format!(
-            "{}: a measuring thread was off its CPU in {} of {} samples, which are left out. Give it \
-             more time with --seconds, or stop what else runs.",
+            "{}: a measuring thread was preempted in {} of {} samples, which are left out. Give it \
+             more time with --seconds, or stop other programs.",
             table.name, measured.disturbed, measured.taken
         ));
     }
@@ -50,8 +50,8 @@ pub(super) fn of_table(table: &Table, measured: &Measured) -> Vec<String> {
     let poor: Vec<String> = poor.map(|row| format!("{} ({})", row.variant, params(row))).collect();
     if !poor.is_empty() {
         warnings.push(format!(
-            "{}: of these cells only samples with a thread off its CPU are to be had, which say \
-             little: {}. Stop what else runs, or give it more time with --seconds.",
+            "{}: every sample of these cells was disturbed by a preempted thread, so their figures mean \
+             little: {}. Stop other programs, or give it more time with --seconds.",
             table.name,
             poor.join("; ")
         ));
@@ -62,7 +62,7 @@ pub(super) fn of_table(table: &Table, measured: &Measured) -> Vec<String> {
     if let Some((row, spread)) = widest(&measured.rows).filter(|(_, s)| *s > SPREAD_MAX) {
         warnings.push(format!(
             "{}: the middle half of {} ({}) spreads over {:.0} % of its median. Give it more time \
-             with --seconds, or stop what else runs; a CPU that changes its frequency does this too.",
+             with --seconds, or stop other programs; changes of the CPU's frequency have the same effect.",
             table.name,
             row.variant,
             params(row),
@@ -72,7 +72,7 @@ pub(super) fn of_table(table: &Table, measured: &Measured) -> Vec<String> {
     warnings
 }
 
-/// Finds the median that is the least certain.
+/// Finds the least certain median.
 fn widest(rows: &[Row]) -> Option<(&Row, f64)> {
     let medians = rows.iter().filter(|row| row.is_median()).map(|row| (row, row.spread()));
     medians.max_by(|a, b| a.1.total_cmp(&b.1))
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// What a quiet machine measured.
+    /// A measurement on a quiet machine.
     fn measured(rows: Vec<Row>) -> (Machine, Measured) {
         let machine = Machine {
             load_average: Some([0.1, 9.0, 9.0]),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_machine_is_not_warned_of() {
+    fn a_quiet_machine_causes_no_warning() {
         let quiet = measured(vec![row("1", "inc_not_zero", &[1.0, 1.0, 1.0])]);
         assert_eq!(warnings(&quiet), Vec::<String>::new());
     }
@@ -145,7 +145,7 @@ mod tests {
             ["debug build", "--release"],
             ["load average was 9.5 on 2 CPUs", "stop the others"],
             ["40 of 100 samples", "--seconds"],
-            ["only samples with a thread off its CPU", "inc_not_zero (cpus 1)"],
+            ["was disturbed by a preempted thread", "inc_not_zero (cpus 1)"],
             ["inc_not_zero (cpus 1) spreads over 100 %", "--seconds"],
         ]) {
             assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_s_spread_is_nobody_s_fault() {
+    fn a_wide_tail_causes_no_warning() {
         let mut tail = row("1", "inc_not_zero", &[1.0, 50.0, 99.0]);
         tail.params.set("quantile", Param::word("p99"));
         assert!(warnings(&measured(vec![tail])).is_empty());

@@ -1,5 +1,5 @@
-//! What a table means: its document, its variants and what bounds it. The figures of a record say
-//! none of this.
+//! The meaning of a table: its document, its variants and its limits, which a record does not
+//! contain.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,15 +8,15 @@ use serde::Deserialize;
 
 use crate::row::Params;
 
-/// A table's definition, as `proof/submeter-bench/definitions` has it. The fields' names are those
-/// of its files.
+/// A table's definition, as stored in `proof/submeter-bench/definitions`. The fields are named as
+/// in its files.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Definition {
     pub(super) table: String,
     /// Its heading.
     pub(super) title: String,
-    /// The source document; none for tables of our own.
+    /// The source document; `None` for our own tables.
     pub(super) document: Option<String>,
     pub(super) about: String,
     /// The variant that others are compared with.
@@ -35,8 +35,7 @@ pub(crate) struct Definition {
     pub(super) cell: Vec<Cell>,
 }
 
-/// The tables of documents, in the order in which people read them: from the smallest part to the
-/// whole.
+/// The tables in reading order: those of documents, from the smallest part to the whole.
 const ORDER: [&str; 9] = [
     "rcuref",
     "percpu_ref",
@@ -52,8 +51,8 @@ const ORDER: [&str; 9] = [
 /// Returns all definitions in the order of a report.
 ///
 /// # Panics
-/// When a file of `proof/submeter-bench/definitions` is wrong. They are compiled in, and a test
-/// reads them all.
+/// When a file of `proof/submeter-bench/definitions` is invalid. The files are compiled in, and a
+/// test reads them all.
 pub(crate) fn definitions() -> &'static [Definition] {
     static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
         let parse = |text: &&str| Definition::parse(text).unwrap_or_else(|e| panic!("{e}: {text}"));
@@ -69,7 +68,7 @@ pub(crate) fn definitions() -> &'static [Definition] {
 /// Returns the definition of a table.
 ///
 /// # Panics
-/// When there is none: a test asks for each table that can be measured.
+/// When there is none. A test looks up every table that can be measured.
 #[cfg(test)]
 pub(crate) fn definition(table: &str) -> &'static Definition {
     let found = definitions().iter().find(|definition| definition.table == table);
@@ -89,13 +88,13 @@ impl Definition {
     /// Reads a file of `proof/submeter-bench/definitions`.
     ///
     /// # Errors
-    /// One line that says where the file is wrong.
+    /// One line that says where the file is invalid.
     pub(super) fn parse(text: &str) -> Result<Definition, String> {
         toml::from_str(text).map_err(|error| error.message().to_owned())
     }
 }
 
-/// What a parameter or a variant is.
+/// The description of a parameter or a variant.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct About {
@@ -118,7 +117,7 @@ pub(crate) struct Cell {
     pub(super) reason: Option<String>,
 }
 
-/// The row that answers a cell.
+/// Our counterpart of a cell.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Ours {

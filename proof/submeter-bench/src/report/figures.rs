@@ -1,7 +1,7 @@
-//! The first screen: what metering costs, and what is gained by it, in a few figures.
+//! The first screen: what metering costs and what it gains, in a few figures.
 //!
-//! Each names the rows that it is made of. What a record does not have is said to be missing;
-//! nothing is taken from elsewhere.
+//! Each figure names the rows that it is made of. A row that the record lacks is reported as
+//! missing, never taken from another source.
 
 use maud::{Markup, html};
 
@@ -11,7 +11,7 @@ use super::record::Record;
 use super::{paired, plots, rows};
 use crate::row::{Param, Params, Row};
 
-/// A row of a record, by what is known of it when this is written.
+/// A row of a record, identified by names that are known at compile time.
 struct Place {
     variant: &'static str,
     params: &'static [(&'static str, &'static str)],
@@ -23,35 +23,35 @@ impl Place {
     }
 }
 
-/// What a card says of a row, and of the one that it is compared with.
-enum Tell {
-    /// Its value, and by how much that is more or less than the other's.
+/// How a card presents a row and the row that it is compared with.
+enum Comparison {
+    /// The row's value, and its ratio to the other's.
     Amount,
-    /// How many times the other's value it is.
+    /// The row's value as a multiple of the other's.
     Times,
-    /// How many times its value the other's is.
+    /// The other's value as a multiple of the row's.
     Fewer,
-    /// By how much it is above the other, in pairs of samples that were measured together.
+    /// How far the row is above the other, from pairs of samples that were measured together.
     Overhead,
 }
 
-/// A figure that readers look for.
+/// A figure of the first screen.
 struct Wanted {
     title: &'static str,
-    /// What the figure is, and what the other row is, in words.
-    says: &'static str,
+    /// A description of the figure and of the other row.
+    description: &'static str,
     table: &'static str,
-    tell: Tell,
+    comparison: Comparison,
     of: Place,
     against: Option<Place>,
 }
 
 const COSTS: [Wanted; 5] = [
     Wanted {
-        title: "To count one event",
-        says: "for a tenant, on every CPU at once; × a bare increment of a CPU's own word",
+        title: "Counting one event",
+        description: "for a tenant, on every CPU at once; × a bare increment of a CPU's own word",
         table: "rstat",
-        tell: Tell::Amount,
+        comparison: Comparison::Amount,
         of: Place {
             variant: "submeter",
             params: &[
@@ -72,10 +72,10 @@ const COSTS: [Wanted; 5] = [
         }),
     },
     Wanted {
-        title: "To read exactly",
-        says: "for each group that changed; × the lists of Linux before its patches",
+        title: "An exact read",
+        description: "per group that changed; × the lists of Linux before its patches",
         table: "rstat",
-        tell: Tell::Amount,
+        comparison: Comparison::Amount,
         of: Place {
             variant: "submeter",
             params: &[("workload", "flush"), ("clean_groups", "0"), ("measure", "flush_per_node")],
@@ -86,10 +86,10 @@ const COSTS: [Wanted; 5] = [
         }),
     },
     Wanted {
-        title: "To switch to another tenant",
-        says: "with the CPU time and two events of each, six tenants; × one read of the clock",
+        title: "Switching to another tenant",
+        description: "with CPU time and two events per tenant, six tenants; × one read of the clock",
         table: "perf",
-        tell: Tell::Amount,
+        comparison: Comparison::Amount,
         of: Place {
             variant: "submeter",
             params: &[("part", "switch"), ("case", "sibling"), ("groups", "6"), ("events", "2")],
@@ -101,17 +101,17 @@ const COSTS: [Wanted; 5] = [
     },
     Wanted {
         title: "Response time of a server",
-        says: "that the events of six tenants, their parent and the process add to its mean",
+        description: "added to its mean by the events of six tenants, their parent and the process",
         table: "perf",
-        tell: Tell::Overhead,
+        comparison: Comparison::Overhead,
         of: Place { variant: "submeter", params: &[("part", "response")] },
         against: Some(Place { variant: "none", params: &[("part", "response")] }),
     },
     Wanted {
         title: "Memory of an idle tenant",
-        says: "that was never used",
+        description: "that was never used",
         table: "rstat",
-        tell: Tell::Amount,
+        comparison: Comparison::Amount,
         of: Place {
             variant: "submeter",
             params: &[("workload", "idle"), ("measure", "bytes_per_group")],
@@ -122,10 +122,10 @@ const COSTS: [Wanted; 5] = [
 
 const GAINS: [Wanted; 5] = [
     Wanted {
-        title: "Cheaper than an atomic at each level",
-        says: "to count one event for a tenant and all above it, on every CPU at once",
+        title: "Cheaper than an atomic on each level",
+        description: "to count one event for a tenant and its ancestors, on every CPU at once",
         table: "rstat",
-        tell: Tell::Fewer,
+        comparison: Comparison::Fewer,
         of: Place {
             variant: "submeter",
             params: &[
@@ -147,17 +147,17 @@ const GAINS: [Wanted; 5] = [
     },
     Wanted {
         title: "More references taken",
-        says: "and put on one object, on every CPU at once, than with one shared atomic count",
+        description: "and dropped on one object, on every CPU at once, than with one shared atomic count",
         table: "percpu_ref",
-        tell: Tell::Times,
+        comparison: Comparison::Times,
         of: Place { variant: "percpu_ref", params: &[("copy_bytes", "0"), ("cpus", "all")] },
         against: Some(Place { variant: "atomic", params: &[("copy_bytes", "0"), ("cpus", "all")] }),
     },
     Wanted {
         title: "More additions to a counter",
-        says: "that crosses its batch each time, on every CPU at once, than with the lock of Linux before its patches",
+        description: "each of which crosses the batch, on every CPU at once, than with the lock of Linux before its patches",
         table: "percpu_counter",
-        tell: Tell::Times,
+        comparison: Comparison::Times,
         of: Place {
             variant: "submeter",
             params: &[("test", "1"), ("path", "slow"), ("mmap", "no"), ("cpus", "all")],
@@ -169,9 +169,9 @@ const GAINS: [Wanted; 5] = [
     },
     Wanted {
         title: "Requests served, as a multiple of memcached's",
-        says: "both count what each tenant does, clients have eight requests under way on each connection",
+        description: "both count by tenant; clients keep eight requests in flight on each connection",
         table: "end_to_end",
-        tell: Tell::Times,
+        comparison: Comparison::Times,
         of: Place { variant: "submeter", params: &[("measure", "throughput"), ("pipeline", "8")] },
         against: Some(Place {
             variant: "memcached_stats",
@@ -180,9 +180,9 @@ const GAINS: [Wanted; 5] = [
     },
     Wanted {
         title: "The same, one request at a time",
-        says: "clients wait for each answer, so that each request is a read and a write of its own",
+        description: "clients wait for each answer, so every request costs a read and a write of its own",
         table: "end_to_end",
-        tell: Tell::Times,
+        comparison: Comparison::Times,
         of: Place { variant: "submeter", params: &[("measure", "throughput"), ("pipeline", "1")] },
         against: Some(Place {
             variant: "memcached_stats",
@@ -191,7 +191,7 @@ const GAINS: [Wanted; 5] = [
     },
 ];
 
-/// Writes both groups of figures; those link to their section whose table is among `tables`.
+/// Writes both groups of figures; a figure whose table is among `tables` links to its section.
 pub(super) fn first_screen(record: &Record, tables: &[&str]) -> Markup {
     let group = |heading: &str, id: &str, wanted: &[Wanted]| {
         html! {
@@ -203,37 +203,37 @@ pub(super) fn first_screen(record: &Record, tables: &[&str]) -> Markup {
     };
     html! {
         (group("What it costs", "costs", &COSTS))
-        (group("What is gained", "gains", &GAINS))
+        (group("What you gain", "gains", &GAINS))
         p class="small" {
-            "Large figures are medians; what follows ± or “half between” is where the middle half of the samples is. "
-            "Every figure is of the record that this report was made of, and leads to its table."
+            "Large figures are medians; ± and “half between” give the range of the middle half of the samples. "
+            "Every figure comes from the record that this report was made from, and links to its table."
         }
     }
 }
 
-/// Returns the report in a sentence: what an event costs, and what that is of the alternative.
-/// `None` without the rows.
+/// Returns the report in one sentence: what an event costs, and how that compares with the
+/// alternative. `None` if the rows are missing.
 pub(super) fn answer(record: &Record, tables: &[&str]) -> Option<String> {
-    let [cost, gain] = [&COSTS[0], &GAINS[0]].map(|wanted| tell(record, wanted, tables).ok());
+    let [cost, gain] = [&COSTS[0], &GAINS[0]].map(|wanted| shown(record, wanted, tables).ok());
     let (cost, gain) = (cost?, gain?);
-    let text = format!("To count one event for a tenant and all above it takes {}", cost.text);
-    // A loss is said as one.
+    let text = format!("Counting one event for a tenant and its ancestors takes {}", cost.text);
+    // A loss is reported as a loss.
     Some(match gain.value {
         _ if gain.text == rows::NOISY => {
-            format!("{text}; atomics at each level are too noisy to compare.")
+            format!("{text}; atomics on each level are too noisy to compare.")
         }
         ratio if ratio >= 1.0 => {
             format!(
-                "{text}; atomics at each level take {} times as much.",
+                "{text}; atomics on each level take {} times as long.",
                 gain.text.replace('×', "").trim()
             )
         }
-        _ => format!("{text}; atomics at each level take less: {} of it.", gain.text),
+        _ => format!("{text}; atomics on each level take less: {} of it.", gain.text),
     })
 }
 
-/// Returns the picture to [`answer`]: an event's cost beside all alternatives. `None` without the
-/// row.
+/// Returns the picture that goes with [`answer`]: an event's cost beside all alternatives. `None`
+/// if the row is missing.
 pub(super) fn picture(record: &Record, definitions: &[Definition]) -> Option<Markup> {
     let cost = &COSTS[0];
     let definition = definitions.iter().find(|definition| definition.table == cost.table)?;
@@ -242,8 +242,8 @@ pub(super) fn picture(record: &Record, definitions: &[Definition]) -> Option<Mar
 }
 
 /// A figure as it is shown.
-struct Told {
-    /// The figure itself, for programs too.
+struct Shown {
+    /// The figure itself, also for programs that read the page.
     value: f64,
     text: String,
     spread: String,
@@ -253,16 +253,16 @@ struct Told {
 fn card(record: &Record, wanted: &Wanted, tables: &[&str]) -> Markup {
     let link = tables.contains(&wanted.table);
     let href = link.then(|| format!("#{}", super::anchor(wanted.table)));
-    let body = match tell(record, wanted, tables) {
-        Ok(told) => html! {
-            span class="big" { data value=(told.value) { (told.text) } }
-            @if !told.beside.is_empty() { span class="beside" { (told.beside) } }
-            span class="says" { (wanted.says) }
-            @if !told.spread.is_empty() { span class="small" { (told.spread) } }
+    let body = match shown(record, wanted, tables) {
+        Ok(shown) => html! {
+            span class="big" { data value=(shown.value) { (shown.text) } }
+            @if !shown.beside.is_empty() { span class="beside" { (shown.beside) } }
+            span class="description" { (wanted.description) }
+            @if !shown.spread.is_empty() { span class="small" { (shown.spread) } }
         },
         Err(missing) => html! {
             span class="big missing" { "not in this record" }
-            span class="says" { (wanted.says) }
+            span class="description" { (wanted.description) }
             span class="small" { (missing) }
         },
     };
@@ -278,8 +278,8 @@ fn card(record: &Record, wanted: &Wanted, tables: &[&str]) -> Markup {
 /// Makes a figure.
 ///
 /// # Errors
-/// What is missing, and how it is had.
-fn tell(record: &Record, wanted: &Wanted, tables: &[&str]) -> Result<Told, String> {
+/// What is missing, and how to get it.
+fn shown(record: &Record, wanted: &Wanted, tables: &[&str]) -> Result<Shown, String> {
     let find = |place: &Place| {
         let row = record.find(wanted.table, place.variant, &place.params());
         row.and_then(|row| Some((row, row.figure()?)))
@@ -287,21 +287,21 @@ fn tell(record: &Record, wanted: &Wanted, tables: &[&str]) -> Result<Told, Strin
     };
     let (of, value) = find(&wanted.of)?;
     let Some(against) = &wanted.against else {
-        // A quick run has fewer than a full one.
+        // A quick run has fewer groups than a full one.
         let groups = of.params.get("groups").and_then(|groups| groups.parse().ok());
         let among = groups.map(|groups| format!("among {}", submeter_terminal::count(groups)));
-        return Ok(Told {
+        return Ok(Shown {
             value,
             text: amount(value, &of.unit),
             spread: half(of),
             beside: among.unwrap_or_default(),
         });
     };
-    let (other, base) = match (find(against), &wanted.tell) {
+    let (other, base) = match (find(against), &wanted.comparison) {
         (Ok(found), _) => found,
-        // The value stands alone as well; a ratio does not.
-        (Err(missing), Tell::Amount) => {
-            return Ok(Told {
+        // A value can stand alone; a ratio cannot.
+        (Err(missing), Comparison::Amount) => {
+            return Ok(Shown {
                 value,
                 text: amount(value, &of.unit),
                 spread: half(of),
@@ -310,8 +310,8 @@ fn tell(record: &Record, wanted: &Wanted, tables: &[&str]) -> Result<Told, Strin
         }
         (Err(missing), _) => return Err(missing),
     };
-    Ok(match wanted.tell {
-        Tell::Amount => Told {
+    Ok(match wanted.comparison {
+        Comparison::Amount => Shown {
             value,
             text: amount(value, &of.unit),
             spread: half(of),
@@ -321,13 +321,13 @@ fn tell(record: &Record, wanted: &Wanted, tables: &[&str]) -> Result<Told, Strin
                 amount(base, &other.unit)
             ),
         },
-        Tell::Times => multiple(of, value, other, base),
-        Tell::Fewer => multiple(other, base, of, value),
-        Tell::Overhead => overhead(of, value, other, base),
+        Comparison::Times => multiple(of, value, other, base),
+        Comparison::Fewer => multiple(other, base, of, value),
+        Comparison::Overhead => overhead(of, value, other, base),
     })
 }
 
-fn multiple(of: &Row, value: f64, other: &Row, base: f64) -> Told {
+fn multiple(of: &Row, value: f64, other: &Row, base: f64) -> Shown {
     let spread = match (of.quartiles(), other.quartiles()) {
         (Some((low, high)), Some((base_low, base_high))) => {
             format!("half between {} and {}", times(low / base_high), times(high / base_low))
@@ -336,34 +336,35 @@ fn multiple(of: &Row, value: f64, other: &Row, base: f64) -> Told {
     };
     let beside = format!("{} against {}", amount(value, &of.unit), amount(base, &other.unit));
     let text = rows::verdict(of, other).unwrap_or_else(|| times(value / base));
-    Told { value: value / base, text, spread, beside }
+    Shown { value: value / base, text, spread, beside }
 }
 
-/// How wide an interval that has no difference in it may be for that to be a finding.
+/// How wide an interval around no difference may be and still show that there is none.
 const NOTHING_MAX: f64 = 0.02;
 
-/// Tells a difference that is smaller than the noise of either side: by pairs, where there are any.
-fn overhead(of: &Row, value: f64, other: &Row, base: f64) -> Told {
+/// Shows a difference that is smaller than the noise of either side, from pairs of samples if there
+/// are any.
+fn overhead(of: &Row, value: f64, other: &Row, base: f64) -> Shown {
     let beside = format!("{} against {}", amount(value, &of.unit), amount(base, &other.unit));
     let (samples, bases) = (&of.samples, &other.samples);
     let pairs = if samples.len() == bases.len() { paired::ratio(samples, bases) } else { None };
     if let Some(paired::Interval { middle, low, high }) = pairs {
         let spread = format!(
-            "95 % sure: between {} and {}; median of {} pairs measured one after the other",
+            "95 % confidence: between {} and {}; median of {} pairs measured one after the other",
             difference(low - 1.0),
             difference(high - 1.0),
             samples.len()
         );
-        // Neither more nor less, and no little either: nothing was found.
+        // The interval includes both a gain and a loss, and it is wide: the result is inconclusive.
         let noisy = low < 1.0 && high > 1.0 && high - low > NOTHING_MAX;
         let text = if noisy { rows::NOISY.to_owned() } else { difference(middle - 1.0) };
-        return Told { value: middle - 1.0, text, spread, beside };
+        return Shown { value: middle - 1.0, text, spread, beside };
     }
     let share = value / base - 1.0;
-    Told { value: share, text: difference(share), spread: "of medians".to_owned(), beside }
+    Shown { value: share, text: difference(share), spread: "of medians".to_owned(), beside }
 }
 
-/// Says where the middle half of the samples is.
+/// Returns the range of the middle half of the samples.
 fn half(row: &Row) -> String {
     row.quartiles().map_or_else(String::new, |(low, high)| {
         format!("half between {} and {}", amount(low, &row.unit), amount(high, &row.unit))
@@ -377,7 +378,7 @@ fn missing(record: &Record, wanted: &Wanted, place: &Place, tables: &[&str]) -> 
         return format!("{} was not measured: {}", place.variant, absent.reason);
     }
     if record.table(table).next().is_none() {
-        // A command is named only where this version has it.
+        // A command is suggested only if this version has it.
         let how = if tables.contains(&table) {
             format!(": submeter-bench {table}")
         } else {
@@ -393,7 +394,7 @@ mod tests {
     use super::super::definition::definition;
     use super::*;
 
-    /// Cards name rows by strings; a name that is in no definition would show "not in this record".
+    /// Cards name rows by strings; a name that no definition has would show "not in this record".
     #[test]
     fn each_card_names_what_its_table_s_definition_has() {
         for Wanted { title, table, of, against, .. } in COSTS.iter().chain(&GAINS) {

@@ -1,6 +1,6 @@
-//! Figures as people read them: three digits, a prefix, a unit.
+//! Formats figures for reading: three digits, a prefix, a unit.
 
-/// Joins a number and its unit, so that no line ends between them.
+/// A non-breaking space between a number and its unit.
 const JOIN: char = '\u{a0}';
 
 /// Seconds in each unit of time that records use.
@@ -14,7 +14,7 @@ pub(super) fn amount(value: f64, unit: &str) -> String {
     if unit.is_empty() { number } else { format!("{number}{JOIN}{unit}") }
 }
 
-/// Writes a value for an axis, which has little room: `10 M`, `1 µs`.
+/// Writes a value for an axis, where space is short: `10 M`, `1 µs`.
 pub(super) fn tick(value: f64, unit: &str) -> String {
     let (number, scaled_unit) = scaled(value, unit);
     let number = trimmed(digits(number));
@@ -25,8 +25,7 @@ pub(super) fn tick(value: f64, unit: &str) -> String {
     format!("{number}{JOIN}{}", short.trim()).trim().to_owned()
 }
 
-/// Writes a ratio; what is nearly one to the tenth of a percent, because that is what matters of
-/// it.
+/// Writes a ratio; one close to 1 has a tenth of a percent, because there small differences matter.
 pub(super) fn times(ratio: f64) -> String {
     if (0.9..1.1).contains(&ratio) && ratio != 1.0 {
         return format!("{ratio:.3}{JOIN}×");
@@ -34,34 +33,34 @@ pub(super) fn times(ratio: f64) -> String {
     format!("{}{JOIN}×", digits(ratio))
 }
 
-/// Writes a difference as percent, with its sign.
+/// Writes a difference in percent, with its sign.
 pub(super) fn difference(share: f64) -> String {
     let sign = if share < 0.0 { "−" } else { "+" };
     format!("{sign}{:.2}{JOIN}%", share.abs() * 100.0)
 }
 
-/// Writes a spread as percent: two digits are more than it is certain of.
+/// Writes a spread in percent, with two digits: more would not be significant.
 pub(super) fn spread(share: f64) -> String {
     let percent = share * 100.0;
     let decimals = if percent < 0.095 { 2 } else { usize::from(percent < 9.5) };
     format!("±{percent:.decimals$}{JOIN}%")
 }
 
-/// Writes a share as percent.
+/// Writes a share in percent.
 pub(super) fn percent(share: f64) -> String {
-    // Less than this is a handful among a million: that it is there is what matters.
+    // A share this small is a handful among a million: only that it is not zero matters.
     if share > 0.0 && share < 1e-4 {
         return format!("<{JOIN}0.01{JOIN}%");
     }
     format!("{}{JOIN}%", digits(share * 100.0))
 }
 
-/// Returns what an axis says of its unit; times say it at each tick.
+/// Returns the unit in an axis's label; times have theirs at each tick.
 pub(super) fn axis_unit(unit: &str) -> String {
     if is_time(unit) { "time".to_owned() } else { unit.to_owned() }
 }
 
-/// Returns whether `unit` is one of time, of which less is more.
+/// Returns whether `unit` is a unit of time, where less is better.
 pub(super) fn is_time(unit: &str) -> bool {
     TIMES.iter().any(|(name, _)| *name == unit)
 }
@@ -77,11 +76,11 @@ fn scaled(value: f64, unit: &str) -> (f64, String) {
             small if small < 0.9995 => ("ms", 1e3),
             _ => ("s", 1.0),
         };
-        // There and back again would leave 11 ns as a little more than that.
+        // Multiplying and dividing again would turn 11 ns into slightly more than 11 ns.
         let factor = if (unit_s * scale - 1.0).abs() < 1e-9 { 1.0 } else { unit_s * scale };
         return (value * factor, name.to_owned());
     }
-    // Percent and ratios have no prefixes; nor has what is small enough to read.
+    // Percentages and ratios take no prefix, and neither do numbers small enough to read.
     let (prefix, scale) = match value.abs() {
         _ if matches!(unit, "%" | "percent" | "x" | "×") => ("", 1.0),
         big if big >= 0.9995e9 => ("G", 1e-9),
@@ -92,7 +91,7 @@ fn scaled(value: f64, unit: &str) -> (f64, String) {
     let unit = match unit {
         "percent" => "%",
         "x" => "×",
-        // Its column says what is counted.
+        // The column's heading says what is counted.
         "count" => "",
         unit => unit,
     };
@@ -104,8 +103,7 @@ fn scaled(value: f64, unit: &str) -> (f64, String) {
     (value * scale, unit)
 }
 
-/// Writes three significant digits; whole numbers have no more than they need, and a comma between
-/// thousands.
+/// Writes three significant digits; whole numbers have no decimals, and commas between thousands.
 fn digits(value: f64) -> String {
     let text = submeter_terminal::three_digits(value);
     match text.trim_start_matches('-').parse() {
@@ -129,7 +127,7 @@ fn trimmed(text: String) -> String {
 mod tests {
     use super::*;
 
-    /// What people see.
+    /// The text with ordinary spaces.
     fn plain(text: String) -> String {
         text.replace(JOIN, " ")
     }

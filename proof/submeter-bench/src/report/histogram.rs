@@ -1,4 +1,4 @@
-//! A document's histogram beside ours: counts of different runs compare only by their shares.
+//! A document's histogram beside ours, as shares: counts of different runs cannot be compared.
 
 use maud::{Markup, html};
 
@@ -26,8 +26,8 @@ pub(super) fn table(record: &Record, definition: &Definition) -> Markup {
         h3 { "The document's table, and ours" }
         p class="small" {
             @if !definition.ratio.is_empty() { "What a ratio means: " (definition.ratio) " · " }
-            "Counts of different runs are compared by the share of their column, below which "
-            "is the count. Our rows: " (rows(cells)) "."
+            "Counts of different runs are compared as shares of their column; below each share "
+            "is its count. Our rows: " (rows(cells)) "."
         }
         div class="scroll" tabindex="0" role="region" aria-label="The document's table" {
             table class="document" {
@@ -83,7 +83,7 @@ fn share(count: Option<f64>, all: f64) -> Markup {
     html! { (percent(part)) br; small { data value=(count) { (amount(count, "count")) } } }
 }
 
-/// Names what our rows have in common.
+/// Returns the parameters that our rows have in common.
 fn rows(cells: &[Cell]) -> Params {
     let mut all = cells.iter().filter_map(|cell| cell.ours.as_ref());
     let Some(first) = all.next() else { return Params::default() };

@@ -1,4 +1,4 @@
-//! The same report as text: for a repository, where a page is not shown.
+//! The same report as Markdown, for a repository, which does not display an HTML page.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use super::rows;
 use super::section;
 use crate::row::Row;
 
-/// Rows of a table beyond which it is left to the page: nobody reads on.
+/// Tables with more rows than this appear only on the page: in a document they would bury the rest.
 const LINES_MAX: usize = 60;
 
 /// Writes the report of `record`: the machine, then a section for each definition that it has rows
-/// of, the documents' tables first.
+/// for, the documents' tables first.
 pub(crate) fn markdown(record: &Record, definitions: &[Definition]) -> String {
     let mut text = String::new();
     machine(&mut text, &record.machine);
@@ -49,7 +49,7 @@ fn machine(text: &mut String, machine: &Machine) {
         line(text, &[name, &value]);
     }
     for warning in &machine.warnings {
-        paragraph(text, &format!("Beware: {warning}"));
+        paragraph(text, &format!("Warning: {warning}"));
     }
 }
 
@@ -79,7 +79,7 @@ fn table(text: &mut String, record: &Record, definition: &Definition, rows: &[&R
     }
 }
 
-/// Writes the document's cells beside the rows that answer them. Those of histograms are on the
+/// Writes the document's cells beside our counterparts. Those of histograms appear only on the
 /// page.
 fn document(text: &mut String, record: &Record, definition: &Definition) {
     let cells: Vec<&Cell> =
@@ -111,8 +111,8 @@ fn document(text: &mut String, record: &Record, definition: &Definition) {
     }
 }
 
-/// Writes all rows that are not the buckets of a histogram, where parameters have other names in a
-/// table of their own.
+/// Writes all rows that are not histogram buckets; rows with different parameter names go into
+/// separate tables.
 fn figures(text: &mut String, definition: &Definition, all: &[&Row]) {
     let plain: Vec<&Row> = all.iter().copied().filter(|row| row.unit != "count").collect();
     let mut left = all.len() - plain.len();
@@ -146,11 +146,11 @@ fn capital(text: &str) -> String {
 
 /// Writes a paragraph after an empty line.
 fn paragraph(text: &mut String, words: &str) {
-    // A `String` takes everything: writing to it cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(text, "\n{words}");
 }
 
-/// Writes a line of a table. A bar in a cell would end it.
+/// Writes a line of a table. An unescaped `|` would end a cell.
 fn line(text: &mut String, cells: &[&str]) {
     for cell in cells {
         let _ = write!(text, "| {} ", cell.replace('|', "\\|"));

@@ -1,8 +1,8 @@
-//! The report: one HTML file that says what submeter costs and what is gained by it; and its tables
+//! The report: one HTML file that shows what submeter costs and what it gains, and the same tables
 //! as Markdown.
 //!
-//! Everything is in the page, so that it can be mailed, kept beside its record and printed: no
-//! script, no font, no image from elsewhere. maud escapes whatever comes from a record or a
+//! The page is self-contained, so that it can be mailed, kept beside its record and printed: it
+//! loads no script, font or image. maud escapes everything that comes from a record or a
 //! definition.
 
 mod definition;
@@ -27,7 +27,7 @@ pub(crate) use page::html;
 pub(crate) use record::Record;
 pub(crate) use text::text;
 
-/// Returns the name by which links find the section of a table.
+/// Returns the anchor of a table's section.
 fn anchor(table: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     format!("table-{}", table.chars().map(plain).collect::<String>())

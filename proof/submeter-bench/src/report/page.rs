@@ -10,7 +10,7 @@ use super::{anchor, figures, section};
 const STYLE: &str = include_str!("style.css");
 
 /// Writes the report of `record`: tables of documents first, then our own, in the order of
-/// `definitions`; tables that these do not have come last.
+/// `definitions`; tables without a definition come last.
 pub(crate) fn html(record: &Record, definitions: &[Definition]) -> String {
     let (documents, own): (Vec<&Definition>, Vec<&Definition>) =
         definitions.iter().partition(|definition| definition.document.is_some());
@@ -31,14 +31,14 @@ pub(crate) fn html(record: &Record, definitions: &[Definition]) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { "submeter: what it costs, what is gained · " (machine.date) }
+                title { "submeter: what it costs, what it gains · " (machine.date) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 header {
                     h1 { "submeter" }
                     p class="lead" {
-                        "What it costs to account for the tenants inside a process, and what is gained. Measured on "
+                        "What it costs to account for the tenants inside a process, and what it gains. Measured on "
                         (machine.cpu_model.as_deref().unwrap_or("a processor without a name"))
                         ", " (machine.cpus) " CPUs, " (machine.date) "."
                     }
@@ -59,9 +59,9 @@ pub(crate) fn html(record: &Record, definitions: &[Definition]) -> String {
                     @for table in &unknown { (section::undefined(record, table)) }
                 }
                 footer class="small" {
-                    p class="paper" { "Folded tables and plots are not printed: unfold them before." }
+                    p class="paper" { "Folded tables and plots are not printed: unfold them first." }
                     "Made by submeter " (machine.version) " from a record with " (record.rows.len())
-                    " rows. Made again by " code { "submeter-bench --from RECORD.json --html FILE" } "."
+                    " rows. To make it again: " code { "submeter-bench --from RECORD.json --html FILE" } "."
                 }
             }
         }
@@ -69,17 +69,17 @@ pub(crate) fn html(record: &Record, definitions: &[Definition]) -> String {
     page.into_string()
 }
 
-/// Writes what makes figures doubtful, before any figure. Folded: a figure that noise forbids says
-/// so itself.
+/// Writes the reasons to doubt figures, before any figure. They are folded, because a figure that
+/// is too noisy mentions so itself.
 fn warnings(machine: &Machine) -> Markup {
     let mut all: Vec<&str> = Vec::new();
-    // The bench says both itself; records that were changed by hand may not.
-    let says = |words: &str| machine.warnings.iter().any(|warning| warning.contains(words));
-    if machine.debug_build && !says("debug build") {
-        all.push("This was a debug build: nothing was optimised, and its figures say nothing.");
+    // The bench writes both warnings itself; a record edited by hand may lack them.
+    let mentions = |words: &str| machine.warnings.iter().any(|warning| warning.contains(words));
+    if machine.debug_build && !mentions("debug build") {
+        all.push("This was a debug build: nothing was optimised, and its figures are meaningless.");
     }
-    if machine.interrupted && !says("interrupted") {
-        all.push("The run was interrupted: figures are of what was measured until then.");
+    if machine.interrupted && !mentions("interrupted") {
+        all.push("The run was interrupted: figures come from what was measured until then.");
     }
     all.extend(machine.warnings.iter().map(String::as_str));
     html! {
@@ -94,7 +94,7 @@ fn warnings(machine: &Machine) -> Markup {
     }
 }
 
-/// Says in a line what figures depend on most.
+/// Returns one line with what figures depend on most.
 fn origin(machine: &Machine) -> String {
     let mut parts = vec![
         format!("Linux {}", machine.kernel),
@@ -103,7 +103,7 @@ fn origin(machine: &Machine) -> String {
     ];
     let load = machine.load_average.map(|[minute, ..]| format!("load average {minute}"));
     parts.extend(load);
-    // Newer records say more.
+    // Newer records have more fields.
     for name in ["clock", "pinning", "mode"] {
         let value = machine.more.get(name).map(|value| format!("{name} {}", plain(value)));
         parts.extend(value);
@@ -112,7 +112,7 @@ fn origin(machine: &Machine) -> String {
     parts.join(" · ")
 }
 
-/// Writes where the figures come from.
+/// Writes the machine's description.
 fn facts(machine: &Machine) -> Markup {
     let load = machine.load_average.map(|[one, five, fifteen]| {
         format!("{one} · {five} · {fifteen} (1, 5, 15 minutes, before)")
@@ -146,7 +146,7 @@ fn facts(machine: &Machine) -> Markup {
     }
 }
 
-/// Writes a value that this version does not know as what it is.
+/// Writes the value of a field that this version does not know.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,6 +1,7 @@
-//! What one variant adds to another where both were measured in turns: from pairs, not from means.
+//! What one variant adds to another when they are measured in turns: computed from pairs, not from
+//! means.
 
-/// A median of ratios, and the interval that holds the true one in 95 of 100 cases.
+/// A median of ratios, and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Interval {
     pub(super) middle: f64,
@@ -8,11 +9,11 @@ pub(super) struct Interval {
     pub(super) high: f64,
 }
 
-/// Compares samples that were taken in turns, in their order. `None` for fewer than six pairs: of
-/// those no interval is that certain.
+/// Compares samples that were taken in turns, in order. `None` for fewer than six pairs: these give
+/// no 95 % interval.
 ///
-/// The interval is that of the sign test, which asks nothing of how ratios spread: noise on a
-/// shared machine has a long tail, and a mean would be its mean.
+/// The interval is that of the sign test, which assumes nothing about the distribution of ratios:
+/// noise on a shared machine has a long tail, which would dominate a mean.
 pub(super) fn ratio(samples: &[f64], baseline: &[f64]) -> Option<Interval> {
     let mut ratios: Vec<f64> = samples.iter().zip(baseline).map(|(one, base)| one / base).collect();
     let n = ratios.len();
@@ -25,10 +26,10 @@ pub(super) fn ratio(samples: &[f64], baseline: &[f64]) -> Option<Interval> {
     Some(Interval { middle, low: ratios[outside], high: ratios[n - 1 - outside] })
 }
 
-/// Returns how many of `n` fair coins show heads in no more than 2.5 of 100 cases, less one: how
-/// many ratios are beyond each end of the interval.
+/// Returns how many of `n` ratios lie beyond each end of the interval: the largest number of heads
+/// that `n` fair coins stay at or below in at most 2.5 % of throws.
 fn outside(n: usize) -> usize {
-    // Logarithms, as half to the power of a thousand is no number.
+    // Logarithms, because 0.5 to the power of a thousand is not representable.
     let (mut log_of_exactly, mut sum) = (-(n as f64) * 2f64.ln(), 0.0);
     for heads in 0..n {
         sum += f64::exp(log_of_exactly);
@@ -45,8 +46,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_are_those_of_published_tables() {
-        // Ranks from 1 on, of the binomial distribution: 6 and 1, 10 and 2, 25 and 8, 100 and 40.
+    fn interval_ends_match_published_tables() {
+        // Ranks, counted from 1, of the binomial distribution: 6 and 1, 10 and 2, 25 and 8, 100 and
+        // 40.
         for (n, rank) in [(6, 1), (10, 2), (25, 8), (100, 40)] {
             assert_eq!(outside(n) + 1, rank, "{n}");
         }
@@ -55,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_that_hits_both_is_not_seen() {
+    fn drift_that_affects_both_variants_cancels_out() {
         let drift: Vec<f64> = (0..40).map(|round| 100.0 + f64::from(round)).collect();
         let half_a_percent: Vec<f64> = drift.iter().map(|value| value * 1.005).collect();
         let found = ratio(&half_a_percent, &drift).expect("enough");

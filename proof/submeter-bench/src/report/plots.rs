@@ -1,4 +1,4 @@
-//! Which plots a table gets: the ones that people expect of its figures.
+//! Chooses and draws the plots that suit a table's figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use super::plot::{Curve, Frame, Point, Series, Strip, lines, strips};
 use super::record::{Record, grouped};
 use crate::row::{Name, Param, Params, Row, quantile};
 
-/// As many plots are shown at once; the others wait folded.
+/// The number of plots that are shown at once; the others are folded.
 const OPEN: usize = 4;
-/// So many lines can be told apart in one plot.
+/// The number of lines that can be described_lines apart in one plot.
 const TOGETHER: usize = 5;
-/// Where a histogram's times end in a parameter.
+/// The parameter that holds the bounds of a histogram's bucket.
 pub(super) const BUCKET: &str = "bucket_us";
 
-/// Draws the plots of a table: those first that answer the document's cells.
+/// Draws the plots of a table; those with counterparts of the document's cells come first.
 pub(super) fn plots(definition: &Definition, record: &Record, rows: &[&Row]) -> Markup {
     let mut found: Vec<(bool, Markup)> = Vec::new();
     let variants = looks(definition, rows);
@@ -28,7 +28,7 @@ pub(super) fn plots(definition: &Definition, record: &Record, rows: &[&Row]) -> 
             ours.any(|ours| row.params.has(&ours.params))
         };
         let wanted = facet.rows.iter().any(answers);
-        // Bars of every figure that has no curve would hide the plots that matter.
+        // Bars for every figure without a curve would bury the plots that matter.
         if facet.shape == Shape::Strips && !wanted && definition.plot == "histogram" {
             continue;
         }
@@ -53,7 +53,7 @@ pub(super) fn plot_of(definition: &Definition, record: &Record, row: &Row) -> Op
     Some(facets.iter().find(shows)?.draw(definition, record, &looks(definition, &rows)))
 }
 
-/// Returns the variants in the order of their looks: our own come first.
+/// Returns the variants in the order of their looks, our own first.
 fn looks<'a>(definition: &Definition, rows: &[&'a Row]) -> Vec<&'a str> {
     let mut variants: Vec<&str> = Vec::new();
     for row in rows {
@@ -66,14 +66,14 @@ fn looks<'a>(definition: &Definition, rows: &[&'a Row]) -> Vec<&'a str> {
     variants
 }
 
-/// What is drawn.
+/// The kind of plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shape {
     /// A curve over the parameter of this name.
     Over(String),
-    /// Counts over times, which records have as rows.
+    /// Counts over times, from rows of the record.
     Buckets,
-    /// Counts over times, from the samples themselves.
+    /// Counts over times, computed from the samples.
     Samples,
     Strips,
 }
@@ -108,7 +108,7 @@ fn facets<'a>(definition: &Definition, record: &Record, rows: &[&'a Row]) -> Vec
         let variant = &group[0].variant;
         if matches!(shape, Shape::Over(_)) && group.iter().all(|row| row.variant == *variant) {
             let alone = facets.split_off(first);
-            // As many plots as are needed, with about as many lines in each.
+            // As few plots as possible, with about the same number of lines in each.
             let plots = alone.len().div_ceil(TOGETHER).max(1);
             let lines = alone.len().div_ceil(plots).max(1);
             facets.extend(alone.chunks(lines).map(Facet::together));
@@ -117,7 +117,7 @@ fn facets<'a>(definition: &Definition, record: &Record, rows: &[&'a Row]) -> Vec
     facets
 }
 
-/// Decides what fits rows with parameters of the same names.
+/// Chooses the shape for rows whose parameters have the same names.
 fn shape(definition: &Definition, record: &Record, group: &[&Row]) -> Option<Shape> {
     let names: Vec<&str> = group[0].params.names().collect();
     if names.contains(&BUCKET) {
@@ -130,7 +130,7 @@ fn shape(definition: &Definition, record: &Record, group: &[&Row]) -> Option<Sha
     if names.contains(&"figure") {
         return None;
     }
-    // Of several parameters that are numbers, the one with the most values is what scaling is over.
+    // Of several numeric parameters, the one with the most values becomes the horizontal axis.
     let values = |name: &str| {
         let mut facets: BTreeMap<Params, BTreeSet<String>> = BTreeMap::new();
         for row in group {
@@ -151,7 +151,7 @@ fn shape(definition: &Definition, record: &Record, group: &[&Row]) -> Option<Sha
     }
 }
 
-/// Reads a parameter as a number; `all` CPUs are as many as the machine has.
+/// Reads a parameter as a number; `all` stands for the machine's number of CPUs.
 fn number(record: &Record, name: &str, row: &Row) -> Option<f64> {
     match (name, row.params.get(name)?) {
         ("cpus", "all") => Some(record.machine.cpus as f64),
@@ -164,7 +164,7 @@ fn is_median(row: &&&Row) -> bool {
 }
 
 impl<'a> Facet<'a> {
-    /// Makes one plot of some that have a line each.
+    /// Merges plots that have one line each.
     fn together(facets: &[Facet<'a>]) -> Facet<'a> {
         let first = &facets[0];
         let same = |(name, value): &&(Name, Param)| {
@@ -175,7 +175,7 @@ impl<'a> Facet<'a> {
         Facet { shape: first.shape.clone(), params, rows }
     }
 
-    /// Returns what a row's line is called: its variant, or in which parameters lines differ.
+    /// Returns the name of a row's line: its variant, or the parameters in which lines differ.
     fn line(&self, row: &Row) -> String {
         let Shape::Over(across) = &self.shape else { return row.variant.to_string() };
         let own = |(name, _): &&(Name, Param)| name != across && self.params.get(name).is_none();
@@ -206,10 +206,10 @@ impl<'a> Facet<'a> {
                 let series = self.by_variant(looks, |row| {
                     let ends = row.params.get(BUCKET)?;
                     let start: f64 = ends.split('-').next()?.parse().ok()?;
-                    // Zero has no place on a logarithmic axis; the first bucket begins at a tenth.
+                    // A logarithmic axis has no zero; the first bucket begins at a tenth.
                     Some(Point { x: start.max(0.1), y: row.figure()?, quartiles: None })
                 });
-                // On a logarithmic axis none would look like few.
+                // On a logarithmic axis, zero would look like a few.
                 let (series, none): (Vec<Series>, Vec<Series>) =
                     series.into_iter().partition(|s| s.points.iter().any(|point| point.y > 0.0));
                 if !none.is_empty() {
@@ -248,7 +248,7 @@ impl<'a> Facet<'a> {
         }
     }
 
-    /// Draws how many samples were how long, in buckets of a quarter of an octave.
+    /// Draws how many samples fell into each bucket of a quarter of an octave.
     fn histogram(&self, mut frame: Frame, looks: &[&str]) -> Markup {
         const PER_OCTAVE: f64 = 4.0;
         let mut all = Vec::new();
@@ -258,7 +258,7 @@ impl<'a> Facet<'a> {
             let mut counts: BTreeMap<i64, f64> = BTreeMap::new();
             for sample in &samples {
                 *counts.entry(bucket(sample)).or_default() += 1.0;
-                // Where nothing follows, the count falls to none.
+                // After the last bucket in a row the count drops to zero.
                 counts.entry(bucket(sample) + 1).or_default();
             }
             let start = |bucket: i64| (bucket as f64 / PER_OCTAVE).exp2();
@@ -309,13 +309,13 @@ impl<'a> Facet<'a> {
         }
     }
 
-    /// Says in words what there is to see: each variant's largest and smallest value.
+    /// Describes the plot in words: each variant's smallest and largest value.
     fn description(&self, definition: &Definition) -> String {
         let mut text = String::new();
-        let mut told: Vec<String> = Vec::new();
+        let mut described_lines: Vec<String> = Vec::new();
         for row in &self.rows {
             let line = self.line(row);
-            if told.contains(&line) {
+            if described_lines.contains(&line) {
                 continue;
             }
             let of_variant = self.rows.iter().filter(|other| self.line(other) == line);
@@ -329,7 +329,7 @@ impl<'a> Facet<'a> {
                 Some((value, _)) => text.push_str(&described(&line, row, value)),
                 None => {}
             }
-            told.push(line);
+            described_lines.push(line);
         }
         let find = |variant: &str| self.rows.iter().find(|row| row.variant == variant);
         if let (Shape::Strips, Some(base)) = (&self.shape, find(&definition.baseline)) {

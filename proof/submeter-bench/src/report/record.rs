@@ -1,5 +1,5 @@
-//! What `submeter-bench --json` wrote, read back: a report is made of a record, so that one from
-//! another machine or another day can be looked at too.
+//! Reads back what `submeter-bench --json` wrote: reports are made from records, so that those of
+//! another machine or another day can be reported too.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,13 @@ pub(crate) struct Record {
     /// What could not be measured, and why.
     #[serde(default)]
     pub(super) absent: Vec<Absent>,
-    /// What tables say of themselves.
+    /// Notes on the tables.
     #[serde(default)]
     notes: Value,
 }
 
-/// Where the figures come from. What newer records know beside this is kept in `more`.
+/// The machine and build that the figures come from. Fields that only newer records have are kept
+/// in `more`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Machine {
     #[serde(default)]
@@ -62,10 +63,10 @@ impl Record {
     /// Reads a record.
     ///
     /// # Errors
-    /// One line that says what is wrong with `text`, and how to get a record.
+    /// One line that says what is wrong with `text`, and how to make a record.
     pub(crate) fn parse(text: &str) -> Result<Record, String> {
         serde_json::from_str(text).map_err(|error| {
-            format!("this is no record of submeter-bench: {error}; make one by submeter-bench --json FILE")
+            format!("this is not a record of submeter-bench: {error}; make one with submeter-bench --json FILE")
         })
     }
 
@@ -79,8 +80,8 @@ impl Record {
         self.table(table).find(|row| row.variant == variant && row.params.has(params))
     }
 
-    /// Returns what the record says of `table`. Notes are a list of lines, or of objects that name
-    /// their table; lines begin with the table's name, or are everybody's.
+    /// Returns the record's notes on `table`. Notes are a list of lines or of objects that name
+    /// their table; a line begins with the table's name, or applies to all tables.
     pub(super) fn notes(&self, table: &str) -> Vec<String> {
         let Value::Array(notes) = &self.notes else { return Vec::new() };
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -95,7 +96,7 @@ impl Record {
     }
 }
 
-/// Puts rows together that `key` makes alike, wherever they are, in the order of the first of each.
+/// Groups rows that have the same key, in the order in which each key first occurs.
 pub(super) fn grouped<'a, K: PartialEq>(
     rows: &[&'a Row],
     key: impl Fn(&'a Row) -> K,

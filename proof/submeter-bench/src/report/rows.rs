@@ -1,4 +1,4 @@
-//! Our own figures as tables: a line for each set of parameters, a column for each variant.
+//! Our own figures as tables: one line per set of parameters, one column per variant.
 
 use maud::{Markup, html};
 
@@ -7,10 +7,10 @@ use super::format::{amount, spread, times};
 use super::record::grouped;
 use crate::row::{Params, Row};
 
-/// Beyond so many lines in all, tables wait folded until somebody asks.
+/// With more lines than this in total, tables are folded.
 const OPEN_LINES: usize = 40;
 
-/// Writes all rows, where parameters have other names in a table of their own.
+/// Writes all rows; rows with different parameter names go into separate tables.
 pub(super) fn tables(definition: &Definition, rows: &[&Row]) -> Markup {
     let groups = groups(rows);
     let lines: usize = groups.iter().map(|group| Table::of(group).lines(group).len()).sum();
@@ -35,7 +35,7 @@ pub(super) fn groups<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     grouped(rows, kind)
 }
 
-/// Writes a row's value, and how far its samples spread.
+/// Writes a row's value and the spread of its samples.
 pub(super) fn value(row: &Row) -> Markup {
     let Some(value) = row.figure() else { return html! { "no value" } };
     let half = half_spread(row, value);
@@ -45,21 +45,22 @@ pub(super) fn value(row: &Row) -> Markup {
     }
 }
 
-/// Returns half of the distance between the quartiles as a share of the value. Where that is not
-/// between them it is no median, and they say nothing of it.
+/// Returns half the distance between the quartiles as a share of the value. `None` if the value is
+/// not between them: then it is not a median, and they do not describe its spread.
 pub(super) fn half_spread(row: &Row, value: f64) -> Option<f64> {
     let (low, high) = row.quartiles()?;
-    let says = (low..=high).contains(&value) && value != 0.0 && high > low;
-    says.then(|| (high - low) / 2.0 / value.abs())
+    let meaningful = (low..=high).contains(&value) && value != 0.0 && high > low;
+    meaningful.then(|| (high - low) / 2.0 / value.abs())
 }
 
-/// What makes rows one table: names of parameters, the unit, and what they are a measure of.
+/// What rows of one table have in common: the parameters' names, the unit, and what is measured.
 fn kind(row: &Row) -> (Vec<&str>, &str, [Option<&str>; 4]) {
     let of = ["workload", "part", "measure", "figure"].map(|name| row.params.get(name));
     (row.params.names().collect(), &row.unit, of)
 }
 
-/// Says what a table is of: what is the same in all its rows, and what differs.
+/// Returns a table's caption: the parameters that are the same in all its rows, and those that
+/// differ.
 pub(super) fn summary(group: &[&Row]) -> String {
     let first = group[0];
     let common = first.params.0.iter().filter(|(name, value)| {
@@ -83,16 +84,16 @@ fn varying<'a>(group: &[&'a Row]) -> Vec<&'a str> {
     first.params.names().filter(differs).collect()
 }
 
-/// What goes to the right of a table.
+/// The value columns of a table.
 pub(super) enum Table<'a> {
-    /// Its variants.
+    /// One per variant.
     Variants(Vec<&'a str>),
-    /// The values of this parameter, where there is one variant only.
+    /// One per value of this parameter, if there is only one variant.
     Values(&'a str, Vec<&'a str>),
 }
 
 impl<'a> Table<'a> {
-    /// Decides by what there is.
+    /// Chooses the columns for a group of rows.
     pub(super) fn of(group: &[&'a Row]) -> Table<'a> {
         let first = |values: Vec<&'a str>| {
             let mut once: Vec<&str> = Vec::new();
@@ -133,7 +134,7 @@ impl<'a> Table<'a> {
         names
     }
 
-    /// Returns what heads each column to the right.
+    /// Returns the heading of each value column.
     pub(super) fn columns(&self) -> Vec<String> {
         match self {
             Table::Variants(variants) => variants.iter().map(|v| (*v).to_owned()).collect(),
@@ -184,21 +185,21 @@ fn table(definition: &Definition, group: &[&Row]) -> Markup {
     }
 }
 
-/// A table as text: what people read in a terminal, and what Markdown is made of.
+/// A table as text, for a terminal and for Markdown.
 pub(crate) struct Grid {
-    /// What is the same in all its rows, and what differs.
+    /// The parameters that are the same in all its rows, and those that differ.
     pub(crate) title: String,
-    /// The names of the parameters, then what heads the values.
+    /// The names of the parameters, then the headings of the values.
     pub(crate) heading: Vec<String>,
     /// How many of the columns are parameters.
     pub(super) params: usize,
     /// A cell for each column.
     pub(crate) lines: Vec<Vec<String>>,
-    /// How many rows of the record are in it.
+    /// How many rows of the record it contains.
     pub(super) rows: usize,
 }
 
-/// Lays rows out, where parameters have other names in a table of their own.
+/// Lays out rows; rows with different parameter names go into separate tables.
 pub(super) fn grids(definition: &Definition, rows: &[&Row]) -> Vec<Grid> {
     let grid = |group: &Vec<&Row>| {
         let table = Table::of(group);
@@ -228,7 +229,7 @@ pub(super) fn grids(definition: &Definition, rows: &[&Row]) -> Vec<Grid> {
     groups(rows).iter().map(grid).collect()
 }
 
-/// Writes a row's value, and how far its samples spread.
+/// Writes a row's value and the spread of its samples.
 pub(super) fn figure(row: &Row) -> String {
     let Some(value) = row.figure() else { return "no value".to_owned() };
     let half = half_spread(row, value).map(|half| format!(" {}", spread(half)));
@@ -249,7 +250,7 @@ fn cell(definition: &Definition, line: &[&Row], row: Option<&Row>) -> Markup {
     }
 }
 
-/// Writes what a row is of the baseline of the same line.
+/// Writes a row's ratio to the baseline of the same line.
 pub(super) fn ratio(definition: &Definition, line: &[&Row], row: &Row) -> Option<String> {
     let is_base = |other: &&&Row| {
         other.variant == definition.baseline
@@ -260,21 +261,21 @@ pub(super) fn ratio(definition: &Definition, line: &[&Row], row: &Row) -> Option
     verdict(row, base)
 }
 
-/// What stands for a figure that noise forbids.
+/// The text in place of a figure that is too noisy.
 pub(super) const NOISY: &str = "too noisy";
-/// How many times as large as its low end the range of a ratio may be for it to say anything: what
-/// is half as much or twice as much is neither.
+/// The widest range of a ratio, as the quotient of its ends, that still says anything: a ratio that
+/// may be a half and may be two says nothing.
 const RANGE_MAX: f64 = 4.0;
 
-/// Writes how many times another row's value a row has; where the quartiles of both leave room for
-/// a half and for twice as much, that it is too noisy to tell.
+/// Writes a row's value as a multiple of another row's, or that it is too noisy, if the quartiles
+/// of both allow for a half as well as for two.
 pub(super) fn verdict(row: &Row, base: &Row) -> Option<String> {
     let ratio = row.figure()? / base.figure()?;
     let ranges = row.quartiles().zip(base.quartiles());
     let range =
         ranges.map(|((low, high), (base_low, base_high))| (high / base_low) / (low / base_high));
     match range {
-        // What is compared with itself is itself, however noisy.
+        // A row compared with itself is equal, however noisy it is.
         Some(range) if range > RANGE_MAX && !std::ptr::eq(row, base) => Some(NOISY.to_owned()),
         _ => Some(ratio).filter(|ratio| ratio.is_finite()).map(times),
     }

@@ -25,7 +25,7 @@ pub(super) fn section(record: &Record, definition: &Definition) -> Markup {
             }
             @if rows.is_empty() {
                 p class="missing" {
-                    "This record has no figures of this table. They are had by "
+                    "This record has no figures of this table. To measure it: "
                     code { "submeter-bench " (table) " --json FILE" } "."
                 }
             }
@@ -40,7 +40,7 @@ pub(super) fn section(record: &Record, definition: &Definition) -> Markup {
     }
 }
 
-/// Writes the section of a table that nobody has defined, so that nothing of a record is lost.
+/// Writes the section of a table without a definition, so that nothing in a record is lost.
 pub(super) fn undefined(record: &Record, table: &str) -> Markup {
     let definition = Definition {
         table: table.to_owned(),
@@ -52,12 +52,12 @@ pub(super) fn undefined(record: &Record, table: &str) -> Markup {
     section(record, &definition)
 }
 
-/// Writes what the record says of the table itself, and what makes its figures doubtful.
+/// Writes the record's notes on the table, and the warnings about its figures.
 fn remarks(record: &Record, table: &str) -> Markup {
     let of_table = |warning: &&String| warning.starts_with(&format!("{table}: "));
     html! {
         @for warning in record.machine.warnings.iter().filter(of_table) {
-            p class="warning" { strong { "Beware. " } (warning) }
+            p class="warning" { strong { "Warning. " } (warning) }
         }
         @for note in record.notes(table) { p class="small" { (note) } }
     }
@@ -129,7 +129,7 @@ pub(super) fn is_count(cell: &Cell) -> bool {
     cell.unit == "count" || cell.ours.as_ref().is_some_and(|o| o.params.get(BUCKET).is_some())
 }
 
-/// Returns what the document's cell is of its baseline; some documents give nothing else.
+/// Returns the ratio of the document's cell to its baseline; some documents give only that.
 pub(super) fn their_ratio(
     definition: &Definition,
     cell: &Cell,
@@ -149,7 +149,7 @@ pub(super) fn their_ratio(
         by_ours || (other.params == cell.params && other.variant == definition.baseline)
     };
     let base = definition.cell.iter().find(is_base).filter(|base| base.unit == cell.unit)?;
-    // Half the time is twice the rate: ratios side by side mean the same.
+    // Half the time is twice the rate, so that ratios side by side mean the same thing.
     let unit = cell.unit.split(' ').next().unwrap_or_default();
     if is_time(unit) && ours.is_some_and(|row| row.unit.ends_with("/s")) {
         return Some(format!("{} as a rate", ratio(base.value?, value)?));
@@ -157,17 +157,17 @@ pub(super) fn their_ratio(
     ratio(value, base.value?)
 }
 
-/// Returns what our row is of its baseline.
+/// Returns the ratio of our row to its baseline.
 pub(super) fn our_ratio(record: &Record, definition: &Definition, row: &Row) -> Option<String> {
     rows::verdict(row, record.find(&definition.table, &definition.baseline, &row.params)?)
 }
 
-/// Writes a ratio, if there is one: of nothing there is none.
+/// Writes a ratio. `None` if the base is zero.
 fn ratio(value: f64, base: f64) -> Option<String> {
     Some(value / base).filter(|ratio| ratio.is_finite()).map(times)
 }
 
-/// Writes how it was measured, what bounds it, and what is unfair.
+/// Writes how the table was measured, what bounds it, and what is unfair in it.
 fn prose(definition: &Definition) -> Markup {
     let parts = [
         ("How it is measured", &definition.how),
@@ -184,7 +184,7 @@ fn prose(definition: &Definition) -> Markup {
     }
 }
 
-/// Writes what the variants and parameters are.
+/// Writes the descriptions of the variants and parameters.
 fn variants(definition: &Definition, rows: &[&Row]) -> Markup {
     let measured: BTreeSet<&str> = rows.iter().map(|row| row.variant.as_ref()).collect();
     html! {
@@ -213,7 +213,7 @@ fn variants(definition: &Definition, rows: &[&Row]) -> Markup {
     }
 }
 
-/// Names what could not be measured, and why.
+/// Lists the variants that could not be measured, and why.
 fn absent(record: &Record, table: &str) -> Markup {
     let absent: Vec<_> = record.absent.iter().filter(|absent| absent.table == table).collect();
     html! {

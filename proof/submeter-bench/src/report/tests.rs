@@ -1,4 +1,4 @@
-//! Reports of the project's own records, and of records made to go wrong.
+//! Reports of the project's own records, and of deliberately awkward ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use super::format::amount;
 use super::{Record, anchor, definitions, html};
 use crate::row::{Row, quantile};
 
-/// A record that has a bit of everything, text that wants to be HTML included.
+/// A record with a bit of everything, including text that looks like HTML.
 const RECORD: &str = r#"{
   "machine": {"cpu_model": "A <b>fast</b> & odd one", "arch": "x86_64", "cpus": 2, "kernel": "6.18",
     "backend": "rseq", "backend_reason": "the self-test passed", "load_average": [2.5, 1.0, 0.5],
@@ -120,7 +120,7 @@ fn text_of(page: &Html, selector: &str) -> String {
     all(page, selector).iter().flat_map(|element| element.text()).collect()
 }
 
-/// Parses a page, and asserts what holds of every report.
+/// Parses a page, and asserts what holds for every report.
 fn sound(page: &str) -> Html {
     let parsed = Html::parse_document(page);
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
@@ -155,7 +155,7 @@ fn sound(page: &str) -> Html {
     parsed
 }
 
-/// Returns all values that the page has for programs.
+/// Returns all machine-readable values of the page.
 fn values(page: &Html, selector: &str) -> Vec<f64> {
     let data = all(page, selector);
     data.iter()
@@ -180,7 +180,7 @@ fn records_of_the_project_are_sound_reports_with_every_value() {
 }
 
 #[test]
-fn what_is_shown_are_the_medians_of_the_samples() {
+fn shown_values_are_the_medians_of_the_samples() {
     let mut compared = 0;
     for (path, record) in records() {
         let page = sound(&html(&record, &[]));
@@ -260,7 +260,7 @@ fn histograms_of_different_runs_are_compared_by_shares() {
 }
 
 #[test]
-fn what_never_happened_is_no_line_but_said() {
+fn a_variant_without_events_is_mentioned_in_the_title_and_not_drawn() {
     let (record, _) = small();
     let page = sound(&html(&record, &[]));
     assert_eq!(all(&page, "#table-times svg").len(), 1);
@@ -279,7 +279,7 @@ fn a_report_opens_with_its_answer_and_one_picture_where_it_has_the_rows() {
 }
 
 #[test]
-fn text_of_a_record_stays_text() {
+fn text_from_a_record_is_escaped() {
     let (record, definitions) = small();
     let page = html(&record, &definitions);
     let parsed = sound(&page);
@@ -294,20 +294,20 @@ fn text_of_a_record_stays_text() {
 }
 
 #[test]
-fn what_makes_figures_doubtful_comes_before_them() {
+fn warnings_come_before_the_figures() {
     let (record, definitions) = small();
     let page = html(&record, &definitions);
     let first = page.find("What it costs</h2>").expect("figures");
     for text in
         ["debug build", "interrupted", "load average 2.5", "commit not recorded", "clock the"]
     {
-        let place = page.find(text).unwrap_or_else(|| panic!("{text} is said"));
-        assert!(place < first, "{text} is said too late");
+        let place = page.find(text).unwrap_or_else(|| panic!("{text} is missing"));
+        assert!(place < first, "{text} comes too late");
     }
 }
 
 #[test]
-fn missing_figures_are_said_to_be_missing() {
+fn missing_figures_are_reported_as_missing() {
     let (record, _) = small();
     let page = sound(&html(&record, &[]));
     let cards = all(&page, ".figures li");
@@ -326,7 +326,7 @@ fn missing_figures_are_said_to_be_missing() {
 }
 
 #[test]
-fn a_record_that_is_none_is_refused_in_a_line() {
+fn text_that_is_not_a_record_is_refused_in_one_line() {
     for (text, named) in [
         ("", "EOF"),
         ("<html>", "expected value"),
@@ -341,7 +341,7 @@ fn a_record_that_is_none_is_refused_in_a_line() {
 }
 
 #[test]
-fn definitions_can_be_read_and_each_of_their_cells_is_in_the_report() {
+fn definitions_parse_and_each_of_their_cells_is_in_the_report() {
     for text in TEXTS {
         Definition::parse(text).unwrap_or_else(|error| panic!("{error} in {text}"));
     }

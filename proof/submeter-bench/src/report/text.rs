@@ -1,4 +1,4 @@
-//! The record for a terminal: the same tables as on the page, without what explains them.
+//! The record for a terminal: the same tables as on the page, without their explanations.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::record::Record;
 use super::rows;
 use crate::row::Row;
 
-/// Writes the tables of `record` in the order of `definitions`, and what to know about them.
+/// Writes the tables of `record` in the order of `definitions`, and the notes on them.
 pub(crate) fn text(record: &Record, definitions: &[Definition]) -> String {
     let mut text = String::new();
     for definition in definitions {
@@ -17,7 +17,7 @@ pub(crate) fn text(record: &Record, definitions: &[Definition]) -> String {
     }
     if record.machine.interrupted {
         let _ =
-            writeln!(text, "{BOLD}interrupted{BOLD:#}: figures are of what was measured so far");
+            writeln!(text, "{BOLD}interrupted{BOLD:#}: figures come from what was measured so far");
     }
     for warning in &record.machine.warnings {
         terminal::paragraph(&mut text, "beware", warning);
@@ -32,7 +32,7 @@ fn table(text: &mut String, record: &Record, definition: &Definition) {
     if rows.is_empty() && notes.is_empty() {
         return;
     }
-    // A `String` takes everything: writing to it cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(text, "{BOLD}{name}{BOLD:#}  {}", definition.about);
     if rows.is_empty() {
         let _ = writeln!(text, "{DIM}nothing was measured{DIM:#}");
@@ -45,7 +45,7 @@ fn table(text: &mut String, record: &Record, definition: &Definition) {
     if !rows.is_empty() {
         let _ = writeln!(
             text,
-            "{DIM}(×): × {}; ±: half of the middle half of the samples{DIM:#}",
+            "{DIM}(×): multiple of {}; ±: half the range of the middle half of the samples{DIM:#}",
             definition.baseline
         );
     }

@@ -16,12 +16,12 @@ fn has_memcached() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join("memcached").is_file());
     if !found {
-        println!("skipped: memcached: there is none on the PATH; on Debian: apt install memcached");
+        println!("skipped: memcached: it is not on the PATH; on Debian: apt install memcached");
     }
     found
 }
 
-/// The value of the row with these parameters.
+/// Returns the value of the row with these parameters.
 fn value(rows: &[Value], params: &Value, variant: &str) -> f64 {
     let found: Vec<_> =
         rows.iter().filter(|r| r["params"] == *params && r["variant"] == variant).collect();
@@ -29,7 +29,7 @@ fn value(rows: &[Value], params: &Value, variant: &str) -> f64 {
     found[0]["value"].as_f64().expect("a number")
 }
 
-/// Runs the table with this `PATH`; returns what it writes for people and for programs.
+/// Runs the table with this `PATH`; returns its text and its JSON.
 fn run(path: &str) -> (String, Value) {
     let file = TempFile::new("bench-end-to-end.json", "");
     let args = ["end_to_end", "--quick", "--json", file.path()];
@@ -41,7 +41,7 @@ fn run(path: &str) -> (String, Value) {
     (out, serde_json::from_str(&json).expect("JSON"))
 }
 
-/// Asserts that these variants have all their figures, and no others have any.
+/// Asserts that these variants have all their figures and other variants have none.
 fn assert_figures(json: &Value, variants: &[&str]) {
     let rows = json["rows"].as_array().expect("a list");
     let measured: BTreeSet<&str> = rows.iter().filter_map(|row| row["variant"].as_str()).collect();
@@ -67,7 +67,7 @@ fn assert_figures(json: &Value, variants: &[&str]) {
         let overhead = value(rows, &json!({ "measure": "memory_overhead" }), variant);
         assert!(0.0 < overhead && overhead < bytes, "{variant}: {overhead} of {bytes}");
     }
-    // They are compared slice by slice.
+    // Variants are compared slice by slice.
     let throughput = rows.iter().filter(|row| row["params"]["measure"] == "throughput");
     let slices: BTreeSet<usize> =
         throughput.filter_map(|row| Some(row["samples"].as_array()?.len())).collect();
@@ -86,7 +86,7 @@ fn both_servers_are_measured() {
 }
 
 #[test]
-fn without_memcached_it_is_named_as_absent() {
+fn a_missing_memcached_is_reported_as_absent() {
     let (out, json) = run("");
     assert_figures(&json, &OURS);
     let absent = json["absent"].as_array().expect("a list");
@@ -99,11 +99,11 @@ fn without_memcached_it_is_named_as_absent() {
     }
 }
 
-/// Finds the processes that `parent` has started and that have not ended.
+/// Finds the running processes that `parent` has started.
 fn children(parent: u32) -> Vec<u32> {
     let of_parent = |id: &u32| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        // A program's name may contain anything, parentheses as well.
+        // A program's name may contain anything, even parentheses.
         let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let mut words = rest.split_whitespace();
         let (state, of) = (words.next(), words.next().and_then(|of| of.parse().ok()));
@@ -115,13 +115,13 @@ fn children(parent: u32) -> Vec<u32> {
 }
 
 #[test]
-fn interrupted_it_ends_its_servers_and_says_what_it_has() {
+fn when_interrupted_it_stops_its_servers_and_reports_what_it_has() {
     let servers = if has_memcached() { 4 } else { 2 };
     let mut bench = Running::start(&["end_to_end", "--seconds", "600"]);
     let mut found = Vec::new();
     while found.len() < servers && !bench.has_ended() {
         thread::sleep(Duration::from_millis(20));
-        // The table's process starts them.
+        // The servers are children of the table's process.
         found = children(bench.id()).into_iter().flat_map(children).collect();
     }
     bench.signal("INT");
@@ -133,7 +133,7 @@ fn interrupted_it_ends_its_servers_and_says_what_it_has() {
         let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
         assert!(
             !["memcached", "submeter-bench"].contains(&name.trim()),
-            "{name} {id} is still there"
+            "{name} {id} is still running"
         );
     }
 }

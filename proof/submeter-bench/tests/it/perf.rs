@@ -50,7 +50,7 @@ fn response(rows: &[Value]) {
         }
         let of_part: Vec<&Value> = rows.iter().filter(|row| row["params"] == params).collect();
         assert_eq!(of_part.len(), RESPONSE.len());
-        // They are compared slice by slice.
+        // Variants are compared slice by slice.
         let slices: BTreeSet<usize> =
             of_part.iter().filter_map(|row| Some(row["samples"].as_array()?.len())).collect();
         assert_eq!(slices.len(), 1, "{slices:?}");
@@ -84,8 +84,8 @@ fn switch(rows: &[Value]) {
             assert!(value(rows, &at("depth", 8, depth, 2), design) > 0.0);
         }
     }
-    // What the document is about, and so plain that no load hides it: lists of 20,000 events, or
-    // two of them.
+    // The document's subject, and a difference so large that no load hides it: lists of 20,000
+    // events, or two events.
     let many = at("sibling", 10_000, 1, 2);
     assert!(value(rows, &many, "patch_1") > 10.0 * value(rows, &many, "submeter"));
     let units = rows.iter().filter(|row| row["params"]["part"] == "switch");
@@ -100,7 +100,7 @@ fn accuracy(rows: &[Value], out: &str) {
     for group in ["one", "two", "three"] {
         let charged = value(rows, &at(group), "submeter");
         let clock = value(rows, &at(group), "thread_clock");
-        // The bar is 1 %; a debug build on a loaded machine is given more room.
+        // The goal is 1 %; a debug build on a loaded machine gets a wider tolerance.
         assert!((charged / clock - 1.0).abs() < 0.05, "{group}: {charged} of {clock}");
     }
     for (variant, skipped) in
@@ -108,9 +108,9 @@ fn accuracy(rows: &[Value], out: &str) {
     {
         let there = rows.iter().any(|row| row["variant"] == variant);
         if !there {
-            // Said to who runs the table, and here.
+            // The table reports it to its user, and the test here.
             let line = out.lines().find(|line| line.contains("accuracy: skipped"));
-            println!("skipped: {variant}: {}", line.expect("it is said what and why"));
+            println!("skipped: {variant}: {}", line.expect("the reason is reported"));
             assert!(out.contains(skipped) || out.contains("control groups"), "{out}");
             continue;
         }

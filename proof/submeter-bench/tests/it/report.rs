@@ -42,7 +42,7 @@ fn a_run_writes_its_report_beside_its_record() {
     let again = bench(&["--from", json.path(), "--html", html.path()]);
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
     let again = fs::read_to_string(html.path()).expect("written");
-    assert!(measured == again, "the record says the same as the run");
+    assert!(measured == again, "the report from the record equals that of the run");
 }
 
 #[test]
@@ -52,13 +52,13 @@ fn a_record_becomes_tables_in_a_document() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     for part in [
         "| processor |",
-        "## References that are got without a loop",
+        "## References taken without a retry loop",
         "| cpus | rcuref | inc_not_zero |",
         "*What bounds it.*",
     ] {
         assert!(out.contains(part), "{part} in {out}");
     }
-    // Every line of a table has as many cells as its head.
+    // Every line of a table has as many cells as its heading.
     let columns = |line: &str| line.replace("\\|", "").matches('|').count();
     for lines in out.lines().collect::<Vec<_>>().windows(2) {
         if lines.iter().all(|line| line.starts_with('|')) {
@@ -71,7 +71,7 @@ fn a_record_becomes_tables_in_a_document() {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_is_said_in_a_line() {
+fn a_file_that_cannot_be_read_or_written_is_a_one_line_error() {
     let (html, odd) = (TempFile::new("never.html", ""), TempFile::new("odd.json", "{\"rows\": 7}"));
     let none = "/nonexistent/record.json";
     refused(&["--from", none, "--html", html.path()], &[none, "cannot read", "--json"]);

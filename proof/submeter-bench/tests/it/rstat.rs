@@ -13,7 +13,7 @@ const CPUS: usize = 3;
 /// One record: CPU, kind, group, metric, value.
 type Record = (u8, u8, u8, u8, i32);
 
-/// Updates by all CPUs in no order, and a flush of some subtree now and then.
+/// Random updates by all CPUs, with an occasional flush of a subtree.
 fn records() -> Vec<Record> {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut roll = |sides: usize| rng.usize(..sides) as u8;
@@ -32,7 +32,7 @@ fn records() -> Vec<Record> {
     records
 }
 
-/// A recording as it is in a file.
+/// The content of a recording's file.
 fn recording(records: &[Record]) -> Vec<u8> {
     let (groups, metrics, count) = (GROUPS.to_vec(), METRICS.to_vec(), records.len());
     let header = serde_json::json!({
@@ -55,7 +55,7 @@ fn file(name: &str, bytes: &[u8]) -> TempFile {
     file
 }
 
-/// Adds up own plus descendants', by the beginnings of paths.
+/// Returns totals including descendants, found by path prefix.
 fn totals(records: &[Record]) -> BTreeMap<(String, String), i64> {
     let mut totals = BTreeMap::new();
     for group in GROUPS {
@@ -149,10 +149,10 @@ fn are_what_is_documented(rows: &[&Value]) {
             assert_eq!(counts.len(), 14, "{measure} of {variant}");
             let count: f64 = counts.iter().sum();
             match (measure, variant) {
-                // Five rounds of all updates.
+                // Five rounds with all updates.
                 ("wait", _) => assert_eq!(count, 5.0 * (20_000.0 - 20.0), "{variant}"),
                 (_, "walk_up" | "submeter" | "control" | "barrier") => assert_eq!(count, 0.0),
-                // One for each list of a CPU, of which there are no more than threads.
+                // One per CPU's list, and there are no more lists than threads.
                 _ => assert!((flushes_replayed..=flushes_replayed * CPUS as f64).contains(&count)),
             }
         }

@@ -1,18 +1,18 @@
-//! What the tests share: running the program, and files that go with their test.
+//! Shared by the tests: running the program, and temporary files.
 
 use std::io::{BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a loaded machine; a test that reaches it has failed.
+/// Longer than any step takes on a loaded machine; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs the program to its end.
+/// Runs the program until it exits.
 pub(crate) fn bench(args: &[&str]) -> Output {
     bench_in(args, &[])
 }
 
-/// Runs the program to its end, with these variables in its environment.
+/// Runs the program until it exits, with these variables in its environment.
 pub(crate) fn bench_in(args: &[&str], variables: &[(&str, &str)]) -> Output {
     assert_cmd::Command::new(env!("CARGO_BIN_EXE_submeter-bench"))
         .args(args)
@@ -40,7 +40,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// A program that runs while the test does something; killed when dropped.
+/// A program that runs concurrently with the test; killed when dropped.
 pub(crate) struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -65,7 +65,7 @@ impl Running {
         Running { child, stdout, seen: String::new() }
     }
 
-    /// Returns the process' number.
+    /// Returns the process's ID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -77,12 +77,12 @@ impl Running {
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether it has exited.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_some()
     }
 
-    /// Waits for the end; returns the exit code and everything printed.
+    /// Waits for it to exit; returns the exit code and all output.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let since = Instant::now();
         self.stdout.read_to_string(&mut self.seen).expect("readable");
@@ -93,7 +93,7 @@ impl Running {
                 stderr.read_to_string(&mut err).expect("readable");
                 return (status.code(), std::mem::take(&mut self.seen) + &err);
             }
-            assert!(since.elapsed() < PATIENCE, "it does not end: {}", self.seen);
+            assert!(since.elapsed() < PATIENCE, "it does not exit: {}", self.seen);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -101,7 +101,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -111,7 +111,7 @@ impl Drop for Running {
 pub(crate) struct TempFile(pub(crate) std::path::PathBuf);
 
 impl TempFile {
-    /// Writes a file whose name is the test's own.
+    /// Writes a file whose name is unique to the test.
     pub(crate) fn new(name: &str, content: &str) -> TempFile {
         let name = format!("submeter-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);

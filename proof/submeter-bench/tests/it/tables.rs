@@ -9,7 +9,7 @@ fn read(path: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).expect("written")).expect("JSON")
 }
 
-/// Checks what every file must have, and returns how many rows each table has.
+/// Checks what every record must have, and returns the number of rows of each table.
 fn is_coherent(json: &Value) -> BTreeMap<String, usize> {
     let machine = &json["machine"];
     for name in [
@@ -57,7 +57,9 @@ fn rcuref_is_measured_shown_and_written() {
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(err, "", "no progress without a terminal");
     assert!(!out.contains('\u{1b}'), "no colours without a terminal: {out}");
-    for part in ["rcuref", "inc_not_zero", "weak_upgrade", "plain_atomic", "× inc_not_zero"] {
+    for part in
+        ["rcuref", "inc_not_zero", "weak_upgrade", "plain_atomic", "multiple of inc_not_zero"]
+    {
         assert!(out.contains(part), "{part} in {out}");
     }
     let json = read(file.path());
@@ -74,10 +76,10 @@ fn json_goes_to_standard_output_alone() {
     let output = bench(&["kill", "--quick", "--json", "-"]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    let json: Value = serde_json::from_str(&out).expect("JSON and nothing else");
+    let json: Value = serde_json::from_str(&out).expect("only JSON");
     let rows = is_coherent(&json)["kill"];
     assert!(rows >= 4, "{out}");
-    assert!(err.contains("kill_many_1000"), "the table is for people: {err}");
+    assert!(err.contains("kill_many_1000"), "the table goes to standard error: {err}");
 }
 
 #[test]
@@ -106,14 +108,15 @@ fn percpu_counter_has_the_three_tests_of_the_document() {
 }
 
 #[test]
-fn a_signal_ends_it_with_what_it_has() {
+fn when_interrupted_it_reports_what_it_has() {
     let file = TempFile::new("bench-signal.json", "");
     std::fs::remove_file(file.path()).expect("it was there");
     let page = TempFile::new("bench-signal.html", "");
     let args = ["--seconds", "600", "--json", file.path(), "--html", page.path()];
     let mut bench = Running::start(&args);
-    // It listens to signals before it looks whether it can write, and measures after that. Should
-    // the signal come during the warm-up, there is nothing to show, which is said as well.
+    // The program installs its signal handler before it checks that it can write, and measures
+    // after that. If the signal comes during the warm-up, there is nothing to show, and the report
+    // says so.
     while !std::path::Path::new(file.path()).exists() && !bench.has_ended() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

@@ -1,4 +1,4 @@
-//! What needs no other crate: submeter's ways to count, and the atomics of std.
+//! The variants that need no other crate: submeter's own ways to count, and std atomics.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,10 +16,10 @@ const LEAF: &str = "/acme/web/checkout";
 /// The tenant of [`Case::Held`].
 const TENANT: &str = "/acme";
 
-/// Returns them, in the order in which they are shown.
+/// Returns the subjects, in the order in which they are shown.
 ///
 /// # Errors
-/// When there is no memory for a counter of each CPU.
+/// When there is no memory for per-CPU counters.
 pub(super) fn subjects(tenants: &[String]) -> io::Result<Vec<Subject>> {
     let mut subjects = submeter(tenants)?;
     subjects.push(map_of_groups(tenants)?);
@@ -42,12 +42,12 @@ fn subject(
 fn tree() -> io::Result<(Tree, Counter<Requests>, Quota<Requests>)> {
     let mut schema = Schema::builder();
     let requests = schema.counter::<Requests>("requests", "Requests answered");
-    let quota = schema.quota::<Requests>("quota", "Requests that are answered at once");
+    let quota = schema.quota::<Requests>("quota", "Requests in flight");
     let schema = schema.build().map_err(io::Error::other)?;
     Ok((Tree::new(schema).map_err(io::Error::other)?, requests, quota))
 }
 
-/// Returns the group and all above it.
+/// Returns the group and its ancestors.
 fn levels(leaf: &Group) -> Vec<Group> {
     std::iter::successors(Some(leaf.clone()), |group| group.parent().cloned()).collect()
 }
@@ -59,7 +59,7 @@ fn submeter(tenants: &[String]) -> io::Result<Vec<Subject>> {
         let group = tree.get_or_create(path).map_err(io::Error::other)?;
         let own = group.clone();
         let add = move |asked: &[String]| {
-            // Found once for a batch, as a connection's loop has it.
+            // Looked up once per batch, as a connection's loop would.
             let meter = group.bound(requests);
             asked.iter().for_each(|_| meter.add(1));
         };
@@ -84,7 +84,7 @@ fn submeter(tenants: &[String]) -> io::Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-/// Finds groups in a map of the user's own, the one in which std's atomics are found.
+/// Finds groups in a map of the user's, the same kind in which std's atomics are found.
 fn map_of_groups(tenants: &[String]) -> io::Result<Subject> {
     let (tree, requests, _) = tree()?;
     let mut by_name = HashMap::new();
@@ -102,7 +102,7 @@ fn map_of_groups(tenants: &[String]) -> io::Result<Subject> {
     Ok(subject("submeter_in_map", Case::Lookup, add, total))
 }
 
-/// Charges every level and looks at its limit, as a pool does.
+/// Charges every level and checks its limit, as a pool does.
 fn charge() -> io::Result<Subject> {
     let (tree, _, quota) = tree()?;
     let leaf = tree.get_or_create(LEAF).map_err(io::Error::other)?;
@@ -116,7 +116,7 @@ fn charge() -> io::Result<Subject> {
         for _ in asked {
             charge.resize(charge.amount() + 1).expect("far below the limit");
         }
-        // Once for a batch, so that nothing is given back.
+        // Once per batch; merging keeps the charge, so that nothing is released.
         held.lock().expect("no thread panicked").merge(charge);
     };
     let totals =
@@ -179,7 +179,7 @@ fn atomics(case: Case) -> Arc<[CachePadded<AtomicU64>]> {
     (0..case.totals()).map(|_| CachePadded::new(AtomicU64::new(0))).collect()
 }
 
-/// Adds to every one of `atomics` for each request.
+/// Adds to each of `atomics` for every request.
 fn every(case: Case, atomics: Arc<[CachePadded<AtomicU64>]>) -> Subject {
     let all = Arc::clone(&atomics);
     let add = move |asked: &[String]| {

@@ -1,8 +1,8 @@
-//! The `count` table: what it costs to count a request for a tenant, by submeter and by what a user
-//! would pick instead of it.
+//! The `count` table: what it costs to count a request for a tenant, with submeter and with the
+//! libraries that a user might choose instead.
 //!
-//! Each variant does what its documentation shows for the case, and is asked after each sample what
-//! it counted: one that loses a request is an error of the run, and no row.
+//! Each variant does what its documentation shows for the case, and after each sample it is asked
+//! what it counted: a variant that loses a request ends the run with an error instead of a row.
 
 mod builtin;
 #[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
@@ -18,20 +18,20 @@ use crate::row::{Param, Params};
 use crossbeam_utils::CachePadded;
 use peers::Peers;
 
-/// Tenants among which requests are spread where each is looked up: fewer than the attributes that
-/// OpenTelemetry keeps apart, and more than a core's first cache holds counters of.
+/// The number of tenants in the case `lookup`: fewer than the attribute sets that OpenTelemetry
+/// keeps apart, and more than a core's L1 cache holds counters for.
 const TENANTS: usize = 1000;
-/// What is counted a second.
+/// The unit of the rates.
 const UNIT: &str = "requests/s";
-/// Between a tenant and the next one that asks: no order that a prefetcher could guess.
+/// The distance between a tenant and the next one: an order that no prefetcher can guess.
 const STRIDE: usize = 617;
 
-/// What is at hand when a request is counted.
+/// What the caller holds when it counts a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     /// The counter of the one tenant.
     Held,
-    /// The tenant's name, another one each time.
+    /// A tenant's name, a different one each time.
     Lookup,
     /// The one tenant's counter, and those of three levels above it.
     Levels,
@@ -48,8 +48,8 @@ impl Case {
         }
     }
 
-    /// Requests between two looks at the clock: many where each is short, few where a batch would
-    /// hide that its thread was off its CPU.
+    /// Requests between two clock reads: many if each is short, few if a long batch would hide that
+    /// its thread was preempted.
     fn batch(self) -> u32 {
         match self {
             Case::Held => 512,
@@ -58,7 +58,7 @@ impl Case {
         }
     }
 
-    /// Totals that must all be right: of the leaf and of each level above it.
+    /// The number of totals that must be right: the leaf's and each ancestor's.
     fn totals(self) -> usize {
         match self {
             Case::Held | Case::Lookup => 1,
@@ -75,16 +75,17 @@ struct Subject {
     totals: Totals,
 }
 
-/// Counts a request for each of these tenants; where the tenant is at hand, so many for that one.
+/// Counts a request for each of these tenants; if the counter is held, as many requests for that
+/// one tenant.
 type Count = Box<dyn Fn(&[String]) + Send + Sync>;
 
-/// Tells what was counted for these tenants together, a total a level.
+/// Returns what was counted for these tenants together, one total per level.
 type Totals = Box<dyn Fn(&[String]) -> Vec<u64> + Send + Sync>;
 
-/// Says what to measure.
+/// Returns the table's plan.
 ///
 /// # Errors
-/// When the CPUs of this process cannot be asked for, or memory for a variant.
+/// When the CPUs of this process cannot be determined, or a variant gets no memory.
 pub(crate) fn plan() -> io::Result<Plan> {
     let tenants = Rc::new(Tenants::new());
     let peers = Peers::new();
@@ -92,7 +93,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     let settings = settings()?;
     for case in CASES {
         for (name, cpus) in &settings {
-            // Each cell has counters of its own, so that what it counted is what it was asked to.
+            // Each cell has its own counters, so that its totals are what it was asked to count.
             let mut subjects = builtin::subjects(&tenants.names)?;
             subjects.extend(peers.subjects());
             subjects.retain(|subject| subject.case == case);
@@ -110,10 +111,10 @@ pub(crate) fn plan() -> io::Result<Plan> {
     })
 }
 
-/// The tenants, and the order in which they ask.
+/// The tenants, and the order in which they send requests.
 struct Tenants {
     names: Vec<String>,
-    /// All of them in their order, and the first ones again, so that a batch may begin anywhere.
+    /// All tenants in order, then the first ones again, so that a batch may begin anywhere.
     ring: Vec<String>,
 }
 
@@ -126,17 +127,17 @@ impl Tenants {
         Tenants { names, ring }
     }
 
-    /// Returns the tenants of the requests that follow the so manieth.
+    /// Returns the tenants of the next `requests` requests after the first `asked`.
     fn after(&self, asked: u64, requests: u32) -> &[String] {
         let begin = (asked % TENANTS as u64) as usize;
         &self.ring[begin..begin + requests as usize]
     }
 }
 
-/// Makes a cell that measures the requests a second of all `cpus`, and checks that none was lost.
+/// Makes a cell that measures the requests per second of all `cpus`, and checks that none was lost.
 fn cell(subject: Subject, name: &'static str, cpus: &[usize], tenants: &Rc<Tenants>) -> Cell {
     let (cpus, tenants) = (cpus.to_vec(), Rc::clone(tenants));
-    // What each CPU asked for. They begin at tenants apart from each other, as clients would.
+    // What each CPU asked for. CPUs start at different tenants, as clients would.
     let apart = |place: usize| (place * TENANTS / cpus.len()) as u64;
     let asked: Vec<_> =
         (0..cpus.len()).map(|place| CachePadded::new(AtomicU64::new(apart(place)))).collect();
@@ -164,7 +165,7 @@ fn params(case: Case, cpus: &'static str) -> Params {
     Params::from([("case", Param::word(case.name())), ("cpus", Param::word(cpus))])
 }
 
-/// Makes sure that each level counted all that was asked.
+/// Checks that each level counted every request.
 fn counted(variant: &str, case: Case, asked: u64, totals: &[u64]) -> io::Result<()> {
     if totals.len() == case.totals() && totals.iter().all(|&total| total == asked) {
         return Ok(());
@@ -188,7 +189,7 @@ mod tests {
         plan.rounds_max = 1;
         let cells: usize = plan.groups.iter().map(Vec::len).sum();
         let measured = run(plan, Duration::ZERO, &mut |_| ControlFlow::Continue(()));
-        // A wrong total would be an error.
+        // A wrong total is an error.
         let measured = measured.expect("each counts right");
         assert_eq!(measured.rows.len(), cells);
         assert!(measured.rows.iter().all(|row| row.value > 0.0));

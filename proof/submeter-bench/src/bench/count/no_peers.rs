@@ -1,4 +1,4 @@
-//! What stands for the peers where the command was built without them.
+//! The peers in a build without the feature `peers`.
 
 use super::{Case, Subject};
 use crate::bench::runner::{Absent, Cell};
@@ -12,7 +12,7 @@ pub(super) struct Peers {
 impl Peers {
     /// Says how to get them.
     pub(super) fn new() -> Peers {
-        let reason = "this program was built without them: cargo build --release -p submeter-bench \
+        let reason = "this program was built without peers: cargo build --release -p submeter-bench \
             --features peers";
         Peers { absent: vec![Absent { variant: "peers", reason: reason.to_owned() }] }
     }

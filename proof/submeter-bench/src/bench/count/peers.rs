@@ -1,4 +1,4 @@
-//! The peers, as the table takes them: those in this process, and those in processes of their own.
+//! The peers: those in this process, and those in processes of their own.
 
 use submeter_peers::outside::{Process, Program, Sampled, programs};
 
@@ -6,15 +6,15 @@ use super::{Case, Subject, UNIT, counted, params};
 use crate::bench::runner::{Absent, Cell, Sample};
 use crate::bench::threads::SAMPLE;
 
-/// What this machine has of them.
+/// The peers that this machine can run.
 pub(super) struct Peers {
     programs: Vec<Program>,
-    /// What it lacks.
+    /// The peers that it cannot run.
     pub(super) absent: Vec<Absent>,
 }
 
 impl Peers {
-    /// Compiles the programs that this machine has compilers for, in some seconds.
+    /// Compiles the programs that this machine has compilers for, which takes a few seconds.
     pub(super) fn new() -> Peers {
         let (programs, absent) = programs();
         let absent = absent.into_iter().map(|absence| {
@@ -38,7 +38,7 @@ impl Peers {
         submeter_peers::peers().into_iter().map(subject).collect()
     }
 
-    /// Returns a cell for each program, all of which count by one counter that is at hand.
+    /// Returns a cell for each program; all of them count with a held counter.
     pub(super) fn cells(&self, case: Case, name: &'static str, cpus: &[usize]) -> Vec<Cell> {
         match case {
             Case::Held => self.programs.iter().map(|program| cell(program, name, cpus)).collect(),
@@ -47,7 +47,7 @@ impl Peers {
     }
 }
 
-/// Makes a cell of a program, which its first sample starts.
+/// Makes a cell for a program, which the first sample starts.
 fn cell(program: &Program, name: &'static str, cpus: &[usize]) -> Cell {
     let (variant, program, cpus) = (program.variant, program.clone(), cpus.to_vec());
     let mut running: Option<Process> = None;
@@ -66,7 +66,8 @@ fn cell(program: &Program, name: &'static str, cpus: &[usize]) -> Cell {
     Cell::new(params(Case::Held, name), variant, measure)
 }
 
-/// Tells whether a thread of it was off its CPU, by the measure of threads of this process.
+/// Returns whether one of its threads was preempted, by the same criterion as for threads of this
+/// process.
 fn disturbed(sampled: &Sampled) -> bool {
     sampled.apart > SAMPLE / 10 || sampled.longest > SAMPLE / 10
 }

@@ -1,6 +1,7 @@
-//! The cache as a process of its own: this program again, told to serve.
+//! The cache in a separate process: this program again, started as a server.
 //!
-//! Not the command, which may be absent, or of another commit than the program that measures.
+//! The `submeter` command is not used, because it may be absent or built from another commit than
+//! the program that measures.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,13 +12,13 @@ use tokio::runtime::Builder;
 
 use super::workload::{DELIMITER, MEMORY_MIB};
 
-/// How often the tree is copied, as the command does for its page.
+/// How often a snapshot of the tree is taken, as the command does for its page.
 const COPIED: Duration = Duration::from_secs(1);
 
 /// Serves on a free port, which it prints, until the process is killed.
 ///
 /// # Errors
-/// When the cache cannot be made, or the system refuses the port.
+/// When the cache cannot be created, or the system refuses the port.
 pub(crate) fn serve(threads: usize, metering: bool) -> io::Result<()> {
     let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let memory_max = MEMORY_MIB << 20;

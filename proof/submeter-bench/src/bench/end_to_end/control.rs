@@ -1,4 +1,4 @@
-//! What servers say about themselves, asked by the protocol that both speak.
+//! Reads the servers' statistics, through the protocol that both speak.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use super::Variant;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a server counted for one tenant, or was sent for it.
+/// What a server counted for one tenant, or what was sent to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) gets: u64,
@@ -18,7 +18,7 @@ pub(super) struct Counts {
     pub(super) stores: u64,
 }
 
-/// A connection on which a server is asked.
+/// A connection for reading a server's statistics.
 #[derive(Debug)]
 pub(super) struct Control(BufReader<TcpStream>);
 
@@ -31,7 +31,7 @@ impl Control {
         Ok(Control(BufReader::new(socket)))
     }
 
-    /// Returns the number of that name in the answer to `stats`.
+    /// Returns the number called `name` in the answer to `stats`.
     pub(super) fn stat(&mut self, name: &str) -> io::Result<u64> {
         let lines = self.ask("stats")?;
         let found = lines.iter().find_map(|line| {
@@ -41,7 +41,7 @@ impl Control {
         found.ok_or_else(|| io::Error::other(format!("its stats have no {name}")))
     }
 
-    /// Returns what the server counted by tenant.
+    /// Returns what the server counted for each tenant.
     pub(super) fn counts(&mut self, variant: Variant) -> io::Result<BTreeMap<String, Counts>> {
         if variant.is_memcached() {
             self.ask("stats detail dump").map(|lines| of_memcached(&lines))
@@ -50,7 +50,7 @@ impl Control {
         }
     }
 
-    /// Returns the lines of the answer, `END` apart.
+    /// Returns the lines of the answer, without `END`.
     fn ask(&mut self, request: &str) -> io::Result<Vec<String>> {
         self.0.get_mut().write_all(format!("{request}\r\n").as_bytes())?;
         let mut lines = Vec::new();
@@ -94,7 +94,7 @@ fn of_submeter(lines: &[String]) -> BTreeMap<String, Counts> {
             Some((path, what, value.parse().ok()?))
         });
         let Some((path, what, value)) = found else { continue };
-        // The root, which is everybody.
+        // The root, which includes all tenants.
         if path.is_empty() {
             continue;
         }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_servers_words_are_understood() {
+    fn the_statistics_of_both_servers_are_parsed() {
         let lines = |text: &str| -> Vec<String> { text.lines().map(str::to_owned).collect() };
         let expected = BTreeMap::from([("a".to_owned(), Counts { gets: 5, hits: 4, stores: 3 })]);
         assert_eq!(of_memcached(&lines("PREFIX a get 5 hit 4 set 3 del 1")), expected);

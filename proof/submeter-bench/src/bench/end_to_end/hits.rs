@@ -1,17 +1,17 @@
-//! Whether all servers did the same: what is asked of them hits as often in each.
+//! Checks that all servers did the same work: the same requests must hit equally often.
 
 use std::io;
 
 use super::Variant;
 use super::slice::{Slice, Turn};
 
-/// How far hit ratios may be apart beyond what chance does: those of another workload are further.
+/// How far hit ratios may differ beyond chance; those of another workload differ by more.
 const HITS_APART: f64 = 0.01;
 
 /// A server, and the requests under way on each of its connections.
 type Key = (Variant, usize);
 
-/// The last slice of each server: its round, retrievals and the share of them that hit.
+/// The last slice of each server: its round, its retrievals and its hit ratio.
 #[derive(Debug, Default)]
 pub(super) struct Hits(Vec<(Key, u64, f64, f64)>);
 
@@ -19,27 +19,27 @@ impl Hits {
     /// Compares a slice with those of the other servers.
     ///
     /// # Errors
-    /// When nothing was answered, or another server's requests of this round hit more or less
-    /// often: then they did not do the same.
+    /// When nothing was answered, or the same round had a different hit ratio on another server:
+    /// then the two did not do the same work.
     pub(super) fn check(&mut self, variant: Variant, turn: Turn, slice: &Slice) -> io::Result<()> {
         let name = variant.name();
         let gets = (slice.hits + slice.misses) as f64;
         if gets == 0.0 {
-            return Err(io::Error::other(format!("{name} answers nothing under load")));
+            return Err(io::Error::other(format!("{name} does not answer under load")));
         }
         let ratio = slice.hits as f64 / gets;
         let (key, round) = ((variant, turn.pipeline), turn.round);
         for &(other, of_round, other_gets, other_ratio) in &self.0 {
-            // Misses come in bunches, as all requests under way for a deleted item miss it: hence
-            // six standard deviations of single ones.
+            // Misses come in bursts, because all requests in flight for a deleted item miss it:
+            // hence six standard deviations of independent ones.
             let middle = f64::midpoint(ratio, other_ratio);
             let chance = (middle * (1.0 - middle) * (1.0 / gets + 1.0 / other_gets)).sqrt();
             let same = of_round == round && other.1 == key.1;
             if same && (ratio - other_ratio).abs() > HITS_APART + 6.0 * chance {
                 let other = other.0.name();
                 return Err(io::Error::other(format!(
-                    "hit ratios differ, {ratio:.3} of {name} and {other_ratio:.3} of {other}: the servers \
-                     did not do the same"
+                    "hit ratios differ, {ratio:.3} for {name} and {other_ratio:.3} for {other}: the servers \
+                     did not do the same work"
                 )));
             }
         }
@@ -65,10 +65,10 @@ mod tests {
         add(Variant::Submeter, turn(0), 90_000).expect("the first");
         add(Variant::Memcached, turn(0), 89_500).expect("near enough");
         let error = add(Variant::SubmeterPlain, turn(0), 87_000).expect_err("too far").to_string();
-        assert!(error.contains("0.870 of submeter_plain and 0.900 of submeter"), "{error}");
+        assert!(error.contains("0.870 for submeter_plain and 0.900 for submeter"), "{error}");
         add(Variant::Submeter, turn(1), 50_000).expect("a round of its own");
         let one = Turn { round: 1, pipeline: 1 };
-        add(Variant::Memcached, one, 90_000).expect("another number of requests under way");
+        add(Variant::Memcached, one, 90_000).expect("a different pipeline");
     }
 
     #[test]

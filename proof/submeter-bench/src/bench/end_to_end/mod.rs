@@ -1,12 +1,11 @@
-//! The `end_to_end` table: the reference cache against memcached, both of them counting what each
-//! tenant does.
+//! The `end_to_end` table: the reference cache against memcached, both counting by tenant.
 //!
-//! All servers are processes of their own that stay up and hold the same items. One client, that of
-//! `submeter load`, turns to them in slices, in an order that rotates with each round, so that what
-//! else the machine does hits all of them alike; who has no slice has no request and sleeps. The
-//! requests of a round are drawn from the same seed for every server. After each slice both servers
-//! that count by tenant are asked what they counted: a figure of a server that counts nothing, or
-//! something else, is an error and not a figure.
+//! The servers are separate processes that stay up and hold the same items. One client, that of
+//! `submeter load`, drives them one at a time, in slices whose order rotates with each round, so
+//! that other work on the machine affects all of them alike; between its slices a server receives
+//! no requests and sleeps. The requests of a round are drawn from the same seed for every server.
+//! After each slice the two servers that count by tenant are asked for their counts: a figure of a
+//! server that counts nothing, or counts wrong, becomes an error.
 
 mod child;
 mod control;
@@ -33,15 +32,15 @@ use workload::Workload;
 const TABLE: &str = "end_to_end";
 /// How long one server has the client to itself.
 const SLICE: Duration = Duration::from_millis(500);
-/// The same where the least will do.
+/// The same in a quick run.
 const SLICE_QUICK: Duration = Duration::from_millis(120);
 
-/// Requests under way on each connection: what `submeter load` has unless told otherwise, and what
-/// a client has that waits for each answer. The first makes a batch of each read, the second asks
-/// for a system call each.
+/// Requests in flight on each connection: the default of `submeter load`, and that of a client that
+/// waits for each answer. With the first, each read fetches a batch; with the second, each request
+/// needs its own system calls.
 const PIPELINES: [usize; 2] = [8, 1];
 
-/// A server, and how it is run.
+/// A server and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     MemcachedStats,
@@ -67,13 +66,13 @@ impl Variant {
         matches!(self, Variant::Memcached | Variant::MemcachedStats)
     }
 
-    /// Returns whether it counts what each tenant does.
+    /// Returns whether it counts by tenant.
     fn counts_tenants(self) -> bool {
         matches!(self, Variant::MemcachedStats | Variant::Submeter)
     }
 }
 
-/// Says what to measure. Servers start with the first sample.
+/// Returns the table's plan. Servers start with the first sample.
 ///
 /// # Errors
 /// When the tenants cannot be made.
@@ -94,7 +93,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let absent = absent.iter().map(|one| Absent { variant: one.name(), reason: reason.to_owned() });
     let of_slices = |pipeline| there.iter().map(|&variant| bench.cell(variant, pipeline)).collect();
     let mut groups: Vec<Vec<Cell>> = PIPELINES.into_iter().map(of_slices).collect();
-    // Last, when all servers are filled.
+    // Last, because all servers are filled by then.
     groups.push(there.iter().map(|&variant| bench.memory_cell(variant)).collect());
     Ok(Plan {
         table: TABLE,
@@ -106,25 +105,25 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     })
 }
 
-/// A server that is up.
+/// A running server.
 struct Up {
     variant: Variant,
     server: Server,
     memory: Option<Memory>,
 }
 
-/// What all cells share. Its servers end when it is dropped.
+/// What all cells share. Dropping it stops the servers.
 struct Bench {
     workload: Workload,
     clients: RefCell<Option<Clients>>,
-    /// Those that are up.
+    /// The running servers.
     servers: RefCell<Vec<Up>>,
     hits: RefCell<Hits>,
     length: Duration,
 }
 
 impl Bench {
-    /// Makes the cell of one server with so many requests under way on each connection.
+    /// Makes the cell of one server with `pipeline` requests in flight on each connection.
     fn cell(self: &Rc<Bench>, variant: Variant, pipeline: usize) -> Cell {
         let bench = Rc::clone(self);
         let params = Params::from([
@@ -139,7 +138,7 @@ impl Bench {
         })
     }
 
-    /// Makes the cell of what a filled server weighs.
+    /// Makes the cell of a filled server's memory.
     fn memory_cell(self: &Rc<Bench>, variant: Variant) -> Cell {
         let bench = Rc::clone(self);
         let params = Params::from([("measure", Param::word("memory"))]);
@@ -150,7 +149,7 @@ impl Bench {
         })
     }
 
-    /// Drives a server for a slice.
+    /// Drives a server for one slice.
     fn slice(&self, variant: Variant, turn: Turn) -> io::Result<Slice> {
         let mut clients = self.clients.borrow_mut();
         if clients.is_none() {
@@ -188,7 +187,7 @@ fn readings(slice: &Slice) -> Vec<Reading> {
     readings
 }
 
-/// Returns what a server weighs for each item.
+/// Returns the readings of a server's memory per item.
 fn weight(Memory { bytes, overhead_bytes }: Memory) -> Vec<Reading> {
     let of = |value| Reading::of("bytes", vec![value]);
     vec![of(bytes), of(overhead_bytes).with("measure", "memory_overhead")]
@@ -200,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// What a slice of two seconds finds that answers so many requests.
+    /// A slice of two seconds with the given requests and hits.
     pub(super) fn slice(requests: u64, hits: u64) -> Slice {
         let mut latency_ns = Histogram::new(3).expect("a histogram");
         latency_ns.record(1_000_000).expect("it grows");
@@ -209,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_its_rate_and_what_a_request_takes() {
+    fn a_slice_yields_its_rate_and_the_time_of_a_request() {
         let readings = readings(&slice(10_000, 10_000));
         let values: Vec<(f64, &str)> =
             readings.iter().map(|reading| (reading.values[0], reading.unit)).collect();
         assert_eq!(values[..2], [(5_000.0, "requests/s"), (3.0, "us")]);
-        // The histogram's digits.
+        // Within the histogram's precision.
         let is_a_millisecond =
             |(us, unit): &(f64, &str)| (us / 1e3 - 1.0).abs() < 0.01 && *unit == "us";
         assert!(values[2..].iter().all(is_a_millisecond) && values.len() == 5, "{values:?}");

@@ -1,4 +1,4 @@
-//! The servers as processes: started on a port of their own, and killed when they are dropped.
+//! The servers as processes: each is started on its own port, and killed when it is dropped.
 
 use std::env;
 use std::fs;
@@ -17,9 +17,9 @@ use super::Variant;
 use super::control::Control;
 use super::workload::{DELIMITER, MEMORY_MIB};
 
-/// How long a server may take until it answers.
+/// How long a server may take to answer for the first time.
 const START: Duration = Duration::from_secs(10);
-/// How often another port is tried: somebody may take it between asking for it and using it.
+/// How many ports are tried: another process may take one between its choice and its use.
 const PORTS: usize = 3;
 
 /// A running server.
@@ -28,7 +28,7 @@ pub(super) struct Process {
     pub(super) variant: Variant,
     pub(super) address: SocketAddr,
     child: Child,
-    /// Kept open, so that it may say something.
+    /// Kept open, so that the server can write to it.
     _stdout: Option<BufReader<ChildStdout>>,
 }
 
@@ -36,7 +36,7 @@ impl Process {
     /// Starts the server with as many threads as this process has CPUs, and waits until it answers.
     ///
     /// # Errors
-    /// What the server says, or that it does not answer.
+    /// The server's own message, or that it does not answer.
     pub(super) fn start(variant: Variant) -> io::Result<Process> {
         let threads = affinity()?.len().to_string();
         if !variant.is_memcached() {
@@ -53,7 +53,7 @@ impl Process {
         tried
     }
 
-    /// Returns the CPU time of all its threads so far. `None` where the kernel does not say.
+    /// Returns the CPU time of all its threads so far. `None` if the kernel does not report it.
     pub(super) fn cpu(&self) -> Option<Duration> {
         let mut all_ns = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()? {
@@ -63,9 +63,9 @@ impl Process {
         Some(Duration::from_nanos(all_ns))
     }
 
-    /// Returns its resident memory. `None` where the kernel does not say.
+    /// Returns its resident memory. `None` if the kernel does not report it.
     pub(super) fn resident_bytes(&self) -> Option<u64> {
-        // Page by page: the quicker figure of `status` may be off by some pages of each thread.
+        // Exact: the cheaper figure in `status` may be off by some pages per thread.
         let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
         let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -75,7 +75,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // An error means that it has ended already, which is what is wanted.
+        // An error means that it has already exited, which is the goal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -91,7 +91,7 @@ pub(super) fn memcached() -> Option<PathBuf> {
     env::split_paths(&path).map(|folder| folder.join("memcached")).find(is_program)
 }
 
-/// Starts a process that no Ctrl-C of a terminal reaches: it ends with its `Process`, after the
+/// Starts a process that a terminal's Ctrl-C does not reach: it ends with its `Process`, after the
 /// last slice.
 fn spawn(command: &mut Command) -> io::Result<Child> {
     let spawned = command.process_group(0).stdin(Stdio::null()).spawn();
@@ -110,7 +110,7 @@ fn submeter(variant: Variant, threads: &str) -> io::Result<Process> {
     let mut child = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let mut stdout = stdout.map(BufReader::new);
-    // Whatever fails from here on ends the process too.
+    // Any failure from here on also ends the process.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut process = Process { variant, address, child, _stdout: None };
     let mut line = String::new();
@@ -122,7 +122,7 @@ fn submeter(variant: Variant, threads: &str) -> io::Result<Process> {
         if let Some(mut stderr) = stderr {
             stderr.read_to_string(&mut said)?;
         }
-        let line = said.lines().next().unwrap_or("it ended without a word");
+        let line = said.lines().next().unwrap_or("it exited without a message");
         return Err(io::Error::other(format!("the cache: {line}")));
     };
     process.address = address;
@@ -130,14 +130,14 @@ fn submeter(variant: Variant, threads: &str) -> io::Result<Process> {
     Ok(process)
 }
 
-/// Starts memcached on a port that was free just now.
+/// Starts memcached on a port that was free a moment ago.
 fn memcached_at(variant: Variant, program: &PathBuf, threads: &str) -> io::Result<Process> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0"]);
     command.args(["-t", threads, "-m", &MEMORY_MIB.to_string()]);
-    // It refuses to be root unless told to be.
+    // memcached refuses to run as root unless a user is named.
     if fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
         command.args(["-u", "root"]);
     }
@@ -150,16 +150,17 @@ fn memcached_at(variant: Variant, program: &PathBuf, threads: &str) -> io::Resul
     loop {
         if let Some(status) = process.child.try_wait()? {
             return Err(io::Error::other(format!(
-                "memcached on {address} ended at once: {status}"
+                "memcached on {address} exited at once: {status}"
             )));
         }
-        // Somebody else may have come to the port first: it must be the one that was started.
+        // Another process may have taken the port first: the answer must come from the process that
+        // was started.
         let asked = Control::connect(address).and_then(|mut control| control.stat("pid"));
         match asked {
             Ok(pid) if pid == u64::from(process.child.id()) => return Ok(process),
             _ if since.elapsed() < START => thread::sleep(Duration::from_millis(10)),
             Ok(pid) => {
-                return Err(io::Error::other(format!("{address} is that of process {pid}")));
+                return Err(io::Error::other(format!("{address} belongs to process {pid}")));
             }
             Err(error) => {
                 let text = format!("memcached on {address} does not answer: {error}");

@@ -1,4 +1,4 @@
-//! One server under load: filled once, then driven for a slice at a time and asked what it counted.
+//! One server under load: filled once, then driven one slice at a time and asked for its counts.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream as Blocking;
@@ -23,16 +23,16 @@ use submeter_load::stream::Tenant;
 use submeter_load::tally::Tallies;
 use submeter_load::verb::{Kind, Verb};
 
-/// Connections: what `submeter load` has unless told otherwise.
+/// Connections: the default of `submeter load`.
 pub(super) const CONNECTIONS: usize = 8;
-/// Stores under way while a server is filled: their answers fit into any socket's buffer.
+/// Stores in flight while a server is filled: their answers fit into any socket's buffer.
 const FILLS: usize = 64;
-/// How long a server may take to count what it has answered.
+/// How long a server may take to count a request that it has answered.
 const COUNTED: Duration = Duration::from_secs(5);
 
-/// The threads of the clients, and the values that all of them store.
+/// The clients' threads, and the values that all of them store.
 pub(super) struct Clients {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     runtime: Option<Runtime>,
     pattern: Pattern,
 }
@@ -61,7 +61,7 @@ impl Drop for Clients {
     }
 }
 
-/// What a filled server weighs, for each item.
+/// The memory of a filled server, per item.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     /// Growth of its resident memory.
@@ -70,16 +70,16 @@ pub(super) struct Memory {
     pub(super) overhead_bytes: f64,
 }
 
-/// Says which slice it is.
+/// The identity of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     /// The round, from which the requests are drawn.
     pub(super) round: u64,
-    /// Requests under way on each connection.
+    /// Requests in flight on each connection.
     pub(super) pipeline: usize,
 }
 
-/// What one slice found.
+/// The result of one slice.
 #[derive(Debug)]
 pub(super) struct Slice {
     pub(super) took: Duration,
@@ -91,20 +91,20 @@ pub(super) struct Slice {
     pub(super) latency_ns: Histogram<u64>,
 }
 
-/// A server that holds all items, with the connections on which it is driven.
+/// A server that holds all items, and the connections that drive it.
 pub(super) struct Server {
     process: Process,
     control: Control,
     sockets: Vec<Arc<TcpStream>>,
-    /// What it was sent by now, by tenant.
+    /// What it was sent so far, by tenant.
     sent: Vec<Counts>,
 }
 
 impl Server {
-    /// Stores every item once; returns the server, and what they weigh in it.
+    /// Stores every item once; returns the server and the memory that the items take in it.
     ///
     /// # Errors
-    /// What the server refuses.
+    /// The server's refusal.
     pub(super) fn fill(
         process: Process,
         workload: &Workload,
@@ -118,7 +118,7 @@ impl Server {
             }
             Ok::<_, String>(sockets)
         };
-        // Before it is weighed: connections have memory of their own.
+        // Before its memory is measured, because connections take memory too.
         let sockets = clients.runtime().block_on(connect).map_err(io::Error::other)?;
         let before = process.resident_bytes();
         let mut sent = Vec::new();
@@ -193,7 +193,7 @@ impl Server {
         })
     }
 
-    /// Makes sure that what it counted for each tenant is what was sent.
+    /// Checks that the server counted for each tenant what was sent.
     fn check_counts(&mut self, workload: &Workload) -> io::Result<()> {
         let variant = self.process.variant;
         if !variant.counts_tenants() {
@@ -205,7 +205,7 @@ impl Server {
             let of = |name: &str| counted.get(name).copied().unwrap_or_default();
             let wrong = workload.names().zip(&self.sent).find(|(name, sent)| of(name) != **sent);
             let Some((name, sent)) = wrong else { return Ok(()) };
-            // Answers may be here before they are counted.
+            // An answer may arrive before it is counted.
             if since.elapsed() > COUNTED {
                 let (server, counted) = (variant.name(), of(name));
                 let text = format!("{server} counted {counted:?} for {name}, which sent {sent:?}");
@@ -273,7 +273,7 @@ impl Filler {
                 self.0.read_line(&mut line)?;
                 if line != "STORED\r\n" {
                     let line = line.trim_end();
-                    let text = format!("a server answers {line:?} while it is filled");
+                    let text = format!("a server answered {line:?} while it was being filled");
                     return Err(io::Error::other(text));
                 }
             }

@@ -1,4 +1,4 @@
-//! What the clients ask for: tenants of production statistics, cut to a size that both servers
+//! The clients' workload: tenants from production statistics, scaled to a size that both servers
 //! hold.
 
 use std::io;
@@ -9,29 +9,28 @@ use submeter_load::stream::Tenant;
 use submeter_load::tenants_file;
 
 pub(super) const DELIMITER: u8 = b':';
-/// Memory for items, several times what they take: what an eviction policy does is not measured
-/// here.
+/// Memory for items, several times what they need: eviction is not measured here.
 pub(super) const MEMORY_MIB: u64 = 1024;
-/// Keys and values of one tenant, unless its fewest keys take more.
+/// Keys and values of one tenant, unless the minimum of keys takes more.
 const TENANT_MB: f64 = 16.0;
-/// The same where the least will do.
+/// The same in a quick run.
 const TENANT_MB_QUICK: f64 = 1.0;
-/// Keys and values of all tenants: many of them have a smaller share.
+/// Keys and values of all tenants: the more tenants, the smaller their shares.
 const ALL_MB: f64 = 192.0;
 
 /// Tenants and their items.
 pub(super) struct Workload {
     /// Names and traffic.
     profiles: Vec<(String, Profile)>,
-    /// Where they are from.
+    /// Where the tenants come from.
     source: String,
 }
 
 impl Workload {
-    /// Takes the tenants of `file`, or those that are built in.
+    /// Takes the tenants of `file`, or the built-in ones.
     ///
     /// # Errors
-    /// When they cannot be read, or have so large values that both servers could not hold them.
+    /// When the file cannot be read, or its values are too large for the servers' memory.
     pub(super) fn new(file: Option<&Path>, quick: bool) -> io::Result<Workload> {
         let (found, source) = match file {
             Some(file) => (tenants_file::read(file), file.display().to_string()),
@@ -43,9 +42,9 @@ impl Workload {
         let cut = |(place, profile): (usize, Profile)| {
             let name = format!("tenant{}", place + 1);
             let working_set_mb = profile.working_set_mb.min(most);
-            // None is said: then it would have as many keys as fit into no share.
+            // Zero means that none is given; a working set of zero would have no keys.
             let working_set_mb = if working_set_mb > 0.0 { working_set_mb } else { most };
-            // What expires would be missed by the server that is asked later.
+            // An expired item would be a miss on the server that is asked later.
             (name, Profile { working_set_mb, ttls_s: Vec::new(), ..profile })
         };
         let profiles: Vec<_> = profiles.into_iter().enumerate().map(cut).collect();
@@ -53,14 +52,14 @@ impl Workload {
         if workload.bytes() * 2 > MEMORY_MIB << 20 {
             let (source, mb) = (&workload.source, workload.bytes() >> 20);
             return Err(io::Error::other(format!(
-                "the tenants of {source} have {mb} MiB of items, a thousand each at least, and servers have \
-                 {MEMORY_MIB} MiB: leave those with the largest values out"
+                "the tenants of {source} have {mb} MiB of items, at least a thousand each, and servers have \
+                 {MEMORY_MIB} MiB: leave out those with the largest values"
             )));
         }
         Ok(workload)
     }
 
-    /// Returns what keys and values of all items take.
+    /// Returns the size of all keys and values.
     fn bytes(&self) -> u64 {
         let of = |profile: &Profile| {
             u64::from(profile.keys()) * u64::from(profile.key_bytes + profile.value_bytes)
@@ -84,7 +83,7 @@ impl Workload {
         self.profiles.iter().map(tenant).collect()
     }
 
-    /// Says whose traffic it is.
+    /// Describes the traffic.
     pub(super) fn note(&self) -> String {
         let items: u32 = self.profiles.iter().map(|(_, profile)| profile.keys()).sum();
         format!(
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_held_or_read_is_said() {
+    fn a_file_that_is_missing_or_too_large_is_reported() {
         let none = Path::new("/nonexistent/tenants.csv");
         let error = Workload::new(Some(none), true).err().expect("no file").to_string();
         assert!(error.contains("/nonexistent/tenants.csv"), "{error}");

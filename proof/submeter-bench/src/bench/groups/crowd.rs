@@ -1,24 +1,24 @@
-//! A tree of so many groups, made when it is first wanted.
+//! A tree with a given number of groups, created on first use.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
 
 use submeter::{Count, Counter, Group, Nanoseconds, Schema, Tree, TreeBuilder};
 
-/// Groups of one parent.
+/// Children of each parent.
 const SIBLINGS: usize = 1000;
-/// Metrics beside CPU time: a line of words together.
+/// Metrics besides CPU time, with which they fill one cache line.
 const COUNTERS: usize = 7;
-/// Room for what is created and killed beside the crowd.
+/// Room for groups that are created and killed beside the crowd.
 const SPARE: usize = 10_000;
 
-/// A tree that is made once, and shared by those who measure it.
+/// A tree that is created once and shared by the cells that measure it.
 pub(super) struct Crowd {
     size: usize,
     made: OnceLock<Arc<Made>>,
 }
 
-/// What was made.
+/// The tree and its leaves.
 pub(super) struct Made {
     pub(super) tree: Tree,
     pub(super) leaves: Vec<Group>,
@@ -35,7 +35,7 @@ impl Crowd {
         self.size
     }
 
-    /// Returns the tree. The first call makes it.
+    /// Returns the tree. The first call creates it.
     pub(super) fn get(&self) -> io::Result<Arc<Made>> {
         if let Some(made) = self.made.get() {
             return Ok(Arc::clone(made));
@@ -46,7 +46,7 @@ impl Crowd {
 }
 
 impl Made {
-    /// Makes a tree of `size` leaves, whose builder is told more by `more`.
+    /// Makes a tree of `size` leaves; `more` may set further options of the builder.
     pub(super) fn new(
         size: usize,
         more: impl FnOnce(TreeBuilder) -> TreeBuilder,
@@ -58,17 +58,17 @@ impl Made {
         Ok(Made { tree, leaves, counter })
     }
 
-    /// Returns a leaf for each of the numbers from 0 on: another each time, in no order, and each
-    /// as often as any other.
+    /// Returns the leaf for `number`: consecutive numbers give leaves far apart, and every leaf
+    /// comes equally often.
     #[inline]
     pub(super) fn any(&self, number: usize) -> &Group {
-        // A prime that divides no size.
+        // A prime that does not divide any size.
         const STEP: usize = 7_368_787;
         &self.leaves[number.wrapping_mul(STEP) % self.leaves.len()]
     }
 }
 
-/// Makes a tree with its root alone, and room for `size` leaves.
+/// Makes a tree with only a root, and room for `size` leaves.
 pub(super) fn empty(
     size: usize,
     more: impl FnOnce(TreeBuilder) -> TreeBuilder,

@@ -1,5 +1,5 @@
-//! What a group weighs, by what a fresh process grows: what another tree gave back would be taken
-//! again, and look like nothing.
+//! The memory of a group, measured by the growth of a fresh process: in a used one, memory that
+//! another tree freed would be reused and look like no growth.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,11 +10,11 @@ use super::crowd;
 use super::{VARIANT, params};
 use crate::bench::runner::{Cell, Sample};
 
-/// Grows a tree of `size` groups in this process; returns bytes for each group, idle and then
-/// updated once, as two numbers for its parent process.
+/// Grows a tree of `size` groups in this process; returns bytes per group, idle and then updated
+/// once, as two numbers for the parent process.
 ///
 /// # Errors
-/// One line: no such tree, or a system that does not say.
+/// One line: the tree cannot be created, or the system does not report memory.
 pub(crate) fn weigh(size: usize) -> Result<String, String> {
     let weigh = || -> io::Result<[f64; 2]> {
         let before = anonymous_bytes()?;
@@ -32,13 +32,13 @@ pub(crate) fn weigh(size: usize) -> Result<String, String> {
         Ok([idle, updated].map(|after| after.saturating_sub(before) as f64 / size as f64))
     };
     let [idle, updated] =
-        weigh().map_err(|error| format!("cannot weigh {size} groups: {error}"))?;
+        weigh().map_err(|error| format!("cannot measure the memory of {size} groups: {error}"))?;
     Ok(format!("{idle} {updated}\n"))
 }
 
-/// Returns the cells of a tree of `size` groups. Each is weighed once.
+/// Returns the cells of a tree of `size` groups. Each is measured once.
 pub(super) fn cells(size: usize) -> Vec<Vec<Cell>> {
-    // Both figures come from one process, asked by the cell that comes first.
+    // Both figures come from one process, which the first cell starts.
     let shared: Rc<RefCell<Option<[f64; 2]>>> = Rc::default();
     let cell = |(index, operation): (usize, &'static str)| {
         let shared = Rc::clone(&shared);
@@ -54,7 +54,7 @@ pub(super) fn cells(size: usize) -> Vec<Vec<Cell>> {
                     Sample::of("bytes", bytes[index], false)
                 }
                 Err(why) => {
-                    let notes = vec![format!("memory was not weighed: {why}")];
+                    let notes = vec![format!("memory was not measured: {why}")];
                     Sample { notes, ..Sample::default() }
                 }
             })
@@ -64,7 +64,7 @@ pub(super) fn cells(size: usize) -> Vec<Vec<Cell>> {
     ["memory_idle", "memory_updated"].into_iter().enumerate().map(cell).collect()
 }
 
-/// Asks a process of its own.
+/// Measures in a separate process.
 fn in_a_process(size: usize) -> Result<[f64; 2], String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new(program).args(["--weigh", &size.to_string()]).output();
@@ -81,14 +81,14 @@ fn parse(text: &str) -> Option<[f64; 2]> {
     numbers.next().is_none().then_some(both)
 }
 
-/// What this process has in memory that is no file's, page by page: the quicker figures of `status`
-/// are estimates.
+/// Returns the anonymous memory of this process. Exact: the cheaper figures in `status` are
+/// estimates.
 pub(super) fn anonymous_bytes() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     kib(&text, "Anonymous:").ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
-/// What is free, or would be if it were wanted.
+/// Returns the available memory: free, or reclaimable on demand.
 pub(super) fn available_bytes() -> Option<u64> {
     kib(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
@@ -104,9 +104,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_weighs_something_and_more_once_it_is_used() {
-        // Other tests take and give back memory in this process meanwhile: not in each of so many
-        // tries.
+    fn a_crowd_takes_memory_and_more_once_it_is_used() {
+        // Other tests allocate and free memory in this process at the same time, but not during
+        // every one of these attempts.
         let mut tried = Vec::new();
         let plausible = (0..20).any(|_| {
             let text = weigh(2_000).expect("a tree of 2,000 groups");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_says_is_two_numbers_or_nothing() {
+    fn a_process_reports_two_numbers_or_none() {
         assert_eq!(parse("1.5 2\n"), Some([1.5, 2.0]));
         for text in ["", "1", "1 x", "1 2 3", "running 0 tests\n"] {
             assert_eq!(parse(text), None, "{text:?}");

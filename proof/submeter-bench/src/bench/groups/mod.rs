@@ -1,8 +1,8 @@
 //! The `groups` table: what each operation on a group costs, in trees of ten groups and of a
 //! million.
 //!
-//! And what depends on the number of CPUs but not on their speed (error bounds, memory, the work of
-//! a flush), on simulated ones.
+//! What depends on the number of CPUs but not on their speed (error bounds, memory, the work of a
+//! flush) is measured on simulated CPUs.
 
 mod crowd;
 mod memory;
@@ -27,26 +27,28 @@ pub(crate) use memory::weigh;
 const TABLE: &str = "groups";
 const VARIANT: &str = "submeter";
 
-/// Leaves of the trees. The last only with time and memory for it.
+/// Leaves of the trees. The largest only if time and memory allow.
 const SIZES: [usize; 4] = [10, 1_000, 100_000, 1_000_000];
-/// What the largest tree, the process that weighs one, and everybody else take together,
-/// generously.
+/// A generous estimate of what the largest tree, the process that measures memory, and other
+/// programs take together.
 const MEMORY_BYTES_MIN: u64 = 4 << 30;
 
-/// Says what to measure.
+/// Returns the table's plan.
 ///
 /// # Errors
-/// When the CPUs of this process cannot be asked for.
+/// When the CPUs of this process cannot be determined.
 pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let cpu = affinity()?[0];
     let mut notes = LEGEND.map(str::to_owned).to_vec();
     let mut sizes = SIZES.to_vec();
     if inputs.quick {
         sizes.pop();
-        notes.push("no tree of 1,000,000 groups: leave out --quick for it".to_owned());
+        notes.push("no tree of 1,000,000 groups: run without --quick to measure it".to_owned());
     } else if memory::available_bytes().is_some_and(|bytes| bytes < MEMORY_BYTES_MIN) {
         sizes.pop();
-        notes.push("no tree of 1,000,000 groups, as less than 4 GiB of memory are free".to_owned());
+        notes.push(
+            "no tree of 1,000,000 groups, because less than 4 GiB of memory are free".to_owned(),
+        );
     }
     let mut groups = Vec::new();
     for &size in &sizes {
@@ -64,19 +66,19 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     })
 }
 
-/// What people cannot guess.
+/// What a reader cannot guess.
 const LEGEND: [&str; 4] = [
-    "a group has 8 metrics, CPU time among them; `any` is another group each time, in no order, found by a \
-     handle that is held; all on one pinned thread, with nobody else in the tree",
-    "enter_*: to the group and back, two switches, each charged with its CPU time; sum_any: an exact read after an \
-     add to the same group; flush_all: for each of the groups, after an add to each",
-    "memory_*: growth of a fresh process for each group, its share of the tree included, without handles; updated: \
+    "a group has 8 metrics, CPU time among them; `any` is a different group each time, in scattered order, through a \
+     handle; all on one pinned thread, with no other thread in the tree",
+    "enter_*: to the group and back, two switches, each of which charges CPU time; sum_any: an exact read after an \
+     add to the same group; flush_all: time per group, after an add to each",
+    "memory_*: growth of a fresh process per group, including its share of the tree, without handles; updated: \
      after one add and a flush",
-    "simulated CPUs are rows of one real CPU, written and read by it: right for bounds, memory and how much a flush has to \
-     visit, and silent about what it costs CPUs to take lines from each other",
+    "simulated CPUs are rows of one real CPU, which writes and reads them: valid for bounds, memory and how much a flush has to \
+     visit, but not for the cost of transferring lines between CPUs",
 ];
 
-/// Measures on a thread of its own, pinned to `cpu`.
+/// Measures on a new thread, pinned to `cpu`.
 fn pinned(
     cpu: usize,
     unit: &'static str,
@@ -91,7 +93,7 @@ fn pinned(
     thread::scope(|scope| scope.spawn(work).join().expect("a measuring thread panicked"))
 }
 
-/// Returns how many nanoseconds it is since `start`, for each of `times`.
+/// Returns the nanoseconds since `start`, divided by `times`.
 fn ns_each(start: Instant, times: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / times.max(1) as f64
 }

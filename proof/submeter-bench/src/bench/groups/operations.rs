@@ -1,4 +1,4 @@
-//! What each operation costs.
+//! The cost of each operation.
 
 use std::hint::black_box;
 use std::io;
@@ -11,19 +11,19 @@ use super::crowd::{Crowd, Made};
 use super::{VARIANT, ns_each, params};
 use crate::bench::runner::Cell;
 
-/// How long one sample runs, where an operation is short.
+/// How long one sample of a short operation runs.
 const SAMPLE: Duration = Duration::from_millis(3);
-/// Operations between two looks at the clock, for those that take nanoseconds and for those that
-/// take microseconds.
+/// Operations between two clock reads, for those that take nanoseconds and for those that take
+/// microseconds.
 const SHORT: usize = 512;
 const LONG: usize = 8;
-/// Groups that are created, or killed, at once.
+/// Groups that are created or killed in one sample.
 const BATCH: usize = 64;
 
-/// Does one operation, the so manieth.
+/// Does one operation, given its number.
 type Act = fn(&Made, usize);
 
-/// Those that are looped: name, operations between two looks, and one of them.
+/// Operations that run in a loop: name, operations between two clock reads, and the operation.
 const LOOPED: [(&str, usize, Act); 7] = [
     ("add_one", SHORT, |made, _| made.leaves[0].add(made.counter, 1)),
     ("add_any", SHORT, |made, n| made.any(n).add(made.counter, 1)),
@@ -44,7 +44,7 @@ const LOOPED: [(&str, usize, Act); 7] = [
 /// Measures once, in nanoseconds.
 type Once = fn(&Made) -> io::Result<f64>;
 
-/// Those that need something done before or after, which is not timed.
+/// Operations that need untimed preparation or cleanup.
 const PREPARED: [(&str, Once); 4] =
     [("flush_all", flush_all), ("create", create), ("kill", kill), ("kill_subtree", kill_subtree)];
 
@@ -68,7 +68,7 @@ fn cell(
 ) -> Vec<Cell> {
     let (params, crowd) = (params(name, "groups", crowd.size()), Rc::clone(crowd));
     let measure = move || {
-        // Made by the cell that comes first, apart from what is timed.
+        // Created by the first cell, outside the timed part.
         let made = crowd.get()?;
         super::pinned(cpu, "ns", &|| measure(&made))
     };
@@ -76,8 +76,7 @@ fn cell(
 }
 
 fn looped(made: &Made, batch: usize, act: Act) -> f64 {
-    // Somewhere to come from and to go back to; the thread's clock starts here, and not in what is
-    // timed.
+    // The group to return to. Entering it also starts the thread's clock outside the timed part.
     let _home = made.tree.root().enter();
     let mut done = 0;
     let mut some = || {
@@ -140,13 +139,13 @@ fn kill_subtree(made: &Made) -> io::Result<f64> {
     Ok(ns)
 }
 
-/// A parent for those that come and go, and their names.
+/// A parent for groups that are created and killed, and their names.
 fn nursery(made: &Made) -> io::Result<(Group, Vec<String>)> {
     let parent = made.tree.create("/nursery").map_err(io::Error::other)?;
     Ok((parent, (0..BATCH).map(|n| n.to_string()).collect()))
 }
 
-/// Makes the tree as it was, its words free for others.
+/// Restores the tree, and frees the words for reuse.
 fn end(made: &Made, parent: &Group) -> io::Result<()> {
     parent.kill_subtree().map_err(io::Error::other)?;
     made.tree.flush();

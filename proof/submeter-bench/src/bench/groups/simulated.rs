@@ -1,4 +1,4 @@
-//! What depends on the number of CPUs, on simulated ones.
+//! What depends on the number of CPUs, measured on simulated ones.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use super::crowd::Made;
 use super::{VARIANT, memory, ns_each, params, pinned};
 use crate::bench::runner::{Cell, Sample};
 
-/// The machines that are simulated; where the least will do, up to `QUICK_MAX`.
+/// The numbers of simulated CPUs; in a quick run, up to `QUICK_MAX`.
 const CPUS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
 const QUICK_MAX: usize = 128;
 /// Leaves of each tree.
@@ -43,7 +43,7 @@ pub(super) fn cells(cpu: usize, quick: bool, groups: &mut Vec<Vec<Cell>>) {
         for (name, by_all) in [("memory_one", false), ("memory_all", true)] {
             let measure = move || {
                 let sample = pinned(cpu, "bytes", &|| growth(cpus, by_all))?;
-                // What a thread has in memory does not change while it is off its CPU.
+                // Preemption of the thread does not change its memory.
                 Ok(Sample { disturbed: false, ..sample })
             };
             let params = params(name, "simulated_cpus", cpus);
@@ -52,7 +52,7 @@ pub(super) fn cells(cpu: usize, quick: bool, groups: &mut Vec<Vec<Cell>>) {
     }
 }
 
-/// A tree on so many CPUs.
+/// A tree on a simulated machine.
 struct Machine {
     cpus: usize,
     made: Made,
@@ -89,7 +89,7 @@ fn machine(shared: &OnceLock<Machine>, cpus: usize) -> io::Result<&Machine> {
     Ok(shared.get_or_init(|| machine))
 }
 
-/// How far the root's cached value may be off after each CPU has counted once in one group.
+/// The error bound of the root's cached value after each CPU has counted once in one group.
 fn bound_one(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
     machine.add_one();
@@ -131,7 +131,7 @@ fn flush_one(machine: &Machine) -> io::Result<f64> {
     Ok(ns_each(start, 1))
 }
 
-/// For each group.
+/// The time of a flush of the tree, per group.
 fn flush_all(machine: &Machine) -> io::Result<f64> {
     let root = machine.made.tree.root();
     machine.made.tree.flush();
@@ -145,8 +145,8 @@ fn flush_all(machine: &Machine) -> io::Result<f64> {
     Ok(ns)
 }
 
-/// What a tree grows by for each group once each was used: by one CPU, those taking turns, or
-/// `by_all`. After a flush, which remembers what it read of each CPU.
+/// A tree's growth per group after every group was used: each by one CPU, in turn, or `by_all`.
+/// Measured after a flush, which stores what it read of each CPU.
 fn growth(cpus: usize, by_all: bool) -> io::Result<f64> {
     let machine = Machine::new(cpus)?;
     let before = memory::anonymous_bytes()?;

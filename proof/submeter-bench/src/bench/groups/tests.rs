@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::*;
 use crate::bench::runner::{self, Cell};
 
-/// The cells whose `groups` are few, so that a test is short.
+/// The cells with few `groups`, so that a test is short.
 fn small(mut plan: Plan) -> Plan {
     let is_small = |cells: &Vec<Cell>| {
         let number: Option<u64> = cells[0].params.0[1].1.as_str().parse().ok();
@@ -24,24 +24,23 @@ fn every_cell_becomes_a_row_of_a_positive_value() {
     assert_eq!(distinct.len(), expected.len());
     let measured = runner::run(plan, Duration::ZERO, &mut |_| std::ops::ControlFlow::Continue(()));
     let measured = measured.expect("measured");
-    // A test's program does not weigh itself.
+    // The test program cannot measure memory in a process of its own.
     let weighed = |params: &Params| format!("{params:?}").contains("memory_idle");
     let updated =
         |params: &Params| format!("{params:?}").contains("memory_updated") || weighed(params);
     for params in expected.iter().filter(|params| !updated(params)) {
         let row = measured.rows.iter().find(|row| row.params == *params);
         let row = row.unwrap_or_else(|| panic!("no row of {params:?}"));
-        // Memory is what the process has grown by, and other tests of this one give theirs back
-        // meanwhile.
+        // Memory is the growth of the process, in which other tests free memory at the same time.
         let of_all_tests = format!("{params:?}").contains("memory_");
         assert!((row.value > 0.0 || of_all_tests) && !row.samples.is_empty(), "{row:?}");
     }
-    let said = measured.notes.iter().any(|note| note.contains("memory was not weighed"));
+    let said = measured.notes.iter().any(|note| note.contains("memory was not measured"));
     assert!(said, "{:?}", measured.notes);
 }
 
 #[test]
-fn the_million_is_left_out_where_the_least_will_do_and_that_is_said() {
+fn a_quick_run_leaves_out_the_largest_tree_and_says_so() {
     let quick = plan(&Inputs { quick: true, ..Inputs::default() }).expect("CPUs");
     assert!(quick.notes.iter().any(|note| note.contains("1,000,000")), "{:?}", quick.notes);
     let has = |plan: &Plan, size: usize| {

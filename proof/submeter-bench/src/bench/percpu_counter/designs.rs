@@ -10,17 +10,17 @@ use super::lock::Lock;
 
 /// Counts up and down, on several CPUs at once.
 pub(super) trait Counter: Send + Sync + 'static {
-    /// Returns what adds for the thread that is alone on the CPU with this place among those that
-    /// count.
+    /// Returns the add function for the only thread on a CPU; `place` is the CPU's index among
+    /// those that count.
     fn adder(&self, place: usize) -> impl Fn(i64);
 
-    /// Returns the exact value, once the adds are over.
+    /// Returns the value, which is exact once all adds have finished.
     fn sum(&self) -> i64;
 
-    /// Returns about the value, without a look at every CPU's part.
+    /// Returns an approximate value, without reading every CPU's part.
     fn read(&self) -> i64;
 
-    /// Says how the exact value compares with `rhs`, from `read` where that decides.
+    /// Compares the exact value with `rhs`, using only `read` if that is enough.
     fn compare(&self, rhs: i64) -> cmp::Ordering;
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Atomic(CachePadded<AtomicI64>);
 impl Counter for Atomic {
     #[inline]
     fn adder(&self, _place: usize) -> impl Fn(i64) {
-        // Relaxed: counts, and orders nothing.
+        // Relaxed: counts, and orders nothing else.
         |n| {
             self.0.fetch_add(n, Ordering::Relaxed);
         }
@@ -79,20 +79,20 @@ impl Counter for Atomic {
 /// The design before the patch: a slot for each CPU is emptied into a central value, under a lock,
 /// when it reaches the batch; the sum is taken under that lock.
 ///
-/// A slot is written with plain loads and stores by the one thread that it is handed to, which is
-/// what the kernel does with preemption off. What a program without that would pay to find its slot
-/// and to keep others out of it is not charged: this is the least that the design can cost.
+/// A slot is updated with plain loads and stores by the one thread that owns it, as the kernel does
+/// with preemption disabled. A program cannot disable preemption; what it would pay to find its
+/// slot and to keep others out of it is not charged: this is the least that the design can cost.
 pub(super) struct LockFold<L> {
     central: CachePadded<Central<L>>,
     slots: Box<[CachePadded<AtomicI64>]>,
     batch: u64,
 }
 
-/// The lock and what it guards share a line, as they are always used together.
+/// The lock and the value that it guards share a line, because they are always used together.
 #[derive(Default)]
 struct Central<L> {
     lock: L,
-    /// Written under the lock only.
+    /// Written only under the lock.
     value: AtomicI64,
     /// How often a slot was emptied.
     #[cfg(test)]
@@ -100,7 +100,7 @@ struct Central<L> {
 }
 
 impl<L: Lock> LockFold<L> {
-    /// Creates a counter of 0 for so many CPUs.
+    /// Creates a counter of 0 for `places` CPUs.
     pub(super) fn new(places: usize, batch: u64) -> LockFold<L> {
         LockFold {
             central: CachePadded::new(Central::default()),
@@ -109,8 +109,8 @@ impl<L: Lock> LockFold<L> {
         }
     }
 
-    /// Empties a slot that holds `count`. Inlined: what a call stores, the locked instruction waits
-    /// for.
+    /// Empties a slot that holds `count`. Inlined, because the locked instruction would wait for
+    /// the stores of a call.
     #[inline(always)]
     fn fold(&self, slot: &AtomicI64, count: i64) {
         let Central { lock, value, .. } = &*self.central;
@@ -140,12 +140,12 @@ impl<L: Lock> Counter for LockFold<L> {
     fn adder(&self, place: usize) -> impl Fn(i64) {
         let slot = &*self.slots[place];
         move |n| {
-            // Relaxed: nobody else writes it.
+            // Relaxed: only this thread writes it.
             let count = slot.load(Ordering::Relaxed).wrapping_add(n);
             if count.unsigned_abs() >= self.batch {
                 self.fold(slot, count);
             } else {
-                // Relaxed: counts, and orders nothing.
+                // Relaxed: counts, and orders nothing else.
                 slot.store(count, Ordering::Relaxed);
             }
         }
@@ -155,8 +155,7 @@ impl<L: Lock> Counter for LockFold<L> {
     fn sum(&self) -> i64 {
         let Central { lock, value, .. } = &*self.central;
         lock.hold(|| {
-            // Relaxed, all: the lock keeps folds out; adds that stay below the batch race with any
-            // sum.
+            // Relaxed, all: the lock excludes folds; adds below the batch race with every sum.
             let slots = self.slots.iter().map(|slot| slot.load(Ordering::Relaxed));
             // Relaxed: as above.
             slots.fold(value.load(Ordering::Relaxed), i64::wrapping_add)

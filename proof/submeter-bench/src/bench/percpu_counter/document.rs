@@ -15,19 +15,19 @@ use crate::bench::runner::{Cell, Sample};
 use crate::bench::threads::rates;
 use crate::row::{Param, Params};
 
-/// What test 1 maps, and counts.
+/// The size that test 1 maps and counts.
 const MAPPED_BYTES: usize = 32 << 20;
 const PAGE_BYTES: usize = 4096;
 
-/// Loops between two looks at the clock: few microseconds each, however slow the loop.
+/// Loops between two clock reads: a few microseconds each, however slow the loop.
 const PAIRS: u32 = 512;
 const MAPPINGS: u32 = 8;
 const SUMS: u32 = 64;
 
-/// Returns the cells of all tests on `cpus`, and notes what there cannot be.
+/// Returns the cells of all tests on `cpus`; what cannot be measured becomes a note.
 ///
 /// # Errors
-/// When there is no word for a counter.
+/// When no per-CPU word is free for a counter.
 pub(super) fn groups(cpus: &[usize], notes: &mut Vec<String>) -> io::Result<Vec<Vec<Cell>>> {
     let mut settings = settings(cpus);
     if let Err(error) = MmapMut::map_anon(MAPPED_BYTES) {
@@ -35,7 +35,7 @@ pub(super) fn groups(cpus: &[usize], notes: &mut Vec<String>) -> io::Result<Vec<
         settings.retain(|setting| !matches!(setting.loops, Loops::Mappings));
     }
     if cpus.len() == 1 {
-        notes.push("no figures for test 3: this process may use one CPU only".to_owned());
+        notes.push("no figures for test 3: this process may use only one CPU".to_owned());
         settings.retain(|setting| !matches!(setting.loops, Loops::Sums));
     }
     settings.into_iter().map(Setting::cells).collect()
@@ -46,18 +46,18 @@ pub(super) fn groups(cpus: &[usize], notes: &mut Vec<String>) -> io::Result<Vec<
 pub(super) struct Setting {
     test: u64,
     path: &'static str,
-    /// What is added and taken away.
+    /// The amount that is added and subtracted.
     n: i64,
     loops: Loops,
     cpus: Vec<usize>,
 }
 
-/// What a loop is.
+/// The content of a loop.
 #[derive(Clone, Copy)]
 enum Loops {
     /// An add and its opposite, on each CPU.
     Pairs,
-    /// The same, for a mapping that is made and dropped.
+    /// The same, around a mapping that is created and removed.
     Mappings,
     /// A sum on the first CPU, while the others do pairs.
     Sums,
@@ -98,8 +98,8 @@ impl Setting {
         let setting = self.clone();
         let measure = move || {
             let sample = setting.sample(&counter)?;
-            // A design that loses adds is fast for nothing.
-            assert_eq!(counter.sum(), 0, "{variant} gives back what it takes");
+            // The speed of a design that loses adds means nothing.
+            assert_eq!(counter.sum(), 0, "{variant} subtracts what it added");
             Ok(sample)
         };
         Cell::new(self.params(), variant, measure)
@@ -131,17 +131,19 @@ impl Setting {
             }),
         }?;
         let counted = if matches!(self.loops, Loops::Sums) { &rates[..1] } else { &rates };
-        // Fractions of a loop a second are no figures.
+        // Fractions of a loop per second are meaningless.
         Ok(Sample::of("loops/s", counted.iter().sum::<f64>().round(), disturbed))
     }
 }
 
-/// Adds `n` and takes it away. Not inlined, so that `n` is not known, and in a register: through
-/// `black_box` it would be in memory, with one more store for each locked instruction to wait for.
+/// Adds `n` and subtracts it. Not inlined, so that `n` is unknown to the compiler but in a
+/// register: `black_box` would put it in memory, with one more store for each locked instruction to
+/// wait for.
 #[inline(never)]
 fn pairs<C: Counter>(counter: &C, place: usize, n: i64, loops: u32) {
     let (add, mut n) = (counter.adder(place), n);
-    // One call, so that a variant is not inlined here and called there for its size.
+    // A single call site, so that no variant is inlined at one site and called at another because
+    // of its size.
     for _ in 0..2 * loops {
         add(n);
         n = -n;
@@ -164,6 +166,6 @@ fn sums<C: Counter>(counter: &C, loops: u32) {
     for _ in 0..loops {
         all = all.wrapping_add(counter.sum());
     }
-    // Used, or the loads of `atomic` would be left out.
+    // Used, or the compiler would remove the loads of `atomic`.
     black_box(all);
 }

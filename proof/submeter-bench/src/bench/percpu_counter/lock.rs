@@ -1,4 +1,4 @@
-//! The locks that the design before the patch is tried with.
+//! The locks that the design before the patch is measured with.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,17 +6,17 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-/// How often a spinning thread looks before it lets others have the CPU: the holder may want it.
+/// How often a spinning thread looks before it yields its CPU, which the holder may need.
 const LOOKS: u32 = 1000;
 
-/// Runs things one after the other.
+/// Mutual exclusion.
 pub(super) trait Lock: Default + Send + Sync + 'static {
-    /// Runs `work` while nobody else runs any.
+    /// Runs `work` while no other thread is inside `hold`.
     fn hold<R>(&self, work: impl FnOnce() -> R) -> R;
 }
 
-/// Taken by one exchange and let go by a plain store: no lock costs less where nobody else wants
-/// it. The first to come gets it.
+/// Taken by one exchange and released by a plain store: no lock costs less when uncontended. It is
+/// not fair.
 #[derive(Default)]
 pub(super) struct Spin(AtomicBool);
 
@@ -51,7 +51,7 @@ impl Spin {
     }
 }
 
-/// What a Rust program would use: it parks who waits for long, and pays for that when it lets go.
+/// The lock that a Rust program would use: it parks long waiters, and pays for that on release.
 impl Lock for Mutex<()> {
     #[inline]
     fn hold<R>(&self, work: impl FnOnce() -> R) -> R {

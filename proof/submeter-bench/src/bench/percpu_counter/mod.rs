@@ -1,13 +1,14 @@
-//! The `percpu_counter` table: the three tests with which Linux's counter was taken off its lock.
+//! The `percpu_counter` table: the three tests with which the lock was taken out of Linux's
+//! counter.
 //!
-//! 1. Every CPU adds 32 MiB in pages and takes them away again, with and without the mapping that
-//!    the kernel counts so. A loop is both.
-//! 2. One CPU adds and takes away, below the batch (the fast path) and by a whole batch (the slow
-//!    path, on which each add reaches what CPUs share). A loop is both.
+//! 1. Every CPU adds the number of pages in 32 MiB and subtracts it again, with and without the
+//!    mapping that the kernel would count this way. A loop is both operations.
+//! 2. One CPU adds and subtracts, below the batch (the fast path) and by a whole batch (the slow
+//!    path, on which each add reaches the shared total). A loop is both operations.
 //! 3. One CPU sums while the others do the loop of test 2. A loop is a sum.
 //!
-//! Then what reading costs with the number of CPUs, on simulated ones: here a loop is a read, a sum
-//! or a comparison.
+//! The remaining rows show how the cost of reading grows with the number of CPUs, on simulated
+//! ones: there a loop is a read, a sum or a comparison.
 
 mod designs;
 mod document;
@@ -23,19 +24,19 @@ use super::runner::Plan;
 
 pub(crate) use verdict::conclusion;
 
-/// What the table is called.
+/// The table's name.
 const TABLE: &str = "percpu_counter";
 
-/// Says what to measure.
+/// Returns the table's plan.
 ///
 /// # Errors
-/// When the CPUs of this process cannot be asked for, or there is no address space for per-CPU
+/// When the CPUs of this process cannot be determined, or there is no address space for per-CPU
 /// words.
 pub(crate) fn plan() -> io::Result<Plan> {
     let cpus = affinity()?;
     let mut notes = vec![
-        "lock_fold takes a spin lock, lock_fold_mutex parking_lot's; what a program pays to find a slot \
-         and to keep others out of it is not charged to either"
+        "lock_fold takes a spin lock, lock_fold_mutex parking_lot's mutex; neither is charged for finding a slot \
+         and keeping others out of it"
             .to_owned(),
     ];
     let mut groups = document::groups(&cpus, &mut notes)?;

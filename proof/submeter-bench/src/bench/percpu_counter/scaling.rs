@@ -1,6 +1,6 @@
-//! What reading costs with the number of CPUs, on simulated ones: a line of its own for each, all
-//! in the cache of the one CPU that reads. What it costs real CPUs to take lines from each other is
-//! test 3.
+//! How the cost of reading grows with the number of CPUs, on simulated ones: each has its own cache
+//! line, and all lines are in the cache of the one CPU that reads. Test 3 shows what the transfer
+//! of lines costs real CPUs.
 
 use std::hint::black_box;
 use std::io;
@@ -17,22 +17,22 @@ use crate::bench::runner::{Cell, Sample};
 use crate::bench::threads::rates;
 use crate::row::{Param, Params};
 
-/// The machines that are simulated.
+/// The numbers of simulated CPUs.
 pub(super) const CPUS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Operations between two looks at the clock.
+/// Operations between two clock reads.
 const LOOPS: u32 = 256;
 
-/// A way to learn of a counter's value.
+/// A way to obtain a counter's value.
 #[derive(Clone, Copy)]
 pub(super) enum Operation {
     Read,
     Sum,
-    /// With what is so much more.
+    /// Compares the counter with its value plus this much.
     Compare(i64),
 }
 
-/// What is beyond all bounds is compared by a read, what is near by a sum.
+/// A value beyond all bounds is compared with a read, a close one with a sum.
 pub(super) const OPERATIONS: [(&str, Operation); 4] = [
     ("read", Operation::Read),
     ("sum", Operation::Sum),
@@ -40,7 +40,7 @@ pub(super) const OPERATIONS: [(&str, Operation); 4] = [
     ("compare_near", Operation::Compare(1)),
 ];
 
-/// Returns the cells of all operations on all machines, and notes what there cannot be.
+/// Returns the cells of all operations on all machines; what cannot be measured becomes a note.
 ///
 /// Reads on `cpu`.
 pub(super) fn groups(cpu: usize, notes: &mut Vec<String>) -> Vec<Vec<Cell>> {
@@ -59,7 +59,7 @@ pub(super) fn groups(cpu: usize, notes: &mut Vec<String>) -> Vec<Vec<Cell>> {
     OPERATIONS.into_iter().flat_map(group).collect()
 }
 
-/// Counters of so many CPUs, to which each has added.
+/// Counters on a simulated machine, each CPU of which has added to them.
 struct Machine {
     cpus: usize,
     lock_fold: Arc<LockFold<Spin>>,
@@ -95,12 +95,12 @@ impl Machine {
     }
 }
 
-/// What is added on a CPU: most of it carried, the rest not.
+/// The amount that is added on a CPU: most of it reaches the total, the rest stays below the batch.
 fn added(cpu: usize) -> i64 {
     1000 + cpu as i64
 }
 
-/// Adds on each CPU, from a thread that can be let simulate all of them.
+/// Adds on each CPU, from a thread that can simulate all of them.
 fn filled<C: Counter>(counter: C, cpus: usize) -> Arc<C> {
     let fill = || {
         for cpu in 0..cpus {
@@ -125,14 +125,14 @@ fn cell<C: Counter>(
         let run = |_, loops| operation.run(&*counter, value, loops);
         let (rates, disturbed) = rates(&[cpu], LOOPS, &run)?;
         assert_eq!(counter.sum(), value, "{variant} has what {cpus} CPUs added");
-        // Fractions of a loop a second are no figures.
+        // Fractions of a loop per second are meaningless.
         Ok(Sample::of("loops/s", rates[0].round(), disturbed))
     };
     Cell::new(params, variant, measure)
 }
 
 impl Operation {
-    /// Does it on a counter of `value`.
+    /// Runs it on a counter whose value is `value`.
     fn run<C: Counter>(self, counter: &C, value: i64, loops: u32) {
         match self {
             Operation::Read => sum_of(loops, || counter.read()),
@@ -146,7 +146,7 @@ impl Operation {
     }
 }
 
-/// Does `operation` and uses what it returns, or the compiler would leave out loads.
+/// Runs `operation` and uses its result, or the compiler would remove loads.
 #[inline]
 fn sum_of(loops: u32, operation: impl Fn() -> i64) {
     black_box((0..loops).map(|_| operation()).fold(0, i64::wrapping_add));

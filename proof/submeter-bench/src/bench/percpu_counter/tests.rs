@@ -1,4 +1,4 @@
-//! Tests of the table's shape, and that what is compared counts.
+//! Tests of the table's shape, and of the compared counters.
 
 use std::thread;
 
@@ -58,7 +58,7 @@ fn every_way_to_read_is_on_every_simulated_machine() {
 fn every_cell_gives_a_rate_and_ends_at_zero() {
     for cells in plan().expect("this process may run somewhere").groups {
         for mut cell in cells {
-            // Asserts that what was added was taken away.
+            // Asserts that what was added was also subtracted.
             let sample = (cell.measure)().expect("measured");
             assert_eq!(sample.readings.len(), 1, "{}", cell.variant);
             assert!(sample.readings[0].values[0] > 0.0, "{}: {sample:?}", cell.variant);
@@ -159,6 +159,6 @@ fn ratios_are_against_the_faster_lock() {
     let rows = [row("lock_fold", 50.0), row("lock_fold_mutex", 60.0), row("submeter", 90.0)];
     let text = conclusion(&rows).expect("test 2 is there");
     assert!(text.contains("reaches the batch 1.50× (the document: 1.53×)"), "{text}");
-    assert!(!text.contains("sum"), "what was not measured is not told of: {text}");
+    assert!(!text.contains("sum"), "a ratio that was not measured is not mentioned: {text}");
     assert_eq!(conclusion(&rows[..2]), None);
 }

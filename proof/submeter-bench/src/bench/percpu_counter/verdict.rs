@@ -1,12 +1,12 @@
-//! What follows from the figures.
+//! The conclusion from the figures.
 
 use crate::row::{Param, Params, Row};
 
 /// The locks of the design before the patch.
 const LOCKED: [&str; 2] = ["lock_fold", "lock_fold_mutex"];
 
-/// Returns the ratios that the document has, against the better of the locks, next to the
-/// document's.
+/// Returns the document's ratios, measured here against the faster lock, next to the document's own
+/// figures.
 pub(crate) fn conclusion(rows: &[Row]) -> Option<String> {
     let found: Vec<String> = [
         (1, "slow", "yes", "mapping and unmapping", "7× on 24 CPUs"),

@@ -1,9 +1,10 @@
-//! `part=accuracy`: what groups are charged, beside what the kernel says that their threads used.
+//! `part=accuracy`: the CPU time that groups are charged, beside what the kernel reports for their
+//! threads.
 //!
-//! Threads burn CPU time in three groups, more of them than there are CPUs. Each is in a control
-//! group of its group's, so that the kernel counts the same threads; and each switches all the time
-//! between children of its group, which the kernel does not see. A part is burned in no group, for
-//! what is attributed to none.
+//! Threads burn CPU time in three groups; there are more threads than CPUs. Each is in a control
+//! group that belongs to its group, so that the kernel counts the same threads, and each switches
+//! all the time between children of its group, which the kernel does not see. Some time is burned
+//! outside any group, so that the time charged to none is checked too.
 
 use std::hint::black_box;
 use std::io;
@@ -20,17 +21,17 @@ use crate::bench::record::Reading;
 use crate::bench::runner::{Cell, Sample};
 use crate::row::{Param, Params};
 
-/// Groups, and how many threads burn in each.
+/// Groups, and the number of threads that burn in each.
 const GROUPS: [(&str, usize); 3] = [("one", 1), ("two", 2), ("three", 3)];
-/// Long against what a thread needs to start and to end.
+/// Long compared with the start and the end of a thread.
 const BURN: Duration = Duration::from_millis(200);
-/// Burned in no group, by each thread.
+/// The time that each thread burns outside any group.
 const APART: Duration = Duration::from_millis(2);
-/// Iterations between two switches: some 5 µs, so that one CPU alone makes 100,000 switches a
-/// second and more.
+/// Iterations between two switches: about 5 µs, so that a single CPU makes more than 100,000
+/// switches per second.
 const ITERATIONS: u64 = 6_000;
 
-/// Makes the cell. What cannot be compared here is a note.
+/// Makes the cell. What cannot be compared here becomes a note.
 pub(super) fn cell(notes: &mut Vec<String>) -> io::Result<Cell> {
     let mut bench = Bench::new(notes)?;
     let params = Params::from([("part", Param::word("accuracy"))]);
@@ -48,23 +49,23 @@ struct Burners {
 }
 
 struct Bench {
-    /// Its groups live as long as it does.
+    /// Kept alive for its groups.
     _tree: Tree,
     cpu: Counter<Nanoseconds>,
     burners: Vec<Burners>,
 }
 
-/// What one thread used.
+/// The CPU time that one thread used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
-    /// In no group, by the thread's clock.
+    /// Outside any group, by the thread's clock.
     apart_ns: u64,
     /// In groups, by the thread's clock.
     ns: u64,
     switches: u64,
 }
 
-/// What the sources said before the threads ran.
+/// The readings of the sources before the threads ran.
 struct Before {
     charged_ns: u64,
     stat_us: Option<u64>,
@@ -95,7 +96,7 @@ impl Bench {
         Ok(Bench { _tree: tree, cpu, burners })
     }
 
-    /// Burns once, and returns what all said.
+    /// Burns once, and returns the readings of all sources.
     fn sample(&mut self) -> io::Result<Vec<Reading>> {
         let before: io::Result<Vec<_>> = self.burners.iter().map(|b| b.before(self.cpu)).collect();
         let before = before?;
@@ -103,7 +104,7 @@ impl Bench {
         let from = Instant::now();
         let used = self.burn()?;
         let took = from.elapsed();
-        // What this thread itself used meanwhile is attributed to none either.
+        // This thread's own time is not charged to a group either.
         let main = clock::thread_cpu_ns() - main;
         let process = clock::process_cpu_ns() - process;
         let mut readings = Vec::new();
@@ -122,7 +123,7 @@ impl Bench {
             total_ns += charged_ns + used.apart_ns;
             switches += used.switches;
         }
-        // All groups and what is in none, and the process's clock.
+        // All groups plus the time outside them, and the process's clock.
         add("all", "submeter", total_ns);
         add("all", "process_clock", process);
         let rate = (switches as f64 / took.as_secs_f64()).round();
@@ -130,7 +131,7 @@ impl Bench {
         Ok(readings)
     }
 
-    /// Runs all threads, and returns what those of each group used.
+    /// Runs all threads, and returns what the threads of each group used.
     fn burn(&self) -> io::Result<Vec<Used>> {
         let threads = self.burners.iter().map(|burners| burners.threads).sum();
         let start = Barrier::new(threads);
@@ -162,29 +163,29 @@ impl Burners {
         Ok(Before { charged_ns, stat_us, perf_ns: self.perf_ns()? })
     }
 
-    /// Returns what the kernel's events have counted on all CPUs.
+    /// Returns the counts of the kernel's events, summed over all CPUs.
     fn perf_ns(&self) -> io::Result<Option<u64>> {
         let Some(events) = &self.events else { return Ok(None) };
         events.iter().map(|event| Ok(event.read()?.value)).sum::<io::Result<u64>>().map(Some)
     }
 
-    /// Burns, as one of the threads.
+    /// The body of one thread.
     fn run(&self, start: &Barrier) -> io::Result<Used> {
-        // Starts the thread's clock, which is a matter of once a thread.
+        // Starts the thread's clock, which happens once per thread.
         self.group.run(|| ());
-        // Before it is in a control group, where the kernel would count it.
+        // Before the thread joins its control group, where the kernel would count this time.
         let from = Instant::now();
         while from.elapsed() < APART {
             work();
         }
-        // The kernel charges what passed since it last looked at the thread to the control group
-        // that it is in by then: up to a tick. Asking makes it look.
+        // The kernel charges the time since it last updated the thread, up to a tick, to the
+        // control group that the thread is in by then. Reading the clock forces an update.
         let _ = clock::thread_cpu_ns();
         let joined = self.cgroup.as_ref().map_or(Ok(()), Cgroup::join);
         start.wait();
         joined?;
-        // All that the thread has used until now; the rest of its life is within a group, but for
-        // its end.
+        // All that the thread has used so far; the rest of its time, except its exit, is within a
+        // group.
         let apart_ns = clock::thread_cpu_ns();
         let home = self.group.enter();
         let (until, mut switches) = (Instant::now() + BURN, 1);
@@ -200,8 +201,8 @@ impl Burners {
     }
 }
 
-/// Says what a source counted for a group. Its row is the whole run's: a share of one is an error,
-/// which medians of different rounds would make up.
+/// Makes the reading of one source for a group. Its row is the sum over the whole run: a sum of
+/// medians from different rounds could differ from the total without any error.
 fn cpu_time(group: &'static str, variant: &'static str, used_ns: u64) -> Reading {
     let reading = Reading::of("ms", vec![used_ns as f64 / 1e6]).of_variant(variant);
     reading.with("measure", "cpu_time").with("group", group).summed()
@@ -247,16 +248,16 @@ mod tests {
             let charged = value(group, "submeter").expect("measured");
             for reference in ["thread_clock", "cgroup_stat", "cgroup_perf"] {
                 let Some(expected) = value(group, reference) else { continue };
-                // Wide: what a thread does before and after is little, but a machine that is loaded
-                // or a debug build makes it more.
+                // A wide tolerance: what a thread does before and after is little, but more on a
+                // loaded machine or in a debug build.
                 let off = charged / expected - 1.0;
                 assert!(off.abs() < 0.1, "{group}: {charged} ms, {reference} {expected} ms");
             }
         }
         let (all, process) = (value("all", "submeter"), value("all", "process_clock"));
         let (all, process) = all.zip(process).expect("measured");
-        // Other tests of this process use CPU time too: the rest of the comparison needs a process
-        // of its own.
+        // Other tests in this process use CPU time too; the full comparison needs a separate
+        // process.
         assert!(all <= process * 1.01, "{all} ms of {process} ms");
         assert!(rows.iter().any(|row| row.unit == "1/s" && row.value > 1000.0), "{rows:?}");
     }

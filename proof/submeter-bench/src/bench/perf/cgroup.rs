@@ -1,8 +1,8 @@
-//! Control groups of the kernel's, for threads: what accuracy is compared with.
+//! The kernel's control groups for threads, which accuracy is compared with.
 //!
-//! They are made below the group that this process is in, as threaded ones: then it stays where it
-//! is, and a user who was given that group needs no other privilege to make them. To count events
-//! of them takes privilege.
+//! They are created as threaded groups below the group of this process: the process stays where it
+//! is, and a user to whom that group is delegated needs no further privilege to create them.
+//! Counting their events does need privilege.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use submeter_sys::cpu::affinity;
 use submeter_sys::perf_event::{self, Config, Event};
 
-/// How many this process has made, so that no two share a name.
+/// How many this process has created, so that no two share a name.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// A threaded control group, removed when dropped.
@@ -22,14 +22,14 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one below this process's.
+    /// Creates one below that of this process.
     pub(super) fn new(name: &str) -> io::Result<Cgroup> {
         let read = |path| fs::read_to_string(path);
         let (mounts, own) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
         let parent = own_directory(&mounts, &own).ok_or_else(|| {
             io::Error::other("no cgroup v2 hierarchy is mounted (mount -t cgroup2)")
         })?;
-        // Relaxed: a number of its own is all that is asked.
+        // Relaxed: the number only has to be unique.
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
         let directory = parent.join(format!("submeter-bench-{process}-{number}-{name}"));
@@ -43,18 +43,18 @@ impl Cgroup {
     /// Moves the calling thread into it.
     pub(super) fn join(&self) -> io::Result<()> {
         let threads = self.directory.join("cgroup.threads");
-        // 0 is the thread that writes.
+        // 0 stands for the writing thread.
         fs::write(&threads, "0").map_err(|error| at(&threads, &error))
     }
 
-    /// Returns the CPU time of all its threads, those that ended included, by `cpu.stat`.
+    /// Returns the CPU time of all its threads, including those that have exited, from `cpu.stat`.
     pub(super) fn usage_us(&self) -> io::Result<u64> {
         let stat = self.directory.join("cpu.stat");
         let text = fs::read_to_string(&stat).map_err(|error| at(&stat, &error))?;
         usage_us(&text).ok_or_else(|| at(&stat, &io::Error::other("it has no usage_usec")))
     }
 
-    /// Counts its CPU time by perf events, one for each CPU of this process.
+    /// Counts its CPU time with perf events, one for each CPU of this process.
     pub(super) fn events(&self) -> io::Result<Vec<Event>> {
         let directory = File::open(&self.directory)?;
         let config = Config {
@@ -68,7 +68,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // One that stays holds no thread, and harms nobody.
+        // A group that remains holds no thread and does no harm.
         let _ = fs::remove_dir(&self.directory);
     }
 }
@@ -77,10 +77,10 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Finds the directory of the process's group in the v2 hierarchy.
+/// Returns the directory of this process's group in the v2 hierarchy.
 fn own_directory(mounts: &str, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    // Of a line: … root mount-point options - type source …
+    // A line has: … root mount-point options - type source …
     let mount = mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         right.starts_with("cgroup2 ").then(|| left.split(' ').nth(4))?

@@ -1,10 +1,11 @@
-//! The designs that are compared: the library's scheduler, and what Linux did before the document.
+//! The compared designs: the library's scheduler, and what Linux did before the document.
 //!
 //! The document's kernels keep the events of all cgroups in one pinned and one flexible list. At a
-//! switch they take everything off the counters, walk both lists, and ask of each event whether its
-//! cgroup is the new one or an ancestor of it. [`SystemWide::Switched`] is as they were found:
-//! events of the whole system go off and come back at every switch. [`SystemWide::LeftAlone`] is
-//! the document's first patch. Written from its description, for this table only.
+//! switch they take everything off the counters, walk both lists, and check for each event whether
+//! its cgroup is the new one or an ancestor of it. [`SystemWide::Switched`] is their behaviour
+//! before the patches: events of the whole system are removed and put back at every switch.
+//! [`SystemWide::LeftAlone`] is the document's first patch. Both were written from the document's
+//! description, for this table only.
 
 use submeter::perf::{EventGroup, GroupKey, Handle, NotSupportedError, Pmu, Scheduler, Scope};
 
@@ -18,7 +19,7 @@ pub(super) trait Design {
         now_ns: u64,
     ) -> Result<(), NotSupportedError>;
 
-    /// Makes the first of `chain` the thread's group; its ancestors follow.
+    /// Makes the first of `chain` the thread's group; the others are its ancestors.
     fn switch(&mut self, chain: &[GroupKey], now_ns: u64);
 }
 
@@ -54,7 +55,7 @@ pub(super) struct Filtered<P> {
     flexible: Vec<Listed>,
     /// The thread's group and its ancestors.
     chain: Vec<GroupKey>,
-    /// How often an event group was looked at.
+    /// How often an event group was visited.
     #[cfg(test)]
     visits: u64,
 }
@@ -64,10 +65,10 @@ pub(super) struct Filtered<P> {
 struct Listed {
     scope: Scope,
     hardware: bool,
-    /// Pinned, and there was no counter for it.
+    /// Whether it is pinned and found no counter.
     failed: bool,
     handles: Box<[Handle]>,
-    /// What each has counted until it was last taken off, and what it said when it was last placed.
+    /// For each event, its count up to the last removal, and its reading when it was last placed.
     values: Box<[(u64, u64)]>,
     enabled: Span,
     running: Span,
@@ -109,7 +110,7 @@ impl Listed {
             return false;
         }
         for ((_, base), &handle) in self.values.iter_mut().zip(&self.handles) {
-            // One that was lost counts nothing: none of these machines loses any.
+            // A lost event would count nothing; these simulated machines lose none.
             *base = pmu.read(handle).unwrap_or_default();
         }
         self.running.open(now_ns);
@@ -152,7 +153,7 @@ impl<P: Pmu> Filtered<P> {
         }
     }
 
-    /// Walks the pinned ones, then the flexible ones until one finds no counter.
+    /// Walks the pinned events, then the flexible ones until one finds no counter.
     fn put_on(&mut self, now_ns: u64) {
         let mut full = false;
         let all = self.pinned.iter_mut().map(|listed| (true, listed));

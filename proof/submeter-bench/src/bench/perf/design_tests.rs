@@ -24,7 +24,7 @@ fn chain(sibling: u64) -> [GroupKey; 2] {
     [GroupKey(sibling), PARENT]
 }
 
-/// What the PMU did, and which event groups were looked at, in one switch between siblings.
+/// The PMU's operations and the visited event groups of one switch between siblings.
 fn work_of(system_wide: SystemWide, scopes: &[Scope]) -> (u64, u64) {
     let mut design = Filtered::new(SimulatedPmu::new(64), system_wide);
     attach_all(&mut design, scopes, "cycles,instructions");
@@ -37,12 +37,12 @@ fn work_of(system_wide: SystemWide, scopes: &[Scope]) -> (u64, u64) {
 #[test]
 fn a_switch_of_the_baselines_does_the_work_that_the_document_says() {
     let scopes = documents_scopes();
-    // An event that goes off and one that comes on are read and programmed: 4 operations for each
-    // pair.
+    // An event that is removed and one that is placed are both read and programmed: 4 operations
+    // per pair.
     let pair = 4;
-    // Sibling, parent and system-wide, two events each; each of the 16 is looked at twice.
+    // Sibling, parent and system-wide have two events each; each of the 16 is visited twice.
     assert_eq!(work_of(SystemWide::Switched, &scopes), (6 * pair, 32));
-    // The system-wide two stay.
+    // The two system-wide events stay.
     assert_eq!(work_of(SystemWide::LeftAlone, &scopes), (4 * pair, 32));
 
     let mut scheduler = Scheduler::new(SimulatedPmu::new(64));
@@ -50,12 +50,12 @@ fn a_switch_of_the_baselines_does_the_work_that_the_document_says() {
     Design::switch(&mut scheduler, &chain(1), 10);
     let before = scheduler.pmu().operations();
     Design::switch(&mut scheduler, &chain(2), 20);
-    // The parent's stay too.
+    // The parent's events stay too.
     assert_eq!(scheduler.pmu().operations() - before, 2 * pair);
 }
 
 #[test]
-fn the_baselines_look_at_the_events_of_all_groups() {
+fn the_baselines_visit_the_events_of_all_groups() {
     let many: Vec<Scope> = (1..=1000).map(|group| Scope::Group(GroupKey(group))).collect();
     let (operations, visits) = work_of(SystemWide::LeftAlone, &many);
     assert_eq!((operations, visits), (8, 4000));
@@ -96,7 +96,7 @@ fn script() -> impl Iterator<Item = (Vec<GroupKey>, u64)> {
     })
 }
 
-/// Values and times of each event group, as far as they were closed.
+/// Values and times of each event group, without intervals that are still open.
 type Found = Vec<(Vec<u64>, u64, u64)>;
 
 fn of_filtered(system_wide: SystemWide) -> Found {
@@ -108,7 +108,7 @@ fn of_filtered(system_wide: SystemWide) -> Found {
         now_ns += ns;
         design.switch(&next, now_ns);
     }
-    // In the order of attaching, which within a scope is flexible, flexible, pinned.
+    // In the order in which they were attached: within a scope flexible, flexible, pinned.
     let mut found = Vec::new();
     let (mut pinned, mut flexible) = (design.pinned, design.flexible);
     let pmu = &mut design.pmu;

@@ -1,4 +1,4 @@
-//! Puts a design between the threads' switches and their events, and takes it out again.
+//! Installs a design between the threads' switches and their events, and removes it again.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use submeter::{Group, Tree};
 
 use super::design::{Design, Filtered, SystemWide};
 
-/// What follows the groups.
+/// The variants that follow the groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     /// Nothing: no event is attached.
@@ -16,14 +16,14 @@ pub(super) enum Variant {
     Unpatched,
     Patch1,
     Submeter,
-    /// No event, but each switch takes so much longer that the measurement must show it.
+    /// No event, but each switch takes enough longer that the measurement must show it.
     Spin,
 }
 
 impl Variant {
     pub(super) const ALL: [Variant; 5] =
         [Variant::Nothing, Variant::Unpatched, Variant::Patch1, Variant::Submeter, Variant::Spin];
-    /// Those that have events.
+    /// The variants with events.
     pub(super) const DESIGNS: [Variant; 3] =
         [Variant::Unpatched, Variant::Patch1, Variant::Submeter];
 
@@ -38,7 +38,7 @@ impl Variant {
     }
 }
 
-/// One event group, for a group or for the whole process.
+/// One event group, of a group or of the whole process.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) group: Option<Group>,
@@ -54,7 +54,7 @@ impl Wanted {
     }
 }
 
-/// Asks for `events` for each scope.
+/// Returns `events` for each scope.
 pub(super) fn wanted(scopes: impl Iterator<Item = Option<Group>>, events: &str) -> Vec<Wanted> {
     let lists = parse(events).expect("a constant list");
     let of = |group: Option<Group>| {
@@ -64,13 +64,12 @@ pub(super) fn wanted(scopes: impl Iterator<Item = Option<Group>>, events: &str) 
     scopes.flat_map(of).collect()
 }
 
-/// Returns the document's events where the hardware counts them, and otherwise two that a clock
-/// does.
+/// Returns the document's events if the hardware counts them, and otherwise two clocks.
 pub(super) fn document_events(notes: &mut Vec<String>) -> &'static str {
     const HARDWARE: &str = "cycles,instructions";
-    // Both are read without the kernel, as counters of the CPU are. An event of the kernel's
-    // (context-switches) makes each context switch of the thread dearer, by the same for all
-    // variants, which hides how they differ.
+    // Both are read without the kernel, as hardware counters are. An event that the kernel counts
+    // (context-switches) makes each context switch of the thread dearer, by the same amount for all
+    // variants, which hides their differences.
     const SOFTWARE: &str = "task-clock,cpu-clock";
     let lists = parse(HARDWARE).expect("a constant list");
     match lists.iter().flat_map(EventGroup::events).try_for_each(ThreadPmu::supports) {
@@ -115,14 +114,14 @@ pub(super) fn install(variant: Variant, tree: &Tree, wanted: &[Wanted]) -> Follo
         for (scope, events) in &all {
             design.attach(*scope, events, now_ns).ok()?;
         }
-        // Room for the deepest group there can be.
+        // Room for a group at the greatest depth.
         let chain = Vec::with_capacity(submeter::DEPTH_MAX + 1);
         Some(Box::new(Follower { design, chain }) as Box<dyn Observer>)
     };
     Following { _baseline: Some(switch::observe(follower)), ..Following::default() }
 }
 
-/// Tells a baseline of one thread's switches.
+/// Forwards one thread's switches to a baseline.
 struct Follower {
     design: Filtered<ThreadPmu>,
     chain: Vec<GroupKey>,
@@ -138,11 +137,11 @@ impl Observer for Follower {
     }
 }
 
-/// Makes each switch longer, and does nothing.
+/// Lengthens each switch and does nothing else.
 struct Spinner;
 
-/// Twice in a request: some percent of the CPU time of one, far above the differences that are
-/// looked for.
+/// Twice per request, this is a few percent of a request's CPU time, far above the differences of
+/// interest.
 const SPIN: Duration = Duration::from_nanos(250);
 
 impl Observer for Spinner {

@@ -1,5 +1,5 @@
-//! The `perf` table: what it costs that events follow the group switch, and whether they tell the
-//! truth.
+//! The `perf` table: what it costs to make events follow the group switch, and how accurate they
+//! are.
 
 mod accuracy;
 mod cgroup;
@@ -14,13 +14,13 @@ use super::Inputs;
 use super::runner::Plan;
 
 const TABLE: &str = "perf";
-/// How often the document's table is measured in each round of the others.
+/// How often the document's table is measured in each round of the other cells.
 const RESPONSES: usize = 4;
 
-/// Says what to measure.
+/// Returns the table's plan.
 ///
 /// # Errors
-/// When the tree of groups cannot be made.
+/// When the tree of groups cannot be created.
 pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let mut notes = Vec::new();
     let times = if inputs.quick { 1 } else { RESPONSES };
@@ -37,7 +37,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     })
 }
 
-/// Measures cells in the shortest run that gives rows.
+/// Measures cells in the shortest run that yields rows.
 #[cfg(test)]
 fn measured_once(groups: Vec<Vec<super::runner::Cell>>) -> super::runner::Measured {
     let (notes, absent) = (Vec::new(), Vec::new());

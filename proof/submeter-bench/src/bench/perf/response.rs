@@ -1,14 +1,15 @@
 //! `part=response`: the document's table, on the cache.
 //!
 //! Six tenants are siblings below one parent. Each of them, the parent and the whole process has
-//! two events, as in the document. One server serves all slices, and one load all slices of a
-//! round; what follows the groups is put in and taken out, a slice of some milliseconds each, in
-//! turns: so that what else the machine does, and what the cache does as it ages, hits all variants
-//! alike. Between rounds the clients send nothing, so that other parts are not disturbed.
+//! two events, as in the document. One server serves all slices, and one load generator runs
+//! through all slices of a round; the variants that follow the groups take turns, in slices of some
+//! milliseconds each, so that other work on the machine, and the ageing of the cache, affect all
+//! variants alike. Between rounds the clients send nothing, so that they do not disturb other
+//! parts.
 //!
-//! The same slices give `part=response_cpu`, the CPU time of a request, its client's included:
-//! while all CPUs are busy the response time is that and the waiting for it, and other programs
-//! disturb it less.
+//! The same slices yield `part=response_cpu`, the CPU time of a request, including its client's:
+//! while all CPUs are busy, the response time is this time plus waiting, and other programs disturb
+//! the CPU time less.
 
 use std::cell::RefCell;
 use std::io;
@@ -37,22 +38,22 @@ use submeter_load::progress::Progress;
 use submeter_load::stream::Tenant;
 use submeter_load::tally::Tallies;
 
-/// The document's.
+/// The document's number of tenants.
 const TENANTS: usize = 6;
 const DELIMITER: u8 = b':';
-/// Connections for each CPU, one request under way on each: enough that no CPU is ever idle.
+/// Connections per CPU, with one request in flight on each: enough that no CPU is ever idle.
 const CONNECTIONS: usize = 8;
-/// Until all threads have noticed what follows the groups, and the caches hold it.
+/// The time until all threads have noticed the new variant and the caches hold it.
 const SETTLE: Duration = Duration::from_millis(3);
-/// How long a sample is.
+/// The length of a sample.
 const SLICE: Duration = Duration::from_millis(40);
-/// How long an answer is waited for before it is an error that there is none.
+/// How long an answer may take before it is an error.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Until most keys are stored.
+/// The time until most keys are stored.
 const WARM: Duration = Duration::from_millis(500);
 
-/// Makes the cells, all variants of one comparison, so many times: the effect is small, and takes
-/// many slices to be seen.
+/// Makes the cells of all variants, `times` times over: the effect is small, and it takes many
+/// slices to show.
 pub(super) fn cells(notes: &mut Vec<String>, times: usize) -> Vec<Vec<Cell>> {
     let events = follow::document_events(notes);
     let bench: Rc<RefCell<Option<Bench>>> = Rc::default();
@@ -66,7 +67,7 @@ pub(super) fn cells(notes: &mut Vec<String>, times: usize) -> Vec<Vec<Cell>> {
             let bench = bench.as_mut().expect("started above");
             let Slice { response_us, cpu_us } = bench.slice(variant, events)?;
             let cpu = Reading::of("us", vec![cpu_us]).with("part", "response_cpu");
-            // They are compared in pairs, by their order: none is left out.
+            // Samples are compared in pairs, by their order, so none may be left out.
             Ok(Sample::kept(vec![Reading::of("us", vec![response_us]), cpu]))
         };
         Cell::new(Params::from([("part", Param::word("response"))]), variant.name(), measure)
@@ -74,20 +75,20 @@ pub(super) fn cells(notes: &mut Vec<String>, times: usize) -> Vec<Vec<Cell>> {
     (0..times).map(|_| Variant::ALL.iter().map(cell).collect()).collect()
 }
 
-/// What a slice found, of a request.
+/// The result of a slice, per request.
 struct Slice {
     response_us: f64,
     cpu_us: f64,
 }
 
-/// A server, and its load while there is one; both end when it is dropped.
+/// A server, and its load while there is one. Dropping it stops both.
 struct Bench {
     cache: Cache,
     address: SocketAddr,
-    /// Slices of the round that are left.
+    /// The number of slices left in the round.
     left: usize,
     load: Option<Load>,
-    /// The server's.
+    /// Stops the server.
     stop: watch::Sender<bool>,
     serving: Option<Runtime>,
     driving: Option<Runtime>,
@@ -105,7 +106,7 @@ impl Bench {
     fn start() -> io::Result<Bench> {
         let cpus = affinity()?.len();
         let runtime = || Builder::new_multi_thread().worker_threads(cpus).enable_all().build();
-        // The clients' threads are their own, as in `submeter serve --load`.
+        // The clients have threads of their own, as in `submeter serve --load`.
         let (serving, driving) = (runtime()?, runtime()?);
         let cache = Cache::new(Config { delimiter: DELIMITER, ..Config::default() });
         let cache = cache.map_err(io::Error::other)?;
@@ -114,7 +115,7 @@ impl Bench {
         let server = serving.block_on(server)?;
         let address = server.local_addr();
         serving.spawn(server.run(async move {
-            // An error means that nobody wants it any more.
+            // An error means that the bench was dropped.
             let _ = stopped.wait_for(|&stop| stop).await;
         }));
         let (serving, driving) = (Some(serving), Some(driving));
@@ -138,7 +139,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Ends the clients of a round, the first failure of which is this one's.
+    /// Stops the clients of a round; returns the first failure among them.
     fn rest(&mut self) -> io::Result<()> {
         let (Some(mut load), Some(driving)) = (self.load.take(), &self.driving) else {
             return Ok(());
@@ -152,7 +153,7 @@ impl Bench {
         })
     }
 
-    /// Returns what the document's command line attaches.
+    /// Returns the events that the document's command line attaches.
     fn wanted(&self, events: &str) -> io::Result<Vec<Wanted>> {
         let since = Instant::now();
         let group = |path: String| -> io::Result<Group> {
@@ -162,7 +163,7 @@ impl Bench {
                     None if since.elapsed() < ANSWER => thread::sleep(SETTLE),
                     None => {
                         return Err(io::Error::other(format!(
-                            "the load has made no tenant {path} in {} s: stop what else runs",
+                            "the load has created no tenant {path} within {} s: stop other programs",
                             ANSWER.as_secs()
                         )));
                     }
@@ -175,7 +176,7 @@ impl Bench {
         Ok(follow::wanted(scopes, events))
     }
 
-    /// Lets the load run for a slice.
+    /// Runs the load for one slice.
     fn slice(&mut self, variant: Variant, events: &str) -> io::Result<Slice> {
         if self.load.is_none() {
             self.drive()?;
@@ -185,7 +186,7 @@ impl Bench {
         thread::sleep(SETTLE);
         let (before, cpu) = (load.shared.progress.times(), clock::process_cpu_ns());
         let since = Instant::now();
-        // On a busy machine nobody may have come round to an answer: a longer slice says as much.
+        // On a busy machine there may be no answer yet: then the slice is extended.
         let after = loop {
             thread::sleep(SLICE);
             let after = load.shared.progress.times();
@@ -203,8 +204,8 @@ impl Bench {
         if answered < 1.0 {
             let used = Duration::from_nanos(cpu).as_millis();
             return Err(io::Error::other(format!(
-                "the cache under load answered nothing for {} s, in which this process had {used} ms of CPU \
-                 time: stop what else runs, or give it CPUs",
+                "the cache under load gave no answer for {} s, in which this process had {used} ms of CPU \
+                 time: stop other programs, or give it more CPUs",
                 since.elapsed().as_secs()
             )));
         }
@@ -215,7 +216,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Whatever failed was said when it did.
+        // A failure was reported when it occurred.
         let _ = self.rest();
         self.stop.send_replace(true);
         for runtime in [self.driving.take(), self.serving.take()].into_iter().flatten() {
@@ -224,7 +225,7 @@ impl Drop for Bench {
     }
 }
 
-/// Says what the clients do: tenants as most of the study's are, all alike.
+/// Returns the clients' workload: identical tenants, typical of those in the study.
 fn load(server: SocketAddr) -> io::Result<Shared> {
     let tenant =
         |number| Tenant::new(&format!("tenant{number}"), Profile::typical("typical"), DELIMITER);

@@ -1,10 +1,10 @@
-//! `part=switch`: what a switch costs.
+//! `part=switch`: the cost of a switch.
 //!
-//! A sample is a thread of its own, pinned, that enters a group and leaves it again, to one that it
-//! is in all the time: two switches, of which each is half. The groups are entered in turn, all
-//! that there are. Event groups of one `task-clock` each are attached to every group, as `perf stat
-//! -e task-clock,… -G …` does without braces: it is read without a system call, so that what is
-//! left is the scheduling.
+//! A sample runs on a new pinned thread that enters a group and leaves it again for the group that
+//! it is in otherwise: two switches, each counted as half. All groups are entered in turn. Event
+//! groups with one `task-clock` each are attached to every group, as `perf stat -e task-clock,… -G
+//! …` does without braces: this event is read without a system call, so that the scheduling of
+//! events dominates.
 
 use std::hint::black_box;
 use std::io;
@@ -22,21 +22,22 @@ use crate::bench::runner::{Cell, Sample};
 use crate::bench::threads::Preemptions;
 use crate::row::{Param, Params};
 
-/// How long one sample runs; long against a clock read, short against a scheduler's slice.
+/// How long one sample runs: long compared with a clock read, short compared with a scheduler's
+/// time slice.
 const SAMPLE: Duration = Duration::from_millis(1);
-/// The least time between two looks at the clock, whose price is a part of the figure.
+/// The minimum time between two clock reads, whose cost is part of the figure.
 const BATCH: Duration = Duration::from_micros(40);
-/// How many groups there are.
+/// The numbers of groups.
 const GROUPS: [u64; 4] = [6, 100, 1000, 10_000];
-/// The deepest group.
+/// The depth of the deepest group.
 const DEPTH_MAX: u64 = 8;
 
-/// Makes the cells. Those that are compared are next to each other.
+/// Makes the cells. Those that are compared are adjacent.
 pub(super) fn cells() -> io::Result<Vec<Vec<Cell>>> {
     let world = Rc::new(World::new()?);
     let mut groups = vec![clock(world.cpu)];
     let mut add = |place: Place| {
-        // Without events there is nothing to schedule, and one way to do it.
+        // Without events there is nothing to schedule, so all designs are the same.
         let variants: &[Variant] =
             if place.events == 0 { &[Variant::Submeter] } else { &Variant::DESIGNS };
         let cell = |&variant| of_groups(&world, place, variant);
@@ -59,7 +60,7 @@ pub(super) fn cells() -> io::Result<Vec<Vec<Cell>>> {
     Ok(groups)
 }
 
-/// What is switched to.
+/// The target of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Same,
@@ -94,11 +95,11 @@ impl Place {
 /// The groups that are entered.
 struct World {
     cpu: usize,
-    /// Its groups live as long as it does.
+    /// Kept alive for its groups.
     tree: Tree,
     home: Group,
     many: Vec<Group>,
-    /// One of each depth, in a chain.
+    /// A chain with one group at each depth.
     deep: Vec<Group>,
 }
 
@@ -125,7 +126,7 @@ fn params(case: &'static str) -> Params {
     Params::from([("part", Param::word("switch")), ("case", Param::word(case))])
 }
 
-/// One read of the clock that switches read, and of the kernel's.
+/// One read of the clock that switches use, and one of the kernel's.
 fn clock(cpu: usize) -> Vec<Cell> {
     let chosen = move || {
         on_cpu(cpu, || {
@@ -158,8 +159,8 @@ fn of_groups(world: &Rc<World>, place: Place, variant: Variant) -> Cell {
                 Case::Same => time(2, || home.run(|| ())),
                 Case::Depth => time(2, || deep.run(|| ())),
                 Case::Sibling => {
-                    // Each once, so that it is not the first visits that are measured; in vain
-                    // where that takes long.
+                    // Visits each group once, so that first visits are not measured, unless that
+                    // takes too long.
                     let from = Instant::now();
                     let early = || from.elapsed() < SAMPLE;
                     many.iter().take_while(|_| early()).for_each(|group| group.run(|| ()));
@@ -175,7 +176,7 @@ fn of_groups(world: &Rc<World>, place: Place, variant: Variant) -> Cell {
     Cell::new(place.params(), variant.name(), measure)
 }
 
-/// Measures on a thread of its own, so that what it leaves behind is nobody's.
+/// Measures on a new thread, so that it leaves no state behind for the next sample.
 fn on_cpu(cpu: usize, measure: impl FnOnce() -> f64 + Send) -> io::Result<Sample> {
     let measured = || {
         set_affinity(&[cpu])?;
@@ -186,7 +187,7 @@ fn on_cpu(cpu: usize, measure: impl FnOnce() -> f64 + Send) -> io::Result<Sample
     thread::scope(|scope| scope.spawn(measured).join().expect("a measuring thread panicked"))
 }
 
-/// Returns what one of the `parts` of an operation takes, in nanoseconds.
+/// Returns the nanoseconds that one of the `parts` of an operation takes.
 fn time<T>(parts: u32, mut operation: impl FnMut() -> T) -> f64 {
     let mut run = |operations: u64| {
         let from = Instant::now();
@@ -195,7 +196,7 @@ fn time<T>(parts: u32, mut operation: impl FnMut() -> T) -> f64 {
         }
         from.elapsed()
     };
-    // Grows until the looks at the clock are a small part; the first ones warm up.
+    // Grows until clock reads are a small part; the first batches warm up.
     let mut batch = 1;
     while run(batch) < BATCH {
         batch *= 2;
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_case_gives_its_price() {
+    fn each_case_yields_its_cost() {
         let groups = cells().expect("made");
         let cells = groups.iter().flatten().count();
         let rows = super::super::measured_once(groups).rows;
@@ -231,7 +232,7 @@ mod tests {
             while from.elapsed() < each {}
         };
         let ns = time(2, wait);
-        // Never shorter; on a loaded machine longer.
+        // Never shorter, but longer on a loaded machine.
         assert!(ns >= 25_000.0, "{ns}");
     }
 }

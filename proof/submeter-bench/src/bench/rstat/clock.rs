@@ -2,29 +2,30 @@
 
 use std::time::Duration;
 
-/// Counts the processor's ticks where those are steady, and asks the system otherwise.
+/// A clock that reads the processor's time-stamp counter where that is steady, and asks the system
+/// otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct Clock(quanta::Clock);
 
 impl Clock {
-    /// Returns the clock; the first one calibrates, for some milliseconds.
+    /// Returns the clock; the first call calibrates it, which takes some milliseconds.
     pub(super) fn new() -> Clock {
         Clock(quanta::Clock::new())
     }
 
-    /// Returns now, in ticks.
+    /// Returns the current time in ticks.
     #[inline]
     pub(super) fn ticks(&self) -> u64 {
         self.0.raw()
     }
 
-    /// Returns how long it is from one moment to another.
+    /// Returns the nanoseconds from one time to another.
     #[inline]
     pub(super) fn between_ns(&self, from: u64, until: u64) -> u64 {
         self.0.delta_as_nanos(from, until)
     }
 
-    /// Returns how long ago a moment was.
+    /// Returns the nanoseconds since a time.
     #[inline]
     pub(super) fn since_ns(&self, from: u64) -> u64 {
         self.between_ns(from, self.ticks())

@@ -1,4 +1,5 @@
-//! What one operation costs when nothing disturbs it, and what a group costs when nobody uses it.
+//! The cost of one operation when nothing disturbs it, and the memory of a group that is never
+//! used.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,20 +19,20 @@ use crate::bench::runner::{Cell, Measure, Sample};
 use crate::bench::threads::{Preemptions, Work, rate, settings};
 use crate::row::{Param, Params};
 
-/// Groups that idle while their memory is looked at; fewer where the least will do.
+/// Idle groups whose memory is measured, in a full run and in a quick one.
 const IDLE: [usize; 2] = [100_000, 10_000];
-/// Groups that idle beside those that are flushed.
+/// Idle groups beside those that are flushed, in a full run and in a quick one.
 const CLEAN: [usize; 2] = [1_000_000, 10_000];
-/// With less memory there are fewer clean groups.
+/// With less available memory there are fewer clean groups.
 const MEMORY_BYTES_MIN: u64 = 2 << 30;
-/// Groups of one parent, where there are many.
+/// Children per parent, if there are many groups.
 const SIBLINGS: usize = 1000;
-/// Leaves in the order in which they are updated, over and over.
+/// The length of the order in which leaves are updated, over and over.
 const ORDER: usize = 1024;
-/// Flushes of one sample.
+/// Flushes per sample.
 const FLUSHES: usize = 8;
 
-/// Returns the cells, and what is not measured as planned.
+/// Returns the cells, and notes on what is not measured as planned.
 ///
 /// # Errors
 /// When there is no address space for a tree.
@@ -39,7 +40,7 @@ pub(super) fn groups(quick: bool) -> io::Result<(Vec<Vec<Cell>>, Vec<String>)> {
     let mut notes = Vec::new();
     let (idle, mut clean) = (IDLE[usize::from(quick)], CLEAN[usize::from(quick)]);
     if available_bytes().is_some_and(|bytes| bytes < MEMORY_BYTES_MIN) && clean > idle {
-        notes.push(format!("{idle} clean groups, as less than 2 GiB of memory are free"));
+        notes.push(format!("{idle} clean groups, because less than 2 GiB of memory are free"));
         clean = idle;
     }
     let crowd = Rc::new(RefCell::new(None));
@@ -72,11 +73,11 @@ pub(super) fn groups(quick: bool) -> io::Result<(Vec<Vec<Cell>>, Vec<String>)> {
 
 // ---- updates -----------------------------------------------------------------------------------
 
-/// A loop of updates, and what all of them have counted.
+/// A loop of updates, and their total.
 struct Updates {
     variant: &'static str,
     work: Work,
-    /// Read while nobody updates.
+    /// Read while no thread updates.
     total: Box<dyn Fn() -> i64>,
 }
 
@@ -90,10 +91,10 @@ impl Updates {
     }
 }
 
-/// What is looped: each adds 1 to the first metric of one leaf, or of leaves in no order.
+/// The loops: each adds 1 to the first metric of one leaf, or of leaves in scattered order.
 ///
-/// No variant means two things: `submeter` and `rseq_inc` hold the word of the one leaf, and nobody
-/// holds the words of a thousand; there `submeter_group` and `rseq_add` look it up.
+/// No variant's name means two things: with one leaf, `submeter` and `rseq_inc` hold its word; the
+/// words of a thousand leaves are not held, and there `submeter_group` and `rseq_add` look them up.
 fn updates(one: bool) -> io::Result<Vec<Updates>> {
     let shape = Shape::tens(METRICS);
     let leaves = order(&shape);
@@ -101,7 +102,7 @@ fn updates(one: bool) -> io::Result<Vec<Updates>> {
     let blocks: Vec<Block> =
         (0..shape.groups()).map(|_| area.block(METRICS)).collect::<io::Result<_>>()?;
     let (blocks, walk_up) = (Arc::new(blocks), Arc::new(WalkUp::new(&shape)?));
-    // Two trees: each variant's total is its own.
+    // Two trees, so that each variant has a total of its own.
     let (groups, held) = (Arc::new(Submeter::new(&shape)?), Arc::new(Submeter::new(&shape)?));
     let (leaf, root) = (leaves[0], shape.root());
     let (counted, walked) = (Arc::clone(&blocks), Arc::clone(&walk_up));
@@ -150,11 +151,11 @@ fn over(
     move |n| leaves.iter().cycle().take(n as usize).for_each(|&leaf| act(leaf))
 }
 
-/// Leaves in no order, each about as often as any other.
+/// Leaves in scattered order, each about equally often.
 fn order(shape: &Shape) -> Vec<u32> {
     let leaves = shape.groups() - SIBLINGS;
-    // 367 and 1,000 have no common divisor: neighbours are far apart, and none comes twice in a
-    // thousand.
+    // 367 and 1,000 have no common divisor: consecutive leaves are far apart, and each comes once
+    // per thousand.
     (0..ORDER).map(|n| (leaves + n * 367 % SIBLINGS) as u32).collect()
 }
 
@@ -164,8 +165,8 @@ fn update(cpus: &[usize], updates: Updates) -> Measure {
     Box::new(move || {
         let counted = |n: u32| {
             work(n);
-            // Relaxed: read below, after the threads were joined. Once in a batch, whose price
-            // hides it.
+            // Relaxed: read below, after the threads were joined. Once per batch, so its cost is
+            // negligible.
             done.fetch_add(u64::from(n), Ordering::Relaxed);
         };
         let (per_s, disturbed) = rate(&cpus, &counted)?;
@@ -190,8 +191,8 @@ fn flushes() -> Vec<(&'static str, Measure)> {
     designs
 }
 
-/// Measures flushes of a tree whose every leaf was updated in every metric, on the CPU that updated
-/// them.
+/// Measures flushes of a tree in which every metric of every leaf was updated, on the CPU that
+/// updated them.
 fn flush<D: Design>(make: impl Fn() -> io::Result<Rc<D>> + 'static) -> Measure {
     let (mut design, mut flushes) = (None, 0);
     Box::new(move || {
@@ -201,11 +202,11 @@ fn flush<D: Design>(make: impl Fn() -> io::Result<Rc<D>> + 'static) -> Measure {
         let design: &D = design.as_ref().expect("made above");
         let (cpus, clock) = (submeter_sys::cpu::affinity()?, Clock::new());
         let leaves = order(&Shape::tens(METRICS));
-        let work = |_, seat| {
+        let work = |_, slot| {
             let (preemptions, mut holds_ns) = (Preemptions::count(), Vec::new());
             let flush = |_| {
                 for &leaf in &leaves {
-                    (0..METRICS).for_each(|metric| design.update(seat, leaf, metric, 1));
+                    (0..METRICS).for_each(|metric| design.update(slot, leaf, metric, 1));
                 }
                 let from = clock.ticks();
                 let nodes = design.flush(0, &mut holds_ns);
@@ -215,13 +216,13 @@ fn flush<D: Design>(make: impl Fn() -> io::Result<Rc<D>> + 'static) -> Measure {
             let readings = (0..FLUSHES).map(flush).collect();
             Sample { readings, disturbed: preemptions.any(), notes: Vec::new() }
         };
-        let found = team::together(&cpus[..1], |_| design.sit(), work)?;
+        let found = team::together(&cpus[..1], |_| design.register(), work)?;
         flushes += FLUSHES;
         for metric in 0..METRICS {
             let expected = (flushes * ORDER) as i64;
             assert_eq!(design.total(0, metric), expected, "flushes leave no update behind");
         }
-        Ok(found.into_iter().next().expect("of the one thread"))
+        Ok(found.into_iter().next().expect("one thread, one result"))
     })
 }
 
@@ -230,7 +231,7 @@ fn flush<D: Design>(make: impl Fn() -> io::Result<Rc<D>> + 'static) -> Measure {
 /// A tree, and how many groups were added to it.
 type Crowd = Rc<RefCell<Option<(Rc<Submeter>, usize)>>>;
 
-/// Returns the tree with at least so many more groups.
+/// Returns the tree, after adding groups until there are at least `groups`.
 fn crowded(crowd: &Crowd, groups: usize) -> io::Result<Rc<Submeter>> {
     let mut crowd = crowd.borrow_mut();
     if crowd.is_none() {
@@ -241,19 +242,19 @@ fn crowded(crowd: &Crowd, groups: usize) -> io::Result<Rc<Submeter>> {
         let path = format!("/crowd-{}", *created / SIBLINGS);
         let parent = submeter.tree().get_or_create(&path).map_err(io::Error::other)?;
         let (from, until) = (*created % SIBLINGS, groups - (*created - *created % SIBLINGS));
-        // The parent is the first of its thousand.
+        // The parent counts as the first of its thousand.
         for child in from.max(1)..until.min(SIBLINGS) {
             parent.create_child(&child.to_string()).map_err(io::Error::other)?;
         }
         *created += until.min(SIBLINGS) - from;
     }
-    // The flusher learns of them: what it keeps belongs to the price.
+    // A flush makes the tree's flush state grow, which belongs to the cost.
     submeter.tree().flush();
     Ok(Rc::clone(submeter))
 }
 
-/// What a group takes that nobody uses, by what the process takes more. Once: memory that was given
-/// back is there to be taken again.
+/// Measures the memory of an unused group by the growth of the process. Once, because freed memory
+/// would be reused.
 fn idle_group(crowd: &Crowd, groups: usize) -> Vec<Cell> {
     let params =
         Params::from([("workload", Param::word("idle")), ("groups", Param::number(groups as u64))]);
@@ -278,12 +279,12 @@ fn marks<D: Design>(_counts: bool) -> Measure {
     })
 }
 
-/// What of this process is in memory.
+/// Returns the resident memory of this process.
 fn resident_bytes() -> Option<u64> {
     kib(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
 
-/// What is free, or would be if it were wanted.
+/// Returns the available memory: free, or reclaimable on demand.
 fn available_bytes() -> Option<u64> {
     kib(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }

@@ -1,7 +1,6 @@
-//! The `rstat` table: what keeping the statistics of a tree costs those who update it, and those
-//! who read it.
+//! The `rstat` table: what the statistics of a tree cost its updaters and its readers.
 //!
-//! The designs of Linux's that it is measured against are written from the patches' description,
+//! Linux's designs, which submeter is compared with, were written from the patches' description,
 //! for this table only.
 
 mod clock;
@@ -29,22 +28,22 @@ use synthetic::{Load, Synthetic};
 pub(crate) use trace::{Trace, write_totals};
 
 const TABLE: &str = "rstat";
-/// What people cannot guess.
+/// What a reader cannot guess.
 const LEGEND: [&str; 3] = [
-    "control updates nothing, nor does barrier, whose flushes are submeter's barriers alone; what \
-     they show of waits is the stamps and the machine",
-    "a node is a group on one CPU's list; submeter has no lists, and counts a group once",
-    "in the workloads flush, synthetic and trace totals were compared with a count of the updates after \
+    "control and barrier update nothing, and a flush of barrier is only submeter's barrier; the waits that \
+     they show come from the timestamps and the machine",
+    "a node is a group on one CPU's list; submeter has no lists and counts each group once",
+    "in the workloads flush, synthetic and trace, totals were checked against a count of the updates after \
      every sample",
 ];
 
-/// Says what to measure.
+/// Returns the table's plan.
 ///
 /// # Errors
-/// When the CPUs of this process cannot be asked for.
+/// When the CPUs of this process cannot be determined.
 pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let cpus = affinity()?;
-    // First, as memory that others gave back would make a group look free.
+    // First, because memory that other cells freed would make a group look free.
     let (mut groups, mut notes) = cost::groups(inputs.quick)?;
     notes.extend(LEGEND.map(str::to_owned));
     if cpus.len() > 1 {
@@ -52,7 +51,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
             groups.push(synthetic(&cpus, load));
         }
     } else {
-        notes.push("no synthetic workload: a flusher and an updater want a CPU each".to_owned());
+        notes.push("no synthetic workload: a flusher and an updater need a CPU each".to_owned());
     }
     if let Some(trace) = &inputs.trace {
         groups.push(trace::cells(&cpus, trace));
@@ -78,8 +77,8 @@ fn reading(measure: &'static str, unit: &'static str, value: f64) -> Reading {
     Reading::of(unit, vec![value]).with("measure", measure)
 }
 
-/// The designs side by side, each with what `measure` makes of it; its argument says whether totals
-/// can be checked.
+/// The designs side by side, each measured by `$measure`, whose first argument says whether the
+/// design keeps totals to check.
 macro_rules! variants {
     ($measure:ident $(, $argument:expr)*) => {
         vec![

@@ -1,4 +1,4 @@
-//! What one run of a workload found, by one of its threads or by all of them.
+//! The result of one run of a workload, for one of its threads or for all of them.
 
 use super::clock::Clock;
 use super::designs::Design;
@@ -6,7 +6,7 @@ use super::reading;
 use super::times::{Times, Unit};
 use crate::bench::record::Reading;
 
-/// What flushes took, and for how long they kept updates waiting.
+/// The time of flushes, and how long they kept updates waiting.
 pub(super) struct Flushes {
     holds: Times,
     flushes: Times,
@@ -21,7 +21,7 @@ impl Flushes {
         Flushes { holds, flushes, nodes: 0, hold_ns: 0, flush_ns: 0 }
     }
 
-    /// Flushes and takes the time.
+    /// Flushes and measures the time.
     pub(super) fn flush<D: Design>(
         &mut self,
         design: &D,
@@ -42,7 +42,7 @@ impl Flushes {
         }
     }
 
-    /// Adds those of another thread.
+    /// Adds the flushes of another thread.
     fn merge(&mut self, other: &Flushes) {
         self.holds.merge(&other.holds);
         self.flushes.merge(&other.flushes);
@@ -51,10 +51,10 @@ impl Flushes {
         self.flush_ns += other.flush_ns;
     }
 
-    /// Appends what there is to say.
-    fn tell(&self, to: &mut Vec<Reading>) {
-        self.holds.tell("hold", Unit::Microseconds, to);
-        self.flushes.tell("flush", Unit::Microseconds, to);
+    /// Appends the readings.
+    fn push_readings(&self, to: &mut Vec<Reading>) {
+        self.holds.push_readings("hold", Unit::Microseconds, to);
+        self.flushes.push_readings("flush", Unit::Microseconds, to);
         if self.nodes > 0 {
             let nodes = self.nodes as f64;
             let flushes = self.flushes.len().max(1) as f64;
@@ -67,25 +67,25 @@ impl Flushes {
     }
 }
 
-/// What a run found.
+/// The result of a run.
 pub(super) struct Run {
     pub(super) flushes: Flushes,
-    /// How long each update took, where that was asked for.
+    /// How long each update took, if it was timed.
     pub(super) waits: Times,
     pub(super) updates: u64,
-    /// How long threads updated, together.
+    /// The time that all threads together spent on updates.
     busy_ns: u64,
     per_s: f64,
     preemptions: u64,
 }
 
 impl Run {
-    /// Makes that of a thread which flushed and did nothing else.
+    /// Makes the result of a thread that only flushed.
     pub(super) fn of_flushes(flushes: Flushes) -> Run {
         Run { flushes, waits: Times::new(), updates: 0, busy_ns: 0, per_s: 0.0, preemptions: 0 }
     }
 
-    /// Makes that of a thread which made so many updates in so much time, and flushed or did not.
+    /// Makes the result of a thread that made `updates` in `busy_ns`, and may have flushed.
     pub(super) fn of_updates(
         flushes: Flushes,
         waits: Times,
@@ -97,7 +97,7 @@ impl Run {
         Run { flushes, waits, updates, busy_ns, per_s, preemptions }
     }
 
-    /// Adds that of a thread beside it.
+    /// Adds the result of another thread.
     pub(super) fn merge(mut self, other: &Run) -> Run {
         self.flushes.merge(&other.flushes);
         self.waits.merge(&other.waits);
@@ -108,14 +108,14 @@ impl Run {
         self
     }
 
-    /// Returns the figures of a sample: of flushes and rates those of a run without stamps, which
-    /// take longer than updates do. Where there is none, the load is given, and its rate says
-    /// nothing.
+    /// Returns the figures of a sample. Flushes and rates come from a run without timestamps,
+    /// because a timestamp takes longer than an update. Without such a run the load is fixed, and
+    /// its rate would mean nothing.
     pub(super) fn figures(fast: Option<&Run>, stamped: &Run) -> Vec<Reading> {
         let mut readings = Vec::new();
-        fast.unwrap_or(stamped).flushes.tell(&mut readings);
-        stamped.waits.tell("wait", Unit::Nanoseconds, &mut readings);
-        stamped.waits.tell_tail("wait", &mut readings);
+        fast.unwrap_or(stamped).flushes.push_readings(&mut readings);
+        stamped.waits.push_readings("wait", Unit::Nanoseconds, &mut readings);
+        stamped.waits.push_tail("wait", &mut readings);
         let preemptions = stamped.preemptions as f64;
         readings.push(reading("preemptions", "count", preemptions).summed());
         if let Some(fast) = fast {

@@ -1,5 +1,5 @@
 //! The synthetic workload: one thread flushes the whole tree over and over, the others update
-//! leaves at random.
+//! random leaves.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,24 +14,23 @@ use crate::bench::record::Reading;
 use crate::bench::threads::Preemptions;
 use crossbeam_utils::CachePadded;
 
-/// What is counted of each group.
+/// Metrics per group.
 pub(super) const METRICS: usize = 16;
-/// Between the end of a flush and the start of the next.
+/// The time between the end of a flush and the start of the next.
 const PAUSE: Duration = Duration::from_micros(10);
-/// How long a sample runs: some hundred flushes.
+/// How long a sample runs: a few hundred flushes.
 const SAMPLE: Duration = Duration::from_millis(10);
-/// Updates of each thread for each flush, where the load is the same for all: about as many as the
-/// slowest designs leave room for.
+/// Updates per thread and flush under the equal load: about as many as the slowest designs allow.
 const PER_FLUSH: u64 = 128;
-/// Updates between two looks at whether it is over.
+/// Updates between two checks for the end.
 const BATCH: u64 = 64;
 
-/// How much is updated.
+/// The load of updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// As fast as it goes: who updates faster leaves more to flush.
+    /// As fast as possible: a design with faster updates has more to flush.
     Free,
-    /// So much for each flush, and no more until the next begins.
+    /// A fixed number per flush, and no more until the next one begins.
     Equal,
 }
 
@@ -44,22 +43,22 @@ impl Load {
     }
 }
 
-/// A design, and what it was told.
+/// A design, and the number of updates that it received.
 pub(super) struct Synthetic<D> {
     design: D,
     shape: Shape,
     clock: Clock,
     updates: u64,
-    /// Whether it keeps totals at all.
+    /// Whether the design keeps totals.
     counts: bool,
 }
 
 impl<D: Design> Synthetic<D> {
-    /// Makes one with nothing counted; `counts` says whether the design keeps totals that can be
+    /// Makes a workload without updates; `counts` says whether the design keeps totals that can be
     /// checked.
     ///
     /// # Errors
-    /// As the design.
+    /// Those of the design.
     pub(super) fn new(counts: bool) -> io::Result<Synthetic<D>> {
         let shape = Shape::tens(METRICS);
         Ok(Synthetic { design: D::new(&shape)?, shape, clock: Clock::new(), updates: 0, counts })
@@ -90,10 +89,10 @@ impl<D: Design> Synthetic<D> {
         let (design, shape, clock) = (&self.design, &self.shape, &self.clock);
         let runs = team::together(
             cpus,
-            |index| (index > 0).then(|| design.sit()).transpose(),
-            |index, seat| match seat {
+            |index| (index > 0).then(|| design.register()).transpose(),
+            |index, slot| match slot {
                 None => Run::of_flushes(flusher(design, clock, &shared, load, updaters as u64)),
-                Some(seat) => updater::<D, STAMPED>(design, seat, shape, clock, &shared, index),
+                Some(slot) => updater::<D, STAMPED>(design, slot, shape, clock, &shared, index),
             },
         )?;
         let run = runs.into_iter().reduce(|all, run| all.merge(&run));
@@ -102,7 +101,7 @@ impl<D: Design> Synthetic<D> {
         Ok(run)
     }
 
-    /// Makes sure that every update is in the root's totals.
+    /// Checks that every update is in the root's totals.
     fn check(&self) -> io::Result<()> {
         if !self.counts {
             return Ok(());
@@ -116,18 +115,18 @@ impl<D: Design> Synthetic<D> {
     }
 }
 
-/// What flusher and updaters tell each other.
+/// What the flusher and the updaters share.
 struct Shared {
     ended: AtomicBool,
-    /// How many updates each thread may have made.
+    /// The number of updates that each thread may have made so far.
     allowed: CachePadded<AtomicU64>,
-    /// How often a thread had made all that it may.
+    /// How often a thread used up its updates.
     used_up: CachePadded<AtomicU64>,
 }
 
 impl Shared {
     fn has_ended(&self) -> bool {
-        // Relaxed: nothing is handed over; the threads are joined.
+        // Relaxed: hands over nothing; the threads are joined.
         self.ended.load(Ordering::Relaxed)
     }
 }
@@ -143,7 +142,7 @@ fn flusher<D: Design>(
     let mut rounds = 0;
     let mut allow = || {
         if load == Load::Equal {
-            // Relaxed: says how many, and hands over nothing.
+            // Relaxed: a number that hands over nothing else.
             shared.allowed.fetch_add(PER_FLUSH, Ordering::Relaxed);
             rounds += updaters;
         }
@@ -155,7 +154,7 @@ fn flusher<D: Design>(
             std::hint::spin_loop();
         }
     };
-    // The first flush too has something to flush.
+    // The first flush must have something to flush, too.
     used_up(allow());
     let begin = clock.ticks();
     while u128::from(clock.since_ns(begin)) < SAMPLE.as_nanos() {
@@ -171,7 +170,7 @@ fn flusher<D: Design>(
 
 fn updater<D: Design, const STAMPED: bool>(
     design: &D,
-    seat: D::Seat,
+    slot: D::Slot,
     shape: &Shape,
     clock: &Clock,
     shared: &Shared,
@@ -180,8 +179,7 @@ fn updater<D: Design, const STAMPED: bool>(
     let preemptions = Preemptions::count();
     let (mut random, mut waits, mut done) = (Leaves::new(shape, seed), Times::new(), 0);
     let from = clock.ticks();
-    // At least once: where other work keeps this thread off its CPU, all may be over before it
-    // begins.
+    // At least once: if other work preempts this thread, the run may be over before it begins.
     loop {
         // Relaxed: see the flusher.
         let allowed = shared.allowed.load(Ordering::Relaxed);
@@ -190,11 +188,11 @@ fn updater<D: Design, const STAMPED: bool>(
             let (leaf, metric) = random.next();
             if STAMPED {
                 let from = clock.ticks();
-                design.update(seat, leaf, metric, 1);
+                design.update(slot, leaf, metric, 1);
                 let until = clock.ticks();
                 waits.add(clock.between_ns(from, until));
             } else {
-                design.update(seat, leaf, metric, 1);
+                design.update(slot, leaf, metric, 1);
             }
         }
         done += now;
@@ -210,7 +208,7 @@ fn updater<D: Design, const STAMPED: bool>(
     Run::of_updates(Flushes::new(), waits, done, busy_ns, preemptions.so_far())
 }
 
-/// Leaves and metrics in no order, at the price of a multiplication.
+/// Random leaves and metrics, at the cost of a multiplication.
 struct Leaves {
     state: u64,
     first: u32,
@@ -263,7 +261,7 @@ mod tests {
                 |measure| readings.iter().find(|r| r.has("measure", measure)).map(|r| r.values[0]);
             assert_eq!(figure("rate").is_some(), load == Load::Free, "{load:?}");
             if let (Some(nodes), Load::Equal) = (figure("nodes_per_flush"), load) {
-                // What was allowed before the flush and what was while it ran, with all ancestors.
+                // The updates allowed before and during the flush, and all ancestors.
                 assert!(nodes <= (2 * PER_FLUSH + 111) as f64, "{nodes}");
             }
         }
@@ -276,11 +274,11 @@ mod tests {
         measured::<WalkUp>();
     }
 
-    /// Forgets an update now and then, as a design might that races.
+    /// A design that loses some updates, as one with a race might.
     struct Forgetful(WalkUp);
 
     impl Design for Forgetful {
-        type Seat = ();
+        type Slot = ();
 
         fn mark_bytes(_shape: &Shape) -> f64 {
             0.0
@@ -290,7 +288,7 @@ mod tests {
             WalkUp::new(shape).map(Forgetful)
         }
 
-        fn sit(&self) -> io::Result<()> {
+        fn register(&self) -> io::Result<()> {
             Ok(())
         }
 
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_and_metrics_are_all_met() {
+    fn every_leaf_and_metric_comes_up() {
         let shape = Shape::tens(METRICS);
         let mut leaves = Leaves::new(&shape, 1);
         let mut met = vec![[false; METRICS]; shape.groups()];
@@ -329,7 +327,7 @@ mod tests {
             let (leaf, metric) = leaves.next();
             met[leaf as usize][metric] = true;
         }
-        assert!(met[..111].iter().flatten().all(|met| !met), "they have children");
+        assert!(met[..111].iter().flatten().all(|met| !met), "groups with children are no leaves");
         assert!(met[111..].iter().flatten().all(|met| *met));
     }
 }

@@ -7,12 +7,12 @@ use std::thread;
 
 use submeter_sys::cpu::set_affinity;
 
-/// Runs `work` on a thread for each of `cpus` at once, which may name a CPU more than once, and
-/// returns what each says, in their order. `prepare` runs before any of them works; where one
-/// cannot, none does.
+/// Runs `work` at once on one thread for each of `cpus`, which may name a CPU more than once, and
+/// returns the results in order. `prepare` runs on each thread before any of them works; if it
+/// fails on one, none works.
 ///
 /// # Errors
-/// When a thread cannot be pinned, or what `prepare` says.
+/// When a thread cannot be pinned, or the error of `prepare`.
 pub(super) fn together<S, T: Send>(
     cpus: &[usize],
     prepare: impl Fn(usize) -> io::Result<S> + Sync,
@@ -32,7 +32,7 @@ pub(super) fn together<S, T: Send>(
                 let prepared = prepared?;
                 // Relaxed: after the barrier.
                 if failed.load(Ordering::Relaxed) {
-                    // Never seen: the error of the one that failed is.
+                    // Never reported: the caller sees the error of the thread that failed.
                     return Err(io::ErrorKind::Interrupted.into());
                 }
                 Ok(work(index, prepared))
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_pinned_and_answer_in_their_order() {
+    fn threads_are_pinned_and_their_results_are_in_order() {
         let cpu = affinity().expect("this process may run somewhere")[0];
         let found = together(&[cpu, cpu, cpu], |index| Ok(index * 10), |index, ten| (index, ten));
         assert_eq!(found.expect("pinned"), [(0, 0), (1, 10), (2, 20)]);

@@ -1,11 +1,11 @@
-//! Times, and what there is to say of them.
+//! Histograms of times, and the readings made from them.
 
 use hdrhistogram::Histogram;
 
 use super::reading;
 use crate::bench::record::Reading;
 
-/// The document's buckets: names, and what is below the end of each, in microseconds.
+/// The document's buckets: names and exclusive upper bounds in microseconds.
 pub(super) const BUCKETS: [(&str, u64); 14] = [
     ("0-1", 1),
     ("1-5", 5),
@@ -23,24 +23,25 @@ pub(super) const BUCKETS: [(&str, u64); 14] = [
     ("90-", u64::MAX),
 ];
 
-/// The quantiles that are rows.
+/// The quantiles that have a row.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)];
 
-/// Times of one sample.
+/// The times of one sample.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
-    /// Those below a microsecond by the nanosecond: nearly all, at the price of an increment.
+    /// Times below a microsecond, by nanosecond: nearly all of them, each for the cost of an
+    /// increment.
     short: Box<[u64; 1000]>,
     long: Histogram<u64>,
     /// The rest of the document's buckets; the first is the sum of `short`.
     buckets: [u64; BUCKETS.len()],
-    /// All of them together.
+    /// The sum of all times.
     sum_ns: u64,
 }
 
 impl Times {
     pub(super) fn new() -> Times {
-        // Two digits up to a minute; longer counts as that.
+        // Two digits up to a minute; longer times count as a minute.
         let long = Histogram::new_with_bounds(1, 60_000_000_000, 2);
         Times {
             short: Box::new([0; 1000]),
@@ -50,7 +51,7 @@ impl Times {
         }
     }
 
-    /// Notes one.
+    /// Adds a time.
     #[inline]
     pub(super) fn add(&mut self, ns: u64) {
         self.sum_ns = self.sum_ns.saturating_add(ns);
@@ -67,7 +68,7 @@ impl Times {
         self.buckets[bucket.unwrap_or(BUCKETS.len() - 1)] += 1;
     }
 
-    /// Adds those of another.
+    /// Adds the times of another sample.
     pub(super) fn merge(&mut self, other: &Times) {
         self.long.add(&other.long).expect("the same bounds");
         for (mine, others) in self.short.iter_mut().zip(other.short.iter()) {
@@ -106,7 +107,7 @@ impl Times {
     }
 
     /// Appends a count for each bucket, then the quantiles and the largest, in `unit`.
-    pub(super) fn tell(&self, measure: &'static str, unit: Unit, to: &mut Vec<Reading>) {
+    pub(super) fn push_readings(&self, measure: &'static str, unit: Unit, to: &mut Vec<Reading>) {
         let mut buckets = self.buckets;
         buckets[0] = self.below_1us();
         for ((name, _), count) in BUCKETS.iter().zip(buckets) {
@@ -122,9 +123,9 @@ impl Times {
         to.push(of("max", self.max_ns()).largest());
     }
 
-    /// Appends how many took longer than a microsecond, and how many that is for each second of
-    /// waiting: what comes from the machine comes by the second, not by the update.
-    pub(super) fn tell_tail(&self, measure: &'static str, to: &mut Vec<Reading>) {
+    /// Appends the share of times below a microsecond, and how many longer ones there were per
+    /// second of waiting: what the machine causes occurs at a rate per second, not per update.
+    pub(super) fn push_tail(&self, measure: &'static str, to: &mut Vec<Reading>) {
         let per_s = self.long.len() as f64 / (self.sum_ns.max(1) as f64 / 1e9);
         let below = self.below_1us() as f64 / self.len().max(1) as f64 * 100.0;
         to.push(reading(measure, "%", below).with("figure", "below_1us_percent"));

@@ -1,4 +1,4 @@
-//! Tests of what is said of times.
+//! Tests of the readings made from times.
 
 use super::*;
 use crate::row::Param;
@@ -9,7 +9,7 @@ fn buckets_are_the_document_s() {
     let edges = [0, 999, 1000, 4999, 5000, 29_999, 30_000, 89_999, 90_000, u64::MAX];
     edges.iter().for_each(|&ns| times.add(ns));
     let mut readings = Vec::new();
-    times.tell("wait", Unit::Microseconds, &mut readings);
+    times.push_readings("wait", Unit::Microseconds, &mut readings);
     let counts: Vec<(Param, f64)> = readings
         .iter()
         .filter(|r| r.unit == "count")
@@ -39,7 +39,7 @@ fn quantiles_are_of_short_and_long_times_together() {
         assert!(found.abs_diff(ns) <= ns / 100, "{part}: {found}, not {ns}");
     }
     let mut readings = Vec::new();
-    times.tell_tail("wait", &mut readings);
+    times.push_tail("wait", &mut readings);
     assert_eq!(readings[0].values, [99.0], "percent below a microsecond");
     let busy_s = (990.0 * 20.0 + 5_500_000.0) / 1e9;
     assert_eq!(readings[1].values, [10.0 / busy_s], "over it, by the second");
@@ -48,7 +48,7 @@ fn quantiles_are_of_short_and_long_times_together() {
 #[test]
 fn no_times_have_no_quantiles() {
     let mut readings = Vec::new();
-    Times::new().tell("hold", Unit::Microseconds, &mut readings);
+    Times::new().push_readings("hold", Unit::Microseconds, &mut readings);
     assert_eq!(readings.len(), BUCKETS.len());
     assert!(readings.iter().all(|reading| reading.values == [0.0]));
 }

@@ -1,13 +1,13 @@
-//! Axes: where a value is, and which are worth a line.
+//! Axes: the position of each value, and which values get a grid line.
 //!
-//! plotters has linear and logarithmic axes of different types, and picks its own ticks. One type
-//! for both keeps each plot one function, and lets an axis show the values that were measured.
+//! plotters has different types for linear and logarithmic axes, and picks its own ticks. One type
+//! for both keeps each plot a single function, and lets an axis show the measured values.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-/// Beyond this quotient of the largest and the smallest value, a linear axis shows only the
+/// If the largest value is more than this multiple of the smallest, a linear axis shows only the
 /// largest.
 const LINEAR_MAX: f64 = 20.0;
 
@@ -21,8 +21,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Makes an axis for values that are compared by length: from zero, unless they are too
-    /// different.
+    /// Makes an axis for values that are compared by length: it starts at zero, unless they differ
+    /// too much.
     pub(super) fn of_values(values: impl Iterator<Item = f64> + Clone) -> Axis {
         let (low, high) = ends(values);
         if low > 0.0 && high > low * LINEAR_MAX {
@@ -45,7 +45,7 @@ impl Axis {
         chosen.sort_by(f64::total_cmp);
         chosen.dedup();
         axis.ticks.clear();
-        // Ticks nearer than this would write over each other.
+        // The labels of ticks closer than this would overlap.
         for value in chosen {
             let last = axis.ticks.last();
             if last.is_none_or(|last| axis.place(value) - axis.place(*last) > 0.055) {
@@ -55,7 +55,7 @@ impl Axis {
         axis
     }
 
-    /// Makes an axis of `count` lines, of which the first is at the top.
+    /// Makes an axis of `count` lines, the first at the top.
     pub(super) fn of_lines(count: usize) -> Axis {
         let ticks = (0..count).map(|line| -(line as f64)).collect();
         Axis { low: 0.5 - count as f64, high: 0.5, logarithmic: false, ticks }
@@ -87,12 +87,12 @@ impl Axis {
         Axis { low, high, logarithmic: false, ticks }
     }
 
-    /// Returns the value at the axis' beginning, where bars begin.
+    /// Returns the value at the start of the axis, where bars begin.
     pub(super) fn start(&self) -> f64 {
         if self.logarithmic { self.low } else { self.low.max(0.0) }
     }
 
-    /// Returns whether lengths mean nothing, because it has no zero.
+    /// Returns whether the axis is logarithmic, so that lengths mean nothing.
     pub(super) fn is_logarithmic(&self) -> bool {
         self.logarithmic
     }
@@ -131,7 +131,7 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// Finds the smallest and the largest; of nothing, zero and one.
+/// Finds the smallest and the largest value; zero and one if there are none.
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let both = values.map(|value| (value, value));
     both.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0.0, 1.0))
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(far.ticks, [1.0, 10.0, 100.0, 1e3, 1e4]);
         assert!(far.is_logarithmic());
         assert_eq!(far.map(&100.0, (0, 100)), 50);
-        assert_eq!(near.map(&1e9, (0, 100)), 100, "what is outside is drawn at the edge");
+        assert_eq!(near.map(&1e9, (0, 100)), 100, "values outside are drawn at the edge");
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_an_axis_too() {
+    fn an_axis_without_values_goes_from_zero_to_one() {
         for axis in [Axis::of_values([].into_iter()), Axis::of_values([0.0].into_iter())] {
             assert!(axis.map(&0.0, (0, 100)) == 0 && axis.high > axis.low);
         }

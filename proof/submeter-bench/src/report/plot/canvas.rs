@@ -1,4 +1,4 @@
-//! What all plots share: a size, looks of series, and the text for those who do not see them.
+//! What all plots share: a size, the looks of series, and a description for screen readers.
 
 use std::error::Error;
 
@@ -8,29 +8,30 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::FontDesc;
 
-/// A plot's area; errors are not to be had from writing to a string, but plotters' types say so.
+/// A plot's area. Writing to a string cannot fail, but plotters' types say that it can.
 pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) type Drawn<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Two plots fit side by side on a screen or on paper, and one is still legible on a phone.
 pub(super) const WIDTH: u32 = 500;
 
-/// What is said of a plot around it.
+/// The texts around a plot.
 #[derive(Clone, Debug, Default)]
 pub(in crate::report) struct Frame {
     /// Its caption.
     pub(in crate::report) title: String,
-    /// What there is to see, in words.
+    /// A description in words.
     pub(in crate::report) description: String,
-    /// What goes to the right, and its unit.
+    /// The horizontal axis's label.
     pub(in crate::report) across: String,
     pub(in crate::report) across_unit: String,
-    /// What goes up, and its unit.
+    /// The vertical axis's label.
     pub(in crate::report) up: String,
     pub(in crate::report) up_unit: String,
 }
 
-/// Draws `height` pixels with `draw`, and wraps them in a figure. What cannot be drawn is said.
+/// Draws `height` pixels with `draw`, and wraps them in a figure. A failure is shown in the
+/// figure's place.
 pub(super) fn figure(
     frame: &Frame,
     height: u32,
@@ -41,7 +42,7 @@ pub(super) fn figure(
         let canvas = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         draw(&canvas).and_then(|()| Ok(canvas.present()?))
     };
-    // plotters' own tag has a fixed size and no words; only what is inside is wanted.
+    // plotters' own tag has a fixed size and no description; only its content is used.
     let inner = svg.split_once('>').and_then(|(_, rest)| rest.trim_end().strip_suffix("</svg>"));
     html! {
         figure class="plot" {
@@ -62,17 +63,17 @@ pub(super) fn figure(
     }
 }
 
-/// Returns the text style of labels. Plotters divides by 1.24 what it is told.
+/// Returns the text style of labels. Plotters divides the given size by 1.24.
 pub(super) fn label_font() -> FontDesc<'static> {
     ("sans-serif", 15).into_font()
 }
 
-/// Returns the width of a label of `text`, about.
+/// Returns the approximate width of a label of `text`.
 pub(super) fn label_width(text: &str) -> u32 {
     text.chars().count() as u32 * 7
 }
 
-/// How a series looks: its place among the others decides.
+/// The look of a series, which its place among the others decides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     place: usize,

@@ -1,4 +1,4 @@
-//! Lines: how a figure changes with a parameter, and how often each time was seen.
+//! Line plots: how a figure changes with a parameter, and how often each time occurred.
 
 use maud::Markup;
 use plotters::prelude::*;
@@ -7,16 +7,16 @@ use super::axis::Axis;
 use super::canvas::{self, Canvas, Drawn, Frame, Look};
 use crate::report::format::tick;
 
-/// What a curve through points is.
+/// How points are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::report) enum Curve {
-    /// Measured points, and lines that lead the eye from one to the next.
+    /// Measured points with straight lines between them.
     Points,
-    /// Steps: each value holds from its point to the next one's.
+    /// Steps: each value holds from its point to the next.
     Steps,
 }
 
-/// What is called by one name, and has one look.
+/// A named series of points with one look.
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Series {
     pub(in crate::report) name: String,
@@ -61,8 +61,7 @@ fn curves(
             Axis::of_choices(points().map(|point| point.x)),
             Axis::of_values(points().map(|point| point.y)),
         ),
-        // Most times are short, and the few long ones are what matters: neither shows but on
-        // logarithms.
+        // Most times are short, and the few long ones matter: only logarithmic axes show both.
         Curve::Steps => {
             let ends = |of: fn(&Point) -> f64| {
                 let values = points().map(of).filter(|value| *value > 0.0);

@@ -1,11 +1,11 @@
 //! Plots as SVG, drawn by plotters.
 //!
-//! Of the crates that write SVG, plotters has the most users and no dependency but its own two
-//! parts when its features are off: no fonts, no system library, three small crates to compile.
-//! charming brings a browser's engine or a script that a reader must run; poloto draws no boxes;
-//! hand-written SVG would make axes and labels ours to keep. What is here is what differs from
-//! other people's plots: shapes and dashes beside colours, so that lines can be told apart in print
-//! and by colour-blind eyes.
+//! Of the crates that write SVG, plotters has the most users and, with its features off, no
+//! dependencies but its own two parts: no fonts, no system library, three small crates to compile.
+//! charming needs a browser engine or a script in the page; poloto draws no boxes; with
+//! hand-written SVG we would maintain axes and labels ourselves. This module adds what plotters
+//! lacks: shapes and dashes in addition to colours, so that lines can be told apart in print and by
+//! colour-blind readers.
 
 mod axis;
 mod canvas;

@@ -1,4 +1,4 @@
-//! Strips: a line for each variant, with its value and how far its samples spread.
+//! Strip plots: a line for each variant, with its value and the spread of its samples.
 
 use maud::Markup;
 use plotters::prelude::*;
@@ -18,8 +18,8 @@ pub(in crate::report) struct Strip {
     pub(in crate::report) spread: Option<[f64; 4]>,
 }
 
-/// Draws a bar for each value from zero, or a point where values differ too much for bars; over it
-/// a box between the quartiles, with whiskers to 5 % and 95 %.
+/// Draws a bar from zero for each value, or a point if values differ too much for bars; over it, a
+/// box between the quartiles with whiskers to 5 % and 95 %.
 pub(in crate::report) fn strips(frame: &Frame, strips: &[Strip]) -> Markup {
     let height = 60 + 30 * strips.len() as u32;
     canvas::figure(frame, height, |canvas| draw(canvas, frame, strips))

@@ -1,4 +1,4 @@
-//! No statistics at all: what is left of a distribution is the machine's.
+//! No statistics at all: the distribution that remains comes from the machine.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use submeter_percpu::Area;
 
 use super::{Design, Shape};
 
-/// Counts nothing. With `BARRIER`, a flush is the barrier that one of submeter's has, where it has
-/// one, and which interrupts every CPU that runs a thread of this process; without, it is nothing.
+/// A design that counts nothing. With `BARRIER`, a flush is only the barrier of submeter's flush,
+/// which interrupts every CPU that runs a thread of this process; without, it does nothing.
 pub(in crate::bench::rstat) struct Control<const BARRIER: bool>(Option<Area>);
 
 impl<const BARRIER: bool> Design for Control<BARRIER> {
-    type Seat = ();
+    type Slot = ();
 
     fn mark_bytes(_shape: &Shape) -> f64 {
         0.0
@@ -21,7 +21,7 @@ impl<const BARRIER: bool> Design for Control<BARRIER> {
         BARRIER.then(|| Area::new(|_| 0)).transpose().map(Control)
     }
 
-    fn sit(&self) -> io::Result<()> {
+    fn register(&self) -> io::Result<()> {
         Ok(())
     }
 

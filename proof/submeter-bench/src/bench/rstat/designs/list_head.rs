@@ -1,8 +1,8 @@
 //! The updated tree as the reviewer proposed it: doubly linked lists, with twice the links for each
 //! node.
 //!
-//! Written from the proposal. A node's children are a ring through a head that is the node's; a
-//! node is on the list when its own link is not alone. The root has no siblings, and is on its own
+//! Written from the proposal. A node's children form a ring through a head in the node; a node is
+//! on the list when its own link is in a ring with others. The root has no siblings, and is on a
 //! ring of two.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ struct Link {
     next: AtomicU32,
 }
 
-/// What a node has for each CPU, on lines of its own as in the other designs.
+/// A node on one CPU, on cache lines of its own as in the other designs.
 #[repr(align(64))]
 struct Node {
     /// The head of the ring of its updated children.
@@ -25,15 +25,15 @@ struct Node {
     sibling: Link,
 }
 
-/// The nodes of one CPU. The last is nobody's: its ring has the root, or nothing.
+/// The nodes of one CPU. The last is an extra head, whose ring holds the root or nothing.
 pub(in crate::bench::rstat) struct ListHead(Vec<Node>);
 
-/// Names the ring of a node's children.
+/// Returns the place of the head of a node's children.
 fn children(group: u32) -> u32 {
     2 * group
 }
 
-/// Names a node's place among its siblings.
+/// Returns the place of a node's link among its siblings.
 fn sibling(group: u32) -> u32 {
     2 * group + 1
 }
@@ -45,12 +45,12 @@ impl ListHead {
     }
 
     fn next(&self, place: u32) -> u32 {
-        // Relaxed: with the lock held or, in `is_on`, a look that the lock confirms.
+        // Relaxed: with the lock held or, in `is_on`, a guess that the lock confirms.
         self.link_of(place).next.load(Ordering::Relaxed)
     }
 
     fn join(&self, previous: u32, next: u32) {
-        // Relaxed, both: with the lock held; who looks without it may be late, as in Linux.
+        // Relaxed, both: with the lock held; a look without it may be out of date, as in Linux.
         self.link_of(previous).next.store(next, Ordering::Relaxed);
         self.link_of(next).previous.store(previous, Ordering::Relaxed);
     }
@@ -68,7 +68,7 @@ impl ListHead {
         self.join(place, place);
     }
 
-    /// The head that a node's siblings are on.
+    /// Returns the head of the ring that a node and its siblings are on.
     fn head(&self, parents: &[u32], group: u32) -> u32 {
         let parent = parents[group as usize];
         children(if parent == NONE { self.0.len() as u32 - 1 } else { parent })
@@ -88,7 +88,7 @@ impl UpdatedTree for ListHead {
 
     #[inline]
     fn is_on(&self, group: u32) -> bool {
-        // Relaxed: a look that the lock confirms.
+        // Relaxed: a guess that the lock confirms.
         let next = self.0[group as usize].sibling.next.load(Ordering::Relaxed);
         next != sibling(group)
     }
@@ -107,19 +107,19 @@ impl UpdatedTree for ListHead {
         }
         self.remove(sibling(root));
         each(root);
-        // Down to a node's children when it is met, and up again where a ring is empty: the depth
-        // of the tree takes no stack.
-        let (mut at, mut looks) = (root, 1);
+        // Down to a node's children on its first visit, and up again when a ring is empty: the
+        // depth of the tree needs no stack.
+        let (mut at, mut visits) = (root, 1);
         loop {
             let place = self.next(children(at));
             if place != children(at) {
                 let child = place / 2;
                 self.remove(place);
                 each(child);
-                looks += 1;
+                visits += 1;
                 at = child;
             } else if at == root {
-                return looks;
+                return visits;
             } else {
                 at = parents[at as usize];
             }
@@ -130,7 +130,7 @@ impl UpdatedTree for ListHead {
     fn is_consistent(&self, parents: &[u32]) -> Result<(), String> {
         for place in 0..2 * self.0.len() as u32 {
             let next = self.next(place);
-            // Relaxed: nobody else is there.
+            // Relaxed: no other thread uses the list.
             if self.link_of(next).previous.load(Ordering::Relaxed) != place {
                 return Err(format!("{place} and {next} disagree"));
             }

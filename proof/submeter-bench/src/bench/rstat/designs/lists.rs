@@ -1,8 +1,8 @@
-//! What the designs with a lock and a list for each CPU have in common.
+//! The common part of the designs with a lock and a list per CPU.
 //!
-//! The words that updates add to are submeter's own, so that designs differ in how they find what
-//! changed, and in nothing else. The lock spins and then yields: in Linux it is one whose holder is
-//! never preempted, and parking would add a wake-up to each wait.
+//! The words that updates add to are submeter's own, so that designs differ only in how they find
+//! what changed. The lock spins and then yields: in Linux its holder is never preempted, and
+//! parking would add a wake-up to each wait.
 
 use std::io;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ use submeter_percpu::storage::{Area, Block, LINE_WORDS};
 use super::{Design, NONE, Shape};
 use crate::bench::rstat::clock::Clock;
 
-/// An updated tree, for one CPU: which nodes have something to flush.
+/// An updated tree of one CPU: the nodes that have something to flush.
 pub(in crate::bench::rstat) trait UpdatedTree:
     Send + Sync + 'static
 {
@@ -23,10 +23,10 @@ pub(in crate::bench::rstat) trait UpdatedTree:
     const FLUSHES_UNDER_LOCK: bool;
     /// The order in which nodes are taken off: parents before children, or after.
     const PARENTS_FIRST: bool;
-    /// What the links of a node take for each CPU.
+    /// The size of a node's links on one CPU.
     const NODE_BYTES: usize;
 
-    /// Makes one with no node on it.
+    /// Makes an empty one.
     fn new(groups: usize) -> Self;
 
     /// Returns whether a node is on it. Without the lock, that is a guess.
@@ -35,25 +35,25 @@ pub(in crate::bench::rstat) trait UpdatedTree:
     /// Puts a node and its ancestors on it, with the lock held.
     fn link(&self, parents: &[u32], group: u32);
 
-    /// Takes off `root` and what is below, each once, with the lock held; returns how often it
-    /// looked at a node.
+    /// Takes off `root` and its descendants, each once, with the lock held; returns how many nodes
+    /// it visited, repeats included.
     fn detach(&self, parents: &[u32], root: u32, each: &mut impl FnMut(u32)) -> u64;
 
-    /// Says what is wrong with the links, if anything is.
+    /// Checks the links; an error says what is wrong with them.
     #[cfg(test)]
     fn is_consistent(&self, parents: &[u32]) -> Result<(), String>;
 }
 
-/// What a flush writes in a group, beside what updates read there.
+/// The fields that a flush writes in a group, beside those that updates read there.
 #[derive(Default)]
 pub(in crate::bench::rstat) struct Scratch {
-    /// What is flushed after it. The flusher's own.
+    /// The group that is flushed next. Only the flusher uses it.
     flush_next: AtomicU32,
-    /// How often it was flushed, for a statistic that belongs to all CPUs. The flusher's own.
+    /// How often it was flushed on any CPU. Only the flusher uses it.
     flushed: AtomicU32,
 }
 
-/// Right beside what is read: as it was before the third patch.
+/// Right beside the fields that updates read, as before the third patch.
 #[derive(Default)]
 pub(in crate::bench::rstat) struct Near(Scratch);
 
@@ -71,7 +71,7 @@ impl Deref for Near {
     }
 }
 
-/// A group: what updates read, and what a flush writes.
+/// A group: the fields that updates read, and those that a flush writes.
 #[repr(C)]
 struct Group<P> {
     words: Block,
@@ -82,29 +82,29 @@ struct Group<P> {
 struct List<T> {
     lock: Mutex<()>,
     tree: T,
-    /// Whether a thread ever sat here: others are not worth a lock.
+    /// Whether a thread ever registered here: an unused list need not be locked.
     used: AtomicBool,
 }
 
-/// The statistics. `T` is the updated tree, `P` where the flusher's scratch lies.
+/// The statistics. `T` is the updated tree, `P` determines where the flusher's scratch fields lie.
 pub(in crate::bench::rstat) struct Lists<T, P> {
     area: Area,
     root: u32,
     parents: Vec<u32>,
     groups: Vec<Group<P>>,
-    /// One for each data row of the area: that of a CPU or, without sequences, of a locked row.
+    /// One per data row of the area: a CPU's row or, without sequences, a locked row.
     lists: Vec<CachePadded<List<T>>>,
     flusher: Mutex<Flusher>,
     clock: Clock,
 }
 
-/// What flushes work with, one at a time.
+/// The state of flushes, of which one runs at a time.
 struct Flusher {
     /// Words of a group, whole lines.
     words: usize,
-    /// What was read last, by row and group.
+    /// The values read last, by row and group.
     last: Vec<Vec<i64>>,
-    /// What children have handed up, by group.
+    /// The deltas that children have propagated, by group.
     pending: Vec<i64>,
     total: Vec<i64>,
 }
@@ -114,7 +114,7 @@ where
     T: UpdatedTree,
     P: From<Scratch> + Deref<Target = Scratch> + Send + Sync + 'static,
 {
-    type Seat = u32;
+    type Slot = u32;
 
     fn mark_bytes(_shape: &Shape) -> f64 {
         T::NODE_BYTES as f64
@@ -151,22 +151,22 @@ where
         })
     }
 
-    /// Finds the row that the thread's adds go to, by adding.
-    fn sit(&self) -> io::Result<u32> {
+    /// Finds the row that receives the thread's adds, by adding once.
+    fn register(&self) -> io::Result<u32> {
         let probe = self.area.block(1)?;
         let word = probe.first_word();
         probe.add(0, 1);
         let row = (0..self.area.data_rows()).find(|&row| self.area.load(row, word) != 0);
         let row = row.expect("the add is in one of the rows");
-        // Relaxed: the threads start together, later.
+        // Relaxed: the threads start later, after a barrier.
         self.lists[row].used.store(true, Ordering::Relaxed);
         Ok(row as u32)
     }
 
     #[inline]
-    fn update(&self, seat: u32, group: u32, metric: usize, n: i64) {
+    fn update(&self, slot: u32, group: u32, metric: usize, n: i64) {
         self.groups[group as usize].words.add(metric, n);
-        let list = &self.lists[seat as usize];
+        let list = &self.lists[slot as usize];
         if !list.tree.is_on(group) {
             self.link(list, group);
         }
@@ -195,7 +195,7 @@ where
             while at != NONE {
                 nodes += 1;
                 self.flush_node(&mut flusher, row, at);
-                // Relaxed: the flusher's own.
+                // Relaxed: only the flusher uses it.
                 at = self.groups[at as usize].scratch.flush_next.load(Ordering::Relaxed);
             }
         }
@@ -228,19 +228,19 @@ where
         list.tree.link(&self.parents, group);
     }
 
-    /// The rows at whose list a thread sits.
+    /// Returns the rows with a registered thread.
     fn rows(&self) -> impl Iterator<Item = usize> {
-        // Relaxed: see `sit`.
+        // Relaxed: see `register`.
         (0..self.lists.len()).filter(|&row| self.lists[row].used.load(Ordering::Relaxed))
     }
 
-    /// Takes what is below `root` off the updated tree, as a list with children before their
+    /// Takes `root` and its descendants off the updated tree, as a list with children before their
     /// parents.
     fn take_list(&self, tree: &T, root: u32) -> u32 {
         let (mut head, mut tail) = (NONE, NONE);
         tree.detach(&self.parents, root, &mut |group| {
             let next = |of: u32| &self.groups[of as usize].scratch.flush_next;
-            // Relaxed, all of them: the flusher's own.
+            // Relaxed, all of them: only the flusher uses them.
             if T::PARENTS_FIRST {
                 next(group).store(head, Ordering::Relaxed);
                 head = group;
@@ -258,10 +258,10 @@ where
         head
     }
 
-    /// Takes what is new in a row to the group's totals, and hands it to the parent.
+    /// Adds a row's new counts to the group's totals, and propagates them to the parent.
     fn flush_node(&self, flusher: &mut Flusher, row: usize, group: u32) {
         let flushed = &self.groups[group as usize].scratch.flushed;
-        // Relaxed, both: the flusher's own.
+        // Relaxed, both: only the flusher uses it.
         flushed.store(flushed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let parent = self.parents[group as usize];
         if let Some(locked) = self.locked_row(row) {
@@ -270,8 +270,8 @@ where
         self.collect(flusher, row, group, parent);
     }
 
-    /// Takes what is new in a row, and what children handed up, to the group's totals and to the
-    /// parent.
+    /// Adds a row's new counts, and the deltas that children propagated, to the group's totals and
+    /// to the parent's deltas.
     fn collect(&self, flusher: &mut Flusher, row: usize, group: u32, parent: u32) {
         let (words, first) = (flusher.words, self.groups[group as usize].words.first_line());
         let Flusher { last, pending, total, .. } = flusher;
@@ -300,22 +300,22 @@ where
         }
     }
 
-    /// Where a CPU's adds go whose sequence was aborted too often: to the locked row of that CPU.
+    /// Returns the locked row of a CPU, which receives adds whose sequence was aborted too often.
     fn locked_row(&self, row: usize) -> Option<usize> {
         let cpus = self.area.rseq()?.cpus() as usize;
         let used = self.area.rows_in_use().len() > cpus;
         used.then(|| cpus + row % (self.area.data_rows() - cpus))
     }
 
-    /// Says what is wrong with the links, if anything is.
+    /// Checks the links; an error says what is wrong with them.
     #[cfg(test)]
     pub(super) fn is_consistent(&self) -> Result<(), String> {
         self.lists.iter().try_for_each(|list| list.tree.is_consistent(&self.parents))
     }
 }
 
-/// Takes a lock as a kernel does that may not sleep: spins, and yields only where its holder must
-/// have been preempted, which cannot happen there.
+/// Takes a lock as a kernel that must not sleep does: spins, and yields only if the holder must
+/// have been preempted, which cannot happen in the kernel.
 fn spin(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
     /// Some tens of microseconds: longer than any hold without preemption.
     const SPINS: u32 = 2000;

@@ -1,5 +1,5 @@
-//! What keeps the statistics of a tree: five designs of Linux's, an atomic add a level, and
-//! submeter.
+//! The designs that keep the statistics of a tree: five from Linux's patches and their review, an
+//! atomic add per level, and submeter.
 
 mod control;
 mod list_head;
@@ -21,24 +21,24 @@ pub(super) use singly::{PopLeaf, PopList, PushChildren};
 pub(super) use submeter::Submeter;
 pub(super) use walk_up::WalkUp;
 
-/// One leaf at a time, and flushed, with the lock held.
+/// Leaves are popped one at a time and flushed with the lock held.
 pub(super) type Before = Lists<PopLeaf, Near>;
-/// The list is built with the lock held, and flushed after.
+/// The list is built with the lock held, and flushed afterwards.
 pub(super) type Patch1 = Lists<PopList, Near>;
 /// The list is built parents first, each node visited once.
 pub(super) type Patch1To2 = Lists<PushChildren<false>, Near>;
-/// And what a flush writes is off the line that updates read.
+/// In addition, the fields that a flush writes are off the line that updates read.
 pub(super) type Patch1To3 = Lists<PushChildren<false>, CachePadded<lists::Scratch>>;
 /// The reviewer's proposal: doubly linked lists.
 pub(super) type DoublyLinked = Lists<ListHead, Near>;
 
-/// A parent that there is not: the root's.
+/// The parent of the root, which has none.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The groups and what is counted of each.
+/// The groups, and how many metrics each has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Each group's parent; the root has none.
+    /// Each group's parent; `NONE` for the root.
     pub(super) parents: Vec<u32>,
     /// Each group's absolute path.
     pub(super) paths: Vec<String>,
@@ -78,12 +78,12 @@ impl Shape {
     }
 }
 
-/// Keeps the statistics of a tree. One thread of each CPU updates.
+/// A design that keeps the statistics of a tree. One thread per CPU updates.
 pub(super) trait Design: Sized + Send + Sync + 'static {
-    /// What a thread has to know of its CPU.
-    type Seat: Copy + Send;
+    /// The place where a thread updates, which depends on its CPU.
+    type Slot: Copy + Send;
 
-    /// What remembering that a group changed takes for each CPU.
+    /// Returns the bytes per group and CPU for marking a group as changed.
     fn mark_bytes(shape: &Shape) -> f64;
 
     /// Makes one for `shape`, with nothing counted.
@@ -92,24 +92,25 @@ pub(super) trait Design: Sized + Send + Sync + 'static {
     /// When there is no address space for per-CPU words.
     fn new(shape: &Shape) -> io::Result<Self>;
 
-    /// Says where the calling thread updates, once it is pinned to its CPU.
+    /// Registers the calling thread, which must be pinned to its CPU, and returns the place where
+    /// it updates.
     ///
     /// # Errors
     /// When there is no room for it.
-    fn sit(&self) -> io::Result<Self::Seat>;
+    fn register(&self) -> io::Result<Self::Slot>;
 
-    /// Adds to a metric of a group. Ancestors need not know at once.
-    fn update(&self, seat: Self::Seat, group: u32, metric: usize, n: i64);
+    /// Adds to a metric of a group. Ancestors may be updated later.
+    fn update(&self, slot: Self::Slot, group: u32, metric: usize, n: i64);
 
-    /// Brings totals of a subtree up to date. Appends how long each lock was held that an update
-    /// may wait for, and returns how many nodes were flushed: where each CPU has a list, a group is
-    /// a node for each of them.
+    /// Brings the totals of a subtree up to date. Appends the hold time of each lock that an update
+    /// may wait for, and returns how many nodes were flushed: in a design with a list per CPU, a
+    /// group is one node on each list.
     fn flush(&self, root: u32, holds_ns: &mut Vec<u64>) -> u64;
 
-    /// Flushes what updates have told of and what they have not, once all are over: a look without
-    /// a lock may have missed that its node was just taken off the list.
+    /// Flushes everything once all updates are over, including updates that are on no list: an
+    /// update that checks its node without the lock may miss that the node was just taken off.
     fn settle(&self);
 
-    /// Returns the total of a group and what is below it, as the last flush left it.
+    /// Returns the total of a group and its descendants as of the last flush.
     fn total(&self, group: u32, metric: usize) -> i64;
 }

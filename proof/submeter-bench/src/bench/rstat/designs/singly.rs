@@ -1,21 +1,21 @@
-//! Updated trees of singly linked lists, and the two ways to take them apart.
+//! Updated trees of singly linked lists, and the two ways to empty them.
 //!
 //! Written from the description that came with the patches. A node is on the list when it has a
-//! next: its sibling or, at the end, its parent; the root's is itself. A node without updated
-//! children is its own first child.
+//! next node: its sibling or, for the last one, its parent; the root's next is the root. A node
+//! without updated children is its own first child.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::NONE;
 use super::lists::UpdatedTree;
 
-/// What a node has for each CPU. Written with the CPU's lock held; aligned, as a node has lines of
-/// its own in Linux too, with the statistics beside it.
+/// A node on one CPU. Written with the CPU's lock held; aligned, because in Linux too a node has
+/// cache lines of its own, with its statistics.
 #[repr(align(64))]
 pub(in crate::bench::rstat) struct Node {
     /// The first updated child, or the node itself.
     children: AtomicU32,
-    /// What follows on the list that it is on, or `NONE`.
+    /// The next node on the same list, or `NONE`.
     next: AtomicU32,
 }
 
@@ -39,12 +39,12 @@ impl Singly {
     }
 
     fn next(&self, group: u32) -> u32 {
-        // Relaxed: with the lock held or, in `is_on`, a look that the lock confirms.
+        // Relaxed: with the lock held or, in `is_on`, a guess that the lock confirms.
         self.0[group as usize].next.load(Ordering::Relaxed)
     }
 
     fn set_next(&self, group: u32, next: u32) {
-        // Relaxed: with the lock held; who looks without it may be late, as in Linux.
+        // Relaxed: with the lock held; a look without it may be out of date, as in Linux.
         self.0[group as usize].next.store(next, Ordering::Relaxed);
     }
 
@@ -69,11 +69,11 @@ impl Singly {
         }
     }
 
-    /// Takes a node out of its parent's list, which has to be searched for it; returns how many it
-    /// looked at.
+    /// Removes a node from its parent's list, which has to be searched; returns how many nodes were
+    /// visited.
     fn unlink(&self, parents: &[u32], group: u32) -> u64 {
         let parent = parents[group as usize];
-        let mut looks = 0;
+        let mut visits = 0;
         if parent != NONE {
             let after = self.next(group);
             let mut at = self.children(parent);
@@ -82,17 +82,17 @@ impl Singly {
             } else {
                 while self.next(at) != group {
                     at = self.next(at);
-                    looks += 1;
+                    visits += 1;
                 }
                 self.set_next(at, after);
             }
         }
         self.set_next(group, NONE);
-        looks
+        visits
     }
 
-    /// Takes the first leaf below `root` after `last`, and in the end `root` itself; returns how
-    /// many nodes it looked at.
+    /// Removes the first leaf below `root` after `last`, and finally `root` itself; returns how
+    /// many nodes were visited.
     fn pop(&self, parents: &[u32], root: u32, last: Option<u32>) -> (Option<u32>, u64) {
         let from = match last {
             None if !self.is_on(root) => return (None, 1),
@@ -100,44 +100,44 @@ impl Singly {
             Some(last) if last == root => return (None, 0),
             Some(last) => parents[last as usize],
         };
-        let (mut at, mut looks) = (from, 1);
+        let (mut at, mut visits) = (from, 1);
         while self.children(at) != at {
             at = self.children(at);
-            looks += 1;
+            visits += 1;
         }
-        looks += self.unlink(parents, at);
-        (Some(at), looks)
+        visits += self.unlink(parents, at);
+        (Some(at), visits)
     }
 
     fn pop_all(&self, parents: &[u32], root: u32, each: &mut impl FnMut(u32)) -> u64 {
-        let (mut last, mut looks) = (None, 0);
+        let (mut last, mut visits) = (None, 0);
         loop {
             let (popped, looked) = self.pop(parents, root, last);
-            looks += looked;
-            let Some(group) = popped else { return looks };
+            visits += looked;
+            let Some(group) = popped else { return visits };
             each(group);
             last = popped;
         }
     }
 
-    /// Hands out the updated children of `parent`, each before its own, and empties the list;
-    /// returns how many nodes' lists it looked at. `TYPO` compares as the patch did when it was
-    /// first sent.
+    /// Yields the updated children of `parent`, each before its own children, and empties the list;
+    /// returns how many nodes' lists were visited. `TYPO` compares as the first version of the
+    /// patch did.
     fn push_children<const TYPO: bool>(&self, parent: u32, each: &mut impl FnMut(u32)) -> u64 {
-        let mut looks = 1;
+        let mut visits = 1;
         let mut child = self.children(parent);
         self.set_children(parent, parent);
         while child != parent {
             each(child);
             let other = if TYPO { parent } else { child };
             if self.children(child) != other {
-                looks += self.push_children::<TYPO>(child, each);
+                visits += self.push_children::<TYPO>(child, each);
             }
             let next = self.next(child);
             self.set_next(child, NONE);
             child = next;
         }
-        looks
+        visits
     }
 
     #[cfg(test)]
@@ -155,12 +155,12 @@ impl Singly {
     }
 }
 
-/// Before the patches: leaf by leaf, each flushed before the next is looked for.
+/// Before the patches: leaf by leaf, each flushed before the search for the next.
 pub(in crate::bench::rstat) struct PopLeaf(Singly);
-/// The first patch: leaf by leaf, put on a list that is flushed when the lock is free again.
+/// The first patch: leaf by leaf onto a list that is flushed after the lock is released.
 pub(in crate::bench::rstat) struct PopList(Singly);
-/// The second: parents before their children to the front of the list, so that each is visited
-/// once.
+/// The second patch: parents before their children to the front of the list, so that each is
+/// visited once.
 pub(in crate::bench::rstat) struct PushChildren<const TYPO: bool>(Singly);
 
 macro_rules! updated_tree {
@@ -208,10 +208,10 @@ fn push_all<const TYPO: bool>(
     if !nodes.is_on(root) {
         return 1;
     }
-    let looks = nodes.unlink(parents, root);
+    let visits = nodes.unlink(parents, root);
     each(root);
     if nodes.children(root) == root {
-        return looks + 1;
+        return visits + 1;
     }
-    looks + nodes.push_children::<TYPO>(root, each)
+    visits + nodes.push_children::<TYPO>(root, each)
 }

@@ -1,4 +1,4 @@
-//! submeter's own tree, used as anybody would.
+//! submeter's own tree, used through its public interface.
 
 use std::io;
 
@@ -10,9 +10,9 @@ use super::{Design, Shape};
 /// A tree with a group for each of the shape's.
 pub(in crate::bench::rstat) struct Submeter {
     tree: Tree,
-    /// By number; found once, as one does.
+    /// By number; looked up once, as a program would.
     groups: Vec<Group>,
-    /// Gauges rather than counters, as a recording takes back what it added; they cost the same.
+    /// Gauges rather than counters, because a recording also subtracts; they cost the same.
     metrics: Vec<Gauge<Count>>,
 }
 
@@ -22,7 +22,7 @@ impl Submeter {
         &self.tree
     }
 
-    /// Returns a group and a metric of it, for loops that update one over and over.
+    /// Returns a group and one of its metrics, for loops that update only that one.
     pub(in crate::bench::rstat) fn pair(
         &self,
         group: u32,
@@ -31,23 +31,23 @@ impl Submeter {
         (&self.groups[group as usize], self.metrics[metric])
     }
 
-    /// Returns what a group and its descendants have counted, flushed or not.
+    /// Returns the exact total of a group and its descendants, flushed or not.
     pub(in crate::bench::rstat) fn exact(&self, group: u32, metric: usize) -> i64 {
         self.groups[group as usize].sum(self.metrics[metric])
     }
 }
 
 impl Design for Submeter {
-    type Seat = ();
+    type Slot = ();
 
-    /// A bit for each line of words.
+    /// One bit per line of words.
     fn mark_bytes(shape: &Shape) -> f64 {
         shape.metrics.div_ceil(LINE_WORDS) as f64 / 8.0
     }
 
     fn new(shape: &Shape) -> io::Result<Submeter> {
         let mut schema = Schema::builder();
-        let gauge = |n| schema.gauge(&format!("m{n}"), "Of the benchmark");
+        let gauge = |n| schema.gauge(&format!("m{n}"), "A metric of the benchmark");
         let metrics = (0..shape.metrics).map(gauge).collect();
         let schema = schema.build().map_err(io::Error::other)?;
         let tree = Tree::new(schema).map_err(io::Error::other)?;
@@ -56,7 +56,7 @@ impl Design for Submeter {
         Ok(Submeter { tree, groups, metrics })
     }
 
-    fn sit(&self) -> io::Result<()> {
+    fn register(&self) -> io::Result<()> {
         Ok(())
     }
 
@@ -65,10 +65,10 @@ impl Design for Submeter {
         self.groups[group as usize].adjust(self.metrics[metric], n);
     }
 
-    /// There is no lock that an update may wait for.
+    /// Appends no hold time: there is no lock that an update may wait for.
     fn flush(&self, root: u32, _holds_ns: &mut Vec<u64>) -> u64 {
         let group = &self.groups[root as usize];
-        // The whole tree has a cheaper way.
+        // Flushing the whole tree is cheaper.
         let report = if group.parent().is_none() { self.tree.flush() } else { group.flush() };
         report.groups as u64
     }

@@ -9,7 +9,7 @@ use super::lists::UpdatedTree;
 use super::*;
 use crate::bench::rstat::team;
 
-/// Random shapes, the same each time.
+/// A source of random shapes with a fixed seed.
 struct Dice(fastrand::Rng);
 
 impl Dice {
@@ -17,7 +17,7 @@ impl Dice {
         self.0.usize(..sides)
     }
 
-    /// A tree whose groups hang anywhere below those before them.
+    /// Returns a tree in which each group's parent is any earlier group.
     fn tree(&mut self, metrics: usize) -> Shape {
         let groups = 1 + self.roll(40);
         let mut shape = Shape { parents: vec![NONE], paths: vec!["/".to_owned()], metrics };
@@ -31,7 +31,7 @@ impl Dice {
     }
 }
 
-/// Own plus descendants', added up at once.
+/// A naive count: every update is added to the group and all its ancestors at once.
 struct Naive {
     shape: Shape,
     totals: Vec<i64>,
@@ -48,7 +48,7 @@ impl Naive {
         }
     }
 
-    /// Compares what is below `root`, or everything.
+    /// Compares the totals of `root` and its descendants.
     fn agrees<D: Design>(&self, design: &D, root: u32) {
         for group in 0..self.shape.groups() as u32 {
             if !self.shape.upward(group).any(|at| at == root) {
@@ -63,7 +63,7 @@ impl Naive {
     }
 }
 
-/// Runs a test on one CPU, as an updater does.
+/// Runs a test on one CPU, as an updater would.
 fn pinned(test: impl Fn() + Sync) {
     let cpu = affinity().expect("this process may run somewhere")[0];
     team::together(&[cpu], |_| Ok(()), |_, ()| test()).expect("pinned");
@@ -81,12 +81,12 @@ fn agrees_with_naive<D: Design>(trees: usize, check: impl Fn(&D) + Sync) {
 fn one_tree_agrees<D: Design>(dice: &mut Dice, check: &impl Fn(&D)) {
     let shape = dice.tree(11);
     let (design, mut naive) = (D::new(&shape).expect("address space"), Naive::new(&shape));
-    let seat = design.sit().expect("room for a word");
+    let slot = design.register().expect("room for a word");
     for _ in 0..20 {
         for _ in 0..dice.roll(30) {
             let (group, metric) = (dice.roll(shape.groups()) as u32, dice.roll(11));
             let n = dice.roll(9) as i64 - 4;
-            design.update(seat, group, metric, n);
+            design.update(slot, group, metric, n);
             naive.update(group, metric, n);
         }
         let root = dice.roll(shape.groups()) as u32;
@@ -114,12 +114,12 @@ fn every_design_agrees_with_a_naive_count() {
     agrees_with_naive::<DoublyLinked>(50, |design| design.is_consistent().expect("links"));
     lists_agree::<PushChildren<true>, Near>();
     agrees_with_naive::<WalkUp>(50, |_| ());
-    // Each takes a tree of its own, with address space for all CPUs.
+    // Fewer runs: each needs a new tree, with address space for all CPUs.
     agrees_with_naive::<Submeter>(10, |_| ());
 }
 
-/// Links random groups of random trees, takes a random subtree apart, and hands what came of it to
-/// `check`: the tree, what was linked, the root, the order, and how often it looked.
+/// Links random groups of random trees, empties a random subtree, and passes the result to `check`:
+/// the tree, the linked groups, the root, the order, and the number of visits.
 fn take_apart<T: UpdatedTree>(mut check: impl FnMut(&Shape, &[bool], u32, &[u32], u64)) {
     let mut dice = Dice(fastrand::Rng::with_seed(2));
     for _ in 0..2000 {
@@ -133,10 +133,10 @@ fn take_apart<T: UpdatedTree>(mut check: impl FnMut(&Shape, &[bool], u32, &[u32]
         }
         let root = dice.roll(shape.groups()) as u32;
         let mut order = Vec::new();
-        let looks = tree.detach(&shape.parents, root, &mut |group| order.push(group));
+        let visits = tree.detach(&shape.parents, root, &mut |group| order.push(group));
         tree.is_consistent(&shape.parents).expect("links");
         assert!(order.iter().all(|&group| !tree.is_on(group)), "{order:?} are off");
-        check(&shape, &linked, root, &order, looks);
+        check(&shape, &linked, root, &order, visits);
     }
 }
 
@@ -160,7 +160,7 @@ fn hands_out_each_once_and_in_order<T: UpdatedTree>() {
 }
 
 #[test]
-fn nodes_are_handed_out_once_and_with_their_parents_on_one_side() {
+fn each_node_is_yielded_once_and_on_the_right_side_of_its_parent() {
     hands_out_each_once_and_in_order::<PopLeaf>();
     hands_out_each_once_and_in_order::<PopList>();
     hands_out_each_once_and_in_order::<PushChildren<false>>();
@@ -168,52 +168,53 @@ fn nodes_are_handed_out_once_and_with_their_parents_on_one_side() {
     hands_out_each_once_and_in_order::<ListHead>();
 }
 
-/// The patch compared with `parent` where `child` was meant when it was first sent: an empty list
-/// is then gone into once and left again. Nothing but the number of looks tells.
+/// The first version of the patch compared with `parent` where `child` was meant, so that it
+/// entered an empty list and left it again. Only the number of visits reveals that.
 #[test]
-fn the_typo_changes_no_result_and_costs_looks() {
+fn the_typo_changes_no_result_and_costs_visits() {
     let mut right = Vec::new();
-    take_apart::<PushChildren<false>>(|_, _, _, order, looks| right.push((order.to_vec(), looks)));
+    take_apart::<PushChildren<false>>(|_, _, _, order, visits| {
+        right.push((order.to_vec(), visits))
+    });
     let (mut at, mut more) = (0, 0);
-    take_apart::<PushChildren<true>>(|_, _, _, order, looks| {
+    take_apart::<PushChildren<true>>(|_, _, _, order, visits| {
         assert_eq!(order, right[at].0, "the same nodes in the same order");
-        assert!(looks >= right[at].1);
-        more += usize::from(looks > right[at].1);
+        assert!(visits >= right[at].1);
+        more += usize::from(visits > right[at].1);
         at += 1;
     });
     assert!(more > right.len() / 10, "{more} of {} trees", right.len());
 }
 
-/// A leaf of the full tree is looked at once by the second patch, and again and again before it.
-/// A leaf of the full tree is looked at once by the second patch, and again and again before it.
+/// The second patch visits a leaf of the full tree once, the designs before it many times.
 #[test]
-fn pushing_children_looks_at_a_node_once() {
-    // Only those with children have a list to look at.
-    assert_eq!(looks::<PushChildren<false>>(), 111);
-    assert_eq!(looks::<PushChildren<true>>(), 1111);
-    assert_eq!(looks::<ListHead>(), 1111);
-    assert!(looks::<PopList>() > 2000);
+fn pushing_children_visits_a_node_once() {
+    // Only nodes with children have a list to visit.
+    assert_eq!(visits::<PushChildren<false>>(), 111);
+    assert_eq!(visits::<PushChildren<true>>(), 1111);
+    assert_eq!(visits::<ListHead>(), 1111);
+    assert!(visits::<PopList>() > 2000);
 }
 
-/// How often a flush of the full tree looks at a node.
-fn looks<T: UpdatedTree>() -> u64 {
+/// Returns how many node visits a flush of the full tree makes.
+fn visits<T: UpdatedTree>() -> u64 {
     let shape = Shape::tens(1);
     let tree = T::new(shape.groups());
     (111..1111).for_each(|leaf| tree.link(&shape.parents, leaf));
     let mut nodes = 0;
-    let looks = tree.detach(&shape.parents, 0, &mut |_| nodes += 1);
+    let visits = tree.detach(&shape.parents, 0, &mut |_| nodes += 1);
     assert_eq!(nodes, 1111);
-    looks
+    visits
 }
 
-/// Two threads update while a third flushes; whatever the timing, nothing is lost in the end.
+/// Two threads update while a third flushes; whatever the timing, no update is lost.
 fn loses_nothing<D: Design>() {
     const UPDATES: i64 = 20_000;
     let cpus = affinity().expect("this process may run somewhere");
     let cpus: Vec<usize> = cpus.into_iter().cycle().take(3).collect();
     let shape = Shape::tens(3);
     let (design, updating) = (D::new(&shape).expect("address space"), AtomicUsize::new(2));
-    let work = |index, seat| {
+    let work = |index, slot| {
         if index == 2 {
             // Relaxed: the threads are joined.
             while updating.load(Ordering::Relaxed) > 0 {
@@ -224,12 +225,12 @@ fn loses_nothing<D: Design>() {
         }
         let mut dice = Dice(fastrand::Rng::with_seed(index as u64));
         for _ in 0..UPDATES {
-            design.update(seat, dice.roll(shape.groups()) as u32, dice.roll(3), 1);
+            design.update(slot, dice.roll(shape.groups()) as u32, dice.roll(3), 1);
         }
         // Relaxed: as above.
         updating.fetch_sub(1, Ordering::Relaxed);
     };
-    team::together(&cpus, |_| design.sit(), work).expect("pinned");
+    team::together(&cpus, |_| design.register(), work).expect("pinned");
     design.settle();
     assert_eq!((0..3).map(|metric| design.total(0, metric)).sum::<i64>(), 2 * UPDATES);
 }

@@ -1,4 +1,4 @@
-//! The naive way: an atomic add for the group and for each of its ancestors.
+//! The naive design: an atomic add to the group and to each of its ancestors.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,17 +7,17 @@ use super::{Design, NONE, Shape};
 
 const LINE_WORDS: usize = 8;
 
-/// Words that share a line with each other and with nothing else.
+/// Words that fill one cache line.
 #[repr(align(64))]
 #[derive(Default)]
 struct Line([AtomicI64; LINE_WORDS]);
 
-/// Some lines of metrics for each group, which all CPUs share.
+/// A few lines of metrics per group, shared by all CPUs.
 pub(in crate::bench::rstat) struct WalkUp {
     parents: Vec<u32>,
-    /// Lines of a group.
+    /// Lines per group.
     lines: usize,
-    /// Those of the first group, then of the next.
+    /// The lines of the first group, then those of the next.
     totals: Vec<Line>,
 }
 
@@ -30,7 +30,7 @@ impl WalkUp {
 }
 
 impl Design for WalkUp {
-    type Seat = ();
+    type Slot = ();
 
     fn mark_bytes(_shape: &Shape) -> f64 {
         0.0
@@ -42,7 +42,7 @@ impl Design for WalkUp {
         Ok(WalkUp { parents: shape.parents.clone(), lines, totals })
     }
 
-    fn sit(&self) -> io::Result<()> {
+    fn register(&self) -> io::Result<()> {
         Ok(())
     }
 
@@ -56,7 +56,7 @@ impl Design for WalkUp {
         }
     }
 
-    /// There is nothing to flush: that is its merit.
+    /// Does nothing: this design's merit is that it needs no flush.
     fn flush(&self, _root: u32, _holds_ns: &mut Vec<u64>) -> u64 {
         0
     }

@@ -15,17 +15,18 @@ use super::designs::{NONE, Shape};
 pub(super) use replay::cells;
 pub(crate) use replay::write_totals;
 
-/// The first field of the header says so.
+/// The value of the header's first field.
 const FORMAT: &str = "submeter-trace-1";
 const RECORD_BYTES: usize = 12;
-/// Longer headers are no headers: 256 paths of 4 KiB are a megabyte.
+/// The longest plausible header: 256 paths of 4 KiB are a megabyte.
 const HEADER_BYTES_MAX: u32 = 4 << 20;
 
-/// What was recorded, checked and cut for replay.
+/// A recording, checked and split for replay.
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(super) shape: Shape,
-    /// How many of the shape's groups the recording names: the rest are ancestors that it does not.
+    /// How many of the shape's groups the recording names; the others are ancestors that it does
+    /// not name.
     pub(super) groups: usize,
     pub(super) metrics: Vec<String>,
     /// By CPU of the recording.
@@ -42,7 +43,7 @@ pub(super) struct Update {
     pub(super) value: i32,
 }
 
-/// One flush of a subtree, of all CPUs.
+/// One flush of a subtree on all CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Flush {
     /// Which of the recording's CPUs flushes.
@@ -60,7 +61,7 @@ struct Header {
     records: u64,
 }
 
-/// One record, as it is stored; the time is not needed, as a replay is as fast as possible.
+/// One record as it is stored. Its time is ignored, because a replay runs as fast as possible.
 struct Record {
     cpu: u8,
     kind: u8,
@@ -77,7 +78,7 @@ impl Trace {
     pub(crate) fn open(path: &Path) -> Result<Trace, String> {
         let name = path.display();
         let file = File::open(path)
-            .map_err(|e| format!("cannot read {name}: {e}; name another file by --trace"))?;
+            .map_err(|e| format!("cannot read {name}: {e}; name another file with --trace"))?;
         let decoder = StreamingDecoder::new(BufReader::new(file)).map_err(|e| {
             format!("{name} is not compressed with zstd ({e}); compress it: zstd {name}")
         })?;
@@ -87,15 +88,16 @@ impl Trace {
     }
 }
 
-/// What is read, and how far.
+/// A reader that knows its offset.
 struct Bytes<R> {
     from: R,
-    /// Where what was read last begins or, if it could not be read, would.
+    /// The start of the last item, read or not.
     offset: u64,
 }
 
 impl<R: Read> Bytes<R> {
-    /// Fills `buffer`, which holds `what`; fewer bytes are returned at the end of the content.
+    /// Fills `buffer` with `what`; returns the number of bytes read, which is smaller at the end of
+    /// the content.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, String> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -106,7 +108,7 @@ impl<R: Read> Bytes<R> {
                 Err(e) => {
                     self.offset += filled as u64;
                     return Err(format!(
-                        "cannot be decompressed ({e}): truncated or damaged, copy it again"
+                        "cannot be decompressed ({e}): truncated or damaged; copy it again"
                     ));
                 }
             }
@@ -114,14 +116,14 @@ impl<R: Read> Bytes<R> {
         Ok(filled)
     }
 
-    /// As `fill`; less than all is an error.
+    /// Like `fill`, but fewer bytes are an error.
     fn exactly(&mut self, buffer: &mut [u8], what: &str) -> Result<(), String> {
         let filled = self.fill(buffer)?;
         if filled == buffer.len() {
             return Ok(());
         }
         self.offset += filled as u64;
-        Err(format!("ends within {what}: truncated, copy it again"))
+        Err(format!("ends within {what}: truncated; copy it again"))
     }
 }
 
@@ -138,17 +140,19 @@ fn read(bytes: &mut Bytes<impl Read>) -> Result<Trace, String> {
     let header = header_of(&header)?;
     let shape = shape(&header.groups, header.metrics.len())?;
     bytes.offset += u64::from(length);
-    let mut cutter = Cutter::new(header.groups.len(), header.metrics.len());
+    let mut cutter = Splitter::new(header.groups.len(), header.metrics.len());
     for index in 0..header.records {
         let mut record = [0; RECORD_BYTES];
         bytes.exactly(&mut record, &format!("record {index} of {}", header.records))?;
         cutter.take(&Record::of(record)).map_err(|problem| {
-            format!("record {index}: {problem}; the recorder wrote something else than it says")
+            format!(
+                "record {index}: {problem}; the recorder wrote a record that contradicts its header"
+            )
         })?;
         bytes.offset += RECORD_BYTES as u64;
     }
     if bytes.fill(&mut [0])? != 0 {
-        return Err(format!("more than the {} records that the header tells of", header.records));
+        return Err(format!("more than the {} records that the header announces", header.records));
     }
     let (updates, flushes) = cutter.done();
     let groups = header.groups.len();
@@ -157,19 +161,19 @@ fn read(bytes: &mut Bytes<impl Read>) -> Result<Trace, String> {
 
 fn header_of(bytes: &[u8]) -> Result<Header, String> {
     let header: Header = serde_json::from_slice(bytes)
-        .map_err(|e| format!("the header is not what a {FORMAT} file has: {e}"))?;
+        .map_err(|e| format!("this is not the header of a {FORMAT} file: {e}"))?;
     if let Some(other) = header.format.as_ref().filter(|format| *format != FORMAT) {
-        return Err(format!("the format is {other:?}, and only {FORMAT} can be read"));
+        return Err(format!("the format is {other:?}; only {FORMAT} can be read"));
     }
     for (what, count) in [("groups", header.groups.len()), ("metrics", header.metrics.len())] {
         if !(1..=256).contains(&count) {
-            return Err(format!("the header has {count} {what}: records can name 1 to 256"));
+            return Err(format!("the header has {count} {what}; records can name 1 to 256"));
         }
     }
     Ok(header)
 }
 
-/// Makes a tree of paths; ancestors that are not named are added after those that are.
+/// Makes a tree from paths; ancestors that are not named come after the named groups.
 fn shape(named: &[String], metrics: usize) -> Result<Shape, String> {
     let mut numbers: HashMap<&str, u32> = HashMap::new();
     for (number, path) in named.iter().enumerate() {
@@ -213,24 +217,24 @@ impl Record {
     }
 }
 
-/// Sorts records by CPU, and remembers what was before each flush.
-struct Cutter {
+/// Splits records by CPU, and notes the updates before each flush.
+struct Splitter {
     groups: usize,
     metrics: usize,
-    /// The CPUs that were met, in the order in which they were.
+    /// The CPUs in the order of their first records.
     cpus: Vec<u8>,
     updates: Vec<Vec<Update>>,
     flushes: Vec<Flush>,
-    /// By CPU: the group that it is flushing, and the CPU that it flushed last.
+    /// By CPU: the group that it is flushing, and the CPU whose part it flushed last.
     flushing: Vec<Option<(u8, u8)>>,
-    /// By CPU: whether a flush has begun that has not ended.
+    /// By CPU: whether a flush has begun and not ended.
     open: Vec<bool>,
 }
 
-impl Cutter {
-    fn new(groups: usize, metrics: usize) -> Cutter {
+impl Splitter {
+    fn new(groups: usize, metrics: usize) -> Splitter {
         let (cpus, updates, flushes) = (Vec::new(), Vec::new(), Vec::new());
-        Cutter { groups, metrics, cpus, updates, flushes, flushing: Vec::new(), open: Vec::new() }
+        Splitter { groups, metrics, cpus, updates, flushes, flushing: Vec::new(), open: Vec::new() }
     }
 
     fn take(&mut self, record: &Record) -> Result<(), String> {
@@ -252,13 +256,13 @@ impl Cutter {
                 return Err(format!("CPU {} ends a flush that it has not begun", record.cpu));
             }
             2 => self.open[cpu] = false,
-            kind => return Err(format!("kind {kind}, where 0 to 2 are known")),
+            kind => return Err(format!("kind {kind}, but only 0 to 2 are known")),
         }
         Ok(())
     }
 
-    /// Linux flushes one CPU after the other, in the order of their numbers: begins of one group by
-    /// one CPU, with numbers that rise, are one flush.
+    /// Linux flushes the CPUs one after the other, in the order of their numbers: consecutive
+    /// begins by one CPU for the same group, with rising numbers, are one flush.
     fn begin(&mut self, cpu: usize, group: u8, flushed: u8) {
         let goes_on = self.flushing[cpu].is_some_and(|(g, last)| g == group && last < flushed);
         self.flushing[cpu] = Some((group, flushed));
@@ -269,7 +273,7 @@ impl Cutter {
         }
     }
 
-    /// Returns the place of a CPU, which is made when it is met first.
+    /// Returns the index of a CPU, which is added on its first record.
     fn cpu(&mut self, number: u8) -> usize {
         if let Some(place) = self.cpus.iter().position(|cpu| *cpu == number) {
             return place;
@@ -283,7 +287,7 @@ impl Cutter {
 
     fn done(mut self) -> (Vec<Vec<Update>>, Vec<Flush>) {
         for flush in &mut self.flushes {
-            // CPUs that were met later had done nothing by then.
+            // CPUs whose first record came later had made no updates by then.
             flush.after.resize(self.cpus.len(), 0);
         }
         (self.updates, self.flushes)

@@ -1,11 +1,11 @@
-//! The replay: every CPU of the recording is a thread, which makes that CPU's updates and flushes
-//! in their order.
+//! The replay: a thread for each CPU of the recording makes that CPU's updates and flushes in
+//! order.
 //!
-//! Nobody waits for the clock. Flush moments keep their place: a flush begins when every update
-//! that was recorded before it has been made, by whatever thread, and no update that was recorded
-//! after its begin is made before it has begun. It runs on the thread of the CPU that it ran on,
-//! next to the updates of the others. When it ended in the recording says nothing about the design
-//! that is measured, so its end is not waited for.
+//! No thread waits for the recorded times. Flushes keep their position: a flush begins when all
+//! threads have made every update that was recorded before it, and no update that was recorded
+//! after its beginning is made before it has begun. It runs on the thread of the CPU that it was
+//! recorded on, concurrently with the updates of the others. When a flush ended in the recording
+//! says nothing about the measured design, so the replay does not wait for its end.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(in crate::bench::rstat) fn cells(cpus: &[usize], trace: &Rc<Trace>) -> Vec<C
     super::super::cells(&params, variants!(measure, cpus, trace))
 }
 
-/// Replays a trace on submeter and writes `group,metric,total`: own plus descendants', for every
+/// Replays a trace on submeter and writes `group,metric,total`, including descendants, for every
 /// group and metric that the recording names.
 ///
 /// # Errors
@@ -42,7 +42,7 @@ pub(in crate::bench::rstat) fn cells(cpus: &[usize], trace: &Rc<Trace>) -> Vec<C
 pub(crate) fn write_totals(trace: &Trace, path: &Path) -> Result<(), String> {
     let name = path.display();
     let refused = |e: &dyn std::fmt::Display| {
-        format!("cannot write {name}: {e}; name another file by --totals")
+        format!("cannot write {name}: {e}; name another file with --totals")
     };
     let mut file = csv::Writer::from_path(path).map_err(|e| refused(&e))?;
     let replayed = || -> io::Result<Submeter> {
@@ -72,11 +72,11 @@ fn measure<D: Design>(counts: bool, cpus: &[usize], trace: &Rc<Trace>) -> Measur
     })
 }
 
-/// A design, and how often the trace was replayed on it.
+/// A design, and the number of replays on it.
 struct Replay<D> {
     design: D,
     clock: Clock,
-    /// What one replay comes to; empty where the design keeps no totals.
+    /// The totals of one replay; empty if the design keeps none.
     expected: Vec<i64>,
     replays: i64,
 }
@@ -95,7 +95,7 @@ impl<D: Design> Replay<D> {
         Ok(Run::figures(Some(&fast), &stamped))
     }
 
-    /// Makes sure that every group has the totals that the updates come to.
+    /// Checks that every group has the totals that the updates add up to.
     fn check(&self, trace: &Trace) -> io::Result<()> {
         self.design.settle();
         let metrics = trace.shape.metrics;
@@ -106,7 +106,7 @@ impl<D: Design> Replay<D> {
             if found != expected {
                 let (path, name) = (&trace.shape.paths[group], &trace.metrics[metric]);
                 return Err(io::Error::other(format!(
-                    "{path} has {found} of {name} where the trace comes to {expected}"
+                    "{path} has {found} of {name} where the trace adds up to {expected}"
                 )));
             }
         }
@@ -114,7 +114,7 @@ impl<D: Design> Replay<D> {
     }
 }
 
-/// Counts one replay without any design: own plus descendants', by group and metric.
+/// Counts one replay without any design: totals including descendants, by group and metric.
 fn count(trace: &Trace) -> Vec<i64> {
     let metrics = trace.shape.metrics;
     let mut totals = vec![0_i64; trace.shape.groups() * metrics];
@@ -126,9 +126,9 @@ fn count(trace: &Trace) -> Vec<i64> {
     totals
 }
 
-/// Where the threads of a replay stand.
-struct Moments {
-    /// How often a thread has made all that comes before a flush.
+/// The progress of a replay's threads.
+struct Progress {
+    /// How often a thread has made everything that precedes a flush.
     arrived: CachePadded<AtomicUsize>,
     /// How many flushes have begun.
     begun: CachePadded<AtomicUsize>,
@@ -141,16 +141,16 @@ fn run<D: Design, const STAMPED: bool>(
     clock: &Clock,
 ) -> io::Result<Run> {
     let threads = trace.updates.len();
-    // Threads of a recording with more CPUs share those that there are.
+    // If the recording has more CPUs, threads share the existing ones.
     let cpus: Vec<usize> = cpus.iter().copied().cycle().take(threads).collect();
     let (arrived, begun) =
         (CachePadded::new(AtomicUsize::new(0)), CachePadded::new(AtomicUsize::new(0)));
-    let moments = Moments { arrived, begun };
-    let replay = |index, seat| {
-        let thread = Thread { design, trace, clock, moments: &moments, index, seat };
+    let progress = Progress { arrived, begun };
+    let replay = |index, slot| {
+        let thread = Thread { design, trace, clock, progress: &progress, index, slot };
         thread.replay::<STAMPED>()
     };
-    let runs = team::together(&cpus, |_| design.sit(), replay)?;
+    let runs = team::together(&cpus, |_| design.register(), replay)?;
     let all = runs.into_iter().reduce(|all, run| all.merge(&run));
     all.ok_or_else(|| io::Error::other("the recording has no updates and no flushes"))
 }
@@ -160,10 +160,10 @@ struct Thread<'a, D: Design> {
     design: &'a D,
     trace: &'a Trace,
     clock: &'a Clock,
-    moments: &'a Moments,
+    progress: &'a Progress,
     /// Which of the recording's CPUs it is.
     index: usize,
-    seat: D::Seat,
+    slot: D::Slot,
 }
 
 impl<D: Design> Thread<'_, D> {
@@ -193,26 +193,26 @@ impl<D: Design> Thread<'_, D> {
             let (group, metric, value) = (group.into(), metric.into(), value.into());
             if STAMPED {
                 let from = self.clock.ticks();
-                self.design.update(self.seat, group, metric, value);
+                self.design.update(self.slot, group, metric, value);
                 let until = self.clock.ticks();
                 waits.add(self.clock.between_ns(from, until));
             } else {
-                self.design.update(self.seat, group, metric, value);
+                self.design.update(self.slot, group, metric, value);
             }
         }
     }
 
-    /// Waits for a flush's moment; returns whether this thread is the one that flushes.
+    /// Waits for the position of a flush; returns whether this thread makes it.
     fn take_turn(&self, number: usize, by: usize) -> bool {
-        let Moments { arrived, begun } = self.moments;
-        // Release: pairs with the Acquire below, so that the flush comes after the updates before
+        let Progress { arrived, begun } = self.progress;
+        // Release: pairs with the Acquire below, so that the flush sees the updates recorded before
         // it.
         arrived.fetch_add(1, Ordering::Release);
         if by == self.index {
             let all = (number + 1) * self.trace.updates.len();
             // Acquire: pairs with the Release above.
             wait(|| arrived.load(Ordering::Acquire) >= all);
-            // Relaxed: a moment, and nothing to see of it.
+            // Relaxed: a signal that hands over nothing.
             begun.store(number + 1, Ordering::Relaxed);
             return true;
         }
@@ -222,7 +222,7 @@ impl<D: Design> Thread<'_, D> {
     }
 }
 
-/// Spins, and yields after a while: what it waits for may need the CPU.
+/// Spins, and yields after a while, because the other thread may need the CPU.
 fn wait(mut over: impl FnMut() -> bool) {
     for _ in 0..10_000 {
         if over() {

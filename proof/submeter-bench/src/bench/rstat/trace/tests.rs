@@ -1,4 +1,4 @@
-//! Tests of reading and replaying, on recordings that are written here.
+//! Tests of reading and replaying, with recordings made by the tests.
 
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
@@ -43,7 +43,7 @@ const ROWS: [Row; 11] = [
 ];
 
 #[test]
-fn records_are_sorted_by_cpu_and_flushes_know_their_moment() {
+fn records_are_split_by_cpu_and_flushes_keep_their_position() {
     let trace = read_bytes(&content(HEADER, &ROWS)).expect("well-formed");
     assert_eq!(trace.groups, 3);
     assert_eq!(trace.shape.paths, ["/a", "/a/b/c", "/", "/a/b"]);
@@ -55,7 +55,7 @@ fn records_are_sorted_by_cpu_and_flushes_know_their_moment() {
 }
 
 #[test]
-fn a_flush_of_the_same_group_again_is_another() {
+fn a_second_flush_of_the_same_group_is_a_new_flush() {
     let begin = |cpu| (3, 1, 0, cpu, 0);
     let end = |cpu| (3, 2, 0, cpu, 0);
     let rows = [begin(0), end(0), begin(1), end(1), begin(0), end(0), begin(0), end(0)];
@@ -63,7 +63,7 @@ fn a_flush_of_the_same_group_again_is_another() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_name_the_problem_and_its_offset() {
     let header = content(HEADER, &[]).len();
     let good = content(HEADER, &ROWS);
     let of = |rows: &[Row]| content(HEADER, rows);
@@ -72,7 +72,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (vec![1, 0], ["2: ", "truncated"]),
         (vec![0xff; 40], ["0: ", "not a submeter-trace-1 file"]),
         (good[..60].to_vec(), ["60: ", "the header: truncated"]),
-        (content("[]", &[]), ["4: ", "header is not what"]),
+        (content("[]", &[]), ["4: ", "not the header of a"]),
         (content(r#"{"groups":[],"metrics":["x"],"records":0}"#, &[]), ["4: ", "0 groups"]),
         (content(&HEADER.replace("trace-1", "trace-2"), &[]), ["4: ", "\"submeter-trace-2\""]),
         (content(&HEADER.replace("/a/b/c", "a"), &[]), ["4: ", "\"a\" is not an absolute path"]),
