@@ -1,12 +1,12 @@
-//! Updates, flushes, kills and creations on a large tree, and the count of it all:
+//! Runs updates, flushes, kills and creations on a large tree, and checks every total:
 //!
 //! ```text
 //! cargo run --release -p submeter-testkit --example soak -- --seconds 600 --groups 100000
 //! ```
 //!
-//! Every half minute, and at the end, all stops and every metric of every group is compared with
-//! what the threads noted for themselves. Ctrl-C ends the run with its summary and its verdict.
-//! Exits with 1 where tree and notes differ.
+//! Every half minute, and at the end, the threads pause and every metric of every group is compared
+//! with the threads' own notes. Ctrl-C ends the run with its summary and verdict. The exit code is
+//! 1 if tree and notes differ.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use submeter_testkit::{Comparison, Progress, Soak};
 
-/// Soaks a tree: threads update, flush, kill and create; then every total is compared with their
-/// notes.
+/// Soak test of a tree: threads update, flush, kill and create; then every total is compared with
+/// their notes.
 #[derive(Parser)]
 struct Arguments {
-    /// How long.
+    /// Duration in seconds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Groups in the tree.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     groups: u32,
-    /// Threads that update, beside the one that flushes.
+    /// Threads that update, in addition to the one that flushes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
     /// Seconds between comparisons.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     compare: u64,
-    /// Another seed is another run.
+    /// Seed of the random operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The second one ends the process: who asks twice does not want to wait.
+        // The second signal ends the process at once.
         let armed = Arc::clone(&stop);
         let registered = signal_hook::flag::register_conditional_shutdown(signal, 130, armed)
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)));
@@ -67,14 +67,14 @@ fn soak(arguments: &Arguments, interrupted: &AtomicBool) -> ExitCode {
     let total = Duration::from_secs(arguments.seconds);
     let mut first_resident = None;
     let mut values = 0;
-    // Relaxed: a flag of its own.
+    // Relaxed: the flag guards no other data.
     while start.elapsed() < total && !interrupted.load(Ordering::Relaxed) {
         let end = (start.elapsed() + Duration::from_secs(arguments.compare)).min(total);
         round(&mut soak, start, end, interrupted);
         let comparison = soak.compare();
         values += comparison.values;
         let resident = resident_bytes();
-        // After the first round: by then every page that updates need was touched.
+        // After the first round, because by then every page that updates need has been touched.
         first_resident = first_resident.or(resident);
         println!(
             "soak: {:4.0} s: {} groups, {} values compared: {} differences; resident {}",
@@ -94,7 +94,7 @@ fn soak(arguments: &Arguments, interrupted: &AtomicBool) -> ExitCode {
     }
     let last_resident = resident_bytes();
     let existing = soak.settle();
-    println!("soak: {existing} groups exist when nobody holds any; there should be {groups}");
+    println!("soak: {existing} groups exist without holders; there should be {groups}");
     if let (Some(first), Some(last)) = (first_resident, last_resident) {
         let grown = (last as f64 - first as f64) / f64::from(1 << 20);
         println!("soak: resident memory changed by {grown:+.1} MiB since the first comparison");
@@ -104,14 +104,14 @@ fn soak(arguments: &Arguments, interrupted: &AtomicBool) -> ExitCode {
     if existing == groups { code } else { ExitCode::FAILURE }
 }
 
-/// Runs until `end`, counted from `start`, or until interrupted; one line a second.
+/// Runs until `end` after `start`, or until interrupted; prints one line per second.
 fn round(soak: &mut Soak, start: Instant, end: Duration, interrupted: &AtomicBool) {
     let stop = AtomicBool::new(false);
     let mut next = start.elapsed() + Duration::from_secs(1);
     let mut last = (start.elapsed(), soak.progress().updates);
     soak.round(u64::MAX, &stop, |Progress { updates, flushes, .. }| {
         let now = start.elapsed();
-        // Relaxed, both: flags of their own.
+        // Relaxed, both: the flags guard no other data.
         if now >= end || interrupted.load(Ordering::Relaxed) {
             stop.store(true, Ordering::Relaxed);
         }
@@ -141,7 +141,7 @@ fn verdict(soak: &Soak, start: Instant, values: u64, comparison: &Comparison) ->
     ExitCode::FAILURE
 }
 
-/// What the process has in memory, where /proc says so.
+/// Returns the resident memory of the process; `None` without /proc.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,13 +1,13 @@
 //! A naive oracle that submeter is tested against, and the operations that drive both.
 //!
-//! The [`Oracle`] does everything in the way that is plainly right: each update is written into a
-//! group and all of its ancestors. An [`Op`] is one operation on a tree, drawn for a short script
-//! that shrinks ([`script`]), for a stream of millions, or for threads. [`Differential`] applies
-//! scripts and streams to a [`submeter::Tree`] and to the oracle and panics where they differ;
-//! [`Soak`] lets threads update one tree together and hands their notes to the oracle afterwards.
-//! All use only the public interface, so that they hold for every engine and every backend.
+//! The [`Oracle`] does everything in the obviously correct way: each update is written into a group
+//! and all of its ancestors. An [`Op`] is one operation on a tree, drawn for a short script that
+//! shrinks ([`script`]), for a stream of millions, or for threads. [`Differential`] applies scripts
+//! and streams to a [`submeter::Tree`] and to the oracle and panics where they differ; [`Soak`]
+//! lets threads update one tree together and passes their notes to the oracle afterwards. All use
+//! only the public interface, so that they apply to every backend.
 //!
-//! The scheduler of events has an oracle of its own, [`EventOracle`], as it is no tree.
+//! The event scheduler, which is not a tree, has an oracle of its own, [`EventOracle`].
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +34,7 @@ pub use visits::{Visited, Visits, VisitsHere};
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
 
-/// Compiles the program that crates.io shows.
+/// Compiles the program in the crate's README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../crates/submeter/README.md")]
 pub struct CrateReadme;

@@ -1,4 +1,4 @@
-//! One operation, and how it is drawn.
+//! The operations on a tree, and how they are drawn.
 
 use fastrand::Rng;
 use proptest::array::uniform8;
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use crate::schema::{COUNTERS, QUOTAS};
 use crate::update::Update;
 
-/// One operation on a tree. `at` and `charge` pick among what exists when it is carried out, so
-/// that a script stays meaningful while it is shrunk.
+/// One operation on a tree. `at` and `charge` select among what exists when it is applied, so that
+/// a script stays meaningful while it shrinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are named as the parameters in `submeter`")]
 pub enum Op {
@@ -19,39 +19,40 @@ pub enum Op {
     Create { at: u32, name: &'static str },
     /// Finds or creates a path of names from the top.
     GetOrCreate { names: Vec<&'static str> },
-    /// Looks up the path of a group, extended by names: what is there may live, be dead, or never
-    /// have been.
+    /// Looks up the path of a group, extended by names: the group there may be alive, killed or
+    /// never created.
     Find { at: u32, names: Vec<&'static str> },
-    /// Walks down from the top, at each turn to one of the live children, and looks up what is
-    /// there, whether a handle is held or not.
+    /// Walks down from the top, at each turn to one of the live children, and looks up the group
+    /// there, whether or not a handle is held.
     Descend { turns: Vec<u32> },
-    /// Kills.
+    /// Kills a group.
     Kill { at: u32 },
-    /// Kills with everything below.
+    /// Kills a group and its descendants.
     KillSubtree { at: u32 },
-    /// Drops the handle.
+    /// Drops a group's handle.
     DropHandle { at: u32 },
-    /// Asks the group that was killed first whether it is released.
+    /// Checks whether the group that was killed first is released.
     CheckReleased,
-    /// Charges, and keeps the charge.
+    /// Charges a group, and keeps the charge.
     Charge { at: u32, quota: usize, n: u64 },
     /// Resizes a charge.
     Resize { charge: u32, amount: u64 },
-    /// Splits a charge in two, and merges them again if `merge` says so.
+    /// Splits a charge in two, and merges the parts again if `merge` is true.
     Split { charge: u32, part: u64, merge: bool },
     /// Drops a charge.
     DropCharge { charge: u32 },
-    /// Sets or lifts a limit.
+    /// Sets or removes a limit.
     SetLimit { at: u32, quota: usize, limit: Option<u64> },
     /// Flushes the tree.
     Flush,
     /// Flushes one section of metrics.
     FlushSection { section: u32 },
-    /// Flushes a group and what is below it.
+    /// Flushes a group and its descendants.
     FlushBelow { at: u32 },
     /// Reads without a flush: value and bound.
     Read { at: u32 },
-    /// Reads, with a flush if the value may be off by more, or older than now.
+    /// Reads, with a flush if the value may be off by more than `error` or, for `fresh`, is older
+    /// than the call.
     ReadWithin { at: u32, error: u64, fresh: bool },
     /// Reads exactly.
     Sum { at: u32 },
@@ -59,40 +60,42 @@ pub enum Op {
     ReadVisits { at: u32 },
     /// Reads the visits exactly.
     SumVisits { at: u32 },
-    /// Copies the tree.
+    /// Takes a snapshot of the tree.
     Snapshot,
 }
 
-/// Where operations come from. Each source has its own mix of them.
+/// The source of operations, each with its own mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Short scripts, which shrink: all is compared after each operation, and much is killed.
+    /// Short scripts, which shrink: everything is compared after each operation, and many groups
+    /// are killed.
     Script,
-    /// A stream without end, on a tree of up to thousands of groups.
+    /// An endless stream, on a tree of up to thousands of groups.
     Stream,
     /// Threads that share every group: nearly all are updates.
     Threads,
 }
 
-/// In an `at`: counts the other fifteen or so bits from the newest handle instead of the oldest.
+/// A flag in `at`: the other bits count from the newest handle instead of the oldest.
 const FROM_NEWEST: u32 = 1 << 31;
 
-/// Charges above this fit only where nothing is held and nothing is limited.
+/// Larger charges fit only if nothing is held and no limit is set.
 pub(crate) const HUGE: u64 = u64::MAX - 2;
 
-/// Few, so that they meet again; fewer still in short scripts.
+/// Few names, so that they recur; short scripts use even fewer.
 const NAMES: [&str; 12] = ["a", "b", "c", "other one", "d", "e", "f", "g", "h", "i", "j", "k"];
 
-/// Each breaks another rule.
+/// Each breaks a different rule.
 const BAD_NAMES: [&str; 5] = ["", ".", "..", "a/b", "a\u{7}"];
 
 /// One kind of operation: its weight in each [`Source`], and how to draw one.
 type Row = ([u32; 3], fn(&mut Draw<'_>) -> Op);
 
-/// Every operation. The first is what a draw shrinks to.
+/// Every operation. A draw shrinks towards the first.
 ///
-/// Weights count within their column. Threads find far more handles than the other sources, kill
-/// one group in a thousand steps and a subtree in 160,000, and leave flushes to a flusher.
+/// Weights are relative to the sum of their column. Threads look up far more handles than the other
+/// sources, kill one group in a thousand steps and a subtree in 160,000, and leave flushes to a
+/// flusher.
 const OPS: &[Row] = &[
     ([8, 1_600, 272_000], |d| d.update(|d| Update::Add { counter: d.counter(), n: d.amount() })),
     ([4, 700, 136_000], |d| d.update(|d| Update::Adjust { delta: d.delta() })),
@@ -139,12 +142,12 @@ impl Op {
 
 /// Generates scripts of up to `len_max` operations, which shrink in length and in every choice.
 ///
-/// A generator of its own for each operation would shrink as well, and would have to be kept equal
-/// to the one above by hand.
+/// A separate generator for each operation would shrink as well, but would have to be kept
+/// consistent with the table by hand.
 pub fn script(len_max: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = uniform8(any::<u32>()).prop_map(|choices| {
         let mut choices = choices.into_iter();
-        // The upper half of a product, so that a smaller choice makes a smaller number.
+        // The upper half of a product, so that a smaller choice yields a smaller number.
         let mut choose = |end: u64| {
             let choice = choices.next().unwrap_or(0);
             ((u128::from(choice) * u128::from(end)) >> u32::BITS) as u64
@@ -154,14 +157,14 @@ pub fn script(len_max: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..=len_max)
 }
 
-/// Returns which of `len` items `at` picks.
+/// Returns the index among `len` items that `at` selects.
 pub(crate) fn picked(at: u32, len: usize) -> usize {
     let from_newest = at & FROM_NEWEST != 0;
     let at = (at & !FROM_NEWEST) as usize % len;
     if from_newest { len - 1 - at } else { at }
 }
 
-/// Makes operations of numbers that somebody else chooses.
+/// A generator of operations from chosen numbers.
 struct Draw<'c> {
     source: Source,
     /// Chooses a number below its argument.
@@ -190,13 +193,13 @@ impl Draw<'_> {
         (self.choose)(end)
     }
 
-    /// In scripts small, so that what is left after shrinking can be read; divisible by most of the
-    /// lengths that it picks from.
+    /// Draws an index. In scripts it is small, so that a shrunk script is readable, and below a
+    /// number that most lengths divide.
     fn index(&mut self) -> u32 {
         self.below(if self.source == Source::Script { 60 } else { 1 << 20 }) as u32
     }
 
-    /// Any handle; in a stream often one of the newest, which were not used yet.
+    /// Draws any handle; in a stream, often one of the newest, which are still unused.
     fn at(&mut self) -> u32 {
         if self.source == Source::Stream && self.below(4) == 0 {
             FROM_NEWEST | self.below(16) as u32
@@ -220,7 +223,7 @@ impl Draw<'_> {
     fn turns(&mut self) -> Vec<u32> {
         let len = match self.source {
             Source::Script | Source::Stream => self.below(7),
-            // Threads share a tree of four levels, and need its leaves most.
+            // Threads share a tree of four levels, and mostly use its leaves.
             Source::Threads => match self.below(64) {
                 0 => self.below(2),
                 1..8 => 2,
@@ -238,8 +241,8 @@ impl Draw<'_> {
         self.below(QUOTAS as u64) as usize
     }
 
-    /// Small, zero, and too large for 32 bits. The sum of a million of the largest fits in 63;
-    /// threads add for hours, and stay small.
+    /// Draws zero, small amounts, and amounts beyond 32 bits. The sum of a million of the largest
+    /// fits in 63 bits; threads, which may add for hours, use small amounts.
     fn amount(&mut self) -> u64 {
         match self.below(6) {
             _ if self.source == Source::Threads => self.below(200),
@@ -254,13 +257,13 @@ impl Draw<'_> {
         if self.below(2) == 0 { delta } else { -delta }
     }
 
-    /// Mostly near the limits that are set; sometimes such that a sum would overflow.
+    /// Draws amounts mostly near the limits, and some so large that a sum would overflow.
     fn charge(&mut self) -> u64 {
         if self.source != Source::Threads && self.below(12) == 11 { HUGE } else { self.below(60) }
     }
 
-    /// Low in scripts, so that they are reached soon. In a stream they are lifted as often as set:
-    /// otherwise nothing would fit anywhere after a while.
+    /// Draws a limit: low in scripts, so that it is reached soon. In a stream limits are removed as
+    /// often as they are set; otherwise nothing would fit anywhere after a while.
     fn limit(&mut self) -> Option<u64> {
         match self.source {
             Source::Script => (self.below(5) > 0).then(|| self.below(200)),

@@ -1,4 +1,4 @@
-//! A tree of groups, done in the way that is plainly right.
+//! A tree of groups, modelled in the obviously correct way.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,48 +6,49 @@ use std::iter;
 
 use crate::schema::{Held, QUOTAS, Totals};
 
-/// A group of an [`Oracle`]: its place in the order of creation, the topmost being 0.
+/// The ID of a group in an [`Oracle`]: its number in the order of creation; the top group is 0.
 pub type Id = usize;
 
 /// A model of a tree that writes each update into the group and every ancestor at once.
 ///
-/// A million operations cost a walk to the root each, and a group that has no holder is forgotten.
-/// A model that keeps all that ever happened, and derives each total from it, would be plainer by
-/// little and could not follow a long run.
+/// Each operation costs a walk to the root, and a group without holders is forgotten. A model that
+/// recorded every operation and derived each total from the record would be only slightly simpler,
+/// and could not keep up with a long run.
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    /// By id, which are given out in the order of creation.
+    /// By ID; IDs are assigned in the order of creation.
     groups: BTreeMap<Id, Entry>,
     created: usize,
-    /// Groups that can be found.
+    /// The number of groups that can be found.
     live: usize,
 }
 
-/// What an oracle knows of one group.
+/// The state of one group in an oracle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The absolute path.
     pub path: String,
-    /// `None` for the topmost.
+    /// `None` for the top group.
     pub parent: Option<Id>,
     /// Live children by name.
     pub children: BTreeMap<String, Id>,
     /// Whether it was killed.
     pub dead: bool,
-    /// Its own and of all that is or was below.
+    /// Totals of the group and of its present and former descendants.
     pub totals: Totals,
-    /// What is held of each quota, here and below.
+    /// Usage of each quota, including descendants.
     pub held: [Held; QUOTAS],
-    /// Handles, charges and children, dead or alive; the tree itself counts as one while it lives.
+    /// The number of handles, charges and children, alive or killed; the tree itself counts as one
+    /// while the group is alive.
     holders: usize,
 }
 
 /// The reason why an operation on groups is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The name cannot be a group's.
+    /// The name is invalid.
     Name,
-    /// There is a live child of that name.
+    /// A live child has the same name.
     Exists,
     /// The group was killed.
     Dead,
@@ -62,14 +63,14 @@ pub enum Refused {
 pub struct Limited {
     /// The lowest group whose limit would be exceeded.
     pub limiting: Id,
-    /// What is held there.
+    /// Its usage.
     pub current: u64,
     /// Its limit.
     pub limit: u64,
 }
 
 impl Oracle {
-    /// Starts with a group at `path`, whose id is 0.
+    /// Creates an oracle with one group at `path`, whose ID is 0.
     #[must_use]
     pub fn new(path: &str) -> Oracle {
         let mut oracle = Oracle { groups: BTreeMap::new(), created: 0, live: 0 };
@@ -96,28 +97,28 @@ impl Oracle {
 
     // ---- groups ------------------------------------------------------------------------------
 
-    /// Returns a group that exists.
+    /// Returns an existing group.
     ///
     /// # Panics
-    /// When there is none of that id.
+    /// When no group has that ID.
     #[must_use]
     pub fn get(&self, id: Id) -> &Entry {
         &self.groups[&id]
     }
 
-    /// Returns whether the group lives or is held.
+    /// Returns whether the group is alive or held.
     #[must_use]
     pub fn exists(&self, id: Id) -> bool {
         self.groups.contains_key(&id)
     }
 
-    /// Returns how many groups live or are held.
+    /// Returns how many groups are alive or held.
     #[must_use]
     pub fn existing(&self) -> usize {
         self.groups.len()
     }
 
-    /// Returns how many groups live.
+    /// Returns how many groups are alive.
     #[must_use]
     pub fn live_len(&self) -> usize {
         self.live
@@ -134,8 +135,8 @@ impl Oracle {
         iter::successors(Some(id), |&id| self.get(id).parent)
     }
 
-    /// Returns a group and the live ones below it, each before its children, siblings in the order
-    /// of their names.
+    /// Returns a group and its live descendants, parents before children, siblings in order of
+    /// name.
     #[must_use]
     pub fn live_below(&self, id: Id) -> Vec<Id> {
         let mut order = Vec::new();
@@ -157,7 +158,7 @@ impl Oracle {
         })
     }
 
-    /// Returns the live children's paths in the order of their names.
+    /// Returns the paths of the live children in order of name.
     #[must_use]
     pub fn children(&self, id: Id) -> Vec<&str> {
         self.get(id).children.values().map(|&child| &*self.get(child).path).collect()
@@ -166,7 +167,8 @@ impl Oracle {
     /// Creates a child.
     ///
     /// # Errors
-    /// As [`submeter::Group::create_child`]: the first of bad name, dead parent, name taken.
+    /// As for [`submeter::Group::create_child`]: the first that applies of invalid name, killed
+    /// parent, name taken.
     pub fn create(&mut self, parent: Id, name: &str) -> Result<Id, Refused> {
         let entry = self.get(parent);
         let is_bad = |c: char| c == '/' || c.is_control();
@@ -193,7 +195,8 @@ impl Oracle {
     /// Kills a group.
     ///
     /// # Errors
-    /// As [`submeter::Group::kill`]: the topmost, live children, killed before.
+    /// As for [`submeter::Group::kill`]: the top group, a group with live children, or one that was
+    /// killed before.
     pub fn kill(&mut self, id: Id) -> Result<(), Refused> {
         match self.get(id) {
             Entry { parent: None, .. } => Err(Refused::Root),
@@ -206,10 +209,10 @@ impl Oracle {
         }
     }
 
-    /// Kills a group and all below it.
+    /// Kills a group and its descendants.
     ///
     /// # Errors
-    /// As [`submeter::Group::kill_subtree`]: the topmost, killed before.
+    /// As for [`submeter::Group::kill_subtree`]: the top group, or a group that was killed before.
     pub fn kill_subtree(&mut self, id: Id) -> Result<(), Refused> {
         match self.get(id) {
             Entry { parent: None, .. } => Err(Refused::Root),
@@ -225,18 +228,19 @@ impl Oracle {
         let entry = self.at(id);
         entry.dead = true;
         let name = entry.path.rsplit('/').next().unwrap_or("").to_owned();
-        let parent = entry.parent.expect("the topmost stays");
+        let parent = entry.parent.expect("the top group stays");
         self.at(parent).children.remove(&name);
         self.live -= 1;
         self.release(id);
     }
 
-    /// Notes one more handle or charge.
+    /// Adds a holder: a handle or a charge.
     pub fn hold(&mut self, id: Id) {
         self.at(id).holders += 1;
     }
 
-    /// Notes one less, and forgets a group without holders. Its totals are in its ancestors'.
+    /// Removes a holder, and forgets a group without holders. Its ancestors' totals include its
+    /// own.
     pub fn release(&mut self, id: Id) {
         let mut at = Some(id);
         while let Some(id) = at {
@@ -279,19 +283,20 @@ impl Oracle {
         Ok(())
     }
 
-    /// Gives back what was charged.
+    /// Releases a charge.
     pub fn uncharge(&mut self, id: Id, quota: usize, n: u64) {
         self.each_upward(id, |entry| entry.held[quota].current -= n);
     }
 
-    /// Sets or lifts a limit, and returns by how much usage exceeds it.
+    /// Sets or removes a limit, and returns by how much usage exceeds it.
     pub fn set_limit(&mut self, id: Id, quota: usize, limit: Option<u64>) -> u64 {
         let held = &mut self.at(id).held[quota];
         held.limit = limit;
         limit.map_or(0, |limit| held.current.saturating_sub(limit))
     }
 
-    /// Returns the three live children that hold most, largest first, those with nothing left out.
+    /// Returns the up to three live children with the largest usage, largest first, without those
+    /// that hold nothing.
     #[must_use]
     pub fn holders(&self, id: Id, quota: usize) -> Vec<(String, u64)> {
         let children = self.get(id).children.values().map(|&child| self.get(child));
@@ -299,7 +304,7 @@ impl Oracle {
             .map(|child| (child.path.clone(), child.held[quota].current))
             .filter(|(_, held)| *held > 0)
             .collect();
-        // Stable: of equals the first in the order of names comes first.
+        // A stable sort: children with equal usage stay in order of name.
         holders.sort_by_key(|(_, held)| Reverse(*held));
         holders.truncate(3);
         holders
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_charge_leaves_no_trace_but_the_refusal() {
+    fn a_refused_charge_changes_only_the_count_of_refusals() {
         let mut oracle = Oracle::new("/");
         let parent = oracle.create(0, "p").expect("free");
         let child = oracle.create(parent, "c").expect("free");
@@ -359,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_forgotten_with_its_parents() {
+    fn a_group_without_holders_is_forgotten_with_its_parents() {
         let mut oracle = Oracle::new("/");
         let a = oracle.create(0, "a").expect("free");
         let b = oracle.create(a, "b").expect("free");

@@ -1,4 +1,4 @@
-//! A small schema with every kind of metric, and the values that a group has of it.
+//! A small schema with every kind of metric, and the values of a group in it.
 
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Group, GroupValues, Histogram, HistogramSnapshot,
@@ -14,7 +14,7 @@ pub const COUNTERS: usize = 2;
 pub const QUOTAS: usize = 2;
 
 /// The buckets of the histogram in a [`TestSchema`]: eighteen, few enough that random values reach
-/// all of them, both open ones included.
+/// all of them, including both open ones.
 pub const BUCKETS: Buckets = Buckets::powers(2, 6);
 
 /// The keys of a schema that has every kind of metric, some of them twice.
@@ -22,13 +22,13 @@ pub const BUCKETS: Buckets = Buckets::powers(2, 6);
 pub struct TestSchema {
     /// The schema.
     pub schema: Schema,
-    /// Two, so that an update of one that lands in the other is seen.
+    /// Two, so that a test notices an update that lands in the wrong one.
     pub counters: [Counter<Count>; COUNTERS],
-    /// Goes below zero in tests.
+    /// A gauge, which tests take below zero.
     pub gauge: Gauge<Bytes>,
-    /// Over [`BUCKETS`].
+    /// A histogram over [`BUCKETS`].
     pub histogram: Histogram<Nanoseconds>,
-    /// Two, for the reason that there are two counters.
+    /// Two, for the same reason as the counters.
     pub quotas: [Quota<Bytes>; QUOTAS],
     /// The sections that the metrics are in.
     pub sections: Vec<Section>,
@@ -37,31 +37,31 @@ pub struct TestSchema {
 /// The totals of one group that a flush of the tree makes exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Of each counter.
+    /// The total of each counter.
     pub counters: [u64; COUNTERS],
-    /// Of the gauge.
+    /// The total of the gauge.
     pub gauge: i64,
-    /// Values in each bucket of the histogram.
+    /// The number of values in each bucket of the histogram.
     pub buckets: [u64; BUCKETS.len()],
-    /// Sum of the values in the histogram.
+    /// The sum of the values in the histogram.
     pub recorded: u64,
 }
 
-/// All totals of one group: its sums, and what an aggregator makes of its visits.
+/// All totals of one group: its sums, and the aggregate of its visits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// The sums.
     pub sums: Sums,
-    /// The visits, which no sum can express.
+    /// The visits, which are not a sum.
     pub visited: Visited,
 }
 
 /// What a group holds of one quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Held now.
+    /// Current usage.
     pub current: u64,
-    /// The most that was held after any granted charge.
+    /// The highest usage after any granted charge.
     pub peak: u64,
     /// The limit.
     pub limit: Option<u64>,
@@ -70,15 +70,15 @@ pub struct Held {
 }
 
 impl TestSchema {
-    /// Declares the metrics in one section, interleaved so that every kind has a neighbour of
-    /// another.
+    /// Declares the metrics in one section, interleaved so that each has a neighbour of another
+    /// kind.
     #[must_use]
     pub fn new() -> TestSchema {
         TestSchema::declare(false)
     }
 
-    /// Declares the metrics in two sections, which are flushed separately: the second counter and
-    /// the gauge are in another section than the rest.
+    /// Declares the metrics in two sections, which are flushed separately: the second counter, the
+    /// second quota and the gauge are in one section, the rest in the other.
     #[must_use]
     pub fn split() -> TestSchema {
         TestSchema::declare(true)
@@ -106,7 +106,7 @@ impl TestSchema {
         }
     }
 
-    /// Returns the totals that the last flush left, without a flush.
+    /// Returns the totals as of the last flush, without a flush.
     #[must_use]
     pub fn cached(&self, group: &Group) -> Sums {
         Sums {
@@ -153,19 +153,19 @@ impl Default for TestSchema {
 }
 
 impl Sums {
-    /// The part that a histogram has.
+    /// Returns sums with the histogram's part filled in.
     ///
     /// # Panics
-    /// When its parts contradict each other.
+    /// When the snapshot is inconsistent.
     fn of(histogram: &HistogramSnapshot) -> Sums {
         assert_eq!(histogram.count(), histogram.counts().iter().sum::<u64>());
         let buckets = histogram.counts().try_into().expect("the schema's buckets");
         Sums { buckets, recorded: histogram.sum(), ..Sums::default() }
     }
 
-    /// Puts a value into the histogram, `n` times.
+    /// Records a value in the histogram `n` times.
     pub fn record(&mut self, value: u64, n: u64) {
-        // By the published bounds, without the arithmetic that finds a value's bucket.
+        // Uses the published bounds, not the arithmetic that finds a value's bucket.
         let inside = |&index: &usize| BUCKETS.upper(index).is_none_or(|upper| value < upper);
         self.buckets[(0..BUCKETS.len()).find(inside).expect("the last is open")] += n;
         self.recorded += value * n;

@@ -1,4 +1,4 @@
-//! Updates: what changes a group's totals and has no answer.
+//! Updates: operations that change a group's totals and return nothing.
 
 use submeter::{Aggregator, Attached, Group};
 
@@ -13,19 +13,19 @@ pub enum Update {
     Add { counter: usize, n: u64 },
     /// Adds `n` and then 1, both through one bound metric.
     AddBound { counter: usize, n: u64 },
-    /// Moves the gauge.
+    /// Adjusts the gauge.
     Adjust { delta: i64 },
-    /// Moves the gauge through a bound metric.
+    /// Adjusts the gauge through a bound metric.
     AdjustBound { delta: i64 },
     /// Records a value in the histogram.
     Record { value: u64 },
     /// Records a value `n` times.
     RecordMany { value: u64, n: u64 },
-    /// Notes a visit with the aggregator.
+    /// Adds a visit to the aggregator.
     Visit { length: u64 },
 }
 
-/// A group's handle, with its handle for visits once there was a visit.
+/// A group's handle, and the aggregator's handle once there was a visit.
 pub struct Handle {
     /// The group.
     pub group: Group,
@@ -59,7 +59,7 @@ impl Update {
                 let handle = attached.get_or_insert_with(|| visits.attach(group));
                 handle.update(|here| here.visit(length));
                 if length.is_multiple_of(4) {
-                    // A handle that is not kept leaves what it collected behind.
+                    // The counts of a dropped handle must survive.
                     *attached = None;
                 }
             }

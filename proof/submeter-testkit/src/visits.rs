@@ -1,31 +1,31 @@
-//! A small aggregator: how many visits there were, and which was the longest.
+//! A small aggregator: the number of visits, and the length of the longest.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use submeter::{Aggregate, Origin};
 
-/// Collects [`Visited`] by group: one value that adds up and one that does not.
+/// An aggregator of [`Visited`]: one value that adds up and one that does not.
 #[derive(Debug)]
 pub struct Visits;
 
-/// Holds what one group has seen on one CPU.
+/// The visits of one group on one CPU.
 #[derive(Debug, Default)]
 pub struct VisitsHere {
     count: AtomicU64,
     longest: AtomicU64,
 }
 
-/// Sums up visits.
+/// A summary of visits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visited {
-    /// How many.
+    /// The number of visits.
     pub count: u64,
-    /// The longest.
+    /// The length of the longest visit.
     pub longest: u64,
 }
 
 impl Visited {
-    /// Adds others.
+    /// Merges another summary.
     pub fn merge(&mut self, other: &Visited) {
         self.count += other.count;
         self.longest = self.longest.max(other.longest);
@@ -33,10 +33,9 @@ impl Visited {
 }
 
 impl VisitsHere {
-    /// Notes one visit.
+    /// Counts one visit.
     pub fn visit(&self, length: u64) {
-        // Relaxed, both: the aggregator orders what an update stored before the flush that finds
-        // it.
+        // Relaxed, both: the aggregator orders an update's stores before the flush that finds them.
         self.count.fetch_add(1, Ordering::Relaxed);
         self.longest.fetch_max(length, Ordering::Relaxed);
     }
@@ -47,7 +46,8 @@ impl Aggregate for Visits {
     type Delta = Visited;
 
     fn flush(&self, _: &Origin<'_>, local: &VisitsHere, delta: &mut Visited) {
-        // Relaxed, both: as above. A longest that comes with a later count is one that was begun.
+        // Relaxed, both: as above. A maximum that arrives before its count belongs to a visit in
+        // progress.
         delta.count = local.count.swap(0, Ordering::Relaxed);
         delta.longest = local.longest.load(Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! Updates of aggregators in signal handlers: what is collected there is found too.
+//! Updates of aggregators in signal handlers: flushes find them too.
 //!
-//! Alone in its program, because a process has one handler.
+//! In a program of its own, because a process has only one handler.
 #![cfg(not(miri))]
 
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use submeter::{Aggregate, Origin, Schema, Tree};
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
 
-/// Often enough to meet every step of an update, seldom enough that threads get on with it.
+/// Frequent enough to interrupt every step of an update, rare enough that threads make progress.
 const PERIOD_NS: i64 = 40_000;
 
 /// Interruptions that the test waits for.
 const HANDLED_MIN: u64 = 3_000;
 
-/// Only a machine that delivers no signals misses it.
+/// Long enough that only a machine without signals exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Sum;
@@ -38,9 +38,9 @@ impl Aggregate for Sum {
     }
 }
 
-/// The handler updates what the interrupted thread is updating, or flushing with the aggregator's
-/// lock held. Flushes take the marks all the time, so that it also comes between the state and its
-/// mark.
+/// The handler updates the same state as the interrupted thread, which may be updating it or
+/// flushing it with the aggregator's lock held. Flushes clear the marks all the time, so that the
+/// handler also runs between an update of the state and its mark.
 #[test]
 fn updates_in_a_handler_are_collected_while_others_update_and_flush_stress() {
     let tree = Tree::new(Schema::builder().build().expect("empty")).expect("address space");
@@ -53,7 +53,7 @@ fn updates_in_a_handler_are_collected_while_others_update_and_flush_stress() {
         let (leaf, handled) = (leaf.clone(), Arc::clone(&handled));
         move || {
             leaf.update(|local| local.fetch_add(3, Ordering::Relaxed));
-            // Relaxed: read when everything is joined.
+            // Relaxed: read after all threads were joined.
             handled.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -89,7 +89,7 @@ fn updates_in_a_handler_are_collected_while_others_update_and_flush_stress() {
         threads.map(|thread| thread.join().expect("no panic"))
     });
     let updated: u64 = threads.iter().flatten().sum();
-    // Relaxed: everything is joined.
+    // Relaxed: all threads were joined.
     let handled = handled.load(Ordering::Relaxed);
     println!("{handled} interruptions of {updated} updates");
     assert!(threads.contains(&None) || handled >= HANDLED_MIN, "{handled} interruptions");

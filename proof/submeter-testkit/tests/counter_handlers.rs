@@ -1,4 +1,4 @@
-//! Counters in signal handlers: what the kernel's are to interrupts.
+//! Counters in signal handlers, which are to a thread what interrupts are to the kernel.
 #![cfg(not(miri))]
 
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use submeter_sys::Backend;
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
 
-/// Often enough to meet every step of an add, seldom enough that threads get on with it.
+/// Frequent enough to interrupt every step of an add, rare enough that threads make progress.
 const PERIOD_NS: i64 = 40_000;
 
 /// Interruptions that the test waits for.
 const HANDLED_MIN: u64 = 5_000;
 
-/// Only a machine that delivers no signals misses it.
+/// Long enough that only a machine without signals exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const BATCH: u64 = 16;
 const LIMIT: i64 = 400;
 
-/// Counters of one backend, with what is known of them from outside.
+/// Counters on one backend, with independent counts of what was added.
 struct Counters {
     area: Area,
     plain: PercpuCounter,
     limited: LimitedCounter,
     added: AtomicI64,
     granted: AtomicI64,
-    /// The most that was ever granted at once.
+    /// The largest amount that was ever granted at once.
     most: AtomicI64,
 }
 
@@ -50,11 +50,11 @@ impl Counters {
 
     fn add(&self, n: i64) {
         self.plain.add(n);
-        // Relaxed, here and below: read when everything is joined.
+        // Relaxed, here and below: read after all threads were joined.
         self.added.fetch_add(n, Ordering::Relaxed);
         if self.limited.try_add(n.abs(), LIMIT).is_ok() {
-            // SeqCst: granted after the grant, taken back before it is given back: never above the
-            // truth.
+            // SeqCst: increased after the grant and reduced before its release, so it is never
+            // above the true value.
             let now = self.granted.fetch_add(n.abs(), Ordering::SeqCst) + n.abs();
             self.most.fetch_max(now, Ordering::Relaxed);
         } else if let Ok(held) =
@@ -80,8 +80,8 @@ impl Counters {
     }
 }
 
-/// The handler adds to what the interrupted thread is adding to: between the test for the batch and
-/// the add too, where the kernel's first version let a word grow beyond it.
+/// The handler adds to the counter that the interrupted thread is adding to, even between the test
+/// for the batch and the add, where the kernel's first version let a word grow beyond the batch.
 #[test]
 fn decision_and_update_are_atomic_a_handler_cannot_push_a_word_beyond_its_batch_stress() {
     #[cfg(submeter_inject)]
@@ -93,7 +93,7 @@ fn decision_and_update_are_atomic_a_handler_cannot_push_a_word_beyond_its_batch_
         let (counters, handled) = (Arc::clone(&counters), Arc::clone(&handled));
         move || {
             counters.iter().for_each(|counters| counters.add(7));
-            // Relaxed: read when everything is joined.
+            // Relaxed: read after all threads were joined.
             handled.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -122,7 +122,7 @@ fn decision_and_update_are_atomic_a_handler_cannot_push_a_word_beyond_its_batch_
     });
     #[cfg(submeter_inject)]
     submeter_sys::inject::delay(submeter_sys::inject::Point::BeforeCommit, 0);
-    // Relaxed: everything is joined.
+    // Relaxed: all threads were joined.
     let handled = handled.load(Ordering::Relaxed);
     println!("{handled} interruptions");
     if interrupted == [true; 3] {

@@ -4,19 +4,19 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use submeter_testkit::{Differential, Op, TestSchema, Update, script};
 
-/// Under Miri a step costs about a thousand times as much, and files are out of reach.
-/// `PROPTEST_CASES` asks for more than the usual 256.
+/// Under Miri a step costs about a thousand times as much, and there are no files. `PROPTEST_CASES`
+/// asks for more than the usual 256.
 fn config() -> ProptestConfig {
     if cfg!(miri) {
         ProptestConfig { cases: 1, failure_persistence: None, ..ProptestConfig::default() }
     } else {
         let beside = Box::new(FileFailurePersistence::WithSource("regressions"));
-        // Half of them for each of two trees.
+        // Half of the cases for each of the two trees.
         let cases = ProptestConfig::default().cases.div_ceil(2);
         ProptestConfig {
             cases,
             failure_persistence: Some(beside),
-            // Enough to shrink the eight choices of each of a dozen operations.
+            // Enough to shrink a dozen operations with eight choices each.
             max_shrink_iters: 10_000,
             ..ProptestConfig::default()
         }
@@ -34,12 +34,12 @@ proptest! {
     }
 
     #[test]
-    fn a_tree_of_two_sets_agrees_with_its_oracle(script in script(LEN_MAX)) {
+    fn a_tree_of_two_sections_agrees_with_its_oracle(script in script(LEN_MAX)) {
         Differential::script(TestSchema::split(), &script);
     }
 }
 
-/// Written out, because random scripts reach this order rarely.
+/// A fixed script, because random ones rarely reach this order.
 #[test]
 fn a_killed_group_counts_charges_and_is_replaced() {
     let add = |at, n| Op::Update { at, update: Update::Add { counter: 0, n } };

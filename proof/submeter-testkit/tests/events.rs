@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use submeter_testkit::{EventOp, event_script, run_events};
 
-/// Under Miri a step costs about a thousand times as much, and files are out of reach.
-/// `PROPTEST_CASES` asks for more than the usual 256.
+/// Under Miri a step costs about a thousand times as much, and there are no files. `PROPTEST_CASES`
+/// asks for more than the usual 256.
 fn config() -> ProptestConfig {
     if cfg!(miri) {
         ProptestConfig { cases: 2, failure_persistence: None, ..ProptestConfig::default() }
@@ -29,8 +29,8 @@ proptest! {
     }
 }
 
-/// Written out, because random scripts reach this order rarely: a pinned event group fails while
-/// its line is walked, its counters' holder goes, and the thread comes back.
+/// A fixed script, because random ones rarely reach this order: a pinned event group fails while
+/// its queue is walked, the holder of its counters goes away, and the thread comes back.
 #[test]
 fn a_failed_pinned_event_group_stays_failed_beside_others() {
     let attach = |to, list| EventOp::Attach { to, list };

@@ -26,8 +26,8 @@ fn seed() -> u64 {
     number("SUBMETER_FUZZ_SEED", 1)
 }
 
-/// Carries `n` operations out, a few hundred on each of many threads in turn: the words of a group
-/// are then spread over rows, on every backend, while operations still follow each other.
+/// Applies `n` operations, a few hundred on each of many threads in turn: on every backend the
+/// words of a group are then spread over rows, although operations are still sequential.
 fn on_threads_in_turn(stream: &mut Differential, n: u64) {
     let chunk = if cfg!(miri) { 25 } else { 400 };
     let mut left = n;
@@ -46,7 +46,7 @@ fn say(name: &str, groups: usize, tally: Tally) {
     );
 }
 
-/// One tree for the whole run: words, marks and numbers of groups are reused many times over.
+/// One tree for the whole run: words, marks and group numbers are reused many times over.
 #[test]
 fn random_operations_agree_with_the_oracle() {
     let groups = if cfg!(miri) { 12 } else { 1_000 };
@@ -55,7 +55,7 @@ fn random_operations_agree_with_the_oracle() {
     say("large tree", groups, stream.finish());
 }
 
-/// Few groups: each operation meets what the last ones left half done.
+/// Few groups: each operation meets the unfinished work of the last ones.
 #[test]
 fn random_operations_on_few_groups_agree_with_the_oracle() {
     let groups = if cfg!(miri) { 4 } else { 12 };
@@ -64,8 +64,8 @@ fn random_operations_on_few_groups_agree_with_the_oracle() {
     say("small tree", groups, stream.finish());
 }
 
-/// Every thread has a subtree of its own in one tree, and sees it as if it were alone, exact reads
-/// and bounds included. When all are done the root has the sum.
+/// Every thread has its own subtree of one tree, and sees it as if it were alone, including exact
+/// reads and bounds. In the end the root has the sum.
 #[test]
 fn random_operations_side_by_side_agree_with_their_oracles_stress() {
     let (schema, threads) = (TestSchema::split(), 4);

@@ -10,11 +10,11 @@ use submeter::{Count, Schema, Tree};
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
 
-/// The parent's other threads are in the middle of updates. The child has what had returned, counts
-/// on its own, and changes nothing for the parent.
+/// The parent's other threads are in the middle of updates. The child has all updates that had
+/// returned, counts separately, and changes nothing for the parent.
 ///
-/// What was under way at the fork may be in the child or not, and later than a flush of the child:
-/// the kernel copies one page after the other while threads run.
+/// An update in progress at the fork may or may not be in the child: the kernel copies one page
+/// after the other while threads run.
 #[test]
 fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
     let mut schema = Schema::builder();
@@ -59,15 +59,15 @@ fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
                 failed = Some(round);
                 break;
             }
-            // Marks come and go between the forks.
+            // Marks are set and cleared between the forks.
             tree.flush();
         }
         // Relaxed: as above.
         stop.store(true, Ordering::Relaxed);
         assert_eq!(failed, None, "the round whose child failed");
     });
-    // Relaxed: everything is joined.
+    // Relaxed: all threads were joined.
     let returned: u64 = returned.iter().map(|n| n.load(Ordering::Relaxed)).sum();
     assert_eq!((leaf.sum(requests), own.sum(requests)), (returned, 100));
-    assert!(!own.is_killed() && tree.get("/child only").is_none(), "the child's alone");
+    assert!(!own.is_killed() && tree.get("/child only").is_none(), "only the child changed");
 }

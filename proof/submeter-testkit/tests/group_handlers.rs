@@ -1,4 +1,4 @@
-//! Updates of groups in signal handlers: what is counted there is exact too.
+//! Updates of groups in signal handlers: their counts are exact too.
 #![cfg(not(miri))]
 
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use submeter::{
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
 
-/// Often enough to meet every step of an update, seldom enough that threads get on with it.
+/// Frequent enough to interrupt every step of an update, rare enough that threads make progress.
 const PERIOD_NS: i64 = 40_000;
 
 /// Interruptions that a test waits for.
 const HANDLED_MIN: u64 = 5_000;
 
-/// Only a machine that delivers no signals misses it.
+/// Long enough that only a machine without signals exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]
@@ -35,12 +35,12 @@ fn tree() -> (Meters, Tree) {
     let meters = Meters {
         requests: schema.counter("requests", "Requests answered"),
         memory: schema.gauge("memory", "Memory held"),
-        latency: schema.histogram("latency", "Of requests", Buckets::powers(2, 6)),
+        latency: schema.histogram("latency", "Time of a request", Buckets::powers(2, 6)),
     };
     (meters, Tree::new(schema.build().expect("good names")).expect("a tree"))
 }
 
-/// Visits: an aggregator of one number.
+/// An aggregator of one number.
 struct Visits;
 
 impl Aggregate for Visits {
@@ -57,7 +57,7 @@ impl Aggregate for Visits {
     }
 }
 
-/// Does `work` while a timer interrupts it; `None` where there is none to be had.
+/// Runs `work` while a timer interrupts it; `None` if the kernel has no timer left.
 fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
     match handler::Timer::on_this_thread(PERIOD_NS) {
         Ok(_timer) => Some(work()),
@@ -68,10 +68,10 @@ fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
     }
 }
 
-/// The handler adds to the leaf that the interrupted thread is adding to, or that it is flushing,
-/// with the locks of a flush, a kill or a creation held. Another thread's flushes clear the marks
-/// all the time, so that the handler also comes between an add that found no mark, the marking, and
-/// the add.
+/// The handler adds to the leaf that the interrupted thread is adding to or flushing, with the
+/// locks of a flush, a kill or a creation held. Another thread's flushes clear the marks all the
+/// time, so that the handler also runs between the steps of an add that finds no mark: the test,
+/// the marking and the add.
 #[test]
 fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
     let (meters, tree) = tree();
@@ -89,7 +89,7 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
             leaf.add(meters.requests, 2);
             leaf.adjust(meters.memory, -7);
             leaf.record(meters.latency, 5);
-            // Relaxed: read when everything is joined.
+            // Relaxed: read after all threads were joined.
             handled.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -131,7 +131,7 @@ fn updates_in_a_handler_are_exact_while_others_add_flush_and_kill_stress() {
     });
     let (added, passing): (u64, u64) =
         (adders.into_iter().flatten().sum(), killer.unwrap_or_default());
-    // Relaxed: everything is joined.
+    // Relaxed: all threads were joined.
     let handled = handled.load(Ordering::Relaxed);
     println!("{handled} interruptions of {added} updates and {passing} kills");
     assert!(adders.contains(&None) || handled >= HANDLED_MIN, "{handled} interruptions");

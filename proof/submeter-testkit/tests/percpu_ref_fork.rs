@@ -1,4 +1,4 @@
-//! In a child of a fork the counts work, whatever the parent's other threads were in the middle of.
+//! Reference counts work in a forked child, whatever the parent's other threads were doing.
 #![cfg(not(miri))]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use submeter_sys::{Backend, probe};
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
 
-/// Runs `test` on the backend in use and on every backend below it.
+/// Runs `test` on every backend that this machine supports.
 fn on_every_backend(test: impl Fn(&Area)) {
     let mut backends = vec![Backend::LockedByThread, Backend::LockedByCpu];
     if probe().rseq().is_some() {
@@ -26,13 +26,13 @@ fn on_every_backend(test: impl Fn(&Area)) {
     }
 }
 
-/// A deadline that only a lost reference misses.
+/// A deadline that only a leaked reference exceeds.
 fn soon() -> Duration {
     Duration::from_secs(60)
 }
 
-/// The parent's other threads get, put, kill, revive and switch all the time; the child must do
-/// with what they left, and without them.
+/// The parent's other threads get, put, kill, revive and switch all the time; the child must cope
+/// with the state that they left, and without them.
 #[test]
 fn percpu_ref_works_in_a_child_forked_while_killing_stress() {
     on_every_backend(|area| {
@@ -46,7 +46,7 @@ fn percpu_ref_works_in_a_child_forked_while_killing_stress() {
             scope.spawn(|| {
                 while going() {
                     assert!(killed.kill());
-                    killed.wait_released(soon()).expect("nobody holds it");
+                    killed.wait_released(soon()).expect("it has no holders");
                     assert!(killed.reinit());
                 }
             });
@@ -72,25 +72,25 @@ fn percpu_ref_works_in_a_child_forked_while_killing_stress() {
     });
 }
 
-/// A count that nobody holds, found at any point of its kill or of its new life.
+/// Checks a count without holders, found at any point of its kill or of its next life.
 fn takes_over(killed: &PercpuRef) -> bool {
     if !killed.is_dying() {
         return killed.kill() && killed.is_released();
     }
-    // Not released only if the vanished thread was just about to release, or to start the next
+    // It is not released only if the lost thread was about to release it, or to start its next
     // life.
     let released = killed.wait_released(Duration::from_millis(50));
     released.is_ok() || killed.is_zero()
 }
 
-/// A count of which this thread holds a reference.
+/// Checks a count of which this thread holds a reference.
 fn outlives(switched: &PercpuRef) -> bool {
     let took = switched.tryget_live();
     let killed = switched.kill();
     let refused = !switched.tryget_live();
     let held = !switched.is_zero() && !switched.is_released();
     switched.put_many(2);
-    // The vanished thread may have had one too.
+    // The lost thread may have held one too.
     let left = switched.holders().references();
     took && killed && refused && held && matches!(left, Some(0 | 1))
 }
@@ -108,7 +108,7 @@ fn its_own_work(area: &submeter_percpu::Area) -> bool {
     length == 5 && owner.is_released()
 }
 
-/// What is copied is counted on both sides, each on its own.
+/// After a fork, parent and child count their copies independently.
 #[test]
 fn percpu_ref_counts_apart_after_a_fork() {
     on_every_backend(|area| {

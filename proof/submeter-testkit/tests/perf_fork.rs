@@ -1,4 +1,4 @@
-//! In a forked child a PMU counts the child's thread, and goes on from where it was.
+//! In a forked child a PMU counts the child's thread, starting from the parent's counts.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
@@ -10,7 +10,7 @@ fn read(pmu: &mut LinuxPmu, handles: &[Handle], moment: &mut u64) -> Vec<u64> {
     handles.iter().map(|&handle| pmu.read(handle).unwrap_or(u64::MAX)).collect()
 }
 
-/// Touches pages that were not there before, each one small.
+/// Causes page faults by touching new small pages.
 fn fault(pages: usize) {
     // SAFETY: a new mapping, used within its bounds and unmapped once.
     unsafe {
@@ -65,8 +65,8 @@ fn a_forked_child_counts_itself_and_goes_on() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "the child died: {status:#x}");
     let code = libc::WEXITSTATUS(status);
-    assert_eq!(code, 0, "bits: goes back, counts no faults of its own, counts no switches");
-    // What the child did is the child's.
+    assert_eq!(code, 0, "bits: counts fall, no faults of its own, no switches");
+    // The parent does not count what the child did.
     let after = read(&mut pmu, &handles, &mut moment);
     assert!(after[0] - before[0] < PAGES as u64 && after[0] >= before[0], "{before:?} {after:?}");
     fault(PAGES);

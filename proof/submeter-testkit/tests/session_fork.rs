@@ -1,4 +1,4 @@
-//! A forked child counts for itself, from what its parent had counted.
+//! A forked child counts for itself, starting from its parent's counts.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
@@ -16,7 +16,7 @@ use submeter::switch;
 use submeter::{Schema, Tree};
 use work::burn_ms;
 
-/// Whether an event counts, or never did on this machine.
+/// Returns whether an event counts, or cannot count on this machine.
 fn counts_or_cannot(counts: &RequestCounts) -> bool {
     matches!(counts.state(), RequestState::Counting | RequestState::NotSupported(_))
 }
@@ -35,7 +35,7 @@ fn a_forked_child_goes_on_with_its_own_copy() {
     ];
     let session = Session::open(&tree, requests);
     let values = || session.counts().iter().map(|counts| counts.values()[0]).collect::<Vec<_>>();
-    // Another thread, which the child has the counts of, and which is not there.
+    // Another thread, whose counts the child inherits but which does not exist there.
     let (stop, stopped) = mpsc::channel::<()>();
     let (ready, is_ready) = mpsc::channel();
     let other = std::thread::spawn({
@@ -80,6 +80,6 @@ fn a_forked_child_goes_on_with_its_own_copy() {
     stop.send(()).expect("received");
     other.join().expect("no panic");
     let now = values();
-    assert_eq!(now[1], at_fork[1], "the child's is the child's");
+    assert_eq!(now[1], at_fork[1], "the parent does not count the child's work");
     assert_eq!(session.threads(), 2);
 }

@@ -1,5 +1,5 @@
-//! Forks at any moment of a change of who observes. Alone in its program, as the children copy what
-//! other tests do.
+//! Forks at any moment of a change of observers. In a program of its own, because its children
+//! would copy the state of other tests.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
@@ -35,7 +35,7 @@ fn children_forked_while_sessions_come_and_go_count_what_they_do() {
     let wrong = std::thread::scope(|scope| {
         let _stopping = StopOnDrop(&stopped);
         scope.spawn(|| {
-            // Relaxed: it only stops some time after.
+            // Relaxed: it only has to stop eventually.
             while !stopped.load(Ordering::Relaxed) {
                 drop(switch::observe(|_| None));
             }

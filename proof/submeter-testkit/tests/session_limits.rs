@@ -1,13 +1,13 @@
-//! Sessions where descriptors run out: what is said, and that it ends.
+//! Sessions that run out of descriptors: what they report, and that they recover.
 //!
-//! Alone in its program, whose limits it changes.
+//! In a program of its own, whose limits it changes.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![expect(unsafe_code, reason = "sets limits")]
 
 use submeter::perf::{Request, RequestState, Session, parse};
 use submeter::{Group, Schema, Tree};
 
-/// Lets the process have no more than `descriptors`; returns how many it could have.
+/// Limits the process to `descriptors`; returns the previous limit.
 fn limit(descriptors: libc::rlim_t) -> libc::rlim_t {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads and writes the structure that it is given.
@@ -29,7 +29,7 @@ fn state(session: &Session, of: usize) -> RequestState {
 }
 
 #[test]
-fn without_descriptors_it_is_said_what_helps() {
+fn a_lack_of_descriptors_is_reported_with_a_remedy() {
     let mut schema = Schema::builder();
     schema.cpu_time("cpu", "CPU time");
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
@@ -46,7 +46,7 @@ fn without_descriptors_it_is_said_what_helps() {
     );
 
     let before = limit(3);
-    // What a thread cannot have is told, by the event's name, and the clock goes on without a
+    // An event that a thread cannot open is reported by name, and the clock works without a
     // descriptor.
     std::thread::scope(|scope| {
         let joined = scope.spawn(|| group.run(|| std::hint::black_box((0..1000).sum::<u64>())));
@@ -66,7 +66,7 @@ fn without_descriptors_it_is_said_what_helps() {
     }
     assert_eq!(clocks, [RequestState::Counting, RequestState::Counting]);
 
-    // Nothing of that stays.
+    // None of these errors persists.
     let session = Session::open(&tree, requests(&group));
     std::thread::scope(|scope| scope.spawn(|| group.run(|| ())).join().expect("no panic"));
     assert_eq!(

@@ -1,6 +1,6 @@
-//! More threads than perf's pages may be locked for: they are charged all the same, and told of.
+//! More threads than perf pages may be locked for: they are charged all the same, and reported.
 //!
-//! Alone in its program: its child gives up privilege, without which the memory is limited.
+//! In a program of its own: its child drops privileges, so that the limit of locked memory applies.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![expect(unsafe_code, reason = "forks, sets limits, gives up privilege")]
 
@@ -10,21 +10,21 @@ use submeter::perf::{Request, RequestState, Session, parse};
 use submeter::switch::clock::{self, Source};
 use submeter::{Schema, Tree};
 
-/// `nobody`, on every distribution: whose limit nobody else has used up.
+/// The user `nobody` on every distribution, whose limit no other process has used up.
 const NOBODY: libc::uid_t = 65_534;
 
-/// More than the pages that `kernel.perf_event_mlock_kb` lets a user have on a machine of a few
+/// Returns more threads than `kernel.perf_event_mlock_kb` allows pages on a machine with a few
 /// CPUs.
 fn threads() -> usize {
-    // Not those that this process may use: the kernel counts all.
-    // SAFETY: takes a number and returns one.
+    // All CPUs, not only those that this process may use: the kernel counts all. SAFETY: takes a
+    // number and returns one.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb");
     let kib: usize = text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(516);
     kib / 4 * cpus + 50
 }
 
-/// Gives up what would let this process lock memory. Returns whether it could.
+/// Drops the privileges that exempt this process from the limit. Returns whether that worked.
 fn give_up() -> bool {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads the structure that it is given; the other takes a number.
@@ -49,7 +49,7 @@ fn all_are_charged(threads: usize) -> bool {
                     let start = clock::thread_cpu_ns();
                     while clock::thread_cpu_ns() < start + EACH_NS {}
                 });
-                // All have a clock at once.
+                // All threads have a clock at the same time.
                 together.wait();
             });
         }
@@ -58,7 +58,7 @@ fn all_are_charged(threads: usize) -> bool {
     let counts = &session.counts()[0];
     let slow = clock::slow_threads();
     eprintln!("{threads} threads, {slow} of them slow; {charged} of {least} ns: {counts:?}");
-    // A clock may be told the time a little later than the thread.
+    // A clock may start a little later than its thread.
     let least = least - least / 10;
     slow > 0
         && charged >= least
@@ -67,7 +67,7 @@ fn all_are_charged(threads: usize) -> bool {
 }
 
 #[test]
-fn threads_without_a_page_are_charged_and_told_of() {
+fn threads_without_a_page_are_charged_and_reported() {
     let threads = threads();
     if clock::choice().source != Source::PerfPage || threads > 2000 {
         eprintln!("skipped: needs perf's pages and few CPUs: {:?}", clock::choice());
@@ -89,7 +89,7 @@ fn threads_without_a_page_are_charged_and_told_of() {
     // SAFETY: `status` is live; `child` is ours to wait for.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 2 {
-        eprintln!("skipped: cannot give up privilege here: run as root");
+        eprintln!("skipped: cannot drop privileges here: run as root");
         return;
     }
     assert_eq!(status, 0);

@@ -1,13 +1,13 @@
-//! A few seconds of the soak that `examples/soak.rs` runs for as long as wanted.
+//! A few seconds of the soak test that `examples/soak.rs` runs for any time.
 
 use std::sync::atomic::AtomicBool;
 
 use submeter_testkit::Soak;
 
-/// Several rounds, so that comparisons come in the middle of lives too.
+/// Several rounds, so that comparisons also come in the middle of groups' lives.
 #[test]
 fn updates_flushes_kills_and_creations_conserve_every_total_stress() {
-    // Builds for it stay longer in each sequence: what a flush must wait for then happens often.
+    // Builds with injected delays stay longer in each sequence, so that a flush often has to wait.
     #[cfg(submeter_inject)]
     submeter_sys::inject::delay(submeter_sys::inject::Point::BeforeCommit, 30_000);
     let (groups, steps, rounds) = match () {
@@ -26,5 +26,5 @@ fn updates_flushes_kills_and_creations_conserve_every_total_stress() {
     assert!(progress.updates > 0 && progress.flushes > 0);
     assert!(cfg!(miri) || (progress.killed > 10 && progress.charges > 10));
     assert!(steps < 100_000 || progress.refused > 0, "the limits were never reached");
-    assert_eq!(soak.settle(), groups, "nothing but the living is left");
+    assert_eq!(soak.settle(), groups, "only live groups are left");
 }

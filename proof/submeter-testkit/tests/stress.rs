@@ -1,6 +1,7 @@
-//! Many threads at once: nothing may get lost, and no limit may be exceeded.
+//! Many threads at once: no update may be lost, and no limit may be exceeded.
 //!
-//! Every loop is bounded by a number of steps, never by time. `SUBMETER_STRESS=N` multiplies them.
+//! Every loop is bounded by a number of steps, never by time. `SUBMETER_STRESS=N` multiplies the
+//! steps.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -23,7 +24,7 @@ fn steps() -> u64 {
 }
 
 fn tree() -> (TestSchema, Tree) {
-    // Builds for it stay longer in each sequence: what a flush must wait for then happens often.
+    // Builds with injected delays stay longer in each sequence, so that a flush often has to wait.
     #[cfg(submeter_inject)]
     submeter_sys::inject::delay(submeter_sys::inject::Point::BeforeCommit, 100_000);
     let schema = TestSchema::new();
@@ -44,8 +45,8 @@ fn with_watcher<R: Send>(work: impl Fn(u64) -> R + Sync, mut watch: impl FnMut()
         let watcher = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 watch();
-                // Elsewhere it stays: a watcher that yields to four workers hardly runs beside
-                // them.
+                // Outside Miri it does not yield: a watcher that yields to four workers hardly runs
+                // at all.
                 if cfg!(miri) {
                     thread::yield_now();
                 }
@@ -60,7 +61,8 @@ fn with_watcher<R: Send>(work: impl Fn(u64) -> R + Sync, mut watch: impl FnMut()
     })
 }
 
-/// In a snapshot a parent that counts nothing itself is the sum of its children, whatever goes on.
+/// Asserts that in a snapshot, a parent that counts nothing itself is the sum of its children,
+/// whatever other threads do.
 fn assert_parents_are_sums(schema: &TestSchema, snapshot: &Snapshot) {
     let groups = snapshot.groups();
     let leaf = |at: usize| !groups.iter().any(|group| group.parent() == Some(at));
@@ -118,11 +120,11 @@ fn updates_of_many_threads_are_conserved_while_others_flush_stress() {
     assert_eq!(root.read_histogram(schema.histogram).value.count(), all.2);
 }
 
-/// What had returned before a read is in its value and bound; its value has nothing that was not
-/// begun.
+/// A read's value plus bound covers every add that had returned before it; its value includes no
+/// add that had not begun.
 ///
-/// A crowd, so that a flush is long on its way; two groups among it that are read, with adds of
-/// many batches, so that a bound that forgets one is far off.
+/// Many other groups make a flush take long; two groups among them are read, with adds of many
+/// batches, so that a bound that misses one is far off.
 #[test]
 fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
     let (schema, tree) = tree();
@@ -171,7 +173,8 @@ fn a_read_is_within_its_bound_while_others_add_and_flush_stress() {
     for (group, _, returned) in &read {
         assert_eq!(group.sum(schema.counters[1]), returned.load(Ordering::SeqCst));
     }
-    // Of the whole tree: what others left marked may be below, for all that a read looks at.
+    // Flushes the whole tree, because a read cannot tell which marks of other groups are below its
+    // own.
     tree.flush();
     for (group, _, returned) in &read {
         let reading = group.read(schema.counters[1]);
@@ -197,7 +200,7 @@ fn what_killed_groups_counted_stays_in_every_ancestor_stress() {
                 counted += 1;
             }
             if rng.u64(..2) == 0 {
-                // Another thread may have killed it before: its updates count all the same.
+                // Another thread may have killed it already: its updates still count.
                 let killed = child.kill();
                 assert!(killed.is_ok() || killed.is_err_and(|error| error.is_killed()));
                 child.add(schema.counters[1], 1);
@@ -219,7 +222,7 @@ fn what_killed_groups_counted_stays_in_every_ancestor_stress() {
         assert_eq!(group.sum(schema.counters[1]), counted, "{}", group.path());
     }
     for child in parent.children() {
-        child.kill().expect("no children, and nobody else kills now");
+        child.kill().expect("no children, and no other thread kills now");
     }
     assert_eq!(parent.sum(schema.counters[1]), counted);
 }
@@ -275,9 +278,9 @@ fn no_limit_is_exceeded_at_any_level_stress() {
     assert!(cfg!(miri) || refused > 0, "the limits were never reached");
 }
 
-/// Meets the others at `round` by spinning: a futex would spread them over microseconds, and what
-/// is tested here lasts nanoseconds. Gives the CPU away now and then, for machines with fewer of
-/// them.
+/// Waits for the other threads at `round` by spinning: a futex would spread them over microseconds,
+/// and the tested race lasts nanoseconds. Yields occasionally, for machines with fewer CPUs than
+/// threads.
 fn meet(at: &AtomicU64, round: u64) {
     let mut spins = 0u32;
     while at.load(Ordering::SeqCst) < round {
@@ -289,8 +292,8 @@ fn meet(at: &AtomicU64, round: u64) {
     }
 }
 
-/// The setter writes the limit and reads what is held, a charger the other way round: whatever the
-/// interleaving, a charge that was granted is either within the limit or in the excess reported.
+/// The setter writes the limit and then reads the usage, a charger does the reverse: whatever the
+/// interleaving, a granted charge is either within the limit or part of the reported excess.
 #[test]
 fn a_lowered_limit_grants_nothing_beyond_it_stress() {
     let (schema, tree) = tree();
@@ -312,7 +315,7 @@ fn a_lowered_limit_grants_nothing_beyond_it_stress() {
     };
     let setter = || {
         let mut rng = Rng::with_seed(0);
-        // Aggregated: a panic here would leave the charger waiting.
+        // Collected, because a panic here would leave the charger waiting.
         let mut wrong = Vec::new();
         for round in 1..=rounds {
             group.set_limit(quota, None);
@@ -335,8 +338,8 @@ fn a_lowered_limit_grants_nothing_beyond_it_stress() {
     assert_eq!(wrong, [], "(round, held of 5, excess reported)");
 }
 
-/// A group may be created, added to and dropped at any point of a flush. With a crowd of other
-/// groups the flusher is long among the marks; without, it is soon at the words.
+/// A group may be created, added to and dropped at any point of a flush. With many other groups a
+/// flush spends its time on the marks; without them, on the words.
 fn groups_come_and_go_during_flushes(crowd: usize) {
     let (schema, tree) = tree();
     let crowd: Vec<Group> =

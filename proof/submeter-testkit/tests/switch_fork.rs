@@ -1,4 +1,4 @@
-//! A forked child goes on in the group of the thread that forked, in its own copy of the tree.
+//! A forked child stays in the group of the thread that forked, in its own copy of the tree.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
@@ -29,13 +29,14 @@ fn a_forked_child_is_charged_in_its_own_copy() {
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         let in_a = burn_ms(20);
-        // Faults of this process, not of the parent, whose descriptors it has.
+        // Counts faults of this process, although its descriptors are the parent's.
         let in_b = b.run(|| (burn_ms(10), fault(1000)).0);
         drop(entered);
         tree.flush();
         let (faults, group_b) = (faults.ok(), &b);
         let (a, b) = (a.read(cpu).value, group_b.read(cpu).value);
-        // What the parent had not yet charged is the parent's; what it had is in the copy.
+        // CPU time that the parent had not yet charged stays with the parent; what it had charged
+        // is in the copy.
         let right = a + SLACK_NS >= in_a
             && a <= before_fork + in_a + in_a / 5 + SLACK_NS
             && b + SLACK_NS >= in_b
@@ -56,5 +57,5 @@ fn a_forked_child_is_charged_in_its_own_copy() {
     let (charged, used) = (a.sum(cpu), before_fork + after_fork);
     assert!(charged + SLACK_NS >= used, "{charged} charged of {used}");
     assert!(charged <= used + used / 5 + SLACK_NS, "{charged} charged for {used}");
-    assert_eq!(b.read(cpu).value, 0, "the child's is the child's");
+    assert_eq!(b.read(cpu).value, 0, "the parent is not charged for the child's work");
 }

@@ -1,4 +1,4 @@
-//! Operations that hold: charges and limits.
+//! Operations on charges and limits.
 
 use submeter::LimitError;
 
@@ -6,14 +6,14 @@ use super::Differential;
 use crate::op::{HUGE, Source, picked};
 use crate::oracle::{Id, Limited};
 
-/// Bounds how many charges are held at once.
+/// The maximum of charges held at once.
 const CHARGES_MAX: usize = 400;
 
 impl Differential {
     pub(super) fn charge(&mut self, id: Id, quota: usize, n: u64) {
         let is_huge = n >= HUGE;
         if is_huge && !self.alone {
-            // It could be refused by what others hold.
+            // Charges of other threads could cause a refusal.
             return;
         }
         if self.charges.len() >= CHARGES_MAX {
@@ -27,7 +27,7 @@ impl Differential {
             self.oracle.hold(id);
             self.charges.push((id, quota, charge));
             if is_huge && self.source == Source::Stream {
-                // Gone at once: while it is held nothing else fits.
+                // Dropped at once, because nothing else would fit while it is held.
                 self.drop_charge_at(self.charges.len() - 1);
             }
         }
@@ -52,7 +52,7 @@ impl Differential {
         self.compare_charged(at);
     }
 
-    /// Splits a charge in two, and merges them again if `merge` says so.
+    /// Splits a charge in two, and merges the parts again if `merge` is true.
     pub(super) fn split(&mut self, charge: u32, part: u64, merge: bool) {
         let Some(at) = self.picked_charge(charge) else { return };
         let (id, quota, charge) = &mut self.charges[at];
@@ -90,7 +90,7 @@ impl Differential {
         self.compare_held_near(0);
     }
 
-    /// Compares what is held where a charge is; no handle may be left there.
+    /// Compares the usage of a charge's group, of which no handle may be left.
     fn compare_charged(&mut self, at: usize) {
         let (id, _, charge) = &self.charges[at];
         self.compare_held_of(*id, charge.group());

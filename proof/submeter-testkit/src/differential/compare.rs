@@ -1,4 +1,4 @@
-//! Comparisons: each kind of read with what the oracle says.
+//! Comparisons of each kind of read with the oracle.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::schema::{COUNTERS, QUOTAS, Sums};
 use crate::visits::Visited;
 
 impl Differential {
-    /// A read without a flush is within its bound, and a counter never falls.
+    /// Checks that a read without a flush is within its bound, and that a counter never falls.
     pub(super) fn read(&mut self, id: Id) {
         let (group, truth) = (self.group(id).clone(), self.oracle.get(id).totals.sums);
         let seen = self.seen.entry(id).or_default();
@@ -31,7 +31,7 @@ impl Differential {
         self.tally.compared += COUNTERS as u64 + 2;
     }
 
-    /// A read that accepts an error is off by no more than that.
+    /// Checks that a read that accepts an error is off by no more than that.
     pub(super) fn read_within(&mut self, id: Id, error: u64, fresh: bool) {
         let tolerance = Tolerance::max_error(error);
         let tolerance = if fresh { tolerance.max_age(Duration::ZERO) } else { tolerance };
@@ -47,9 +47,9 @@ impl Differential {
         self.tally.compared += COUNTERS as u64 + 1;
     }
 
-    /// An exact read is exact, and so is what it leaves for the others.
+    /// Checks that an exact read is exact, and that the values it caches are exact too.
     pub(super) fn sum(&mut self, id: Id) {
-        // Of each section one: then all are exact.
+        // One exact read per section makes all of them exact.
         let (group, truth) = (self.group(id), &self.oracle.get(id).totals.sums);
         let sums = self.schema.counters.map(|key| group.sum(key));
         assert_eq!(sums, truth.counters, "{}", group.path());
@@ -60,12 +60,12 @@ impl Differential {
         self.compare_held(id);
     }
 
-    /// A flush visits nothing that did not change, and lets go of groups without a holder.
+    /// Checks that a flush visits only what changed, and frees groups without holders.
     pub(super) fn flush(&mut self) {
         self.tally.flushes += 1;
         let report = self.tree.flush();
         if self.alone {
-            // Once in each section.
+            // Once per section.
             assert!(report.groups <= self.oracle.created() * self.schema.sections.len());
             let again = self.tree.flush();
             let did = (again.groups, again.lines, again.joined);
@@ -78,7 +78,7 @@ impl Differential {
         }
     }
 
-    /// After a flush of one section: what is in it is exact, and what is not is within its bound.
+    /// Flushes one section; checks that its metrics are exact, and the others within their bounds.
     pub(super) fn flush_section(&mut self, section: u32) {
         self.tally.flushes += 1;
         let sections = &self.schema.sections;
@@ -103,7 +103,7 @@ impl Differential {
         }
     }
 
-    /// After a flush of a part: it and all below are exact, the others within their bounds.
+    /// Flushes a subtree; checks that its groups are exact, and the others within their bounds.
     pub(super) fn flush_below(&mut self, top: Id) {
         self.tally.flushes += 1;
         self.group(top).flush();
@@ -113,7 +113,7 @@ impl Differential {
         }
         let mut near = self.near(top);
         if self.source == Source::Stream {
-            // Those above, whose totals the flush raised, and a way down.
+            // The ancestors, whose totals the flush raised, and one path downwards.
             near.extend(self.oracle.upward(top));
             let mut below = top;
             while let Some(&child) = self.rng.choice(self.oracle.get(below).children.values()) {
@@ -132,7 +132,7 @@ impl Differential {
         }
     }
 
-    /// The visits read without a flush are never more than there were, and never less than before.
+    /// Checks that visits read without a flush never exceed the true number, and never fall.
     pub(super) fn read_visits(&mut self, id: Id) {
         let truth = self.oracle.get(id).totals.visited;
         let found = self.visits.read(self.group(id), |seen| (*seen.total, seen.broken_below));
@@ -154,7 +154,7 @@ impl Differential {
         self.tally.compared += 2;
     }
 
-    /// What a flush left is exact while nothing was updated since.
+    /// Checks that cached values are exact if nothing was updated since the flush.
     fn compare_cached(&mut self, id: Id) {
         let group = self.group(id);
         let found = self.schema.cached(group);
@@ -162,7 +162,7 @@ impl Differential {
         self.tally.compared += values(&found);
     }
 
-    /// In a script, compares what every group holds; in a stream, what the group at hand holds.
+    /// Compares what groups hold: all of them in a script, only the group `id` in a stream.
     pub(super) fn compare_held_near(&mut self, id: Id) {
         if self.source == Source::Script {
             self.near(id).into_iter().for_each(|id| self.compare_held(id));
@@ -175,13 +175,13 @@ impl Differential {
         self.compare_held_of(id, self.group(id));
     }
 
-    /// The same for a group of which no handle may be held.
+    /// The same for a group of which the stream may hold no handle.
     pub(super) fn compare_held_of(&self, id: Id, group: &Group) {
         let entry = self.oracle.get(id);
         assert_eq!(self.schema.held(group), entry.held, "{}", entry.path);
     }
 
-    /// Copies the tree and compares every value of every live group below the topmost.
+    /// Takes a snapshot and compares every value of every live group below the top.
     pub(super) fn compare_everything(&mut self) {
         self.tally.flushes += 1;
         let snapshot = self.tree.snapshot();

@@ -1,4 +1,4 @@
-//! Operations on groups: create, find, kill, and the wait for the dead.
+//! Operations on groups: create, find, kill, and wait for release.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::Differential;
 use crate::op::picked;
 use crate::oracle::{Id, Refused};
 
-/// Bounds how many of the dead wait for a check.
+/// The maximum of killed groups that wait for a check.
 const KILLED_MAX: usize = 256;
 
-/// Only a handle that was lost misses it.
+/// Long enough that only a leaked handle exceeds it.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Differential {
@@ -32,7 +32,7 @@ impl Differential {
         }
     }
 
-    /// Finds or creates a path from the topmost down.
+    /// Finds or creates a path from the top group down.
     pub(super) fn get_or_create(&mut self, names: &[&str]) {
         if names.len() > self.groups_max.saturating_sub(self.oracle.live_len()) {
             return;
@@ -58,7 +58,7 @@ impl Differential {
         self.look_up(if path.is_empty() { "/" } else { &path });
     }
 
-    /// Looks a live group up, from the topmost down as far as the turns lead.
+    /// Looks up a live group by walking from the top group down as far as the turns lead.
     pub(super) fn descend(&mut self, turns: &[u32]) {
         let mut id = 0;
         for &turn in turns {
@@ -89,7 +89,7 @@ impl Differential {
     }
 
     pub(super) fn kill(&mut self, id: Id) {
-        // The topmost group of a shared tree is no root, and stays.
+        // The top group of a shared tree is not a root, and must stay.
         if id == 0 && !self.alone {
             return;
         }
@@ -116,7 +116,7 @@ impl Differential {
             (Ok(killed), Ok(())) => {
                 self.tally.killed += killed.len() as u64;
                 assert_eq!(killed.last().map(Killed::path), Some(&*expected[0]));
-                // Children come first; which of two siblings does is not promised.
+                // Children come first; the order of siblings is unspecified.
                 let mut paths: Vec<&str> = killed.iter().map(Killed::path).collect();
                 paths.sort_unstable();
                 expected.sort_unstable();
@@ -138,7 +138,7 @@ impl Differential {
         }
     }
 
-    /// The oldest of the dead is released if, and only if, it has no holder.
+    /// Checks that the oldest killed group is released if, and only if, it has no holder.
     pub(super) fn check_released(&mut self) {
         let Some((id, killed)) = self.killed.pop_front() else { return };
         self.tally.compared += 1;
@@ -150,8 +150,8 @@ impl Differential {
         } else if self.alone {
             assert!(killed.is_released(), "{}: {}", killed.path(), killed.holders());
         } else {
-            // Another thread's snapshot may hold it for a moment.
-            killed.wait_released(RELEASE_TIMEOUT).expect("it is held for a moment only");
+            // Another thread's snapshot may hold it briefly.
+            killed.wait_released(RELEASE_TIMEOUT).expect("it is held only briefly");
         }
     }
 }

@@ -15,15 +15,16 @@ mod charges;
 mod compare;
 mod groups;
 
-/// Carries out operations on a [`Tree`] and on its [`Oracle`], and panics where they differ.
+/// A [`Tree`] and its [`Oracle`] under the same operations; it panics where they differ.
 ///
-/// A short script is compared whole after each operation. A stream costs about the same after a
-/// million operations as after ten: each one compares what it touches, and now and then everything
-/// is compared. It does not shrink; when it fails it prints its seed and the last operations.
+/// In a short script everything is compared after each operation. In a stream each operation
+/// compares what it touches, and everything is compared only occasionally, so that an operation
+/// costs about the same after a million others as after ten. A stream does not shrink; when it
+/// fails, it prints its seed and the last operations.
 ///
-/// One that owns its tree also checks what holds only then: that a second flush finds nothing, and
-/// how many groups exist. Several can share a tree, each with a subtree and a thread of its own:
-/// all that one sees below its topmost group must be as if it were alone.
+/// A `Differential` that owns its tree makes additional checks: that a second flush finds nothing,
+/// and how many groups exist. Several can share a tree, each with its own subtree and thread:
+/// everything that one sees in its subtree must be as if it were alone.
 ///
 /// # Examples
 /// ```
@@ -41,26 +42,26 @@ pub struct Differential {
     source: Source,
     /// Whether nothing else uses the tree.
     alone: bool,
-    /// Draws a stream's operations, and what of a large tree to compare.
+    /// Draws a stream's operations, and the parts of a large tree to compare.
     rng: Rng,
     seed: u64,
-    /// The handles held, in any order; the topmost's is the first.
+    /// The handles held, in any order except that the top group's comes first.
     held: Vec<Holding>,
-    /// Where in `held` a group's handle is.
+    /// The index of a group's handle in `held`.
     positions: BTreeMap<Id, usize>,
-    /// What was read last, of groups that exist: no counter may fall, whichever handle reads it.
+    /// The last values read of existing groups: no counter may fall, whichever handle reads it.
     seen: BTreeMap<Id, Seen>,
     charges: Vec<(Id, usize, Charge)>,
     killed: VecDeque<(Id, Killed)>,
-    /// The most groups that shall live at once, and levels that shall be below the topmost.
+    /// The maximum of live groups, and of levels below the top group.
     groups_max: usize,
     depth_max: usize,
     tally: Tally,
-    /// The last operations and the groups that they picked, for when one fails.
+    /// The last operations and the groups that they picked, to print on a failure.
     trace: VecDeque<(Op, Option<Id>)>,
 }
 
-/// What was done.
+/// Counts of what was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Operations carried out.
@@ -69,7 +70,7 @@ pub struct Tally {
     pub created: u64,
     /// Groups killed.
     pub killed: u64,
-    /// Flushes asked for, the exact reads' included.
+    /// Flushes requested, including those of exact reads.
     pub flushes: u64,
     /// Values compared.
     pub compared: u64,
@@ -80,7 +81,7 @@ struct Holding {
     handle: Handle,
 }
 
-/// The last values read of one group without a flush.
+/// The last values of one group that were read without a flush.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     counters: [u64; COUNTERS],
@@ -90,18 +91,19 @@ struct Seen {
 /// How many operations a failure shows.
 const TRACE_LEN: usize = 40;
 
-/// Levels below the topmost group in a stream: enough for long walks, few enough for siblings to be
-/// many.
+/// Levels below the top group in a stream: enough for long walks, few enough to leave many
+/// siblings.
 const DEPTH_MAX: usize = 7;
 
-/// The same in a script: more than it reaches but for a few, and fewer than a tree can have.
+/// The same in a script: more than almost any script reaches, and fewer than a tree can have.
 const SCRIPT_DEPTH_MAX: usize = 50;
 
 impl Differential {
-    /// Runs a whole script, compares everything, then drops the tree and compares what handles see.
+    /// Runs a whole script, compares everything, then drops the tree and compares what handles
+    /// still read.
     ///
     /// # Panics
-    /// When the kernel refuses the tree its address space, or the tree differs from the oracle.
+    /// When the kernel refuses address space for the tree, or the tree differs from the oracle.
     pub fn script(schema: TestSchema, script: &[Op]) {
         let mut differential = Differential::own(schema, Source::Script, 0, usize::MAX);
         for op in script {
@@ -118,13 +120,13 @@ impl Differential {
     /// Starts a stream with a tree of its own, which grows to about `groups_max` live groups.
     ///
     /// # Panics
-    /// When the kernel refuses the tree its address space.
+    /// When the kernel refuses address space for the tree.
     #[must_use]
     pub fn stream(schema: TestSchema, seed: u64, groups_max: usize) -> Differential {
         Differential::own(schema, Source::Stream, seed, groups_max)
     }
 
-    /// Starts a stream at the group `top`, which nothing else may use, nor what is below it.
+    /// Starts a stream on the subtree of `top`, which nothing else may use.
     #[must_use]
     pub fn below(
         schema: &TestSchema,
@@ -169,7 +171,7 @@ impl Differential {
         own
     }
 
-    /// Carries out the next `n` operations of the stream.
+    /// Applies the next `n` operations of the stream.
     ///
     /// # Panics
     /// When the tree differs from the oracle.
@@ -180,7 +182,7 @@ impl Differential {
         }
     }
 
-    /// Returns the oracle of the topmost group and what is below it.
+    /// Returns the oracle of the top group and its descendants.
     #[must_use]
     pub fn oracle(&self) -> &Oracle {
         &self.oracle
@@ -192,7 +194,7 @@ impl Differential {
         self.tally
     }
 
-    /// Carries one operation out on both and compares what they answer.
+    /// Applies one operation to both and compares the results.
     fn apply(&mut self, op: Op) {
         if self.trace.len() == TRACE_LEN {
             self.trace.pop_front();
@@ -236,8 +238,7 @@ impl Differential {
         self.oracle.update(id, |totals| update.count_in(totals));
     }
 
-    /// Compares everything, lets go of everything, compares what is left, and returns what was
-    /// done.
+    /// Compares everything, drops everything, compares what is left, and returns the tally.
     ///
     /// # Panics
     /// When the tree differs from the oracle.
@@ -253,11 +254,11 @@ impl Differential {
             self.check_released();
         }
         self.compare_everything();
-        assert_eq!(self.oracle.existing(), self.oracle.live_len(), "nothing holds the dead");
+        assert_eq!(self.oracle.existing(), self.oracle.live_len(), "nothing holds killed groups");
         self.tally
     }
 
-    /// Drops the tree: what is held keeps counting, and gives back without harm.
+    /// Drops the tree: the handles that are held keep counting, and are released without error.
     fn drop_tree(mut self) {
         let held: Vec<Id> = self.held.iter().map(|holding| holding.id).collect();
         for &id in &held {
@@ -276,9 +277,9 @@ impl Differential {
         }
     }
 
-    // ---- what is held ------------------------------------------------------------------------
+    // ---- handles -----------------------------------------------------------------------------
 
-    /// Calls `act` with one of the groups of which a handle is held.
+    /// Calls `act` with one of the groups with a held handle.
     fn pick(&mut self, at: u32, act: impl FnOnce(&mut Self, Id)) {
         let id = self.held[picked(at, self.held.len())].id;
         if let Some((_, picked)) = self.trace.back_mut() {
@@ -287,8 +288,8 @@ impl Differential {
         act(self, id);
     }
 
-    /// The groups to compare after an operation on `id`: in a script all of which a handle is held,
-    /// in a stream itself and a few others.
+    /// Returns the groups to compare after an operation on `id`: in a script all with a held
+    /// handle, in a stream the group itself and a few others.
     fn near(&mut self, id: Id) -> Vec<Id> {
         if self.source == Source::Script {
             return self.held.iter().map(|holding| holding.id).collect();
@@ -301,7 +302,7 @@ impl Differential {
         &self.held[self.positions[&id]].handle.group
     }
 
-    /// Keeps a handle, unless one is held; then they must be of the same group.
+    /// Keeps a handle, unless one of the same path is held; then both must refer to the same group.
     fn adopt(&mut self, id: Id, group: Group) {
         let entry = self.oracle.get(id);
         assert_eq!(group.path(), entry.path);
@@ -324,7 +325,7 @@ impl Differential {
     }
 
     fn drop_handle(&mut self, id: Id) {
-        // The topmost's stays, so that there is always one to pick.
+        // The top group's handle stays, so that there is always one to pick.
         if id == 0 {
             return;
         }
@@ -342,7 +343,7 @@ impl Differential {
 
 impl Drop for Differential {
     fn drop(&mut self) {
-        // A script is printed by proptest, shrunk.
+        // proptest prints the shrunk script.
         if std::thread::panicking() && self.source == Source::Stream {
             let Differential { seed, tally, trace, .. } = self;
             eprintln!("seed {seed}, after {tally:?}; the last operations, and on which group:");

@@ -9,33 +9,34 @@ use submeter::perf::{
 
 pub use oracle::{EventOracle, Naive};
 
-/// One step of a script. Numbers are taken modulo what there is.
+/// One step of a script. Indices are taken modulo the number of items.
 #[derive(Clone, Debug)]
 pub enum EventOp {
-    /// Attaches one of the known event groups, to a group or (beyond the last one) to all.
+    /// Attaches one of the known event groups to a group or, for an index beyond the last group, to
+    /// all.
     Attach {
         /// Which group.
         to: usize,
         /// Which event group.
         list: usize,
     },
-    /// Detaches one that was attached, perhaps again.
+    /// Detaches an event group that was attached, and may already be detached.
     Detach {
         /// Which.
         nth: usize,
     },
-    /// Switches to a group, or (beyond the last one) to none.
+    /// Switches to a group or, for an index beyond the last group, to none.
     Switch {
         /// Which.
         to: usize,
     },
-    /// Rotates.
+    /// Rotates the flexible event groups.
     Rotate,
-    /// Lets events happen.
+    /// Simulates time and events.
     Run {
-        /// How long.
+        /// The duration.
         ns: u64,
-        /// How many.
+        /// The number of events.
         n: u64,
     },
 }
@@ -52,10 +53,10 @@ pub fn event_script(len_max: usize) -> impl Strategy<Value = Vec<EventOp>> {
     prop::collection::vec(op, 1..len_max)
 }
 
-/// Runs a script on a CPU with so many counters.
+/// Runs a script on a CPU with `counters` counters.
 ///
 /// # Panics
-/// Where scheduler and oracle differ.
+/// When scheduler and oracle differ.
 pub fn run_events(counters: usize, script: &[EventOp]) {
     let mut both = EventDifferential {
         scheduler: Scheduler::new(SimulatedPmu::new(counters)),
@@ -69,10 +70,10 @@ pub fn run_events(counters: usize, script: &[EventOp]) {
     }
 }
 
-/// What groups there are: each with its parent; the first is the root.
+/// The parent of each group; the first is the root.
 const PARENTS: [usize; 9] = [0, 0, 0, 1, 1, 3, 2, 6, 7];
 
-/// What is attached.
+/// The event groups that scripts attach.
 const LISTS: [&str; 10] = [
     "cycles",
     "instructions",
@@ -125,7 +126,7 @@ impl EventDifferential {
                 assert_eq!(self.scheduler.rotate(self.now_ns), self.oracle.rotate());
             }
             EventOp::Run { ns, n } => {
-                // Each kind at a rate of its own.
+                // Each kind occurs at a different rate.
                 let happened =
                     kinds().map(|kind| (kind, n * (1 + u64::from(kind.needs_counter()))));
                 for (kind, n) in happened {
@@ -154,11 +155,11 @@ impl EventDifferential {
 }
 
 fn key(group: usize) -> GroupKey {
-    // Not from 0 on: numbers must not be taken for positions.
+    // Keys do not start at 0, so that a confusion with indices shows.
     GroupKey(1000 - group as u64)
 }
 
-/// A group and its ancestors; none for the number after the last.
+/// Returns a group and its ancestors; nothing for an index beyond the last group.
 fn chain(group: usize) -> Vec<GroupKey> {
     let mut chain = Vec::new();
     let mut at = Some(group).filter(|&group| group < PARENTS.len());

@@ -1,15 +1,16 @@
-//! A scheduler of events that looks at every event each time, and counts as time goes by.
+//! A scheduler of events that visits every event each time, and counts as time passes.
 
 use submeter::perf::{EventGroup, EventKind, GroupKey, Scope, State};
 
-/// Schedules events in the slowest way that is plainly right: no index, no differences of counters,
+/// A scheduler of events that is slow but obviously correct: no index, no differences of counters,
 /// no open intervals.
 #[derive(Clone, Debug)]
 pub struct EventOracle {
     counters: usize,
     /// The thread's group and its ancestors.
     chain: Vec<GroupKey>,
-    /// In the order of attaching; what was detached stays, so that positions are names.
+    /// In the order in which they were attached. Detached ones stay, so that an index identifies
+    /// one.
     attached: Vec<Naive>,
     next_order: usize,
 }
@@ -25,13 +26,13 @@ pub struct Naive {
     turn_ns: u64,
     /// Whether it is still attached.
     pub live: bool,
-    /// As the scheduler's.
+    /// As in the scheduler.
     pub state: State,
-    /// As the scheduler's.
+    /// As in the scheduler.
     pub values: Vec<u64>,
-    /// As the scheduler's.
+    /// As in the scheduler.
     pub enabled_ns: u64,
-    /// As the scheduler's.
+    /// As in the scheduler.
     pub running_ns: u64,
 }
 
@@ -42,13 +43,13 @@ impl Naive {
 }
 
 impl EventOracle {
-    /// Starts without events, in no group.
+    /// Creates one without events, whose thread is in no group.
     #[must_use]
     pub fn new(counters: usize) -> EventOracle {
         EventOracle { counters, chain: Vec::new(), attached: Vec::new(), next_order: 0 }
     }
 
-    /// Returns all that were ever attached.
+    /// Returns all event groups that were ever attached.
     #[must_use]
     pub fn attached(&self) -> &[Naive] {
         &self.attached
@@ -60,7 +61,7 @@ impl EventOracle {
         self.attached.iter().filter(|e| e.state == State::Active).map(Naive::need).sum()
     }
 
-    /// Attaches an event group; its name is its position.
+    /// Attaches an event group, which its index identifies.
     pub fn attach(&mut self, scope: Scope, group: &EventGroup) {
         self.next_order += 1;
         let kinds: Vec<_> = group.events().iter().map(|event| event.kind()).collect();
@@ -122,8 +123,8 @@ impl EventOracle {
         self.fill(|_| true);
     }
 
-    /// Ends the turn of the flexible event group that is first, if it had one or can have none, and
-    /// another waits.
+    /// Ends the turn of the first flexible event group, if it had a turn or can never have one, and
+    /// another one waits.
     pub fn rotate(&mut self) -> bool {
         let flexible = self.in_order(|e| !e.pinned);
         if flexible.iter().all(|&index| self.attached[index].state == State::Active) {
@@ -150,7 +151,7 @@ impl EventOracle {
         (event.order, event.turn_ns) = (self.next_order, event.running_ns);
     }
 
-    /// Lets time go by, in which each of `happened` does.
+    /// Lets time pass, during which each of `happened` occurs.
     pub fn run(&mut self, ns: u64, happened: &[(EventKind, u64)]) {
         for index in 0..self.attached.len() {
             if !self.is_current(index) || self.attached[index].state == State::Error {
@@ -178,7 +179,7 @@ impl EventOracle {
             }
     }
 
-    /// The current ones that `wanted` wants, first in line first.
+    /// Returns the current event groups that `wanted` selects, in scheduling order.
     fn in_order(&self, wanted: impl Fn(&Naive) -> bool) -> Vec<usize> {
         let all = 0..self.attached.len();
         let mut found: Vec<_> =

@@ -1,4 +1,4 @@
-//! The threads' notes, handed to an oracle, beside what the tree says.
+//! Compares the tree with an oracle that is filled from the threads' notes.
 
 use std::iter;
 
@@ -8,10 +8,10 @@ use super::worker::{Difference, Worker};
 use crate::oracle::Oracle;
 use crate::schema::{BUCKETS, COUNTERS, QUOTAS, Totals};
 
-/// Differences that are kept; one is enough to fail.
+/// The maximum of differences that are kept; one is enough to fail.
 const DIFFERENCES_MAX: usize = 20;
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     /// Groups compared.
@@ -40,8 +40,8 @@ pub(super) fn compare(ground: &Ground, workers: &mut [Worker]) -> Comparison {
     comparison
 }
 
-/// A tree in which each id is a place, with all that the threads counted and hold. It knows no
-/// limits: what was granted is charged again.
+/// Makes an oracle in which each ID is a place, with everything that the threads counted and hold.
+/// It has no limits: every granted charge is charged again.
 fn oracle(ground: &Ground, occupants: &[Occupant], workers: &mut [Worker]) -> Oracle {
     let mut oracle = Oracle::new("/");
     for place in 1..occupants.len() {

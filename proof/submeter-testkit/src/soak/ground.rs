@@ -1,4 +1,4 @@
-//! What the threads of a soak share: the tree, and which group is at which place.
+//! The state that the threads of a soak share: the tree, and the group at each place.
 
 use std::iter;
 use std::sync::{RwLock, RwLockWriteGuard};
@@ -10,7 +10,7 @@ use crate::op::picked;
 use crate::schema::TestSchema;
 use crate::visits::Visits;
 
-/// What a top may hold of the first quota: so little that some charges are refused.
+/// The limit of a top group's first quota: so low that some charges are refused.
 const LIMIT: u64 = 3_000;
 
 /// The shared tree.
@@ -19,23 +19,23 @@ pub(super) struct Ground {
     pub(super) tree: Tree,
     pub(super) visits: Aggregator<Visits>,
     pub(super) shape: Shape,
-    /// By place. Locked for a clone, or while the group there is killed and replaced; a middle's
-    /// before its leaves'.
+    /// By place. Locked for a clone, or while the group there is killed and replaced; a middle
+    /// group's lock is taken before those of its leaves.
     places: Vec<RwLock<Occupant>>,
 }
 
-/// The group at a place, as long as it lives.
+/// The group at a place, while it is alive.
 #[derive(Clone)]
 pub(super) struct Occupant {
-    /// The place in the low half, the number of groups there before in the high half.
+    /// The place in the low half, the number of previous groups there in the high half.
     pub(super) id: u64,
-    /// The id of the parent that it was created in.
+    /// The ID of the parent in which it was created.
     pub(super) parent: u64,
     pub(super) group: Group,
 }
 
-/// How many groups there are of each kind. Places count through them in this order: the root, the
-/// tops, the middles, the leaves.
+/// The number of groups of each kind. Places are numbered in this order: the root, the top groups,
+/// the middle groups, the leaves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     tops: usize,
@@ -55,7 +55,7 @@ impl Shape {
         1 + self.tops + self.middles + self.leaves
     }
 
-    /// The first place of the middles.
+    /// The first place of the middle groups.
     pub(super) fn middles_at(self) -> usize {
         1 + self.tops
     }
@@ -65,7 +65,7 @@ impl Shape {
         1 + self.tops + self.middles
     }
 
-    /// The place above. The root's is its own.
+    /// The parent's place; the root's is the root.
     pub(super) fn parent(self, place: usize) -> usize {
         if place >= self.leaves_at() {
             self.middles_at() + (place - self.leaves_at()) % self.middles
@@ -76,7 +76,7 @@ impl Shape {
         }
     }
 
-    /// The places below the root, a top or a middle.
+    /// The places of the children of the root, a top group or a middle group.
     fn children(self, place: usize) -> impl Iterator<Item = usize> {
         let (first, end, step) = match place {
             0 => (1, self.middles_at(), 1),
@@ -88,7 +88,7 @@ impl Shape {
         (first..end).step_by(step)
     }
 
-    /// The place where a walk from the root ends that takes these turns.
+    /// The place that a walk from the root along these turns reaches.
     pub(super) fn descend(self, turns: &[u32]) -> usize {
         turns.iter().fold(0, |place, &turn| {
             let mut children = self.children(place);
@@ -100,13 +100,13 @@ impl Shape {
     }
 }
 
-/// The place of a group.
+/// The place of the group with an ID.
 pub(super) fn place_of(id: u64) -> usize {
     (id & u64::from(u32::MAX)) as usize
 }
 
 impl Occupant {
-    /// The group that comes after `last`, below this one: a new group of the same name.
+    /// Creates the successor of `last` below this group: a new group with the same name.
     fn successor(&self, last: &Occupant) -> Occupant {
         let name = place_of(last.id).to_string();
         Occupant {
@@ -135,7 +135,7 @@ impl Ground {
         Ground { schema, visits: tree.aggregator("visits", Visits), tree, shape, places }
     }
 
-    /// Flushes as fast as leaves something of a small machine to updates.
+    /// Builds a flusher that leaves updates some CPU time even on a small machine.
     pub(super) fn flusher(&self) -> Flusher {
         let visits = self.visits.clone();
         let flusher = self.tree.flusher().period(Duration::from_millis(1)).also(move || {
@@ -158,8 +158,8 @@ impl Ground {
         self.places[place].write().expect("no panic with it locked")
     }
 
-    /// Kills a leaf and creates another one of its name; others may hold the dead one, and go on
-    /// counting. Returns how many were killed.
+    /// Kills a leaf and creates a new one with its name; other threads may still hold the killed
+    /// one and count in it. Returns how many were killed.
     pub(super) fn replace_leaf(&self, place: usize) -> usize {
         // Held, so that no other thread kills the parent.
         let above = self.places[self.shape.parent(place)].read().expect("no panic with it locked");
@@ -169,8 +169,8 @@ impl Ground {
         1
     }
 
-    /// Kills `count` middles from the `first` on with all their leaves, calls `between`, and
-    /// creates all of them anew. Returns how many were killed.
+    /// Kills `count` middle groups from `first` on with all their leaves, calls `between`, and
+    /// creates all of them again. Returns how many were killed.
     pub(super) fn replace_middles(
         &self,
         first: usize,
@@ -179,13 +179,13 @@ impl Ground {
     ) -> usize {
         let mut killed = 0;
         let places = (first..first + count).map(|n| self.shape.middles_at() + n);
-        // In the order of places, as every thread that locks several.
+        // In the order of places, like every thread that locks several.
         let mut middles: Vec<_> = places.map(|place| (place, self.lock(place))).collect();
         let mut leaves = Vec::new();
         for (place, middle) in &mut middles {
             killed += middle.group.kill_subtree().expect("a live group").len();
-            // No thread sees the places before they have new groups; until then nothing keeps the
-            // old ones.
+            // No thread sees these places before they have new groups; until then, nothing here
+            // holds the old ones.
             middle.group = self.tree.root().clone();
             let lock = |leaf: usize| {
                 let mut leaf = self.lock(leaf);

@@ -1,5 +1,5 @@
-//! Updates, flushes, kills and creations on a large tree for as long as wanted, and the count of it
-//! all.
+//! A soak test of any length: updates, flushes, kills and creations on a large tree, with a check
+//! of every total.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -17,10 +17,10 @@ use worker::Worker;
 pub use worker::{Difference, Progress};
 
 /// Threads that update, flush, kill and create on one tree, and a comparison of every metric of
-/// every group with what the threads noted for themselves.
+/// every group with the threads' own notes.
 ///
-/// No thread's notes are seen by another while it runs, and none of them knows how submeter counts:
-/// what they have in common with it is the numbers alone.
+/// While the threads run, no thread sees another's notes, and the notes do not depend on how
+/// submeter counts: they share only the numbers.
 ///
 /// # Examples
 /// ```
@@ -34,7 +34,7 @@ pub use worker::{Difference, Progress};
 pub struct Soak {
     ground: Ground,
     workers: Vec<Worker>,
-    /// Those of the flushers of past rounds.
+    /// Flushes by the flushers of past rounds.
     flushes: u64,
 }
 
@@ -42,7 +42,7 @@ impl Soak {
     /// Creates a tree of `groups` groups, and `threads` workers with their notes.
     ///
     /// # Panics
-    /// When there are fewer than 4 groups, or no thread.
+    /// When there are fewer than 4 groups, or no threads.
     #[must_use]
     pub fn new(groups: usize, threads: usize, seed: u64) -> Soak {
         assert!(threads > 0, "no threads: give at least 1");
@@ -51,8 +51,8 @@ impl Soak {
         Soak { ground, workers, flushes: 0 }
     }
 
-    /// Lets every worker take `steps_max` steps, or stops them as soon as `stop` is true, while the
-    /// tree's own flusher runs. This thread calls `watch` a few times a second.
+    /// Runs every worker for `steps_max` steps, or until `stop` is true, while the tree's own
+    /// flusher runs. This thread calls `watch` a few times per second.
     pub fn round(&mut self, steps_max: u64, stop: &AtomicBool, mut watch: impl FnMut(Progress)) {
         let Soak { ground, workers, flushes } = self;
         let watched: Vec<_> = workers.iter().map(Worker::watched).collect();
@@ -85,11 +85,11 @@ impl Soak {
         compare::compare(&self.ground, &mut self.workers)
     }
 
-    /// Lets go of every handle and charge that the workers hold: then the tree holds its groups
-    /// alone. Returns how many exist after a flush, the dying included.
+    /// Drops every handle and charge that the workers hold, so that only the tree holds its groups.
+    /// Returns how many exist after a flush, including groups not yet released.
     pub fn settle(&mut self) -> usize {
         self.workers.iter_mut().for_each(Worker::let_go);
-        // The first propagates what the last handles counted, and lets go of their words.
+        // The first flush propagates what the last handles counted, and frees their words.
         self.ground.tree.flush();
         self.ground.tree.flush();
         self.ground.tree.group_count()

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use super::ground::{Ground, Occupant, place_of};
 use crate::schema::Totals;
 
-/// What one thread counted: by place for the living, by the id of the parent for the rest.
+/// What one thread counted: by place for live groups, by the parent's ID for the others.
 ///
-/// A note for each group that ever was would not fit into memory.
+/// A note for every group that ever existed would not fit into memory.
 pub(super) struct Notes {
     places: Vec<Note>,
     orphans: HashMap<u64, Totals>,
@@ -30,17 +30,17 @@ impl Notes {
         Notes { places, orphans: HashMap::new() }
     }
 
-    /// What was counted for this group and no other, while the notes still tell.
+    /// Returns what was counted for this group alone, while the notes still keep it apart.
     pub(super) fn alone(&self, occupant: &Occupant) -> Option<&Totals> {
         let note = &self.places[place_of(occupant.id)];
         (note.id == occupant.id).then_some(&note.totals)
     }
 
-    /// Where to count for a group that is, or was, at its place.
+    /// Returns the totals in which to count for a group that is, or was, at its place.
     pub(super) fn of(&mut self, occupant: &Occupant) -> &mut Totals {
         let note = &mut self.places[place_of(occupant.id)];
         if note.id > occupant.id {
-            // A successor was met already: this one is dead, and counts for its parent.
+            // A successor was seen already, so this group was killed and counts for its parent.
             return self.orphans.entry(occupant.parent).or_default();
         }
         if note.id < occupant.id {
@@ -51,8 +51,8 @@ impl Notes {
         &mut note.totals
     }
 
-    /// Calls `each` with all that was counted and the place of the lowest group that lives and has
-    /// it in its totals.
+    /// Calls `each` with all that was counted, and the place of the lowest live group whose totals
+    /// include it.
     pub(super) fn by_place(
         &mut self,
         ground: &Ground,
@@ -62,7 +62,7 @@ impl Notes {
         for (place, occupant) in occupants.iter().enumerate() {
             each(place, self.of(occupant));
         }
-        // Under the ids of living groups, so that they do not become more and more.
+        // Under the IDs of live groups, so that entries do not accumulate.
         for (parent, totals) in std::mem::take(&mut self.orphans) {
             let place = living(ground, occupants, &[parent]);
             each(place, &totals);
@@ -71,11 +71,11 @@ impl Notes {
     }
 }
 
-/// The place of the first of `ids`, each the parent of the one before, that lives, or else of the
-/// top above the last.
+/// Returns the place of the first live group among `ids`, each the parent of the one before, or
+/// else of the top group above the last.
 pub(super) fn living(ground: &Ground, occupants: &[Occupant], ids: &[u64]) -> usize {
     let mut places = ids.iter().map(|&id| (id, place_of(id)));
     let alive = places.find(|&(id, place)| occupants[place].id == id);
-    // Tops live as long as the tree.
+    // Top groups live as long as the tree.
     alive.map_or_else(|| ground.shape.parent(place_of(ids[ids.len() - 1])), |(_, place)| place)
 }

@@ -13,7 +13,7 @@ use crate::op::{Op, Source, picked};
 use crate::schema::COUNTERS;
 use crate::update::{Handle, Update};
 
-/// Handles that a worker keeps for a while: some outlive their groups.
+/// Handles that a worker keeps for some time, so that some are still held after a kill.
 const KEPT: usize = 256;
 
 /// Charges that a worker holds at once.
@@ -22,18 +22,18 @@ const CHARGES_MAX: usize = 1_000;
 /// Steps between two reports to the watching thread.
 const CHUNK: u64 = 512;
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Adds, moves, records and visits, each counted once.
+    /// Adds, gauge adjustments, records and visits, each counted once.
     pub updates: u64,
-    /// Groups killed; as many were created in their places.
+    /// Groups killed, each of which was replaced by a new one.
     pub killed: u64,
     /// Charges granted.
     pub charges: u64,
     /// Charges refused by a limit.
     pub refused: u64,
-    /// Flushes, those of exact reads included.
+    /// Flushes, including those of exact reads.
     pub flushes: u64,
 }
 
@@ -67,9 +67,9 @@ pub struct Difference {
     pub path: String,
     /// The metric.
     pub metric: String,
-    /// By the notes.
+    /// The value according to the notes.
     pub expected: i128,
-    /// In the tree.
+    /// The value in the tree.
     pub found: i128,
 }
 
@@ -88,11 +88,11 @@ pub(super) struct Worker {
     pub(super) notes: Notes,
     pub(super) differences: Vec<Difference>,
     progress: Progress,
-    /// The same as of a moment ago, for the watching thread.
+    /// A recent copy of the progress, for the watching thread.
     watched: Arc<Mutex<Progress>>,
 }
 
-/// A handle, and which group it is of.
+/// A handle, and the identity of its group.
 struct Kept {
     occupant: Occupant,
     handle: Handle,
@@ -105,9 +105,9 @@ impl Kept {
     }
 }
 
-/// A charge, and to which group.
+/// A charge, and the identity of its group.
 pub(super) struct WorkerCharge {
-    /// The ids of the group and of its parent.
+    /// The IDs of the group and of its parent.
     pub(super) ids: [u64; 2],
     pub(super) quota: usize,
     pub(super) charge: Charge,
@@ -149,8 +149,8 @@ impl Worker {
     }
 
     fn step(&mut self, ground: &Ground) {
-        // There steps are few, and the flusher may not come to its turn: the flushes among them are
-        // the workers'.
+        // Under Miri there are few steps, and the flusher may not get a turn, so workers flush as
+        // well.
         let op = if cfg!(miri) && self.rng.u8(..20) == 0 {
             Op::FlushBelow { at: self.rng.u32(..) }
         } else {
@@ -175,11 +175,11 @@ impl Worker {
                 self.progress.flushes += 1;
             }
             Op::FlushBelow { at } => {
-                // Of what is kept some is alive, some dead.
+                // Some kept handles are of live groups, others of killed ones.
                 self.kept[picked(at, KEPT)].occupant.group.flush();
                 self.progress.flushes += 1;
             }
-            other => unreachable!("{other:?} is none for threads"),
+            other => unreachable!("threads do not draw {other:?}"),
         }
     }
 
@@ -190,10 +190,10 @@ impl Worker {
         self.progress.updates += 1;
     }
 
-    /// An exact read finds at least what this thread counted itself.
+    /// Checks that an exact read finds at least what this thread itself counted.
     fn sum(&mut self, ground: &Ground, at: u32) {
         let Kept { occupant, .. } = &self.kept[picked(at, KEPT)];
-        // Of the dead, there are notes of all together at most.
+        // The notes of killed groups are not kept apart.
         let Some(own) = self.notes.alone(occupant).copied() else { return };
         let which = self.rng.usize(..COUNTERS);
         let found = occupant.group.sum(ground.schema.counters[which]);
@@ -230,8 +230,8 @@ impl Worker {
         }
     }
 
-    /// Replaces a middle with all its leaves; sometimes an eighth of all middles, so that much is
-    /// free in between, and a flush gives memory back.
+    /// Replaces a middle group with all its leaves; sometimes an eighth of all middle groups, so
+    /// that much is free in between and a flush returns memory to the system.
     fn replace_middles(&mut self, ground: &Ground, at: u32) {
         let middles = ground.shape.middles;
         let many = self.rng.u8(..8) == 0;

@@ -1,9 +1,9 @@
-//! How near what was counted must be to what was used.
+//! The tolerance between counted and used CPU time.
 
-/// What being stopped between two clocks may make of a difference.
+/// The difference that preemption between two clock reads may cause.
 pub(crate) const SLACK_NS: u64 = 3_000_000;
 
-/// Whether `gained` is what was used, as far as the machine lets one know.
+/// Returns whether `gained` equals `used` within the tolerance.
 pub(crate) fn about(gained: u64, used: u64) -> bool {
     gained + SLACK_NS >= used && gained <= used + used / 5 + SLACK_NS
 }

@@ -1,9 +1,9 @@
-//! What these tests need that is unsafe: a handler, and timers that interrupt one thread.
+//! The unsafe parts of these tests: a signal handler, and timers that interrupt one thread.
 
 use std::io;
 use std::sync::OnceLock;
 
-/// What the handler does, once it is in place.
+/// The work of the handler, once it is installed.
 static WORK: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 
 const SIGNAL: libc::c_int = libc::SIGPROF;
@@ -14,11 +14,12 @@ extern "C" fn handle(_: libc::c_int) {
     }
 }
 
-/// Lets the signal of every [`Timer`] do `work` from now on; in one test of a process.
+/// Makes the signal of every [`Timer`] run `work` from now on; only one test per process may call
+/// it.
 ///
-/// `work` must do only what a handler may: it runs in the middle of anything.
+/// `work` must be async-signal-safe: it may interrupt any code.
 pub(crate) fn on_signal(work: impl Fn() + Send + Sync + 'static) {
-    assert!(WORK.set(Box::new(work)).is_ok(), "one test of a process handles the signal");
+    assert!(WORK.set(Box::new(work)).is_ok(), "only one test per process may handle the signal");
     let handler: extern "C" fn(libc::c_int) = handle;
     // SAFETY: 1. A zeroed sigaction is one with an empty mask. 2. The handler calls what tests give
     // it, which is updates and atomics: what it claims to be safe there is what is tested.
@@ -31,7 +32,7 @@ pub(crate) fn on_signal(work: impl Fn() + Send + Sync + 'static) {
     assert_eq!(done, 0, "{}", io::Error::last_os_error());
 }
 
-/// Interrupts the thread that made it, again and again, until it is dropped.
+/// A timer that interrupts the thread that created it periodically, until it is dropped.
 pub(crate) struct Timer(libc::timer_t);
 
 impl Timer {
