@@ -1,8 +1,8 @@
-//! The fast paths under names that assembly shows as they are.
+//! The fast paths as functions whose names appear unmangled in the assembly.
 //!
-//! Not a library to use: `tests/goldens` compiles it for each instruction set and compares the
-//! assembly with what was reviewed, in `asm`.
-#![expect(unsafe_code, reason = "a name that is not mangled, and the sequences")]
+//! This is not a library to use: `tests/goldens` compiles it for each instruction set and compares
+//! the assembly with the reviewed files in `asm`.
+#![expect(unsafe_code, reason = "unmangled names, and the sequences")]
 
 pub mod rcuref;
 pub mod sequences;

@@ -7,7 +7,7 @@ macro_rules! sequence {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As the sequence of the same name.
+        /// As for the sequence of the same name.
         // SAFETY: 1. No other symbol has this name: only this package begins one so.
         #[unsafe(no_mangle)]
         #[inline(never)]

@@ -1,4 +1,5 @@
-//! What a request does to the groups, counters and counts that it meets, as a caller finds it.
+//! The operations of a request on groups, counters and reference counts, as a caller in another
+//! crate sees them.
 
 use submeter::counter::PercpuCounter;
 use submeter::refs::{PercpuArc, PercpuRef};

@@ -1,4 +1,4 @@
-//! Counters without names: one for each thing that is counted, shared by all threads.
+//! Counters without names: one for each counted thing, shared by all threads.
 
 use std::array;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ trait Counter: Send + Sync + 'static {
     fn total(&self) -> u64;
 }
 
-/// Returns each counter, alone and one a level.
+/// Returns each counter, once alone and once with one per level.
 pub(crate) fn peers() -> Vec<Peer> {
     let mut peers = Vec::new();
     peers.extend(both::<ConcurrentCounter>("fast_counter"));
@@ -53,7 +53,7 @@ fn both<C: Counter>(variant: &'static str) -> [Peer; 2] {
 
 impl Counter for ConcurrentCounter {
     fn new() -> Self {
-        // As its documentation advises: as many cells as threads that count.
+        // As its documentation advises: as many cells as counting threads.
         ConcurrentCounter::new(thread::available_parallelism().map_or(1, usize::from))
     }
 
@@ -82,8 +82,8 @@ impl Counter for Unsigned {
     }
 }
 
-/// A counter for each thread, found through the crate `thread_local`, which never frees one:
-/// another thread takes it over.
+/// A counter for each thread, found through the crate `thread_local`, which never frees one: a
+/// later thread takes it over.
 struct PerThread(ThreadLocal<AtomicU64>);
 
 impl Counter for PerThread {
@@ -94,13 +94,13 @@ impl Counter for PerThread {
     #[inline]
     fn add_one(&self) {
         let own = self.0.get_or_default();
-        // Relaxed: nobody else writes it while this thread lives, and readers want any recent
-        // value. The pair that takes over a dead thread's counter is ordered by the crate.
+        // Relaxed: only this thread writes it, and readers want any recent value. The crate orders
+        // the handover of an exited thread's counter.
         own.store(own.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     fn total(&self) -> u64 {
-        // Relaxed: a statistic, exact once those that counted were joined.
+        // Relaxed: a statistic, exact once the counting threads were joined.
         self.0.iter().map(|own| own.load(Ordering::Relaxed)).sum()
     }
 }

@@ -14,14 +14,14 @@ use prometheus_client::metrics::family::Family;
 
 use crate::{Case, LEVELS, Peer};
 
-/// Returns both libraries, in the cases that they have.
+/// Returns both libraries, in the cases that they support.
 pub(crate) fn peers() -> Vec<Peer> {
     let mut peers = Vec::from(prometheus_client());
     peers.extend(measured());
     peers
 }
 
-/// The labels of `prometheus-client`: of any type that can be hashed and written.
+/// The labels of `prometheus-client`: any type that can be hashed and encoded.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Labels {
     tenant: String,
@@ -67,7 +67,7 @@ fn prometheus_client() -> [Peer; 3] {
     ]
 }
 
-/// The labels of `measured`: text that it interns, as it cannot be known when this is compiled.
+/// The labels of `measured`: text that it interns, because it is not known at compile time.
 #[derive(Clone, Copy, Debug, PartialEq, LabelGroup)]
 #[label(set = TenantSet)]
 struct Tenant<'a> {
@@ -85,7 +85,7 @@ fn measured() -> [Peer; 2] {
             "measured",
             Case::Held,
             move |requests| requests.iter().for_each(|_| count.inc()),
-            // Relaxed: a statistic, exact once those that counted were joined.
+            // Relaxed: a statistic, exact once the counting threads were joined.
             move |_| vec![held.get_metric().count.load(Ordering::Relaxed)],
         ),
         Peer::new(
@@ -95,7 +95,7 @@ fn measured() -> [Peer; 2] {
             move |tenants| {
                 let of = |tenant: &String| {
                     let id = labelled.with_labels(Tenant { tenant });
-                    // Relaxed: a statistic, exact once those that counted were joined.
+                    // Relaxed: a statistic, exact once the counting threads were joined.
                     labelled.get_metric(id).count.load(Ordering::Relaxed)
                 };
                 vec![tenants.iter().map(of).sum()]

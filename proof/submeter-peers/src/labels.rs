@@ -1,5 +1,5 @@
-//! The facade `metrics`, with a recorder as its exporters have one: a registry of atomics by name
-//! and labels.
+//! The facade `metrics`, with the kind of recorder that its exporters use: a registry of atomics by
+//! name and labels.
 
 use std::array;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use metrics_util::registry::{AtomicStorage, Registry};
 
 use crate::{Case, LEVELS, Peer};
 
-/// What is counted.
+/// The counter's name.
 const REQUESTS: &str = "requests_total";
 
-/// Returns the facade with a handle at hand, by its macro with a label, and with a handle a level.
+/// Returns the facade with a held handle, through its macro with a label, and with one handle per
+/// level.
 pub(crate) fn peers() -> [Peer; 3] {
     let held = Recorded::new();
     let handle = held.handle("tenant-0000");
@@ -35,11 +36,11 @@ pub(crate) fn peers() -> [Peer; 3] {
             "metrics",
             Case::Lookup,
             move |requests| {
-                // Set for all of a batch, as a program sets it once: the macro looks here before it
-                // looks there.
+                // Set once per batch, as a program sets its recorder once: the macro looks for a
+                // local recorder before the global one.
                 with_local_recorder(&by_label, || {
                     for tenant in requests {
-                        // A label that is no literal must be owned.
+                        // A label that is not a literal must be owned.
                         counter!(REQUESTS, "tenant" => tenant.clone()).increment(1);
                     }
                 });
@@ -59,7 +60,7 @@ pub(crate) fn peers() -> [Peer; 3] {
     ]
 }
 
-/// A recorder of counters, which are all that is asked of it.
+/// A recorder that supports only counters.
 #[derive(Clone)]
 struct Recorded(Arc<Registry<Key, AtomicStorage>>);
 
@@ -74,7 +75,7 @@ impl Recorded {
 
     fn total(&self) -> u64 {
         let mut total = 0;
-        // Relaxed: a statistic, exact once those that counted were joined.
+        // Relaxed: a statistic, exact once the counting threads were joined.
         self.0.visit_counters(|_, counter| total += counter.load(Ordering::Relaxed));
         total
     }

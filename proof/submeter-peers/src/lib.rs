@@ -1,11 +1,11 @@
-//! What a user would pick instead of submeter to count the requests of tenants: other counters,
-//! metrics libraries, a pool with a limit at each level, and counters of other languages.
+//! Alternatives to submeter for counting the requests of tenants: other counters, metrics
+//! libraries, a pool with a limit on each level, and counters of other languages.
 //!
-//! For `submeter-bench count` alone, behind the feature `peers` of the command: nothing that ships
-//! depends on it. Each peer does what its own documentation shows for the case, no less and no
-//! more, and tells afterwards what it counted: a peer that loses requests is not measured. Those of
-//! other languages run in processes of their own, [`outside`]; where their compilers are missing,
-//! the reason is told instead.
+//! Only `submeter-bench count` uses it, behind the feature `peers`: nothing that ships depends on
+//! it. Each peer does exactly what its own documentation shows for the case, and reports afterwards
+//! what it counted: a peer that loses requests is not measured. Those of other languages run in
+//! separate processes, see [`outside`]; if their compilers are missing, the reason is reported
+//! instead.
 
 #![forbid(unsafe_code)]
 
@@ -21,40 +21,40 @@ use std::fmt;
 /// The levels of [`Case::Levels`]: a leaf and three above it.
 pub const LEVELS: usize = 4;
 
-/// What is at hand when a request is counted.
+/// What the caller holds when it counts a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Case {
     /// The counter of the one tenant.
     Held,
-    /// Each tenant's name, and nothing else.
+    /// Only each tenant's name.
     Lookup,
-    /// The counters of one leaf and of all above it, each of which must count.
+    /// The counters of one leaf and its ancestors, each of which must count.
     Levels,
 }
 
 /// A counter, in one case.
 pub struct Peer {
-    /// What it is called in records.
+    /// Its name in records.
     pub variant: &'static str,
     /// The case.
     pub case: Case,
-    /// Counts a request for each of these tenants; in cases other than [`Case::Lookup`] so many for
-    /// its own.
+    /// Counts a request for each of these tenants; in cases other than [`Case::Lookup`], as many
+    /// requests for its own tenant.
     pub count: Count,
-    /// Tells what was counted, of each level, when nobody counts.
+    /// Returns what was counted on each level, while no thread counts.
     pub totals: Totals,
 }
 
-/// Counts requests; on all threads at once.
+/// Counts requests; called on all threads at once.
 pub type Count = Box<dyn Fn(&[String]) + Send + Sync>;
 
-/// Tells totals of all these tenants together.
+/// Returns the totals of all these tenants together.
 pub type Totals = Box<dyn Fn(&[String]) -> Vec<u64> + Send + Sync>;
 
 /// A peer that cannot be measured here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absence {
-    /// What it would be called.
+    /// Its name in records.
     pub variant: &'static str,
     /// What is missing and how to get it.
     pub reason: String,
@@ -77,7 +77,7 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// Returns all peers that count in this process, new ones that have counted nothing.
+/// Returns new instances of all peers that count in this process.
 #[must_use]
 pub fn peers() -> Vec<Peer> {
     let mut peers = counters::peers();

@@ -1,8 +1,7 @@
 //! OpenTelemetry: counters of the SDK's meter provider, with the tenant as an attribute.
 //!
-//! The reader collects when it is told to and nothing is exported, as by a program that is scraped
-//! rarely. The SDK's cap of 2,000 sets of attributes stays: a bench of fewer tenants does not meet
-//! it.
+//! The reader collects only on request and exports nothing, as in a program that is scraped rarely.
+//! The SDK's cap of 2,000 attribute sets stays: a bench with fewer tenants does not reach it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,10 +17,10 @@ use opentelemetry_sdk::metrics::{
 
 use crate::{Case, Peer};
 
-/// Returns a counter whose attributes are at hand, and one whose attributes are made from the
-/// tenant's name.
+/// Returns a counter with prepared attributes, and one whose attributes are built from the tenant's
+/// name.
 ///
-/// There is none of levels: attributes are summed up where they are stored, in another program.
+/// There is none for levels: the program that stores the metrics sums them over attributes.
 pub(crate) fn peers() -> [Peer; 2] {
     let (held, held_counter) = provider();
     let (lookup, counter) = provider();
@@ -46,7 +45,7 @@ pub(crate) fn peers() -> [Peer; 2] {
     ]
 }
 
-/// A provider, whose counters stop when it is dropped.
+/// A provider. Dropping it stops its counters.
 struct Provided {
     reader: Reader,
     _provider: SdkMeterProvider,
@@ -62,7 +61,7 @@ fn provider() -> (Provided, Counter<u64>) {
 impl Provided {
     fn total(&self) -> u64 {
         let mut collected = ResourceMetrics::default();
-        self.reader.collect(&mut collected).expect("it was not shut down");
+        self.reader.collect(&mut collected).expect("the reader is not shut down");
         let metrics = collected.scope_metrics().flat_map(|scope| scope.metrics());
         let sum = |data: &AggregatedMetrics| -> u64 {
             match data {
@@ -76,7 +75,7 @@ impl Provided {
     }
 }
 
-/// A reader that can be asked while the provider has it.
+/// A reader that the test can use while the provider holds it.
 #[derive(Clone, Debug)]
 struct Reader(Arc<ManualReader>);
 

@@ -1,9 +1,9 @@
-//! A memory pool as query engines have it: an atomic with a limit for each level, charged from the
-//! leaf up.
+//! A memory pool like those of query engines: an atomic with a limit on each level, charged from
+//! the leaf up.
 //!
-//! Written from the documented behaviour of DataFusion's greedy pool: a reservation grows when the
-//! pool's use stays within its limit, by a loop of compare-and-exchange. What one level refuses is
-//! given back to those below.
+//! Written from the documented behaviour of DataFusion's greedy pool: a reservation grows, by a
+//! compare-and-exchange loop, if the pool's usage stays within its limit. If one level refuses, the
+//! levels below release what they took.
 
 use std::array;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crossbeam_utils::CachePadded;
 
 use crate::{Case, LEVELS, Peer};
 
-/// Never reached in a bench, and looked at all the same.
+/// Never reached in a bench, but checked all the same.
 const LIMIT: u64 = u64::MAX / 2;
 
-/// Returns the pool, of which every request takes one.
+/// Returns the pool, from which every request takes one unit.
 pub(crate) fn peer() -> Peer {
     let pools = Arc::new(Pools::new([LIMIT; LEVELS]));
     let grow = Arc::clone(&pools);
@@ -30,13 +30,13 @@ pub(crate) fn peer() -> Peer {
     )
 }
 
-/// The use of one level, and its limit.
+/// The usage of one level, and its limit.
 struct Pool {
     used: AtomicU64,
     limit: u64,
 }
 
-/// A leaf's pool and those above it, the leaf's first, each on a line of its own.
+/// A leaf's pool and those of its ancestors, the leaf's first, each on its own cache line.
 struct Pools([CachePadded<Pool>; LEVELS]);
 
 impl Pools {
@@ -50,10 +50,9 @@ impl Pools {
     fn try_grow(&self, more: u64) -> bool {
         for (level, pool) in self.0.iter().enumerate() {
             let grown = |used: u64| used.checked_add(more).filter(|used| *used <= pool.limit);
-            // Relaxed: a limit orders nothing but its own count, of which the exchange sees the
-            // latest.
+            // Relaxed: a limit concerns only its own count, and the exchange sees the latest one.
             if pool.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_err() {
-                // Relaxed: as above; what was taken is still there to give back.
+                // Relaxed: as above; releases only what this call took.
                 let below = &self.0[..level];
                 below.iter().for_each(|pool| _ = pool.used.fetch_sub(more, Ordering::Relaxed));
                 return false;
@@ -63,7 +62,7 @@ impl Pools {
     }
 
     fn used(&self) -> Vec<u64> {
-        // Relaxed: a statistic, exact once those that took were joined.
+        // Relaxed: a statistic, exact once the threads were joined.
         self.0.iter().map(|pool| pool.used.load(Ordering::Relaxed)).collect()
     }
 }
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_level_refuses_no_level_keeps() {
+    fn a_refusal_on_one_level_releases_all_levels() {
         let pools = Pools::new([9, 9, 5, 9]);
         assert!(pools.try_grow(4));
         assert!(!pools.try_grow(2));

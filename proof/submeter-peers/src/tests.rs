@@ -1,4 +1,4 @@
-//! Every peer counts right, from two threads at once.
+//! Every peer counts correctly, from two threads at once.
 
 use std::collections::HashSet;
 use std::thread;
@@ -23,7 +23,7 @@ fn each_peer_counts_each_request_at_each_level() {
 }
 
 #[test]
-fn new_peers_have_counted_nothing() {
+fn new_peers_start_at_zero() {
     for peer in peers() {
         assert!((peer.totals)(&[]).iter().all(|&total| total == 0), "{peer:?}");
     }

@@ -68,7 +68,7 @@ pub(crate) fn functions(isa: Isa, text: &str, prefix: &str) -> Vec<(String, Vec<
     found
 }
 
-/// Returns `line` with single spaces, or `None` for what neither runs nor is data.
+/// Returns `line` with single spaces, or `None` if it is neither code nor data.
 fn code_or_data(line: &str) -> Option<String> {
     const DATA: [&str; 6] = [".long", ".quad", ".byte", ".word", ".xword", ".inst"];
     let word = line.split_whitespace().next()?;
@@ -79,7 +79,7 @@ fn code_or_data(line: &str) -> Option<String> {
     Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Names labels L1, L2, … in order of appearance, and drops those that nothing refers to.
+/// Renames labels to L1, L2, … in order of appearance, and drops unused ones.
 fn number_labels(lines: &mut [Line]) {
     let mut names: HashMap<String, String> = HashMap::new();
     let defined = |text: &str| text.strip_suffix(':').map(str::to_owned);
@@ -105,7 +105,7 @@ fn number_labels(lines: &mut [Line]) {
     }
 }
 
-/// Numbers registers: first those of the sequence, then the others.
+/// Renames registers to numbers: first those of the sequence, then the others.
 fn number_registers(isa: Isa, lines: &mut [Line]) {
     let mut names: HashMap<String, usize> = HashMap::new();
     for own in [true, false] {
@@ -171,7 +171,7 @@ fn is_register_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '%'
 }
 
-/// Replaces each longest run of `part` characters for which `with` has another text.
+/// Replaces each longest run of `part` characters for which `with` returns a text.
 fn replace(
     text: &str,
     part: fn(char) -> bool,
@@ -193,7 +193,7 @@ fn replace(
 }
 
 #[test]
-fn numbering_keeps_shape_and_identity_and_drops_the_choice() {
+fn numbering_keeps_operand_shapes_and_identities_but_not_register_names() {
     let text = "p_a:\n#APP\n\tmovq\t%rdi, (%r8)\n.Ltmp9:\n\tjae\t.LBB0_2\n\t#NO_APP\n\tmovb $1, %al\n.LBB0_2:\n\tretq\n.Lfunc_end0:\n";
     let render = |text: &str| {
         let found = functions(Isa::X86_64, text, "p_");
@@ -202,6 +202,6 @@ fn numbering_keeps_shape_and_identity_and_drops_the_choice() {
     let expected = "|     movq %r1, (%r2)\n|     jae L1\n      movb $1, %r3b\n  L1:\n      retq\n";
     assert_eq!(render(text), expected);
     assert_eq!(render(&text.replace("%rdi", "%rsi").replace("LBB0_2", "LBB7_9")), expected);
-    assert_ne!(render(&text.replace("(%r8)", "(%rdi)")), expected, "another data flow");
-    assert_ne!(render(&text.replace("(%r8)", "8(%r8)")), expected, "another operand shape");
+    assert_ne!(render(&text.replace("(%r8)", "(%rdi)")), expected, "a different data flow");
+    assert_ne!(render(&text.replace("(%r8)", "8(%r8)")), expected, "a different operand shape");
 }

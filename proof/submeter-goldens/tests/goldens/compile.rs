@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 use crate::asm::{Isa, Line, functions};
 
-/// Returns the functions whose name begins with one of `prefixes`, in order of name. `None`, with
-/// a line that says why, where the target is not installed.
+/// Returns the functions whose name begins with one of `prefixes`, in order of name. `None`, after
+/// printing why, if the target is not installed.
 pub(crate) fn compiled(isa: Isa, prefixes: &[&str]) -> Option<Vec<(String, Vec<Line>)>> {
     static X86_64: OnceLock<Option<String>> = OnceLock::new();
     static AARCH64: OnceLock<Option<String>> = OnceLock::new();
@@ -36,10 +36,11 @@ fn compile(target: &str) -> Option<String> {
         eprintln!("skipped: {target} is not installed (rustup target add {target})");
         return None;
     }
-    // A target directory of its own: the one in use is locked, and has other flags.
+    // A separate target directory: the current one is locked and has other flags.
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens");
     let objects = out.join(target).join("release/deps");
-    // Of the last run, all: cargo compiles again only what is missing or older than its source.
+    // Deletes the output of the last run, because cargo recompiles only what is missing or older
+    // than its source.
     for old in outputs(&objects) {
         fs::remove_file(old).expect("the last run's output can be removed");
     }
@@ -47,22 +48,24 @@ fn compile(target: &str) -> Option<String> {
     let output = Command::new(cargo)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["rustc", "--quiet", "--locked", "--release", "--lib"])
-        // As a user's program is by default: without link-time optimisation, in many units.
+        // As a user's program is built by default: without link-time optimisation, in many codegen
+        // units.
         .args(["--config", "profile.release.lto=false"])
         .args(["--config", "profile.release.codegen-units=16"])
         .args(["--config", "profile.release.debug=0"])
         .args(["--target", target, "--target-dir"])
         .arg(&out)
-        // As part of a program: a library that may be loaded anywhere calls through a table.
+        // As part of an executable: a shared library would call through a table.
         .args(["--", "--emit=asm", "-Crelocation-model=pie"])
-        // Flags of this build (coverage, injection, a CPU model) are not part of what was reviewed.
+        // The reviewed code was built without the flags of this build (coverage, injection, a CPU
+        // model).
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // One file for each unit.
+    // One file per codegen unit.
     let assembly =
         outputs(&objects).filter(|path| path.extension().is_some_and(|kind| kind == "s"));
     let text: String = assembly.map(|path| fs::read_to_string(path).expect("readable")).collect();

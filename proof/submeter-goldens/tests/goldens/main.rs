@@ -1,14 +1,14 @@
-//! What the compiler makes of the fast paths equals what was reviewed: `asm/<isa>/<function>.asm`.
+//! The compiled fast paths must equal the reviewed assembly in `asm/<isa>/<function>.asm`.
 //!
-//! Compiles the library for both instruction sets, which takes most of a minute: so only where
-//! `SUBMETER_GOLDENS=1` asks for it, as `.ci/run goldens` does. `SUBMETER_BLESS=1` asks too, and
-//! rewrites the golden files; the diff is then reviewed like source.
+//! The test compiles the library for both instruction sets, which takes most of a minute, and
+//! therefore runs only with `SUBMETER_GOLDENS=1`, which `.ci/run goldens` sets. `SUBMETER_BLESS=1`
+//! runs it too and rewrites the golden files; the diff is then reviewed like source.
 //!
-//! **Registers are numbered** in order of appearance, those of an `asm!` first, keeping width.
-//! Which register the allocator picks depends on the function around, and is not part of what was
-//! reviewed; the numbering keeps what is: the instructions, the shape of every operand, and which
-//! operands are the same register. Labels are numbered the same way.
-// It compiles by itself, without these flags: under them it would find the same again.
+//! **Registers are numbered** in order of appearance, those of an `asm!` first, and keep their
+//! width. The register allocator's choice depends on the surrounding function and is not reviewed;
+//! the numbering keeps what is: the instructions, the shape of every operand, and which operands
+//! are the same register. Labels are numbered the same way.
+// The test compiles without these flags, so running it under them would only repeat it.
 #![cfg(not(any(miri, loom, submeter_portable, submeter_inject)))]
 
 use std::io::{self, Write};
@@ -25,8 +25,8 @@ fn bless() -> bool {
     is_set("SUBMETER_BLESS")
 }
 
-/// Whether to compile at all; says so if not, once for all tests, and not captured with what else a
-/// test prints.
+/// Returns whether to compile at all; if not, prints so once for all tests, in a way that the test
+/// harness does not capture.
 fn wanted() -> bool {
     static SAY: Once = Once::new();
     let wanted = is_set("SUBMETER_GOLDENS") || bless();

@@ -1,9 +1,9 @@
 //! The hot paths of `rcuref`.
 //!
-//! The cold halves have no names: which ones the compiler picks was not part of the review. A
-//! compiler of another minor version may order what is around the locked instruction otherwise, so
-//! it is held to the shape alone: one locked increment or decrement, a branch on its sign, and no
-//! exchange.
+//! The names of the cold halves are left out, because the compiler's choice of them was not
+//! reviewed. A compiler of another minor version may order the code around the locked instruction
+//! differently, so its output must only have the right shape: one locked increment or decrement, a
+//! branch on its sign, and no exchange.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::asm::Isa;
 use crate::compile::{compiled, golden_dir, rustc};
 use crate::{bless, wanted};
 
-/// The functions, and the locked instruction each is to be.
+/// The functions, and the locked instruction that each must have.
 const HOT: [(&str, &str); 5] = [
     ("rcuarc_clone", "lock incl"),
     ("rcuarc_release", "lock decl"),
@@ -30,12 +30,12 @@ fn gets_and_puts_are_one_locked_instruction_and_a_branch_on_its_sign() {
     assert_eq!(names, HOT.map(|(name, _)| name));
     for ((name, lines), (_, locked)) in functions.iter().zip(HOT) {
         let lines: Vec<String> = lines.iter().map(|line| plain(&line.render())).collect();
-        holds_the_shape(name, &lines, locked);
-        holds_the_golden(name, &lines);
+        assert_shape(name, &lines, locked);
+        assert_golden(name, &lines);
     }
 }
 
-/// Strips the mark of `asm!`, which nothing here is, and the name of a cold half.
+/// Strips the mark of `asm!`, which these functions do not use, and the name of a cold half.
 fn plain(line: &str) -> String {
     let line = line.get(2..).unwrap_or_default();
     match line
@@ -47,7 +47,7 @@ fn plain(line: &str) -> String {
     }
 }
 
-fn holds_the_shape(name: &str, lines: &[String], locked: &str) {
+fn assert_shape(name: &str, lines: &[String], locked: &str) {
     let text = lines.join("\n");
     let lock = lines.iter().position(|line| line.trim_start().starts_with("lock"));
     let at = lock.unwrap_or_else(|| panic!("{name}: no locked instruction in\n{text}"));
@@ -62,7 +62,7 @@ fn holds_the_shape(name: &str, lines: &[String], locked: &str) {
     }
 }
 
-fn holds_the_golden(name: &str, lines: &[String]) {
+fn assert_golden(name: &str, lines: &[String]) {
     let path = golden_dir(Isa::X86_64).join(format!("{name}.asm"));
     let header = format!("# {}\n", compiler());
     let now = lines.iter().fold(header.clone(), |text, line| text + line + "\n");

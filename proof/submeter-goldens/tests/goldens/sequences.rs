@@ -1,8 +1,8 @@
-//! Each sequence.
+//! The goldens of the sequences.
 //!
-//! Lines marked `|` come from the sequence's own `asm!` and must be equal. The others are the
-//! compiler's (moving arguments, returning the answer): only their number is held, from above,
-//! because another compiler may order them otherwise without costing more.
+//! Lines marked `|` come from the sequence's own `asm!` and must be equal. The others come from the
+//! compiler (moving arguments, returning the result): only their number is checked, as an upper
+//! limit, because another compiler may order them differently at the same cost.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn each_sequence_is_compiled_to_what_was_reviewed() {
         let Some(functions) = compiled(isa, &["add", "get", "increment", "put"]) else { continue };
         assert!(functions.len() >= 9, "only {} functions in the assembly", functions.len());
         for (name, lines) in functions {
-            holds_the_instruction_count(isa, &name, &lines);
+            assert_instruction_count(isa, &name, &lines);
             let path = golden_dir(isa).join(format!("{name}.asm"));
             if bless() {
                 std::fs::create_dir_all(golden_dir(isa)).expect("writable");
@@ -37,12 +37,13 @@ fn each_sequence_is_compiled_to_what_was_reviewed() {
     );
 }
 
-/// A get or put takes at most 10 instructions on x86-64, with the mode test and the load of the
-/// area's offset (which the function is given in a register, hence 9). AArch64 has neither an add
-/// to memory nor a one-instruction address of the descriptor: 11, and 2 for the area's address.
+/// Checks the number of instructions. A get or put takes at most 10 on x86-64, including the mode
+/// test and the load of the area's offset (9 here, because the function receives the offset in a
+/// register). AArch64 has neither an add to memory nor a one-instruction address of the descriptor:
+/// 11, and 2 for the area's address.
 ///
-/// An update, with the tests of mark and batch: 16, and 20 on AArch64.
-fn holds_the_instruction_count(isa: Isa, name: &str, lines: &[Line]) {
+/// An update, with the tests of mark and batch, takes at most 16, and 20 on AArch64.
+fn assert_instruction_count(isa: Isa, name: &str, lines: &[Line]) {
     let most = match (name, isa) {
         ("get" | "put", Isa::X86_64) => 9,
         ("get" | "put", Isa::Aarch64) => 13,
@@ -52,7 +53,7 @@ fn holds_the_instruction_count(isa: Isa, name: &str, lines: &[Line]) {
     };
     let own = lines.iter().filter(|line| line.own && line.hot).count();
     assert!(own > 4, "{name}: only {own} instructions found");
-    // The area's address is the compiler's `add` on AArch64, one more than the sequence's own.
+    // On AArch64 the compiler computes the area's address with an `add` outside the sequence.
     let own = own + usize::from(isa == Isa::Aarch64);
     assert!(own <= most, "{name} on {isa:?} takes {own} instructions, more than {most}");
 }
@@ -61,7 +62,7 @@ fn render(lines: &[Line]) -> String {
     lines.iter().map(|line| line.render() + "\n").collect()
 }
 
-/// Returns what differs between the golden file and what was compiled now.
+/// Returns the differences between the golden file and the compiled code.
 fn compare(path: &Path, lines: &[Line]) -> Option<String> {
     let Ok(golden) = std::fs::read_to_string(path) else {
         return Some(format!("{} does not exist", path.display()));

@@ -1,20 +1,21 @@
-//! The fast paths of the update table, as a caller in another crate finds them: no call, nothing
-//! saved, and as many instructions as were counted, without link-time optimisation.
+//! The fast paths of the update table, as a caller in another crate sees them: no call, no saved
+//! registers, and a limited number of instructions, without link-time optimisation.
 //!
-//! The sequences themselves are held to their review beside; here the way there counts. A hot half
-//! that is not inlined shows as a call.
+//! `sequences` compares the sequences themselves; this module checks the code that leads to them. A
+//! hot half that is not inlined shows as a call.
 
 use crate::asm::Isa;
 use crate::compile::compiled;
 use crate::wanted;
 
-/// The functions, how many instructions they may take up to their return, and how many registers
-/// they may save before. What a loop keeps in registers is loaded here, and counted.
+/// The functions, the number of instructions that they may take up to their return, and the number
+/// of registers that they may save. Values that a loop would keep in registers are loaded here, and
+/// counted.
 const MOST: [(&str, usize, usize); 10] = [
-    // One more than a get: the pointer's own load. A group's handle is such a pointer.
+    // One more than a get: the load of the pointer. A group's handle is such a pointer.
     ("arc_clone", 11, 0),
     ("arc_drop", 10, 0),
-    // The sequence takes five registers, its slow half more arguments than there are registers.
+    // The sequence needs five registers, and its slow half more arguments than there are registers.
     ("bound_add", 40, 5),
     ("counter_add", 26, 1),
     ("group_add", 43, 3),
@@ -22,7 +23,7 @@ const MOST: [(&str, usize, usize); 10] = [
     ("ref_get", 10, 0),
     ("ref_pair", 22, 1),
     ("ref_put", 10, 0),
-    // The answer.
+    // One more than a get: the result.
     ("ref_tryget_live", 11, 0),
 ];
 

@@ -5,10 +5,10 @@ import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.atomic.LongAdder;
 
 /**
- * Counts by a LongAdder on as many threads as told. Says "ready" when it is warm; then answers each line with a
- * sample: operations a second of all threads, the longest time between two looks at the clock, the time between the
+ * Counts with a LongAdder on the given number of threads. Prints "ready" after a warm-up; then answers each line with a
+ * sample: operations per second over all threads, the longest time between two clock reads, the time between the
  * first and the last start (both in nanoseconds), the operations asked for and those counted, so far. Without
- * arguments it only shows that it starts.
+ * arguments it only checks that it starts.
  */
 final class LongAdderPeer {
     private static final LongAdder COUNTER = new LongAdder();
@@ -33,7 +33,7 @@ final class LongAdderPeer {
         int threads = Integer.parseInt(args[0]);
         long sampleNs = Long.parseLong(args[1]);
         int batch = Integer.parseInt(args[2]);
-        // Long enough for the compiler to have compiled the loop, and to have come to rest.
+        // Long enough for the JIT compiler to compile the loop and become idle.
         long warm = System.nanoTime() + 500_000_000L;
         while (System.nanoTime() < warm) {
             sample(threads, sampleNs, batch);

@@ -1,11 +1,10 @@
-//! Peers of other languages, each in a process of its own: Java's `LongAdder`, and a counter a
-//! thread of liburcu.
+//! Peers of other languages, each in a separate process: Java's `LongAdder`, and a counter per
+//! thread with liburcu.
 //!
-//! Compiled when they are asked for, into a folder that goes with them, by compilers that the
-//! machine has or has not. Linked into this program they would need `unsafe` and a call for each
-//! operation; a process of their own measures the loop that their users write, with their own
-//! clock. What two processes do is not interleaved more finely than by samples, which is how all
-//! variants of a table are measured.
+//! They are compiled on demand into a temporary folder, if the machine has their compilers. Linked
+//! into this program they would need `unsafe` and a call for each operation; a separate process
+//! measures the loop that their users write, with their own clock. Two processes can only alternate
+//! sample by sample, which is how all variants of a table are measured.
 
 mod process;
 
@@ -24,7 +23,7 @@ use crate::Absence;
 const JAVA: &str = include_str!("LongAdderPeer.java");
 const URCU: &str = include_str!("urcu_peer.c");
 
-/// A peer that was compiled.
+/// A compiled peer.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// What it is called in records.
@@ -39,7 +38,8 @@ enum Language {
     C,
 }
 
-/// Compiles what this machine has compilers for, in some seconds; says why the others are absent.
+/// Compiles the programs that this machine has compilers for, which takes a few seconds; says why
+/// the others are absent.
 #[must_use]
 pub fn programs() -> (Vec<Program>, Vec<Absence>) {
     let (mut programs, mut absent) = (Vec::new(), vec![librseq()]);
@@ -47,7 +47,9 @@ pub fn programs() -> (Vec<Program>, Vec<Absence>) {
         [("long_adder", java as fn(&Path) -> Result<Language, String>), ("urcu_per_thread", urcu)]
     {
         let compiled = Folder::new()
-            .map_err(|error| format!("no folder to compile it in: {error}: set TMPDIR"))
+            .map_err(|error| {
+                format!("cannot create a folder to compile it in: {error}; set TMPDIR")
+            })
             .and_then(|folder| Ok((compile(&folder.0)?, folder)));
         match compiled {
             Ok((language, folder)) => {
@@ -59,28 +61,27 @@ pub fn programs() -> (Vec<Program>, Vec<Absence>) {
     (programs, absent)
 }
 
-/// Nothing to look for on this machine: a user who built it has it where only they know.
+/// Returns librseq as absent, without a search: no package installs it at a known place.
 fn librseq() -> Absence {
-    let reason =
-        "neither Debian 12 nor crates.io has librseq; submeter's own sequences are what it \
-        would be compared with"
-            .to_owned();
+    let reason = "neither Debian 12 nor crates.io has librseq; submeter's own sequences are its \
+        counterpart"
+        .to_owned();
     Absence { variant: "librseq", reason }
 }
 
 impl Program {
-    /// Starts it on these CPUs, and waits until it is warm.
+    /// Starts it on these CPUs, and waits until it has warmed up.
     ///
     /// # Errors
-    /// When it does not start, or says something else than that it is ready.
+    /// When it does not start, or does not report that it is ready.
     pub fn start(&self, cpus: &[usize], sample_ns: u64, batch: u32) -> io::Result<Process> {
         let (sample_ns, batch) = (sample_ns.to_string(), batch.to_string());
         let folder = &self.folder.0;
         let command = match self.language {
             Language::Java => {
                 let mut java = Command::new("java");
-                // A heap that is never collected meanwhile, and no thread of a collector beside
-                // those that count.
+                // A heap that is not collected during samples, and no collector thread besides the
+                // counting ones.
                 java.args(["-XX:+UseSerialGC", "-Xms64m", "-Xmx64m", "-cp"]).arg(folder);
                 java.arg("LongAdderPeer").args([cpus.len().to_string(), sample_ns, batch]);
                 java
@@ -101,7 +102,7 @@ fn java(folder: &Path) -> Result<Language, String> {
     javac.current_dir(folder).args(["-d", ".", "LongAdderPeer.java"]);
     let missing = "no Java compiler: apt install openjdk-17-jdk-headless";
     succeeds(javac, missing)?;
-    // Without arguments it only says that it starts: a compiler may be of a newer Java than what
+    // Without arguments it only checks that it starts: the compiler may be newer than the Java that
     // runs it.
     let mut java = Command::new("java");
     java.arg("-cp").arg(folder).arg("LongAdderPeer");
@@ -116,41 +117,41 @@ fn urcu(folder: &Path) -> Result<Language, String> {
     cc.current_dir(folder);
     cc.args(["-O2", "-o", "urcu_peer", "urcu_peer.c", "-lurcu", "-lpthread"]);
     succeeds(cc, missing)?;
-    // As above: the library may be where only the linker finds it.
+    // As above: the library may be in a place that only the linker finds.
     succeeds(Command::new(folder.join("urcu_peer")), missing)?;
     Ok(Language::C)
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), String> {
     let path = folder.join(name);
-    let refused = |error| format!("cannot write {}: {error}: set TMPDIR", path.display());
+    let refused = |error| format!("cannot write {}: {error}; set TMPDIR", path.display());
     fs::write(&path, text).map_err(refused)
 }
 
-/// Runs a compiler, or what it made; says `missing`, and what it said first, where it does not do
-/// its work.
+/// Runs a compiler or its output; on failure the error is `missing` and the first line that the
+/// command printed.
 fn succeeds(mut command: Command, missing: &str) -> Result<(), String> {
     let output = command.output().map_err(|error| format!("{missing} ({error})"))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{missing} ({})", said.lines().next().unwrap_or("it said nothing").trim()))
+    Err(format!("{missing} ({})", said.lines().next().unwrap_or("it printed nothing").trim()))
 }
 
-/// A folder of this process that goes when it is dropped.
+/// A temporary folder of this process, removed when dropped.
 #[derive(Debug)]
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> io::Result<Folder> {
         static MADE: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: a number that nobody else has is all that is asked.
+        // Relaxed: the number only has to be unique.
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("submeter-peers-{}-{number}", std::process::id());
         let path = env::temp_dir().join(name);
-        // Not if it exists: another's folder of that name in a place that all can write is no place
-        // to run from.
+        // Fails if it exists: in a directory that everybody can write, another user's folder of
+        // that name cannot be trusted to run programs from.
         fs::create_dir(&path)?;
         Ok(Folder(path))
     }
@@ -158,7 +159,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is in the folder of what is temporary.
+        // A folder that cannot be removed is left to the system's cleanup of temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

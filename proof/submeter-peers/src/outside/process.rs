@@ -1,4 +1,4 @@
-//! One running peer, asked for a sample by a line and answering by a line.
+//! One running peer, which answers each line with a line: a sample.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -11,36 +11,36 @@ use submeter_sys::cpu::set_affinity;
 
 use super::Folder;
 
-/// A peer that waits to be asked. It ends when this is dropped.
+/// A peer that waits for requests. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// For errors.
+    /// Its name in errors.
     variant: &'static str,
-    /// `None` once it was told to end.
+    /// `None` once it is to end.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// Where its program is.
+    /// The folder of its program.
     _folder: Rc<Folder>,
 }
 
-/// What a process measured.
+/// A sample that a process measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampled {
-    /// Operations a second of all its threads.
+    /// Operations per second over all its threads.
     pub rate: f64,
-    /// The longest time between two looks at the clock of one thread.
+    /// The longest time between two clock reads of one thread.
     pub longest: Duration,
-    /// The time between the first thread's start and the last one's.
+    /// The time between the start of the first thread and that of the last.
     pub apart: Duration,
-    /// Operations that its loops did, in all samples.
+    /// Operations done by its loops in all samples.
     pub asked: u64,
-    /// What its counter says of them.
+    /// Operations counted by its counter in all samples.
     pub counted: u64,
 }
 
 impl Process {
-    /// Starts `command` on `cpus`, and waits until it says that it is ready.
+    /// Starts `command` on `cpus`, and waits until it reports that it is ready.
     pub(super) fn start(
         variant: &'static str,
         mut command: Command,
@@ -48,10 +48,11 @@ impl Process {
         folder: Rc<Folder>,
     ) -> io::Result<Process> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // In a group of its own: an interrupt is for us, who end it when all is said.
+        // In a process group of its own: an interrupt goes only to this process, which ends the
+        // peer when it has its results.
         command.process_group(0);
-        // A child inherits the CPUs of the thread that starts it: one that ends here, so that ours
-        // keeps its own.
+        // A child inherits the CPUs of the thread that starts it: a short-lived thread, so that
+        // this one keeps its own.
         let spawn = || set_affinity(cpus).and_then(|()| command.spawn());
         let spawned = thread::scope(|scope| scope.spawn(spawn).join().expect("it panics nowhere"));
         let mut child = spawned.map_err(|e| io::Error::new(e.kind(), format!("{variant}: {e}")))?;
@@ -60,14 +61,16 @@ impl Process {
         let mut process = Process { child, variant, questions, answers, _folder: folder };
         match process.line()?.as_str() {
             "ready" => Ok(process),
-            other => Err(io::Error::other(format!("{variant} began with {other:?}"))),
+            other => Err(io::Error::other(format!(
+                "{variant} started with {other:?} instead of \"ready\""
+            ))),
         }
     }
 
     /// Takes a sample.
     ///
     /// # Errors
-    /// When the process has ended, or answers something else.
+    /// When the process has exited, or its answer is not a sample.
     pub fn sample(&mut self) -> io::Result<Sampled> {
         let questions = self.questions.as_mut().expect("only the drop takes it");
         questions.write_all(b"\n")?;
@@ -79,7 +82,7 @@ impl Process {
     fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
-            return Err(io::Error::other(format!("{} ended by itself", self.variant)));
+            return Err(io::Error::other(format!("{} exited unexpectedly", self.variant)));
         }
         Ok(line.trim_end().to_owned())
     }
@@ -87,7 +90,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It ends when nobody can ask any more; one that does not is no peer to wait for.
+        // It exits when its input is closed; one that does not is killed.
         drop(self.questions.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -17,7 +17,7 @@ fn each_program_counts_what_its_loops_do_or_says_what_is_missing() {
         let second = process.sample().expect(program.variant);
         assert!(first.rate > 0.0 && first.asked > 0, "{} {first:?}", program.variant);
         assert!(second.asked > first.asked, "{} {second:?}", program.variant);
-        // Whatever it did to become warm was counted and asked for too.
+        // The operations of the warm-up are included in both numbers.
         for sampled in [first, second] {
             assert_eq!(sampled.counted, sampled.asked, "{}", program.variant);
         }
@@ -25,7 +25,7 @@ fn each_program_counts_what_its_loops_do_or_says_what_is_missing() {
 }
 
 #[test]
-fn a_folder_goes_with_its_last_program() {
+fn a_folder_is_removed_with_its_last_program() {
     let folder = Folder::new().expect("a temporary folder");
     let path = folder.0.clone();
     write(&path, "file", "text").expect("written");
@@ -35,7 +35,7 @@ fn a_folder_goes_with_its_last_program() {
 }
 
 #[test]
-fn a_compiler_that_is_missing_or_fails_is_said_in_a_line() {
+fn a_compiler_that_is_missing_or_fails_is_reported_in_one_line() {
     let missing = succeeds(Command::new("/nonexistent/cc"), "no compiler: get one");
     let error = missing.expect_err("there is none");
     assert!(error.starts_with("no compiler: get one (") && !error.contains('\n'), "{error}");
@@ -45,7 +45,7 @@ fn a_compiler_that_is_missing_or_fails_is_said_in_a_line() {
 }
 
 #[test]
-fn a_process_that_says_something_else_or_ends_is_an_error_that_names_it() {
+fn a_process_that_answers_wrong_or_exits_is_an_error_that_names_it() {
     let cpus = affinity().expect("this process may run somewhere");
     let begun = |script: &str| {
         let mut shell = Command::new("sh");
@@ -54,11 +54,11 @@ fn a_process_that_says_something_else_or_ends_is_an_error_that_names_it() {
         Process::start("shell", shell, &cpus, folder)
     };
     let error = begun("echo no").expect_err("not ready").to_string();
-    assert_eq!(error, "shell began with \"no\"");
+    assert_eq!(error, "shell started with \"no\" instead of \"ready\"");
     let error = begun("exit 0").expect_err("not ready").to_string();
-    assert_eq!(error, "shell ended by itself");
+    assert_eq!(error, "shell exited unexpectedly");
     let mut process = begun("echo ready; read line; echo 1 2; read line").expect("ready");
     let error = process.sample().expect_err("two numbers").to_string();
     assert_eq!(error, "shell answered \"1 2\"");
-    // It waits for a line, which it is not asked for: the drop ends it.
+    // It still waits for a line: the drop ends it.
 }

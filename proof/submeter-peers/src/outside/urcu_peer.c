@@ -1,6 +1,6 @@
 /*
- * Counts by a counter of each thread, on a list that readers walk under RCU: what liburcu offers to whoever wants
- * a counter. Speaks as LongAdderPeer.java does.
+ * Counts with one counter per thread, on a list that readers walk under RCU: the way to count with liburcu. Its
+ * protocol is that of LongAdderPeer.java.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -26,7 +26,7 @@ struct run {
 static CDS_LIST_HEAD(counters);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t start;
-/* Of threads that have ended; under the lock. */
+/* The counts of exited threads; under the lock. */
 static unsigned long ended;
 static int64_t sample_ns;
 static long batch;
@@ -50,7 +50,7 @@ static unsigned long sum(void)
 	struct counter *counter;
 	unsigned long total;
 
-	/* The lock keeps a thread from ending between the two halves. */
+	/* The lock keeps a thread from exiting between the two steps. */
 	pthread_mutex_lock(&lock);
 	total = ended;
 	rcu_read_lock();
@@ -87,13 +87,13 @@ static void *work(void *arg)
 	ended += own.count;
 	cds_list_del_rcu(&own.list);
 	pthread_mutex_unlock(&lock);
-	/* Nobody reads this thread's storage when it is gone. */
+	/* No reader may use this thread's storage after its exit. */
 	synchronize_rcu();
 	rcu_unregister_thread();
 	return NULL;
 }
 
-/* Starts a thread on each of the CPUs, and waits for all. */
+/* Starts a thread on each of the CPUs, and waits for all of them. */
 static int sample(int threads, char **cpus, struct run *runs)
 {
 	int i;
@@ -122,7 +122,7 @@ static int sample(int threads, char **cpus, struct run *runs)
 }
 
 /*
- * Arguments: nanoseconds of a sample, operations of a batch, and a CPU for each thread; or none, which only shows
+ * Arguments: nanoseconds per sample, operations per batch, and a CPU for each thread; or none, which only checks
  * that it starts.
  */
 int main(int argc, char **argv)
