@@ -1,4 +1,4 @@
-//! Tells the programs their version: with the commit that they were built from, where it is known.
+//! Gives the programs their version, with the commit that they were built from, if it is known.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ fn main() {
     }
 }
 
-/// Returns the commit that `cargo package` noted in an archive of crates.io.
+/// Returns the commit that `cargo package` recorded in an archive of crates.io.
 fn packed(package: &Path) -> Option<String> {
     let noted = fs::read_to_string(package.join(".cargo_vcs_info.json")).ok()?;
     let (_, rest) = noted.split_once("\"sha1\"")?;
@@ -27,7 +27,7 @@ fn packed(package: &Path) -> Option<String> {
     Some(marked(sha1, noted.contains("\"dirty\": true")))
 }
 
-/// Returns the commit that is checked out here, with a mark if what is built differs from it.
+/// Returns the commit that is checked out here, with a mark if the sources differ from it.
 fn cloned(package: &Path) -> Option<String> {
     let root = package.ancestors().nth(2)?.canonicalize().ok()?;
     let git = |args: &[&str]| {
@@ -35,7 +35,7 @@ fn cloned(package: &Path) -> Option<String> {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    // A copy inside of somebody else's repository has that one's commit, which would be wrong.
+    // In a copy inside another repository, git would report that repository's commit.
     if Path::new(&git(&["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != root {
         return None;
     }
@@ -43,7 +43,7 @@ fn cloned(package: &Path) -> Option<String> {
     let watched = ["HEAD", "logs/HEAD"].map(|name| git(&["rev-parse", "--git-path", name]));
     for path in watched.into_iter().flatten().chain(sources.map(str::to_owned)) {
         let path = root.join(path);
-        // Cargo takes a file that is missing for one that changed each time.
+        // Cargo treats a missing file as changed on every build.
         if path.exists() {
             println!("cargo::rerun-if-changed={}", path.display());
         }

@@ -1,4 +1,4 @@
-//! A service with tenants: `TENANT WORDS…` on a line is answered by the words in order.
+//! A service with tenants: it answers each line `TENANT WORDS…` with the words in sorted order.
 //!
 //! ```text
 //! cargo run -p tenant-service
@@ -20,14 +20,14 @@ use submeter::{
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The most bytes of one line; longer ones end the connection.
+/// The maximum length of a line in bytes; a longer one ends the connection.
 const LINE_MAX: u64 = 64 << 10;
 
-/// What all requests of a tenant may hold at once, and all tenants together.
+/// The bytes that all requests of a tenant may hold at once, and those of all tenants together.
 const TENANT_MEMORY: u64 = 256 << 10;
 const TOTAL_MEMORY: u64 = 4 << 20;
 
-/// The tree of tenants, and the keys of what is measured in it.
+/// The tree of tenants, and the keys of its metrics.
 struct Service {
     tree: Tree,
     requests: Counter<Count>,
@@ -43,15 +43,15 @@ impl Service {
         let refused = schema.counter("refused", "Requests refused by a limit");
         let latency = schema.histogram("latency", "Time to answer", Buckets::LATENCY_NS);
         let memory = schema.quota("memory", "Bytes that requests hold");
-        // Charged by the switch of groups, with no code of ours.
+        // Charged when threads switch groups, without further code here.
         schema.cpu_time("cpu", "Time on a CPU");
-        // Clients choose the names of tenants, so their number has a bound.
+        // Clients choose the names of tenants, so their number is bounded.
         let tree = Tree::builder(schema.build()?).groups_max(10_000).build()?;
         tree.root().set_limit(memory, Some(TOTAL_MEMORY));
         Ok(Service { tree, requests, refused, latency, memory })
     }
 
-    /// Finds a tenant; creates it with its limit at the first request.
+    /// Finds a tenant, or creates it with its limit on its first request.
     fn tenant(&self, path: &str) -> Result<Group, Error> {
         let path = format!("/{path}");
         if let Some(tenant) = self.tree.get(&path) {
@@ -65,12 +65,12 @@ impl Service {
     /// Answers a request in its tenant's group. The charge lasts as long as the request does.
     async fn answer(&self, tenant: &Group, words: &str) -> Result<String, LimitError> {
         let begun = Instant::now();
-        // The words, their references and the answer: about four times the line.
+        // The words, the references to them and the answer: about four times the line.
         let held = tenant.try_charge(self.memory, 4 * words.len() as u64);
         let held = held.inspect_err(|_| tenant.inc(self.refused))?;
         let mut sorted: Vec<&str> = words.split_whitespace().collect();
         sorted.sort_unstable();
-        // What awaits in here is in the group too, on whichever thread it continues.
+        // After an await, this future is still in the group, on whichever thread it continues.
         tokio::task::yield_now().await;
         let answer = sorted.join(" ");
         tenant.inc(self.requests);
@@ -88,7 +88,7 @@ impl Service {
             let answer = match self.tenant(path) {
                 Ok(tenant) => match self.answer(&tenant, words).in_group(&tenant).await {
                     Ok(answer) => answer,
-                    // Names the tenant or ancestor whose limit it was.
+                    // The error names the tenant or ancestor whose limit refused.
                     Err(refused) => format!("busy: {refused}"),
                 },
                 Err(wrong) => format!("error: {wrong}"),
@@ -102,10 +102,10 @@ impl Service {
 
     /// Answers any HTTP request with the metrics of all tenants.
     async fn metrics(&self, mut stream: TcpStream) -> io::Result<()> {
-        // The request itself does not matter: there is one page.
+        // The request's content does not matter: there is only one page.
         let _ = stream.read(&mut [0; 4096]).await?;
         let tree = self.tree.clone();
-        // A snapshot visits every tenant: not on a thread that others wait for.
+        // A snapshot visits every tenant, so it must not block a thread that runs other tasks.
         let text = tokio::task::spawn_blocking(move || {
             let mut text = String::new();
             submeter::export::openmetrics(&tree.snapshot(), "service", &mut text).map(|()| text)
@@ -141,7 +141,7 @@ async fn run(service: Arc<Service>, lines: TcpListener, metrics: TcpListener) ->
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service = Arc::new(Service::new()?);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Charges a thread's last time before it sleeps, not when it next wakes.
+    // Charges a thread's CPU time before it sleeps, not when it next wakes.
     let runtime = runtime.enable_all().on_thread_park(switch::park).build()?;
     runtime.block_on(async {
         let lines = TcpListener::bind("127.0.0.1:7070").await?;

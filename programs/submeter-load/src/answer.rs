@@ -1,11 +1,11 @@
-//! Finds one answer of the text protocol at the front of the bytes that arrived.
+//! Parses one answer of the text protocol from the front of the received bytes.
 
 use super::verb::Verb;
 
-/// The longest line that an answer may have: far more than a key, flags, length and token take.
+/// The longest line of an answer: far more than a key, flags, length and token need.
 const LINE_MAX: usize = 1024;
 
-/// What a server said to one request.
+/// A server's answer to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
     /// A retrieval found the item.
@@ -16,19 +16,18 @@ pub(crate) enum Answer<'a> {
     Done,
     /// `NOT_STORED`: the condition of add, replace, append or prepend did not hold.
     NotStored,
-    /// `EXISTS`: somebody else changed the item since its token was read.
+    /// `EXISTS`: another client changed the item after its token was read.
     Exists,
     /// `NOT_FOUND`.
     NotFound,
-    /// `SERVER_ERROR`: refused, in most cases for want of memory.
+    /// `SERVER_ERROR`: refused, usually for lack of memory.
     Refused(&'a [u8]),
 }
 
-/// Parses the answer to a request of verb `verb` and returns how many bytes it takes; `None` when
-/// it is not complete yet.
+/// Parses the answer to a `verb` request and returns its length; `None` if it is still incomplete.
 ///
 /// # Errors
-/// The line that does not answer such a request.
+/// The line that is not an answer to such a request.
 pub(crate) fn parse(verb: Verb, bytes: &[u8]) -> Result<Option<(Answer<'_>, usize)>, &[u8]> {
     let Some((line, after)) = line(bytes)? else { return Ok(None) };
     if line.starts_with(b"SERVER_ERROR") {
@@ -71,7 +70,7 @@ fn value<'a>(
         let flags = u32::try_from(decimal(words.next()?)?).ok()?;
         let len = usize::try_from(decimal(words.next()?)?).ok()?;
         let token = if verb.gets_token() { Some(decimal(words.next()?)?) } else { None };
-        // 1 GiB: no server holds larger ones, and a wrong length must not be waited for.
+        // No server holds values above 1 GiB, and the client must not wait for a wrong length.
         (words.next().is_none() && len <= 1 << 30).then_some((key, flags, len, token))
     })();
     let (key, flags, len, token) = header.ok_or(first)?;
@@ -85,7 +84,7 @@ fn value<'a>(
     Ok(Some((Answer::Value { key, flags, data, token }, end + TAIL.len())))
 }
 
-/// The first line without its end, and where the next begins.
+/// Returns the first line without its end, and the offset of the next.
 fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, &[u8]> {
     let window = &bytes[..bytes.len().min(LINE_MAX)];
     match window.windows(2).position(|two| two == b"\r\n") {
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_answer_the_request_is_an_error() {
+    fn a_line_that_does_not_answer_the_request_is_an_error() {
         let long = [b'x'; 2000];
         let cases: [(Verb, &[u8]); 10] = [
             (Verb::Get, b"STORED\r\n"),

@@ -1,7 +1,8 @@
-//! One connection: keeps up to a number of requests under way, checks and counts every answer.
+//! One connection: keeps up to a given number of requests in flight, and checks and counts every
+//! answer.
 //!
-//! Reading and writing are one loop over readiness, not two tasks: a client that only writes while
-//! the server only writes would wait without end once both sockets' buffers are full.
+//! One loop over readiness both reads and writes. A client that only writes while the server only
+//! writes would deadlock once both sockets' buffers are full.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,33 +23,33 @@ use super::verb::Verb;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a server that owes answers may give none.
+/// How long a server may leave requests unanswered.
 const QUIET: Duration = Duration::from_secs(10);
-/// What a server did that has gone.
+/// The error when the server has closed the connection.
 const CLOSED: &str = "it closed the connection";
-/// Tokens for `cas` that are kept for each tenant.
+/// Tokens for `cas` kept per tenant.
 const TOKENS_MAX: usize = 16;
-/// Stores that fills may stand for, for each tenant: after a cold start the mix must come back.
+/// Stores that fills may replace, per tenant: after a cold start the mix must return to normal.
 const FILLED_MAX: u32 = 64;
-/// Bytes asked for in one read.
+/// The buffer size of one read.
 const READ: usize = 64 << 10;
 
-/// What every connection of a load shares.
+/// The state that all connections of a load share.
 #[derive(Debug)]
 pub struct Shared {
     /// The server.
     pub server: SocketAddr,
     /// The tenants that requests are drawn for.
     pub tenants: Vec<Tenant>,
-    /// The bytes of which values are made.
+    /// The source of the values' bytes.
     pub pattern: Pattern,
     /// Seed of keys and operations.
     pub seed: u64,
     /// Requests that a connection may have in flight.
     pub pipeline: usize,
-    /// Time between two requests of one connection; `None`: as fast as answers come.
+    /// The time between two requests of one connection; `None` for as fast as answers arrive.
     pub interval: Option<Duration>,
-    /// What has been answered so far.
+    /// The answers so far.
     pub progress: Progress,
 }
 
@@ -61,11 +62,11 @@ struct Sent {
     is_fill: bool,
 }
 
-/// What a connection remembers of one tenant.
+/// A connection's state for one tenant.
 #[derive(Debug, Default)]
 struct Memory {
     tokens: VecDeque<(u32, u64)>,
-    /// Fills that no store of the mix was left out for yet.
+    /// Fills for which no store of the mix was left out yet.
     filled: u32,
 }
 
@@ -81,11 +82,11 @@ struct Connection<'a> {
     tallies: Tallies,
     /// Requests that may still be sent.
     left: u64,
-    /// When the next request is due, with an interval.
+    /// When the next request is due, if there is an interval.
     due: Instant,
-    /// When the last answer came.
+    /// When the last answer arrived.
     heard: Instant,
-    /// Requests are overdue because answers are.
+    /// Whether requests are overdue because answers are.
     behind: bool,
     stopping: bool,
 }
@@ -105,14 +106,14 @@ pub async fn connect(server: SocketAddr) -> Result<TcpStream, String> {
              \"submeter serve\", or name one with --connect"
         ),
         _ => format!(
-            "cannot connect to {server}: {e}; see whether --connect is right, \
+            "cannot connect to {server}: {e}; check --connect, \
              or try fewer --connections"
         ),
     })
 }
 
-/// Drives connection number `index` until `stop` says so or `requests` were sent, and waits for
-/// the answers.
+/// Drives connection number `index` until `stop` is set or `requests` were sent, and waits for the
+/// answers.
 ///
 /// # Errors
 /// One line that names the server and the remedy.
@@ -134,7 +135,7 @@ pub async fn drive(
         incoming: Vec::with_capacity(READ),
         tallies: Tallies::new(shared.tenants.len()).map_err(|e| e.to_string())?,
         left: requests,
-        // Spread over one interval, or all connections would send in the same instant.
+        // Spread over one interval; otherwise all connections would send at the same instant.
         due: Instant::now() + shared.interval.unwrap_or_default().mul_f64(phase(index)),
         heard: Instant::now(),
         behind: false,
@@ -174,7 +175,7 @@ impl Connection<'_> {
                 }
                 () = tokio::time::sleep_until(self.wake(ended).into()) => {}
                 changed = stop.changed(), if !self.stopping => {
-                    // An error means that the sender has gone: nobody wants more.
+                    // An error means that the sender was dropped, which is a stop too.
                     self.stopping |= changed.is_err();
                 }
             }
@@ -182,10 +183,10 @@ impl Connection<'_> {
         }
     }
 
-    /// When to look again even if the socket is quiet.
+    /// Returns when to check again even if the socket stays quiet.
     fn wake(&self, ended: bool) -> Instant {
         let full = self.sent.len() >= self.shared.pipeline;
-        // With nothing under way this is in vain, and harmless.
+        // With nothing in flight this wake-up is needless but harmless.
         let lost = self.heard + QUIET;
         if self.shared.interval.is_some() && !full && !ended { self.due.min(lost) } else { lost }
     }
@@ -194,10 +195,11 @@ impl Connection<'_> {
     fn send_due(&mut self) {
         let now = Instant::now();
         if self.sent.is_empty() {
-            // It owes nothing, so its silence begins with what is sent now.
+            // The server owes no answers, so its silence begins with the requests sent now.
             self.heard = now;
         }
-        // The date is needed for times to live beyond 30 days only; a second of error is nothing.
+        // The date matters only for times to live beyond 30 days, where an error of a second is
+        // negligible.
         let date = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         while self.sent.len() < self.shared.pipeline && self.left > 0 {
             let at = match self.shared.interval {
@@ -206,9 +208,10 @@ impl Connection<'_> {
                     self.behind = false;
                     break;
                 }
-                // A request that answers kept back counts from when it should have been sent, or
-                // a slow server would look fast: it delays the very requests that would have seen
-                // it slow. One that only the timer (1 ms coarse) delayed counts from now.
+                // The latency of a request that was delayed by late answers counts from when it was
+                // due. Otherwise a slow server would look fast, because it delays the very requests
+                // that would show its slowness. A request that only the timer (1 ms resolution)
+                // delayed counts from now.
                 Some(interval) => {
                     let at = if self.behind { self.due } else { now };
                     self.due += interval;
@@ -225,10 +228,10 @@ impl Connection<'_> {
         self.behind |= self.sent.len() >= self.shared.pipeline && self.due <= now;
     }
 
-    /// Chooses the next request: a fill of an earlier miss, or one of the mix.
+    /// Returns the next request: a fill of an earlier miss, or one from the mix.
     ///
-    /// Clients of a cache store what they missed, and the statistics' stores are mostly that. So
-    /// each fill stands for one store of the mix, which is left out in return.
+    /// Clients of a cache store what they missed, and most stores in the statistics are of this
+    /// kind. Therefore each fill replaces one store of the mix.
     fn next(&mut self) -> (Request, bool) {
         if let Some((tenant, key)) = self.fills.pop_front() {
             return (self.stream.fill(tenant, key), true);
@@ -243,7 +246,7 @@ impl Connection<'_> {
             if request.verb == Verb::Cas {
                 match memory.tokens.front() {
                     Some(&(key, _)) => request.key = key,
-                    // Nothing to compare with yet: read what the next one can use.
+                    // There is no token yet: read one for the next `cas`.
                     None => request.verb = Verb::Gets,
                 }
             }
@@ -318,7 +321,7 @@ impl Connection<'_> {
 
     fn take_answers(&mut self) -> Result<(), String> {
         let now = Instant::now();
-        // Moved out, so that an answer can borrow it while the counts change.
+        // Moved out, so that an answer can borrow it while `self` changes.
         let mut incoming = std::mem::take(&mut self.incoming);
         let mut taken = 0;
         let (mut answered, mut took) = (0, Duration::ZERO);
@@ -339,7 +342,7 @@ impl Connection<'_> {
         }
         if self.sent.is_empty() && taken < incoming.len() {
             return Err(format!(
-                "{} sent {} although nothing was asked: is it a memcached-compatible server?",
+                "{} sent {} without a request: is it a memcached-compatible server?",
                 self.shared.server,
                 excerpt(&incoming[taken..], 0)
             ));
@@ -383,7 +386,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Checks that the answer is for the key that was asked, and that the value is that key's.
+    /// Checks that the answer is for the requested key, and that the value belongs to that key.
     fn check(&mut self, request: Request, key: &[u8], flags: u32, data: &[u8]) {
         let tenant = &self.shared.tenants[usize::from(request.tenant)];
         let shape = tenant.shape(request.key);
@@ -405,8 +408,8 @@ impl Connection<'_> {
         }
     }
 
-    /// A socket's error. Whether a server that leaves is seen as an end, a reset or a broken pipe
-    /// depends on what was under way.
+    /// Returns the message for a socket's error. Whether a server's exit shows as an end of file, a
+    /// reset or a broken pipe depends on what was in flight.
     fn failed(&self, error: &io::Error) -> String {
         match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.lost(CLOSED),
@@ -419,7 +422,7 @@ impl Connection<'_> {
         let requests: u64 = self.tallies.tenants.iter().map(super::tally::Tally::requests).sum();
         format!(
             "lost the server {}: {why} ({requests} requests of this connection answered, \
-             {unanswered} not); see whether it still runs, or try fewer --connections",
+             {unanswered} not); check whether it still runs, or try fewer --connections",
             self.shared.server
         )
     }
@@ -434,7 +437,8 @@ impl Connection<'_> {
     }
 }
 
-/// Spreads connections over an interval: halves, quarters, eighths… whatever their number.
+/// Returns the phase of a connection within an interval: halves, quarters, eighths and so on, so
+/// that any number of connections is spread evenly.
 fn phase(index: usize) -> f64 {
     f64::from((index as u32).reverse_bits()) / 2f64.powi(32)
 }

@@ -1,4 +1,4 @@
-//! Runs the connections of a load and brings their counts together.
+//! Runs the connections of a load and merges their counts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use super::progress::{self, Progress};
 use super::stream::Tenant;
 use super::tally::Tallies;
 
-/// Says what to do.
+/// The plan of a load.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
     pub server: SocketAddr,
     /// Names and traffic.
     pub tenants: Vec<(String, Profile)>,
-    /// Separates the tenants' names at the front of a key.
+    /// The delimiter after the tenant's name in a key.
     pub delimiter: u8,
-    /// How long; `None`: until the requests are sent or the load is stopped.
+    /// The duration; `None` to run until the requests are sent or the load is stopped.
     pub seconds: Option<Duration>,
-    /// Requests in all; `None`: without end.
+    /// The total number of requests; `None` for no limit.
     pub requests: Option<u64>,
-    /// Requests a second in all; `None`: as fast as answers come.
+    /// Requests per second over all connections; `None` for as fast as answers arrive.
     pub rate: Option<u64>,
-    /// Connections.
+    /// The number of connections.
     pub connections: usize,
     /// Requests that a connection may have in flight.
     pub pipeline: usize,
@@ -37,18 +37,19 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// Says what happened.
+/// The result of a load.
 #[derive(Debug)]
 pub struct Outcome {
     /// From the first request to the last answer.
     pub took: Duration,
-    /// What was counted.
+    /// The counts.
     pub tallies: Tallies,
 }
 
-/// Names tenants: the built-in ones `tenant1`…, those of a file as the file does.
+/// Names tenants: the built-in ones `tenant1` and so on, those of a file as in the file.
 ///
-/// More than are built in begin again with the first one's traffic; a file is taken as it is.
+/// Beyond the number of built-in tenants, traffic starts over with that of the first one; tenants
+/// of a file are not repeated.
 pub fn name_tenants(
     profiles: Vec<Profile>,
     wanted: Option<usize>,
@@ -70,7 +71,7 @@ pub fn name_tenants(
 }
 
 /// Drives a server until the plan's end or until `stop` turns true, and waits for every answer, so
-/// that what is counted here is what the server was asked.
+/// that the counts match what was sent to the server.
 ///
 /// # Errors
 /// One line that names the input and the remedy.
@@ -89,8 +90,9 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
             .map(|rate| Duration::from_secs_f64(plan.connections as f64 / rate as f64)),
         progress: Progress::default(),
     });
-    // All before the first request: what is measured is requests, and a server that cannot be
-    // reached is found at once. One after the other: a burst of thousands would overrun its queue.
+    // All connections are made before the first request, so that only requests are measured and an
+    // unreachable server is noticed at once. They are made one after the other, because a burst of
+    // thousands would overflow the server's queue.
     let mut sockets = Vec::with_capacity(plan.connections);
     while sockets.len() < plan.connections && !*stop.borrow() {
         sockets.push(tokio::select! {
@@ -111,7 +113,7 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
     let ended = async {
         tokio::select! {
             () = after(plan.seconds) => {}
-            // An error means that the sender has gone: that is a stop as well.
+            // An error means that the sender was dropped, which is a stop too.
             _ = stop.wait_for(|&stop| stop) => {}
         }
         stop_all.send_replace(true);
@@ -119,15 +121,15 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
     };
     let tallies = tokio::select! {
         tallies = collect(&mut tasks, shared.tenants.len(), &stop_all) => tallies?,
-        () = ended => unreachable!("it is pending after it has stopped the connections"),
+        () = ended => unreachable!("it stays pending after it has stopped the connections"),
         () = progress::show(&shared.progress, plan.seconds, plan.requests) => {
-            unreachable!("the display has no end of its own")
+            unreachable!("the display never ends by itself")
         }
     };
     Ok(Outcome { took: started.elapsed(), tallies })
 }
 
-/// Waits for all connections. The first failure stops the others and is the one that is reported.
+/// Waits for all connections. The first failure stops the others and is the one reported.
 async fn collect(
     tasks: &mut JoinSet<Result<Tallies, String>>,
     tenants: usize,
@@ -147,7 +149,7 @@ async fn collect(
     failed.map_or(Ok(all), Err)
 }
 
-/// How many of all requests connection `index` sends.
+/// Returns how many of all requests connection `index` sends.
 fn share(requests: Option<u64>, connections: usize, index: usize) -> u64 {
     let Some(all) = requests else { return u64::MAX };
     let (connections, index) = (connections as u64, index as u64);

@@ -1,15 +1,17 @@
 //! A load generator that draws from production statistics and checks every value that it reads.
 //!
-//! [`profile`] says what a tenant is like, [`stream`] draws its requests, [`pattern`] makes and
-//! checks its values, [`connection`] drives one connection and counts, [`drive`] runs them all.
+//! [`profile`] describes a tenant's traffic, [`stream`] draws its requests, [`pattern`] makes and
+//! checks its values, [`connection`] drives one connection and counts, and [`drive`] runs all of
+//! them.
 //!
-//! The statistics are means, so some things are assumed:
-//! - Value lengths spread evenly from half to one and a half of the mean; a key always has the
-//!   same. Keys have the mean length, or as much more as tenant and number take.
-//! - A tenant has 1,000 to 100,000 keys: as many as its working set holds, within these bounds.
-//!   Production working sets reach terabytes; it is the skew that a cache feels.
-//! - A miss is filled by a store, as clients of caches do, and each fill stands for one store of
-//!   the mix. So a tenant whose statistics show reads only finds its items as well.
+//! The statistics are means, so the load makes some assumptions:
+//! - Value lengths are spread evenly from half the mean to one and a half times the mean, and each
+//!   key's length is fixed. Keys have the mean length, or more if the tenant's name and the key's
+//!   number need it.
+//! - A tenant has as many keys as its working set holds, but at least 1,000 and at most 100,000.
+//!   Production working sets reach terabytes, but the skew is what matters to a cache.
+//! - A miss is followed by a store, as with clients of real caches, and each such fill replaces one
+//!   store of the mix. A tenant whose statistics show only reads therefore finds its items too.
 //! - A `cas` without a token from an earlier `gets` becomes that `gets`.
 
 #![forbid(unsafe_code)]

@@ -1,37 +1,37 @@
-//! Values that prove themselves: every byte follows from the key and the length.
+//! Self-verifying values: every byte follows from the key and the length.
 //!
-//! A value is a window into one pool of printable noise, at an offset that a hash of the whole key
-//! (tenant included) and of the length chooses. A reader that knows the key knows the value, so
-//! that a changed byte, a cut, another key's or another tenant's value are all found by one
-//! comparison, and making or checking a value costs a copy or a compare instead of a checksum.
-//! What cannot be told apart: values of fewer bytes than it takes to differ.
+//! A value is a window into one pool of printable noise, at an offset given by a hash of the whole
+//! key (including the tenant) and of the length. A reader that knows the key knows the value, so a
+//! single comparison finds a changed byte, a truncation, and a value of another key or tenant;
+//! making or checking a value costs a copy or a comparison instead of a checksum. Values of only a
+//! few bytes may be equal by chance.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
 use super::tenants_file::VALUE_MAX;
 
-/// Where windows may begin: a power of two, so that a mask chooses.
+/// The number of offsets of windows: a power of two, so that a mask selects one.
 const OFFSETS: usize = 1 << 20;
-/// The longest decimal number that 64 bits hold.
+/// The length of the longest decimal number in 64 bits.
 const NUMBER_MAX: usize = 20;
 
-/// Makes and checks values. One pool serves all connections.
+/// The pool from which values are made and checked. All connections share one.
 #[derive(Debug)]
 pub struct Pattern {
     pool: Vec<u8>,
 }
 
-/// What the value of a key is made of.
+/// The properties of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Hash of the whole key.
     pub hash: u64,
-    /// Length of what a store writes.
+    /// Length of the value that a store writes.
     pub len: usize,
-    /// Length of what an append or prepend adds; 0: the tenant does neither.
+    /// Length of the piece that an append or prepend adds; 0 if the tenant does neither.
     pub piece: usize,
-    /// The value is a decimal number that incr and decr change.
+    /// Whether the value is a decimal number that incr and decr change.
     pub counter: bool,
 }
 
@@ -43,19 +43,19 @@ impl Shape {
 }
 
 impl Default for Pattern {
-    /// Fills the pool. Its seed is fixed: a later run checks what an earlier one stored.
+    /// Fills the pool. Its seed is fixed, so that a later run can check what an earlier one stored.
     fn default() -> Pattern {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(0x5eed_0f7e_57ed_da7a);
         let mut pool = vec![0; OFFSETS + VALUE_MAX as usize];
         rng.fill_bytes(&mut pool);
-        // Printable, so that what a failure prints can be read: 64 characters from '0' on.
+        // 64 printable characters from '0' on, so that failures print readable text.
         pool.iter_mut().for_each(|byte| *byte = b'0' + (*byte & 63));
         Pattern { pool }
     }
 }
 
 impl Pattern {
-    /// Appends what a store of the key writes.
+    /// Appends the value that a store of the key writes.
     pub fn write(&self, shape: Shape, out: &mut Vec<u8>) {
         if shape.counter {
             out.extend_from_slice(number(shape).as_bytes());
@@ -64,17 +64,17 @@ impl Pattern {
         }
     }
 
-    /// Appends what an append or prepend of the key writes.
+    /// Appends the piece that an append or prepend of the key writes.
     pub fn write_piece(&self, shape: Shape, out: &mut Vec<u8>) {
         out.extend_from_slice(self.window(shape.hash, shape.piece));
     }
 
-    /// Returns how long the value is that [`write`](Self::write) makes.
+    /// Returns the length of the value that [`write`](Self::write) makes.
     pub fn len(shape: Shape) -> usize {
         if shape.counter { number(shape).len() } else { shape.len }
     }
 
-    /// Says what is wrong with a value that was read, if anything.
+    /// Checks a value that was read; an error says what is wrong with it.
     pub fn check(&self, shape: Shape, got: &[u8]) -> Result<(), String> {
         if shape.counter {
             return check_number(got);
@@ -119,20 +119,21 @@ pub fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Hashes the bytes that all keys of a tenant begin with (FNV-1a). Not std's hasher: its result
-/// may change with the compiler, and values must outlive a build.
+/// Hashes the common prefix of a tenant's keys (FNV-1a). std's hasher may change with the compiler,
+/// and values must outlive a build.
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Ten digits, the first not 0: far from where incr would wrap or decr reach 0 in a run.
+/// Returns ten digits, the first not 0, so that incr cannot wrap and decr cannot reach 0 in a run.
 fn number(shape: Shape) -> String {
     format!("{}", 1_000_000_000 + mix(shape.hash) % 8_000_000_000)
 }
 
-/// A number that incr and decr left behind. memcached pads with blanks where decr lost a digit.
+/// Checks a number that incr and decr have changed. memcached pads with blanks when decr loses a
+/// digit.
 fn check_number(got: &[u8]) -> Result<(), String> {
     let digits = got.trim_ascii_end();
     let ok = (1..=NUMBER_MAX).contains(&got.len())

@@ -1,4 +1,4 @@
-//! What a tenant's traffic is like: the statistics that requests are drawn from.
+//! A tenant's traffic: the statistics that requests are drawn from.
 
 use std::time::Duration;
 
@@ -22,36 +22,37 @@ cluster53,36,9213,1.38,1.2061,4122,4122,get=0.89;set=0.03;prepend=0.09,30d:0.66;
 cluster50,18,67485,0.24,1.2816,101492,153,get=0.52;set=0.48,900s:0.73;1200s:0.24;1199s:0.03
 ";
 
-/// The most keys of a tenant. Production working sets reach terabytes; the skew is what matters.
+/// The maximum of keys per tenant. Production working sets reach terabytes, but the skew is what
+/// matters.
 const KEYS_MAX: f64 = 100_000.0;
-/// The fewest: below this every request would hit the same few items.
+/// The minimum of keys: with fewer, every request would hit the same few items.
 const KEYS_MIN: f64 = 1_000.0;
-/// Keys of a tenant whose working set is not known.
+/// The number of keys if the working set is unknown.
 const KEYS_UNKNOWN: f64 = 10_000.0;
 
-/// Describes one tenant's traffic.
+/// One tenant's traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
-    /// The cluster that the figures are from.
+    /// The cluster that the figures come from.
     pub source: String,
-    /// Mean length of a key; the tenant's prefix counts.
+    /// Mean length of a key, including the tenant's prefix.
     pub key_bytes: u32,
     /// Mean length of a value.
     pub value_bytes: u32,
-    /// Share of the whole load, in thousands of requests a second.
+    /// Share of the whole load, in thousands of requests per second.
     pub rate_kqps: f64,
     /// Skew of the keys' popularity; 0 is uniform.
     pub zipf_alpha: f64,
-    /// Size of all keys and values, in megabytes; 0 when not known.
+    /// Size of all keys and values, in megabytes; 0 if unknown.
     pub working_set_mb: f64,
     /// Commands and their shares.
     pub operations: Vec<(Verb, f64)>,
-    /// Times to live in seconds and their shares; none: items stay.
+    /// Times to live in seconds and their shares; empty if items do not expire.
     pub ttls_s: Vec<(u64, f64)>,
 }
 
 impl Profile {
-    /// Stands in for figures that a file does not have: medians of the 54 clusters of the study.
+    /// Returns the medians of the study's 54 clusters, for figures that a file does not have.
     pub fn typical(source: &str) -> Profile {
         Profile {
             source: source.to_owned(),
@@ -79,8 +80,8 @@ impl Profile {
     }
 }
 
-/// Returns the exptime that means `ttl_s` at the wall-clock time `now`: the protocol takes more
-/// than 30 days for a date.
+/// Returns the exptime for `ttl_s` at the wall-clock time `now`: the protocol interprets more than
+/// 30 days as a date.
 pub fn exptime(ttl_s: u64, now: Duration) -> u64 {
     const RELATIVE_MAX_S: u64 = 30 * 24 * 3600;
     if ttl_s > RELATIVE_MAX_S { now.as_secs() + ttl_s } else { ttl_s }

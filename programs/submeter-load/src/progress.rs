@@ -1,4 +1,4 @@
-//! What can be seen of a load while it runs.
+//! The progress display of a running load.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 #[derive(Debug, Default)]
 pub struct Progress {
     answered: AtomicU64,
-    /// Of all answers together, from sending to the answer.
+    /// The sum of all response times.
     took_ns: AtomicU64,
     corrupt: AtomicU64,
 }
 
 impl Progress {
-    /// Adds answered requests, and how long all of them took together.
+    /// Adds answered requests and their total response time.
     pub fn answered(&self, n: u64, took: Duration) {
         // Relaxed: a statistic for the progress line; the results are counted elsewhere.
         self.answered.fetch_add(n, Ordering::Relaxed);
@@ -25,9 +25,9 @@ impl Progress {
         self.took_ns.fetch_add(took_ns, Ordering::Relaxed);
     }
 
-    /// Returns how many requests were answered so far, and how long all of them took together.
+    /// Returns the number of answered requests and their total response time.
     pub fn times(&self) -> (u64, Duration) {
-        // Relaxed: statistics; who reads them between two answers is off by one.
+        // Relaxed: statistics; a read between the two additions is off by one answer.
         let answered = self.answered.load(Ordering::Relaxed);
         // Relaxed: as above.
         let took_ns = self.took_ns.load(Ordering::Relaxed);
@@ -47,12 +47,12 @@ impl Progress {
 }
 
 /// Shows progress on standard error until the future is dropped. Without a terminal it shows
-/// nothing: a log wants results.
+/// nothing, because a log needs only results.
 pub async fn show(progress: &Progress, seconds: Option<Duration>, requests: Option<u64>) {
     const REFRESH: Duration = Duration::from_millis(100);
     let bar = Bar::new(seconds, requests);
     let started = Instant::now();
-    // The rate of the last second, as the mean hides what happens now.
+    // The rate of the last second, because the mean over the run would hide changes.
     let mut second_ago = std::collections::VecDeque::from([(started, 0)]);
     loop {
         tokio::time::sleep(REFRESH).await;
@@ -93,19 +93,18 @@ impl Bar {
             (None, None) => (None, "{spinner:.cyan} {elapsed:>3} · {msg}"),
         };
         let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-        // A template that does not parse would be a bug that shows as the default style.
+        // An invalid template would be a bug, which the default style would reveal.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━╸─"));
         }
         Bar(bar)
     }
 
-    /// Puts the cursor at the line's start. A drawn line fills the terminal's width, and the `^C`
-    /// that a terminal echoes behind it would go to the next line, which alone would then be
-    /// cleared.
+    /// Puts the cursor at the start of the line. A drawn line fills the terminal's width; a `^C`
+    /// echoed after it would go to the next line, and only that one would be cleared.
     fn rewind(&self) {
         if !self.0.is_hidden() {
-            // A terminal that has gone away will have no stale line either.
+            // A terminal that is gone has no stale line either.
             let _ = std::io::stderr().write_all(b"\r");
         }
     }

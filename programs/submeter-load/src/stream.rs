@@ -1,7 +1,8 @@
 //! The requests of one connection, drawn from the tenants' statistics by a seeded generator.
 //!
 //! The stream does not depend on answers: the same seed, tenants and connection give the same
-//! requests. (What a driver does with them may: it fills misses and drops stores in return.)
+//! requests. (The driver's use of them does depend on answers: it fills misses, and drops stores in
+//! return.)
 
 use rand::distr::weighted::WeightedIndex;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -25,16 +26,16 @@ pub struct Request {
     pub verb: Verb,
     /// Number of the key: its rank in popularity.
     pub key: u32,
-    /// Time to live of what is stored or touched; 0: no end.
+    /// Time to live of the stored or touched item; 0 if it does not expire.
     pub ttl_s: u64,
 }
 
-/// A tenant ready to be drawn from; shared by all connections.
+/// A tenant prepared for drawing requests; shared by all connections.
 #[derive(Debug)]
 pub struct Tenant {
-    /// What its figures are.
+    /// Its statistics.
     pub profile: Profile,
-    /// What its keys begin with.
+    /// The prefix of its keys.
     prefix: Vec<u8>,
     prefix_hash: u64,
     counters: bool,
@@ -46,12 +47,12 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// Prepares a tenant of group `/load/<name>`.
+    /// Prepares the tenant of the group `/load/<name>`.
     pub fn new(name: &str, profile: Profile, delimiter: u8) -> Result<Tenant, String> {
         Tenant::below("load", name, profile, delimiter)
     }
 
-    /// Prepares a tenant of group `/<name>`, for servers that know one level of tenants only.
+    /// Prepares the tenant of the group `/<name>`, for servers with only one level of tenants.
     pub fn at_top(name: &str, profile: Profile, delimiter: u8) -> Result<Tenant, String> {
         Tenant::below("", name, profile, delimiter)
     }
@@ -71,7 +72,7 @@ impl Tenant {
         }
         prefix.push('k');
         let mut prefix = prefix.into_bytes();
-        // Keys have the statistics' length where the prefix leaves room for the key's number.
+        // Keys have the length from the statistics if the prefix leaves room for the key's number.
         let padded = (profile.key_bytes.min(KEY_MAX) as usize).saturating_sub(KEY_DIGITS);
         prefix.resize(prefix.len().max(padded), b'-');
         let weights = |all: &mut dyn Iterator<Item = f64>| {
@@ -93,7 +94,8 @@ impl Tenant {
             prefix_hash: hash_bytes(&prefix),
             prefix,
             counters: profile.uses(&[Verb::Incr, Verb::Decr]),
-            // An eighth: a value grows noticeably, and stays below 1 MiB between two stores.
+            // An eighth of the value: it grows noticeably, and stays below 1 MiB between two
+            // stores.
             piece: if pieces { (profile.value_bytes as usize / 8).max(1) } else { 0 },
             keys,
             popularity,
@@ -110,15 +112,15 @@ impl Tenant {
         out.extend((0..KEY_DIGITS).rev().map(|at| DIGITS[(key >> (4 * at)) as usize & 15]));
     }
 
-    /// Returns how long every key is.
+    /// Returns the length of every key.
     pub fn key_len(&self) -> usize {
         self.prefix.len() + KEY_DIGITS
     }
 
-    /// Returns what the value of a key is made of.
+    /// Returns the shape of a key's value.
     ///
-    /// The statistics give mean lengths only; lengths spread evenly from half to one and a half
-    /// of the mean, each key always having the same.
+    /// The statistics give only mean lengths; lengths are spread evenly from half the mean to one
+    /// and a half times the mean, and each key's length is fixed.
     pub fn shape(&self, key: u32) -> Shape {
         let hash = mix(self.prefix_hash ^ u64::from(key));
         let mean = u64::from(self.profile.value_bytes);
@@ -150,7 +152,7 @@ impl Tenant {
         // Rounding can return one beyond the last rank.
         let rank = (self.popularity.sample(rng) as u32).clamp(1, self.keys) - 1;
         match verb {
-            // Where there are counters they are the odd keys.
+            // Counters, if the tenant has any, are the odd keys.
             Verb::Incr | Verb::Decr => rank | 1,
             Verb::Append | Verb::Prepend if self.counters => rank & !1,
             _ => rank,
@@ -158,13 +160,13 @@ impl Tenant {
     }
 }
 
-/// Draws the requests of one connection.
+/// The requests of one connection.
 #[derive(Debug)]
 pub struct Stream<'a> {
     tenants: &'a [Tenant],
     weights: WeightedIndex<f64>,
     rng: Xoshiro256PlusPlus,
-    /// For what depends on answers, so that they do not change what comes next.
+    /// For fills, which depend on answers and must not change the requests that follow.
     fill_rng: Xoshiro256PlusPlus,
 }
 
@@ -188,7 +190,7 @@ impl<'a> Stream<'a> {
         Request { tenant: index as u16, verb, key, ttl_s }
     }
 
-    /// Makes the request that stores a key which was missed.
+    /// Makes the request that stores a missed key.
     pub fn fill(&mut self, tenant: u16, key: u32) -> Request {
         let owner = &self.tenants[usize::from(tenant)];
         Request { tenant, verb: owner.fill_verb(), key, ttl_s: owner.draw_ttl(&mut self.fill_rng) }

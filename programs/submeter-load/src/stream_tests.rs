@@ -26,7 +26,7 @@ fn the_seed_decides_everything_and_connections_differ() {
 }
 
 #[test]
-fn fills_do_not_change_what_comes_next() {
+fn fills_do_not_change_the_requests_that_follow() {
     let tenants = tenants();
     let mut plain = Stream::new(&tenants, 1, 0).expect("valid");
     let mut filled = Stream::new(&tenants, 1, 0).expect("valid");
@@ -109,7 +109,7 @@ fn keys_are_distinct_valid_and_as_long_as_the_statistics_say() {
 }
 
 #[test]
-fn value_lengths_have_the_mean_and_never_exceed_what_may_be_sent() {
+fn value_lengths_have_the_mean_and_never_exceed_the_maximum() {
     for tenant in tenants() {
         let n = 20_000;
         let sum: f64 = (0..n).map(|key| tenant.shape(key).len as f64).sum();

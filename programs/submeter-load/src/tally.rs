@@ -1,4 +1,4 @@
-//! What a load counts, tenant by tenant.
+//! The counts of a load, by tenant.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 
 use super::verb::{Kind, Verb};
 
-/// How many corrupt values are kept to be shown; all are counted.
+/// How many corrupt values are kept for display; all are counted.
 const CORRUPT_SHOWN: usize = 5;
 
-/// What was sent for one tenant and what came back.
+/// The requests and answers of one tenant.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// Requests answered, by [`Verb`].
@@ -18,7 +18,7 @@ pub struct Tally {
     pub hits: u64,
     /// Retrievals that did not.
     pub misses: u64,
-    /// Stores of missed keys; they are in `by_verb` too.
+    /// Stores of missed keys, also included in `by_verb`.
     pub fills: u64,
     /// `STORED`, `DELETED`, `TOUCHED` and numbers.
     pub done: u64,
@@ -28,9 +28,9 @@ pub struct Tally {
     pub exists: u64,
     /// `NOT_FOUND`.
     pub not_found: u64,
-    /// `SERVER_ERROR`: refused, in most cases for want of memory.
+    /// `SERVER_ERROR`: refused, usually for lack of memory.
     pub refused: u64,
-    /// Values that were not what was stored.
+    /// Values that differ from what was stored.
     pub corrupt: u64,
     /// Bytes of the requests.
     pub bytes_sent: u64,
@@ -40,7 +40,7 @@ pub struct Tally {
     pub latency_ns: Histogram<u64>,
 }
 
-/// A value that was not what was stored.
+/// A value that differs from what was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {
     /// The key.
@@ -49,7 +49,7 @@ pub struct Corruption {
     pub what: String,
 }
 
-/// Counts for all tenants; one a connection, merged at the end.
+/// The counts of all tenants. Each connection has its own, and they are merged at the end.
 #[derive(Clone, Debug)]
 pub struct Tallies {
     /// In the order of the tenants.
@@ -61,7 +61,7 @@ pub struct Tallies {
 impl Tally {
     /// Starts at zero.
     pub fn new() -> Result<Tally, hdrhistogram::CreationError> {
-        // Three digits from 1 µs on. It grows beyond the second by itself.
+        // Three digits from 1 µs on. It grows automatically beyond a second.
         let mut latency_ns = Histogram::new_with_bounds(1_000, 1_000_000_000, 3)?;
         latency_ns.auto(true);
         Ok(Tally {
@@ -86,7 +86,7 @@ impl Tally {
         self.by_verb[verb as usize] += 1;
         self.bytes_sent += sent as u64;
         self.bytes_received += received as u64;
-        // Saturating at 584 years and at the histogram's end keeps the count of requests right.
+        // Saturation at 584 years and at the histogram's end keeps the number of requests right.
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.latency_ns.saturating_record(took_ns);
     }
@@ -102,7 +102,7 @@ impl Tally {
         of_kind.map(|verb| self.by_verb[verb as usize]).sum()
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another one.
     pub fn merge(&mut self, other: &Tally) -> Result<(), hdrhistogram::AdditionError> {
         for (mine, theirs) in self.by_verb.iter_mut().zip(other.by_verb) {
             *mine += theirs;
@@ -137,7 +137,7 @@ impl Tallies {
         }
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another one.
     pub fn merge(&mut self, other: Tallies) -> Result<(), hdrhistogram::AdditionError> {
         for (mine, theirs) in self.tenants.iter_mut().zip(&other.tenants) {
             mine.merge(theirs)?;

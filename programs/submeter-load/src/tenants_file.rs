@@ -1,7 +1,7 @@
 //! Reads tenants' statistics from CSV.
 //!
-//! One cluster a line, columns found by the names in the header, `#` starts a comment. A figure
-//! that is `NA` or empty is taken from [`Profile::typical`].
+//! One cluster per line; the header names the columns; `#` starts a comment. A figure that is `NA`
+//! or empty is taken from [`Profile::typical`].
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,9 +12,9 @@ use csv::StringRecord;
 use super::profile::{BUILT_IN, Profile};
 use super::verb::Verb;
 
-/// The longest key that the protocol takes.
+/// The longest key that the protocol allows.
 pub const KEY_MAX: u32 = 250;
-/// The longest value that is sent: 1 MiB less what a server may count as an item's overhead.
+/// The longest value that is sent: 1 MiB minus what a server may count as an item's overhead.
 pub const VALUE_MAX: u32 = (1 << 20) - 1024;
 
 /// The column names, in the order of [`Columns`].
@@ -29,7 +29,7 @@ const COLUMNS: [&str; 8] = [
     "ttls",
 ];
 
-/// Returns the tenants that are built in.
+/// Returns the built-in tenants.
 pub fn built_in() -> Result<Vec<Profile>, String> {
     parse(BUILT_IN.as_bytes(), "the built-in table")
 }
@@ -73,13 +73,13 @@ pub fn parse(text: &[u8], name: &str) -> Result<Vec<Profile>, String> {
     Ok(profiles)
 }
 
-/// The csv crate's own errors: not UTF-8, or a line with too many or too few fields.
+/// Translates the csv crate's errors: not UTF-8, or a line with too many or too few fields.
 fn broken(name: &str, error: &csv::Error) -> String {
     let line = error.position().map_or(1, csv::Position::line);
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!(
             "{name} line {line} has {len} fields where its header has {expected_len}: \
-             write NA for a figure that is not known"
+             write NA for an unknown figure"
         ),
         _ => format!("{name} line {line} is not CSV in UTF-8: {error}"),
     }
@@ -121,7 +121,7 @@ impl Row<'_> {
         })
     }
 
-    /// The field of a column, or `None` when it is empty or `NA`.
+    /// Returns the field of a column; `None` if it is empty or `NA`.
     fn field(&self, column: usize) -> Option<&str> {
         let field = self.columns[column].and_then(|at| self.record.get(at))?;
         (!field.is_empty() && field != "NA").then_some(field)
@@ -138,7 +138,7 @@ impl Row<'_> {
         if name.is_empty() || name.len() > 100 || name.contains(bad) || name.starts_with('.') {
             return Err(self.wrong(
                 0,
-                "cannot name a tenant: use 1 to 100 bytes, no blank, no '/', no '.' in front",
+                "cannot name a tenant: use 1 to 100 bytes, without blanks or '/', not starting with '.'",
             ));
         }
         Ok(())
@@ -186,7 +186,7 @@ fn share_of(text: &str) -> Option<f64> {
     text.trim().parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share))
 }
 
-/// `30s`, `5m`, `1.8h` or `92.6d`, at least a second: 0 would mean no end.
+/// Parses `30s`, `5m`, `1.8h` or `92.6d`; at least a second, because 0 would mean no expiry.
 fn ttl_s(text: &str) -> Option<u64> {
     let number = text.get(..text.len().checked_sub(1)?)?.parse::<f64>().ok()?;
     let unit_s = match text.as_bytes().last()? {
@@ -196,7 +196,7 @@ fn ttl_s(text: &str) -> Option<u64> {
         b'd' => 86_400.0,
         _ => return None,
     };
-    // Ten years: longer is a slip of the pen, and dates beyond 2106 do not fit 32 bits.
+    // Ten years: longer is surely a typo, and dates beyond 2106 do not fit in 32 bits.
     let ttl = (number * unit_s).round();
     (1.0..=315_360_000.0).contains(&ttl).then_some(ttl as u64)
 }

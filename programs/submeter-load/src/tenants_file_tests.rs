@@ -9,7 +9,7 @@ fn one(line: &str) -> Result<Vec<Profile>, String> {
 }
 
 #[test]
-fn the_built_in_tenants_are_six_that_differ() {
+fn there_are_six_different_built_in_tenants() {
     let profiles = built_in().expect("well-formed");
     assert_eq!(profiles.len(), 6);
     for verb in ["get", "gets", "set", "add", "cas", "delete", "incr", "prepend"] {
@@ -35,7 +35,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn figures_that_are_not_known_are_typical() {
+fn unknown_figures_get_typical_values() {
     let profiles = one("c,NA,,NA,NA,,NA,NA,").expect("taken");
     assert_eq!(profiles, [Profile::typical("c")]);
 }

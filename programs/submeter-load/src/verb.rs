@@ -1,4 +1,4 @@
-//! The requests that a load is made of.
+//! The commands of a load.
 
 use serde::Serialize;
 
@@ -37,12 +37,12 @@ pub enum Verb {
     Gats,
 }
 
-/// What a server counts a request as.
+/// The kind under which a server counts a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A retrieval: `get`, `gets`.
     Get,
-    /// A store, whatever its condition.
+    /// A store, conditional or not.
     Set,
     /// A `delete`.
     Delete,
@@ -71,7 +71,7 @@ impl Verb {
         Verb::Gats,
     ];
 
-    /// Returns the word on the wire.
+    /// Returns the command's name in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -91,12 +91,12 @@ impl Verb {
         }
     }
 
-    /// Finds a verb by its word.
+    /// Finds a verb by its name.
     pub fn parse(name: &str) -> Option<Verb> {
         Verb::ALL.into_iter().find(|verb| verb.name() == name)
     }
 
-    /// Returns what a server counts it as.
+    /// Returns the kind under which a server counts it.
     pub fn kind(self) -> Kind {
         match self {
             Verb::Get | Verb::Gets => Kind::Get,
@@ -119,7 +119,7 @@ impl Verb {
         matches!(self, Verb::Gets | Verb::Gats)
     }
 
-    /// Returns whether it can stand for filling a miss: what a caching client stores afterwards.
+    /// Returns whether it can fill a miss, as a caching client's store does.
     pub fn fills(self) -> bool {
         matches!(self, Verb::Set | Verb::Add)
     }

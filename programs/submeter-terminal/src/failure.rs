@@ -1,11 +1,11 @@
-//! How a command fails: one line that names the input and the remedy, and exit code 2.
+//! The failure of a command: one line that names the input and the remedy, and exit code 2.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 
-/// The one line that is printed when a command cannot do what it was asked to do.
+/// The line that is printed when a command fails.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure(String);
 
@@ -28,13 +28,13 @@ impl Failure {
     }
 }
 
-/// Answers a command line that clap did not accept: help and version are answers, the rest
-/// failures.
+/// Handles a command line that clap did not accept: help and version are printed, anything else is
+/// a failure.
 ///
-/// clap's own report has several lines; scripts and logs want the one that matters.
+/// clap's own report has several lines; scripts and logs need only one.
 pub fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
     if !error.use_stderr() {
-        // The reader may have gone (`submeter --help | head -1`); nothing is lost.
+        // The reader may have closed the pipe (`submeter --help | head -1`); nothing is lost.
         let _ = error.print();
         return Ok(ExitCode::SUCCESS);
     }
@@ -51,7 +51,7 @@ pub fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
     for part in wanted {
         match joined.chars().last() {
             None => {}
-            // A list follows: "the following required arguments were not provided:".
+            // A list follows, as in "the following required arguments were not provided:".
             Some(':') => joined.push(' '),
             Some(_) => joined.push_str("; "),
         }

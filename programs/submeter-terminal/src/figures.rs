@@ -1,4 +1,4 @@
-//! How figures and tables look on a terminal.
+//! The format of figures and tables on a terminal.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -7,16 +7,15 @@ use std::time::Duration;
 use anstyle::Style;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// Headings and totals.
+/// The style of headings and totals.
 pub const BOLD: Style = Style::new().bold();
-/// What explains rather than tells.
+/// The style of explanations.
 pub const DIM: Style = Style::new().dimmed();
 
-/// Prints on standard output. A reader that has left (`| head`) is no reason to fail, as it would
-/// be for `print!`.
+/// Prints to standard output. Unlike with `print!`, a closed pipe (`| head`) is not an error.
 ///
 /// # Errors
-/// One line that says why it cannot be written, such as a full disk.
+/// One line that says why it cannot be written, for example because the disk is full.
 pub fn print(text: &str) -> Result<(), String> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -51,14 +50,14 @@ fn scaled(n: u64, unit: f64, name: &str) -> String {
     format!("{} {name}", three_digits(n as f64 / unit))
 }
 
-/// Writes three significant digits, never as a power of ten, and all digits of what has more before
-/// its point: `0.00123`, `1.20`, `12.3`, `4287`.
+/// Writes three significant digits, never as a power of ten, and all digits before the point if
+/// there are more: `0.00123`, `1.20`, `12.3`, `4287`.
 pub fn three_digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
     let before = value.abs().log10().floor();
-    // What rounds up to the next power of ten has a digit more before its point.
+    // A value that rounds up to the next power of ten has one more digit before its point.
     let before = if value.abs() >= 9.995 * 10f64.powf(before) { before + 1.0 } else { before };
     let decimals = (2.0 - before).clamp(0.0, 9.0) as usize;
     format!("{value:.decimals$}")
@@ -69,19 +68,19 @@ pub fn count(n: u64) -> String {
     indicatif::HumanCount(n).to_string()
 }
 
-/// Writes events a second.
+/// Writes a rate of events per second.
 pub fn rate(n: u64, took: Duration) -> String {
     format!("{}/s", count((n as f64 / took.as_secs_f64().max(1e-9)).round() as u64))
 }
 
-/// Writes a share of hits; a dash where nothing was asked.
+/// Writes a hit ratio; a dash if there were no requests.
 pub fn ratio(part: u64, rest: u64) -> String {
     let all = part + rest;
     if all == 0 { "–".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / all as f64) }
 }
 
-/// Lays out rows below a heading: the first column to the left, numbers to the right, the last row
-/// (the total) bold when `total` says so.
+/// Lays out rows below a heading: the first column left-aligned, numbers right-aligned, and the
+/// last row bold if it is a `total`.
 pub fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -109,7 +108,7 @@ pub fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
     styled.collect()
 }
 
-/// Appends a labelled line, folded at 96 columns and indented below its label.
+/// Appends a labelled line, wrapped at 96 columns and indented below its label.
 pub fn paragraph(text: &mut String, label: &str, words: &str) {
     const WIDTH: usize = 96;
     let _ = write!(text, "{BOLD}{label:<6}{BOLD:#}");
@@ -126,7 +125,7 @@ pub fn paragraph(text: &mut String, label: &str, words: &str) {
     text.push('\n');
 }
 
-/// Parses a duration in seconds, fractions allowed.
+/// Parses a duration in seconds; fractions are allowed.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()

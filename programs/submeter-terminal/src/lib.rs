@@ -1,8 +1,8 @@
-//! What submeter's programs share on a terminal: figures and tables, failures of one line, and
+//! Terminal output that submeter's programs share: figures and tables, one-line errors, and
 //! signals.
 //!
 //! [`time`], [`bytes`], [`count`], [`rate`] and [`ratio`] write figures, [`table`] lays them out,
-//! [`Failure`] ends a command, and [`signals`] tells it to stop.
+//! [`Failure`] ends a command with an error, and [`signals`] reports that it should stop.
 
 #![forbid(unsafe_code)]
 
@@ -15,11 +15,11 @@ pub use figures::{
     BOLD, DIM, bytes, count, paragraph, print, rate, ratio, seconds, table, three_digits, time,
 };
 
-/// The version, with the commit in parentheses where the build knew it: from git, or from the
-/// archive that crates.io has.
+/// The version, with the commit in parentheses if the build knew it: from git, or from an archive
+/// of crates.io.
 pub const VERSION: &str = env!("SUBMETER_VERSION");
 
-/// The commit that was built, with `-dirty` if files differed from it; `None` where nothing tells.
+/// The commit that was built, with `-dirty` if files differed from it; `None` if it is unknown.
 ///
-/// `SUBMETER_COMMIT` in the environment of the build names it for sources without git.
+/// For sources without git, set `SUBMETER_COMMIT` in the environment of the build.
 pub const COMMIT: Option<&str> = option_env!("SUBMETER_COMMIT");
