@@ -8,7 +8,7 @@ pub(crate) struct TopArgs {
     /// Print one table and exit
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print JSON: one object a second, or one in all with --once
+    /// Print JSON: one object per second, or a single one with --once
     #[arg(long)]
     pub(crate) json: bool,
     /// Address of the server's page

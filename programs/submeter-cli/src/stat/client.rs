@@ -1,4 +1,4 @@
-//! Listens to a server that counts.
+//! Receives counts from a server.
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ type Sender = mpsc::Sender<Result<TotalsDoc, Failure>>;
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A count that is not begun yet.
+/// A connection that has not started to count yet.
 pub(super) struct Client {
     url: String,
     query: String,
@@ -29,7 +29,7 @@ impl Client {
         let mut query = format!("{url}/api/stat?interval={}", every.as_millis());
         for Wanted { group, events } in wanted {
             let group = group.as_deref().unwrap_or("");
-            // A `String` takes everything: writing to it cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(query, "&e={}&g={}", encode(&events.to_string()), encode(group));
         }
         Ok(Client { url, query })
@@ -39,13 +39,13 @@ impl Client {
         &self.url
     }
 
-    /// Begins to count; the channel closes when the server ends it.
+    /// Starts to count; the channel closes when the server ends the count.
     pub(super) fn connect(&self) -> mpsc::Receiver<Result<TotalsDoc, Failure>> {
         let (sender, receiver) = mpsc::channel(16);
         let (url, query) = (self.url.clone(), self.query.clone());
         tokio::task::spawn_blocking(move || {
             if let Err(failure) = listen(&url, &query, &sender) {
-                // The receiver has gone: no reason is needed.
+                // The receiver was dropped, so nobody needs the reason.
                 let _ = sender.blocking_send(Err(failure));
             }
         });
@@ -58,7 +58,7 @@ fn listen(url: &str, query: &str, sender: &Sender) -> Result<(), Failure> {
         .timeout_connect(Some(PATIENCE))
         .timeout_recv_response(Some(PATIENCE))
         .proxy(None)
-        // Its explanation is wanted, whatever the code.
+        // The body explains the error, whatever the status code.
         .http_status_as_error(false)
         .build();
     let agent = Agent::from(config);
@@ -70,7 +70,7 @@ fn listen(url: &str, query: &str, sender: &Sender) -> Result<(), Failure> {
         let text = answer.body_mut().read_to_string().unwrap_or_default();
         let why = match text.starts_with("no group ") {
             true => text.trim().to_owned(),
-            false => "it cannot count events: is it a submeter of this version?".to_owned(),
+            false => "it cannot count events: is it submeter of this version?".to_owned(),
         };
         return Err(Failure::new(format_args!("{url}: {why}")));
     }
@@ -79,14 +79,14 @@ fn listen(url: &str, query: &str, sender: &Sender) -> Result<(), Failure> {
         return Err(Failure::new(format_args!("{url} refuses to count: {}", text.trim())));
     }
     for line in BufReader::new(answer.body_mut().as_reader()).lines() {
-        // The server is gone.
+        // The server has exited.
         let Ok(line) = line else { return Ok(()) };
         if line.is_empty() {
             continue;
         }
         let totals = serde_json::from_str(&line).map_err(|error| {
             Failure::new(format_args!(
-                "{url} is not a submeter of this version: its counts do not read ({error})"
+                "{url} is not submeter of this version: its counts cannot be read ({error})"
             ))
         });
         if sender.blocking_send(totals).is_err() {
@@ -96,10 +96,10 @@ fn listen(url: &str, query: &str, sender: &Sender) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The type of what the server streams: an object a line.
+/// The content type of the server's stream: one JSON object per line.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 
-/// Escapes what a query cannot contain.
+/// Escapes the characters that a query cannot contain.
 fn encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

@@ -1,15 +1,15 @@
-//! Numbers as perf writes them.
+//! Formats numbers as perf does.
 
 use super::wire::{CountDoc, StateDoc};
 
-/// One event's count, laid out.
+/// One event's count, prepared for printing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Figure {
-    /// The value, scaled to the whole time; or why there is none, as perf says it.
+    /// The value, scaled to the whole time, or perf's text for why there is none.
     pub(super) value: Result<Amount, &'static str>,
-    /// What the value is in, or nothing for a count.
+    /// The unit of the value; empty for a count.
     pub(super) unit: &'static str,
-    /// Which part of the time it was on a counter, in hundredths of a percent.
+    /// The share of the time that it was on a counter, in hundredths of a percent.
     pub(super) running: u64,
     pub(super) running_ns: u64,
 }
@@ -39,12 +39,12 @@ impl Figure {
         Figure { value, unit, running, running_ns: count.running_ns }
     }
 
-    /// The share of the time that it was on a counter: `100.00`.
+    /// Formats the share of the time that it was on a counter: `100.00`.
     pub(super) fn percent(&self) -> String {
         format!("{}.{:02}", self.running / 100, self.running % 100)
     }
 
-    /// How many CPUs the time kept busy, of a clock.
+    /// Returns how many CPUs a clock's time kept busy; `None` for other events.
     pub(super) fn cpus(&self, elapsed_ns: u64) -> Option<f64> {
         match self.value {
             Ok(Amount::Nanoseconds(ns)) if elapsed_ns > 0 => Some(ns as f64 / elapsed_ns as f64),
@@ -54,7 +54,7 @@ impl Figure {
 }
 
 impl Amount {
-    /// `1,234` and `1,234.56`.
+    /// Formats as `1,234` and `1,234.56`.
     pub(super) fn grouped(self) -> String {
         match self {
             Amount::Count(n) => submeter_terminal::count(n),
@@ -65,7 +65,7 @@ impl Amount {
         }
     }
 
-    /// `1234` and `1234.567891`.
+    /// Formats as `1234` and `1234.567891`.
     pub(super) fn plain(self) -> String {
         match self {
             Amount::Count(n) => n.to_string(),
@@ -74,13 +74,13 @@ impl Amount {
     }
 }
 
-/// Whether perf shows it in milliseconds.
+/// Returns whether perf shows the event in milliseconds.
 fn is_clock(event: &str) -> bool {
     let name = event.split(':').next().unwrap_or(event);
     matches!(name, "task-clock" | "cpu-clock")
 }
 
-/// `value` × `by` ÷ `of`; the value itself where nothing is known.
+/// Returns `value` × `by` ÷ `of`; the value itself if `of` is zero.
 fn scaled(value: u64, by: u64, of: u64) -> u64 {
     if of == 0 {
         return value;
@@ -88,7 +88,7 @@ fn scaled(value: u64, by: u64, of: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(by) / u128::from(of)).unwrap_or(u64::MAX)
 }
 
-/// What was counted between two totals. A state counts as it is now.
+/// Returns what was counted between two totals, with the later state.
 pub(super) fn between(before: &CountDoc, now: &CountDoc) -> CountDoc {
     let mut delta = now.clone();
     delta.enabled_ns = now.enabled_ns.saturating_sub(before.enabled_ns);
@@ -98,7 +98,7 @@ pub(super) fn between(before: &CountDoc, now: &CountDoc) -> CountDoc {
             *value = value.saturating_sub(earlier);
         }
         if delta.running_ns == 0 && delta.enabled_ns > 0 {
-            // It waited for a counter all the time.
+            // The event waited for a counter all the time.
             delta.state = StateDoc::NotCounted;
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_scaled_and_what_is_missing_is_no_number() {
+    fn figures_are_scaled_and_missing_counts_are_not_numbers() {
         let counted = |value| StateDoc::Counted { value };
         let half = Figure::of(&count("cycles", counted(500), 1000, 500));
         assert_eq!(half.value, Ok(Amount::Count(1000)));
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(between(&at(5, 10, 8), &at(9, 30, 20)), at(4, 20, 12));
         let first = count("cycles", StateDoc::NotCounted, 0, 0);
         assert_eq!(between(&first, &at(9, 30, 20)), at(9, 30, 20));
-        // Nothing was to be counted, which is 0; and there was, on no counter.
+        // No time passed, so the count is 0; time passed without a counter, so there is no count.
         assert_eq!(between(&at(5, 10, 8), &at(5, 10, 8)), at(0, 0, 0));
         assert_eq!(between(&at(5, 10, 8), &at(5, 20, 8)).state, StateDoc::NotCounted);
     }

@@ -1,8 +1,8 @@
-//! `submeter stat`: events of a running server's tenants, printed as `perf stat` prints those of
-//! processes.
+//! `submeter stat`: perf events of a running server's tenants, printed in the format of `perf
+//! stat`.
 //!
-//! The server counts for as long as the connection lives; what it sends are totals, and what is
-//! printed for an interval is the difference of two of them.
+//! The server counts while the connection is open and sends totals; an interval's counts are the
+//! difference of two totals.
 
 mod client;
 mod figure;
@@ -23,14 +23,14 @@ use crate::cli::StatArgs;
 use submeter_terminal::Failure;
 use submeter_terminal::signals;
 
-/// The interval where none is printed and none ends the run: what the server sends meanwhile is
-/// enough for Ctrl-C.
+/// The interval if none is printed and none ends the run: the totals that the server sends in
+/// between are enough for Ctrl-C.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Runs the command.
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     let wanted = plan::wanted(&args.events, &args.groups, &args.for_each_group)?;
-    // The server's intervals are then what is printed, or what ends the run.
+    // The server's interval is the one that is printed, or the one that ends the run.
     let every = args.interval.or(args.timeout).unwrap_or(DAY);
     let client = Client::new(&args.url, &wanted, every)?;
     let format = match (&args.field_separator, args.json) {
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
             let Some(next) = next else {
                 printer.end()?;
                 return Err(Failure::new(format_args!(
-                    "{} ended the count: is the server still there?",
+                    "{} ended the count: is the server still running?",
                     client.url()
                 )));
             };
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         printer.end()?;
         Ok(ExitCode::SUCCESS)
     });
-    // The thread that reads would wait for the server's next totals.
+    // The reading thread would otherwise wait for the server's next totals.
     runtime.shutdown_background();
     result
 }

@@ -1,10 +1,10 @@
-//! Which events are for which groups.
+//! Assigns events to groups.
 
 use submeter::perf::{self, EventGroup};
 
 use submeter_terminal::Failure;
 
-/// Events that count together, and for whom: a group's path, or the whole process.
+/// Events that count together, and their group's path; `None` for the whole process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) group: Option<String>,
@@ -31,7 +31,7 @@ pub(super) fn wanted(
     let total: usize = parsed.iter().map(|events| events.events().len()).sum();
     if groups.len() > total {
         return Err(Failure::new(format_args!(
-            "-G {} names {} groups for {total} events: name one for all, or one for each event, or use \
+            "-G {} names {} groups for {total} events: name one for all, or one per event, or use \
              --for-each-group",
             groups.join(","),
             groups.len()
@@ -48,7 +48,7 @@ pub(super) fn wanted(
         let group = of(at);
         if (at..at + len).any(|index| of(index) != group) {
             return Err(Failure::new(format_args!(
-                "{events} is to count for several groups at once: name the same group for all its events"
+                "the events of {events} count together, but have different groups: name the same group for all of them"
             )));
         }
         at += len;
@@ -57,7 +57,7 @@ pub(super) fn wanted(
     Ok(wanted)
 }
 
-/// A path, with the slash that may be left out; nothing for an empty name.
+/// Returns the path with its leading slash, which may be omitted; `None` for an empty name.
 fn path(group: &str) -> Option<String> {
     match group.trim().trim_start_matches('/') {
         "" if group.trim() == "/" => Some("/".to_owned()),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_belong_to_events_in_their_order_and_one_to_all() {
+    fn groups_are_assigned_to_events_in_order_and_a_single_one_to_all() {
         let web = || Some("/acme/web".to_owned());
         let of = |name: &str| name.to_owned();
         assert_eq!(
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_pair_is_refused_by_name() {
+    fn groups_that_do_not_match_the_events_are_refused_by_name() {
         assert!(refused(&["cylces"], &[]).contains("cylces"));
         let text = refused(&["cycles"], &["a", "b"]);
         assert!(text.contains("a,b") && text.contains("2 groups for 1 events"), "{text}");

@@ -1,4 +1,4 @@
-//! Counts as `perf stat` prints them: for people, as fields (`-x`), or as JSON.
+//! Prints counts in the formats of `perf stat`: for people, as fields (`-x`), or as JSON.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write};
@@ -9,25 +9,25 @@ use super::figure::{Figure, between};
 use super::wire::{CountDoc, StateDoc, TotalsDoc};
 use submeter_terminal::Failure;
 
-/// For whom.
+/// The output format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     People,
-    /// With what between them.
+    /// Fields with this separator.
     Fields(String),
     Json,
 }
 
-/// Prints each interval, the last one as far as it got, or the totals at the end.
+/// Prints each interval, including the last incomplete one, or the totals at the end.
 pub(super) struct Printer {
     format: Format,
     url: String,
     intervals: bool,
     last: Option<TotalsDoc>,
-    /// With what the last interval that was printed ended.
+    /// The totals at the end of the last printed interval.
     shown: Option<TotalsDoc>,
     printed: u64,
-    /// Reasons that were told: once is enough.
+    /// Reasons that were printed, because each is printed only once.
     told: Vec<String>,
 }
 
@@ -36,8 +36,8 @@ impl Printer {
         Printer { format, url, intervals, last: None, shown: None, printed: 0, told: Vec::new() }
     }
 
-    /// Takes the next totals, and prints them if each interval is printed. False says that nobody
-    /// reads any more.
+    /// Adds the next totals, and prints them if each interval is printed. Returns false if the
+    /// output was closed.
     pub(super) fn add(&mut self, totals: TotalsDoc) -> Result<bool, Failure> {
         self.explain(&totals);
         let text = if self.intervals && totals.is_due {
@@ -49,7 +49,7 @@ impl Printer {
         write(&text)
     }
 
-    /// Lays out what was counted since the interval before.
+    /// Formats the counts since the previous interval.
     fn interval(&mut self, totals: TotalsDoc) -> String {
         let mut text = String::new();
         if let (Format::People, 0) = (&self.format, self.printed) {
@@ -68,7 +68,7 @@ impl Printer {
         text
     }
 
-    /// Prints the totals, or what came after the last interval and how many there were.
+    /// Prints the totals, or the counts after the last interval and the number of intervals.
     pub(super) fn end(&mut self) -> Result<(), Failure> {
         let Some(totals) = self.last.take() else {
             anstream::eprintln!("nothing was counted: {} has not answered yet", self.url);
@@ -95,7 +95,7 @@ impl Printer {
         write(&text).map(drop)
     }
 
-    /// Says once on standard error why there is no number.
+    /// Prints once on standard error why a number is missing.
     fn explain(&mut self, totals: &TotalsDoc) {
         for count in &totals.counts {
             let (StateDoc::NotSupported { reason } | StateDoc::Error { reason }) = &count.state
@@ -124,7 +124,7 @@ fn people(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -
     let mut line = at_ns.map_or_else(String::new, |ns| format!("{:>16.9} ", ns as f64 / 1e9));
     let value = figure.value.map_or_else(str::to_owned, |amount| amount.grouped());
     let group = count.group.as_deref().unwrap_or("");
-    // A `String` takes everything: writing to it cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = write!(line, "{value:>18} {:<4} {:<25} {group:<20}", figure.unit, count.event);
     if let Some(cpus) = figure.cpus(took_ns) {
         let _ = write!(line, " # {cpus:>8.3} CPUs utilized");
@@ -135,8 +135,8 @@ fn people(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -
     format!("{}\n", line.trim_end())
 }
 
-/// perf's fields: the time, value, unit, event, group, run time, percentage, and a metric with its
-/// unit.
+/// Formats perf's fields: the time, value, unit, event, group, run time, percentage, and a metric
+/// with its unit.
 fn fields(
     at_ns: Option<u64>,
     count: &CountDoc,
@@ -158,7 +158,7 @@ fn fields(
     format!("{}\n", all.join(separator))
 }
 
-/// The names are perf's.
+/// A line of JSON; the names are perf's.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Line<'a> {
@@ -190,11 +190,11 @@ fn json(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -> 
         metric_value: cpus.map(|cpus| format!("{cpus:.3}")),
         metric_unit: cpus.map(|_| "CPUs utilized"),
     };
-    // Only strings and numbers, none of which is infinite: always JSON.
+    // Strings and finite numbers can always be written as JSON.
     serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
 }
 
-/// Prints; false says that the reader has left, which is how `| head -1` ends a stream.
+/// Prints; returns false if the reader closed the pipe, which is how `| head -1` ends a stream.
 fn write(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! The three formats, letter by letter.
+//! Tests of the three formats, character by character.
 
 use super::*;
 
@@ -78,7 +78,7 @@ fn an_interval_begins_where_the_last_printed_one_ended() {
         printer.interval(totals(1_000_000_000, true, 250_000_000)),
         "1.000000000,250.000000,msec,task-clock,/acme/web,250000000,100.00,0.250,CPUs utilized\n"
     );
-    // Signs of life between intervals are kept for the end, and take nothing from the next.
+    // Totals between intervals are kept for the end, and do not shorten the next interval.
     assert!(printer.add(totals(1_100_000_000, false, 300_000_000)).expect("written"));
     assert_eq!(printer.shown, Some(totals(1_000_000_000, true, 250_000_000)));
     assert_eq!(printer.last, Some(totals(1_100_000_000, false, 300_000_000)));

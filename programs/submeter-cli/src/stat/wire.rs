@@ -1,30 +1,30 @@
-//! What the server sends: a line of JSON each interval and between, with totals since the
+//! The server's stream: a line of JSON per interval, and more in between, with totals since the
 //! connection was made.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// All totals at one moment.
+/// All totals at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TotalsDoc {
-    /// Since the count began.
+    /// The time since the count began.
     pub(crate) elapsed_ns: u64,
-    /// Whether an interval ends here; if not, the totals are for a reader that stops before one
-    /// does.
+    /// Whether an interval ends here. If not, the totals are for a reader that stops before the
+    /// interval ends.
     pub(crate) is_due: bool,
-    /// Threads that have counted.
+    /// The number of threads that have counted.
     pub(crate) threads: usize,
-    /// In the order in which they were asked for, event by event.
+    /// In the order of the request, event by event.
     pub(crate) counts: Vec<CountDoc>,
 }
 
-/// What one event has counted.
+/// The count of one event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CountDoc {
-    /// The group's path, or nothing for the whole process.
+    /// The group's path; `None` for the whole process.
     pub(crate) group: Option<String>,
-    /// In perf's syntax.
+    /// The event in perf's syntax.
     pub(crate) event: String,
     #[serde(flatten)]
     pub(crate) state: StateDoc,
@@ -34,25 +34,25 @@ pub(crate) struct CountDoc {
     pub(crate) running_ns: u64,
 }
 
-/// What came of it.
+/// The result of counting an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum StateDoc {
     /// It was on a counter for `running_ns`.
     Counted {
-        /// As it was read: not scaled.
+        /// The raw value, not scaled.
         value: u64,
     },
-    /// It never was.
+    /// It was never on a counter.
     NotCounted,
     /// It cannot be counted.
     NotSupported {
-        /// And what would help.
+        /// The reason and the remedy.
         reason: String,
     },
-    /// Something is missing; how much is unknown.
+    /// Part of the count is missing; how much is unknown.
     Error {
-        /// And what would help.
+        /// The reason and the remedy.
         reason: String,
     },
 }

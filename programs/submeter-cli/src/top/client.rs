@@ -1,4 +1,4 @@
-//! Asks the server for its tree.
+//! Requests the tree from the server.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use ureq::Agent;
 use crate::dashboard::wire::TreeDoc;
 use submeter_terminal::Failure;
 
-/// How long an answer may take: one of a large tree on a busy machine takes a second.
+/// How long an answer may take: that of a large tree on a busy machine takes a second.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest answer that is read: about a kilobyte a tenant, so a tree of a quarter million.
+/// The largest answer that is read: at about a kilobyte per tenant, a tree of a quarter million.
 const ANSWER_MAX: u64 = 256 << 20;
 
-/// Talks to one server. Cloning is a pointer copy.
+/// A client of one server. Cloning copies a pointer.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     agent: Agent,
-    /// Without a slash at the end.
+    /// Without a trailing slash.
     url: String,
 }
 
@@ -27,7 +27,7 @@ impl Client {
         let url = address(url)?;
         let config = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
-            // The server is next door; a proxy for the web is not meant for it.
+            // The server is usually local; a proxy for the web does not apply to it.
             .proxy(None)
             .build();
         Ok(Client { agent: config.into(), url })
@@ -38,7 +38,7 @@ impl Client {
         &self.url
     }
 
-    /// Asks for the tree.
+    /// Requests the tree.
     pub(super) fn tree(&self) -> Result<TreeDoc, Failure> {
         self.tree_and_text().map(|(tree, _)| tree)
     }
@@ -49,7 +49,7 @@ impl Client {
         match serde_json::from_str(&text) {
             Ok(tree) => Ok((tree, text)),
             Err(error) => Err(Failure::new(format_args!(
-                "{} is not a submeter of this version: its tree does not read ({error})",
+                "{} is not submeter of this version: its tree cannot be read ({error})",
                 self.url
             ))),
         }
@@ -72,7 +72,7 @@ pub(crate) fn address(url: &str) -> Result<String, Failure> {
         Some(("http", rest)) => rest,
         Some((scheme, _)) => {
             return Err(Failure::new(format_args!(
-                "cannot watch {url}: {scheme} is not spoken here, use http://"
+                "cannot watch {url}: {scheme} is not supported, use http://"
             )));
         }
         None => url,
@@ -86,12 +86,12 @@ pub(crate) fn address(url: &str) -> Result<String, Failure> {
     Ok(format!("http://{rest}"))
 }
 
-/// Says why a server does not answer as one, and what to do.
+/// Returns the error for a server that does not answer properly, with a remedy.
 pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
     let why = match error {
         ureq::Error::StatusCode(404) => {
             return Failure::new(format_args!(
-                "{url} answers but has no tree: is it a submeter page? Give its --http address"
+                "{url} answers but has no tree: is it a submeter server? Give its --http address"
             ));
         }
         ureq::Error::Io(error) => match error.kind() {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_may_come_with_scheme_and_slash_or_without() {
+    fn scheme_and_trailing_slash_are_optional() {
         for url in ["127.0.0.1:9411", "http://127.0.0.1:9411", "http://127.0.0.1:9411/"] {
             let client = Client::new(url).expect("an address");
             assert_eq!(client.url(), "http://127.0.0.1:9411");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_by_name() {
+    fn an_invalid_address_is_refused_by_name() {
         for url in ["https://localhost:1", "", "http://", "a b", "localhost:1/?x=y"] {
             let failure = Client::new(url).expect_err("refused");
             assert!(format!("{failure:?}").contains(url), "{failure:?} names {url:?}");

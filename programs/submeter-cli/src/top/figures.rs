@@ -1,4 +1,4 @@
-//! Figures narrow enough for a column.
+//! Formats figures narrow enough for a column.
 
 use submeter_terminal::three_digits;
 
@@ -18,7 +18,7 @@ pub(super) fn rate(n: f64) -> String {
     three_digits(n / 1e9) + "G"
 }
 
-/// Writes a share as a percentage; a dash where there is none.
+/// Writes a share as a percentage; a dash if there is none.
 pub(super) fn percent(share: Option<f64>) -> String {
     match share {
         None => "–".to_owned(),
@@ -28,13 +28,12 @@ pub(super) fn percent(share: Option<f64>) -> String {
     }
 }
 
-/// Writes a time; a dash where there is none.
+/// Writes a time; a dash if there is none.
 pub(super) fn time(ns: Option<u64>) -> String {
     ns.map_or_else(|| "–".to_owned(), submeter_terminal::time)
 }
 
-/// Writes what needs no prefix: more than a tenth of an event a second is more than a column has
-/// room for.
+/// Writes a rate without a prefix, with at most one decimal: a column has no room for more.
 fn unscaled(n: f64) -> String {
     let digits = usize::from(n < 99.95 && n.fract() > 0.0);
     format!("{n:.digits$}")

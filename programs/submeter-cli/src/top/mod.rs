@@ -1,7 +1,7 @@
 //! `submeter top`: the tree of a running server in the terminal, or as text for scripts.
 //!
-//! What is shown and in which order is decided in [`state`], which knows no terminal; [`view`]
-//! draws it and [`terminal`] reads the keys.
+//! [`state`] decides what is shown and in which order, independently of a terminal; [`view`] draws
+//! it, and [`terminal`] reads the keys.
 
 pub(crate) mod client;
 mod figures;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
         (true, false) => once::run(&client),
         (false, true) => stream::run(client),
         (false, false) if !std::io::stdout().is_terminal() => Err(Failure::new(
-            "the output is not a terminal: add --once for one table, or --json for one object a \
+            "the output is not a terminal: add --once for one table, or --json for one object per \
              second",
         )),
         (false, false) => terminal::run(client),

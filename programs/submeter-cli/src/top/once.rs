@@ -14,7 +14,7 @@ pub(super) fn run(client: &Client) -> Result<ExitCode, Failure> {
     let mut state = State::new();
     state.update(client.tree()?);
     let text = table(&state);
-    // The reader may have had enough (`submeter top --once | head -3`); nothing is lost.
+    // The reader may close the pipe (`submeter top --once | head -3`); nothing is lost.
     let _ = write!(anstream::stdout(), "{text}");
     Ok(ExitCode::SUCCESS)
 }
@@ -31,7 +31,7 @@ fn cells(row: &Row<'_>) -> Vec<String> {
     let figures = &row.node.overview;
     let name = if row.depth == 0 { "/" } else { row.node.name() };
     vec![
-        // No-break spaces: a table trims others at the edge of a cell.
+        // No-break spaces, because a table trims ordinary ones at the edge of a cell.
         format!("{}{}", "\u{a0}".repeat(2 * row.depth), name),
         rate(figures.requests_per_s),
         percent(figures.hit_ratio),

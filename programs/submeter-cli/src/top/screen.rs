@@ -1,7 +1,7 @@
-//! A screen of styled text: what is drawn into it, and how it gets to the terminal.
+//! A screen of styled text, and its output to the terminal.
 //!
-//! Not a terminal library with layouts and widgets: this view is a list of lines, and such a
-//! library was a quarter of what the command is built of.
+//! A terminal library with layouts and widgets would be too much: this view is a list of lines, and
+//! such a library made up a quarter of the command's dependencies.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crossterm::execute;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A line of text whose pieces have styles of their own.
+/// A line of text; each piece has its own style.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line(Vec<(String, Style)>);
 
@@ -21,7 +21,7 @@ impl Line {
         self.0.push((text.into(), style));
     }
 
-    /// Returns how many cells it takes.
+    /// Returns its width in cells.
     pub(super) fn width(&self) -> usize {
         self.0.iter().map(|(text, _)| text.width()).sum()
     }
@@ -34,7 +34,7 @@ impl Line {
     }
 }
 
-/// One cell: a character with what combines with it, or the second half of a wide one, which is
+/// One cell: a character with its combining characters, or the second half of a wide one, which is
 /// empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cell {
@@ -50,7 +50,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Makes an empty one.
+    /// Makes an empty screen.
     pub(super) fn new(width: u16, height: u16) -> Screen {
         let blank = Cell { text: " ".to_owned(), style: Style::new() };
         let row = vec![blank; usize::from(width)];
@@ -67,7 +67,7 @@ impl Screen {
         self.rows.len()
     }
 
-    /// Draws a line from `x` on; what lies beyond the edges is left out.
+    /// Draws a line starting at `x`; what lies beyond the edges is clipped.
     pub(super) fn put(&mut self, x: usize, y: usize, line: &Line) {
         let Some(row) = self.rows.get_mut(y) else { return };
         let mut at = x;
@@ -75,7 +75,7 @@ impl Screen {
             for c in text.chars() {
                 let width = c.width().unwrap_or(0);
                 if width == 0 {
-                    // It combines with the character before.
+                    // It combines with the previous character.
                     if let Some(cell) = at.checked_sub(1).and_then(|before| row.get_mut(before)) {
                         cell.text.push(c);
                     }
@@ -93,7 +93,7 @@ impl Screen {
         }
     }
 
-    /// Returns a row as the terminal wants it: a style only where it changes.
+    /// Returns a row with terminal codes, a style only where it changes.
     fn painted(&self, y: usize) -> String {
         let runs = self.rows[y].chunk_by(|a, b| a.style == b.style);
         let run = |cells: &[Cell]| {
@@ -109,38 +109,38 @@ impl Screen {
         self.rows[y].iter().map(|cell| cell.text.as_str()).collect()
     }
 
-    /// Returns the character of a cell, and how it looks.
+    /// Returns the character of a cell and its style.
     #[cfg(test)]
     pub(super) fn cell(&self, x: usize, y: usize) -> (&str, Style) {
         (&self.rows[y][x].text, self.rows[y][x].style)
     }
 }
 
-/// The terminal while it shows frames. As it was when this is dropped, in a panic too.
+/// The terminal while it shows frames. Dropping it restores the terminal, even in a panic.
 pub(super) struct Terminal {
     shown: Screen,
 }
 
 impl Terminal {
-    /// Takes the terminal.
+    /// Takes over the terminal.
     ///
     /// # Errors
-    /// When standard output or input is no terminal.
+    /// When standard output or input is not a terminal.
     pub(super) fn new() -> io::Result<Terminal> {
         terminal::enable_raw_mode()?;
-        // A message would be written to the screen that is about to vanish.
+        // A panic message would be written to the screen that is about to disappear.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             give_back();
             hook(info);
         }));
-        // Made first: whatever fails from here on gives the terminal back.
+        // Created first, so that any failure from here on restores the terminal.
         let taken = Terminal { shown: Screen::default() };
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(taken)
     }
 
-    /// Shows what `draw` draws: of rows that are as they were, nothing is written.
+    /// Shows what `draw` draws. Unchanged rows are not written.
     ///
     /// # Errors
     /// When the terminal cannot be written to.
@@ -170,7 +170,7 @@ impl Drop for Terminal {
 }
 
 fn give_back() {
-    // A terminal that has gone away needs nothing back.
+    // A terminal that is gone needs no restoring.
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();
 }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_wide_characters_take_two_cells() {
+    fn text_beyond_the_edges_is_clipped_and_wide_characters_take_two_cells() {
         let mut screen = Screen::new(5, 1);
         let mut line = Line::default();
         line.push("a租", Style::new());

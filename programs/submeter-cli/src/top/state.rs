@@ -1,13 +1,13 @@
-//! What `top` shows: the tree, its order, what is folded, filtered and selected.
+//! The state of `top`: the tree, its order, and what is folded, filtered and selected.
 //!
-//! Knows no terminal: keys arrive as [`Action`]s, and the view reads [`State::rows`].
+//! It is independent of a terminal: keys arrive as [`Action`]s, and the view reads [`State::rows`].
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::dashboard::wire::{Overview, ServerDoc, TreeDoc};
 
-/// How many samples of the past a row shows.
+/// How many past samples a row keeps.
 pub(super) const PAST: usize = 120;
 
 /// A column that rows can be ordered by.
@@ -39,18 +39,18 @@ impl Column {
 /// A request from the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Rows down, or up when negative.
+    /// Moves down by rows, or up if negative.
     Move(isize),
     First,
     Last,
-    /// Closes the row, or goes to its parent when it is closed.
+    /// Closes the row, or goes to its parent if it is closed.
     Close,
-    /// Opens the row, or goes to its first child when it is open.
+    /// Opens the row, or goes to its first child if it is open.
     Open,
     Toggle,
     OpenAll,
     CloseAll,
-    /// To the next column, or the one before when negative.
+    /// Sorts by the next column, or by the previous one if negative.
     Sort(isize),
     SortBy(Column),
     Reverse,
@@ -68,10 +68,10 @@ pub(super) enum Action {
 /// The state of the connection to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// Not heard yet.
+    /// No answer yet.
     Connecting,
     Live,
-    /// The line that says why.
+    /// The server does not answer; the line says why.
     Lost(String),
 }
 
@@ -94,7 +94,7 @@ impl Node {
     }
 }
 
-/// One row, as it is to be drawn.
+/// One row, ready to be drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'a> {
     pub(super) node: &'a Node,
@@ -102,7 +102,7 @@ pub(super) struct Row<'a> {
     pub(super) kids: usize,
     pub(super) is_open: bool,
     pub(super) is_selected: bool,
-    /// False for a row that is there for what is below it.
+    /// False for a row that is shown only because of its descendants.
     pub(super) is_match: bool,
 }
 
@@ -146,7 +146,7 @@ impl State {
         }
     }
 
-    /// Takes a new answer of the server's.
+    /// Applies a new answer from the server.
     pub(super) fn update(&mut self, tree: TreeDoc) {
         self.link = Link::Live;
         self.server = Some(tree.server);
@@ -154,13 +154,13 @@ impl State {
         self.nodes.clear();
         for group in tree.groups {
             let index = self.nodes.len();
-            // A parent comes before its children; whatever else it is, it is no tree.
+            // In a tree, a parent comes before its children; anything else is ignored.
             let parent = group.parent.filter(|&parent| parent < index);
             if let Some(parent) = parent {
                 self.nodes[parent].kids.push(index);
             }
-            // No group of ours is named so; but the server at the address decides what is in
-            // the answer, and must not drive the terminal.
+            // submeter's names have no control characters, but any server may be at the address,
+            // and it must not control the terminal.
             let path = group.path.replace(char::is_control, "\u{fffd}");
             let past = self.past.entry(path.clone()).or_default();
             past.push_back(group.overview.requests_per_s);
@@ -181,7 +181,7 @@ impl State {
         self.arrange();
     }
 
-    /// Says that the server does not answer; what it said last stays.
+    /// Notes that the server does not answer; its last figures stay.
     pub(super) fn lose(&mut self, why: String) {
         self.link = Link::Lost(why);
     }
@@ -191,12 +191,12 @@ impl State {
         self.nodes.first()
     }
 
-    /// Returns the number of tenants: a group with others below it is a level, not a tenant.
+    /// Returns the number of tenants: a group with children is a level, not a tenant.
     pub(super) fn tenants(&self) -> usize {
         self.nodes.iter().filter(|node| node.parent.is_some() && node.kids.is_empty()).count()
     }
 
-    /// Returns the requests a second of the past, oldest first.
+    /// Returns past rates of requests per second, oldest first.
     pub(super) fn past(&self, path: &str) -> impl DoubleEndedIterator<Item = f64> + '_ {
         self.past.get(path).into_iter().flatten().copied()
     }
@@ -221,7 +221,7 @@ impl State {
         self.shown.iter().position(|&i| self.nodes[i].path == self.selected).unwrap_or(0)
     }
 
-    /// Does what was asked.
+    /// Performs an action.
     pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Move(by) => self.select(self.selected().saturating_add_signed(by)),
@@ -300,7 +300,7 @@ impl State {
         }
     }
 
-    /// While something is sought, everything that leads to a match is open.
+    /// Returns whether a node is open. With a filter, everything that leads to a match is.
     fn is_open(&self, node: &Node) -> bool {
         !self.filter.is_empty() || !self.closed.contains(&node.path)
     }
@@ -329,7 +329,7 @@ impl State {
         }
         self.shown = shown;
         if !self.shown.iter().any(|&index| self.nodes[index].path == self.selected) {
-            // Folded away: its closest ancestor that is still there.
+            // The row was folded away: select its closest visible ancestor.
             let mut at = self.current().and_then(|node| node.parent);
             while let Some(index) = at.filter(|index| !self.shown.contains(index)) {
                 at = self.nodes[index].parent;
@@ -339,10 +339,10 @@ impl State {
         }
     }
 
-    /// For each node whether it matches the filter or leads to one that does.
+    /// Returns for each node whether it or a descendant matches the filter.
     fn kept(&self) -> Vec<bool> {
         let mut keep: Vec<bool> = self.nodes.iter().map(|node| self.is_match(node)).collect();
-        // Children come after their parents, so backwards every match reaches the root.
+        // Children come after their parents, so in reverse order every match reaches the root.
         for index in (0..keep.len()).rev() {
             if keep[index]
                 && let Some(parent) = self.nodes[index].parent
@@ -367,7 +367,7 @@ impl State {
         let row = &node.overview;
         match self.sort {
             Column::Name => 0.0,
-            // The mean of five samples, so that two alike do not change places each second.
+            // The mean of five samples, so that two similar tenants do not swap places each second.
             Column::Requests => {
                 let (sum, n) = self
                     .past(&node.path)

@@ -1,11 +1,11 @@
-//! Order, folding, filter and selection, without a terminal.
+//! Tests of order, folding, filter and selection, without a terminal.
 
 use std::collections::BTreeMap;
 
 use super::state::{Action, Column, Link, State};
 use crate::dashboard::wire::{GroupDoc, Overview, ServerDoc, TreeDoc};
 
-/// A tree of groups given by path and requests a second; parents are to come first.
+/// Makes a tree of groups given by path and requests per second; parents must come first.
 pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
     let parent_of = |path: &str| match path.rsplit_once('/') {
         _ if path == "/" => None,
@@ -88,7 +88,7 @@ fn siblings_are_ordered_below_their_parent() {
 fn every_column_orders_by_its_own_figure() {
     let mut doc = tree(&[("/", 9.0), ("/p", 1.0), ("/q", 2.0)]);
     let (p, q) = (1, 2);
-    // Better by every figure but requests.
+    // Higher in every figure except requests.
     doc.groups[p].overview = Overview {
         requests_per_s: 1.0,
         hit_ratio: Some(0.9),
@@ -110,11 +110,11 @@ fn every_column_orders_by_its_own_figure() {
 }
 
 #[test]
-fn rows_fold_and_the_selection_goes_to_what_is_left() {
+fn rows_fold_and_the_selection_moves_to_a_visible_row() {
     let mut state = state();
     state.act(Action::Move(3));
     assert_eq!(selected(&state), "/a/y");
-    // A leaf has nothing to close: up to its parent, then close that.
+    // A leaf cannot be closed: the selection goes to its parent, which is then closed.
     state.act(Action::Close);
     assert_eq!(selected(&state), "/a");
     state.act(Action::Close);
@@ -132,7 +132,7 @@ fn rows_fold_and_the_selection_goes_to_what_is_left() {
 }
 
 #[test]
-fn a_filter_shows_matches_and_what_leads_to_them() {
+fn a_filter_shows_matches_and_their_ancestors() {
     let mut state = state();
     state.act(Action::SortBy(Column::Name));
     state.act(Action::CloseAll);
@@ -161,11 +161,11 @@ fn the_selection_stays_within_the_rows_and_with_its_tenant() {
     state.act(Action::Last);
     state.act(Action::Move(99));
     assert_eq!(selected(&state), "/c");
-    // A tenant that becomes the busiest takes the selection along.
+    // The selection follows a tenant that becomes the busiest.
     let busy = [("/", 9e9), ("/a", 900.0), ("/b", 1200.0), ("/c", 9e9)];
     state.update(tree(&busy));
     assert_eq!((selected(&state), paths(&state)[1]), ("/c", "/c"));
-    // One that is killed leaves it to what is there.
+    // When the selected tenant is killed, the selection moves to a remaining row.
     state.update(tree(&[("/", 1.0), ("/a", 1.0)]));
     assert_eq!(selected(&state), "/");
 }
@@ -181,7 +181,7 @@ fn a_lost_server_leaves_its_last_figures() {
 }
 
 #[test]
-fn the_past_is_bounded_and_goes_with_its_tenant() {
+fn past_samples_are_bounded_and_removed_with_their_tenant() {
     let mut state = state();
     for _ in 0..200 {
         state.update(tree(&GROUPS));
@@ -192,7 +192,7 @@ fn the_past_is_bounded_and_goes_with_its_tenant() {
 }
 
 #[test]
-fn a_name_cannot_drive_the_terminal() {
+fn a_name_cannot_control_the_terminal() {
     let mut state = State::new();
     state.update(tree(&[("/", 1.0), ("/\u{1b}[2Jx", 1.0)]));
     assert_eq!(paths(&state)[1], "/\u{fffd}[2Jx");

@@ -1,4 +1,4 @@
-//! `top --json`: the tree as the server writes it, once or one line a second.
+//! `top --json`: the tree as the server writes it, once or as one line per second.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub(super) fn once(client: &Client) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints one object a second until Ctrl-C, or until the reader or the server is gone.
+/// Prints one object per second until Ctrl-C, or until the reader or the server is gone.
 pub(super) fn run(client: Client) -> Result<ExitCode, Failure> {
     let cannot = |e| Failure::new(format_args!("cannot start: {e}"));
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
@@ -44,7 +44,8 @@ async fn lines(client: Client) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints a line; false says that the reader has left, which is how `| head -1` ends a stream.
+/// Prints a line; returns false if the reader closed the pipe, which is how `| head -1` ends a
+/// stream.
 fn print(line: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! The interactive loop: keys in, frames out, a thread that asks the server.
+//! The interactive loop: it reads keys and draws frames, while a thread polls the server.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -16,22 +16,22 @@ use crate::dashboard::wire::TreeDoc;
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 
-/// Between two questions to the server.
+/// The time between two requests to the server.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long a key may wait for the loop; also how soon a new answer is drawn.
+/// How long the loop waits for a key, and thus how soon it draws a new answer.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Rows that PgUp and PgDn move: a guess that is right for a small terminal and fair for a large.
+/// Rows that PgUp and PgDn move: right for a small terminal and acceptable for a large one.
 const PAGE: isize = 20;
 
-/// Runs until the user quits, and says in one line what was there.
+/// Runs until the user quits, then prints a line with the last figures.
 pub(super) fn run(client: Client) -> Result<ExitCode, Failure> {
     let url = client.url().to_owned();
     let mut terminal = Terminal::new()
         .map_err(|e| Failure::new(format_args!("cannot draw here: {e}; --once prints a table")))?;
     let (answers, received) = channel();
-    // Dropped at the end, which ends the thread.
+    // Dropping it at the end stops the thread.
     let (_running, stop) = channel::<()>();
     let asking = std::thread::spawn(move || ask(&client, &answers, &stop));
     let theme = match std::env::var_os("NO_COLOR") {
@@ -80,7 +80,8 @@ fn interact(
             terminal.draw(|screen| view::draw(screen, state, theme, &mut top))?;
             is_stale = false;
         }
-        // All keys that wait, then one frame: a held arrow must not queue frames.
+        // Handles all waiting keys before one frame, so that a held arrow key does not queue
+        // frames.
         let mut patience = PATIENCE;
         while event::poll(patience)? {
             match event::read()? {
@@ -98,7 +99,7 @@ fn interact(
     Ok(())
 }
 
-/// What a key means now.
+/// Returns the action of a key in the current state.
 fn action(state: &State, key: KeyEvent) -> Option<Action> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     if control && matches!(key.code, KeyCode::Char('c' | 'd')) {
@@ -150,7 +151,7 @@ fn action(state: &State, key: KeyEvent) -> Option<Action> {
     }
 }
 
-/// The screen is gone with its figures; the last ones stay in the scroll-back.
+/// Prints the last figures, so that they stay in the scroll-back after the screen is gone.
 fn farewell(state: &State, url: &str) {
     let Some(root) = state.total() else { return };
     let figures = &root.overview;
@@ -161,6 +162,6 @@ fn farewell(state: &State, url: &str) {
         show::bytes(figures.memory_bytes),
         show::count(state.tenants() as u64),
     );
-    // If even this cannot be written, there is no way to say so.
+    // If this cannot be written, the error cannot be reported either.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -9,7 +9,7 @@ use super::figures::{percent, rate, time};
 use super::state::{Column, Link, Row, State};
 use submeter_terminal as show;
 
-/// How things look. Colours are the terminal's own, so that they suit its background.
+/// The styles. Colours come from the terminal's palette, so that they suit its background.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {
     accent: Style,
@@ -21,7 +21,7 @@ pub(super) struct Theme {
 }
 
 impl Theme {
-    /// With colours.
+    /// Returns the theme with colours.
     pub(super) fn colored() -> Theme {
         Theme {
             accent: AnsiColor::Blue.on_default(),
@@ -31,7 +31,7 @@ impl Theme {
         }
     }
 
-    /// Without: <https://no-color.org>.
+    /// Returns the theme without colours: <https://no-color.org>.
     pub(super) fn plain() -> Theme {
         Theme {
             accent: Style::new(),
@@ -44,13 +44,13 @@ impl Theme {
     }
 }
 
-/// Rows of the screen: the header, two of totals, an empty one, the heading, then the tenants.
+/// Rows of the screen: the header, two rows of totals, an empty one, the heading, then the tenants.
 const TOTALS: usize = 1;
 const HEADING: usize = 4;
 const ROWS: usize = 5;
 
-/// Draws everything. `top` is the first row on the screen, kept from frame to frame so that the
-/// list moves only when the selection would leave it.
+/// Draws everything. `top` is the first visible row, kept between frames so that the list scrolls
+/// only when the selection would leave the screen.
 pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, top: &mut usize) {
     screen.put(0, 0, &header(state, theme, screen.width()));
     for (y, line) in (TOTALS..).zip(totals_lines(state, theme, screen.width())) {
@@ -79,11 +79,11 @@ fn header(state: &State, theme: Theme, width: usize) -> Line {
         let up = state.at_ms.saturating_sub(server.started_ms) / 1000;
         line.push(format!("  {}  up {}", server.listen, uptime(up)), theme.dim);
         if !server.metering {
-            line.push("  metering is off: only memory is known", theme.warn);
+            line.push("  metering is off: only memory is counted", theme.warn);
         }
     }
     let gap = width.saturating_sub(line.width() + word.width());
-    // A long reason pushes the rest out rather than being cut: it is what matters then.
+    // A long reason displaces the rest instead of being cut, because it matters more.
     if gap < 2 && matches!(state.link, Link::Lost(_)) {
         line = Line::default();
     } else {
@@ -102,7 +102,7 @@ fn totals_lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
         }
         None => show::bytes(row.memory_bytes),
     };
-    // The most telling first: what does not fit is left out, not cut.
+    // The most important first: facts that do not fit are left out, not cut.
     let facts = [
         ("requests/s", rate(row.requests_per_s)),
         ("hits", percent(row.hit_ratio)),
@@ -128,7 +128,7 @@ fn totals_lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
     vec![line, below]
 }
 
-/// Which columns fit, widest rows first.
+/// The columns that fit.
 struct Columns {
     name: usize,
     past: usize,
@@ -137,7 +137,8 @@ struct Columns {
 }
 
 impl Columns {
-    /// Gives the name what is left after the figures; the least telling figures go first.
+    /// Gives the name the width that the figures leave; the least important figures are dropped
+    /// first.
     fn fit(width: usize) -> Columns {
         const FIGURES: [(Column, usize, usize); 7] = [
             (Column::Requests, 12, 0),
@@ -215,7 +216,7 @@ impl Columns {
 }
 
 fn draw_rows(screen: &mut Screen, state: &State, theme: Theme, top: &mut usize, columns: &Columns) {
-    // The footer takes the last row; of a tiny terminal there is one row of tenants at least.
+    // The footer takes the last row; even a tiny terminal shows one row of tenants.
     let height = screen.height().saturating_sub(ROWS + 1).max(1);
     let (count, selected) = (state.rows().len(), state.selected());
     *top = (*top).min(count.saturating_sub(height)).min(selected);
@@ -314,7 +315,7 @@ fn heading_of(column: Column) -> &'static str {
     }
 }
 
-/// A figure and how it stands out: nothing is dim, pressure is warm.
+/// Returns a figure and its style: dim for zero, a warm colour for pressure.
 fn figure(column: Column, row: &crate::dashboard::wire::Overview, theme: Theme) -> (String, Style) {
     let text = match column {
         Column::Name => String::new(),
@@ -334,7 +335,7 @@ fn figure(column: Column, row: &crate::dashboard::wire::Overview, theme: Theme) 
     (text, style)
 }
 
-/// Appends a bar for what is held of a limit; nothing where there is no limit.
+/// Appends a bar for usage of a limit; nothing if there is no limit.
 fn bar(line: &mut Line, row: &crate::dashboard::wire::Overview, width: usize, theme: Theme) {
     let inner = width - 2;
     let Some(limit) = row.memory_limit_bytes else {
@@ -350,7 +351,7 @@ fn bar(line: &mut Line, row: &crate::dashboard::wire::Overview, width: usize, th
     line.push("─".repeat(inner - full), theme.dim);
 }
 
-/// One character a sample, the newest to the right; the tallest fills its cell.
+/// Returns one character per sample, the newest to the right; the tallest fills its cell.
 fn sparkline(values: &[f64], width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let values = &values[values.len().saturating_sub(width)..];
@@ -372,7 +373,7 @@ fn uptime(seconds: u64) -> String {
     }
 }
 
-/// Fills to a width in cells, or cuts with an ellipsis; one cell is left free at the end.
+/// Pads to a width in cells, or cuts with an ellipsis; the last cell stays free.
 fn pad(text: &str, width: usize) -> String {
     let room = width.saturating_sub(1);
     if text.width() <= room {

@@ -1,4 +1,4 @@
-//! Frames, as text.
+//! Tests of frames, as text.
 
 use anstyle::Effects;
 
@@ -39,7 +39,7 @@ fn a_wide_terminal_shows_every_column() {
 }
 
 #[test]
-fn a_narrow_one_shows_what_matters_most() {
+fn a_narrow_terminal_shows_the_most_important_columns() {
     let mut state = state();
     state.act(Action::SortBy(Column::Name));
     state.act(Action::CloseAll);
@@ -59,7 +59,7 @@ fn a_narrow_one_shows_what_matters_most() {
 }
 
 #[test]
-fn a_tiny_one_does_not_panic() {
+fn a_tiny_terminal_does_not_panic() {
     let mut state = state();
     for (width, height) in [(1, 1), (8, 2), (20, 6), (300, 3)] {
         frame(&state, width, height);
@@ -80,7 +80,7 @@ fn the_selected_row_stands_out_and_stays_in_view() {
 }
 
 #[test]
-fn a_lost_server_is_said_at_the_top_and_the_figures_stay() {
+fn a_lost_server_is_reported_at_the_top_and_the_figures_stay() {
     let mut state = state();
     state.lose("cannot watch http://x: nothing listens there; start it".to_owned());
     let (lines, _) = frame(&state, 80, 12);
@@ -91,7 +91,7 @@ fn a_lost_server_is_said_at_the_top_and_the_figures_stay() {
 }
 
 #[test]
-fn a_filter_is_shown_while_it_holds() {
+fn an_active_filter_is_shown() {
     let mut state = state();
     state.act(Action::Filter);
     state.act(Action::Type('y'));
