@@ -47,9 +47,9 @@
 //!   where later releases ignore them.
 //! - Numbers that do not fit (flags beyond 32 bits, lengths beyond 31) are errors; there they wrap.
 //!   Expiry times have 64 bits.
-//! - A line longer than 2048 bytes, or 1 MiB of keys, is answered with `CLIENT_ERROR line too long`
-//!   before the connection ends, and so are a hundred malformed requests in a row; there the
-//!   connection ends without an answer, and never because of many errors.
+//! - A retrieval's line has at most 1 MiB; there it has no bound. Beyond that, or beyond 2048 bytes
+//!   of another line, the connection ends without an answer, as there.
+//! - A hundred malformed requests in a row end the connection; there they do not.
 //! - A line of HTTP ends the connection, `Host:` included; there only a request line does.
 //! - A value of exactly the largest size fits; there the item's header counts.
 //! - Expiry is exact to the millisecond; there seconds begin when its clock ticks.
@@ -90,7 +90,6 @@ pub(crate) mod reply {
         "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
     pub(crate) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
     pub(crate) const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
-    pub(crate) const LINE_TOO_LONG: &str = "CLIENT_ERROR line too long";
     pub(crate) const TOO_MANY_ERRORS: &str = "CLIENT_ERROR too many malformed requests";
     pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
     pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";

@@ -34,10 +34,8 @@ pub(crate) enum Outcome<'a> {
     Swallowed,
     Request(Request<'a>),
     Refused(Refusal<'a>),
-    /// Nothing after this can be parsed; the connection ends with this answer.
-    Close(&'static str),
-    /// The other end speaks another protocol: the connection ends without an answer, which that
-    /// protocol might read as one of its own.
+    /// The other end speaks another protocol, or its line has no end: the connection ends without
+    /// an answer, which that protocol might read as one of its own.
     Foreign,
 }
 
@@ -65,7 +63,7 @@ impl Parser {
         let Some(end) = memchr::memchr(b'\n', &seen[searched..]) else {
             self.searched = seen.len();
             let outcome = if input.len() >= most {
-                Outcome::Close(reply::LINE_TOO_LONG)
+                Outcome::Foreign
             } else {
                 Outcome::More { wanted: input.len() + 1 }
             };

@@ -221,11 +221,6 @@ impl Connection {
                     self.session.refuse(&silence, unread, &mut self.out);
                     return Batch::Refused;
                 }
-                Outcome::Close(reply) => {
-                    let unread = self.input.len() - self.at;
-                    self.session.refuse(&Refusal::new(reply), unread, &mut self.out);
-                    return Batch::Refused;
-                }
             }
             match next {
                 Next::Go => self.at += consumed,
