@@ -185,6 +185,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_due_later_is_found_after_a_search_that_found_it_too_early() {
+        let cache = cache();
+        let now = cache.store().clock.now();
+        let later = Tick { ms: now.ms + 60_000, us: now.us + 60_000_000 };
+        put(&cache, b"soon", PAST_MS);
+        put(&cache, b"later", later.ms);
+        // Touched: its deadline is found too early, and must be filed again.
+        put(&cache, b"touched", PAST_MS + 1);
+        let guard = pin();
+        let mut slot = cache.store().slot(b"touched", Tick { ms: 0, us: 0 }, &guard);
+        let item = slot.item().expect("it was put");
+        slot.expire_at(item, later.ms);
+        drop(slot);
+        assert_eq!(cache.store().reclaim(now, 100).dropped, 1);
+        assert_eq!(cache.store().reclaim(Tick { ms: later.ms - 1, ..later }, 100).looked, 0);
+        assert_eq!(cache.store().reclaim(later, 100).dropped, 2);
+        assert_eq!(cache.store().len(), 0);
+    }
+
+    #[test]
     fn one_search_does_no_more_than_it_is_allowed_and_the_next_goes_on() {
         let cache = cache();
         for n in 0..1000 {
