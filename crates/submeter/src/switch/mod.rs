@@ -26,7 +26,10 @@
 //! - **Entering the group that is current already**, and leaving it again: a few instructions, no
 //!   clock, no meter.
 //! - **A switch to another group**: one read of the clock ([`clock`]), one update, and a clone and
-//!   a drop of the handle. No lock, no allocation, and no system call where the clock needs none.
+//!   a drop of the handle. No lock, no system call where the clock needs none, and no allocation
+//!   but where a thread is in more groups at once than ever before, and in more than seven.
+//! - **Each guard that is alive**: a handle of its group, if that was another than the one before
+//!   it. What ended leaves nothing behind, in whatever order guards end.
 //! - **A tree whose schema declares no CPU time**: no clock.
 //! - **Each event** that the schema declares: a system call a switch, and a descriptor a thread.
 //! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses
@@ -35,8 +38,9 @@
 //!   Nobody does: a load and a comparison.
 //!
 //! # When not to use it
-//! In a signal handler: it would switch the thread that it interrupted in the middle of a switch
-//! (it is noticed, and attributes nothing). For intervals shorter than the clock takes to read.
+//! In a signal handler: where it interrupts a switch, another one in the middle of it attributes
+//! nothing (and changes nothing: the thread finds its guards as they were). For intervals shorter
+//! than the clock takes to read.
 //!
 //! # Whose time is it
 //! - A thread that *waits* in a group uses no CPU time; [`park`] makes what it used before visible
@@ -54,6 +58,7 @@
 
 mod balance;
 mod future;
+mod levels;
 #[cfg(feature = "perf")]
 mod meters;
 #[cfg(not(feature = "perf"))]

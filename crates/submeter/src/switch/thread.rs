@@ -1,10 +1,12 @@
 //! The group that a thread is in, and the guard that keeps it there.
 //!
-//! Two thread-local values: one of plain numbers, so that entering the current group again is a
-//! comparison; one with the handle and the clock, whose end charges what the thread used last.
-//! Every guard takes the next depth, and the deepest decides. A guard dropped before a deeper one
-//! leaves a note of what was before it, which the deeper one finds when it goes: so any order is
-//! right, and the usual one needs no notes.
+//! Two thread-local values: one of plain numbers, so that entering the current group again sets a
+//! number; one with the handles and the clock, whose end charges what the thread used last. A guard
+//! knows its [level](super::levels) and its number there. It ends by that alone, in any order; the
+//! topmost level that has a guard decides.
+//!
+//! A signal handler may enter and leave the current group wherever it interrupts: the number that
+//! it sets it sets back before the thread goes on. A switch in the middle of another has no effect.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -12,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use submeter_sys::clock::ThreadClock;
 
+use super::levels::{Ended, Guards, Levels, Place};
 use super::meters::{self, Meters};
 use super::observe::Observers;
 use crate::group::Group;
@@ -34,9 +37,7 @@ use crate::unit::Nanoseconds;
 #[must_use = "the thread leaves the group when the guard is dropped: keep it, or use `run`"]
 #[derive(Debug)]
 pub struct Entered {
-    /// What was current before; `None` in the inner option if it is this guard's group.
-    before: Option<Before>,
-    depth: Depth,
+    place: Place,
     /// It belongs to its thread.
     _not_send: PhantomData<*const ()>,
 }
@@ -45,11 +46,7 @@ impl Entered {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn new(group: &Group) -> Entered {
-        let (depth, before) = match enter_again(group) {
-            Some(depth) => (depth, None),
-            None => enter(group),
-        };
-        Entered { before, depth, _not_send: PhantomData }
+        Entered { place: enter(group), _not_send: PhantomData }
     }
 
     /// Leaves the guard's group for `group`, in one switch instead of two. When the guard is
@@ -74,59 +71,66 @@ impl Entered {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn switch_to(&mut self, group: &Group) {
-        if let Some(left) = switch_to(group, self.depth) {
-            // What was current before the guard stays what it goes back to.
-            self.before.get_or_insert(Before(Some(left)));
-        }
+        switch_to(group, &mut self.place);
     }
 }
 
 impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
-        match self.before.take() {
-            None if leave_again(self.depth) => {}
-            before => leave(self.depth, before),
-        }
+        leave(self.place);
     }
 }
 
-/// The group that a guard took the place of, if any.
-#[derive(Debug)]
-struct Before(Option<Group>);
-
-/// How many guards the thread held when one was made, itself included; 0 for one without effect.
-type Depth = u32;
-
 /// The part that is read on every switch.
-#[derive(Clone, Copy)]
 struct Now {
     /// The current group's address, 0 for none. Its handle is kept in `Thread`, so that the address
     /// stays its own.
-    group: usize,
-    /// Of the deepest guard that is alive.
-    depth: Depth,
-    /// Guards dropped before deeper ones, which are alive: the length of `Thread::early`.
-    early: u32,
+    group: Cell<usize>,
+    /// The guards of the topmost level, as in `Guards`.
+    last: Cell<Place>,
+    holes: Cell<u64>,
+}
+
+impl Now {
+    const fn new() -> Now {
+        let Guards { last, holes } = Guards::BASE;
+        Now { group: Cell::new(0), last: Cell::new(last), holes: Cell::new(holes) }
+    }
+
+    #[inline(always)]
+    fn guards(&self) -> Guards {
+        Guards { last: self.last.get(), holes: self.holes.get() }
+    }
+
+    #[inline(always)]
+    fn set_guards(&self, Guards { last, holes }: Guards) {
+        self.last.set(last);
+        self.holes.set(holes);
+    }
 }
 
 thread_local! {
-    static NOW: Cell<Now> = const { Cell::new(Now { group: 0, depth: 0, early: 0 }) };
+    static NOW: Now = const { Now::new() };
     static THREAD: RefCell<Thread> = const { RefCell::new(Thread::new()) };
 }
 
 /// The rest.
 struct Thread {
-    group: Option<Group>,
-    /// What the schema of `group` meters; of the last group's where there is none.
+    levels: Levels<Group>,
+    time: Time,
+    observers: Observers,
+}
+
+/// What charges a group for the time that it was current.
+struct Time {
+    /// What the schema of the group meters; of the last group's where there is none.
     metered: Metered,
     /// Started by the first group that meters CPU time.
     clock: Option<ThreadClock>,
     /// Until when the thread's time is accounted for. Of no meaning while the group meters none.
     since_ns: u64,
     meters: Meters,
-    observers: Observers,
-    early: Vec<Early>,
 }
 
 /// What a switch wants to know of a schema: copied, since the way to it from a group is four
@@ -152,122 +156,142 @@ impl Metered {
     }
 }
 
-/// A guard that was dropped before a deeper one.
-struct Early {
-    depth: Depth,
-    before: Option<Before>,
-}
-
-/// Handles that were given up: of the group that was left, and of groups between it and the one
-/// that is current now.
-type Left = (Option<Group>, Vec<Before>);
-
 static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 
-/// Enters `group` if it is the current one: counts the guard, and nothing else.
+/// Enters `group`: counts the guard, and nothing else, if it is the current one.
 #[inline]
-fn enter_again(group: &Group) -> Option<Depth> {
-    NOW.with(|cell| {
-        let now = cell.get();
-        if now.group != address(group) {
-            return None;
+#[cfg_attr(debug_assertions, track_caller)]
+fn enter(group: &Group) -> Place {
+    // What enters is outside of the closure, which would hide where the caller is.
+    let next = NOW.with(|now| (now.group.get() == address(group)).then(|| now.last.get().next()));
+    match next {
+        Some(Some(place)) => {
+            NOW.with(|now| now.last.set(place));
+            place
         }
-        let depth = now.depth + 1;
-        cell.set(Now { depth, ..now });
-        Some(depth)
-    })
+        Some(None) => enter_above(group),
+        None => enter_another(group),
+    }
 }
 
-/// Undoes [`enter_again`], unless guards went in another order.
+/// Leaves: by a number, if other guards are left in the level.
 #[inline]
-fn leave_again(depth: Depth) -> bool {
-    NOW.with(|cell| {
-        let now = cell.get();
-        if now.depth != depth || now.early != 0 || depth == 0 {
-            return false;
+fn leave(place: Place) {
+    let left = NOW.with(|now| {
+        let in_order = now.last.get() == place && now.holes.get() == 0;
+        if in_order {
+            now.last.set(place.previous());
         }
-        cell.set(Now { depth: depth - 1, ..now });
-        true
-    })
+        in_order
+    });
+    if !left {
+        leave_level(place);
+    }
 }
 
 /// Enters another group than the current one.
 #[cfg_attr(debug_assertions, track_caller)]
-fn enter(group: &Group) -> (Depth, Option<Before>) {
+fn enter_another(group: &Group) -> Place {
     let group = taking(group);
-    with(|thread| {
-        let depth = NOW.get().depth + 1;
-        let before = thread.switch(depth, group);
-        (depth, Some(Before(before)))
-    })
-    .unwrap_or((0, None))
+    with(|thread| thread.enter(group)).unwrap_or(Place::NOWHERE)
 }
 
-/// Makes `group` the current one in the place of that of the deepest guard, if that is at `depth`;
-/// returns what was.
+/// Enters the current group on a level of its own, as the topmost has no number left: one in 63
+/// where each guard is made before the last one ends.
+#[cold]
+#[inline(never)]
+#[cfg_attr(debug_assertions, track_caller)]
+fn enter_above(group: &Group) -> Place {
+    let group = group.clone();
+    with(|thread| thread.enter_above(group)).unwrap_or(Place::NOWHERE)
+}
+
+/// Makes `group` the current one in the place of that of the guard at `place`, if that is the
+/// latest.
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
-fn switch_to(group: &Group, depth: Depth) -> Option<Group> {
-    let now = NOW.get();
-    if now.group == address(group) || now.depth != depth || depth == 0 {
-        return None;
+fn switch_to(group: &Group, place: &mut Place) {
+    let (current, guards) = NOW.with(|now| (now.group.get(), now.guards()));
+    if current == address(group) || guards.last != place.in_level() {
+        return;
+    }
+    if guards.len() > 1 {
+        // The older guards stay in the level, and the latest leaves it for one of its own.
+        let own = enter_another(group);
+        if own != Place::NOWHERE {
+            let last = leave_out_of_order(std::mem::replace(place, own));
+            debug_assert!(!last, "older guards are left");
+        }
+        return;
     }
     let group = taking(group);
-    with(|thread| thread.switch(depth, group)).flatten()
+    // What is given up is dropped outside: the end of a handle may be the end of a group.
+    let _left = with(|thread| thread.switch_to(group));
 }
 
 /// Takes a handle when it is called, after the clock was read.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
-fn taking(group: &Group) -> impl FnOnce() -> Option<Group> {
-    || Some(group.clone())
+fn taking(group: &Group) -> impl FnOnce() -> Group {
+    || group.clone()
 }
 
 /// Takes a handle at once: inside of a closure it would not be known where the caller is.
 #[cfg(debug_assertions)]
 #[track_caller]
-fn taking(group: &Group) -> impl FnOnce() -> Option<Group> + use<> {
+fn taking(group: &Group) -> impl FnOnce() -> Group + use<> {
     let group = group.clone();
-    || Some(group)
+    || group
 }
 
-/// Leaves: to `before`, or to whatever was before the guards that left too early.
-fn leave(depth: Depth, before: Option<Before>) {
-    let now = NOW.get();
-    match before {
-        Some(Before(before)) if now.depth == depth && now.early == 0 && depth != 0 => {
-            if now.group == address_or_none(before.as_ref()) {
-                // The guard has gone to the group that it came from: no switch.
-                return NOW.set(Now { depth: depth - 1, ..now });
-            }
-            // What is given up is dropped outside: the end of a handle may be the end of a group.
-            let _left = with(|thread| thread.switch(depth - 1, || before));
-        }
-        before => leave_out_of_order(depth, before),
+/// Leaves the topmost level, if it has no other guard.
+fn leave_level(place: Place) {
+    let alone = NOW.with(|now| now.last.get().as_first() == place && now.holes.get() == 0);
+    if alone || leave_out_of_order(place) {
+        // Dropped outside, as in `switch_to`.
+        let _left = with(Thread::leave);
     }
 }
 
+/// Ends a guard that is not the last one that was made. Returns whether the topmost level has no
+/// other.
 #[cold]
 #[inline(never)]
-fn leave_out_of_order(depth: Depth, before: Option<Before>) {
-    if depth != 0 {
-        // Dropped outside, as above.
-        let _left = with(|thread| thread.leave_out_of_order(depth, before));
+fn leave_out_of_order(place: Place) -> bool {
+    if place == Place::NOWHERE {
+        return false;
     }
+    let guards = NOW.with(Now::guards);
+    if !place.is_of(guards.last) {
+        // Dropped outside, as in `switch_to`.
+        let _left = with(|thread| thread.levels.end_early(place));
+        return false;
+    }
+    let rest = guards.without(place);
+    if let Some(guards) = rest {
+        NOW.with(|now| now.set_guards(guards));
+    }
+    rest.is_none()
 }
 
 pub(super) fn park() {
     with(|thread| {
-        let charged = thread.charge();
-        if thread.observers.any() {
-            let now_ns = thread.moment_ns(charged);
-            apart(|| thread.observers.parked(thread.group.as_ref(), now_ns));
+        let Thread { levels, time, observers } = thread;
+        let group = levels.group(NOW.with(|now| now.last.get()));
+        let charged = time.charge(group);
+        if observers.any() {
+            let now_ns = time.moment_ns(charged);
+            apart(|| observers.parked(group, now_ns));
         }
     });
 }
 
 pub(super) fn current() -> Option<Group> {
-    THREAD.try_with(|thread| thread.try_borrow().ok()?.group.clone()).ok().flatten()
+    let current = |thread: &RefCell<Thread>| {
+        let thread = thread.try_borrow().ok()?;
+        thread.levels.group(NOW.with(|now| now.last.get())).cloned()
+    };
+    THREAD.try_with(current).ok().flatten()
 }
 
 pub(super) fn forgotten_guards() -> u64 {
@@ -286,10 +310,9 @@ fn with<T>(act: impl FnOnce(&mut Thread) -> T) -> Option<T> {
 /// hold the thread in its group.
 #[inline(always)]
 fn apart(call: impl FnOnce()) {
-    let group = NOW.get().group;
-    NOW.set(Now { group: NOWHERE, ..NOW.get() });
+    let group = NOW.with(|now| now.group.replace(NOWHERE));
     call();
-    NOW.set(Now { group, ..NOW.get() });
+    NOW.with(|now| now.group.set(group));
 }
 
 /// The address of no group, and not that of none.
@@ -305,56 +328,126 @@ fn address_or_none(group: Option<&Group>) -> usize {
 
 impl Thread {
     const fn new() -> Thread {
-        Thread {
-            group: None,
-            metered: Metered::NOTHING,
-            clock: None,
-            since_ns: 0,
-            meters: Meters::new(),
-            observers: Observers::new(),
-            early: Vec::new(),
-        }
+        Thread { levels: Levels::new(), time: Time::new(), observers: Observers::new() }
     }
 
-    /// Charges the thread's group, makes `next` that, and returns what was.
+    /// Switches to another group, on a new level.
     #[inline(always)]
-    fn switch(&mut self, depth: Depth, next: impl FnOnce() -> Option<Group>) -> Option<Group> {
+    fn enter(&mut self, group: impl FnOnce() -> Group) -> Place {
+        let Thread { levels, time, observers } = self;
         // First: reading the CPU's counter waits for all before it, and for the clone it need not
         // wait.
-        let mut charged = self.charge();
-        let next = next();
-        let group = address_or_none(next.as_ref());
-        let last = std::mem::replace(&mut self.group, next);
-        NOW.set(Now { group, depth, early: self.early.len() as u32 });
-        if let Some(next) = &self.group {
-            // Within a tree the end of one interval is the start of the next.
-            if last.is_none() || next.schema_id() != self.metered.schema_id {
-                charged = self.begin(charged);
-            }
+        let mut charged = time.charge(levels.group(NOW.with(|now| now.last.get())));
+        let group = group();
+        let address = address(&group);
+        let guards = NOW.with(Now::guards);
+        let (first, next) = levels.begin(guards, group);
+        let last = NOW.with(|now| {
+            now.set_guards(Guards { last: first, holes: 0 });
+            now.group.replace(address)
+        });
+        charged = time.begin(last == 0, next, charged);
+        if observers.any() {
+            tell(observers, time, [guards.last, first].map(|level| levels.group(level)), charged);
         }
-        if self.observers.any() {
-            self.tell(last.as_ref(), charged);
+        first.as_first()
+    }
+
+    /// Begins a level of the same group: no switch.
+    fn enter_above(&mut self, group: Group) -> Place {
+        let (first, _) = self.levels.begin(NOW.with(Now::guards), group);
+        NOW.with(|now| now.set_guards(Guards { last: first, holes: 0 }));
+        first.as_first()
+    }
+
+    /// Leaves the topmost level; returns what was given up.
+    #[inline(always)]
+    fn leave(&mut self) -> Option<Group> {
+        let Thread { levels, time, observers } = self;
+        let Ended { last, guards, group: next } = levels.end(NOW.with(|now| now.last.get()));
+        let group = address_or_none(next);
+        let left = NOW.with(|now| {
+            now.set_guards(guards);
+            now.group.replace(group)
+        });
+        // The level may have gone to the group that it came from, or those between are gone: no
+        // switch.
+        if group != left {
+            let mut charged = time.charge(last.as_ref());
+            charged = time.begin(false, next, charged);
+            if observers.any() {
+                tell(observers, time, [last.as_ref(), next], charged);
+            }
         }
         last
     }
 
-    /// Calls who observes. Not inlined: most programs have nobody who does.
+    /// Switches to another group on the same level; returns what was given up.
+    #[inline(always)]
+    fn switch_to(&mut self, group: impl FnOnce() -> Group) -> Option<Group> {
+        let Thread { levels, time, observers } = self;
+        let level = NOW.with(|now| now.last.get());
+        let mut charged = time.charge(levels.group(level));
+        let group = group();
+        NOW.with(|now| now.group.set(address(&group)));
+        let last = levels.replace(level, group);
+        let next = levels.group(level);
+        charged = time.begin(false, next, charged);
+        if observers.any() {
+            tell(observers, time, [last.as_ref(), next], charged);
+        }
+        last
+    }
+}
+
+/// Calls who observes. Not inlined: most programs have nobody who does.
+#[inline(never)]
+fn tell(
+    observers: &mut Observers,
+    time: &mut Time,
+    [last, next]: [Option<&Group>; 2],
+    charged: bool,
+) {
+    let now_ns = time.moment_ns(charged);
+    apart(|| observers.switched(last, next, now_ns));
+}
+
+impl Time {
+    const fn new() -> Time {
+        Time { metered: Metered::NOTHING, clock: None, since_ns: 0, meters: Meters::new() }
+    }
+
+    /// Adds the time and the events since the last switch to the thread's group; returns whether it
+    /// meters time.
+    #[inline(always)]
+    fn charge(&mut self, group: Option<&Group>) -> bool {
+        let Some(group) = group else { return false };
+        if self.metered.events {
+            self.meters.charge(group);
+        }
+        let Some(counter) = self.metered.cpu_time else { return false };
+        let now_ns = now_ns(&mut self.clock);
+        group.add(counter, now_ns - self.since_ns);
+        self.since_ns = now_ns;
+        true
+    }
+
+    /// Begins an interval in the group that is current now. Returns whether `since_ns` is of this
+    /// switch.
+    #[inline(always)]
+    fn begin(&mut self, outside: bool, group: Option<&Group>, charged: bool) -> bool {
+        match group {
+            // Within a tree the end of one interval is the start of the next.
+            Some(group) if outside || group.schema_id() != self.metered.schema_id => {
+                self.begin_anew(group, charged)
+            }
+            _ => charged,
+        }
+    }
+
+    /// Begins an interval where the end of the last one was of no use for that.
     #[inline(never)]
-    fn tell(&mut self, last: Option<&Group>, charged: bool) {
-        let now_ns = self.moment_ns(charged);
-        apart(|| self.observers.switched(last, self.group.as_ref(), now_ns));
-    }
-
-    /// Returns the time of the switch under way, which is `since_ns` if it was read for that.
-    #[inline]
-    fn moment_ns(&mut self, charged: bool) -> u64 {
-        if charged { self.since_ns } else { now_ns(&mut self.clock) }
-    }
-
-    /// Begins an interval in the group that is current now, where the last one was of no use for
-    /// that. Returns whether `since_ns` is of this switch.
-    fn begin(&mut self, charged: bool) -> bool {
-        let Some(group) = &self.group else { return charged };
+    fn begin_anew(&mut self, group: &Group, charged: bool) -> bool {
         if group.schema_id() != self.metered.schema_id {
             self.metered = Metered::of(group.schema());
         }
@@ -368,47 +461,10 @@ impl Thread {
         charged || reads
     }
 
-    /// Leaves where guards are not dropped in the reverse order; returns what is to be dropped.
-    fn leave_out_of_order(&mut self, depth: Depth, before: Option<Before>) -> Left {
-        let now = NOW.get();
-        if now.depth != depth {
-            self.early.push(Early { depth, before });
-            NOW.set(Now { early: self.early.len() as u32, ..now });
-            return (None, Vec::new());
-        }
-        let (mut depth, mut to, mut passed) = (depth - 1, before, Vec::new());
-        while let Some(at) = self.early.iter().position(|early| early.depth == depth) {
-            let early = self.early.swap_remove(at);
-            depth -= 1;
-            if early.before.is_some() {
-                passed.extend(std::mem::replace(&mut to, early.before));
-            }
-        }
-        let Some(Before(group)) = to else {
-            NOW.set(Now { depth, early: self.early.len() as u32, ..now });
-            return (None, passed);
-        };
-        if now.group == address_or_none(group.as_ref()) {
-            NOW.set(Now { depth, early: self.early.len() as u32, ..now });
-            passed.push(Before(group));
-            return (None, passed);
-        }
-        (self.switch(depth, || group), passed)
-    }
-
-    /// Adds the time and the events since the last switch to the thread's group; returns whether it
-    /// meters time.
-    #[inline(always)]
-    fn charge(&mut self) -> bool {
-        let Some(group) = &self.group else { return false };
-        if self.metered.events {
-            self.meters.charge(group);
-        }
-        let Some(counter) = self.metered.cpu_time else { return false };
-        let now_ns = now_ns(&mut self.clock);
-        group.add(counter, now_ns - self.since_ns);
-        self.since_ns = now_ns;
-        true
+    /// Returns the time of the switch under way, which is `since_ns` if it was read for that.
+    #[inline]
+    fn moment_ns(&mut self, charged: bool) -> u64 {
+        if charged { self.since_ns } else { now_ns(&mut self.clock) }
     }
 }
 
@@ -429,17 +485,23 @@ fn start(clock: &mut Option<ThreadClock>) -> u64 {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        let now = NOW.replace(Now { group: 0, depth: 0, early: 0 });
-        let alive = now.depth.saturating_sub(now.early);
+        let guards = NOW.with(|now| {
+            let guards = now.guards();
+            now.set_guards(Guards::BASE);
+            now.group.set(0);
+            guards
+        });
+        let alive = guards.len() + self.levels.guards_below(guards.last);
         if alive > 0 {
             // Relaxed: a statistic.
-            FORGOTTEN.fetch_add(u64::from(alive), Ordering::Relaxed);
+            FORGOTTEN.fetch_add(alive, Ordering::Relaxed);
         }
-        let charged = self.charge();
-        let group = self.group.take();
-        if self.observers.follow() {
-            let now_ns = self.moment_ns(charged);
-            self.observers.ended(group.as_ref(), now_ns);
+        let Thread { levels, time, observers } = self;
+        let group = levels.group(guards.last);
+        let charged = time.charge(group);
+        if observers.follow() {
+            let now_ns = time.moment_ns(charged);
+            observers.ended(group, now_ns);
         }
     }
 }
