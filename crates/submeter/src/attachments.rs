@@ -1,5 +1,4 @@
-//! What others keep with a group for as long as it lives: a value for each owner, and one of the
-//! program's own.
+//! Values attached to a group for its lifetime: one per owner, and one of the program's own.
 //!
 //! Values are stored without their types, so that a group need not know who its owners are.
 
@@ -14,7 +13,7 @@ mod owned;
 #[cfg(feature = "aggregator")]
 use owned::Owned;
 
-/// The attachments of one group. One pointer while there is none, as in most groups.
+/// The attachments of one group. A single pointer while there are none, as in most groups.
 #[derive(Default)]
 pub(crate) struct Attachments {
     attached: OnceBox<Attached>,
@@ -24,7 +23,7 @@ pub(crate) struct Attachments {
 struct Attached {
     #[cfg(feature = "aggregator")]
     owned: Owned,
-    /// The program's own.
+    /// The program's own value.
     data: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 

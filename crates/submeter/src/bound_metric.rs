@@ -1,4 +1,4 @@
-//! One metric of one group, found once: the cheapest update.
+//! One metric of one group, looked up once: the cheapest update.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,10 +11,11 @@ use crate::rstat::GroupStats;
 use crate::schema::{Counter, Gauge, Key};
 use crate::unit::Unit;
 
-/// One counter or gauge of one group, whose word was found beforehand: an update is the add alone.
+/// One counter or gauge of one group whose word was looked up beforehand, so that an update is only
+/// the add.
 ///
-/// Costs some nanoseconds to make and nothing to copy or drop; borrows the group's handle. For
-/// loops, which keep it in registers. For a single update use the group.
+/// Costs a few nanoseconds to create and nothing to copy or drop; borrows the group's handle. It is
+/// meant for loops, which keep it in registers. For a single update use the group.
 ///
 /// # Examples
 /// ```
@@ -34,15 +35,15 @@ use crate::unit::Unit;
 /// ```
 pub struct BoundMetric<'a, M> {
     word: Word<'a>,
-    /// For what is rare.
+    /// For the slow path.
     stats: &'a GroupStats,
-    /// In the group's block.
+    /// The word's index in the group's block.
     index: usize,
     group: &'a Group,
     metric: PhantomData<fn() -> M>,
 }
 
-// Derived, they would ask the same of the metric.
+// Not derived, because that would require the same traits of the metric.
 impl<M> Clone for BoundMetric<'_, M> {
     #[inline(always)]
     fn clone(&self) -> Self {
@@ -53,8 +54,7 @@ impl<M> Clone for BoundMetric<'_, M> {
 impl<M> Copy for BoundMetric<'_, M> {}
 
 impl Group {
-    /// Finds the word of a counter or gauge, for updates that do not look for it again: see
-    /// [`BoundMetric`].
+    /// Looks up the word of a counter or gauge once, for many updates: see [`BoundMetric`].
     ///
     /// # Examples
     /// ```
@@ -133,7 +133,7 @@ impl<U: Unit> BoundMetric<'_, Counter<U>> {
 }
 
 impl<U: Unit> BoundMetric<'_, Gauge<U>> {
-    /// Moves the gauge up or down.
+    /// Adds `delta`, which may be negative, to the gauge.
     ///
     /// # Examples
     /// ```
@@ -150,7 +150,7 @@ impl<U: Unit> BoundMetric<'_, Gauge<U>> {
         self.update(delta);
     }
 
-    /// Takes 1 from the gauge.
+    /// Subtracts 1 from the gauge.
     #[inline(always)]
     pub fn dec(self) {
         self.update(-1);

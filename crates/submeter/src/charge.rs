@@ -8,8 +8,7 @@ use crate::schema::{Key, Metric, Quota};
 use crate::unit::Unit;
 
 impl Group {
-    /// Returns what is held of a quota, own plus descendants': exact, O(1). [`Usage`] has an
-    /// example.
+    /// Returns the usage of a quota, including descendants: exact, O(1).
     ///
     /// # Examples
     /// ```
@@ -30,10 +29,11 @@ impl Group {
         self.inner.quotas.usage(self.quota_slot(quota.key))
     }
 
-    /// Sets or lifts the limit of a quota, and returns the usage that the new limit met.
+    /// Sets or removes the limit of a quota, and returns the usage at that moment.
     ///
-    /// No charge is granted beyond a limit. Lowering one below what is held takes nothing away, but
-    /// grants nothing more until the [excess](Usage::excess) was given back.
+    /// No charge is granted beyond a limit. Lowering a limit below the current usage revokes
+    /// nothing, but no further charge is granted until the [excess](Usage::excess) has been
+    /// released.
     ///
     /// # Examples
     /// ```
@@ -55,11 +55,11 @@ impl Group {
         self.inner.quotas.set_limit(self.quota_slot(quota.key), limit)
     }
 
-    /// Charges `n` to this group and every ancestor, or to none. What is held is exact at all
-    /// times, so that no limit is ever exceeded.
+    /// Charges `n` to this group and every ancestor, or to none. Usage is exact at all times, so
+    /// that no limit is ever exceeded.
     ///
-    /// Costs a compare-and-swap for each level up to the root, and a handle to the group. For what
-    /// is counted and not limited use a [`Gauge`](crate::Gauge), which costs a plain add.
+    /// Costs a compare-and-swap for each level up to the root, and a clone of the group's handle.
+    /// For values without limits use a [`Gauge`](crate::Gauge), which costs a plain add.
     ///
     /// # Examples
     /// ```
@@ -80,8 +80,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// When a limit on the way to the root would be exceeded; the error names that ancestor and
-    /// those of its children that hold most.
+    /// When a limit on the way to the root would be exceeded; the error names the group with that
+    /// limit and those of its children that hold the most.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -90,7 +90,7 @@ impl Group {
         Charge::new(self.clone(), quota.key, self.quota_slot(quota.key), n)
     }
 
-    /// The slot of a quota, which must be of this tree's schema.
+    /// Returns the slot of a quota, which must be of this tree's schema.
     #[inline]
     fn quota_slot(&self, key: Key) -> usize {
         if key.section != self.schema_id() {
@@ -107,7 +107,8 @@ fn charge(group: &Group, slot: usize, n: u64) -> Result<(), (Group, Refusal)> {
     if let Some(parent) = group.parent() {
         charge(parent, slot, n).inspect_err(|_| level.uncharge(n))?;
     }
-    // Only now that every level has granted it: what an ancestor refuses was never held here.
+    // Only after every level has granted the charge: one that an ancestor refuses was never held
+    // here.
     level.raise_peak(held);
     Ok(())
 }
@@ -120,10 +121,10 @@ fn uncharge(group: &Group, slot: usize, n: u64) {
     }
 }
 
-/// A guard of an amount of a quota, charged to a group and its ancestors; dropping it gives the
-/// amount back. Made by [`Group::try_charge`].
+/// A guard of an amount of a quota, charged to a group and its ancestors. Dropping it releases the
+/// amount. Created by [`Group::try_charge`].
 ///
-/// It keeps the group's storage: a group that was killed is released only after its charges.
+/// It keeps the group's storage: a killed group is released only after its charges.
 ///
 /// # Examples
 /// ```
@@ -137,7 +138,7 @@ fn uncharge(group: &Group, slot: usize, n: u64) {
 /// assert_eq!(tree.root().usage(memory).current, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropping a charge gives it back at once"]
+#[must_use = "dropping a charge releases it at once"]
 pub struct Charge {
     group: Group,
     key: Key,
@@ -161,7 +162,7 @@ impl Charge {
         usize::from(self.key.slot)
     }
 
-    /// Returns what is held.
+    /// Returns the amount held.
     ///
     /// # Examples
     /// ```
@@ -193,7 +194,7 @@ impl Charge {
         &self.group
     }
 
-    /// Changes what is held to `amount`. Costs what a charge or its drop costs.
+    /// Changes the amount held to `amount`. Costs as much as a charge or its drop.
     ///
     /// # Examples
     /// ```
@@ -209,7 +210,7 @@ impl Charge {
     /// ```
     ///
     /// # Errors
-    /// When it would grow beyond a limit; what was held before stays held.
+    /// When it would grow beyond a limit; the amount held before stays held.
     pub fn resize(&mut self, amount: u64) -> Result<(), LimitError> {
         if amount > self.amount {
             let more = amount - self.amount;
@@ -223,8 +224,8 @@ impl Charge {
         Ok(())
     }
 
-    /// Takes over what another charge holds, so that one handle stands for both. Free: nothing is
-    /// given back or charged anew.
+    /// Takes over the amount of another charge, so that one guard stands for both. Nothing is
+    /// released or charged again.
     ///
     /// # Examples
     /// ```
@@ -243,14 +244,14 @@ impl Charge {
     /// ```
     ///
     /// # Panics
-    /// When the other is of another group or quota.
+    /// When the other charge is of a different group or quota.
     pub fn merge(&mut self, mut other: Charge) {
         let alike = self.group == other.group && self.key == other.key;
-        assert!(alike, "charges of different groups or quotas cannot be one");
+        assert!(alike, "charges of different groups or quotas cannot be merged");
         self.amount += std::mem::take(&mut other.amount);
     }
 
-    /// Splits `amount` off into a charge of its own. Costs a handle to the group.
+    /// Splits off `amount` into a separate charge. Costs a clone of the group's handle.
     ///
     /// # Examples
     /// ```
@@ -265,7 +266,7 @@ impl Charge {
     /// ```
     ///
     /// # Panics
-    /// When less than that is held.
+    /// When less than `amount` is held.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn split(&mut self, amount: u64) -> Charge {
         assert!(amount <= self.amount, "{amount} of the {} held", self.amount);
@@ -288,7 +289,8 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// The error of a charge that would exceed a limit: which limit, and who holds what it limits.
+/// The error of a charge that would exceed a limit. It says which limit, and which groups hold the
+/// most of what it limits.
 ///
 /// Its text can go to the tenant: `/acme/web: 600 more of memory would exceed the limit of /: 600
 /// of 1000 held; most by /acme (600)`.
@@ -329,7 +331,7 @@ impl LimitError {
         LimitError(Box::new(Refused { group, limiting, key, requested, current, limit }))
     }
 
-    /// Returns the group that was to be charged.
+    /// Returns the group of the refused charge.
     ///
     /// # Examples
     /// ```
@@ -350,7 +352,7 @@ impl LimitError {
         &self.0.group
     }
 
-    /// Returns the group whose limit refused: the one charged, or an ancestor of it.
+    /// Returns the group whose limit refused the charge: the group itself, or an ancestor.
     ///
     /// # Examples
     /// ```
@@ -371,14 +373,14 @@ impl LimitError {
         &self.0.limiting
     }
 
-    /// Returns the quota that was to be charged, with its name and unit.
+    /// Returns the quota of the refused charge, with its name and unit.
     #[must_use]
     pub fn metric(&self) -> &Metric {
-        // A key of this schema: the charge checked it.
+        // The charge has checked that the key is of this schema.
         &self.0.group.schema().metrics()[usize::from(self.0.key.metric)]
     }
 
-    /// Returns what was asked for.
+    /// Returns the requested amount.
     ///
     /// # Examples
     /// ```
@@ -399,7 +401,7 @@ impl LimitError {
         self.0.requested
     }
 
-    /// Returns the limit that refused.
+    /// Returns the limit that refused the charge.
     ///
     /// # Examples
     /// ```
@@ -420,7 +422,7 @@ impl LimitError {
         self.0.limit
     }
 
-    /// Returns what was held under that limit when it refused.
+    /// Returns the usage under that limit when it refused the charge.
     ///
     /// # Examples
     /// ```
@@ -441,8 +443,8 @@ impl LimitError {
         self.0.current
     }
 
-    /// Returns the limiting group's children that hold most, at most three, largest first, with
-    /// what they hold now. Visits every child: for messages, not for hot paths.
+    /// Returns up to three children of the limiting group with the largest usage, largest first,
+    /// with their current usage. Visits every child: for messages, not for hot paths.
     ///
     /// # Examples
     /// ```

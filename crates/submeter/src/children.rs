@@ -8,26 +8,26 @@ use submeter_percpu::PercpuOwner;
 
 use crate::path;
 
-/// What decides the end of each child, by name.
+/// The owners of a group's children, by name.
 ///
-/// A table of owners, not a map from names: each child knows its path, and a key of its own would
-/// weigh as much again for every group. Not a sorted set either: it follows a pointer for each
-/// comparison, ten of them among a thousand children, where here one is followed. Callers that want
-/// an order sort.
+/// It is a table of owners, not a map from names: each child knows its path, and a separate key
+/// would take as much memory again for every group. It is not a sorted set either: that would
+/// follow a pointer for each comparison, ten of them among a thousand children, where this follows
+/// one. Callers that need an order sort.
 ///
-/// Most groups have none, and carry a pointer for it.
+/// Most groups have no children, and pay one pointer for the table.
 pub(crate) struct Children<T> {
     table: Option<Box<HashTable<Child<T>>>>,
 }
 
-/// An owner, and its name's hash: a table that grows asks for the hashes of all, and they would be
-/// far apart.
+/// An owner and its name's hash. A growing table needs the hashes of all children, whose names are
+/// far apart in memory.
 struct Child<T> {
     hash: u64,
     owner: PercpuOwner<T>,
 }
 
-// Derived, it would ask the same of `T`.
+// Not derived, because that would require the same of `T`.
 impl<T> Default for Children<T> {
     fn default() -> Self {
         Children { table: None }
@@ -42,7 +42,7 @@ impl<T> Children<T> {
         Some(&child.owner)
     }
 
-    /// Adds a child, in the place of a dying one of its name.
+    /// Adds a child; it replaces a killed one with the same name.
     pub(crate) fn insert(&mut self, owner: PercpuOwner<T>) {
         let hash = hash(last(&owner));
         let table = self.table.get_or_insert_default();
@@ -89,8 +89,8 @@ fn last<T>(owner: &PercpuOwner<T>) -> &str {
     path::last(owner.name())
 }
 
-/// Names may come from outside, so it must stay secret which of them collide. One seed for the
-/// process: one for each group would weigh as much as its pointer to the table, twice.
+/// Names may come from untrusted sources, so collisions must be unpredictable. One seed serves the
+/// whole process: a seed per group would take twice as much memory as its pointer to the table.
 #[inline]
 fn hash(name: &str) -> u64 {
     static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);

@@ -3,12 +3,12 @@
 //! | type | what it is for | an add costs |
 //! |---|---|---|
 //! | [`PercpuCounter`] | counting: read at any time with a bound, or exactly | about a plain add |
-//! | [`LimitedCounter`] | what must never go above a limit | about a plain add and two loads |
+//! | [`LimitedCounter`] | a count that must never exceed a limit | about a plain add and two loads |
 //!
-//! Use them where one number is all there is; where tenants have parents, a [`Group`](crate::Group)
-//! counts as cheaply and adds up the tree. All counters of a process share one reservation of
-//! address space. A caller that wants its own reservation, or a batch of its own, depends on
-//! `submeter-percpu`, which promises less: its storage may change with every minor release.
+//! Use them for a single number; where tenants have parents, a [`Group`](crate::Group) counts as
+//! cheaply and adds up the tree. All counters of a process share one reservation of address space.
+//! For a separate reservation, or a different batch, depend on `submeter-percpu`, which promises
+//! less: its storage may change with every minor release.
 //!
 //! ```
 //! use submeter::counter::{LimitedCounter, PercpuCounter};

@@ -1,11 +1,11 @@
-//! The error of everything that can go wrong with groups.
+//! The error of operations on groups.
 
 use std::fmt;
 
 /// The error of operations on the groups of a tree.
 ///
-/// Opaque, so that new causes break nobody: ask for the cause with the predicates, one for each.
-/// The text names the group and the remedy. Other errors are types of their own:
+/// The type is opaque, so that new causes break no caller: each cause has a predicate. The text
+/// names the group and the remedy. Other errors are types of their own:
 /// [`SchemaError`](crate::SchemaError) for a schema, [`LimitError`](crate::LimitError) for a
 /// charge.
 ///
@@ -42,7 +42,7 @@ enum Kind {
 }
 
 impl Error {
-    /// Returns whether the name or path cannot be a group's: malformed, or deeper than
+    /// Returns whether the name or path is invalid: malformed, or deeper than
     /// [`DEPTH_MAX`](crate::DEPTH_MAX) levels.
     ///
     /// # Examples
@@ -58,7 +58,7 @@ impl Error {
         matches!(self.kind, Kind::Name { .. } | Kind::Depth(_))
     }
 
-    /// Returns whether the group exists already.
+    /// Returns whether the group already exists.
     ///
     /// # Examples
     /// ```
@@ -74,7 +74,7 @@ impl Error {
         matches!(self.kind, Kind::AlreadyExists(_))
     }
 
-    /// Returns whether there is no such group, or no such parent.
+    /// Returns whether the group, or its parent, does not exist.
     ///
     /// # Examples
     /// ```
@@ -123,7 +123,7 @@ impl Error {
         matches!(self.kind, Kind::Killed(_))
     }
 
-    /// Returns whether the root was to be killed, which only dropping its tree can do.
+    /// Returns whether the call tried to kill the root, which only dropping its tree can do.
     ///
     /// # Examples
     /// ```
@@ -138,7 +138,7 @@ impl Error {
         matches!(self.kind, Kind::Root)
     }
 
-    /// Returns whether the tree holds as many groups as it may.
+    /// Returns whether the tree has reached its maximum of groups.
     ///
     /// # Examples
     /// ```
@@ -161,7 +161,7 @@ impl Error {
         matches!(self.kind, Kind::Storage(_))
     }
 
-    /// Whether there is no room, which killed groups may take up until a flush has seen them.
+    /// Returns whether there is no room: killed groups may take it up until a flush has seen them.
     pub(crate) fn wants_flush(&self) -> bool {
         match &self.kind {
             Kind::Full { .. } => true,
@@ -211,7 +211,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Name { name, reason } => write!(f, "{name:?} cannot name a group: {reason}"),
-            Kind::AlreadyExists(path) => write!(f, "group {path} exists already"),
+            Kind::AlreadyExists(path) => write!(f, "group {path} already exists"),
             Kind::NotFound(path) => write!(f, "no group {path}"),
             Kind::Busy { path, children } => {
                 write!(f, "group {path} has {children} children: kill them first")
@@ -220,10 +220,12 @@ impl fmt::Display for Error {
             Kind::Root => write!(f, "the root group lives as long as its tree"),
             Kind::Full { max } => write!(
                 f,
-                "the tree is full: {max} of {max} groups; raise `groups_max`, or drop what holds \
+                "the tree is full: {max} of {max} groups; raise `groups_max`, or drop handles to \
                  killed groups"
             ),
-            Kind::Depth(path) => write!(f, "group {path} is too deep: 64 levels are the most"),
+            Kind::Depth(path) => {
+                write!(f, "group {path} is too deep: at most 64 levels are allowed")
+            }
             Kind::Storage(cause) => write!(f, "no memory for per-CPU storage: {cause}"),
         }
     }

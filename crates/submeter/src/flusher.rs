@@ -1,4 +1,4 @@
-//! The flusher that nobody needs: a thread that flushes so that cached totals stay young.
+//! Optional background flushing, which bounds the age of cached totals.
 
 use std::fmt;
 use std::io;
@@ -14,20 +14,20 @@ use submeter_sys::fork;
 use crate::reading::Scalar;
 use crate::tree::Tree;
 
-/// A thread that flushes a tree every so often, and sooner when too much is pending. Dropping this
-/// stops the thread and waits for it, a flush under way included.
+/// A thread that flushes a tree periodically, and sooner when too much is pending. Dropping it
+/// stops the thread and waits for it, including a flush in progress.
 ///
-/// Nothing requires it: exact reads flush for themselves. It is for processes whose readers take
-/// what is cached ([`Group::read`](crate::Group::read)) and want it young. It costs what the
-/// flushes cost, whether or not anybody reads; where readers are rare,
+/// It is optional: exact reads flush for themselves. It is meant for processes whose readers use
+/// cached totals ([`Group::read`](crate::Group::read)) and need them fresh. It costs its flushes
+/// even if there are no readers; if reads are rare,
 /// [`Group::read_within`](crate::Group::read_within) costs less.
 ///
-/// No update ever wakes the thread, as that would be a system call: where there is a
-/// [threshold](FlusherBuilder::when) it looks by itself, sixteen times a period, but not more often
-/// than once a millisecond nor less often than ten times a second. It keeps the tree alive.
+/// No update ever wakes the thread, because that would be a system call. With a
+/// [threshold](FlusherBuilder::when) the thread checks by itself, sixteen times per period, but at
+/// most once per millisecond and at least ten times per second. It keeps the tree alive.
 ///
-/// A flush that panics is counted, and the next one comes as if nothing had been. A forked child
-/// has no such thread; there the guard does nothing, and a new one can be started.
+/// A flush that panics is counted, and the next one runs as usual. A forked child has no such
+/// thread; there the guard does nothing, and a new flusher can be started.
 ///
 /// # Examples
 /// ```
@@ -47,13 +47,13 @@ use crate::tree::Tree;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// *Differences from Linux*: the kernel flushes every two seconds, from a worker that always
-/// exists, and skips a read's flush when little is pending; here a reader says what it accepts.
+/// *Differences from Linux*: the kernel flushes every two seconds from a worker that always exists,
+/// and skips a read's flush when little is pending; here each reader states what it accepts.
 #[must_use = "the thread stops when this is dropped"]
 pub struct Flusher {
     shared: Arc<FlusherState>,
     thread: Option<JoinHandle<()>>,
-    /// Of the process that has the thread.
+    /// The fork generation of the process that has the thread.
     generation: u32,
 }
 
@@ -78,7 +78,7 @@ type Urgent = Box<dyn Fn(&Tree) -> bool + Send>;
 pub struct FlusherBuilder {
     tree: Tree,
     period: Duration,
-    /// Each says whether it cannot wait for the period's end.
+    /// Each returns whether a flush cannot wait for the end of the period.
     urgent: Vec<Urgent>,
     also: Vec<Box<dyn FnMut() + Send>>,
 }
@@ -91,13 +91,13 @@ struct FlusherState {
     panics: AtomicU64,
 }
 
-/// How often the thread looks whether it is urgent.
+/// The bounds of the time between two checks for urgency.
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
 impl Tree {
-    /// Describes a thread that flushes this tree, for readers of what is cached. Nothing requires
-    /// one. See [`Flusher`].
+    /// Starts to configure a thread that flushes this tree, for readers of cached totals. It is
+    /// optional: see [`Flusher`].
     ///
     /// # Examples
     /// ```
@@ -123,7 +123,7 @@ impl FlusherBuilder {
         }
     }
 
-    /// Flushes this long after the last flush: two seconds unless told otherwise, as in Linux.
+    /// Sets the time from one flush to the next; the default is two seconds, as in Linux.
     ///
     /// # Examples
     /// ```
@@ -138,11 +138,12 @@ impl FlusherBuilder {
         FlusherBuilder { period, ..self }
     }
 
-    /// Flushes sooner when the root's cached total of `metric` may be off by more than `error`, in
-    /// the metric's unit. Call it once for each metric that matters: any of them suffices.
+    /// Flushes sooner if the root's cached total of `metric` may be off by more than `error`, in
+    /// the metric's unit. Call it once for each metric that matters: any one of them triggers a
+    /// flush.
     ///
-    /// The bound counts almost a batch for each line that changed, so that a threshold below that
-    /// flushes at every look: see [`Reading::bound`](crate::Reading).
+    /// The bound includes almost a batch for each line that changed, so a threshold below that
+    /// causes a flush at every check: see [`Reading::bound`](crate::Reading).
     ///
     /// # Examples
     /// ```
@@ -159,8 +160,8 @@ impl FlusherBuilder {
         self
     }
 
-    /// Runs `also` after each flush, in the flusher's thread: to flush aggregators, say. What
-    /// panics is counted, and run again at the next flush.
+    /// Runs `also` after each flush on the flusher's thread, for example to flush aggregators. If
+    /// it panics, that is counted, and it runs again after the next flush.
     ///
     /// # Examples
     /// ```
@@ -189,8 +190,8 @@ impl FlusherBuilder {
     /// ```
     ///
     /// # Errors
-    /// A period of 0, or no room for a thread: an `io::Error`, as of
-    /// [`std::thread::Builder::spawn`], since that is all that can fail at run time.
+    /// A period of 0, or a failure to start the thread: an `io::Error`, like that of
+    /// [`std::thread::Builder::spawn`], because nothing else can fail at run time.
     ///
     /// # Panics
     /// When a metric is of another tree's schema.
@@ -199,7 +200,7 @@ impl FlusherBuilder {
             let what = "a flusher's period is 0: give it a millisecond or more";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        // Here, where the caller sees the panic of a metric that is not the tree's.
+        // Evaluated here, so that a metric of another tree panics in the caller.
         let _ = self.urgent.iter().filter(|urgent| urgent(&self.tree)).count();
         fork::watch();
         let shared = Arc::new(FlusherState::default());
@@ -212,7 +213,7 @@ impl FlusherBuilder {
 
     fn run(mut self, shared: &FlusherState) {
         let look = (self.period / 16).clamp(LOOK_MIN, LOOK_MAX);
-        // None for a period that ends after all time: then only what is urgent is flushed.
+        // `None` for a period too long to represent: then only urgent flushes run.
         let mut due = Instant::now().checked_add(self.period);
         while !shared.wait(if self.urgent.is_empty() { due } else { earlier(due, look) }) {
             let urgent = || self.urgent.iter().any(|urgent| urgent(&self.tree));
@@ -224,14 +225,14 @@ impl FlusherBuilder {
     }
 }
 
-/// When to look next.
+/// Returns when to check next.
 fn earlier(due: Option<Instant>, look: Duration) -> Option<Instant> {
     let look = Instant::now() + look;
     Some(due.map_or(look, |due| due.min(look)))
 }
 
 impl FlusherState {
-    /// Waits until `at`, or to be stopped; returns whether it was.
+    /// Waits until `at`, or until stopped; returns whether it was stopped.
     fn wait(&self, at: Option<Instant>) -> bool {
         let mut stop = self.stop.lock();
         while !*stop {
@@ -248,8 +249,9 @@ impl FlusherState {
     }
 
     fn flush(&self, tree: &Tree, also: &mut [Box<dyn FnMut() + Send>]) {
-        // Each apart: who panics is not to keep the next from its turn. Unwind-safe: a flush that
-        // panics leaves the tree as it was, and what a closure of the user's leaves is the user's.
+        // Caught separately, so that a panic does not keep the next one from running. Unwind-safe:
+        // a flush that panics leaves the tree consistent, and the state of a user's closure is the
+        // user's responsibility.
         let run = |work: &mut dyn FnMut()| {
             if catch_unwind(AssertUnwindSafe(work)).is_err() {
                 // Relaxed: a statistic.
@@ -260,7 +262,7 @@ impl FlusherState {
             tree.flush();
         });
         also.iter_mut().for_each(|also| run(also));
-        // Relaxed: a statistic; the totals have orderings of their own.
+        // Relaxed: a statistic; the totals have their own orderings.
         self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -283,7 +285,7 @@ impl Flusher {
         self.shared.flushes.load(Ordering::Relaxed)
     }
 
-    /// Returns how many of its flushes, and of what it was told to run after them, panicked.
+    /// Returns how many of its flushes, and of the closures of `also`, panicked.
     ///
     /// # Examples
     /// ```
@@ -305,16 +307,18 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if fork::generation() != self.generation {
-            // A forked child: the thread is the parent's, and so may be the lock. Its handle must
-            // not even be dropped, which would release what the C library has taken back.
+            // In a forked child the thread does not exist, and the parent may have held the lock.
+            // Not even the handle may be dropped, which would release what the C library has
+            // already reclaimed.
             std::mem::forget(thread);
             return;
         }
         *self.shared.stop.lock() = true;
         self.shared.stopped.notify_all();
-        // Dropped by the thread itself (by a closure of `also`): it ends when it comes to wait.
+        // If the thread itself drops the flusher (in a closure of `also`), it ends at its next
+        // wait.
         if thread.thread().id() != thread::current().id() {
-            // It catches what panics; there is nothing to pass on.
+            // The thread catches panics; there is none to propagate.
             let _ = thread.join();
         }
     }

@@ -5,11 +5,11 @@ use std::fmt;
 /// Sub-buckets per power of two, as a power of two itself: 2 bits, 4 sub-buckets.
 const SUB_BITS: u32 = 2;
 
-/// The buckets of a histogram: which values share one.
+/// The buckets of a histogram.
 ///
 /// Values below `2^low` share the first bucket, values of `2^high` and more the last; between them
-/// each power of two is cut into four equal parts. A quantile is therefore off by at most 12.5 %
-/// (half a bucket).
+/// each power of two is divided into four equal parts. A quantile is therefore off by at most 12.5
+/// % (half a bucket).
 ///
 /// # Examples
 /// ```
@@ -39,7 +39,7 @@ impl Buckets {
     /// ```
     pub const LATENCY_NS: Buckets = Buckets::powers(8, 36);
 
-    /// Spans `2^low ..= 2^high`.
+    /// Creates buckets for values from `2^low` to `2^high`.
     ///
     /// # Panics
     /// Unless `2 ≤ low < high ≤ 62`.
@@ -49,7 +49,7 @@ impl Buckets {
         Buckets { low, high }
     }
 
-    /// Returns how many buckets there are, the two open ones included.
+    /// Returns the number of buckets, including the two open ones.
     ///
     /// # Examples
     /// ```
@@ -100,7 +100,7 @@ impl Buckets {
         if index + 1 >= self.len() {
             return None;
         }
-        // Bucket `i ≥ 1` starts where `i - 1` quarter octaves above `2^low` end.
+        // Bucket `i ≥ 1` starts `i - 1` quarter octaves above `2^low`.
         let quarters = index as u64;
         let exponent = self.low as u64 + (quarters >> SUB_BITS);
         let sub = quarters & ((1 << SUB_BITS) - 1);
@@ -108,7 +108,7 @@ impl Buckets {
     }
 }
 
-/// A copy of a distribution at one moment.
+/// A copy of a distribution at one point in time.
 ///
 /// # Examples
 /// ```
@@ -131,7 +131,7 @@ pub struct HistogramSnapshot {
     sum: u64,
 }
 
-/// `3 values, 5000 at the median, 9216 at the 99th percentile`; the bare count where it is 0.
+/// Writes `3 values, 5000 at the median, 9216 at the 99th percentile`; only the count if it is 0.
 impl fmt::Display for HistogramSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} values", self.count())?;
@@ -168,7 +168,7 @@ impl HistogramSnapshot {
         self.counts.iter().sum()
     }
 
-    /// Returns the sum of the values recorded, exact (not rebuilt from buckets).
+    /// Returns the exact sum of the recorded values (not computed from the buckets).
     ///
     /// # Examples
     /// ```
@@ -264,7 +264,7 @@ impl HistogramSnapshot {
             seen += n;
             if seen >= rank {
                 let lower = if index == 0 { 0 } else { self.buckets.upper(index - 1).unwrap_or(0) };
-                // The last bucket has no upper end; its lower one is all that is known.
+                // The last bucket has no upper end; only its lower one is known.
                 let upper = self.buckets.upper(index).unwrap_or(lower);
                 return Some(lower + (upper - lower) / 2);
             }
@@ -272,7 +272,8 @@ impl HistogramSnapshot {
         None
     }
 
-    /// Returns this distribution less an earlier one of the same metric: what was recorded between.
+    /// Returns this distribution minus an earlier one of the same metric: what was recorded in
+    /// between.
     ///
     /// # Examples
     /// ```

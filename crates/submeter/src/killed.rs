@@ -9,10 +9,9 @@ use submeter_percpu::percpu_ref::{Released, StillHeldError};
 
 use crate::group::GroupInner;
 
-/// A group that was killed, until the last handle and the last charge are gone: then it is
-/// *released*.
+/// A killed group. When its last handle and its last charge are dropped, it is *released*.
 ///
-/// Await it, or wait with a timeout, or drop it, which costs nothing and changes nothing.
+/// Await it, wait for it with a timeout, or drop it, which changes nothing.
 ///
 /// # Examples
 /// ```
@@ -50,7 +49,7 @@ pub struct Killed {
 }
 
 impl Killed {
-    /// Returns the path that it had.
+    /// Returns the group's former path.
     ///
     /// # Examples
     /// ```
@@ -65,7 +64,7 @@ impl Killed {
         self.owner.name()
     }
 
-    /// Returns whether the last handle is gone.
+    /// Returns whether the last handle was dropped.
     ///
     /// # Examples
     /// ```
@@ -84,7 +83,7 @@ impl Killed {
         self.owner.is_released()
     }
 
-    /// Waits for the release, on a task: what `.await` does.
+    /// Waits for the release on a task, as `.await` does.
     pub fn released(&self) -> Released<'_> {
         self.owner.released()
     }
@@ -103,14 +102,14 @@ impl Killed {
     /// ```
     ///
     /// # Errors
-    /// When it has not come within `timeout`: with the number of handles that are left and, in
-    /// debug builds, the lines that took them.
+    /// When the group is not released within `timeout`; the error has the number of remaining
+    /// handles and, in debug builds, the lines that took them.
     pub fn wait_released(&self, timeout: Duration) -> Result<(), StillHeldError> {
         self.owner.wait_released(timeout)
     }
 
-    /// Waits for the release of all, such as what [`kill_subtree`](crate::Group::kill_subtree)
-    /// returned, blocking the thread.
+    /// Waits for the release of several groups, such as those of
+    /// [`kill_subtree`](crate::Group::kill_subtree), blocking the thread.
     ///
     /// # Examples
     /// ```
@@ -128,18 +127,18 @@ impl Killed {
     /// ```
     ///
     /// # Errors
-    /// When not all have come within `timeout`: the holders of the first that has not.
+    /// When not all are released within `timeout`; the error describes the first that is not.
     pub fn wait_all_released<'a>(
         killed: impl IntoIterator<Item = &'a Killed>,
         timeout: Duration,
     ) -> Result<(), StillHeldError> {
-        // One time for all: what the first ones take, the rest have less.
+        // One timeout for all: the time that the first ones take is missing from the rest.
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
         killed.into_iter().try_for_each(|killed| killed.wait_released(left()))
     }
 
-    /// Waits for the release of all, on a task.
+    /// Waits for the release of several groups on a task.
     ///
     /// # Examples
     /// ```
@@ -159,7 +158,7 @@ impl Killed {
         }
     }
 
-    /// Returns how many handles are left and, in debug builds, the lines that took them.
+    /// Returns the number of remaining handles and, in debug builds, the lines that took them.
     ///
     /// # Examples
     /// ```
@@ -187,7 +186,8 @@ impl<'a> IntoFuture for &'a Killed {
     }
 }
 
-/// Waits for the release. Boxed, as it keeps what it waits for; the future of a reference is not.
+/// Waits for the release. The future is boxed, because it owns what it waits for; that of a
+/// reference is not.
 impl IntoFuture for Killed {
     type Output = ();
     type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

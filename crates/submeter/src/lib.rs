@@ -2,7 +2,7 @@
 //! Linux uses for control groups.
 //!
 //! A [`Tree`] holds [`Group`]s, one for each tenant and each level of tenants. A request charges
-//! its group, and every ancestor learns of it:
+//! its group, and the totals of every ancestor include it:
 //!
 //! ```
 //! use submeter::{Bytes, Count, Schema, Tree};
@@ -33,41 +33,41 @@
 //! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable
 //!   sequence where the kernel has them: no lock, no locked instruction, no system call, no
 //!   allocation, and no waiting for readers.
-//! - **A read** comes in three prices: [`Group::read`] is O(1) and says how far it may be off and
-//!   how old it is ([`Group::read_within`] flushes if that is too much); [`Group::sum`] is exact
-//!   and costs a flush, which visits the groups below that changed, and glances at one word for
-//!   each 64 lines that changed anywhere; [`Tree::snapshot`] copies the whole tree at one moment.
+//! - **A read** comes at three prices: [`Group::read`] is O(1) and states its error bound and its
+//!   age ([`Group::read_within`] flushes if those are too large); [`Group::sum`] is exact and costs
+//!   a flush, which visits the descendants that changed and reads one word for each 64 lines that
+//!   changed anywhere; [`Tree::snapshot`] copies the whole tree at one point in time.
 //! - **A charge** ([`Group::try_charge`]) costs a compare-and-swap per level up to the root.
-//! - **An idle group** costs a few hundred bytes, and nothing for each CPU: per-CPU pages appear
+//! - **An idle group** costs a few hundred bytes, and nothing per CPU: per-CPU pages are allocated
 //!   when they are first written.
 //!
 //! # When not to use it
-//! When a handful of counters that nobody contends for will do: an atomic is simpler. When every
-//! update needs the new total. When the process may not reserve address space (1 GiB for each CPU
-//! and row, and that for each section).
+//! - A handful of uncontended counters is enough: atomics are simpler.
+//! - Every update needs the new total.
+//! - The process may not reserve address space (1 GiB for each CPU and row, per section).
 //!
-//! Where one number is all there is, [`counter::PercpuCounter`] counts it without a tree, and
-//! [`counter::LimitedCounter`] keeps it at or below a limit. [`refs`] has the reference counts that
-//! groups are made with.
+//! For a single number, [`counter::PercpuCounter`] counts without a tree, and
+//! [`counter::LimitedCounter`] never exceeds a limit. [`refs`] has the reference counts on which
+//! groups are built.
 //!
 //! # Environment
-//! `SUBMETER_RSEQ=off` forces the fallback (locked adds, in words that CPUs rarely share). Results
+//! `SUBMETER_RSEQ=off` forces the fallback (atomic adds to words that CPUs rarely share). Results
 //! are the same; `submeter doctor` shows what the difference costs. Kernels that may lose the
-//! restart of a sequence (Linux before 6.18, but for 6.1.157, 6.6.113, 6.12.54, 6.17.4 and later of
-//! these series) get the fallback too, unless `SUBMETER_RSEQ=trust` says that yours was corrected:
-//! where it was not, a count can be lost, and a group released while a handle exists. [`backend`]
-//! returns what was decided and why. macOS and Windows have the fallback only, no perf events, and
-//! a clock of CPU time that is a system call.
+//! restart of a sequence (Linux before 6.18, except 6.1.157, 6.6.113, 6.12.54, 6.17.4 and later
+//! releases of these series) get the fallback too, unless `SUBMETER_RSEQ=trust` says that yours is
+//! fixed: on a kernel that is not, a count can be lost, and a group released while a handle exists.
+//! [`backend`] returns the decision and its reason. macOS and Windows have only the fallback, no
+//! perf events, and a CPU clock that is a system call.
 //!
 //! # Features
-//! `aggregator`, `export` and `perf` are on by default. With `default-features = false` what is
-//! left counts, limits and reads. `tokio`, `tower` and `rayon` carry groups into tasks, services
-//! and parallel iterators. `serde` serializes what is read, in these shapes:
+//! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
+//! limits and reads remain. `tokio`, `tower` and `rayon` carry groups into tasks, services and
+//! parallel iterators. `serde` serializes the results of reads in these shapes:
 //!
 //! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "limit": 100, "refused": 0}`
-//! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`, of each bucket
-//!   that is not empty the first value above it, null for the last one, and its count
+//! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`; each non-empty
+//!   bucket has its exclusive upper bound (null for the last one) and its count
 //! - [`Value`]: a number, or the shape of a histogram or usage
 //! - [`GroupValues`]: `{"path": "/acme", "values": {"requests": 3}}`
 //! - [`Snapshot`]: `{"unix_ms": 1700000000000, "groups": […]}`

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use crate::error::Error;
 
-/// The longest name of one group, in bytes: Linux's `NAME_MAX`, which bounds a cgroup's name too.
+/// The maximum length of a group's name in bytes: Linux's `NAME_MAX`, which also bounds a cgroup's
+/// name.
 ///
 /// # Examples
 /// ```
@@ -17,8 +18,8 @@ use crate::error::Error;
 /// ```
 pub const NAME_MAX: usize = 255;
 
-/// The deepest group, the root being 0. A flush works through levels, not by recursion, so this
-/// only bounds what a path may cost.
+/// The maximum depth of a group; the root has depth 0. A flush proceeds by level, without
+/// recursion, so this only bounds the cost of a path.
 ///
 /// # Examples
 /// ```
@@ -57,8 +58,8 @@ pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str>, Error> {
     Ok(rest.split('/').filter(move |_| !rest.is_empty()))
 }
 
-/// Compares two absolute paths by their names, so that a group comes right before what is below it:
-/// as text, `/a-b` is between `/a` and `/a/b`.
+/// Compares two absolute paths name by name, so that a group comes right before its descendants: as
+/// text, `/a-b` is between `/a` and `/a/b`.
 pub(crate) fn compare(a: &str, b: &str) -> Ordering {
     a.trim_start_matches('/').split('/').cmp(b.trim_start_matches('/').split('/'))
 }

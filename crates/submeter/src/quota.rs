@@ -1,11 +1,11 @@
-//! What one group holds of each quota: a count and a limit, updated by atomic operations alone.
+//! One group's usage of each quota: a count and a limit, updated only by atomic operations.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::schema::Schema;
 
-/// What a group holds of one quota.
+/// A group's usage of one quota, including its descendants.
 ///
 /// # Examples
 /// ```
@@ -25,9 +25,9 @@ use crate::schema::Schema;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Held now.
+    /// Current usage.
     pub current: u64,
-    /// The most that was ever held.
+    /// The highest usage so far.
     pub peak: u64,
     /// The limit, if there is one.
     pub limit: Option<u64>,
@@ -36,15 +36,15 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns by how much `current` exceeds the limit: what has to be given back before another
-    /// charge is granted.
+    /// Returns by how much `current` exceeds the limit: the amount that must be released before
+    /// another charge is granted.
     #[must_use]
     pub fn excess(&self) -> u64 {
         self.current.saturating_sub(self.limit.unwrap_or(u64::MAX))
     }
 }
 
-/// `60 of 100`, or `60` where there is no limit.
+/// Writes `60 of 100`, or `60` without a limit.
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.limit {
@@ -59,9 +59,9 @@ pub(crate) struct Quotas {
     levels: Box<[Level]>,
 }
 
-/// Usage of one quota by one group and everything below it.
+/// Usage of one quota by one group and its descendants.
 pub(crate) struct Level {
-    /// Bits: all, a sum. Writers: anybody who charges or uncharges, by read-modify-write only.
+    /// Bits: all, a sum. Writers: any thread that charges or releases, only by read-modify-write.
     current: AtomicU64,
     /// `u64::MAX` for none.
     limit: AtomicU64,
@@ -70,7 +70,7 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// Adds `n` unless that would exceed the limit, and returns what is held then.
+    /// Adds `n` unless that would exceed the limit, and returns the new usage.
     pub(crate) fn try_charge(&self, n: u64) -> Result<u64, Refusal> {
         // SeqCst on `current` and `limit`, here and in `set_limit`: the charger writes `current`,
         // then reads `limit`; the setter writes `limit`, then reads `current`. In their single
@@ -82,8 +82,8 @@ impl Level {
             let Some(after) = current.checked_add(n).filter(|&after| after <= limit) else {
                 return Err(self.refuse(current, limit));
             };
-            // Not `fetch_add` with an undo: a charge that is going to be refused would meanwhile
-            // make others fail that fit. SeqCst on both: one order with `limit`, see above.
+            // Not `fetch_add` with an undo: until the undo, a charge that is going to be refused
+            // would make charges fail that fit. SeqCst on both: one order with `limit`, see above.
             let order = (Ordering::SeqCst, Ordering::SeqCst);
             match self.current.compare_exchange_weak(current, after, order.0, order.1) {
                 Ok(_) => {
@@ -107,8 +107,8 @@ impl Level {
     }
 
     pub(crate) fn raise_peak(&self, held: u64) {
-        // Relaxed: a statistic. Looked at first: away from a rising peak that spares each level the
-        // second of its two locked instructions.
+        // Relaxed: a statistic. Loaded first, because unless the peak is rising this saves each
+        // level the second of its two locked instructions.
         if self.peak.load(Ordering::Relaxed) < held {
             self.peak.fetch_max(held, Ordering::Relaxed);
         }
@@ -121,7 +121,7 @@ impl Level {
     }
 }
 
-/// A charge that a limit does not allow.
+/// A refusal of a charge by a limit.
 pub(crate) struct Refusal {
     pub(crate) current: u64,
     pub(crate) limit: u64,
@@ -144,7 +144,7 @@ impl Quotas {
 
     pub(crate) fn usage(&self, slot: usize) -> Usage {
         let level = &self.levels[slot];
-        // Relaxed: four facts that need not agree with each other.
+        // Relaxed: four values that need not be consistent with each other.
         let limit = level.limit.load(Ordering::Relaxed);
         Usage {
             current: level.current.load(Ordering::Relaxed),
@@ -154,13 +154,13 @@ impl Quotas {
         }
     }
 
-    /// Returns what is held as the new limit found it.
+    /// Returns the usage at the moment when the new limit took effect.
     pub(crate) fn set_limit(&self, slot: usize, limit: Option<u64>) -> Usage {
         let level = &self.levels[slot];
         // SeqCst: see `Level::try_charge`.
         level.limit.store(limit.unwrap_or(u64::MAX), Ordering::SeqCst);
         let current = level.current.load(Ordering::SeqCst);
-        // Its own limit, not the one that stands by now: `excess` is by how much this one was late.
+        // This call's limit, not a later one: `excess` says by how much usage exceeds this one.
         Usage { current, limit: limit.filter(|&limit| limit != u64::MAX), ..self.usage(slot) }
     }
 }

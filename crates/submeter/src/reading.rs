@@ -1,4 +1,4 @@
-//! What a read returns: a value and how exact it is.
+//! The result of a read: a value with its error bound.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,21 +27,21 @@ use crate::unit::Unit;
 pub struct Reading<T> {
     /// The total as of the last flush.
     pub value: T,
-    /// How far the truth may be from `value`, in either direction: updates that no flush has seen.
-    /// 0 when there are none.
+    /// How far the exact total may be from `value`, in either direction, because of updates that no
+    /// flush has seen. 0 if there are none.
     ///
-    /// What crossed a batch boundary (512 of a count, 64 KiB, about a millisecond) since the last
-    /// flush, plus less than a batch for each group and CPU that may have more: at most one for
-    /// each 64-byte line that changed anywhere in the tree, and one for each update under way that
-    /// may cross a boundary. An update under way may be in the truth or not, each by itself. A
-    /// flush of a part lowers the bound of that part only: above it the bound stays wider than need
-    /// be until the next flush of more.
+    /// It is the sum of what crossed a batch boundary (512 of a count, 64 KiB, about a millisecond)
+    /// since the last flush, plus less than a batch for each group and CPU that may have more: at
+    /// most one for each 64-byte line that changed anywhere in the tree, and one for each update in
+    /// progress that may cross a boundary. The exact total may or may not include an update in
+    /// progress. A flush of a subtree lowers only the bounds in that subtree: those of its
+    /// ancestors stay wider than necessary until the next larger flush.
     ///
-    /// `u64::MAX` when nothing is known, after an update of 2^47 or more.
+    /// `u64::MAX` if nothing is known, after an update of 2^47 or more.
     pub bound: u64,
     /// Upper bound on the time since the flush that produced `value` began: the last flush of the
-    /// tree, or of just this group. (A flush of a group above counts for that group only.) Before
-    /// the first flush, the age of the tree.
+    /// tree, or of exactly this group. (A flush of an ancestor counts only for that ancestor.)
+    /// Before the first flush, the age of the tree.
     pub age: Duration,
 }
 
@@ -55,7 +55,7 @@ impl<T> Reading<T> {
     }
 }
 
-/// `7` if exact, `7 ± 512` if not; the age is left to who shows it.
+/// Writes `7` if exact, `7 ± 512` if not; displaying the age is left to the caller.
 impl<T: fmt::Display> fmt::Display for Reading<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.bound {
@@ -66,9 +66,9 @@ impl<T: fmt::Display> fmt::Display for Reading<T> {
     }
 }
 
-/// How wrong and how old a value may be, for [`Group::read_within`](crate::Group::read_within).
+/// The error and age that a reader accepts, for [`Group::read_within`](crate::Group::read_within).
 ///
-/// Both limits must hold, unless the value is exact: what cannot be wrong has no age.
+/// Both limits must hold, unless the value is exact: its age does not matter.
 ///
 /// # Examples
 /// ```
@@ -88,7 +88,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// Accepts only values that cannot be wrong: flushes while any update is unseen.
+    /// Accepts only exact values: flushes if there is any unseen update.
     ///
     /// # Examples
     /// ```
@@ -104,7 +104,8 @@ impl Tolerance {
     /// ```
     pub const EXACT: Tolerance = Tolerance { error: 0, age: Duration::ZERO };
 
-    /// Accepts any value: never flushes. Where a [limit of age](Tolerance::max_age) alone starts.
+    /// Accepts any value: never flushes. The starting point for an [age limit](Tolerance::max_age)
+    /// alone.
     ///
     /// # Examples
     /// ```
@@ -120,7 +121,7 @@ impl Tolerance {
     /// ```
     pub const ANY: Tolerance = Tolerance { error: u64::MAX, age: Duration::MAX };
 
-    /// Accepts values that may be off by `error`, in the metric's unit, however old.
+    /// Accepts values of any age that may be off by at most `error`, in the metric's unit.
     ///
     /// # Examples
     /// ```
@@ -138,7 +139,7 @@ impl Tolerance {
         Tolerance { error, ..Tolerance::ANY }
     }
 
-    /// Accepts values no older than `age`, besides what was asked for before.
+    /// Also limits the age of accepted values to `age`.
     ///
     /// # Examples
     /// ```

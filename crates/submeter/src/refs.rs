@@ -1,15 +1,15 @@
-//! Reference counts: those of groups, for objects of your own.
+//! The reference counts that groups use, for your own objects.
 //!
 //! | type | what it is for | taking a reference costs |
 //! |---|---|---|
 //! | [`PercpuRef`] | long-lived objects that requests hold, until they are killed | a plain add |
 //! | [`PercpuArc`] | the same as a pointer; its [`PercpuOwner`] kills | a plain add |
-//! | [`RcuRef`] | small objects that are looked up and may vanish | one locked add, no retry |
+//! | [`RcuRef`] | small objects that may be removed while they are looked up | one locked add, no retry |
 //! | [`RcuArc`] | the same as a pointer; an [`RcuSlot`] is a cell for one | one locked add |
 //!
 //! For an object that is only cloned and dropped, [`std::sync::Arc`] is simpler and as fast.
 //!
-//! A put too many, a second kill and the like are contained and reported: see [`Misuse`].
+//! Errors such as an extra put or a second kill are contained and reported: see [`Misuse`].
 //!
 //! ```
 //! use std::time::Duration;

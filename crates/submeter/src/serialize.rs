@@ -1,4 +1,4 @@
-//! Shapes for serde, which the crate's documentation lists: of what is read, never of handles.
+//! The serde shapes that the crate's documentation lists: of results, never of handles.
 
 use std::time::{Duration, UNIX_EPOCH};
 

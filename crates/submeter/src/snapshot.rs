@@ -1,4 +1,4 @@
-//! A copy of the whole tree at one moment, for exporters and pages.
+//! A copy of the whole tree at one point in time, for exporters and web pages.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -41,14 +41,14 @@ pub struct Snapshot {
     at: Instant,
     system_time: SystemTime,
     groups: Vec<GroupValues>,
-    /// Places in `groups`; made by the first search.
+    /// Indices into `groups`; built by the first search.
     index: OnceLock<Index>,
 }
 
-/// The places of groups by the hashes of their paths.
+/// The indices of groups by the hashes of their paths.
 #[derive(Clone, Debug)]
 struct Index {
-    /// Paths may come from outside, so that nobody may know which of them collide.
+    /// Paths may come from untrusted sources, so collisions must be unpredictable.
     seed: RandomState,
     places: HashTable<u32>,
 }
@@ -109,9 +109,9 @@ pub enum Value {
 
 impl Snapshot {
     pub(crate) fn take(schema: &Schema, stats: &TreeStats, root: &Group) -> Snapshot {
-        // Let go of once the flushers are unlocked: who drops a group's last handle runs the wakers
-        // of those who wait for it, and drops what aggregators kept of it. Both are anybody's code,
-        // which may flush.
+        // Dropped after the flush locks are released: dropping a group's last handle wakes the
+        // tasks that wait for it and drops its aggregators' state. Both may run user code, which
+        // may flush.
         let mut held = Vec::new();
         let (groups, at) = stats.flushed(|| copy(schema, root, &mut held));
         drop(held);
@@ -139,7 +139,7 @@ impl Snapshot {
         &self.schema
     }
 
-    /// Returns when the flush began that the values are from.
+    /// Returns when the flush that produced the values began.
     #[must_use]
     pub fn at(&self) -> Instant {
         self.at
@@ -171,7 +171,7 @@ impl Snapshot {
         &self.groups
     }
 
-    /// Finds a group by its path: O(1), but for the first search, which visits every group.
+    /// Finds a group by its path: O(1), except for the first search, which visits every group.
     ///
     /// # Examples
     /// ```
@@ -218,7 +218,7 @@ impl<'a> IntoIterator for &'a Snapshot {
     }
 }
 
-/// As the value's own type is displayed.
+/// Writes the value as its own type displays it.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -230,10 +230,10 @@ impl fmt::Display for Value {
     }
 }
 
-/// Copies the values of every live group; drops no handle, but leaves them in `held`.
+/// Copies the values of every live group; leaves all handles in `held` instead of dropping them.
 fn copy(schema: &Schema, root: &Group, held: &mut Vec<Group>) -> Vec<GroupValues> {
     let mut groups = Vec::new();
-    // Depth first, siblings in the order of their names.
+    // Depth first, siblings in order of name.
     let mut stack = vec![(root.clone(), None)];
     while let Some((group, parent)) = stack.pop() {
         let index = groups.len();
@@ -456,13 +456,13 @@ impl GroupValues {
         HistogramSnapshot::new(buckets, counts, self.words[slot].cast_unsigned())
     }
 
-    /// The place of a quota in `usage`.
+    /// Returns the index of a quota in `usage`.
     fn slot(&self, key: Key) -> usize {
         assert!(key.section == self.schema.id(), "{WRONG_SCHEMA}");
         usize::from(key.slot)
     }
 
-    /// The place of any other metric in `words`.
+    /// Returns the index of any other metric in `words`.
     fn word(&self, key: Key) -> usize {
         let layouts = self.schema.layouts();
         let section =
@@ -479,7 +479,7 @@ mod tests {
     use crate::Tree;
 
     #[test]
-    fn no_group_is_released_while_the_flushers_are_locked() {
+    fn no_group_is_released_while_flushes_are_locked() {
         let schema = Schema::builder().build().expect("valid");
         let tree = Tree::new(schema).expect("address space");
         let group = tree.get_or_create("/a/b").expect("room");
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(groups.iter().map(GroupValues::path).collect::<Vec<_>>(), ["/", "/a", "/a/b"]);
         let killed = group.kill().expect("alive");
         drop(group);
-        assert!(!killed.is_released(), "its last handle is in the copier's hands");
+        assert!(!killed.is_released(), "the copy holds its last handle");
         drop(held);
         assert!(killed.is_released());
     }

@@ -17,7 +17,7 @@ use crate::tree_stats::TreeStats;
 /// A tree of groups that share one [`Schema`]. Cloning is a pointer copy.
 ///
 /// Dropping the last clone kills every group; handles that are still held keep working and keep
-/// their storage, but nothing can be found or created any more.
+/// their storage, but groups can no longer be found or created.
 ///
 /// # Examples
 /// ```
@@ -42,15 +42,15 @@ struct TreeInner {
     schema: Schema,
     stats: Arc<TreeStats>,
     root: Group,
-    /// Decides the root's end.
+    /// Owns the root: dropping it kills the root.
     owner: PercpuOwner<GroupInner>,
     cpu_start: Option<CpuStart>,
 }
 
-/// The most groups that a tree holds unless [`TreeBuilder::groups_max`] says otherwise.
+/// The default of [`TreeBuilder::groups_max`].
 pub const GROUPS_MAX_DEFAULT: usize = 1 << 20;
 
-/// A builder of a [`Tree`] with other than the usual bounds.
+/// A builder of a [`Tree`] with custom bounds.
 ///
 /// # Examples
 /// ```
@@ -64,12 +64,13 @@ pub const GROUPS_MAX_DEFAULT: usize = 1 << 20;
 pub struct TreeBuilder {
     schema: Schema,
     groups_max: usize,
-    /// On how many simulated CPUs, if not on the machine's.
+    /// The number of simulated CPUs, if any.
     simulated: Option<usize>,
 }
 
 impl TreeBuilder {
-    /// Bounds the number of groups that exist at once, the dying included.
+    /// Bounds the number of groups that exist at once, including killed ones that are not yet
+    /// released.
     ///
     /// # Examples
     /// ```
@@ -86,13 +87,13 @@ impl TreeBuilder {
         self
     }
 
-    /// Makes a tree that behaves as on a machine of `cpus` CPUs without sequences: for tests and
-    /// benches of what depends on the number of CPUs, such as error bounds, memory, and the work of
-    /// a flush.
+    /// Makes a tree that behaves as on a machine with `cpus` CPUs and without restartable
+    /// sequences, for tests and benchmarks of what depends on the number of CPUs, such as error
+    /// bounds, memory, and the work of a flush.
     ///
-    /// A thread updates on the CPU that [`simulate_cpu`](submeter_percpu::Area::simulate_cpu) of
-    /// the crate `submeter-percpu` named to it. What it costs that many real CPUs to take lines
-    /// from each other, no simulation shows.
+    /// A thread updates on the CPU that it has chosen with
+    /// [`simulate_cpu`](submeter_percpu::Area::simulate_cpu) of the crate `submeter-percpu`. The
+    /// simulation does not show the cost of transferring cache lines between that many real CPUs.
     ///
     /// # Examples
     /// ```
@@ -119,9 +120,9 @@ impl TreeBuilder {
         self
     }
 
-    /// Reserves address space and creates the root. Where the schema declares CPU time, the first
-    /// tree of a process also finds out which clock serves: some milliseconds, on a busy machine up
-    /// to half a second.
+    /// Reserves address space and creates the root. If the schema declares CPU time, the first tree
+    /// of a process also determines which clock to use, which takes a few milliseconds, and up to
+    /// half a second on a busy machine.
     ///
     /// # Examples
     /// ```
@@ -133,11 +134,11 @@ impl TreeBuilder {
     /// ```
     ///
     /// # Errors
-    /// When the kernel refuses the reservation of address space.
+    /// When the kernel refuses to reserve address space.
     pub fn build(self) -> Result<Tree, Error> {
         let stats = Arc::new(TreeStats::new(&self.schema, self.groups_max, self.simulated)?);
         let (owner, root) = Group::new_root(Arc::clone(&stats))?;
-        // Last: the first tree of a process tests what the machine can do.
+        // Last, because the first tree of a process tests the machine's clocks.
         let cpu_start = CpuStart::of(&self.schema);
         Ok(Tree {
             inner: Arc::new(TreeInner { schema: self.schema, stats, root, owner, cpu_start }),
@@ -146,7 +147,7 @@ impl TreeBuilder {
 }
 
 impl Tree {
-    /// Creates a tree that has only its root.
+    /// Creates a tree with only a root.
     ///
     /// # Examples
     /// ```
@@ -158,12 +159,12 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// When the kernel refuses the reservation of address space.
+    /// When the kernel refuses to reserve address space.
     pub fn new(schema: Schema) -> Result<Tree, Error> {
         Tree::builder(schema).build()
     }
 
-    /// Starts a tree with other than the usual bounds.
+    /// Returns a builder for a tree with custom bounds.
     ///
     /// # Examples
     /// ```
@@ -213,7 +214,7 @@ impl Tree {
         self.inner.cpu_start
     }
 
-    /// Returns how many groups exist: the root, the live ones, and killed ones that a handle or a
+    /// Returns how many groups exist: the root, live groups, and killed ones that a handle or a
     /// charge still holds or that no flush has seen yet.
     ///
     /// # Examples
@@ -230,7 +231,7 @@ impl Tree {
         self.inner.stats.group_count()
     }
 
-    /// Finds a group. Takes one shared lock a level: resolve once, keep the handle.
+    /// Finds a group. Takes one shared lock per level: look it up once and keep the handle.
     ///
     /// # Examples
     /// ```
@@ -266,7 +267,7 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// A bad name, no such parent, a group of that name, or a tree that is full.
+    /// An invalid name, a missing parent, an existing group of that name, or a full tree.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn create(&self, path: &str) -> Result<Group, Error> {
         let names: Vec<&str> = path::names(path)?.collect();
@@ -281,7 +282,7 @@ impl Tree {
         group.create_child(last)
     }
 
-    /// Finds a group, creating it and its ancestors where they are missing.
+    /// Finds a group, creating it and its ancestors if they are missing.
     ///
     /// # Examples
     /// ```
@@ -294,7 +295,7 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// A bad name, or a tree that is full.
+    /// An invalid name, or a full tree.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get_or_create(&self, path: &str) -> Result<Group, Error> {
         let mut group = self.inner.root.clone();
@@ -304,12 +305,11 @@ impl Tree {
         Ok(group)
     }
 
-    /// Brings every group's cached totals up to date: all updates that returned before this call
-    /// are in. Costs time in proportion to what changed since the last flush, and at most one
-    /// `membarrier` for each section. Concurrent callers share a flush where they can.
+    /// Brings every group's cached totals up to date: they include all updates that returned before
+    /// this call. Costs time in proportion to what changed since the last flush, and at most one
+    /// `membarrier` per section. Concurrent callers share a flush where possible.
     ///
-    /// What [aggregators](crate::Aggregate) hold is flushed apart, by them: one that is slow delays
-    /// nobody else.
+    /// [Aggregators](crate::Aggregate) are flushed separately: a slow one delays no other flush.
     ///
     /// # Examples
     /// ```
@@ -326,8 +326,9 @@ impl Tree {
         self.inner.stats.flush()
     }
 
-    /// As [`flush`](Tree::flush), for the metrics of one [section](crate::SchemaBuilder::section)
-    /// only: what changed in others costs nothing and stays to be flushed.
+    /// Like [`flush`](Tree::flush), but only for the metrics of one
+    /// [section](crate::SchemaBuilder::section): changes in other sections cost nothing and are
+    /// left for a later flush.
     ///
     /// # Examples
     /// ```
@@ -343,18 +344,18 @@ impl Tree {
     /// ```
     ///
     /// # Panics
-    /// When the section is of another tree's schema.
+    /// When the section belongs to another tree's schema.
     pub fn flush_section(&self, section: Section) -> FlushReport {
         let index = self.inner.schema.layouts().iter().position(|layout| layout.id == section.id);
         let index = index.expect("the section belongs to the schema of another tree");
         self.inner.stats.flush_section(index)
     }
 
-    /// Flushes, then copies every group's values at one moment: in a snapshot a parent's value is
-    /// its own plus its children's, exactly. Costs time and memory in proportion to the tree.
+    /// Flushes, then copies every group's values at one point in time: a [`Snapshot`] is consistent
+    /// between parents and children. Costs time and memory in proportion to the tree.
     ///
-    /// Where the schema has sections, that holds in each of them; one section may have an update
-    /// that came after one which another section does not have yet.
+    /// If the schema has sections, that holds within each of them; one section may include an
+    /// update that is later than one which another section does not yet include.
     ///
     /// # Examples
     /// ```
@@ -382,7 +383,8 @@ impl fmt::Debug for Tree {
 
 impl Drop for TreeInner {
     fn drop(&mut self) {
-        // Parents own their children and children refer to their parents: nothing would ever end.
+        // Parents own their children and children refer to their parents: without a kill, nothing
+        // would ever be released.
         self.root.kill_tree(&self.owner);
     }
 }

@@ -1,7 +1,7 @@
 //! The statistics of one tree: one `Rstat` for each section of metrics.
 //!
-//! Sections share nothing but the groups: words, marks and flusher are each section's own, so that
-//! who reads one neither pays nor waits for another.
+//! Sections share only the groups: each has its own words, marks and flush state, so that a read of
+//! one section neither pays for another nor waits for it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,7 +40,8 @@ impl TreeStats {
         &self.sections[1..]
     }
 
-    /// Groups that exist, those included that only one section still has to forget.
+    /// Returns the number of groups that exist, including those that only one section still has to
+    /// forget.
     pub(crate) fn group_count(&self) -> usize {
         self.sections.iter().map(|rstat| rstat.len()).max().unwrap_or(0)
     }
@@ -54,8 +55,8 @@ impl TreeStats {
         self.sections[index].flush()
     }
 
-    /// Flushes every section, then runs `copy` before any other flush; returns when the first flush
-    /// began.
+    /// Flushes every section, then runs `copy` before any other flush; returns the time at which
+    /// the first flush began.
     pub(crate) fn flushed<T>(&self, mut copy: impl FnMut() -> T) -> (T, Instant) {
         let mut copied = None;
         let at = flushed(&self.sections, &mut || copied = Some(copy()));
@@ -63,8 +64,8 @@ impl TreeStats {
     }
 }
 
-/// Locks the flushes of all sections, in the schema's order. All other code locks one of them at a
-/// time.
+/// Locks the flushes of all sections, in the schema's order. All other code locks only one of them
+/// at a time.
 fn flushed(sections: &[Arc<Rstat>], copy: &mut dyn FnMut()) -> Instant {
     let Some((first, others)) = sections.split_first() else {
         copy();

@@ -6,7 +6,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What a metric counts: [`Count`], [`Bytes`] or [`Nanoseconds`]. Sealed: the exporters must know
+/// A unit of a metric: [`Count`], [`Bytes`] or [`Nanoseconds`]. Sealed, because exporters must know
 /// every unit.
 ///
 /// # Examples
@@ -43,7 +43,7 @@ pub enum UnitKind {
     Nanoseconds,
 }
 
-/// `count`, `bytes` or `nanoseconds`.
+/// Writes `count`, `bytes` or `nanoseconds`.
 impl fmt::Display for UnitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -55,7 +55,7 @@ impl fmt::Display for UnitKind {
 }
 
 impl UnitKind {
-    /// Returns the base unit that OpenMetrics asks for, or `""` for a plain count.
+    /// Returns the base unit that OpenMetrics requires, or `""` for a plain count.
     ///
     /// # Examples
     /// ```
@@ -70,7 +70,7 @@ impl UnitKind {
         }
     }
 
-    /// Returns how many of this unit make one base unit (1e9 nanoseconds a second).
+    /// Returns how many of this unit make one base unit (1e9 nanoseconds per second).
     ///
     /// # Examples
     /// ```
@@ -86,11 +86,11 @@ impl UnitKind {
 }
 
 impl UnitKind {
-    /// The batch of a metric of this unit, less one: how much a CPU's word may gain before the
-    /// updater tells the ancestors that their cached total is off. A power of two, chosen so that a
-    /// typical request (one event, some hundred bytes, some microseconds) crosses it once in some
-    /// 128 to 512 updates: a crossing costs as much as fifty updates, a batch twice as large bounds
-    /// half as well.
+    /// Returns the batch of a metric of this unit, minus one: how much a CPU's word may gain before
+    /// the updater raises the ancestors' error bounds. A power of two, chosen so that typical
+    /// requests (one event, a few hundred bytes, a few microseconds) cross it once in about 128 to
+    /// 512 updates: a crossing costs as much as fifty updates, and a batch twice as large doubles
+    /// the error bound.
     pub(crate) const fn batch_mask(self) -> u64 {
         match self {
             UnitKind::Count => (1 << 9) - 1,
@@ -100,7 +100,7 @@ impl UnitKind {
     }
 }
 
-/// A batch that no word leaves but by wrapping around.
+/// A batch that a word leaves only by wrapping around.
 pub(crate) const NO_BATCH_MASK: u64 = i64::MAX.cast_unsigned();
 
 /// Plain events or things.

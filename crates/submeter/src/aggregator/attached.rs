@@ -10,7 +10,8 @@ use crate::group::Group;
 /// A handle to one group of one aggregator: attach once, keep it, update through it. Cloning costs
 /// a handle to the group and a reference count.
 ///
-/// It keeps the group, as a [`Group`] does: a group that was killed is released when it is dropped.
+/// It keeps the group alive, as a [`Group`] does: a killed group is released only after it is
+/// dropped.
 pub struct Attached<C: Aggregate> {
     group: Group,
     slot: Arc<GroupSlot<C>>,
@@ -21,11 +22,12 @@ impl<C: Aggregate> Attached<C> {
         Attached { group, slot }
     }
 
-    /// Runs `update` on what the group keeps on the running CPU, and marks it for the next flush.
+    /// Runs `update` on the group's `Local` of the running CPU, and marks the group for the next
+    /// flush.
     ///
-    /// Takes no lock and makes no system call; allocates when the group is updated on this CPU for
-    /// the first time, unless it was [prepared](Attached::prepare). If `update` panics, what it did
-    /// until then counts.
+    /// Takes no lock and makes no system call. The group's first update on a CPU allocates, unless
+    /// the group was [prepared](Attached::prepare). If `update` panics, what it did until then
+    /// counts.
     ///
     /// Safe in a signal handler if `update` is, and nothing has to be allocated.
     ///
@@ -39,7 +41,7 @@ impl<C: Aggregate> Attached<C> {
         update(self.slot.local_or_create(row))
     }
 
-    /// Allocates what the group keeps on every CPU, so that no update has to.
+    /// Allocates the group's `Local` of every CPU, so that no update has to.
     pub fn prepare(&self) {
         for row in 0..self.slot.rows() {
             self.slot.local_or_create(row);
@@ -53,7 +55,8 @@ impl<C: Aggregate> Attached<C> {
     }
 }
 
-/// Marks even when the closure panics: what it did until then is not to wait for the next update.
+/// A guard that marks the group even if the closure panics, so that what it did until then does not
+/// wait for the next update.
 struct MarkOnDrop<'a, C: Aggregate> {
     slot: &'a GroupSlot<C>,
     row: usize,

@@ -1,9 +1,9 @@
-//! Why an aggregator gave no answer.
+//! The error of aggregators.
 
 use std::fmt;
 
-/// The reason why an [`Aggregator`](crate::Aggregator) refused. Ask with the predicates; the text
-/// has the remedy.
+/// The error of an [`Aggregator`](crate::Aggregator). The predicates tell the causes apart; the
+/// text has the remedy.
 #[derive(Clone, Debug)]
 pub struct AggregatorError {
     aggregator: Box<str>,
@@ -17,14 +17,14 @@ enum AggregatorErrorKind {
 }
 
 impl AggregatorError {
-    /// A callback panicked for this group, so that its total stays wrong.
+    /// Returns whether a callback panicked for this group, so that its total stays wrong.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         matches!(self.kind, AggregatorErrorKind::Broken { .. })
     }
 
-    /// Called from where waiting could never end: an aggregator's callback, or, for a flush, a
-    /// read.
+    /// Returns whether the call came from a place where it could deadlock: an aggregator's callback
+    /// or, for a flush, a read.
     #[must_use]
     pub fn is_nested(&self) -> bool {
         matches!(self.kind, AggregatorErrorKind::Nested)
@@ -46,12 +46,12 @@ impl fmt::Display for AggregatorError {
         match &self.kind {
             AggregatorErrorKind::Broken { path, message } => write!(
                 f,
-                "aggregator {aggregator} is broken for {path}: a callback panicked ({message}); mend the \
-                 callback, and start again with a new aggregator or a new group"
+                "aggregator {aggregator} is broken for {path}: a callback panicked ({message}); fix the \
+                 callback, and use a new aggregator or a new group"
             ),
             AggregatorErrorKind::Nested => write!(
                 f,
-                "aggregator {aggregator} was asked from inside an aggregator's callback or read: ask once it \
+                "aggregator {aggregator} was called from inside an aggregator's callback or read: call it after that \
                  has returned"
             ),
         }

@@ -1,17 +1,17 @@
-//! The fence around the user's code: where it may come from, and what its panics may reach.
+//! Isolation of the user's code: from where it may be called, and what its panics may affect.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What of aggregators the thread is in the middle of.
+/// The aggregator operation that the thread is inside of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Nesting {
     Nothing,
-    /// A read: holds a total, so that it must not flush.
+    /// A read: it holds a total's lock, so it must not flush.
     Read,
-    /// A flush, with its callbacks: holds a flusher and at times a total, so that it must not wait
-    /// for another.
+    /// A flush with its callbacks: it holds the flush lock and sometimes a total's, so it must not
+    /// wait for another one.
     Callback,
 }
 
@@ -19,20 +19,20 @@ thread_local! {
     static DEPTH: Cell<Nesting> = const { Cell::new(Nesting::Nothing) };
 }
 
-/// Notes, as long as it lives, that the thread holds a lock of some aggregator. So a thread that
-/// waits for an aggregator's lock holds none that the owner could be waiting for: no order of locks
-/// is needed.
+/// A guard that records that the thread holds a lock of some aggregator. A thread that waits for an
+/// aggregator's lock therefore holds none that the owner could be waiting for, and no lock order is
+/// needed.
 pub(super) struct Within {
     outer: Nesting,
 }
 
 impl Within {
-    /// Before a flush; `None` inside of a read or another flush.
+    /// Enters a flush; `None` inside a read or another flush.
     pub(super) fn callback() -> Option<Within> {
         Within::enter(Nesting::Callback, Nesting::Nothing)
     }
 
-    /// Before a read; `None` inside of a flush.
+    /// Enters a read; `None` inside a flush.
     pub(super) fn read() -> Option<Within> {
         Within::enter(Nesting::Read, Nesting::Read)
     }
@@ -52,14 +52,15 @@ impl Drop for Within {
     }
 }
 
-/// Runs the user's code. A panic ends here, and is returned as its message.
+/// Runs the user's code. A panic is caught, and its message returned.
 ///
-/// What the code was changing is as it left it: the caller declares it broken.
+/// Data that the code was changing may be inconsistent: the caller marks it as broken.
 pub(super) fn catch(code: impl FnOnce()) -> Result<(), Box<str>> {
     catch_unwind(AssertUnwindSafe(code)).map_err(message)
 }
 
-/// Drops something of the user's. A panic ends here: no caller is left whom it could concern.
+/// Drops a value of the user's. A panic is caught and ignored, because there is no caller to report
+/// it to.
 pub(super) fn drop_quietly<T>(value: T) {
     let _ = catch(|| drop(value));
 }
@@ -70,7 +71,8 @@ fn message(payload: Box<dyn Any + Send>) -> Box<str> {
         Err(payload) => match payload.downcast::<String>() {
             Ok(text) => text.as_str().into(),
             Err(payload) => {
-                // Forgotten, not dropped: it may be anything, and panic once more.
+                // Forgotten, not dropped: the payload may be anything, and its drop might panic
+                // too.
                 std::mem::forget(payload);
                 "no message".into()
             }

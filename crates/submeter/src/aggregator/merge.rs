@@ -8,28 +8,28 @@ use super::slot::{FirstAndMarks, GroupSlot};
 use super::{Aggregate, Origin};
 use crate::flush::node_table::{Birth, NodeTable, Pending};
 
-/// What a flush of an aggregator did.
+/// A report of what a flush of an aggregator did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AggregateReport {
-    /// Groups whose totals were merged into, each once.
+    /// Groups whose totals changed, each counted once.
     pub groups: usize,
     /// Calls of [`Aggregate::flush`]: one for each group and CPU that changed.
     pub locals: usize,
     /// Callbacks that panicked. Each broke a group, unless it was broken before.
     pub panics: usize,
-    /// From its start to its end.
+    /// The time from the start of the flush to its end.
     pub duration: Duration,
     /// Whether the caller shared a flush that another had begun after the caller asked.
     pub joined: bool,
 }
 
-/// What one flush after another works with; locked while one runs.
+/// The state that flushes share; locked while one runs.
 pub(super) struct MergeState<C: Aggregate> {
     nodes: NodeTable<Arc<GroupSlot<C>>>,
-    /// By the slots of the table: what is to be merged into a group's total and its parent's.
+    /// By slot: the delta to be merged into a group's total and its parent's.
     pending: Vec<Option<C::Delta>>,
-    /// Rows and numbers that were found marked; emptied by each flush.
+    /// Rows and numbers that were marked; emptied by each flush.
     marked: Vec<(usize, usize)>,
     /// A copy of the aggregator's list, which only grows.
     pub(super) sets: Vec<FirstAndMarks>,
@@ -73,8 +73,8 @@ impl<C: Aggregate> MergeState<C> {
         self.pending.clear();
     }
 
-    /// Forgets groups that are gone, and returns what was theirs; what they collected is in their
-    /// ancestors' totals.
+    /// Removes released groups and returns their slots; what they collected is in their ancestors'
+    /// totals.
     pub(super) fn forget(&mut self, ids: &mut [u32]) -> Vec<Arc<GroupSlot<C>>> {
         let mut gone = Vec::with_capacity(ids.len());
         self.nodes.forget(ids, |_, slot| gone.push(slot));
@@ -82,7 +82,7 @@ impl<C: Aggregate> MergeState<C> {
     }
 }
 
-/// A flush under way, without the table that it walks.
+/// A running flush, without the table that it walks.
 struct Merge<'a, C: Aggregate> {
     aggregate: &'a C,
     pending: &'a mut Vec<Option<C::Delta>>,
@@ -90,15 +90,14 @@ struct Merge<'a, C: Aggregate> {
 }
 
 impl<C: Aggregate> Merge<'_, C> {
-    /// Takes what is new from a group on one CPU.
+    /// Collects what is new in a group on one CPU.
     fn collect(&mut self, nodes: &mut NodeTable<Arc<GroupSlot<C>>>, cpu: usize, id: usize) {
         let Some(slot) = nodes.kept(id) else { return };
         let Some(local) = slot.local(cpu) else { return };
         self.report.locals += 1;
         let mut new = None;
         let outcome = catch(|| {
-            // One of its own for each CPU: what a panic leaves half-filled is not to spoil what
-            // another CPU had.
+            // A separate delta per CPU, so that a panic cannot spoil the delta of another CPU.
             let mut delta = C::Delta::default();
             self.aggregate.flush(&Origin { path: &slot.path, cpu }, local, &mut delta);
             new = Some(delta);
@@ -109,7 +108,7 @@ impl<C: Aggregate> Merge<'_, C> {
         }
     }
 
-    /// Merges what a group has pending into its total and into what its parent has pending.
+    /// Merges a group's pending delta into its total and into its parent's pending delta.
     fn pass_on(&mut self, nodes: &mut NodeTable<Arc<GroupSlot<C>>>, node: &Pending) {
         self.report.groups += 1;
         let Some(delta) = self.pending[node.slot].take() else { return };
@@ -125,7 +124,7 @@ impl<C: Aggregate> Merge<'_, C> {
         }
     }
 
-    /// Merges into what a group has pending.
+    /// Merges into a group's pending delta.
     fn add(&mut self, nodes: &mut NodeTable<Arc<GroupSlot<C>>>, id: usize, delta: C::Delta) {
         let (at, new) = nodes.schedule(id, 1);
         if new {
@@ -141,7 +140,7 @@ impl<C: Aggregate> Merge<'_, C> {
         }
     }
 
-    /// Declares a group broken if a callback for it panicked.
+    /// Marks a group as broken if a callback for it panicked.
     fn note(&mut self, outcome: Result<(), Box<str>>, slot: &GroupSlot<C>) {
         if let Err(message) = outcome {
             self.report.panics += 1;

@@ -1,37 +1,37 @@
-//! Aggregators: state of the user's own for each group and CPU, merged up the tree by the user's
-//! own functions.
+//! Aggregators: user-defined state for each group and CPU, merged up the tree by user-defined
+//! functions.
 //!
-//! A counter is one number and adds up by itself. What tenants do is often something else: which
-//! keys were hot, how many users there were, the slowest query. A [`Aggregate`] says what one group
-//! keeps on one CPU, how to take what is new out of it, and how to merge two of those; the tree
-//! does the rest, as it does for numbers: updates touch the running CPU's state only, a flush
-//! visits what changed, child before parent, and what a killed group collected stays in its parent.
+//! A counter is one number and adds up by itself. Other aggregates are not sums: the hottest keys,
+//! the number of distinct users, the slowest query. An [`Aggregate`] defines what one group keeps
+//! on one CPU, how to extract what is new, and how to merge two such deltas; the tree does the
+//! rest, as it does for numbers: updates touch only the running CPU's state, a flush visits what
+//! changed, children before parents, and what a killed group collected stays in its parent.
 //!
 //! # What it costs
-//! An update costs the closure, a fence and a few loads; the first one of a group on a CPU
-//! allocates. A flush costs one callback for each group and CPU that changed, and one merge for
-//! each level above. Do not use it for what is a sum: [`Group::add`](crate::Group::add) needs no
-//! fence and no callback.
+//! An update costs the closure, a fence and a few loads; a group's first update on a CPU allocates.
+//! A flush costs one callback for each group and CPU that changed, and one merge for each level
+//! above. Do not use an aggregator for a sum: [`Group::add`](crate::Group::add) needs neither a
+//! fence nor a callback.
 //!
 //! # Who can harm whom
-//! Every aggregator has its own flush, with its own lock, apart from the numbers'. A callback that
-//! takes its time delays flushes of *that aggregator* and nothing else: not updates, not
+//! Every aggregator has its own flush with its own lock, separate from that of the numbers. A slow
+//! callback delays flushes of *that aggregator* and nothing else: not updates, not
 //! [`Tree::flush`](crate::Tree::flush), not a kill, not another aggregator. A callback that panics
 //! breaks *that aggregator for that group*:
 //!
-//! - reads of the group say so from then on ([`AggregatorError::is_broken`]) instead of returning a
-//!   number that is wrong;
-//! - reads of its ancestors return how many groups below are broken ([`Aggregated::broken_below`]);
-//!   what those had handed over before stays in;
-//! - what is lost is what the callback had taken from its `Local` and not returned;
+//! - reads of the group return an error from then on ([`AggregatorError::is_broken`]) instead of a
+//!   wrong total;
+//! - reads of its ancestors say how many groups below are broken ([`Aggregated::broken_below`]);
+//!   what those propagated earlier is kept;
+//! - only what the callback had taken from its `Local` and not returned is lost;
 //! - all other groups stay exact, and this and later flushes go on.
 //!
-//! Where it is `merge` that panics, the group whose total it was merging *into* is the broken one.
+//! If `merge` panics, the group whose total it was merging *into* is broken.
 //!
 //! # Callbacks that call back
-//! A callback may use the tree as it likes: add, flush, create, kill, attach, update. It must not
-//! ask *aggregators* for anything: two that waited for each other would never return. Such a call
-//! is refused at once, with [`AggregatorError::is_nested`].
+//! A callback may use the tree freely: add, flush, create, kill, attach, update. It must not flush
+//! or read *aggregators*, because two that waited for each other would deadlock. Such a call fails
+//! at once with [`AggregatorError::is_nested`].
 
 mod attached;
 mod error;
@@ -57,7 +57,7 @@ use guard::Within;
 use merge::MergeState;
 use slot::{GroupSlot, SlotNumbers, find, find_or_create};
 
-/// What a group keeps on each CPU, and how that becomes a total.
+/// The definition of an aggregate: what a group keeps on each CPU, and how that becomes a total.
 ///
 /// # Examples
 /// The longest request of each tenant, and of everything above it:
@@ -92,23 +92,23 @@ use slot::{GroupSlot, SlotNumbers, find, find_or_create};
 /// ```
 ///
 /// # Differences from Linux
-/// There a BPF program is attached to a hook that runs inside every flush of every group, under the
-/// flush's lock; here an aggregator has a flush of its own, and is called for groups that it marked
-/// only.
+/// In Linux a BPF program is attached to a hook that runs inside every flush of every group, under
+/// the flush's lock. Here an aggregator has its own flush, and is called only for groups that were
+/// updated through it.
 pub trait Aggregate: Send + Sync + 'static {
-    /// What one group keeps on one CPU. Several threads may be in it at once, because a thread may
-    /// be preempted in an update and go on elsewhere: use atomics. They rarely contend, so
-    /// `Relaxed` ones are cheap.
+    /// The state of one group on one CPU. Several threads may use it at once, because a thread may
+    /// be preempted during an update and continue on another CPU: use atomics. They rarely contend,
+    /// so `Relaxed` ones are cheap.
     type Local: Default + Send + Sync + 'static;
 
-    /// What is new since the last flush; also what a total is.
+    /// What is new since the last flush; also the type of a total.
     type Delta: Default + Send + Sync + 'static;
 
     /// Takes what is new out of `local` and adds it to `delta`, which is empty.
     ///
-    /// Called for each group and CPU that was updated since the last flush. Updates go on
-    /// while it runs: what is taken must be taken by one atomic operation (`swap`, `fetch_sub`), or
-    /// remembered in `local` and subtracted. Nothing may be new.
+    /// Called for each group and CPU that was updated since the last flush. Updates continue while
+    /// it runs: take a value with one atomic operation (`swap`, `fetch_sub`), or remember it in
+    /// `local` and subtract it next time. There may be nothing new.
     fn flush(&self, origin: &Origin<'_>, local: &Self::Local, delta: &mut Self::Delta);
 
     /// Adds `delta` to `into`. Called in any order of the children, so it must be commutative and
@@ -116,7 +116,7 @@ pub trait Aggregate: Send + Sync + 'static {
     fn merge(&self, delta: &Self::Delta, into: &mut Self::Delta);
 }
 
-/// The group and the CPU that a `Local` is from.
+/// The group and the CPU that a `Local` belongs to.
 #[derive(Debug)]
 pub struct Origin<'a> {
     path: &'a str,
@@ -124,38 +124,39 @@ pub struct Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// Returns the group's path. A path and no [`Group`]: a group that was killed may be gone by
-    /// now, and a new one may have its name.
+    /// Returns the group's path. It is a path and not a [`Group`], because a killed group may have
+    /// been released, and a new one may have its name.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path
     }
 
-    /// Returns the CPU; where the kernel has no cheap way to ask, or beyond 64 CPUs, a number that
-    /// several share.
+    /// Returns the CPU. If the kernel has no cheap way to determine it, or beyond 64 CPUs, several
+    /// CPUs share a number.
     #[must_use]
     pub fn cpu(&self) -> usize {
         self.cpu
     }
 }
 
-/// What is known of one group: borrowed, because a total may be large.
+/// The total of one group with its age, borrowed, because a total may be large.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Aggregated<'a, D> {
-    /// Own plus descendants', those included that are gone, as of the last flush.
+    /// The total of the group and its descendants, including released ones, as of the last flush.
     pub total: &'a D,
-    /// How long ago that flush began; where there was none, how long ago the aggregator was made.
+    /// The time since that flush began or, before the first flush, since the aggregator was
+    /// created.
     pub age: Duration,
-    /// How many groups below this one are broken: `total` lacks what their callbacks lost.
+    /// How many groups below this one are broken; `total` lacks what their callbacks lost.
     pub broken_below: u64,
 }
 
-/// A handle to one aggregator of one tree. Cloning is a pointer copy. When the last clone goes, so
-/// does what it collected; what is [`Attached`] may still be updated, to no effect.
+/// A handle to one aggregator of one tree. Cloning is a pointer copy. Dropping the last clone
+/// discards what it collected; [`Attached`] handles may still be updated, without effect.
 ///
-/// What a group that is gone had collected is kept until the next flush *of the aggregator*: where
-/// groups come and go and reads are rare, flush it now and then, say in
+/// What a released group had collected is kept until the next flush *of the aggregator*: if groups
+/// come and go but reads are rare, flush it from time to time, for example in
 /// [`FlusherBuilder::also`](crate::FlusherBuilder::also).
 pub struct Aggregator<C: Aggregate> {
     inner: Arc<AggregatorInner<C>>,
@@ -172,11 +173,11 @@ struct AggregatorInner<C: Aggregate> {
 }
 
 impl Tree {
-    /// Adds an aggregator: state of the user's own for each group and CPU, flushed apart from the
+    /// Adds an aggregator: user-defined state for each group and CPU, flushed separately from the
     /// numbers. See [`Aggregate`].
     ///
-    /// The tree does not know it afterwards: it lives as long as the handle that this returns, and
-    /// `name` is only what its errors call it.
+    /// The tree keeps no reference to it: it lives as long as the returned handle, and `name` only
+    /// appears in its errors.
     ///
     /// # Examples
     /// ```
@@ -223,23 +224,23 @@ impl<C: Aggregate> Aggregator<C> {
         }
     }
 
-    /// Returns its name, which its errors say.
+    /// Returns its name, as it appears in errors.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Returns what it was made of.
+    /// Returns the [`Aggregate`] that it was created with.
     #[must_use]
     pub fn get_ref(&self) -> &C {
         &self.inner.aggregate
     }
 
-    /// Makes a handle for updates of a group. Takes locks and allocates: attach once, keep the
+    /// Creates a handle for updates of a group. Takes locks and allocates: attach once and keep the
     /// handle.
     ///
-    /// A group that was killed may still be attached to, for as long as there is a handle to it;
-    /// its ancestors get what it collects.
+    /// A killed group may still be attached to as long as there is a handle to it; its ancestors
+    /// get what it collects.
     ///
     /// # Panics
     /// When the group is of another tree.
@@ -248,12 +249,13 @@ impl<C: Aggregate> Aggregator<C> {
         Attached::new(group.clone(), self.slot_or_create(group))
     }
 
-    /// Brings all totals up to date: every update that returned before this call is in. Calls back
-    /// for each group and CPU that changed; concurrent callers share a flush where they can.
+    /// Brings all totals up to date: they include every update that returned before this call.
+    /// Calls back for each group and CPU that changed; concurrent callers share a flush where
+    /// possible.
     ///
     /// # Errors
-    /// [Nested](AggregatorError::is_nested): called from a callback or from within a read. A
-    /// callback that panics is no error here: see [`AggregateReport::panics`].
+    /// [Nested](AggregatorError::is_nested) if called from a callback or from within a read. A
+    /// callback that panics is not an error here: see [`AggregateReport::panics`].
     pub fn flush(&self) -> Result<AggregateReport, AggregatorError> {
         let within = Within::callback().ok_or_else(|| AggregatorError::nested(self.name()))?;
         let report = self.inner.flush();
@@ -261,14 +263,14 @@ impl<C: Aggregate> Aggregator<C> {
         Ok(report)
     }
 
-    /// Lends a group's total as of the last flush to `read`. Waits for nothing but a merge into it
-    /// that is under way.
+    /// Lends a group's total as of the last flush to `read`. Waits only for a merge into it that is
+    /// in progress.
     ///
-    /// `read` may read other groups, but flush nothing.
+    /// `read` may read other groups, but must not flush.
     ///
     /// # Errors
-    /// [Broken](AggregatorError::is_broken), when a callback for the group panicked;
-    /// [nested](AggregatorError::is_nested), when called from a callback.
+    /// [Broken](AggregatorError::is_broken) if a callback for the group panicked;
+    /// [nested](AggregatorError::is_nested) if called from a callback.
     ///
     /// # Panics
     /// When the group is of another tree.
@@ -278,13 +280,14 @@ impl<C: Aggregate> Aggregator<C> {
         read: impl FnOnce(&Aggregated<'_, C::Delta>) -> R,
     ) -> Result<R, AggregatorError> {
         let _within = Within::read().ok_or_else(|| AggregatorError::nested(self.name()))?;
-        // Before the total, so that the total is of this flush or a later one.
+        // Read before the total, so that the total is from this flush or a later one.
         let age = self.inner.flushes.age(self.inner.flushes.as_of_ns());
         let Some(slot) = self.slot(group) else {
-            // Neither it nor anything below was ever attached.
+            // Neither the group nor a descendant was ever attached.
             return Ok(read(&Aggregated { total: &C::Delta::default(), age, broken_below: 0 }));
         };
-        // Recursive: `read` may come here again, and must not wait for a flush that waits for it.
+        // Recursive, because `read` may call this again and must not wait for a flush that waits
+        // for it.
         let total = slot.total.read_recursive();
         if let Some(message) = &total.broken {
             return Err(AggregatorError::broken(self.name(), group.path(), message));
@@ -292,10 +295,11 @@ impl<C: Aggregate> Aggregator<C> {
         Ok(read(&Aggregated { total: &total.value, age, broken_below: total.broken_below }))
     }
 
-    /// Flushes, then [reads](Aggregator::read): every update that returned before this call is in.
+    /// Flushes, then [reads](Aggregator::read): the total includes every update that returned
+    /// before this call.
     ///
     /// # Errors
-    /// As `flush` and `read`.
+    /// Those of `flush` and `read`.
     ///
     /// # Panics
     /// When the group is of another tree.
@@ -315,7 +319,7 @@ impl<C: Aggregate> Aggregator<C> {
 
     fn slot_or_create(&self, group: &Group) -> Arc<GroupSlot<C>> {
         self.check(group);
-        // Parents first: a slot refers to the one above.
+        // Parents first, because a slot refers to its parent's.
         let mut missing = Vec::new();
         let mut at = Some(group);
         let mut slot = None;
@@ -330,7 +334,7 @@ impl<C: Aggregate> Aggregator<C> {
         for group in missing.into_iter().rev() {
             slot = Some(find_or_create(group.attachments(), &self.inner, group.path(), slot));
         }
-        slot.expect("the group's own, if none of its ancestors'")
+        slot.expect("the loop ends at the latest with the group's own slot")
     }
 
     fn check(&self, group: &Group) {
@@ -348,8 +352,8 @@ impl<C: Aggregate> AggregatorInner<C> {
             return AggregateReport { joined: true, ..state.report };
         }
         let flush = self.flushes.begin();
-        // Deaths first: what the dead collected is marked, and taken below. Births after the marks:
-        // a group is announced before it is marked.
+        // Deaths first: what released groups collected is marked, and taken below. Births after the
+        // marks, because a group is announced before it is marked.
         let mut deaths = self.flushes.take_deaths();
         self.numbers.lock().share_sets(&mut state.sets);
         state.take_marked();
@@ -361,7 +365,8 @@ impl<C: Aggregate> AggregatorInner<C> {
         state.report.duration = flush.elapsed();
         let report = state.report;
         drop(state);
-        // Without the lock: they hold what is the user's, whose `drop` may take its time, or panic.
+        // Outside the lock: the slots hold values of the user's, whose `drop` may be slow, or
+        // panic.
         gone.into_iter().for_each(guard::drop_quietly);
         report
     }

@@ -1,4 +1,4 @@
-//! What an aggregator keeps of one group, and how a group keeps it.
+//! The part of an aggregator that belongs to one group, and its ownership by the group.
 
 use std::sync::{Arc, Weak};
 
@@ -10,30 +10,30 @@ use super::{Aggregate, AggregatorInner};
 use crate::attachments::Attachments;
 use crate::flush::node_table::{Birth, NODES_MAX};
 
-/// Everything of one group in one aggregator. The group, what is attached to it and the flusher
-/// share it.
+/// The state of one group in one aggregator. The group, its [`Attached`](super::Attached) handles
+/// and the flush share it.
 pub(super) struct GroupSlot<C: Aggregate> {
     pub(super) path: Box<str>,
     pub(super) parent: Option<Arc<GroupSlot<C>>>,
     number: SlotNumber,
-    /// By row, allocated with the first update. A race and no lock: a signal handler that comes in
-    /// between makes its own, and the loser's is dropped.
+    /// By row, allocated by the first update. Without a lock, because a signal handler may
+    /// interrupt the allocation: it makes its own, and the loser's is dropped.
     locals: OnceBox<Box<[OnceBox<C::Local>]>>,
     pub(super) total: RwLock<Total<C::Delta>>,
 }
 
-/// What readers see. Written by the flusher.
+/// The total that readers see. Written only by flushes.
 #[derive(Default)]
 pub(super) struct Total<D> {
     pub(super) value: D,
-    /// What a callback panicked with, if one did.
+    /// The message of a callback's panic, if there was one.
     pub(super) broken: Option<Box<str>>,
-    /// Descendants that are broken, those included that are gone.
+    /// The number of broken descendants, including released ones.
     pub(super) broken_below: u64,
 }
 
 impl<C: Aggregate> GroupSlot<C> {
-    /// Its number among the aggregator's.
+    /// Returns its number in the aggregator.
     pub(super) fn id(&self) -> u32 {
         self.number.number
     }
@@ -71,7 +71,7 @@ impl<C: Aggregate> GroupSlot<C> {
         self.locals.get_or_init(|| Box::new(rows()))[row].get_or_init(Box::default)
     }
 
-    /// Declares the total wrong, and its ancestors' incomplete.
+    /// Marks the total as wrong, and those of its ancestors as incomplete.
     pub(super) fn declare_broken(&self, message: Box<str>) {
         let mut total = self.total.write();
         if total.broken.is_some() {
@@ -85,27 +85,27 @@ impl<C: Aggregate> GroupSlot<C> {
     }
 }
 
-/// A number among those of an aggregator, and the bit that marks it.
+/// A slot's number in an aggregator, and the bit that marks it.
 pub(super) struct SlotNumber {
     number: u32,
     marks: Arc<DirtySet>,
     bit: usize,
 }
 
-/// Hands out slots. Reuses what was freed, and never moves a mark: sets of marks are added, each as
-/// large as all before it together.
+/// The allocator of slot numbers. It reuses freed ones and never moves a mark: when it runs out of
+/// marks, it adds a set as large as all previous ones together.
 #[derive(Default)]
 pub(super) struct SlotNumbers {
     sets: Vec<FirstAndMarks>,
-    /// SlotNumbers below this were handed out at some time.
+    /// Numbers below this were handed out at some time.
     end: usize,
     free: Vec<u32>,
 }
 
-/// A set of marks, and the first slot that it is for.
+/// A set of marks, and the first slot that it covers.
 pub(super) type FirstAndMarks = (usize, Arc<DirtySet>);
 
-/// The marks of the first set: one cache line of bits a row.
+/// The number of marks in the first set: one cache line of bits per row.
 const FIRST_SET_LEN: usize = 512;
 
 impl SlotNumbers {
@@ -119,7 +119,7 @@ impl SlotNumbers {
         if number as usize >= room {
             self.sets.push((room, Arc::new(DirtySet::new(room.max(FIRST_SET_LEN)))));
         }
-        // From the end: half of all slots are in the last set.
+        // Searched from the end, because half of all slots are in the last set.
         let known = self.sets.iter().rev().find(|(first, _)| *first <= number as usize);
         let (first, marks) = known.expect("the first set starts at 0");
         SlotNumber { number, marks: Arc::clone(marks), bit: number as usize - first }
@@ -129,13 +129,13 @@ impl SlotNumbers {
         self.free.extend(slots);
     }
 
-    /// Appends to a copy of the list of sets what it lacks.
+    /// Brings a copy of the list of sets up to date.
     pub(super) fn share_sets(&self, copy: &mut Vec<FirstAndMarks>) {
         copy.extend(self.sets[copy.len()..].iter().cloned());
     }
 }
 
-/// Ends with the group, and reports that to the aggregator.
+/// The group's ownership of a slot. Dropping it reports the group's release to the aggregator.
 struct SlotOwner<C: Aggregate> {
     slot: Arc<GroupSlot<C>>,
     aggregator: Weak<AggregatorInner<C>>,
@@ -144,7 +144,7 @@ struct SlotOwner<C: Aggregate> {
 impl<C: Aggregate> Drop for SlotOwner<C> {
     fn drop(&mut self) {
         if let Some(aggregator) = self.aggregator.upgrade() {
-            // The flusher's own reference keeps the slot until it has asked it a last time.
+            // The flush state's own reference keeps the slot until it has been flushed a last time.
             aggregator.flushes.bury(self.slot.id());
         }
     }
@@ -168,7 +168,7 @@ pub(super) fn find_or_create<C: Aggregate>(
     path: &str,
     parent: Option<Arc<GroupSlot<C>>>,
 ) -> Arc<GroupSlot<C>> {
-    // Made before the lock is taken: it is the user's code.
+    // Created before the lock is taken, because `default` is the user's code.
     let total = RwLock::default();
     let make = || {
         let slot = Arc::new(GroupSlot {
@@ -178,7 +178,7 @@ pub(super) fn find_or_create<C: Aggregate>(
             locals: OnceBox::new(),
             total,
         });
-        // Before it can be marked.
+        // Announced before it can be marked.
         let birth = Birth {
             id: slot.id(),
             parent: slot.parent.as_ref().map(|above| above.id()),

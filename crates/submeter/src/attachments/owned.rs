@@ -1,4 +1,4 @@
-//! Values with owners.
+//! Values with owners, such as aggregators.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -12,16 +12,16 @@ pub(crate) struct Owned {
 }
 
 struct OwnedValue {
-    /// The owner's address, which stays its own for as long as `liveness` lives.
+    /// The owner's address, which is not reused while `liveness` exists.
     owner: usize,
-    /// Dead when the owner is.
+    /// Cannot be upgraded once the owner is dropped.
     liveness: Weak<dyn Any + Send + Sync>,
     value: Box<dyn Any + Send + Sync>,
 }
 
 impl Owned {
-    /// Shows `owner`'s value to `look`, if there is one. Lent and not shared, so that it ends with
-    /// the group.
+    /// Lends `owner`'s value to `look`, if there is one. It is lent and not shared, so that it is
+    /// dropped with the group.
     pub(crate) fn find<O: Any + Send + Sync, T: Any, R>(
         &self,
         owner: &Arc<O>,
@@ -30,7 +30,7 @@ impl Owned {
         find(&self.list.lock(), owner).map(look)
     }
 
-    /// Shows `owner`'s value to `look`; `make` makes it if there is none.
+    /// Lends `owner`'s value to `look`; `make` creates it if there is none.
     pub(crate) fn find_or_insert<O: Any + Send + Sync, T: Any + Send + Sync, R>(
         &self,
         owner: &Arc<O>,
@@ -38,18 +38,18 @@ impl Owned {
         look: impl FnOnce(&T) -> R,
     ) -> R {
         let mut list = self.list.lock();
-        // Another thread may have come first.
+        // Another thread may have inserted it first.
         if let Some(value) = find(&list, owner) {
             return look(value);
         }
-        // What owners left behind that are gone ends now: nothing else would ever look here.
+        // Values of dropped owners are removed now, because nothing else would ever find them.
         let gone = list.extract_if(.., |entry| entry.liveness.strong_count() == 0).collect();
         let value = make();
         let result = look(&value);
         let liveness: Weak<O> = Arc::downgrade(owner);
         list.push(OwnedValue { owner: address(owner), liveness, value: Box::new(value) });
         drop(list);
-        // Without the lock: the user's `drop` may come here again.
+        // Outside the lock, because the user's `drop` may call this again.
         drop::<Vec<OwnedValue>>(gone);
         result
     }

@@ -1,11 +1,11 @@
-//! The names under which a schema's metrics are exported, unique whatever the schema is called.
+//! The names under which a schema's metrics are exported, unique for any schema.
 
 use std::collections::HashSet;
 
 use crate::schema::{Metric, MetricKind, Schema};
 use crate::unit::UnitKind;
 
-/// One family of the exposition: a name, a type and where its samples come from.
+/// One metric family of the exposition: a name, a type and the source of its samples.
 #[derive(Debug)]
 pub(super) struct Family<'a> {
     pub(super) name: String,
@@ -44,7 +44,8 @@ impl Part {
         }
     }
 
-    /// The suffixes of the family's samples, which must not meet another family's.
+    /// Returns the suffixes of the family's samples, which must not clash with those of another
+    /// family.
     fn samples(self) -> &'static [&'static str] {
         match self {
             Part::Counter | Part::Refused => &["_total", "_created"],
@@ -53,7 +54,7 @@ impl Part {
         }
     }
 
-    /// The unit of the family, which is not the metric's for a count of refusals.
+    /// Returns the unit of the family, which for a count of refusals differs from the metric's.
     pub(super) fn unit(self, metric: &Metric) -> UnitKind {
         if self == Part::Refused { UnitKind::Count } else { metric.unit() }
     }
@@ -72,8 +73,9 @@ pub(super) fn families<'a>(schema: &'a Schema, prefix: &str) -> Vec<Family<'a>> 
     families
 }
 
-/// The metric's name without unit or `total`, which the exposition puts at the end by itself:
-/// `bytes_in` of bytes becomes `in`, to be `in_bytes_total` rather than `bytes_in_bytes_total`.
+/// Returns the metric's name without unit or `total`, which the exposition appends: `bytes_in` of
+/// bytes becomes `in`, so that it is exported as `in_bytes_total` rather than
+/// `bytes_in_bytes_total`.
 fn stem(metric: &Metric, part: Part) -> String {
     let unit = metric.unit().base_name();
     let mut words: Vec<&str> = metric.name().split('_').filter(|word| !word.is_empty()).collect();
@@ -96,7 +98,7 @@ fn stem(metric: &Metric, part: Part) -> String {
     words.join("_")
 }
 
-/// Joins the parts and, should the name or one of its samples be taken, numbers the stem.
+/// Joins the parts and, if the name or one of its samples is taken, appends a number to the stem.
 ///
 /// A schema may well have both a gauge `x_total` and a counter `x`. Refusing it here would make an
 /// exporter's convention a rule of the library, and two families of one name make a scrape invalid.
@@ -128,7 +130,7 @@ fn unique(
     }
 }
 
-/// Makes the prefix one that a metric's name may start with.
+/// Makes the prefix a legal start of a metric's name.
 fn sanitized(prefix: &str) -> String {
     let mut name: String = prefix
         .chars()

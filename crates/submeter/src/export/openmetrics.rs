@@ -8,7 +8,7 @@ use crate::histogram::HistogramSnapshot;
 use crate::snapshot::{GroupValues, Snapshot, Value};
 use crate::unit::UnitKind;
 
-/// The content type to send what [`openmetrics`] writes with.
+/// The content type of the text that [`openmetrics`] writes.
 ///
 /// # Examples
 /// ```
@@ -21,19 +21,20 @@ pub const OPENMETRICS_CONTENT_TYPE: &str =
 
 /// Writes a snapshot as OpenMetrics 1.0 text, every metric of every live group.
 ///
-/// The group's path is the one label, `group="/acme/web"`, so a query selects a level by its path;
-/// the root is `/`. Values are totals, own plus descendants': summing over all groups counts a leaf
-/// once a level, so select one group, or leaves. A group's series end when it is killed; its
-/// parent's totals keep what it counted.
+/// The group's path is the only label, `group="/acme/web"`, so that a query selects a level by its
+/// path; the root is `/`. Values are totals that include descendants: a sum over all groups counts
+/// a leaf once per level, so select one group, or leaves. A group's series end when it is killed;
+/// its parent's totals keep what it counted.
 ///
-/// Names are `prefix_metric_unit`, with the unit in base units (`_seconds`, `_bytes`) at the end
-/// and `_total` after a counter. A quota is four families: what is held, `_limit` (only for
+/// Names are `prefix_metric_unit`, with the base unit (`_seconds`, `_bytes`) at the end and
+/// `_total` after a counter. A quota has four families: its current usage, `_limit` (only for
 /// groups that have one), `_peak`, and the counter `_refused`. Histograms are cumulative with one
-/// bucket a power of two; values are integers in the schema's unit, so the bound of a bucket is the
-/// largest value in it, `2^k − 1`. Times are written as exact decimals, never through a float.
+/// bucket per power of two; values are integers in the schema's unit, so the bound of a bucket is
+/// the largest value in it, `2^k − 1`. Times are written as exact decimals, never converted to
+/// floats.
 ///
 /// # Errors
-/// Only what `out` returns; a `String` never fails.
+/// Only those of `out`; writing to a `String` never fails.
 ///
 /// # Examples
 /// ```
@@ -88,10 +89,10 @@ fn head<W: Write>(family: &Family<'_>, out: &mut W) -> fmt::Result {
         Part::Counter => ("counter", ""),
         Part::Gauge => ("gauge", ""),
         Part::Histogram => ("histogram", ""),
-        Part::Current => ("gauge", ", held now"),
-        Part::Limit => ("gauge", ", the most that may be held"),
-        Part::Peak => ("gauge", ", the most ever held"),
-        Part::Refused => ("counter", ", charges that this group's limit refused"),
+        Part::Current => ("gauge", ", current usage"),
+        Part::Limit => ("gauge", ", limit"),
+        Part::Peak => ("gauge", ", peak usage"),
+        Part::Refused => ("counter", ", charges refused by this group's limit"),
     };
     writeln!(out, "# TYPE {name} {kind}")?;
     let unit = family.part.unit(family.metric).base_name();
@@ -145,7 +146,7 @@ fn samples<W: Write>(
     }
 }
 
-/// One bucket a power of two: the quarters between double the size of a scrape four times for a
+/// Writes one bucket per power of two: all quarters would make a scrape much larger, for a
 /// precision that a rate over a scrape interval seldom has.
 fn buckets<W: Write>(
     name: &str,
@@ -197,7 +198,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// A bucket's bound, which OpenMetrics wants with a point even when it is whole.
+/// A bucket's bound, which OpenMetrics requires to have a decimal point even if it is whole.
 struct Bound {
     upper: u64,
     unit: UnitKind,

@@ -1,7 +1,7 @@
 //! Chapter 1: a schema, a tree, groups, updates.
 //!
-//! A [`Schema`] lists what is measured, for every group alike. It is fixed before the tree exists:
-//! a metric is then an index, and an update needs no lookup.
+//! A [`Schema`] lists the metrics that every group has. It is fixed before the tree exists, so that
+//! a metric is an index and an update needs no lookup.
 //!
 //! ```
 //! use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Tree};

@@ -1,8 +1,8 @@
 //! Chapter 4: charging CPU time to the tenant that a thread works for.
 //!
-//! A counter that you add to needs no context. CPU time does: the library has to know for whom a
-//! thread works. Entering a group says so. CPU time is read when a thread switches from one group
-//! to another, and charged to the group that it leaves.
+//! A counter that you add to needs no context. CPU time does: the library has to know which tenant
+//! a thread works for. Entering a group tells it. CPU time is read when a thread switches from one
+//! group to another, and charged to the group that it leaves.
 //!
 //! ```
 //! use submeter::{Schema, Tree, switch};
@@ -39,7 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A task that such a future spawns is a future of its own and starts in no group. With the feature
+//! A task that such a future spawns is a separate future and starts in no group. With the feature
 //! `tokio`, `switch::spawn_in` and `switch::spawn_blocking_in` name the group; with `tower`,
 //! `switch::GroupLayer` enters a group for each request of a service; with `rayon`,
 //! `switch::join_in` and `switch::scope_spawn_in` carry it into parallel loops.

@@ -1,7 +1,7 @@
 //! Chapter 5: deleting tenants while traffic runs, and operating it all.
 //!
-//! A group lives as long as its handles. Deleting a tenant takes two steps, because requests of
-//! that tenant are under way:
+//! A group lives as long as its handles. Deleting a tenant takes two steps, because some of its
+//! requests may be in flight:
 //!
 //! 1. [`Group::kill`] frees the name at once. From then on the group cannot be found, and lookups
 //!    and new handles fail.
@@ -35,7 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Group::kill_subtree`] does it for a group and everything below it, behind one barrier.
+//! [`Group::kill_subtree`] kills a group and all its descendants behind one barrier.
 //!
 //! # Operating it
 //! - `submeter doctor` says which backend this machine gets and why, [`backend`](crate::backend)

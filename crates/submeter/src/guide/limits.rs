@@ -1,6 +1,6 @@
 //! Chapter 3: quotas, charges, refusals.
 //!
-//! A *quota* is something that tenants hold and give back: memory, connections, slots of a queue.
+//! A *quota* is something that tenants hold and return: memory, connections, slots of a queue.
 //! [`Group::try_charge`] takes an amount in the group and in every ancestor, or in none of them,
 //! and returns a [`Charge`]. Dropping the charge returns the amount, so that an early return or a
 //! panic leaks nothing.
@@ -43,8 +43,8 @@
 //! can: a connection that charges 64 KiB for its buffers once is cheaper than one charge per
 //! buffer.
 //!
-//! **Quota or gauge?** A gauge is cheaper and cannot refuse. Use a quota for what you may have to
-//! say no to.
+//! **Quota or gauge?** A gauge is cheaper and cannot refuse. Use a quota for anything that you may
+//! have to refuse.
 //!
 //! Next: [The group switch](super::group_switch).
 //!

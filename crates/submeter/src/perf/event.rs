@@ -1,8 +1,8 @@
-//! What an event is, by the names of `perf list`.
+//! Events, with the names of `perf list`.
 
 use std::fmt;
 
-/// What is counted.
+/// The kind of an event.
 ///
 /// # Examples
 /// ```
@@ -18,9 +18,9 @@ use std::fmt;
 pub enum EventKind {
     /// A generic event of the CPU, by its number in `perf_event_open(2)`.
     Hardware(u64),
-    /// An event of the kernel, by its number there. Takes no counter.
+    /// An event of the kernel, by its number there. Needs no hardware counter.
     Software(u64),
-    /// An event of this CPU, by its own encoding (`r1a8`).
+    /// An event of this CPU model, by its own encoding (`r1a8`).
     Raw(u64),
 }
 
@@ -44,7 +44,7 @@ impl EventKind {
         let named = NAMES.iter().find(|(known, _)| *known == name).map(|&(_, kind)| kind);
         named.or_else(|| {
             let digits = name.strip_prefix('r').filter(|digits| !digits.is_empty())?;
-            // Not `from_str_radix` alone, which takes a sign.
+            // `from_str_radix` alone would accept a sign.
             let hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
             u64::from_str_radix(digits, 16).ok().filter(|_| hex).map(EventKind::Raw)
         })
@@ -62,7 +62,7 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// Names, the usual one of each event first. The numbers are those of `linux/perf_event.h`.
+/// Names; the usual one of each event comes first. The numbers are those of `linux/perf_event.h`.
 pub(super) const NAMES: &[(&str, EventKind)] = &[
     ("cycles", EventKind::Hardware(0)),
     ("instructions", EventKind::Hardware(1)),
@@ -84,7 +84,7 @@ pub(super) const NAMES: &[(&str, EventKind)] = &[
     ("alignment-faults", EventKind::Software(7)),
     ("emulation-faults", EventKind::Software(8)),
     ("dummy", EventKind::Software(9)),
-    // Second names.
+    // Aliases.
     ("cpu-cycles", EventKind::Hardware(0)),
     ("branch-instructions", EventKind::Hardware(4)),
     ("idle-cycles-frontend", EventKind::Hardware(7)),
@@ -94,7 +94,7 @@ pub(super) const NAMES: &[(&str, EventKind)] = &[
     ("migrations", EventKind::Software(4)),
 ];
 
-/// One event, and in which modes it counts.
+/// One event, and the modes in which it counts.
 ///
 /// # Examples
 /// ```
@@ -112,7 +112,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Counts `kind` in user mode and in the kernel.
+    /// Creates an event that counts `kind` in user mode and in the kernel.
     ///
     /// # Examples
     /// ```
@@ -194,7 +194,7 @@ pub struct EventGroup {
 }
 
 impl EventGroup {
-    /// Groups events. No events make a group that cannot be attached.
+    /// Creates a group of events. A group without events cannot be attached.
     ///
     /// # Examples
     /// ```
@@ -208,7 +208,7 @@ impl EventGroup {
         EventGroup { events, pinned }
     }
 
-    /// Returns the events; the first leads.
+    /// Returns the events, the group leader first.
     ///
     /// # Examples
     /// ```
@@ -240,7 +240,7 @@ impl fmt::Display for EventGroup {
         let pinned = if self.pinned { "D" } else { "" };
         match &self.events[..] {
             [one] => {
-                // A modifier of its own ends in a `u` or `k`, to which the pin is appended.
+                // An event with its own modifier ends in `u` or `k`, to which the `D` is appended.
                 let colon = if self.pinned && one.user == one.kernel { ":" } else { "" };
                 write!(f, "{one}{colon}{pinned}")
             }

@@ -1,14 +1,14 @@
-//! The kernel's counters, by `perf_event_open`.
+//! The kernel's counters, through `perf_event_open`.
 //!
-//! Each event is opened once a thread, however many groups count it, and its count is read once a
-//! moment: nothing is programmed anew at a switch between groups that count the same. How it is
-//! read depends on what it counts ([`Way`]).
+//! Each event is opened once per thread, however many groups count it, and read once per moment: a
+//! switch between groups that count the same events reprograms nothing. How an event is read
+//! depends on what it counts ([`Way`]).
 //!
-//! The kernel would share hardware counters out by itself, at its own pace, and then a difference
-//! of two readings would be an estimate. So such events are opened pinned: one that has no counter
-//! reads as an error at once, and the scheduler above, which knows the groups, shares them out. One
-//! that is no longer counted keeps its counter until another needs it. Events of the kernel need
-//! no counter, and count from their opening to their end.
+//! The kernel would multiplex hardware counters by itself, and then the difference of two readings
+//! would be an estimate. Hardware events are therefore opened pinned: one without a counter reads
+//! as an error at once, and the scheduler above, which knows the groups, multiplexes them. An event
+//! that is no longer counted keeps its counter until another needs it. Events of the kernel need no
+//! counter, and count from when they are opened until they are closed.
 
 mod open;
 mod opened;
@@ -23,30 +23,30 @@ use opened::{Opened, Way};
 use super::event::Event;
 use super::pmu::{Handle, NotSupportedError, Pmu};
 
-/// The counters of the thread that made it: the kernel's events and the hardware's.
+/// The counters of the thread that created it: the kernel's events and the hardware's.
 ///
-/// Costs a file descriptor for each different event, one for those of the kernel together, and at
-/// each moment that it is read in:
+/// Costs a file descriptor for each different event, one more for all events of the kernel
+/// together, and at each moment when it is read:
 ///
-/// - an instruction for an event of the CPU, where it and the kernel let user mode read counters,
-///   else a system call;
-/// - a load for `context-switches` and `cpu-migrations`, and a system call after each switch of the
-///   thread;
+/// - an instruction for an event of the CPU if user mode may read counters, otherwise a system
+///   call;
+/// - a load for `context-switches` and `cpu-migrations`, and a system call after each context
+///   switch of the thread;
 /// - one system call for all other events of the kernel together.
 ///
-/// What needs privilege, or what the machine lacks, is refused when it is attached. In a forked
-/// child all events are opened anew, for the child's thread.
+/// An event that needs privilege, or that the machine lacks, is refused when it is attached. In a
+/// forked child all events are opened again for the child's thread.
 #[derive(Debug)]
 pub struct LinuxPmu {
-    /// In the order of their handles: which of `opened`.
+    /// By handle: the index in `opened`.
     prepared: Vec<Option<usize>>,
     opened: Vec<Option<Opened>>,
-    /// 0 until the first one begins: then nothing read is kept.
+    /// The number of the current moment; 0 before the first one, when no reading is cached.
     moment: u64,
-    /// What reads the events of [`Way::Together`].
+    /// The reader of the events of [`Way::Together`].
     together: Option<Together>,
     switches: Option<Switches>,
-    /// How many switches were noticed.
+    /// How many context switches were noticed.
     noticed: u64,
     /// [`fork::generation`] of the process whose thread is counted.
     generation: u32,
@@ -55,7 +55,7 @@ pub struct LinuxPmu {
 }
 
 impl LinuxPmu {
-    /// Makes the calling thread's counters; none is opened yet.
+    /// Creates the calling thread's counters; none is opened yet.
     #[must_use]
     pub fn new() -> LinuxPmu {
         fork::watch();
@@ -71,10 +71,10 @@ impl LinuxPmu {
         }
     }
 
-    /// Finds out whether an event can be counted here at all, by opening it once.
+    /// Checks whether an event can be counted here at all, by opening it once.
     ///
     /// # Errors
-    /// When it cannot, with the reason and what would help.
+    /// When it cannot, with the reason and the remedy.
     pub fn supports(event: &Event) -> Result<(), NotSupportedError> {
         LinuxPmu::new().open(event).map(drop)
     }
@@ -104,10 +104,10 @@ impl LinuxPmu {
         }
     }
 
-    /// Places events until the first that has no counter: returns how many, and whether that was
-    /// all.
+    /// Places events up to the first that finds no counter; returns how many were placed, and
+    /// whether these were all.
     fn try_place(&mut self, events: impl Iterator<Item = Handle>) -> (usize, bool) {
-        // The parent's counters are not the child's to start.
+        // A child must not start its parent's counters.
         self.follow_the_fork();
         let mut placed = 0;
         for handle in events {
@@ -149,7 +149,7 @@ impl LinuxPmu {
             }
             Way::AtSwitch => {
                 if self.switches.is_none() {
-                    // Without it each moment is read anew.
+                    // Without it, the event is read at every moment.
                     self.switches = Switches::watch().ok();
                 }
                 Opened::alone(event).map_err(refuse)
@@ -164,8 +164,7 @@ impl LinuxPmu {
         }
     }
 
-    /// Takes the value of an event at this moment, and those of others where that costs nothing
-    /// more.
+    /// Reads the value of an event at this moment, and those of others if that costs nothing more.
     fn take(&mut self, index: usize) -> Option<u64> {
         self.follow_the_fork();
         let opened = self.opened[index].as_mut()?;
@@ -193,7 +192,7 @@ impl LinuxPmu {
 
     fn take_together(&mut self) -> Option<()> {
         if self.moment == 0 {
-            // Only one of the values would be of use.
+            // The values of other events would not be cached.
             return None;
         }
         for (number, value) in self.together.as_mut()?.read().ok()? {
@@ -205,7 +204,7 @@ impl LinuxPmu {
         Some(())
     }
 
-    /// In a forked child, what was opened still counts the parent's thread.
+    /// Opens all events again in a forked child, where they still count the parent's thread.
     fn follow_the_fork(&mut self) {
         if self.generation != fork::generation() {
             self.renew();

@@ -1,34 +1,34 @@
-//! Events that follow a group: which of them count at a moment, on counters that are too few.
+//! Perf events that follow a group, multiplexed onto a limited number of counters.
 //!
-//! A [`Session`] counts for the groups of a tree, on all threads. Below it, each thread has a
-//! scheduler. Event groups are attached to it, for one group of the tree or for all; each switch of
-//! the thread to another group takes the events of the groups that are left off their counters and
-//! puts those of the groups that are entered on them. The rules are perf's:
+//! A [`Session`] counts events for the groups of a tree, on all threads. Below it, each thread has
+//! a scheduler. Event groups are attached to it, for one group of the tree or for all; when the
+//! thread switches to another group, the scheduler takes the events of the groups that are left off
+//! their counters, and puts on those of the groups that are entered. The rules are perf's:
 //!
 //! - An event group counts as a whole or not at all.
-//! - *Pinned* event groups come first, and must always count: where the group that is entered has
-//!   any, every flexible one leaves before they are placed. A pinned one that finds no place is in
+//! - *Pinned* event groups come first, and must always count: if an entered group has any, every
+//!   flexible one is taken off before they are placed. A pinned one that finds no counter is in
 //!   [`RequestState::Error`] from then on.
-//! - *Flexible* ones take turns: a rotation sends the one that was first in line to its end, once
-//!   it has counted. How long each could have counted and how long it did is kept, so
-//!   that values can be scaled.
-//! - An event of a group counts for its descendants too.
-//! - An event for all groups is not touched by a switch, unless pinned ones need its counter.
+//! - *Flexible* ones take turns: a rotation moves the first one in line to the end, once it has
+//!   counted. The times for which each could have counted and did count are kept, so that values
+//!   can be scaled.
+//! - An event of a group also counts for its descendants.
+//! - A switch does not touch an event for all groups, unless pinned ones need its counter.
 //!
-//! Counters are the kernel's on Linux, and CPU time is read from the clock that a switch reads
-//! anyway; elsewhere there is CPU time alone.
+//! On Linux the counters are the kernel's, and CPU time comes from the clock that a switch reads
+//! anyway; on other systems there is only CPU time.
 //!
-//! Where each group of a tree is to have the same few events, declare them in the schema instead
+//! If every group of a tree needs the same few events, declare them in the schema instead
 //! ([`SchemaBuilder::event`](crate::SchemaBuilder::event)): then nothing is scheduled, and sums
 //! over descendants come from a flush.
 //!
 //! # What it costs
-//! A switch visits the events of the groups that are left and entered, and no others, however many
-//! are attached; it allocates nothing. A switch to the current group is one comparison.
+//! A switch visits only the events of the groups that are left and entered, however many others are
+//! attached; it allocates nothing. A switch to the current group is one comparison.
 //!
 //! # Differences from Linux
-//! A group that is in both chains (a common ancestor) keeps its events where they are; Linux takes
-//! all of a thread's group events off, and what counts for the whole system with them.
+//! A group in both chains (a common ancestor) keeps its events on their counters; Linux takes off
+//! all of a thread's group events, and those for the whole system with them.
 
 mod event;
 #[cfg(target_os = "linux")]
@@ -48,8 +48,8 @@ pub use parse::{EVENTS_MAX, ParseError, parse};
 pub use pmu::NotSupportedError;
 pub use session::{Request, RequestCounts, RequestState, Session, SessionBuilder};
 
-// For the bench and the tests. Hidden, as nothing is promised about it: a minor release may change
-// or remove it. Not behind a feature, which Cargo would turn on for all crates of a build together.
+// For the bench and the tests. Hidden and without stability promises: a minor release may change or
+// remove it. Not behind a feature, which Cargo would enable for all crates of a build.
 #[cfg(target_os = "linux")]
 #[doc(hidden)]
 pub use linux::LinuxPmu;
@@ -62,7 +62,7 @@ pub use simulated::SimulatedPmu;
 #[doc(hidden)]
 pub use thread::{ClockPmu, ThreadPmu};
 
-/// The counters of the system that this is built for.
+/// The counters of the target's operating system.
 #[cfg(target_os = "linux")]
 pub(crate) use linux::LinuxPmu as KernelPmu;
 #[cfg(not(target_os = "linux"))]

@@ -1,9 +1,9 @@
-//! In the place of the kernel's counters, where the system has none that are known here.
+//! The stand-in for the kernel's counters on systems other than Linux.
 
 use super::event::Event;
 use super::pmu::{Handle, NotSupportedError, Pmu};
 
-/// Refuses every event. Nothing is ever prepared, so that nothing can be placed or read.
+/// Counters that refuse every event. No event is ever prepared, so none can be placed or read.
 #[derive(Debug, Default)]
 pub(crate) struct NoKernelPmu;
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::event::{Event, EventGroup, EventKind, NAMES};
 
-/// The most events in one list: more than any CPU counts, few enough that a thread reads them at a
-/// switch.
+/// The maximum of events in one list: more than any CPU counts, few enough for a thread to read at
+/// a switch.
 ///
 /// # Examples
 /// ```
@@ -16,12 +16,11 @@ use super::event::{Event, EventGroup, EventKind, NAMES};
 /// ```
 pub const EVENTS_MAX: usize = 64;
 
-/// Reads a list of events as `perf stat -e` takes it.
+/// Parses a list of events in the syntax of `perf stat -e`.
 ///
-/// Events are separated by commas; those in braces count together or not at all. After a colon come
-/// modifiers: `u` counts in user mode only, `k` in the kernel only, `D` pins the event or the group
-/// of braces. Other modifiers of perf's are refused, as is anything that it would have to look up
-/// in `/sys`.
+/// Events are separated by commas; those in braces count together or not at all. Modifiers follow a
+/// colon: `u` counts only in user mode, `k` only in the kernel, `D` pins the event or the group in
+/// braces. Other modifiers of perf are refused, and so are events that perf looks up in `/sys`.
 ///
 /// # Examples
 /// ```
@@ -36,7 +35,7 @@ pub const EVENTS_MAX: usize = 64;
 /// ```
 ///
 /// # Errors
-/// One line that names the part that is wrong, and what would be right.
+/// One line that names the invalid part and the remedy.
 pub fn parse(list: &str) -> Result<Vec<EventGroup>, ParseError> {
     let mut groups = Vec::new();
     let mut rest = list.trim();
@@ -46,7 +45,7 @@ pub fn parse(list: &str) -> Result<Vec<EventGroup>, ParseError> {
         rest = match after.strip_prefix(',') {
             Some(after) => after.trim_start(),
             None if after.is_empty() => break,
-            None => return Err(wrong(after, "stands where a comma is expected".to_owned())),
+            None => return Err(wrong(after, "appears where a comma is expected".to_owned())),
         };
     }
     let events: usize = groups.iter().map(|group| group.events.len()).sum();
@@ -56,7 +55,7 @@ pub fn parse(list: &str) -> Result<Vec<EventGroup>, ParseError> {
     Ok(groups)
 }
 
-/// Reads one event or one group of braces, and returns what follows it.
+/// Parses one event or one group in braces, and returns the rest of the text.
 fn item(text: &str) -> Result<(EventGroup, &str), ParseError> {
     let Some(inside) = text.strip_prefix('{') else {
         let (one, after) = split(text, &[',', '{', '}']);
@@ -92,7 +91,7 @@ fn item(text: &str) -> Result<(EventGroup, &str), ParseError> {
     Ok((group, after))
 }
 
-/// Reads `name[:modifiers]`; returns the event, and whether it is pinned.
+/// Parses `name[:modifiers]`; returns the event, and whether it is pinned.
 fn event(text: &str) -> Result<(Event, bool), ParseError> {
     let text = text.trim();
     let (name, modifiers) = match text.split_once(':') {
@@ -103,11 +102,11 @@ fn event(text: &str) -> Result<(Event, bool), ParseError> {
         None => (text, ""),
     };
     if name.is_empty() {
-        let what = format!("names no event: use one of {}", names());
+        let what = format!("has no name: use one of {}", names());
         return Err(wrong(text, what));
     }
     let Some(kind) = EventKind::by_name(name) else {
-        return Err(wrong(name, format!("is no event known here: use one of {}", names())));
+        return Err(wrong(name, format!("is not a known event: use one of {}", names())));
     };
     let mut event = Event::new(kind);
     let pinned = modify(&mut event, text, modifiers)?;
@@ -123,7 +122,7 @@ fn modify(event: &mut Event, text: &str, modifiers: &str) -> Result<bool, ParseE
             'k' => kernel = true,
             'D' => pinned = true,
             _ => {
-                let what = format!("has the modifier {modifier:?}: only u, k and D are known here");
+                let what = format!("has the modifier {modifier:?}: only u, k and D are supported");
                 return Err(wrong(text, what));
             }
         }
@@ -141,7 +140,7 @@ fn split<'t>(text: &'t str, at: &[char]) -> (&'t str, &'t str) {
 fn names() -> String {
     let mut names = String::new();
     for (name, kind) in NAMES {
-        // Second names would only make the line longer.
+        // Aliases would only make the line longer.
         if NAMES.iter().find(|(_, other)| other == kind).is_some_and(|(first, _)| first == name) {
             names.push_str(name);
             names.push_str(", ");
@@ -160,7 +159,7 @@ fn wrong(part: &str, what: String) -> ParseError {
     ParseError { text: format!("event {shown:?} {what}") }
 }
 
-/// What is wrong with a list of events, and what would be right.
+/// The error of an invalid list of events, with a remedy.
 ///
 /// # Examples
 /// ```
@@ -217,22 +216,22 @@ mod tests {
     #[test]
     fn each_error_names_the_part_and_the_remedy() {
         let cases = [
-            ("", "names no event"),
-            ("cycles,", "names no event"),
-            ("cylces", "\"cylces\" is no event known here: use one of cycles, instructions"),
+            ("", "has no name"),
+            ("cycles,", "has no name"),
+            ("cylces", "\"cylces\" is not a known event: use one of cycles, instructions"),
             ("cycles:", "ends in a colon"),
             ("cycles:x", "modifier 'x': only u, k and D"),
             ("{cycles", "close it with }"),
             ("{cycles,{faults}}", "nests groups"),
-            ("cycles}", "\"}\" stands where a comma is expected"),
-            ("{cycles}{faults}", "stands where a comma is expected"),
-            ("{}", "names no event"),
+            ("cycles}", "\"}\" appears where a comma is expected"),
+            ("{cycles}{faults}", "appears where a comma is expected"),
+            ("{}", "has no name"),
             ("{cycles}:", "ends in a colon"),
             ("{cycles,faults:D}", "\"faults:D\" is pinned within its group"),
-            ("r", "\"r\" is no event"),
-            ("r+1", "\"r+1\" is no event"),
-            ("r11112222333344445", "is no event"),
-            ("cycles,\u{1f980}", "is no event"),
+            ("r", "\"r\" is not a known event"),
+            ("r+1", "\"r+1\" is not a known event"),
+            ("r11112222333344445", "is not a known event"),
+            ("cycles,\u{1f980}", "is not a known event"),
         ];
         for (list, expected) in cases {
             let text = parse(list).expect_err(list).to_string();

@@ -1,4 +1,4 @@
-//! Where counters come from.
+//! The interface to counters.
 
 use std::fmt;
 
@@ -10,40 +10,40 @@ pub struct Handle(pub u32);
 
 /// The counters of one thread.
 ///
-/// Implement it to schedule events on other counters than the kernel's. A
-/// [`Scheduler`](super::Scheduler) prepares each event once, places it and takes it off as groups
-/// come and go, reads it only while it is placed, and releases it once.
+/// Implement it to schedule events on counters other than the kernel's. A
+/// [`Scheduler`](super::Scheduler) prepares each event once, places and removes it as groups are
+/// entered and left, reads it only while it is placed, and releases it once.
 pub trait Pmu {
-    /// Begins a moment: all reads until the next call are of it, so that a value may be taken once
-    /// however many ask.
+    /// Begins a moment: all reads until the next call belong to it, so that an implementation may
+    /// read each value once and cache it.
     ///
-    /// `now_ns` is the calling thread's CPU time, which the caller has read already. A backend
-    /// that needs neither ignores it; where this is never called, each read is anew.
+    /// `now_ns` is the calling thread's CPU time, which the caller has already read. A backend may
+    /// ignore the call; if it is never called, nothing may be cached.
     fn begin(&mut self, now_ns: u64) {
         let _ = now_ns;
     }
 
-    /// Makes everything ready to place an event: the only call that may allocate.
+    /// Prepares an event for being placed: the only call that may allocate.
     ///
     /// # Errors
     /// When the event cannot be counted here at all.
     fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError>;
 
-    /// Starts to count all of `events`, or none: then it returns false, and has changed nothing.
+    /// Starts to count all of `events`. If that is impossible, changes nothing and returns false.
     fn place(&mut self, events: &[Handle]) -> bool;
 
-    /// Stops to count `events`, which are placed.
+    /// Stops counting `events`, which are placed.
     fn remove(&mut self, events: &[Handle]);
 
-    /// Returns what a placed event has counted since some moment that stays the same while it is
+    /// Returns the count of a placed event, from any starting value that stays the same while it is
     /// placed. `None` if it has lost its counter: the event group is in error from then on.
     fn read(&mut self, event: Handle) -> Option<u64>;
 
-    /// Forgets an event that is not placed.
+    /// Releases an event that is not placed.
     fn release(&mut self, event: Handle);
 }
 
-/// The reason why an event cannot be counted. Shown where its value would be.
+/// The reason why an event cannot be counted, shown in place of its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotSupportedError {
     pub(super) event: String,
@@ -51,7 +51,7 @@ pub struct NotSupportedError {
 }
 
 impl NotSupportedError {
-    /// Makes one from the event and the reason.
+    /// Creates an error from the event and the reason.
     #[must_use]
     pub fn new(event: &Event, reason: impl Into<String>) -> NotSupportedError {
         NotSupportedError { event: event.to_string(), reason: reason.into() }
@@ -60,18 +60,18 @@ impl NotSupportedError {
     /// Refuses an event group without events, which nothing could place.
     pub(super) fn empty(group: &EventGroup) -> Option<NotSupportedError> {
         group.events().is_empty().then(|| {
-            let reason = "an event group needs one event at least".to_owned();
+            let reason = "an event group needs at least one event".to_owned();
             NotSupportedError { event: group.to_string(), reason }
         })
     }
 
-    /// Returns the event, as it was asked for.
+    /// Returns the event as requested.
     #[must_use]
     pub fn event(&self) -> &str {
         &self.event
     }
 
-    /// Returns why, and what would help.
+    /// Returns the reason, with a remedy.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason

@@ -1,4 +1,4 @@
-//! What one thread has counted, where any thread may read it.
+//! The counts of one thread, published for readers on other threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,8 +6,8 @@ use submeter_percpu::SeqLatch;
 
 /// The counts of an event group on one thread, written by that thread alone.
 ///
-/// The words of one moment must be read together: a value beside a running time of another moment
-/// would be scaled to nonsense. [`SeqLatch`] sees to that without a wait.
+/// The words of one moment must be read together: a value with the running time of another moment
+/// would be scaled wrong. [`SeqLatch`] ensures that without waiting.
 #[derive(Clone, Debug)]
 pub(super) struct Published {
     /// Error, enabled, running, values.
@@ -17,8 +17,7 @@ pub(super) struct Published {
 /// The words before the values.
 const HEAD: usize = 3;
 
-/// How often a reader begins again. It is overtaken only by a thread that switches twice in
-/// between.
+/// How often a reader retries. A retry is needed only if the thread switches twice during a read.
 const ATTEMPTS: usize = 1000;
 
 /// A copy of [`Published`].
@@ -35,7 +34,7 @@ impl Published {
         Published { words: SeqLatch::new(HEAD + events) }
     }
 
-    /// Publishes counts. For the thread that they are of, and no other.
+    /// Publishes counts. Only the counting thread may call it.
     #[inline]
     pub(super) fn write(
         &self,
@@ -59,8 +58,8 @@ impl Published {
                 break;
             }
         }
-        // Of two moments, if it was overtaken each time: a few switches apart, and no word goes
-        // back.
+        // If every attempt was overtaken, the words are from moments a few switches apart; no word
+        // goes back.
         copied
     }
 
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_of_one_moment() {
+    fn a_read_returns_the_words_of_one_moment() {
         const WRITES: u64 = if cfg!(miri) { 200 } else { 200_000 };
         let published = Published::new(2);
         let done = AtomicBool::new(false);
@@ -100,14 +99,14 @@ mod tests {
                 for n in 1..=WRITES {
                     published.write(n % 2 == 1, 3 * n, 2 * n, [n, 5 * n].into_iter());
                 }
-                // Relaxed: the reader only stops some time after.
+                // Relaxed: the reader only has to stop eventually.
                 done.store(true, Ordering::Relaxed);
             });
             let (mut last, mut copied) = (0, Copied::default());
             // Relaxed: see above.
             while !done.load(Ordering::Relaxed) {
                 // This writer does nothing else, and may overtake a reader more often than `read`
-                // tries.
+                // retries.
                 if !published.try_read(&mut copied) {
                     continue;
                 }

@@ -1,19 +1,19 @@
-//! Counters for tests, which count what the test lets happen.
+//! Simulated counters for tests.
 
 use super::event::{Event, EventKind};
 use super::pmu::{Handle, NotSupportedError, Pmu};
 
-/// A simulated CPU with a number of counters, each of which can count anything. For tests, and to
-/// try a list of events on a machine without counters.
+/// A simulated CPU with a number of counters, each of which can count any event: for tests, and for
+/// trying out a list of events on a machine without counters.
 ///
-/// It is strict: taking an event off that is not placed, or reading it, is a panic.
+/// It is strict: removing or reading an event that is not placed panics.
 #[derive(Clone, Debug)]
 pub struct SimulatedPmu {
     counters: usize,
     used: usize,
     slots: Vec<SimulatedEvent>,
     free: Vec<u32>,
-    /// How much of each kind has happened, ever.
+    /// The total of each kind so far.
     totals: Vec<(EventKind, u64)>,
     unsupported: Vec<EventKind>,
     lost: Vec<EventKind>,
@@ -28,7 +28,7 @@ struct SimulatedEvent {
 }
 
 impl SimulatedPmu {
-    /// Makes a CPU with that many counters.
+    /// Creates a CPU with that many counters.
     #[must_use]
     pub fn new(counters: usize) -> SimulatedPmu {
         SimulatedPmu {
@@ -43,17 +43,17 @@ impl SimulatedPmu {
         }
     }
 
-    /// Refuses events of `kind` from now on, as a CPU without them does.
+    /// Refuses events of `kind` from now on, like a CPU that does not have them.
     pub fn refuse(&mut self, kind: EventKind) {
         self.unsupported.push(kind);
     }
 
-    /// Takes the counters of `kind` away for good, as a debugger of the machine does.
+    /// Takes away the counters of `kind` for good, as an external debugger would.
     pub fn lose(&mut self, kind: EventKind) {
         self.lost.push(kind);
     }
 
-    /// Lets `n` more of `kind` happen: what is placed counts them.
+    /// Simulates `n` events of `kind`, which placed events count.
     pub fn count(&mut self, kind: EventKind, n: u64) {
         match self.totals.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, total)) => *total += n,
@@ -67,7 +67,7 @@ impl SimulatedPmu {
         self.used
     }
 
-    /// Returns how often counters were programmed or read: what a switch costs.
+    /// Returns how often counters were programmed or read, which is the cost of a switch.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.operations

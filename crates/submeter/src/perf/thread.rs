@@ -1,14 +1,13 @@
-//! All that a thread can count: its clock for CPU time, the kernel for the rest.
+//! All counters of a thread: its clock for CPU time, the kernel's for everything else.
 
 use super::KernelPmu;
 use super::event::{Event, EventKind};
 use super::pmu::{Handle, NotSupportedError, Pmu};
 
-/// The counters of the thread that made it: CPU time as a [`ClockPmu`] has it, all other events as
-/// the kernel has them (`LinuxPmu`, on Linux).
+/// The counters of the thread that created it: CPU time from a [`ClockPmu`], all other events from
+/// the kernel (`LinuxPmu`, on Linux).
 ///
-/// An event group may have both kinds. Where the kernel refuses every event, CPU time is still
-/// counted.
+/// An event group may mix both kinds. If the kernel refuses every event, CPU time is still counted.
 ///
 /// # Examples
 /// ```
@@ -25,21 +24,20 @@ pub struct ThreadPmu {
     kernel: KernelPmu,
 }
 
-/// The bit of a handle that says that the clock counts the event. The kernel's handles are small
-/// numbers.
+/// The bit in a handle that marks an event of the clock. The kernel's handles are small numbers.
 const CLOCK: u32 = 1 << 31;
 
 impl ThreadPmu {
-    /// Makes the calling thread's counters; none is opened yet.
+    /// Creates the calling thread's counters; none is opened yet.
     #[must_use]
     pub fn new() -> ThreadPmu {
         ThreadPmu::default()
     }
 
-    /// Finds out whether an event can be counted here at all.
+    /// Checks whether an event can be counted here at all.
     ///
     /// # Errors
-    /// When it cannot, with the reason and what would help.
+    /// When it cannot, with the reason and the remedy.
     pub fn supports(event: &Event) -> Result<(), NotSupportedError> {
         if ClockPmu::counts(event) { Ok(()) } else { KernelPmu::supports(event) }
     }
@@ -62,7 +60,7 @@ impl Pmu for ThreadPmu {
 
     #[inline]
     fn place(&mut self, events: &[Handle]) -> bool {
-        // The clock is always placed: most switches ask for nothing else.
+        // The clock is always placed, and most switches need nothing else.
         events.iter().all(|&event| is_clock(event))
             || self.kernel.place_each(events.iter().copied().filter(|&event| !is_clock(event)))
     }
@@ -90,10 +88,10 @@ fn is_clock(event: Handle) -> bool {
 
 /// A counter of `task-clock` and `cpu-clock`: the CPU time that the caller passes in.
 ///
-/// A switch has read the thread's CPU time already. So these two events cost no counter, no
-/// file descriptor and no system call, need no privilege, and are always placed. Both count alike:
-/// for one thread the kernel's differ only in the clock that they are read from. Modes (`:u`, `:k`)
-/// do not divide time, as they do not in the kernel.
+/// A switch has already read the thread's CPU time. These two events therefore cost no counter, no
+/// file descriptor and no system call, need no privilege, and are always placed. Both count the
+/// same: for a single thread, the kernel's differ only in their clock source. Modes (`:u`, `:k`) do
+/// not split the time, as in the kernel.
 ///
 /// # Examples
 /// ```
@@ -112,7 +110,7 @@ pub struct ClockPmu {
 }
 
 impl ClockPmu {
-    /// Makes a clock that stands at 0 until the first [`begin`](Pmu::begin).
+    /// Creates a clock that is 0 until the first [`begin`](Pmu::begin).
     #[must_use]
     pub fn new() -> ClockPmu {
         ClockPmu::default()
@@ -135,7 +133,7 @@ impl Pmu for ClockPmu {
         if ClockPmu::counts(event) {
             Ok(Handle(0))
         } else {
-            let reason = "a clock counts task-clock and cpu-clock only: use one of these";
+            let reason = "a clock counts only task-clock and cpu-clock: use one of these";
             Err(NotSupportedError::new(event, reason))
         }
     }
@@ -159,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_clock_is_refused_by_name() {
+    fn an_event_that_is_not_a_clock_is_refused_by_name() {
         let mut pmu = ClockPmu::new();
         for list in ["cycles", "page-faults:u", "r1a8", "dummy"] {
             let event = parse(list).expect("valid")[0].events()[0];

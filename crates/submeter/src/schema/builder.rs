@@ -18,16 +18,16 @@ use crate::unit::{Nanoseconds, Unit, UnitKind};
 
 /// A list of metrics that becomes a [`Schema`].
 ///
-/// The libraries of a process each declare theirs by a function over `&mut SchemaBuilder` that
-/// returns their keys; [`section`](SchemaBuilder::section) keeps them apart where that is wanted.
+/// Each library in a process can declare its metrics in a function that takes `&mut SchemaBuilder`
+/// and returns the keys; [`section`](SchemaBuilder::section) keeps them apart if desired.
 #[derive(Debug)]
 pub struct SchemaBuilder {
     metrics: Vec<Metric>,
     sections: Vec<SectionLayout>,
-    /// The section that takes what is declared next.
+    /// The section of the metrics that are declared next.
     current: usize,
     quotas: usize,
-    /// One at most in a schema that is accepted.
+    /// At most one in an accepted schema.
     cpu_times: Vec<Counter<Nanoseconds>>,
     #[cfg(feature = "perf")]
     events: Vec<(Event, Counter<Count>)>,
@@ -46,17 +46,17 @@ impl SchemaBuilder {
         }
     }
 
-    /// Declares metrics in a section of their own, or in one that exists: they are flushed
-    /// together, and apart from those of other sections. A read that flushes then pays for its own
-    /// section only.
+    /// Declares metrics in a new section, or in an existing one: they are flushed together, and
+    /// separately from those of other sections. A read that flushes then pays only for its own
+    /// section.
     ///
-    /// Returns what `declare` returns: the keys. Sections do not nest: one inside another stands
-    /// beside it.
+    /// Returns what `declare` returns, usually the keys. Sections do not nest: a section declared
+    /// inside another becomes its sibling.
     ///
-    /// Costs a reservation of address space for each tree, a block of words with its bookkeeping
-    /// for each group, and a few instructions for each update of a metric outside the first
-    /// section. Worth it where metrics are read at different times; where all are read together it
-    /// only adds a barrier to each flush.
+    /// Costs a reservation of address space per tree, a block of words with its bookkeeping per
+    /// group, and a few instructions per update of a metric outside the first section. It pays off
+    /// if metrics are read at different times; if all are read together, it only adds a barrier to
+    /// each flush.
     ///
     /// # Examples
     /// ```
@@ -77,8 +77,8 @@ impl SchemaBuilder {
     /// ```
     ///
     /// # Differences from Linux
-    /// There each controller has its tree of updated groups, since 2025. Here the user decides what
-    /// belongs together.
+    /// In Linux each controller has its own tree of updated groups, since 2025. Here the user
+    /// decides what belongs together.
     pub fn section<T>(&mut self, name: &str, declare: impl FnOnce(&mut SchemaBuilder) -> T) -> T {
         let known = self.sections.iter().position(|section| section.name == name);
         let section = known.unwrap_or_else(|| {
@@ -106,8 +106,8 @@ impl SchemaBuilder {
         Counter { key, unit: PhantomData }
     }
 
-    /// Declares the counter that takes the CPU time of what runs in a group, for every group of the
-    /// tree: see [`switch`](crate::switch). At most one a schema.
+    /// Declares the counter that is charged the CPU time of threads in each group: see
+    /// [`switch`](crate::switch). At most one per schema.
     ///
     /// Costs a read of the CPU's counter each time that a thread enters or leaves a group.
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
@@ -116,11 +116,11 @@ impl SchemaBuilder {
         counter
     }
 
-    /// Declares a counter that takes what happens of `event` in a group, for every group of the
-    /// tree: see [`switch`](crate::switch).
+    /// Declares a counter that is charged the occurrences of `event` in each group: see
+    /// [`switch`](crate::switch).
     ///
-    /// Costs a system call for each event each time that a thread enters or leaves a group, and a
-    /// file descriptor for each thread and event.
+    /// Costs a system call per event each time that a thread enters or leaves a group, and a file
+    /// descriptor per thread and event.
     ///
     /// # Examples
     /// ```
@@ -139,7 +139,7 @@ impl SchemaBuilder {
     /// ```
     ///
     /// # Errors
-    /// When the event cannot be counted here; nothing is declared then.
+    /// When the event cannot be counted here; then nothing is declared.
     #[cfg(feature = "perf")]
     pub fn event(
         &mut self,
@@ -184,7 +184,7 @@ impl SchemaBuilder {
         Histogram { key, buckets, unit: PhantomData }
     }
 
-    /// Declares something held that may be limited. Charge it with
+    /// Declares a quota: something that groups hold, which may be limited. Charge it with
     /// [`Group::try_charge`](crate::Group::try_charge).
     ///
     /// # Examples
@@ -226,7 +226,7 @@ impl SchemaBuilder {
                 return Err(SchemaError::Repeated(metric.name.clone()));
             }
         }
-        // Quotas take no words, so that nothing else bounds them.
+        // Quotas take no words, so nothing else bounds their number.
         if self.metrics.len() > METRICS_MAX {
             return Err(SchemaError::TooMany { metrics: self.metrics.len() });
         }

@@ -1,10 +1,10 @@
-//! Why a schema was refused.
+//! The error of a schema.
 
 use std::fmt;
 
 use super::{METRICS_MAX, SECTIONS_MAX, WORDS_MAX};
 
-/// The error of a schema that was refused.
+/// The error of an invalid schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaError {
@@ -23,7 +23,7 @@ pub enum SchemaError {
     },
     /// The metrics of a section need more than [`WORDS_MAX`] words.
     TooLarge {
-        /// What they need.
+        /// The number of words that they need.
         words: usize,
     },
     /// There are more than [`METRICS_MAX`] metrics.
@@ -33,8 +33,8 @@ pub enum SchemaError {
     },
 }
 
-/// What to do about a name that is refused.
-const NAME_REMEDY: &str = "use small letters, digits and underscores, a letter first";
+/// The remedy for an invalid name.
+const NAME_REMEDY: &str = "use lowercase letters, digits and underscores, starting with a letter";
 
 impl fmt::Display for SchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! Keys: how a program names a metric of its schema.
+//! Keys, by which a program refers to the metrics of its schema.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -29,8 +29,9 @@ pub struct Counter<U> {
 
 /// Key of a value that goes up and down without a limit; `Copy`, just an index.
 ///
-/// Declared by [`SchemaBuilder::gauge`](super::SchemaBuilder::gauge), moved by
-/// [`Group::adjust`](crate::Group::adjust). What has to stay below a limit is a [`Quota`].
+/// Declared by [`SchemaBuilder::gauge`](super::SchemaBuilder::gauge), changed by
+/// [`Group::adjust`](crate::Group::adjust). For a value that must stay within a limit use a
+/// [`Quota`].
 ///
 /// # Examples
 /// ```
@@ -69,8 +70,8 @@ pub struct Histogram<U> {
     pub(super) unit: PhantomData<fn() -> U>,
 }
 
-/// Key of something that is held and may be limited: charged before use and given back after;
-/// `Copy`, just an index.
+/// Key of something that groups hold and that may be limited: charged before use and released
+/// afterwards; `Copy`, just an index.
 ///
 /// Declared by [`SchemaBuilder::quota`](super::SchemaBuilder::quota), charged by
 /// [`Group::try_charge`](crate::Group::try_charge).
@@ -91,8 +92,8 @@ pub struct Quota<U> {
     pub(super) unit: PhantomData<fn() -> U>,
 }
 
-/// Key of a section: metrics that are flushed together, apart from those of other sections; `Copy`,
-/// just an index.
+/// Key of a section: metrics that are flushed together, separately from those of other sections;
+/// `Copy`, just an index.
 ///
 /// Declared by [`SchemaBuilder::section`](super::SchemaBuilder::section), found by
 /// [`Schema::section`](super::Schema::section) and [`Metric::section`](super::Metric::section).
@@ -105,14 +106,15 @@ pub struct Section {
 /// An index into the schema, with the section that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// Which section of which schema made it, by a number that no two sections of the process
-    /// share: one comparison finds the right words, and a key used with another tree, a bug, reads
-    /// no other metrics. For a quota that of the first section: quotas are exact without a flush,
-    /// so sections mean nothing to them.
+    /// The number of the schema's section that created it, which is unique in the process: one
+    /// comparison finds the right words, and a key that is used with another tree by mistake reads
+    /// no other metrics. A quota has the number of the first section: quotas are exact without a
+    /// flush, so sections do not matter to them.
     pub(crate) section: u32,
     /// Index into `Schema::metrics`.
     pub(crate) metric: u16,
-    /// First word in the group's block for the section; for a quota its index among the quotas.
+    /// The first word in the group's block for the section; for a quota, its index among the
+    /// quotas.
     pub(crate) slot: u16,
 }
 

@@ -1,4 +1,4 @@
-//! What a schema says of one metric.
+//! The description of one metric in a schema.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::keys::{Key, Section};
 use crate::histogram::Buckets;
 use crate::unit::UnitKind;
 
-/// What a metric is.
+/// The kind of a metric.
 ///
 /// # Examples
 /// ```
@@ -33,7 +33,7 @@ pub enum MetricKind {
     Quota,
 }
 
-/// `counter`, `gauge`, `histogram` or `quota`.
+/// Writes `counter`, `gauge`, `histogram` or `quota`.
 impl fmt::Display for MetricKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -101,7 +101,7 @@ impl Metric {
         &self.help
     }
 
-    /// Returns what the metric is.
+    /// Returns the metric's kind.
     ///
     /// # Examples
     /// ```
@@ -120,7 +120,7 @@ impl Metric {
         self.kind
     }
 
-    /// Returns what one step of it means.
+    /// Returns the metric's unit.
     ///
     /// # Examples
     /// ```
@@ -139,8 +139,7 @@ impl Metric {
         self.unit
     }
 
-    /// Returns the section that it is flushed with; the first one for a quota, which needs no
-    /// flush.
+    /// Returns the metric's section; the first one for a quota, which needs no flush.
     #[must_use]
     pub fn section(&self) -> Section {
         Section { id: self.key.section }
@@ -166,7 +165,7 @@ impl Metric {
     pub(crate) fn words(&self) -> usize {
         match self.kind {
             MetricKind::Counter | MetricKind::Gauge => 1,
-            // One word for the sum of the values, then one a bucket.
+            // One word for the sum of the values, then one per bucket.
             MetricKind::Histogram => 1 + self.buckets.map_or(0, Buckets::len),
             MetricKind::Quota => 0,
         }

@@ -1,8 +1,7 @@
-//! What is measured: a fixed list of metrics that every group of a tree has.
+//! Schemas: the fixed list of metrics that every group of a tree has.
 //!
-//! A schema is closed before its tree exists. That is what lets a group be one contiguous block of
-//! words whose layout is the same at every level, so that a flush adds word to word without a
-//! lookup.
+//! A schema is complete before its tree exists. Therefore a group can be one contiguous block of
+//! words with the same layout on every level, and a flush adds word to word without a lookup.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,12 +23,12 @@ pub(crate) use keys::Key;
 pub use keys::{Counter, Gauge, Histogram, Quota, Section};
 pub use metric::{Metric, MetricKind};
 
-/// The most words (8 bytes each) that the metrics of one section may take in a group.
+/// The maximum of words (8 bytes each) that the metrics of one section may take in a group.
 ///
 /// A flush keeps one bit for each 64-byte line of a group's block in one 64-bit mask.
 pub const WORDS_MAX: usize = 512;
 
-/// The most metrics of a schema: a key numbers them with 16 bits.
+/// The maximum of metrics in a schema: a key numbers them with 16 bits.
 ///
 /// # Examples
 /// ```
@@ -37,13 +36,13 @@ pub const WORDS_MAX: usize = 512;
 /// ```
 pub const METRICS_MAX: usize = u16::MAX as usize;
 
-/// The most sections that a schema may have: each reserves address space of its own.
+/// The maximum of sections in a schema: each reserves its own address space.
 pub const SECTIONS_MAX: usize = 16;
 
-/// The name of the section of metrics that are declared outside of any.
+/// The name of the section of metrics that are declared outside any section.
 const FIRST_SECTION: &str = "main";
 
-/// The closed list of metrics of a tree. Cloning is a pointer copy.
+/// The complete list of metrics of a tree. Cloning is a pointer copy.
 ///
 /// # Examples
 /// ```
@@ -73,12 +72,12 @@ struct Inner {
     events: Box<[(Event, Counter<Count>)]>,
 }
 
-/// What the metrics of one section need.
+/// The space that the metrics of one section need.
 #[derive(Debug)]
 pub(crate) struct SectionLayout {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// Of one group, all CPUs alike.
+    /// The words of one group on each CPU.
     pub(crate) words: usize,
 }
 
@@ -139,7 +138,7 @@ impl Schema {
         self.inner.metrics.iter().find(|m| m.name == name)
     }
 
-    /// Finds a section by its name: `main` has the metrics that were declared outside of any.
+    /// Finds a section by its name: `main` has the metrics that were declared outside any section.
     #[must_use]
     pub fn section(&self, name: &str) -> Option<Section> {
         self.sections().find(|(_, known)| *known == name).map(|(section, _)| section)
@@ -151,8 +150,8 @@ impl Schema {
         self.inner.sections.iter().map(|layout| (Section { id: layout.id }, layout.name.as_str()))
     }
 
-    /// Returns the 8-byte words that one group takes on each CPU that updates it, all sections
-    /// together.
+    /// Returns the number of 8-byte words that one group takes on each CPU that updates it, over
+    /// all sections.
     ///
     /// # Examples
     /// ```
@@ -166,7 +165,7 @@ impl Schema {
         self.inner.sections.iter().map(|layout| layout.words).sum()
     }
 
-    /// Returns the counter that takes the groups' CPU time, if one was declared.
+    /// Returns the counter of CPU time, if one was declared.
     ///
     /// # Examples
     /// ```
@@ -183,7 +182,7 @@ impl Schema {
         self.inner.cpu_time
     }
 
-    /// Returns the counters that take events, in the order in which they were declared.
+    /// Returns the counters of perf events, in the order in which they were declared.
     #[inline]
     #[cfg(feature = "perf")]
     #[must_use]
@@ -191,7 +190,7 @@ impl Schema {
         &self.inner.events
     }
 
-    /// The number of the first section, of which no other schema has the same.
+    /// Returns the number of the first section, which no other schema shares.
     pub(crate) fn id(&self) -> u32 {
         self.inner.sections[0].id
     }

@@ -298,7 +298,7 @@ fn a_callback_that_asks_a_aggregator_is_refused_and_does_not_wait() {
                 let flush = aggregator.flush().expect_err("a flush in a flush");
                 let read = aggregator.read(root.group(), |_| ()).expect_err("a read in a flush");
                 assert!(flush.is_nested() && read.is_nested() && !read.is_broken());
-                assert!(flush.to_string().contains("asking was asked from inside"), "{flush}");
+                assert!(flush.to_string().contains("asking was called from inside"), "{flush}");
                 self.refused.fetch_add(2, Relaxed);
             }
         }

@@ -384,7 +384,7 @@ fn whoever_calls_the_clock_of_a_thread_is_told_the_time() {
 }
 
 #[test]
-#[should_panic(expected = "65 are the most")]
+#[should_panic(expected = "at most 65 are allowed")]
 fn a_chain_longer_than_a_tree_is_deep_is_refused() {
     let chain: Vec<_> = (0..66).map(GroupKey).collect();
     Thread::new(1).events.switch(&chain, 0);

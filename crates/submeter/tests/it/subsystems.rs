@@ -268,7 +268,7 @@ fn bad_sections_are_refused_with_a_remedy() {
     schema.section("I/O", |_| ());
     let error = schema.build().expect_err("no name");
     assert_eq!(error, SchemaError::SectionName("I/O".to_owned()));
-    let remedy = "use small letters, digits and underscores, a letter first";
+    let remedy = "use lowercase letters, digits and underscores, starting with a letter";
     assert!(
         error.to_string().starts_with("section name \"I/O\" is not")
             && error.to_string().ends_with(remedy)

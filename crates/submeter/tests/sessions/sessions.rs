@@ -220,7 +220,7 @@ fn groups_of_other_trees_are_as_none() {
 }
 
 #[test]
-#[should_panic(expected = "is of another tree")]
+#[should_panic(expected = "belongs to another tree")]
 fn a_group_of_another_tree_is_refused() {
     let (f, other) = (fixture(), another());
     let _ = Session::open(&f.tree, [Request::group(&other.a, one("task-clock"))]);

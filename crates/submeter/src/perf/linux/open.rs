@@ -1,4 +1,4 @@
-//! Opening events, and saying why not.
+//! Opens events, and explains refusals.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use submeter_sys::perf_event::{self, Config};
 use crate::perf::event::{Event, EventKind};
 
 /// Why `context-switches:u` is refused: the kernel would take it, and always report 0.
-pub(super) const ONLY_IN_THE_KERNEL: &str = "it happens in the kernel only: leave out the `:u`, \
+pub(super) const ONLY_IN_THE_KERNEL: &str = "it happens only in the kernel: leave out the `:u`, \
      and set kernel.perf_event_paranoid to 1 or grant CAP_PERFMON if that is refused";
 
-/// Opens an event for the calling thread; one that is pinned is off its counter.
+/// Opens an event for the calling thread; a pinned one starts off its counter.
 pub(super) fn open_file(event: &Event, pinned: bool) -> io::Result<perf_event::Event> {
     let file = perf_event::Event::open(&config(event, pinned), None)?;
     if pinned {
@@ -31,7 +31,7 @@ pub(super) fn config(event: &Event, pinned: bool) -> Config {
     Config { user, kernel, pinned, ..Config::new(kind, number) }
 }
 
-/// Returns why the kernel refused, and what would help.
+/// Returns why the kernel refused, with a remedy.
 pub(super) fn reason(event: &Event, error: &io::Error) -> String {
     use io::ErrorKind;
     // `EMFILE` and `ENFILE`, for which the standard library has no kind.
@@ -42,7 +42,7 @@ pub(super) fn reason(event: &Event, error: &io::Error) -> String {
     }
     match error.kind() {
         ErrorKind::NotFound => {
-            "the CPU does not count it, or its hypervisor hides it: use a software event".to_owned()
+            "the CPU does not count it, or the hypervisor hides it: use a software event".to_owned()
         }
         ErrorKind::PermissionDenied if matches!(event.kind(), EventKind::Software(3 | 4)) => {
             format!("{error}: set kernel.perf_event_paranoid to 1, or grant CAP_PERFMON")

@@ -1,4 +1,4 @@
-//! One event of the kernel's, and what it had counted when it was last read.
+//! One opened event, with its count when it was last read.
 
 use std::io;
 
@@ -7,15 +7,16 @@ use submeter_sys::perf_event::{self, FastRead, Together};
 use super::open;
 use crate::perf::event::{Event, EventKind};
 
-/// How an event is read, which depends on when it can change.
+/// How an event is read, which depends on when its count can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// On a counter of the CPU: by an instruction, or a system call.
+    /// It is on a hardware counter: read by an instruction or a system call.
     Counter,
-    /// Of the kernel, and changes only when the thread is switched: by a system call after each
-    /// switch.
+    /// It is an event of the kernel that changes only at a context switch of the thread: read by a
+    /// system call after each one.
     AtSwitch,
-    /// Of the kernel, and changes at any time: by one system call with all of its kind.
+    /// It is an event of the kernel that changes at any time: read by one system call with all
+    /// others of this kind.
     Together,
 }
 
@@ -34,21 +35,21 @@ impl Way {
 pub(super) struct Opened {
     pub(super) event: Event,
     pub(super) way: Way,
-    /// What [`Together`] calls it.
+    /// Its number in [`Together`].
     pub(super) number: Option<u64>,
-    /// Handles to it.
+    /// The number of handles to it.
     pub(super) handles: usize,
     /// How many of them are placed.
     pub(super) placed: usize,
-    /// Whether it has a counter, or needs none. Not so for one that was lost.
+    /// Whether it has a counter, or needs none; false once it has lost its counter.
     pub(super) counting: bool,
-    /// What it had counted at `moment`.
+    /// Its count at `moment`.
     pub(super) value: u64,
-    /// When `value` was taken, by the PMU's count of moments; 0 if that is not known.
+    /// The moment at which `value` was read; 0 if unknown.
     pub(super) moment: u64,
-    /// After how many switches `value` was taken.
+    /// The number of context switches before `value` was read.
     switches: u64,
-    /// What it had counted before it was opened anew.
+    /// Its count before it was opened again.
     before: u64,
     /// `None` after a fork in which it could not be opened again.
     file: Option<perf_event::Event>,
@@ -56,7 +57,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens an event by itself.
+    /// Opens an event that is read by itself.
     pub(super) fn alone(event: &Event) -> io::Result<Opened> {
         let on_a_counter = Way::of(event) == Way::Counter;
         let file = open::open_file(event, on_a_counter)?;
@@ -64,7 +65,7 @@ impl Opened {
         Ok(Opened { fast, ..Opened::new(event, file) })
     }
 
-    /// Opens an event among others, if there is a place for it.
+    /// Opens an event that is read with others, if possible.
     pub(super) fn together(event: &Event, others: Option<&mut Together>) -> io::Result<Opened> {
         let config = open::config(event, false);
         match others.and_then(|others| others.open(&config).ok()) {
@@ -91,7 +92,7 @@ impl Opened {
         }
     }
 
-    /// Goes on as `new`, which counts from 0; as lost without one.
+    /// Continues as `new`, which counts from 0; without one, it is lost.
     pub(super) fn renewed(self, new: Option<Opened>) -> Opened {
         let Some(mut new) = new else {
             return Opened { file: None, fast: None, counting: false, moment: 0, ..self };
@@ -99,24 +100,24 @@ impl Opened {
         (new.handles, new.placed) = (self.handles, self.placed);
         new.before = self.value;
         if self.counting && !new.counting {
-            // One that finds no counter is noticed by the next read.
+            // The next read notices if it finds no counter.
             new.start();
         }
         new
     }
 
-    /// Whether it holds a counter that nothing uses.
+    /// Returns whether it holds an unused counter.
     pub(super) fn is_idle(&self) -> bool {
         self.way == Way::Counter && self.counting && self.placed == 0
     }
 
-    /// Takes a counter. Returns whether there was one.
+    /// Claims a counter; returns whether there was one.
     #[cold]
     pub(super) fn start(&mut self) -> bool {
         let Some(file) = &self.file else { return false };
         self.counting = file.enable().is_ok() && file.read().is_ok();
         if !self.counting {
-            // In error: off, so that enabling it tries again.
+            // In the error state: disabled, so that enabling it tries again.
             let _ = file.disable();
         }
         self.counting
@@ -131,7 +132,7 @@ impl Opened {
         self.counting = false;
     }
 
-    /// Reads it by itself. `None` if it has lost its counter.
+    /// Reads its count. `None` if it has lost its counter.
     pub(super) fn take(&mut self, moment: u64) -> Option<u64> {
         let fast = self.fast.as_ref().and_then(FastRead::read);
         match fast.or_else(|| Some(self.file.as_ref()?.read().ok()?.value)) {
@@ -143,7 +144,7 @@ impl Opened {
         }
     }
 
-    /// Reads it, unless it cannot have changed: `switches` have been noticed by now.
+    /// Reads its count unless it cannot have changed; `switches` is the number noticed so far.
     pub(super) fn take_after_switch(&mut self, moment: u64, switches: u64) -> Option<u64> {
         if self.switches == switches {
             self.moment = moment;

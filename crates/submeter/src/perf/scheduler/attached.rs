@@ -1,5 +1,4 @@
-//! One event group that is attached: its state, its counts, and the time that it could have
-//! counted.
+//! One attached event group: its state, its counts, and the time for which it could have counted.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,26 +10,26 @@ use crate::perf::published::Published;
 pub(super) struct AttachedEvents {
     pub(super) scope: Scope,
     pub(super) pinned: bool,
-    /// Whether an event of it needs a counter.
+    /// Whether any of its events needs a counter.
     pub(super) hardware: bool,
     pub(super) state: State,
-    /// Where other threads read it.
+    /// The copy that other threads read.
     pub(super) published: Option<Published>,
     handles: OneOrMany<Handle>,
     /// In the order of `handles`.
     tallies: OneOrMany<Tally>,
     enabled: Span,
     running: Span,
-    /// How long it had run at the end of its last turn.
+    /// Its running time at the end of its last turn.
     turn_ns: u64,
 }
 
-/// What one event has counted.
+/// The count of one event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    /// Until its counter was last looked at.
+    /// Its count up to the last read of its counter.
     value: u64,
-    /// What the counter said then, or when it was placed.
+    /// The counter's value at that read, or when the event was placed.
     base: u64,
 }
 
@@ -38,19 +37,19 @@ struct Tally {
 #[derive(Clone, Copy, Debug)]
 struct Span {
     sum_ns: u64,
-    /// `CLOSED` where none is open. Not an `Option`, which is twice as long.
+    /// `CLOSED` if none is open. Not an `Option`, which would take twice the space.
     since_ns: u64,
 }
 
-/// What no clock says before six centuries have passed. In it no time passes, as `until` takes it
-/// for the future.
+/// A time that no clock reaches within five centuries. No time passes in it, because `until` treats
+/// it as the future.
 const CLOSED: u64 = u64::MAX;
 
 impl Span {
     const NONE: Span = Span { sum_ns: 0, since_ns: CLOSED };
 
     fn open(&mut self, now_ns: u64) {
-        // An interval that is open goes on: opening it again must not lose its start.
+        // Opening an open interval again must not lose its start.
         if self.since_ns == CLOSED {
             self.since_ns = now_ns;
         }
@@ -61,7 +60,7 @@ impl Span {
         self.since_ns = CLOSED;
     }
 
-    /// Counts what has passed of an open interval to the sum, and lets it go on.
+    /// Adds the elapsed part of an open interval to the sum; the interval stays open.
     fn advance(&mut self, now_ns: u64) {
         if self.since_ns != CLOSED {
             self.close(now_ns);
@@ -70,7 +69,7 @@ impl Span {
     }
 
     fn until(&self, now_ns: u64) -> u64 {
-        // A clock that went back adds nothing, rather than centuries.
+        // A clock that went backwards adds nothing, rather than centuries.
         self.sum_ns + now_ns.saturating_sub(self.since_ns)
     }
 }
@@ -97,7 +96,7 @@ impl AttachedEvents {
         }
     }
 
-    /// Its group is the thread's from now on, or it was in error and is tried again.
+    /// Notes that its group is now the thread's, or that it was in error and is tried again.
     #[inline]
     pub(super) fn enable(&mut self, now_ns: u64) {
         if self.state != State::Error {
@@ -105,21 +104,21 @@ impl AttachedEvents {
         }
     }
 
-    /// Its group is not the thread's any more.
+    /// Notes that its group is no longer the thread's.
     #[inline]
     pub(super) fn disable(&mut self, now_ns: u64) {
         self.enabled.close(now_ns);
     }
 
-    /// Puts it on counters, if it is to be: not if it needs some, and they are known to be `full`.
-    /// Returns false if it found that they are.
+    /// Puts it on counters, unless it needs some and they are known to be `full`. Returns false if
+    /// it found that they are.
     #[inline]
     pub(super) fn place_unless<P: Pmu>(&mut self, full: bool, pmu: &mut P, now_ns: u64) -> bool {
         let to_be = self.state == State::Inactive && !(full && self.hardware);
         !to_be || self.place(pmu, now_ns)
     }
 
-    /// Puts it on counters, if there are enough.
+    /// Puts it on counters if there are enough.
     #[inline]
     pub(super) fn place<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) -> bool {
         debug_assert_eq!(self.state, State::Inactive);
@@ -153,17 +152,18 @@ impl AttachedEvents {
         }
     }
 
-    /// Whether it has run since the end of its last turn, while it is off its counters.
+    /// Returns whether it has run since the end of its last turn, while it is off its counters.
     pub(super) fn had_its_turn(&self) -> bool {
         self.running.sum_ns > self.turn_ns
     }
 
-    /// Waits for its next turn, while it is off its counters.
+    /// Ends its turn, while it is off its counters.
     pub(super) fn end_turn(&mut self) {
         self.turn_ns = self.running.sum_ns;
     }
 
-    /// Does not try again: pinned and without a place, or without a counter that it had.
+    /// Puts it in error, so that it is not tried again: it is pinned and found no counter, or it
+    /// lost one.
     pub(super) fn fail(&mut self, now_ns: u64) {
         self.enabled.close(now_ns);
         self.state = State::Error;
@@ -175,7 +175,7 @@ impl AttachedEvents {
         }
     }
 
-    /// Publishes what it has counted, while it is off its counters.
+    /// Publishes its counts while it is off its counters.
     #[inline]
     pub(super) fn publish(&self) {
         if let Some(published) = &self.published {
@@ -186,7 +186,7 @@ impl AttachedEvents {
         }
     }
 
-    /// Publishes what it has counted, also while it is on them.
+    /// Publishes its counts, even while it is on its counters.
     pub(super) fn publish_running<P: Pmu>(&mut self, pmu: &mut P, now_ns: u64) {
         if self.published.is_none() {
             return;
@@ -201,7 +201,7 @@ impl AttachedEvents {
         self.publish();
     }
 
-    /// Moves what it has counted since it was placed to its values. Returns false if it has lost a
+    /// Adds what it has counted since it was placed to its values. Returns false if it has lost a
     /// counter.
     #[inline]
     fn take<P: Pmu>(&mut self, pmu: &mut P) -> bool {
@@ -225,7 +225,7 @@ impl AttachedEvents {
             for (index, &handle) in self.handles.iter().enumerate() {
                 match pmu.read(handle) {
                     Some(value) => values[index] += value.wrapping_sub(self.tallies[index].base),
-                    // Noted when it is taken off.
+                    // Recorded when it is taken off.
                     None => state = State::Error,
                 }
             }
@@ -239,9 +239,9 @@ impl AttachedEvents {
     }
 }
 
-/// A slice that does not change its length. Most event groups have one event, which then is where
-/// the event group is: a switch among many groups misses one line of the cache less. `SmallVec`
-/// would do, but is a word longer, with which an event group would take three lines of the cache.
+/// A slice of fixed length. Most event groups have one event, which is then stored inline: a switch
+/// among many groups takes one cache miss less. `SmallVec` would work too, but is a word longer,
+/// and an event group would take three cache lines.
 #[derive(Clone, Debug)]
 enum OneOrMany<T> {
     One([T; 1]),
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_it_was_made_of() {
+    fn it_holds_the_values_it_was_made_from() {
         for values in [vec![], vec![1], vec![1, 2, 3]] {
             let mut kept = OneOrMany::new(values.clone().into_boxed_slice());
             assert_eq!(*kept, *values);

@@ -1,4 +1,4 @@
-//! Which event groups are on counters.
+//! Decides which event groups are on counters.
 
 mod attached;
 mod queues;
@@ -19,15 +19,15 @@ use queues::{EVERYWHERE, EventQueues, QueueId};
 pub struct GroupKey(pub u64);
 
 impl GroupKey {
-    /// Returns the key of a group: no other group of the process ever has it, in whatever tree.
+    /// Returns the key of a group, which no other group of the process ever has, in any tree.
     #[inline]
     #[must_use]
     pub fn of(group: &Group) -> GroupKey {
         GroupKey(group.id())
     }
 
-    /// Fills `chain` with the keys of `group` and of its ancestors, the root last. Allocates
-    /// nothing, if `chain` has room.
+    /// Fills `chain` with the keys of `group` and its ancestors, the root last. Does not allocate
+    /// if `chain` has room.
     #[inline]
     pub fn chain_of(group: &Group, chain: &mut Vec<GroupKey>) {
         chain.clear();
@@ -42,41 +42,41 @@ impl GroupKey {
 /// The groups that an event group counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// For whatever the thread does.
+    /// Everything that the thread does.
     Everywhere,
-    /// While the thread is in this group, or in one below it.
+    /// The time while the thread is in this group or a descendant.
     Group(GroupKey),
 }
 
 /// The state of an event group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// It is on no counter: its group is not the thread's, or it waits for its turn.
+    /// It is not on counters: its group is not the thread's, or it waits for its turn.
     Inactive,
     /// It counts.
     Active,
-    /// It is pinned and found no counter, or it lost one. Its counts are worthless: what
-    /// they miss is unknown.
+    /// It is pinned and found no counter, or it lost one. Its counts are unusable, because an
+    /// unknown amount is missing.
     Error,
 }
 
-/// What an event group has counted.
+/// The counts of an event group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// What it does.
+    /// Its state.
     pub state: State,
-    /// What each event has counted.
+    /// The count of each event.
     pub values: Vec<u64>,
     /// How long it could have counted.
     pub enabled_ns: u64,
-    /// How long of that it did.
+    /// How long of that time it did count.
     pub running_ns: u64,
 }
 
 impl Counts {
-    /// Estimates what event `index` would have counted, had it always been on a counter. `None` if
-    /// it never was, or is in error: `<not counted>`, which is not 0.
+    /// Estimates what event `index` would have counted if it had always been on a counter. `None`
+    /// if it never was, or is in error: that is `<not counted>`, not 0.
     #[must_use]
     pub fn scaled(&self, index: usize) -> Option<u64> {
         if self.state == State::Error {
@@ -86,9 +86,9 @@ impl Counts {
     }
 }
 
-/// What `value` would have been, had it always been counted; `None` if it never was.
+/// Returns what `value` would have been if it had always been counted; `None` if it never was.
 pub(super) fn scale(value: u64, enabled_ns: u64, running_ns: u64) -> Option<u64> {
-    // A clock may stand still for a moment in which much happens, and that was counted.
+    // A coarse clock may show no time for an interval in which events were counted.
     if value > 0 && enabled_ns == running_ns {
         return Some(value);
     }
@@ -97,18 +97,18 @@ pub(super) fn scale(value: u64, enabled_ns: u64, running_ns: u64) -> Option<u64>
     Some(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
-/// The key of an event group that was attached.
+/// The key of an attached event group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventGroupId {
     slot: u32,
-    /// Which of those that had the slot.
+    /// Tells the successive event groups in the slot apart.
     generation: u32,
 }
 
 /// A scheduler of one thread's events. See [`perf`](crate::perf) for the rules.
 ///
-/// Every call takes the time: of a clock that stands still while the thread does not run, so that
-/// *enabled* and *running* are of the thread's own time.
+/// Every call takes the time of a clock that stands still while the thread does not run, so that
+/// *enabled* and *running* are in the thread's own time.
 ///
 /// # Examples
 /// ```
@@ -129,7 +129,7 @@ pub struct EventGroupId {
 ///
 /// # Differences from Linux
 /// There is no timer: a caller that has one calls [`rotate`](Scheduler::rotate). A
-/// [`Session`](super::Session) asks at a switch, when perf's interval has passed.
+/// [`Session`](super::Session) rotates at a switch once perf's interval has passed.
 pub struct Scheduler<P> {
     pmu: P,
     slots: Vec<EventSlot>,
@@ -140,13 +140,13 @@ pub struct Scheduler<P> {
     /// The groups that are being entered, the thread's group first. Kept, so that a switch
     /// allocates nothing.
     entering: Vec<GroupKey>,
-    /// How many turns there were: see [`turn`](Scheduler::turn).
+    /// The number of turns so far: see [`turn`](Scheduler::turn).
     turns: u64,
-    /// Whether a group is entered that missed a turn.
+    /// Whether a group being entered has missed a turn.
     late: bool,
 }
 
-/// Two lines of the cache: a switch among many groups misses each that it touches.
+/// Two cache lines: a switch among many groups misses on each line that it touches.
 #[derive(Debug)]
 #[repr(align(64))]
 struct EventSlot {
@@ -161,11 +161,11 @@ struct Link {
     queue: Option<QueueId>,
 }
 
-/// The groups of a chain, the root included.
+/// The maximum of groups in a chain, including the root.
 const CHAIN_MAX: usize = DEPTH_MAX + 1;
 
 impl<P: Pmu> Scheduler<P> {
-    /// Makes a scheduler without events, for a thread that is in no group.
+    /// Creates a scheduler without events, for a thread that is in no group.
     #[must_use]
     pub fn new(pmu: P) -> Scheduler<P> {
         let mut queues = EventQueues::new();
@@ -182,11 +182,11 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Attaches an event group. It counts at once if `scope` holds for the thread and there are
+    /// Attaches an event group. It counts at once if the thread is in `scope` and there are
     /// counters.
     ///
     /// # Errors
-    /// When one of its events cannot be counted here: then none is attached.
+    /// When one of its events cannot be counted here; then nothing is attached.
     pub fn attach(
         &mut self,
         scope: Scope,
@@ -196,7 +196,7 @@ impl<P: Pmu> Scheduler<P> {
         self.attach_published(scope, group, None, now_ns)
     }
 
-    /// As [`attach`](Scheduler::attach). What it counts is made known to other threads: by each
+    /// Like [`attach`](Scheduler::attach), but its counts are published for other threads by each
     /// switch that takes it off, and by [`publish`](Scheduler::publish).
     pub(super) fn attach_published(
         &mut self,
@@ -237,8 +237,8 @@ impl<P: Pmu> Scheduler<P> {
         Ok(EventGroupId { slot, generation: self.slots[slot as usize].generation })
     }
 
-    /// Takes an event group away and returns what it has counted; `None` if it was taken before.
-    /// Its counters go to the event groups whose turn is next.
+    /// Detaches an event group and returns its counts; `None` if it was detached before. Its
+    /// counters go to the event groups whose turn is next.
     pub fn detach(&mut self, id: EventGroupId, now_ns: u64) -> Option<Counts> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let mut attached = slot.attached.take_if(|_| slot.generation == id.generation)?;
@@ -249,7 +249,7 @@ impl<P: Pmu> Scheduler<P> {
         attached.release(&mut self.pmu);
         self.free.push(id.slot);
         if self.queues.take(attached.scope, attached.hardware, id.slot) {
-            // The queue may be another group's soon.
+            // The queue may soon be reused for another group.
             let mine = |link: &&mut Link| Scope::Group(link.group) == attached.scope;
             if let Some(link) = self.chain.iter_mut().find(mine) {
                 link.queue = None;
@@ -258,20 +258,24 @@ impl<P: Pmu> Scheduler<P> {
         Some(attached.counts(&mut self.pmu, now_ns))
     }
 
-    /// Makes the first of `chain` the thread's group; its ancestors follow, the root last. An empty
-    /// chain is none.
+    /// Makes the first of `chain` the thread's group; the rest are its ancestors, the root last.
+    /// With an empty chain the thread is in no group.
     ///
-    /// Nothing happens if that is the group already. Otherwise only events of the groups that are
-    /// left and entered are touched: not those of common ancestors, and not those for all, unless a
-    /// group that is entered has pinned ones.
+    /// Does nothing if that is already the group. Otherwise touches only events of the groups that
+    /// are left and entered: not those of common ancestors, and not those for all groups, unless an
+    /// entered group has pinned ones.
     ///
     /// # Panics
-    /// When the chain has more than 65 groups: a tree has no more levels.
+    /// When the chain has more than 65 groups, which is more than a tree has levels.
     pub fn switch(&mut self, chain: &[GroupKey], now_ns: u64) {
         if self.chain.last().map(|link| link.group) == chain.first().copied() {
             return;
         }
-        assert!(chain.len() <= CHAIN_MAX, "a chain of {} groups: 65 are the most", chain.len());
+        assert!(
+            chain.len() <= CHAIN_MAX,
+            "a chain of {} groups: at most 65 are allowed",
+            chain.len()
+        );
         let both = self.chain.iter().zip(chain.iter().rev());
         let common = both.take_while(|(link, group)| link.group == **group).count();
         self.entering.clear();
@@ -279,9 +283,9 @@ impl<P: Pmu> Scheduler<P> {
         self.change(common, now_ns);
     }
 
-    /// As [`switch`](Scheduler::switch), to a group of the tree that has `root`; any other group is
-    /// as none. Climbs no further than to what both groups have in common: their number is the
-    /// depth at which that can be.
+    /// Like [`switch`](Scheduler::switch), to a group of the tree that has `root`; a group of
+    /// another tree counts as none. Climbs only up to the first common ancestor, which it finds by
+    /// comparing groups of equal depth.
     #[inline]
     pub(super) fn switch_to(&mut self, group: Option<&Group>, root: GroupKey, now_ns: u64) {
         self.entering.clear();
@@ -301,7 +305,7 @@ impl<P: Pmu> Scheduler<P> {
         self.change(common, now_ns);
     }
 
-    /// Leaves all groups but the first `common` of the chain, and enters those of `entering`.
+    /// Leaves all groups except the first `common` of the chain, and enters those of `entering`.
     fn change(&mut self, common: usize, now_ns: u64) {
         self.pmu.begin(now_ns);
         for at in (common..self.chain.len()).rev() {
@@ -329,13 +333,13 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Lets another flexible event group be first, if any waits for a counter and the first has
-    /// counted since it came to its turn. Returns whether any waited.
+    /// Makes another flexible event group the first one, if any waits for a counter and the current
+    /// first one has counted during its turn. Returns whether any waited.
     ///
-    /// Of `k` flexible event groups each is first once in `k` calls, and then counts, if the
-    /// counters that pinned ones leave are enough for it. One that is first stays so until it has
-    /// counted for some time, so that none is passed over because its group is always left at the
-    /// wrong moment.
+    /// Each of `k` flexible event groups is first once in `k` calls, and then counts, if the
+    /// counters that pinned ones leave are enough for it. The first one keeps its turn until it has
+    /// counted for some time, so that none is skipped because its group is always left at the wrong
+    /// moment.
     pub fn rotate(&mut self, now_ns: u64) -> bool {
         self.walk(0, true);
         let mut waiting = false;
@@ -352,7 +356,7 @@ impl<P: Pmu> Scheduler<P> {
         }
         self.place_flexible(0, true, now_ns);
         if self.first().is_some_and(|first| first.state != State::Active) {
-            // No turn helps it: there are too few counters.
+            // A turn does not help it, because there are too few counters.
             self.remove_flexible(now_ns);
             self.send_first_to_end();
             self.place_flexible(0, true, now_ns);
@@ -362,9 +366,8 @@ impl<P: Pmu> Scheduler<P> {
 
     /// Rotates the events of the current groups, and of any other group when it is next entered.
     ///
-    /// To be called as often as perf rotates. [`rotate`](Scheduler::rotate) alone would starve
-    /// groups that are never the current ones when it is called: those that are left soon, beside
-    /// others that are not.
+    /// Should be called as often as perf rotates. [`rotate`](Scheduler::rotate) alone would starve
+    /// groups that are never current when it is called, such as those that are always left quickly.
     pub(super) fn turn(&mut self, now_ns: u64) {
         self.turns += 1;
         for link in &self.chain {
@@ -375,7 +378,7 @@ impl<P: Pmu> Scheduler<P> {
         self.rotate(now_ns);
     }
 
-    /// Publishes what the current groups and all groups together have counted until now.
+    /// Publishes the counts so far of the current groups, and of events for all groups.
     pub(super) fn publish(&mut self, now_ns: u64) {
         self.pmu.begin(now_ns);
         for queue in self.chain.iter().filter_map(|link| link.queue).chain([EVERYWHERE]) {
@@ -387,7 +390,7 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Returns what an event group has counted so far, `None` if it is not attached any more.
+    /// Returns the counts of an event group so far; `None` if it is no longer attached.
     pub fn counts(&mut self, id: EventGroupId, now_ns: u64) -> Option<Counts> {
         let slot = self.slots.get(id.slot as usize)?;
         let attached = slot.attached.as_ref().filter(|_| slot.generation == id.generation)?;
@@ -406,7 +409,7 @@ impl<P: Pmu> Scheduler<P> {
         &self.pmu
     }
 
-    /// Borrows the counters, to configure them. What is placed must stay placed.
+    /// Borrows the counters for configuration. Placed events must stay placed.
     pub fn pmu_mut(&mut self) -> &mut P {
         &mut self.pmu
     }
@@ -441,8 +444,8 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// As [`enter_queues`](Scheduler::enter_queues), where no event wants what another could take
-    /// from it: then there is no order to keep among queues.
+    /// Like [`enter_queues`](Scheduler::enter_queues), for events that do not compete for counters,
+    /// so that the order among queues does not matter.
     #[inline]
     fn enter_each(&mut self, from: usize, now_ns: u64) {
         for at in from..self.chain.len() {
@@ -473,8 +476,8 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// As [`enter_queues`](Scheduler::enter_queues), where one group only has events, and none is
-    /// pinned: there is nothing to merge and nothing to leave.
+    /// Like [`enter_queues`](Scheduler::enter_queues), if only one group has events and none is
+    /// pinned: there is nothing to merge and nothing to take off.
     #[inline]
     fn enter_queue(&mut self, queue: QueueId, now_ns: u64) {
         let mut full = false;
@@ -486,7 +489,8 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Lets the time run for the events of `queue`. Returns whether pinned ones are to be placed.
+    /// Starts the enabled time of the events of `queue`. Returns whether pinned ones are to be
+    /// placed.
     fn enable(&mut self, queue: QueueId, now_ns: u64) -> bool {
         let mut pinned = false;
         for place in self.queues.queue(queue).all() {
@@ -498,7 +502,7 @@ impl<P: Pmu> Scheduler<P> {
         pinned
     }
 
-    /// Takes all flexible events off, those for all groups included.
+    /// Takes all flexible events off their counters, including those for all groups.
     fn remove_flexible(&mut self, now_ns: u64) {
         let queues = self.chain.iter().filter_map(|link| link.queue).chain([EVERYWHERE]);
         for queue in queues {
@@ -517,9 +521,9 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Places the flexible events of the chain's groups from `from` on, and those for all, in their
-    /// order. Once one that needs counters found none, no other such is tried: a small one would
-    /// keep a large one from its turn without end.
+    /// Places the flexible events of the chain's groups from `from` on, and those for all groups,
+    /// in order. Once one that needs counters has found none, no other such event group is tried:
+    /// small ones would starve a large one.
     fn place_flexible(&mut self, from: usize, everywhere: bool, now_ns: u64) {
         self.walk(from, everywhere);
         let mut full = false;
@@ -530,7 +534,7 @@ impl<P: Pmu> Scheduler<P> {
         }
     }
 
-    /// Returns the flexible event group of the current ones that is first.
+    /// Returns the first flexible event group among the current ones.
     fn first(&mut self) -> Option<&mut AttachedEvents> {
         self.walk(0, true);
         let slot = self.queues.next(false)?;
@@ -545,7 +549,8 @@ impl<P: Pmu> Scheduler<P> {
         self.queues.send_first_to_end(queues.chain([EVERYWHERE]));
     }
 
-    /// Begins a walk over the chain's groups from `from` on, and over what is for all.
+    /// Begins a walk over the queues of the chain's groups from `from` on, and over that for all
+    /// groups.
     fn walk(&mut self, from: usize, everywhere: bool) {
         let chain = self.chain.iter().skip(from).filter_map(|link| link.queue);
         self.queues.walk(chain.chain(everywhere.then_some(EVERYWHERE)));
@@ -572,10 +577,10 @@ impl<P: fmt::Debug> fmt::Debug for Scheduler<P> {
 mod tests {
     use super::*;
 
-    // A test, and no assertion of the program: another compiler may lay them out otherwise, and
-    // they work as well.
+    // A test and not an assertion in the program, because another compiler may use a different
+    // layout, which works as well.
     #[test]
-    fn what_a_switch_touches_of_a_group_is_as_long_as_said() {
+    fn the_parts_of_a_group_that_a_switch_touches_have_the_documented_size() {
         assert_eq!((size_of::<EventSlot>(), size_of::<queues::EventQueue>()), (128, 64));
     }
 }

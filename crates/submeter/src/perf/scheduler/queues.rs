@@ -1,9 +1,9 @@
-//! The queues: for each group, its event groups in the order in which they come to their turn; and
-//! which queue is a group's.
+//! The queues: each group's event groups in the order of their turns, and the index from groups to
+//! queues.
 //!
-//! A switch walks the queues of the groups of two chains. To serve several queues as if they were
-//! one, it takes the first of all of them by number, again and again: numbers grow with each
-//! attaching and each turn, so that every queue is sorted by itself.
+//! A switch walks the queues of the groups of two chains. To treat several queues as one, it
+//! repeatedly takes the lowest number from the front of all of them: numbers grow with each
+//! attachment and each turn, so that every queue is sorted.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::{GroupKey, Scope};
 
-/// Where a queue is. The first one is that of the events for all groups.
+/// The index of a queue. The first queue is that of the events for all groups.
 pub(super) type QueueId = u32;
 
 /// The queue of events for all groups.
@@ -25,22 +25,21 @@ pub(super) struct Place {
     pub(super) slot: u32,
 }
 
-/// The event groups of one group: one line of the cache.
+/// The event groups of one group: one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct EventQueue {
-    // Not rings: a switch walks them, and they turn only when events take turns.
+    // Not ring buffers: a switch walks them, and they rotate only when events take turns.
     pub(super) pinned: Vec<Place>,
     pub(super) flexible: Vec<Place>,
-    /// How many of them need counters, of which there may be too few.
+    /// The number of event groups that need counters, of which there may be too few.
     needy: u32,
-    /// The last of the scheduler's turns that it took part in.
+    /// The last of the scheduler's turns in which it took part.
     turn: u64,
 }
 
 impl EventQueue {
-    /// Returns whether it matters in which order its event groups are placed among those of other
-    /// queues.
+    /// Returns whether the order of its event groups among those of other queues matters.
     #[inline]
     pub(super) fn contends(&self) -> bool {
         self.needy > 0 || !self.pinned.is_empty()
@@ -50,17 +49,17 @@ impl EventQueue {
         if pinned { &self.pinned } else { &self.flexible }
     }
 
-    /// Both kinds, pinned first.
+    /// Returns both kinds, pinned ones first.
     pub(super) fn all(&self) -> impl Iterator<Item = Place> {
         self.pinned.iter().chain(&self.flexible).copied()
     }
 }
 
-/// So many event groups of one group lie without room between those of its neighbours: most have no
-/// more.
+/// The initial capacity of a queue: most groups have no more event groups, so that queues lie
+/// densely in memory.
 const FEW: usize = 4;
 
-/// A place in the walk over several queues.
+/// A position in the walk over several queues.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     queue: QueueId,
@@ -71,10 +70,10 @@ struct Cursor {
 pub(super) struct EventQueues {
     queues: Vec<EventQueue>,
     free: Vec<QueueId>,
-    /// Of the groups that have any.
+    /// The queues of the groups that have events.
     by_group: QueueIndex,
     next_order: u64,
-    /// The walk that is under way; kept, so that none allocates.
+    /// The current walk; kept so that no walk allocates.
     cursors: Vec<Cursor>,
 }
 
@@ -98,18 +97,18 @@ impl EventQueues {
         &self.queues[queue as usize]
     }
 
-    /// How many groups have events.
+    /// Returns how many groups have events.
     pub(super) fn groups(&self) -> usize {
         self.by_group.groups()
     }
 
-    /// Makes room for a walk over so many queues.
+    /// Makes room for a walk over `queues` queues.
     pub(super) fn reserve_walk(&mut self, queues: usize) {
         self.cursors.clear();
         self.cursors.reserve(queues);
     }
 
-    /// Puts `slot` at the end of its queue, which is made if need be.
+    /// Puts `slot` at the end of its queue, which is created if necessary.
     pub(super) fn push(&mut self, scope: Scope, pinned: bool, needy: bool, slot: u32) -> QueueId {
         let queue = match scope {
             Scope::Everywhere => EVERYWHERE,
@@ -134,7 +133,7 @@ impl EventQueues {
     }
 
     /// Takes `slot`, which was pushed with the same `scope` and `needy`, out of its queue. Returns
-    /// whether that was the queue's last, which is then gone.
+    /// whether it was the queue's last, in which case the queue is removed.
     pub(super) fn take(&mut self, scope: Scope, needy: bool, slot: u32) -> bool {
         let queue = match scope {
             Scope::Everywhere => Some(EVERYWHERE),
@@ -153,7 +152,7 @@ impl EventQueues {
         emptied
     }
 
-    /// Sends the flexible event group that is first in all of `queues` to the end.
+    /// Moves the flexible event group that is first in all of `queues` to the end.
     pub(super) fn send_first_to_end(&mut self, queues: impl Iterator<Item = QueueId>) {
         let first = |queue: &QueueId| Some(self.queue(*queue).flexible.first()?.order);
         let with_first = queues.filter_map(|queue| Some((first(&queue)?, queue)));
@@ -166,13 +165,13 @@ impl EventQueues {
         }
     }
 
-    /// Notes that `queue` takes part in `turn`. Returns whether it had not yet.
+    /// Notes that `queue` takes part in `turn`; returns whether this is new.
     #[inline]
     pub(super) fn take_turn(&mut self, queue: QueueId, turn: u64) -> bool {
         std::mem::replace(&mut self.queues[queue as usize].turn, turn) != turn
     }
 
-    /// Begins to walk over `queues` in the order of the places. For [`next`](EventQueues::next).
+    /// Begins a walk over `queues` in the order of the places, for [`next`](EventQueues::next).
     pub(super) fn walk(&mut self, queues: impl Iterator<Item = QueueId>) {
         self.cursors.clear();
         self.cursors.extend(queues.map(|queue| Cursor { queue, next: 0 }));
@@ -195,32 +194,33 @@ impl EventQueues {
     }
 }
 
-/// How many groups share a page: two lines of the cache.
+/// The number of groups that share a page: two cache lines.
 const PAGE: usize = 32;
 
-/// How many pages a thread finds without a hash: those of the first half million groups of a
-/// process, in 64 KiB.
+/// The number of pages that a thread finds without hashing: those of the first half million groups
+/// of a process, in 64 KiB.
 const NEAR: usize = 1 << 14;
 
-/// Which queue is a group's.
+/// The index from groups to queues.
 ///
-/// Groups are numbered as they are made, and those made together are often served together. So the
-/// entries of neighbours lie next to each other, in pages. A hash of all groups would scatter them,
-/// and cost each switch among many groups two lines of the cache that cannot be prefetched.
+/// Groups are numbered in the order of creation, and groups created together are often used
+/// together. Therefore the entries of neighbours lie next to each other, in pages. A hash table of
+/// all groups would scatter them, and each switch among many groups would cost two cache misses
+/// that cannot be prefetched.
 #[derive(Debug)]
 struct QueueIndex {
-    /// Where in `pages` a page is, by its number; as far as one was needed, 0 where none is.
+    /// The index in `pages` by page number, as far as needed so far; 0 if there is no page.
     near: Vec<u32>,
-    /// The same for numbers of `NEAR` and more: keys may be any.
+    /// The same for page numbers from `NEAR` on, because keys may be any number.
     far: HashMap<u64, u32, FxBuildHasher>,
-    /// The first one stays empty.
+    /// The first page stays empty.
     pages: Vec<Page>,
-    /// Pages that no number has, as their last group has no events any more.
+    /// Unused pages, whose last group no longer has events.
     free: Vec<u32>,
     groups: usize,
 }
 
-/// The queue of each group; `EVERYWHERE`, which is no group's, where there is none.
+/// The queue of each group; `EVERYWHERE`, which belongs to no group, if it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 struct Page([QueueId; PAGE]);
@@ -245,12 +245,12 @@ impl QueueIndex {
         (queue != EVERYWHERE).then_some(queue)
     }
 
-    /// How many groups have a queue.
+    /// Returns how many groups have a queue.
     fn groups(&self) -> usize {
         self.groups
     }
 
-    /// Gives `group`, which has none, a queue.
+    /// Sets the queue of `group`, which has none.
     fn insert(&mut self, group: GroupKey, queue: QueueId) {
         debug_assert!(queue != EVERYWHERE && self.find(group).is_none());
         let (number, at) = split(group);
@@ -266,7 +266,7 @@ impl QueueIndex {
         self.groups += 1;
     }
 
-    /// Takes the queue of `group`, which has one.
+    /// Removes the queue of `group`, which has one.
     fn remove(&mut self, group: GroupKey) {
         debug_assert!(self.find(group).is_some());
         let (number, at) = split(group);
@@ -301,7 +301,7 @@ impl QueueIndex {
     }
 }
 
-/// Returns the place of a page's number, if it is found without a hash.
+/// Returns the index for a page number that is found without hashing.
 #[inline]
 fn near(number: u64) -> Option<usize> {
     usize::try_from(number).ok().filter(|&at| at < NEAR)
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_what_a_map_finds_and_keeps_no_page_without_groups() {
+    fn it_agrees_with_a_map_and_keeps_no_empty_page() {
         const STEPS: u32 = if cfg!(miri) { 500 } else { 20_000 };
         let (mut index, mut map) = (QueueIndex::new(), HashMap::new());
         let mut rng = fastrand::Rng::with_seed(1);

@@ -1,11 +1,11 @@
-//! What a session has counted, summed over threads.
+//! The counts of a session, summed over threads.
 
 use crate::perf::event::EventGroup;
 use crate::perf::pmu::NotSupportedError;
 use crate::perf::published::Copied;
 use crate::perf::scheduler;
 
-/// What the counts of a request are worth.
+/// The state of a request's counts.
 ///
 /// # Examples
 /// ```
@@ -20,20 +20,19 @@ use crate::perf::scheduler;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestState {
-    /// It was on counters for some time at least, or has counted something in no time that the
-    /// clock could tell.
+    /// It was on counters for some time, or has counted something in a time too short for the
+    /// clock.
     Counting,
-    /// It never was: no thread has worked for the group yet, or its turn has not come. Shown as
-    /// `<not counted>`.
+    /// It was never on counters: no thread has worked for the group yet, or its turn has not come.
+    /// Shown as `<not counted>`.
     NotCounted,
-    /// The counts lack an unknown amount: the reason says of what.
+    /// An unknown amount is missing from the counts, for the reason given.
     Error(String),
-    /// One of its events cannot be counted here, so that none of them is. Shown as `<not
-    /// supported>`.
+    /// One of its events cannot be counted here, so none of them is. Shown as `<not supported>`.
     NotSupported(NotSupportedError),
 }
 
-/// What one request of a [`Session`](super::Session) has counted, on all threads together.
+/// The counts of one request of a [`Session`](super::Session), summed over all threads.
 #[derive(Clone, Debug)]
 pub struct RequestCounts {
     pub(super) path: Option<String>,
@@ -44,7 +43,7 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
-    /// Returns the path of the group, `None` for the whole process.
+    /// Returns the path of the group; `None` for the whole process.
     ///
     /// # Examples
     /// ```
@@ -60,20 +59,20 @@ impl RequestCounts {
         self.path.as_deref()
     }
 
-    /// Returns what was asked for.
+    /// Returns the requested events.
     #[must_use]
     pub fn events(&self) -> &EventGroup {
         &self.events
     }
 
-    /// Returns what the counts are worth.
+    /// Returns the state of the counts.
     #[must_use]
     pub fn state(&self) -> &RequestState {
         &self.state
     }
 
-    /// Returns whether the group was killed since: what is left counts to its end, and it
-    /// cannot be found any more.
+    /// Returns whether the group was killed in the meantime: it cannot be found any more, but
+    /// requests that still hold it are counted.
     ///
     /// # Examples
     /// ```
@@ -91,34 +90,34 @@ impl RequestCounts {
         self.killed
     }
 
-    /// Returns what each event was seen to count, in the order of the events. Of no meaning unless
-    /// the state is [`Counting`](RequestState::Counting); see [`scaled`](RequestCounts::scaled).
+    /// Returns the raw count of each event, in the order of the events. Meaningless unless the
+    /// state is [`Counting`](RequestState::Counting); see [`scaled`](RequestCounts::scaled).
     #[must_use]
     pub fn values(&self) -> &[u64] {
         &self.sum.values
     }
 
-    /// Returns how long it could have counted, in CPU time of all threads.
+    /// Returns how long it could have counted, in CPU time summed over all threads.
     #[must_use]
     pub fn enabled_ns(&self) -> u64 {
         self.sum.enabled_ns
     }
 
-    /// Returns how long of that it did.
+    /// Returns how long of that time it did count.
     #[must_use]
     pub fn running_ns(&self) -> u64 {
         self.sum.running_ns
     }
 
-    /// Returns on how many threads it could have counted.
+    /// Returns the number of threads on which it could have counted.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.sum.threads
     }
 
-    /// Estimates what event `index` would have counted, had it always been on a counter, from the
-    /// sums over threads as perf does. `None` unless the state is
-    /// [`Counting`](RequestState::Counting): no number is better than a wrong one.
+    /// Estimates what event `index` would have counted if it had always been on a counter, from the
+    /// sums over threads, as perf does. `None` unless the state is
+    /// [`Counting`](RequestState::Counting), because no number is better than a wrong one.
     ///
     /// # Examples
     /// ```
@@ -166,7 +165,7 @@ impl Sum {
         self.errors += usize::from(one.error);
     }
 
-    /// The worst that is known.
+    /// Returns the worst known state.
     pub(super) fn state(
         &self,
         refused: Option<&NotSupportedError>,
@@ -178,7 +177,7 @@ impl Sum {
             RequestState::Error(reason)
         } else if self.errors > 0 {
             RequestState::Error(format!(
-                "no counter was left on {} threads: ask for fewer pinned events, or stop who else counts",
+                "no counter was left on {} threads: request fewer pinned events, or stop other users of the counters",
                 self.errors
             ))
         } else if self.running_ns == 0 && self.values.iter().all(|&value| value == 0) {

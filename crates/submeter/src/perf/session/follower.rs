@@ -12,7 +12,7 @@ use crate::switch::Observer;
 pub(super) struct Follower<P> {
     events: Scheduler<P>,
     counts: Arc<ThreadCounts>,
-    /// Of the tree: groups of other trees are as none.
+    /// The tree's root: groups of other trees count as none.
     root: GroupKey,
     interval_ns: u64,
     /// The last time that event groups took turns.
@@ -20,7 +20,7 @@ pub(super) struct Follower<P> {
 }
 
 impl<P: Pmu> Follower<P> {
-    /// Attaches what is asked for. `None` if the session is in a state that a fork left behind.
+    /// Attaches the requested events. `None` if a fork left the session in an unusable state.
     pub(super) fn new(
         pmu: P,
         root: GroupKey,
@@ -30,7 +30,7 @@ impl<P: Pmu> Follower<P> {
     ) -> Option<Follower<P>> {
         let counts = requests.join()?;
         let events = Scheduler::new(pmu);
-        // Whole before the counters are asked for anything: should they panic, its end is noted.
+        // Complete before the counters are used: if they panic, the drop notes its end.
         let mut follower =
             Follower { events, counts: Arc::clone(&counts), root, interval_ns, turned_ns: now_ns };
         for (attachment, published) in requests.supported(&counts) {
@@ -46,7 +46,8 @@ impl<P: Pmu> Follower<P> {
 
 impl<P: Pmu> Observer for Follower<P> {
     fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, now_ns: u64) {
-        // Before the switch: it is the groups which used the time whose events take turns.
+        // Before the switch, because the groups that used the time are those whose events take
+        // turns.
         if now_ns.saturating_sub(self.turned_ns) >= self.interval_ns {
             self.turned_ns = now_ns;
             self.events.turn(now_ns);
@@ -56,7 +57,7 @@ impl<P: Pmu> Observer for Follower<P> {
     }
 
     fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
-        // The thread may have been in its group before it was followed; otherwise nothing changes.
+        // The thread may have entered its group before it was followed; otherwise nothing changes.
         self.events.switch_to(group, self.root, now_ns);
         self.events.publish(now_ns);
     }

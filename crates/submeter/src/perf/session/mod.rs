@@ -1,4 +1,4 @@
-//! Events of a tree's groups, on all threads.
+//! Perf events of a tree's groups, on all threads.
 
 mod counts;
 mod follower;
@@ -19,7 +19,7 @@ pub use counts::{RequestCounts, RequestState};
 use follower::Follower;
 use shared::{Attachment, SessionState};
 
-/// A request for one event group: for a group of the tree and all below it, or for the whole
+/// A request to count one event group, for a group of the tree and its descendants or for the whole
 /// process.
 ///
 /// # Examples
@@ -39,7 +39,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Counts while a thread works for `group`, or for one below it.
+    /// Creates a request that counts while a thread works for `group` or a descendant.
     ///
     /// # Examples
     /// ```
@@ -56,7 +56,7 @@ impl Request {
         Request { group: Some(group.clone()), events }
     }
 
-    /// Counts whatever threads do, in no group too.
+    /// Creates a request that counts everything that threads do, also outside any group.
     ///
     /// # Examples
     /// ```
@@ -73,49 +73,48 @@ impl Request {
     }
 }
 
-/// Events of a tree's groups, counted on all threads that switch between groups until it is
-/// dropped.
+/// A count of perf events by group, on all threads that switch between groups, until it is dropped.
 ///
-/// Each thread has a [`Scheduler`](super::Scheduler) of its own, which follows the group switch
-/// ([`Group::enter`], [`in_group`](switch::InGroup::in_group)); what it has counted it leaves where
-/// [`counts`](Session::counts) sums it up, without stopping a thread.
+/// Each thread has its own [`Scheduler`](super::Scheduler), which follows the group switch
+/// ([`Group::enter`], [`in_group`](switch::InGroup::in_group)) and publishes its counts;
+/// [`counts`](Session::counts) sums them up without stopping a thread.
 ///
 /// # What it costs
-/// - **A switch** to another group: what the scheduler does with the events of the groups that are
-///   left and entered, and some stores to make their counts known. The clock is read once, for this
-///   and for metered CPU time. It allocates nothing and takes no lock. Entering the current group
+/// - **A switch** to another group: the scheduler's work on the events of the groups that are left
+///   and entered, and some stores to publish their counts. The clock is read once, for this and for
+///   metered CPU time. A switch allocates nothing and takes no lock. Entering the current group
 ///   again costs nothing.
 /// - **A thread**'s first switch after the session was opened, or its first [`park`](switch::park):
-///   memory and time in proportion to the number of requests, a descriptor for each different event
-///   that the kernel counts, and one for all together.
+///   memory and time in proportion to the number of requests, a file descriptor for each different
+///   event that the kernel counts, and one more for all of them together.
 /// - **Reading**: in proportion to threads and requests.
 ///
 /// # What is seen, and when
-/// - A thread is followed from its next switch or park on. One that never does either is not
-///   counted, not even by [`Request::everywhere`].
-/// - What a group's events count is seen when the thread has left the group. Events of a common
-///   ancestor, which a switch does not touch, and those for the whole process, are seen at the
-///   first switch after each interval ([`SessionBuilder::interval`]), when the thread parks, and at
-///   its end. So a thread that never switches shows nothing new, unless it calls
+/// - A thread is followed from its next switch or park on. A thread that never switches or parks is
+///   not counted, not even by [`Request::everywhere`].
+/// - The counts of a group's events become visible when the thread leaves the group. Those of a
+///   common ancestor, which a switch does not touch, and those for the whole process become visible
+///   at the first switch after each interval ([`SessionBuilder::interval`]), when the thread parks,
+///   and when it exits. A thread that never switches therefore shows nothing new, unless it calls
 ///   [`park`](switch::park).
-/// - The counts of threads that have ended stay.
-/// - A group that is killed is not held by the session: its release waits for nothing. Its counts
-///   stay, and [`RequestCounts::is_killed`] is true. What is still done in it is counted; a new
-///   group of that name is another one.
-/// - A forked child has its own copy: it starts with what the parent had counted, and goes on
-///   alone. Where another thread of the parent was reading at that moment,
+/// - The counts of threads that have exited are kept.
+/// - The session does not hold a killed group, so it does not delay its release. The group's counts
+///   are kept, and [`RequestCounts::is_killed`] is true. Work that is still done in it is counted;
+///   a new group with its name is a different group.
+/// - A forked child has its own copy, which starts with the parent's counts and continues
+///   independently. If another thread of the parent was reading at the moment of the fork,
 ///   [`counts`](Session::counts) never returns in the child: as with a flush, exec first.
 ///
 /// # Too few counters
-/// Event groups take turns at a switch, when an interval of the thread's own CPU time has passed
-/// since the last time: there is no timer and no background thread. A thread that never switches
+/// Event groups take turns at a switch, once an interval of the thread's own CPU time has passed
+/// since the last turn: there is no timer and no background thread. A thread that never switches
 /// does not rotate.
 ///
 /// # When not to use it
-/// When every group is to count the same few events:
-/// [`SchemaBuilder::event`](crate::SchemaBuilder::event) reads one set of events for all groups and
-/// lets flushes carry the sums, with no work for each group. For threads that use no groups: `perf
-/// stat`.
+/// If every group needs the same few events, use
+/// [`SchemaBuilder::event`](crate::SchemaBuilder::event), which reads one set of events for all
+/// groups and lets flushes propagate the sums, without work per group. For threads that use no
+/// groups, use `perf stat`.
 ///
 /// # Examples
 /// ```
@@ -139,15 +138,15 @@ impl Request {
 /// ```
 ///
 /// # Differences from Linux
-/// `perf stat -G` counts what runs on a CPU, this what threads do. Events of a common ancestor stay
-/// on their counters at a switch between siblings; Linux takes them off and on.
+/// `perf stat -G` counts per CPU, a session per thread. Events of a common ancestor stay on their
+/// counters at a switch between siblings; Linux takes them off and puts them on again.
 pub struct Session {
     shared: Arc<SessionState>,
-    /// Last: threads that are still followed need nothing of the above.
+    /// Dropped last: threads that are still followed do not need the fields above.
     observation: Observation,
 }
 
-/// A builder of a [`Session`] with other than the usual interval or counters.
+/// A builder of a [`Session`] with a custom interval or custom counters.
 ///
 /// # Examples
 /// ```
@@ -165,16 +164,16 @@ pub struct SessionBuilder {
     interval: Duration,
 }
 
-/// How often perf rotates: once in a tick, which is 4 ms where the kernel was built with
-/// `CONFIG_HZ=250`, as Debian's and Ubuntu's long were. `perf_event_mux_interval_ms` in sysfs says
-/// it for a machine.
+/// perf's rotation interval: one tick, which is 4 ms in a kernel built with `CONFIG_HZ=250`, as
+/// Debian's and Ubuntu's were for a long time. `perf_event_mux_interval_ms` in sysfs has that of a
+/// machine.
 const INTERVAL: Duration = Duration::from_millis(4);
 
 impl Session {
-    /// Counts from now on what is asked for.
+    /// Starts to count the requested events.
     ///
-    /// An event that cannot be counted here keeps its request from being counted
-    /// ([`RequestState::NotSupported`]), and no other one.
+    /// A request with an event that cannot be counted here is not counted
+    /// ([`RequestState::NotSupported`]); the others are.
     ///
     /// # Examples
     /// ```
@@ -188,13 +187,13 @@ impl Session {
     /// ```
     ///
     /// # Panics
-    /// When a group is of another tree.
+    /// When a group belongs to another tree.
     #[must_use]
     pub fn open(tree: &Tree, requests: impl IntoIterator<Item = Request>) -> Session {
         Session::builder().open(tree, requests)
     }
 
-    /// Starts a session with other than the usual interval or counters.
+    /// Returns a builder for a session with a custom interval or custom counters.
     ///
     /// # Examples
     /// ```
@@ -211,10 +210,10 @@ impl Session {
         SessionBuilder { interval: INTERVAL }
     }
 
-    /// Returns what was counted by now, a value for each request, in their order. See [`Session`]
-    /// for what that includes.
+    /// Returns the counts so far, one value per request, in their order. See [`Session`] for what
+    /// they include.
     ///
-    /// The values of one request and one thread are of one moment; those of different requests or
+    /// The values of one request on one thread are from one moment; those of different requests or
     /// threads are not.
     ///
     /// # Examples
@@ -235,7 +234,7 @@ impl Session {
         self.shared.counts(self.observation.panicked())
     }
 
-    /// Returns how many threads are or were followed.
+    /// Returns how many threads are, or were, followed.
     ///
     /// # Examples
     /// ```
@@ -261,8 +260,8 @@ impl fmt::Debug for Session {
 
 impl SessionBuilder {
     /// Sets how much of its own CPU time a thread uses before event groups take turns, and before
-    /// it makes known what it counts for common ancestors and for the whole process. 4 ms unless
-    /// set, as perf's usual one.
+    /// it publishes the counts of common ancestors and of the whole process. The default is 4 ms,
+    /// as is usual for perf.
     ///
     /// # Examples
     /// ```
@@ -290,17 +289,17 @@ impl SessionBuilder {
     /// ```
     ///
     /// # Panics
-    /// When a group is of another tree.
+    /// When a group belongs to another tree.
     #[must_use]
     pub fn open(self, tree: &Tree, requests: impl IntoIterator<Item = Request>) -> Session {
         self.open_with(tree, requests, ThreadPmu::new)
     }
 
-    /// Opens the session on other counters than the kernel's: `make` is called on each thread, and
-    /// once on this one to find out which events it supports.
+    /// Opens the session on counters other than the kernel's: `make` is called on each thread, and
+    /// once on this one to find out which events the counters support.
     ///
     /// # Panics
-    /// When a group is of another tree.
+    /// When a group belongs to another tree.
     #[doc(hidden)]
     #[must_use]
     pub fn open_with<P: Pmu + 'static>(
@@ -314,7 +313,11 @@ impl SessionBuilder {
             let group = request.group.as_ref();
             let strange = group
                 .is_some_and(|group| !Arc::ptr_eq(group.tree_stats(), tree.root().tree_stats()));
-            assert!(!strange, "the group {} is of another tree", group.map_or("", Group::path));
+            assert!(
+                !strange,
+                "the group {} belongs to another tree",
+                group.map_or("", Group::path)
+            );
             Attachment::new(group, request.events, &mut here)
         });
         let shared = Arc::new(SessionState::new(tree.clone(), attachments.collect()));
@@ -340,7 +343,7 @@ mod tests {
     use crate::perf::event::Event;
     use crate::perf::{Handle, NotSupportedError, parse};
 
-    /// Panics when an event is prepared, but for the first time.
+    /// Counters that panic when an event is prepared, except for the first time.
     struct Fragile(Arc<AtomicBool>);
 
     impl Pmu for Fragile {
@@ -378,18 +381,18 @@ mod tests {
             panic!("{session:?}")
         };
         assert!(why.contains("panicked"), "{why}");
-        // Other tests' threads switch too, and panic as well.
+        // The threads of other tests switch too, and panic as well.
         assert_eq!(session.shared.live(), 0, "of {}", session.threads());
     }
 
     #[test]
-    fn a_thread_that_cannot_join_is_missed() {
+    fn a_thread_that_cannot_join_is_reported_as_missing() {
         let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
         let requests = [Request::group(tree.root(), parse("task-clock").expect("valid").remove(0))];
         let session = Session::open(&tree, requests);
         let root = tree.root().clone();
         session.shared.locked(|| {
-            std::thread::spawn(move || root.run(|| ())).join().expect("it waits for a while only");
+            std::thread::spawn(move || root.run(|| ())).join().expect("it waits only for a while");
         });
         let RequestState::Error(why) = session.counts()[0].state().clone() else {
             panic!("{session:?}")

@@ -1,8 +1,8 @@
-//! What the threads of a session and its readers share.
+//! The state that the threads of a session share with its readers.
 //!
-//! A thread joins by adding its counts to a list, once, and from then on writes them without
-//! waiting for others. It ends by setting a flag; the next to take the list's lock folds what it
-//! has counted into a sum, so that threads may come and go without end.
+//! A thread joins once, by adding its counts to a list, and from then on writes them without
+//! waiting for others. When it exits, it sets a flag; the next holder of the list's lock folds its
+//! counts into a sum, so that any number of threads may come and go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,24 +18,24 @@ use crate::perf::published::Published;
 use crate::perf::scheduler::{GroupKey, Scope};
 use crate::tree::Tree;
 
-/// A session, as its readers see it.
+/// The readers' view of a session.
 pub(super) struct SessionState {
     tree: Tree,
     requests: Arc<Requests>,
 }
 
-/// What threads need: not the tree, which would then live as long as they follow it.
+/// What threads need. This excludes the tree, which would otherwise live as long as they follow it.
 pub(super) struct Requests {
     list: Box<[Attachment]>,
     threads: Mutex<Threads>,
-    /// How many threads waited in vain to join: what they do is missing.
+    /// The number of threads that failed to join: their work is missing.
     missed: AtomicUsize,
 }
 
-/// A request, and what became of it.
+/// A request and its state.
 pub(super) struct Attachment {
     pub(super) scope: Scope,
-    /// The group's, `None` for the whole process.
+    /// The group's path; `None` for the whole process.
     path: Option<String>,
     pub(super) events: EventGroup,
     refused: Option<NotSupportedError>,
@@ -46,14 +46,14 @@ pub(super) struct Attachment {
 
 struct Threads {
     live: Vec<Arc<ThreadCounts>>,
-    /// What threads have counted that are no more, by request.
+    /// The counts of exited threads, by request.
     folded: Box<[Sum]>,
     joined: usize,
 }
 
-/// What one thread has counted.
+/// The counts of one thread.
 pub(super) struct ThreadCounts {
-    /// By request; `None` for what is not supported.
+    /// By request; `None` if it is not supported.
     published: Box<[Option<Published>]>,
     ended: AtomicBool,
 }
@@ -78,22 +78,22 @@ impl Attachment {
         }
     }
 
-    /// Notes that a thread could not attach it, though another one could: descriptors may have run
-    /// out.
+    /// Notes that one thread could not attach it, although another one could: file descriptors may
+    /// have run out.
     #[cold]
     pub(super) fn note_failure(&self, error: &NotSupportedError) {
-        // Never waits for long: in a forked child the thread that holds the lock may not exist.
+        // Never waits long, because in a forked child the thread that holds the lock may not exist.
         if let Some(mut failed) = self.failed.try_lock_for(PATIENCE) {
             failed.get_or_insert_with(|| {
                 let (event, reason) = (error.event(), error.reason());
-                format!("event {event:?} is missing on a thread at least: {reason}")
+                format!("event {event:?} is missing on at least one thread: {reason}")
             });
         }
     }
 
-    /// Whether its group is not in the tree any more.
+    /// Returns whether its group is no longer in the tree.
     fn is_killed(&self, tree: &Tree) -> bool {
-        // Relaxed: only spares the search; a killed group never comes back.
+        // Relaxed: only saves the search; a killed group never comes back.
         if self.killed.load(Ordering::Relaxed) {
             return true;
         }
@@ -104,7 +104,7 @@ impl Attachment {
     }
 }
 
-/// How long a thread that joins waits for a reader.
+/// How long a joining thread waits for a reader.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Requests {
@@ -128,7 +128,7 @@ impl Requests {
         Some(counts)
     }
 
-    /// Returns what is to be attached on a thread, and where it makes known what it counts.
+    /// Returns the event groups to attach on a thread, and where it publishes their counts.
     pub(super) fn supported<'a>(
         &'a self,
         counts: &'a ThreadCounts,
@@ -142,7 +142,7 @@ impl Requests {
 }
 
 impl Threads {
-    /// Adds up what threads have counted that have ended, and forgets them.
+    /// Adds up the counts of exited threads, and removes them from the list.
     fn fold(&mut self) {
         let Threads { live, folded, .. } = self;
         live.retain(|counts| {
@@ -157,7 +157,7 @@ impl Threads {
 }
 
 impl ThreadCounts {
-    /// Notes that nothing will be counted any more.
+    /// Notes that the thread counts no more.
     pub(super) fn end(&self) {
         // Release: pairs with the Acquire in `fold`.
         self.ended.store(true, Ordering::Release);
@@ -190,14 +190,14 @@ impl SessionState {
         self.requests.threads.lock().joined
     }
 
-    /// Keeps threads from joining for as long as `act` takes.
+    /// Keeps threads from joining while `act` runs.
     #[cfg(test)]
     pub(super) fn locked<T>(&self, act: impl FnOnce() -> T) -> T {
         let _locked = self.requests.threads.lock();
         act()
     }
 
-    /// How many threads are followed, or have ended since the last look.
+    /// Returns how many threads are followed, or have exited since the last fold.
     #[cfg(test)]
     pub(super) fn live(&self) -> usize {
         let mut threads = self.requests.threads.lock();
@@ -205,7 +205,7 @@ impl SessionState {
         threads.live.len()
     }
 
-    /// Sums up. `panicked` threads are not followed any more.
+    /// Sums up the counts. `panicked` threads are no longer followed.
     pub(super) fn counts(&self, panicked: u64) -> Vec<RequestCounts> {
         let sums = {
             let mut threads = self.requests.threads.lock();
@@ -225,7 +225,7 @@ impl SessionState {
                 (panicked > 0).then(|| format!("{panicked} threads' counters have panicked"))
             });
             let failed = failed.or_else(|| {
-                let why = "waited too long for a reader: read less often, or ask for less";
+                let why = "waited too long for a reader: read less often, or request fewer events";
                 (missed > 0).then(|| format!("{missed} threads are missing that {why}"))
             });
             RequestCounts {
