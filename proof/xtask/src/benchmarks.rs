@@ -1,7 +1,8 @@
-//! Splices the tables of records into BENCHMARKS.md, so that no figure in it is typed.
+//! Splices the tables of records into BENCHMARKS.md, so that no figure in it is typed by hand.
 //!
-//! Between `<!-- record: PATH -->` and `<!-- end of record -->` stands what `submeter-bench --from
-//! PATH --markdown -` writes. The author of a newer record names it there and runs this.
+//! The text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of
+//! `submeter-bench --from PATH --markdown -`. To use a newer record, change the path there and run
+//! this.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,10 +13,10 @@ const END: &str = "<!-- end of record -->";
 /// The document, in the root of the repository.
 pub(crate) const FILE: &str = "BENCHMARKS.md";
 
-/// Returns `document` with what `write` makes of each record that it names.
+/// Returns `document` with the output of `write` for each record that it names.
 ///
 /// # Errors
-/// One line that says which mark is wrong, or what `write` says.
+/// One line that says which mark is wrong, or the error of `write`.
 pub(crate) fn spliced(
     document: &str,
     write: &dyn Fn(&str) -> Result<String, String>,
@@ -40,10 +41,10 @@ pub(crate) fn spliced(
     Ok(text + rest)
 }
 
-/// Makes the tables of a record by the command itself, which knows the definitions.
+/// Makes the tables of a record with the command itself, which knows the definitions.
 ///
 /// # Errors
-/// One line: what the command says of the record, or why it cannot be run.
+/// One line: the command's error, or why it cannot be run.
 pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let args = ["run", "--quiet", "-p", "submeter-bench", "--", "--from", record];
@@ -71,16 +72,16 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_marks_is_replaced_and_the_rest_kept() {
+    fn text_between_marks_is_replaced_and_the_rest_kept() {
         let document = "# B\n\n<!-- record: a.json -->\nold\n<!-- end of record -->\n\nend\n";
         let expected = "# B\n\n<!-- record: a.json -->\n\n| 1 |\n\n<!-- end of record -->\n\nend\n";
         let once = spliced(document, &write).expect("marks");
         assert_eq!(once, expected);
-        assert_eq!(spliced(&once, &write).expect("marks"), once, "again it changes nothing");
+        assert_eq!(spliced(&once, &write).expect("marks"), once, "a second run changes nothing");
     }
 
     #[test]
-    fn wrong_marks_are_said() {
+    fn wrong_marks_are_reported() {
         for (document, said) in [
             ("# B\n", "no mark"),
             ("<!-- record: a.json -->\n", "end of record"),

@@ -25,13 +25,13 @@ fn main() -> ExitCode {
             regress_in(files)
         }
         ["regress", ..] => {
-            refuse("regress wants pairs of files of submeter-bench --json, the old one first")
+            refuse("regress needs pairs of files from submeter-bench --json, the old one first")
         }
         ["definitions", record] => defined(record),
-        ["definitions", ..] => refuse("definitions wants a file of submeter-bench --json"),
+        ["definitions", ..] => refuse("definitions needs one file from submeter-bench --json"),
         ["benchmarks"] => splice(false),
         ["benchmarks", "--check"] => splice(true),
-        ["benchmarks", ..] => refuse("benchmarks wants nothing, or --check"),
+        ["benchmarks", ..] => refuse("benchmarks takes no argument except --check"),
         ["-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -51,7 +51,7 @@ fn tidy_at(root: &Path) -> ExitCode {
         println!("{finding}");
     }
     if findings.is_empty() {
-        println!("tidy: {} files, nothing to remark", repo.files().len());
+        println!("tidy: {} files, no findings", repo.files().len());
         ExitCode::SUCCESS
     } else {
         eprintln!("tidy: {} findings in {} files", findings.len(), repo.files().len());
@@ -59,8 +59,8 @@ fn tidy_at(root: &Path) -> ExitCode {
     }
 }
 
-/// Fails when ratios became worse in every pair of `files`, an old one and a new one, of `submeter
-/// bench --json`.
+/// Fails when ratios became worse in every pair of `files`, each an old and a new output of
+/// `submeter-bench --json`.
 fn regress_in(files: &[&str]) -> ExitCode {
     let verdict = || -> Result<regress::Verdict, String> {
         let gates = definitions::read()?;
@@ -84,7 +84,7 @@ fn regress_in(files: &[&str]) -> ExitCode {
     }
 }
 
-/// Fails when a record of all tables and `proof/submeter-bench/definitions` do not fit together.
+/// Fails when a record of all tables contradicts `proof/submeter-bench/definitions`.
 fn defined(record: &str) -> ExitCode {
     let found = definitions::record(Path::new(record))
         .and_then(|record| Ok(definitions::findings(&definitions::read()?, &record)));
@@ -98,7 +98,7 @@ fn defined(record: &str) -> ExitCode {
     }
 }
 
-/// Writes the tables of records into their document; or fails when that would change it.
+/// Writes the tables of records into their document; with `check`, fails if that would change it.
 fn splice(check: bool) -> ExitCode {
     let root = workspace_root();
     let path = root.join(benchmarks::FILE);
@@ -111,11 +111,11 @@ fn splice(check: bool) -> ExitCode {
     match found() {
         Err(error) => refuse(&error),
         Ok((was, is)) if was == is => {
-            println!("benchmarks: {} says what its records say", benchmarks::FILE);
+            println!("benchmarks: {} agrees with its records", benchmarks::FILE);
             ExitCode::SUCCESS
         }
         Ok(_) if check => {
-            println!("{}: not what its records say: cargo xtask benchmarks", benchmarks::FILE);
+            println!("{}: differs from its records: run cargo xtask benchmarks", benchmarks::FILE);
             ExitCode::FAILURE
         }
         Ok((_, is)) => match std::fs::write(&path, is) {
@@ -125,8 +125,8 @@ fn splice(check: bool) -> ExitCode {
     }
 }
 
-/// Cargo tells where this package lies at run time too; a path compiled in would be wrong after the
-/// checkout was moved.
+/// Returns the root of the workspace. Cargo also sets the package's directory at run time; a path
+/// compiled in would be wrong after the checkout is moved.
 fn workspace_root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

@@ -8,7 +8,7 @@ use ignore::WalkBuilder;
 
 use crate::rust::Rust;
 
-/// Holds the files of a checkout, or of an unpacked source.
+/// The files of a checkout, or of an unpacked source archive.
 #[derive(Default)]
 pub(crate) struct Repo {
     files: Vec<File>,
@@ -16,7 +16,7 @@ pub(crate) struct Repo {
     paths: BTreeSet<String>,
 }
 
-/// Holds one text file.
+/// One text file.
 pub(crate) struct File {
     /// Relative to the root, with `/`.
     pub(crate) path: String,
@@ -29,8 +29,8 @@ pub(crate) struct File {
 impl Repo {
     /// Reads all files below `root` that no `.gitignore` excludes.
     ///
-    /// Walking instead of asking git: an unpacked source has no git, and a file that is not added
-    /// yet is found before the commit that would bring it.
+    /// It walks the directories instead of asking git, because an unpacked source has no git, and
+    /// because new files are checked before they are added.
     pub(crate) fn open(root: &Path) -> io::Result<Repo> {
         if !root.join("Cargo.toml").is_file() {
             return Err(io::Error::other("no Cargo.toml here: name the root of the repository"));
@@ -50,7 +50,7 @@ impl Repo {
             let Ok(relative) = entry.path().strip_prefix(root) else { continue };
             let path = relative.to_string_lossy().replace('\\', "/");
             if entry.file_type().is_some_and(|kind| kind.is_file()) {
-                // A file that is not UTF-8 (a picture) counts as a path and is not read as text.
+                // A file that is not UTF-8 (a picture) counts as a path, but is not read as text.
                 let text = String::from_utf8(std::fs::read(entry.path())?).ok();
                 repo.insert(path, text);
             }
@@ -84,7 +84,7 @@ impl Repo {
         &self.files
     }
 
-    /// Returns whether a file or directory of that path exists.
+    /// Returns whether a file or directory with that path exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
         path.is_empty() || self.paths.contains(path)
     }
@@ -106,15 +106,15 @@ impl Repo {
         ""
     }
 
-    /// Returns whether a file holds tests only: it lies in `tests/`, `benches/` or `examples/`, or
-    /// its module is declared under `cfg(test)`.
+    /// Returns whether a file contains only tests: it lies in `tests/`, `benches/` or `examples/`,
+    /// or its module is declared under `cfg(test)`.
     pub(crate) fn is_test(&self, path: &str) -> bool {
         let in_test_dir =
             path.split('/').any(|part| matches!(part, "tests" | "benches" | "examples" | "fuzz"));
         in_test_dir || self.test_modules().any(|module| is_of_module(path, &module))
     }
 
-    /// The modules declared as `#[cfg(test)] mod name;`, as paths without `.rs`.
+    /// Returns the modules declared as `#[cfg(test)] mod name;`, as paths without `.rs`.
     fn test_modules(&self) -> impl Iterator<Item = String> + '_ {
         self.rust_files().flat_map(|(file, rust)| {
             let (dir, stem) = file.path.rsplit_once('/').unwrap_or(("", &file.path));

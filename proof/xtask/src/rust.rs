@@ -1,4 +1,4 @@
-//! A Rust file taken apart: its tokens, its comments line by line, its functions, its test code.
+//! A parsed Rust file: its tokens, its comments line by line, its functions, its test code.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -7,15 +7,15 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
-/// Holds what the rules ask of a Rust file.
+/// The parts of a Rust file that the rules need.
 ///
-/// The tokens come from proc-macro2, which drops ordinary comments; whatever no token covers is
-/// therefore a comment or white space. Not regular expressions over lines: those see the word
-/// `unsafe` in strings and comments.
+/// The tokens come from proc-macro2, which drops ordinary comments; everything that no token covers
+/// is therefore a comment or white space. Regular expressions over lines would find the word
+/// `unsafe` in strings and comments too.
 pub(crate) struct Rust {
     /// The tokens outside comments, in order; delimiters are tokens of their own.
     pub(crate) tokens: Vec<Token>,
-    /// The comments of each line, doc comments included; empty for a line without.
+    /// The comments of each line, including doc comments; empty for a line without one.
     pub(crate) comments: Vec<String>,
     /// The functions with a body: name, first line, number of lines.
     pub(crate) functions: Vec<(String, usize, usize)>,
@@ -25,7 +25,7 @@ pub(crate) struct Rust {
     test_lines: Vec<Range<usize>>,
 }
 
-/// Holds one token.
+/// One token.
 pub(crate) struct Token {
     /// 1-based.
     pub(crate) line: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Token {
 }
 
 impl Rust {
-    /// Takes a file apart.
+    /// Parses a file.
     ///
     /// # Errors
     /// The text is not Rust; the message says where.
@@ -120,7 +120,7 @@ impl Leaves<'_> {
     }
 }
 
-/// The text that no token covers, line by line.
+/// Returns the text that no token covers, line by line.
 fn comments(text: &str, code: &[bool]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut start = 0;
@@ -183,7 +183,8 @@ impl<'ast> Visit<'ast> for Items {
     }
 }
 
-/// `#[test]`, `#[tokio::test]`, or a `cfg` that asks for `test` (not for its absence).
+/// Returns whether an attribute is `#[test]`, `#[tokio::test]`, or a `cfg` that requires `test`
+/// (not its absence).
 fn is_test(attribute: &syn::Attribute) -> bool {
     let path = attribute.path();
     if path.segments.last().is_some_and(|segment| segment.ident == "test") {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_rust_is_an_error_with_its_line() {
+    fn text_that_is_not_rust_is_an_error_with_its_line() {
         let error = Rust::parse("fn f() {}\nfn {\n}\n").err().expect("refused");
         assert!(error.starts_with("line 2"), "{error}");
     }

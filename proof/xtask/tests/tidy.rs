@@ -1,4 +1,4 @@
-//! Runs the tool as its users do.
+//! Runs the tool as a user does.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -32,7 +32,7 @@ fn a_finding_fails_the_run() {
 }
 
 #[test]
-fn wrong_use_is_one_line_and_code_2() {
+fn wrong_usage_is_one_line_and_exit_code_2() {
     for args in [&[][..], &["tidier"], &["tidy", "/nonexistent/submeter"]] {
         let output = xtask(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

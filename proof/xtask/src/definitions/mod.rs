@@ -1,8 +1,8 @@
-//! The definitions of the bench's tables, and whether a record answers them.
+//! Checks the definitions of the bench's tables against a record.
 //!
-//! A definition says what a table's variants and parameters are, and which row answers each cell of
-//! a document's table. Both rot when a table changes and its definition does not: a record of one
-//! quick run shows it.
+//! A definition describes a table's variants and parameters, and names our counterpart of each cell
+//! of a document's table. Both become stale when a table changes and its definition does not; the
+//! record of one quick run reveals that.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,7 +56,7 @@ pub(crate) fn read() -> Result<Definitions, String> {
     Ok(found)
 }
 
-/// Returns what a definition has under `[[name]]`.
+/// Returns the entries of `[[name]]` in a definition.
 pub(crate) fn list<'a>(
     definition: &'a toml::Table,
     name: &str,
@@ -65,25 +65,25 @@ pub(crate) fn list<'a>(
 }
 
 /// Returns a line for each row of `record` that no definition explains, and for each cell of a
-/// document's table that no row answers although its definition names one.
+/// document's table whose named counterpart is missing.
 pub(crate) fn findings(definitions: &Definitions, record: &Value) -> Vec<String> {
     let mut findings = Vec::new();
     let rows = rows(record);
     for row in &rows {
         let table = row["table"].as_str().unwrap_or_default();
         let Some(definition) = definitions.get(table) else {
-            findings.push(format!("{table}: measured, and not defined"));
+            findings.push(format!("{table}: measured, but not defined"));
             continue;
         };
         let knows =
             |list: &str, name: &str| definition.get(list).is_some_and(|l| l.get(name).is_some());
         let variant = row["variant"].as_str().unwrap_or_default();
         if !knows("variants", variant) {
-            findings.push(format!("{table}: nothing says what the variant {variant} is"));
+            findings.push(format!("{table}: the variant {variant} has no description"));
         }
         for name in row["params"].as_object().into_iter().flat_map(|params| params.keys()) {
             if !knows("params", name) {
-                findings.push(format!("{table}: nothing says what the parameter {name} is"));
+                findings.push(format!("{table}: the parameter {name} has no description"));
             }
         }
     }
@@ -91,11 +91,11 @@ pub(crate) fn findings(definitions: &Definitions, record: &Value) -> Vec<String>
         for ours in list(definition, "cell").filter_map(|cell| cell.get("ours")) {
             if !rows.iter().any(|row| answers(row, table, ours)) && !is_absent(record, table, ours)
             {
-                findings.push(format!("{table}: no row is {ours}"));
+                findings.push(format!("{table}: no row matches {ours}"));
             }
         }
         if !rows.iter().any(|row| row["table"] == **table) {
-            findings.push(format!("{table}: defined, and not measured"));
+            findings.push(format!("{table}: defined, but not measured"));
         }
     }
     findings.sort();
@@ -107,8 +107,8 @@ fn rows(record: &Value) -> Vec<&Value> {
     record["rows"].as_array().into_iter().flatten().collect()
 }
 
-/// Returns whether `row` is the one that a cell names: it may have parameters that the cell does
-/// not.
+/// Returns whether `row` is the counterpart that a cell names; it may have more parameters than the
+/// cell.
 fn answers(row: &Value, table: &str, ours: &toml::Value) -> bool {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let wanted =
@@ -122,7 +122,7 @@ fn answers(row: &Value, table: &str, ours: &toml::Value) -> bool {
             .all(|(name, value)| text(&row["params"][name]) == wanted(value))
 }
 
-/// Returns whether the record says why it has no such row.
+/// Returns whether the record gives a reason for the row's absence.
 fn is_absent(record: &Value, table: &str, ours: &toml::Value) -> bool {
     let variant = ours.get("variant").and_then(|variant| variant.as_str());
     let absent = record["absent"].as_array();

@@ -15,28 +15,31 @@ fn of(rows: &Value) -> Value {
 }
 
 #[test]
-fn a_record_that_answers_everything_is_remarked_by_nothing() {
+fn a_complete_record_has_no_findings() {
     let rows = json!([{"table": "t", "params": {"cpus": 2, "more": "x"}, "variant": "a"}]);
-    assert_eq!(findings(&small(), &of(&rows)), ["t: nothing says what the parameter more is"]);
+    assert_eq!(findings(&small(), &of(&rows)), ["t: the parameter more has no description"]);
     let rows = json!([{"table": "t", "params": {"cpus": 2}, "variant": "a"}]);
     assert!(findings(&small(), &of(&rows)).is_empty());
 }
 
 #[test]
-fn what_is_missing_on_either_side_is_named_once() {
+fn each_gap_on_either_side_is_reported_once() {
     let row = |cpus: u64, variant: &str| json!({"table": "t", "params": {"cpus": cpus}, "variant": variant});
     let found = findings(&small(), &of(&json!([row(1, "b"), row(3, "b")])));
     assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found[0].starts_with("t: no row is") && found[0].contains("cpus = 2"), "{found:?}");
-    assert_eq!(found[1], "t: nothing says what the variant b is");
+    assert!(
+        found[0].starts_with("t: no row matches") && found[0].contains("cpus = 2"),
+        "{found:?}"
+    );
+    assert_eq!(found[1], "t: the variant b has no description");
     let other = json!([{"table": "u", "params": {}, "variant": "a"}]);
     let found = findings(&small(), &of(&other));
-    assert!(found.contains(&"u: measured, and not defined".to_owned()), "{found:?}");
-    assert!(found.contains(&"t: defined, and not measured".to_owned()), "{found:?}");
+    assert!(found.contains(&"u: measured, but not defined".to_owned()), "{found:?}");
+    assert!(found.contains(&"t: defined, but not measured".to_owned()), "{found:?}");
 }
 
 #[test]
-fn what_is_absent_with_a_reason_is_no_gap() {
+fn an_absence_with_a_reason_is_not_a_gap() {
     let mut record = of(&json!([{"table": "t", "params": {"cpus": 1}, "variant": "a"}]));
     assert_eq!(findings(&small(), &record).len(), 1);
     record["absent"] = json!([{"table": "t", "variant": "a", "reason": "one CPU"}]);
@@ -44,7 +47,7 @@ fn what_is_absent_with_a_reason_is_no_gap() {
 }
 
 #[test]
-fn a_definition_names_its_baseline_among_its_variants() {
+fn the_baseline_of_a_definition_is_among_its_variants() {
     for (table, definition) in read().expect("definitions") {
         let baseline = definition["baseline"].as_str().expect("a name");
         let variants = definition["variants"].as_table().expect("variants");
@@ -59,8 +62,8 @@ fn a_definition_names_its_baseline_among_its_variants() {
 }
 
 #[test]
-fn no_cell_of_a_document_s_table_is_left_out() {
-    // Rows times columns of figures; columns that follow from others are named in the definition.
+fn no_cell_of_a_document_is_missing() {
+    // Rows times columns of figures; the definition names columns that are derived from others.
     let documents = [
         ("rcuref", 3 * 2),
         ("percpu_ref", 12 * 2),

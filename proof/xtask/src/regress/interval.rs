@@ -1,23 +1,23 @@
-//! How far a ratio of two figures is known, by drawing from their samples again and again.
+//! The uncertainty of a ratio of two figures, by bootstrap resampling.
 
 use fastrand::Rng;
 
-/// Draws from the samples. The interval leaves out one in two hundred at either end, so that some
-/// hundred cells together raise few alarms before the floor is even asked.
+/// The number of resamples. The interval leaves out one in two hundred at either end, so that a few
+/// hundred cells raise few false alarms even before the floor applies.
 const DRAWS: usize = 400;
 const TAIL: usize = 2;
 
-/// Everything that was measured of a cell.
+/// The measurements of a cell.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) samples: Vec<f64>,
-    /// The part of the samples below the figure: a half for a median.
+    /// The share of the samples below the figure: a half for a median.
     pub(super) quantile: f64,
     /// Whether more is better.
     pub(super) higher: bool,
 }
 
-/// What became of a ratio: above 1 is worse.
+/// The change of a ratio: above 1 is worse.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) was: f64,
@@ -26,7 +26,7 @@ pub(super) struct Change {
     pub(super) high: f64,
 }
 
-/// Returns both ratios, and the interval of the factor by which the new one is worse.
+/// Returns both ratios, and the confidence interval of the factor by which the new one is worse.
 pub(super) fn change(was: &Cell, was_base: &Cell, is: &Cell, is_base: &Cell) -> Change {
     // The same draws in every run: a gate that fails must fail again.
     let mut random = Rng::with_seed(0x9E37_79B9_7F4A_7C15);

@@ -1,11 +1,11 @@
-//! Compares files of `submeter-bench --json` by ratios, and names what became worse beyond the
+//! Compares files of `submeter-bench --json` by ratios, and reports what became worse beyond the
 //! noise.
 //!
-//! Absolute times differ between machines and hours; how a variant does next to another, measured
-//! in turns with it, does not. Definitions name the ratios that must not become worse (`[[gate]]`).
-//! A loss is one whose whole interval lies beyond the floor in every pair of files: within a run
-//! the samples say how far a ratio is known, the floor stands for what differs between runs, such
-//! as where memory lies, and a second pair for the rest.
+//! Absolute times differ between machines and from hour to hour; the ratio of a variant to another
+//! that was measured in turns with it does not. Definitions name the ratios that must not become
+//! worse (`[[gate]]`). A ratio counts as a loss if its whole confidence interval lies beyond the
+//! floor in every pair of files: the interval covers noise within a run, the floor covers
+//! differences between runs, such as memory layout, and further pairs cover the rest.
 
 mod interval;
 
@@ -17,14 +17,14 @@ use serde_json::{Map, Value};
 use crate::definitions::{self, Definitions};
 use interval::{Cell, change};
 
-/// How much worse a ratio may be before anybody is told: a quarter, as two builds of the same code
-/// place loops and lines differently. A gate whose ratio differs by more between runs says so
-/// itself (`floor`).
+/// How much worse a ratio may become without being reported: a quarter, because two builds of the
+/// same code align loops and cache lines differently. A gate whose ratio varies more between runs
+/// has a `floor` of its own.
 const FLOOR: f64 = 1.25;
-/// Samples below which a median says nothing.
+/// The minimum of samples for a meaningful median.
 const SAMPLES_MIN: usize = 5;
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     /// A line for each ratio that became worse, by its name.
@@ -33,12 +33,12 @@ pub(crate) struct Verdict {
     noisy: BTreeMap<String, String>,
     /// Ratios that were compared.
     compared: usize,
-    /// Why nothing was.
+    /// Why nothing was compared.
     skipped: Option<String>,
 }
 
 impl Verdict {
-    /// Keeps the losses that `other` found too: noise seldom hits the same ratio twice.
+    /// Keeps the losses that `other` found too, because noise seldom affects the same ratio twice.
     pub(crate) fn and(mut self, other: &Verdict) -> Verdict {
         self.losses.retain(|name, _| other.losses.contains_key(name));
         self.noisy.retain(|name, _| other.noisy.contains_key(name));
@@ -58,8 +58,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Returns what a file says of its machine. The program of an older commit, which a record is
-/// measured against in turns, writes `rung` for `backend`.
+/// Returns a fact about a file's machine. The program of an older commit, with which a record is
+/// compared in turns, writes `rung` for `backend`.
 fn fact<'a>(file: &'a Value, name: &str) -> &'a Value {
     let machine = &file["machine"];
     match name {
@@ -71,13 +71,14 @@ fn fact<'a>(file: &'a Value, name: &str) -> &'a Value {
 /// Compares the ratios that `gated_by` gates and both files have.
 ///
 /// # Errors
-/// When both are of one kind of machine and have no ratio in common: that must not look like a
-/// success.
+/// When both files are from the same kind of machine and have no ratio in common, which must not
+/// look like a success.
 pub(crate) fn compare(old: &Value, new: &Value, gated_by: &Definitions) -> Result<Verdict, String> {
     for name in ["arch", "cpu_model", "cpus", "backend", "debug_build"] {
         let (was, is) = (fact(old, name), fact(new, name));
         if was != is {
-            let why = format!("{name} was {was} and is {is}: make a record on a machine like this");
+            let why =
+                format!("{name} was {was} and is {is}: make a record on a machine like this one");
             return Ok(Verdict { skipped: Some(why), ..Verdict::default() });
         }
     }
@@ -105,7 +106,7 @@ fn gated(table: &str, gate: &toml::Value, old: &Value, new: &Value, verdict: &mu
     let other = against.and_then(|against| against.get("params"));
     for row in rows(new, table, &ours).filter(|row| has(row, &own)) {
         let Some(exact) = row["params"].as_object() else { continue };
-        // The same parameters, unless the gate says that others stand on the other side.
+        // The same parameters, unless the gate names others for the other side.
         let base = other.map_or_else(|| exact.clone(), |_| params(other));
         let cell = |record: &Value, variant: &str, params: &Map<String, Value>| {
             rows(record, table, variant).find(|row| has(row, params)).and_then(cell)
@@ -143,7 +144,7 @@ fn rows<'a>(
     all.filter(move |row| row["table"] == table && row["variant"] == variant)
 }
 
-/// Returns the parameters of a gate as a record has them.
+/// Returns the parameters of a gate in the form that a record uses.
 fn params(of: Option<&toml::Value>) -> Map<String, Value> {
     of.and_then(|of| serde_json::to_value(of).ok()?.as_object().cloned()).unwrap_or_default()
 }
@@ -152,7 +153,7 @@ fn has(row: &Value, params: &Map<String, Value>) -> bool {
     params.iter().all(|(name, value)| row["params"][name] == *value)
 }
 
-/// Returns what was measured of a row. `None` where it has no direction, such as counts of a
+/// Returns the measurements of a row. `None` if the row has no better direction, like counts of a
 /// histogram, or too few samples.
 fn cell(row: &Value) -> Option<Cell> {
     let higher = match row["unit"].as_str()? {
@@ -166,7 +167,7 @@ fn cell(row: &Value) -> Option<Cell> {
         return None;
     }
     let quantile = match (row["table"].as_str(), row["params"]["quantile"].as_str()) {
-        // Only this table keeps single times; others have one quantile a round.
+        // Only this table keeps individual times; others have one quantile per round.
         (Some("kill"), Some("p99")) => 0.99,
         _ => 0.5,
     };

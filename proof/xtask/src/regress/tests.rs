@@ -34,19 +34,19 @@ fn a_true_loss_is_found_in_either_direction() {
         assert_eq!(found.losses.len(), 1, "{found}");
         let text = found.to_string();
         assert!(text.starts_with("t {\"cpus\":\"all\"} ours ÷ base: 0.33"), "{text}");
-        assert!(compared(&new, &old).losses.is_empty(), "a gain is no loss");
+        assert!(compared(&new, &old).losses.is_empty(), "a gain is not a loss");
     }
 }
 
 #[test]
-fn a_slower_machine_is_no_loss() {
+fn a_slower_machine_is_not_a_loss() {
     let old = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
     let new = record(&around(100.0, 0.1), &around(300.0, 0.1), "ns");
     assert!(compared(&old, &new).losses.is_empty());
 }
 
 #[test]
-fn what_lies_within_the_noise_or_the_floor_is_no_loss() {
+fn a_change_within_the_noise_or_the_floor_is_not_a_loss() {
     let old = record(&around(10.0, 0.9), &around(30.0, 0.1), "ns");
     let noisy = record(&around(14.0, 0.9), &around(30.0, 0.1), "ns");
     let found = compared(&old, &noisy);
@@ -58,7 +58,7 @@ fn what_lies_within_the_noise_or_the_floor_is_no_loss() {
 }
 
 #[test]
-fn a_file_of_an_older_commit_is_of_the_same_machine() {
+fn a_file_of_an_older_commit_is_recognised_as_the_same_machine() {
     let new = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
     let mut old = new.clone();
     let machine = old["machine"].as_object_mut().expect("an object");
@@ -68,7 +68,7 @@ fn a_file_of_an_older_commit_is_of_the_same_machine() {
 }
 
 #[test]
-fn another_machine_is_skipped_and_said() {
+fn a_different_machine_is_skipped_with_a_message() {
     let old = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
     let mut new = record(&around(90.0, 0.1), &around(30.0, 0.1), "ns");
     new["machine"]["cpus"] = json!(8);
@@ -78,7 +78,7 @@ fn another_machine_is_skipped_and_said() {
 }
 
 #[test]
-fn nothing_in_common_is_no_success() {
+fn nothing_in_common_is_not_a_success() {
     let old = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
     let few = record(&[10.0; 4], &[30.0; 4], "ns");
     assert!(compare(&old, &few, &definitions::read().expect("definitions")).is_err());
@@ -96,7 +96,7 @@ fn a_loss_counts_when_every_run_has_it() {
 }
 
 #[test]
-fn what_is_gated_may_stand_against_other_parameters() {
+fn a_gate_may_compare_with_other_parameters() {
     let with = |ours: f64| {
         let mut record = record(&around(ours, 0.1), &around(30.0, 0.1), "ns");
         record["rows"][1]["params"] = json!({"case": "clock", "groups": 1});

@@ -1,5 +1,5 @@
-//! A program shown in a document is a file that compiles: `<!-- file: PATH -->` above a fence says
-//! which, and both must be equal. The file's own `//!` lines are not shown.
+//! A program in a document must equal a file that compiles, which `<!-- file: PATH -->` above its
+//! fence names. The file's own `//!` lines are left out.
 
 use super::{Finding, numbered};
 use crate::repo::Repo;

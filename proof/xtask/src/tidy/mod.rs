@@ -1,4 +1,4 @@
-//! The rules that no compiler checks. Each finding says where, what and how to mend it.
+//! The rules that no compiler checks. Each finding has a place, a problem and a remedy.
 
 mod excerpts;
 mod orderings;
@@ -13,7 +13,7 @@ use std::fmt;
 
 use crate::repo::Repo;
 
-/// Says what is wrong at one place.
+/// A violation of a rule at one place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -52,7 +52,7 @@ pub(crate) fn findings(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
-/// What does not parse cannot be checked: that must not look like being clean.
+/// Reports files that do not parse, because a file that cannot be checked must not pass as clean.
 fn parses(repo: &Repo) -> Vec<Finding> {
     let broken = repo.files().iter().filter_map(|file| match &file.rust {
         Some(Err(error)) => Some(Finding::new(&file.path, 1, format!("not Rust: {error}"))),
@@ -61,7 +61,7 @@ fn parses(repo: &Repo) -> Vec<Finding> {
     broken.collect()
 }
 
-/// A Markdown line with whether it lies in a code fence, and the fence's tag where one opens.
+/// A Markdown line, with whether it is in a code fence, and the fence's tag if it opens one.
 struct MarkdownLine<'t> {
     number: usize,
     text: &'t str,
@@ -85,7 +85,7 @@ fn markdown<'t>(
     })
 }
 
-/// The doc text of a comment line, without its marker.
+/// Returns the doc text of a comment line, without its marker.
 fn doc_text(comment: &str) -> Option<&str> {
     comment.strip_prefix("///").or_else(|| comment.strip_prefix("//!"))
 }

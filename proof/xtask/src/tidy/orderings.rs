@@ -1,4 +1,4 @@
-//! Every atomic operation says why its ordering suffices and with whom it pairs.
+//! Every atomic operation has a comment that says why its ordering suffices and what it pairs with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
         }
         let lines = lines_with_orderings(rust);
         for &line in lines.keys().filter(|line| !rust.is_test_line(**line)) {
-            // The two orderings of one compare-exchange stand on lines of their own.
+            // The two orderings of a compare-exchange may be on separate lines.
             let near = lines.range(line.saturating_sub(1)..=line + 1);
             let orderings = near.flat_map(|(_, names)| names).copied().collect();
             if !is_explained(rust, line, &orderings) {
                 let what = format!(
                     "atomic without a reason – say within {REACH} lines above why the ordering \
-                     suffices and with whom it pairs: `// Release: pairs with …, so that …`"
+                     suffices and what it pairs with: `// Release: pairs with …, so that …`"
                 );
                 findings.push(Finding::new(&file.path, line, what));
             }
@@ -34,7 +34,8 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
-/// Lines that name orderings or call a fence, imports aside, with the orderings that they name.
+/// Returns the lines that name orderings or call a fence, without imports, and the orderings that
+/// they name.
 fn lines_with_orderings(rust: &Rust) -> BTreeMap<usize, BTreeSet<&str>> {
     let mut lines = BTreeMap::<usize, BTreeSet<&str>>::new();
     let mut importing = false;
@@ -55,8 +56,8 @@ fn lines_with_orderings(rust: &Rust) -> BTreeMap<usize, BTreeSet<&str>> {
     lines
 }
 
-/// Whether a name that follows `before` is an ordering's: bare, or of `Ordering`. Other
-/// enumerations have a `Release` too (a key's, for one).
+/// Returns whether a name that follows `before` is an ordering: bare, or in `Ordering`. Other
+/// enumerations have a `Release` too, such as the kinds of key events.
 fn is_ordering(before: &[Token]) -> bool {
     match before {
         [.., path, first, second] if first.text == ":" && second.text == ":" => {
@@ -66,8 +67,8 @@ fn is_ordering(before: &[Token]) -> bool {
     }
 }
 
-/// A comment on the line or shortly above names one of the orderings, then gives a reason after a
-/// colon. A comment about another ordering is stale, or somebody else's.
+/// Returns whether a comment on the line or shortly above names one of the orderings, followed by a
+/// colon and a reason. A comment about another ordering is stale, or belongs to another operation.
 fn is_explained(rust: &Rust, line: usize, orderings: &BTreeSet<&str>) -> bool {
     let first = line.saturating_sub(REACH).max(1);
     // Joined, because a reason may begin on the line after the name.

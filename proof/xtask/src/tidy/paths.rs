@@ -1,4 +1,4 @@
-//! A path that a document or a comment names exists.
+//! Every path that a document or a comment names must exist.
 
 use globset::GlobBuilder;
 
@@ -6,17 +6,18 @@ use super::{Finding, doc_text, markdown, numbered};
 use crate::repo::{File, Repo};
 use crate::rust::Rust;
 
-/// Directories whose paths are checked whatever they end in, even where they do not exist yet.
+/// Directories whose paths are checked whatever their ending, even if they do not exist yet.
 const TOP: [&str; 8] =
     ["crates", "programs", "proof", "examples", "docs", ".ci", ".cargo", ".github"];
 
-/// Endings that make any name with a `/` one of our paths. Not `.c` and `.h`: those are Linux's.
+/// Endings that make any name with a `/` one of our paths. `.c` and `.h` are not among them: those
+/// are Linux's.
 const ENDINGS: [&str; 4] = [".rs", ".md", ".toml", ".asm"];
 
 /// Endings that make even a bare name one of our files.
 const BARE_ENDINGS: [&str; 3] = [".rs", ".md", ".asm"];
 
-/// Where the measurements lie that figures rest on.
+/// The directory of the measurements behind the figures.
 const RECORDS: &str = "proof/submeter-bench/record/";
 
 pub(super) fn check(repo: &Repo) -> Vec<Finding> {
@@ -59,7 +60,7 @@ fn rust_file(repo: &Repo, file: &File, rust: &Rust, findings: &mut Vec<Finding>)
     }
 }
 
-/// A figure's record is checked wherever it is named, in backticks or not, fenced or not.
+/// Checks a figure's record wherever it is named, with or without backticks or a fence.
 fn records(repo: &Repo, file: &File, line: usize, text: &str, findings: &mut Vec<Finding>) {
     let is_end = |c: char| !c.is_ascii_alphanumeric() && !"_-./*{},".contains(c);
     let named = |word: &&str| word.len() > RECORDS.len() && word.starts_with(RECORDS);
@@ -75,7 +76,7 @@ fn demand(repo: &Repo, file: &File, line: usize, path: &str, findings: &mut Vec<
     }
 }
 
-/// Tries the path from the root, from the file's directory, from its crate and its crate's `src`.
+/// Tries the path relative to the root, the file's directory, its crate and its crate's `src`.
 fn resolves(repo: &Repo, from: &str, path: &str) -> bool {
     let path = path.split('#').next().unwrap_or("");
     let path = path.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
@@ -98,7 +99,7 @@ fn matches(repo: &Repo, path: &str) -> bool {
     repo.paths().any(|known| glob.is_match(known))
 }
 
-/// Joins and removes `.` and `..`; `None` for a path that leaves the repository.
+/// Joins the paths and resolves `.` and `..`; `None` for a path that leaves the repository.
 fn normalise(base: &str, path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in base.split('/').chain(path.split('/')) {
@@ -113,7 +114,7 @@ fn normalise(base: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Whether a word is meant as a path of this repository.
+/// Returns whether a word is meant as a path of this repository.
 fn is_path(word: &str) -> bool {
     let word = word.split('#').next().unwrap_or("");
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./*{},:".contains(c);
@@ -122,7 +123,7 @@ fn is_path(word: &str) -> bool {
     }
     let word = word.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
     match word.split_once('/') {
-        // Absolute: a group, or a file of the system.
+        // Absolute: a group's path, or a system file.
         Some(("", _)) => false,
         Some((first, _)) => TOP.contains(&first) || ENDINGS.iter().any(|end| word.ends_with(end)),
         None => {
@@ -132,7 +133,7 @@ fn is_path(word: &str) -> bool {
     }
 }
 
-/// Whether a Markdown link leads to a file here.
+/// Returns whether a Markdown link leads to a file of the repository.
 fn is_local(target: &str) -> bool {
     !target.is_empty() && !target.starts_with('#') && !target.contains(':')
 }
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_alone() {
+    fn paths_outside_the_repository_are_left_alone() {
         let text = "`/acme/web` `kernel/cgroup/rstat.c` `https://x.y/z.rs` `crate::a::b` `get/set` \
                     [k](https://docs.kernel.org/a.html) `Cargo build` `proof/submeter-bench/record/…`\n\
                     ```text\n`src/gone.rs`\n```\n";

@@ -1,5 +1,5 @@
-//! Every `unsafe` outside tests is argued by numbered conditions, so that a reader can tick them
-//! off and a review can name one.
+//! Every `unsafe` outside tests is justified by numbered conditions, so that a reader can check
+//! them one by one and a review can refer to them.
 
 use super::Finding;
 use crate::repo::Repo;
@@ -21,7 +21,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
             }
             let rest = rust.comments[index + 1..].iter();
             let rest = rest.map_while(|text| text.strip_prefix("//").map(str::trim));
-            // Another argument may follow at once, where nothing but comments lies between.
+            // Another argument may follow directly, with only comments in between.
             let rest = rest.take_while(|text| after_mark(text).is_none());
             let argument = std::iter::once(first).chain(rest).collect::<Vec<_>>().join(" ");
             if let Some(what) = misnumbered(&argument) {
@@ -36,9 +36,9 @@ fn after_mark(text: &str) -> Option<&str> {
     text.trim_start().strip_prefix(MARK).map(str::trim)
 }
 
-/// Says what is wrong with the numbers of an argument: it begins with condition `1.` and counts on,
-/// or it begins with the numbers of conditions that stand elsewhere (`1 and 2 as in `add``, or
-/// `2 (freed last): …` of a file's own list).
+/// Returns what is wrong with an argument's numbers. It must begin with condition `1.` and count
+/// up, or begin with the numbers of conditions that are listed elsewhere (`1 and 2 as in `add``, or
+/// `2 (freed last): …` of a list in the same file).
 fn misnumbered(argument: &str) -> Option<String> {
     let words: Vec<&str> = argument.split_whitespace().collect();
     let first = words.first().copied().unwrap_or_default();
@@ -50,7 +50,7 @@ fn misnumbered(argument: &str) -> Option<String> {
             "unsafe without numbered conditions – say `// SAFETY: 1. …` and who upholds each";
         return Some(what.to_owned());
     }
-    // A number ends a sentence too ("a row of 64."): only what begins one counts.
+    // A number may also end a sentence ("a row of 64."): only one that begins a sentence counts.
     let begins = |at: usize| at == 0 || words[at - 1].ends_with(['.', ':', ';', ')']);
     let numbers = words.iter().enumerate().filter(|&(at, _)| begins(at));
     let numbers = numbers.filter_map(|(_, word)| word.strip_suffix('.')?.parse::<usize>().ok());

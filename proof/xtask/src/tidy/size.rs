@@ -1,4 +1,4 @@
-//! Small rooms: a file has one reason to exist, a function fits on a screen and a half.
+//! Limits of size: a file has one purpose, a function fits on one and a half screens.
 
 use super::Finding;
 use crate::repo::Repo;
@@ -23,21 +23,21 @@ fn check_but(repo: &Repo, exceptions: &[(&str, &str)]) -> Vec<Finding> {
     for (file, rust) in repo.rust_files() {
         let lines = file.text.lines().count();
         if lines > LINES_MAX && !excepted(&file.path) {
-            let what = format!("{lines} lines of {LINES_MAX} at most – split it by reason");
+            let what = format!("{lines} lines of {LINES_MAX} at most – split it by purpose");
             findings.push(Finding::new(&file.path, LINES_MAX, what));
         }
         for (name, first, lines) in &rust.functions {
             if *lines > FUNCTION_LINES_MAX && !excepted(&format!("{}:{name}", file.path)) {
                 let what = format!(
-                    "function `{name}` has {lines} lines of {FUNCTION_LINES_MAX} at most – take a \
-                     part out that has a name"
+                    "function `{name}` has {lines} lines of {FUNCTION_LINES_MAX} at most – extract a \
+                     part that deserves a name"
                 );
                 findings.push(Finding::new(&file.path, *first, what));
             }
         }
     }
     for ((name, _), _) in exceptions.iter().zip(&used).filter(|(_, used)| !**used) {
-        let what = format!("exception for {name} is not needed any more – remove it");
+        let what = format!("exception for {name} is no longer needed – remove it");
         findings.push(Finding::new("proof/xtask/src/tidy/size.rs", 1, what));
     }
     findings
@@ -56,7 +56,10 @@ mod tests {
         let lines = "// x\n".repeat(LINES_MAX + 1);
         let found = check(&Repo::of(&[("a.rs", &lines), ("b.rs", &lines[5..])]));
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].to_string(), "a.rs:600: 601 lines of 600 at most – split it by reason");
+        assert_eq!(
+            found[0].to_string(),
+            "a.rs:600: 601 lines of 600 at most – split it by purpose"
+        );
     }
 
     #[test]
@@ -71,6 +74,9 @@ mod tests {
         let repo = Repo::of(&[("a.rs", &long(71))]);
         assert!(check_but(&repo, &[("a.rs:f", "a table")]).is_empty());
         let found = check_but(&repo, &[("a.rs:f", "a table"), ("b.rs", "gone")]);
-        assert!(found[0].to_string().contains("exception for b.rs is not needed"), "{found:?}");
+        assert!(
+            found[0].to_string().contains("exception for b.rs is no longer needed"),
+            "{found:?}"
+        );
     }
 }

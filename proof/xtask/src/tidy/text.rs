@@ -1,5 +1,5 @@
 //! Text hygiene: no trailing white space, no carriage returns, a newline at the end, and comments
-//! as narrow as the code.
+//! no wider than the code.
 
 use super::{Finding, numbered};
 use crate::repo::{File, Repo};
@@ -11,7 +11,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repo.files() {
         for (line, text) in numbered(&file.text) {
-            // `str::lines` takes a carriage return away together with its newline.
+            // `str::lines` removes a carriage return together with its newline.
             if text.ends_with([' ', '\t']) {
                 findings.push(Finding::new(&file.path, line, "trailing white space – remove it"));
             }
@@ -36,7 +36,7 @@ fn wide_comments(file: &File, findings: &mut Vec<Finding>) {
         let columns = text.chars().count();
         if columns > COMMENT_COLUMNS_MAX && !comment.is_empty() {
             let what = format!(
-                "comment in {columns} columns of {COMMENT_COLUMNS_MAX} at most – wrap it, or make \
+                "comment of {columns} columns, {COMMENT_COLUMNS_MAX} at most – wrap it, or make \
                  a list of a table"
             );
             findings.push(Finding::new(&file.path, line, what));

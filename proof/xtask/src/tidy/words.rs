@@ -1,11 +1,11 @@
-//! Nothing is left for later: no unfinished-work marks, no skipped tests, no fence that does not
-//! compile, no silenced lint without a reason.
+//! No unfinished work: no marks for later, no skipped tests, no fence that does not compile, no
+//! silenced lint without a reason.
 
 use super::{Finding, doc_text, markdown, numbered};
 use crate::repo::{File, Repo};
 use crate::rust::{Rust, Token};
 
-/// Split, so that this file passes its own rule.
+/// Written in parts, so that this file passes its own rule.
 const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 pub(super) fn check(repo: &Repo) -> Vec<Finding> {
@@ -28,7 +28,7 @@ fn rust_file(file: &File, rust: &Rust, findings: &mut Vec<Finding>) {
     fences(&file.path, docs, findings);
     for pair in rust.tokens.windows(2) {
         if matches!(pair[0].text.as_str(), "todo" | "unimplemented") && pair[1].text == "!" {
-            let what = format!("`{}!` – finish it or take it out", pair[0].text);
+            let what = format!("`{}!` – finish it or remove it", pair[0].text);
             findings.push(Finding::new(&file.path, pair[0].line, what));
         }
     }
@@ -46,7 +46,7 @@ fn other_file(file: &File, findings: &mut Vec<Finding>) {
     }
     for (line, text) in numbered(&file.text) {
         if is_markdown {
-            // Between backticks a mark is being talked about.
+            // A mark between backticks is only being mentioned.
             let prose: Vec<&str> = text.split('`').step_by(2).collect();
             marks(&file.path, line, &prose.join(" "), findings);
         } else if !file.path.ends_with("Cargo.lock") && !file.path.starts_with("LICENSE") {
@@ -58,7 +58,7 @@ fn other_file(file: &File, findings: &mut Vec<Finding>) {
 fn marks(path: &str, line: usize, text: &str, findings: &mut Vec<Finding>) {
     let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     if let Some(mark) = words.find(|word| MARKS.contains(word)) {
-        let what = format!("`{mark}` – do it, or open an issue and say nothing here");
+        let what = format!("`{mark}` – do it, or open an issue and remove the mark");
         findings.push(Finding::new(path, line, what));
     }
 }
