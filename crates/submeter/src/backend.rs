@@ -1,14 +1,14 @@
-//! What this process makes its updates of.
+//! The backend of this process's updates.
 
 use std::fmt;
 
 use submeter_sys::{Probe, probe};
 
-/// What the updates of this process are made of, and why not of something better: decided once, at
-/// the first use, for as long as the process lives.
+/// The backend of this process's updates, and the reason why it is not a faster one. It is chosen
+/// once, at the first use, and never changes.
 ///
-/// Results are the same on every backend; what an update costs is not. Show it where operators
-/// look, so that they need not guess why one machine is slower than another.
+/// Every backend gives the same results, but updates cost differently. Show the backend where
+/// operators look, so that they need not guess why one machine is slower than another.
 #[derive(Clone, Copy)]
 pub struct Backend {
     probe: &'static Probe,
@@ -16,9 +16,9 @@ pub struct Backend {
 
 /// Returns the backend of this process.
 ///
-/// The first call decides, unless a tree exists already: that takes about a millisecond, and some
-/// tens on a busy machine, because kernels are tested before they are relied on. Later calls cost a
-/// load. Not to be called first in a signal handler.
+/// The first call chooses the backend, unless a tree already exists. That takes about a
+/// millisecond, or tens of milliseconds on a busy machine, because the kernel is tested first.
+/// Later calls cost a load. The first call must not be in a signal handler.
 ///
 /// # Examples
 /// ```
@@ -32,27 +32,27 @@ pub fn backend() -> Backend {
 }
 
 impl Backend {
-    /// Returns the name, for people.
+    /// Returns the name for display.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.probe.backend.name()
     }
 
-    /// Returns the name, for labels and programs: `libc_rseq`, `own_rseq`, `locked_by_cpu` or
-    /// `locked_by_thread`, best first.
+    /// Returns the name for labels and programs, one of, best first, `libc_rseq`, `own_rseq`,
+    /// `locked_by_cpu` and `locked_by_thread`.
     #[must_use]
     pub fn id(self) -> &'static str {
         self.probe.backend.id()
     }
 
-    /// Returns why it is not a better one, with the names of what is in the way; on the best, what
-    /// confirmed it.
+    /// Returns why it is not a better one, naming the obstacle; for the best one, what confirmed
+    /// it.
     #[must_use]
     pub fn reason(self) -> &'static str {
         &self.probe.reason
     }
 
-    /// Returns whether updates are restartable sequences: about a plain add each, where the
+    /// Returns whether updates are restartable sequences, which cost about a plain add each; the
     /// fallback costs a locked instruction.
     #[must_use]
     pub fn is_restartable(self) -> bool {
@@ -60,7 +60,7 @@ impl Backend {
     }
 }
 
-/// One line: the name, and the reason.
+/// Writes one line with the name and the reason.
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, because {}", self.name(), self.reason())

@@ -3,7 +3,7 @@
 //! | type | what it is for | an add costs |
 //! |---|---|---|
 //! | [`PercpuCounter`] | counting: read at any time with a bound, or exactly | about a plain add |
-//! | [`LimitedCounter`] | a count that must never exceed a limit | about a plain add and two loads |
+//! | [`LimitedCounter`] | a count that never exceeds a limit | about a plain add and two loads |
 //!
 //! Use them for a single number; where tenants have parents, a [`Group`](crate::Group) counts as
 //! cheaply and adds up the tree. All counters of a process share one reservation of address space.

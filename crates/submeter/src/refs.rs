@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`PercpuRef`] | long-lived objects that requests hold, until they are killed | a plain add |
 //! | [`PercpuArc`] | the same as a pointer; its [`PercpuOwner`] kills | a plain add |
-//! | [`RcuRef`] | small objects that may be removed while they are looked up | one locked add, no retry |
+//! | [`RcuRef`] | small objects that may be removed during a lookup | one locked add, no retry |
 //! | [`RcuArc`] | the same as a pointer; an [`RcuSlot`] is a cell for one | one locked add |
 //!
 //! For an object that is only cloned and dropped, [`std::sync::Arc`] is simpler and as fast.

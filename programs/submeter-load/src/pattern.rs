@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn every_single_byte_error_cut_and_mix_up_is_found() {
+    fn every_changed_byte_truncation_and_mix_up_is_found() {
         let pattern = Pattern::default();
         let value = written(&pattern, shape(7, 300));
         assert_eq!(pattern.check(shape(7, 300), &value), Ok(()));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_may_lie_before_and_after_and_nowhere_else() {
+    fn pieces_are_accepted_only_before_and_after_the_value() {
         let pattern = Pattern::default();
         let shape = Shape { hash: 99, len: 160, piece: 20, counter: false };
         let base = written(&pattern, shape);

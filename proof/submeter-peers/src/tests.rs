@@ -30,7 +30,7 @@ fn new_peers_start_at_zero() {
 }
 
 #[test]
-fn no_variant_is_twice_in_a_case() {
+fn no_variant_occurs_twice_in_a_case() {
     let named: Vec<_> = peers().iter().map(|peer| (peer.variant, peer.case)).collect();
     assert_eq!(named.iter().collect::<HashSet<_>>().len(), named.len());
     for case in [Case::Held, Case::Lookup, Case::Levels] {

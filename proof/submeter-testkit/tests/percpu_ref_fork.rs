@@ -110,7 +110,7 @@ fn its_own_work(area: &submeter_percpu::Area) -> bool {
 
 /// After a fork, parent and child count their copies independently.
 #[test]
-fn percpu_ref_counts_apart_after_a_fork() {
+fn percpu_ref_counts_separately_after_a_fork() {
     on_every_backend(|area| {
         let released = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&released);

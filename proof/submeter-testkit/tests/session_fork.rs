@@ -22,7 +22,7 @@ fn counts_or_cannot(counts: &RequestCounts) -> bool {
 }
 
 #[test]
-fn a_forked_child_goes_on_with_its_own_copy() {
+fn a_forked_child_continues_with_its_own_copy() {
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
     let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
     let clock = &parse("task-clock").expect("valid")[0];

@@ -20,7 +20,7 @@ pub struct AggregateReport {
     pub panics: usize,
     /// The time from the start of the flush to its end.
     pub duration: Duration,
-    /// Whether the caller shared a flush that another had begun after the caller asked.
+    /// Whether the caller shared a flush that another caller began after this call.
     pub joined: bool,
 }
 

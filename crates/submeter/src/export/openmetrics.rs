@@ -61,13 +61,13 @@ pub fn openmetrics<W: Write>(snapshot: &Snapshot, prefix: &str, out: &mut W) -> 
     out.write_str("# EOF\n")
 }
 
-/// Writes which [`Backend`] the updates of this process are made of, and why, as the one sample of
-/// an info metric: `app_backend_info{backend="libc_rseq",reason="the self-test passed"} 1`.
+/// Writes the [`Backend`] of this process's updates and its reason as the only sample of an info
+/// metric: `app_backend_info{backend="libc_rseq",reason="the self-test passed"} 1`.
 ///
 /// Write it before [`openmetrics`], which ends the exposition.
 ///
 /// # Errors
-/// Only what `out` returns; a `String` never fails.
+/// Only those of `out`; writing to a `String` never fails.
 ///
 /// # Examples
 /// ```
@@ -79,7 +79,10 @@ pub fn openmetrics<W: Write>(snapshot: &Snapshot, prefix: &str, out: &mut W) -> 
 pub fn openmetrics_backend<W: Write>(backend: Backend, prefix: &str, out: &mut W) -> fmt::Result {
     let (id, reason) = (backend.id(), escaped(backend.reason()));
     writeln!(out, "# TYPE {prefix}_backend info")?;
-    writeln!(out, "# HELP {prefix}_backend What updates are made of, and why of nothing better")?;
+    writeln!(
+        out,
+        "# HELP {prefix}_backend The backend of updates, and why it is not a better one"
+    )?;
     writeln!(out, "{prefix}_backend_info{{backend=\"{id}\",reason=\"{reason}\"}} 1")
 }
 

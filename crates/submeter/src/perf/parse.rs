@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_perf_takes_is_read_and_shown_as_perf_shows_it() {
+    fn perf_s_syntax_is_parsed_and_displayed_as_perf_does() {
         let list = "cycles,instructions:u,{cycles,instructions},task-clock:D,page-faults,cs";
         let expected = [
             "cycles",
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_again_as_the_same() {
+    fn a_displayed_list_parses_to_the_same_events() {
         for list in ["cycles:uD,{cpu-cycles,faults:k}:D", "r0", "{cs,cs}", "task-clock"] {
             let once = parse(list).expect("valid");
             let again: Vec<_> = once.iter().map(ToString::to_string).collect();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_is_read_or_refused() {
+    fn any_text_is_parsed_or_refused() {
         let parts = ["cycles", "{", "}", ",", ":", "u", "D", "x", " ", "r9", "é"];
         // All sequences of up to four parts.
         for number in 0..parts.len().pow(4) {

@@ -28,7 +28,7 @@ fn line(format: Format, at_ns: Option<u64>, count: &CountDoc) -> String {
 }
 
 #[test]
-fn people_see_what_perf_shows() {
+fn text_output_matches_perf() {
     let at = Some(1_000_123_456);
     assert_eq!(
         line(Format::People, None, &clock(1_500_000_000)),

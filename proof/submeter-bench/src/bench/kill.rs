@@ -258,7 +258,7 @@ mod tests {
     use crate::row::Name;
 
     #[test]
-    fn idle_and_hammered_each_act_gives_its_times() {
+    fn each_act_is_timed_idle_and_hammered() {
         let cpus = affinity().expect("this process may run somewhere");
         membarrier::register_rseq().expect("supported");
         for cpus in [&cpus[..1], &cpus[..]] {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_batch_is_a_thousandth() {
+    fn one_count_of_a_batch_costs_a_thousandth() {
         let row = |variant, value| Row {
             table: "kill".into(),
             params: [("load", Param::word("hammered")), ("quantile", Param::word("p50"))].into(),

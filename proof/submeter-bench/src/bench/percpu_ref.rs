@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variant_gives_back_what_it_takes() {
+    fn every_variant_drops_what_it_takes() {
         let counted = Counted::new().expect("address space");
         for bytes in [0, 512] {
             counted.variants(bytes).iter().for_each(|(_, work)| work(1000));

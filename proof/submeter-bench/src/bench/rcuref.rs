@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_variant_counts_and_gives_back() {
+    fn every_variant_counts_and_releases() {
         let plan = plan().expect("this process may run somewhere");
         let cells: Vec<usize> = plan.groups.iter().map(Vec::len).collect();
         assert_eq!(cells, [6, 6]);

@@ -76,7 +76,7 @@ fn disturbed_samples_are_taken_again_and_counted_if_that_does_not_help() {
 }
 
 #[test]
-fn disturbed_samples_are_left_out_where_there_are_others() {
+fn disturbed_samples_are_left_out_if_there_are_others() {
     let log = Log::default();
     let mut plan = plan(&log, &["a", "b"]);
     let mut calls = 0;

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn together_is_without_gaps_and_from_the_same_moment() {
+    fn together_means_without_gaps_and_from_the_same_start() {
         let (now, short, long) = (Instant::now(), SAMPLE / 100, SAMPLE / 5);
         assert!(together(&[run(now, short), run(now + short, short)]));
         assert!(!together(&[run(now, short), run(now, long)]), "off its CPU");

@@ -396,7 +396,7 @@ mod tests {
 
     /// Cards name rows by strings; a name that no definition has would show "not in this record".
     #[test]
-    fn each_card_names_what_its_table_s_definition_has() {
+    fn each_card_refers_to_names_in_its_table_s_definition() {
         for Wanted { title, table, of, against, .. } in COSTS.iter().chain(&GAINS) {
             let definition = definition(table);
             for place in [Some(of), against.as_ref()].into_iter().flatten() {

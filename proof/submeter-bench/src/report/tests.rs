@@ -164,7 +164,7 @@ fn values(page: &Html, selector: &str) -> Vec<f64> {
 }
 
 #[test]
-fn records_of_the_project_are_sound_reports_with_every_value() {
+fn the_project_s_records_become_valid_reports_with_every_value() {
     for (path, record) in records() {
         let page = sound(&html(&record, definitions()));
         let mut shown = values(&page, "td data");
@@ -204,7 +204,7 @@ fn is_median_of_samples(row: &Row) -> bool {
 }
 
 #[test]
-fn ratios_are_of_the_values_beside_them() {
+fn ratios_match_the_values_beside_them() {
     let (record, definitions) = small();
     let page = sound(&html(&record, &definitions));
     let lines = all(&page, "table.document tbody tr");

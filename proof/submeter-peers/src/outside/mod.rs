@@ -26,7 +26,7 @@ const URCU: &str = include_str!("urcu_peer.c");
 /// A compiled peer.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What it is called in records.
+    /// Its name in records.
     pub variant: &'static str,
     language: Language,
     folder: Rc<Folder>,

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_near_by_is_enough() {
+    fn a_reason_nearby_is_enough() {
         for text in [
             "fn f() {\n    // Relaxed: a statistic.\n    X.load(Ordering::Relaxed);\n}\n",
             "fn f() {\n    X.load(Ordering::Relaxed); // Relaxed: a statistic.\n}\n",

@@ -1,4 +1,4 @@
-//! The rooms: which crate may hold `unsafe`, assembly and libc, and who may depend on whom.
+//! The layers: which crates may contain `unsafe`, assembly and libc, and which may depend on which.
 
 use toml::Table;
 
@@ -10,11 +10,12 @@ use crate::rust::Rust;
 struct Room {
     name: &'static str,
     depends_on: &'static [&'static str],
-    /// Whether it is released: what is not may depend on anything.
+    /// Whether it is published; other crates may depend on anything.
     shipped: bool,
 }
 
-/// ARCHITECTURE.md's table. Only what is listed may exist, so a new crate is a decision.
+/// ARCHITECTURE.md's table. Only listed crates may exist, so that a new crate is a deliberate
+/// decision.
 const ROOMS: &[Room] = &[
     Room { name: "submeter-sys", depends_on: &[], shipped: true },
     Room { name: "submeter-percpu", depends_on: &["submeter-sys"], shipped: true },
@@ -23,7 +24,7 @@ const ROOMS: &[Room] = &[
     Room {
         name: "submeter-cli",
         // sys for `doctor`, which reports what the kernel offers, and percpu, whose backends it
-        // times: safe functions, as the command has no unsafe code.
+        // times. It uses only safe functions, because the command has no unsafe code.
         depends_on: &[
             "submeter",
             "submeter-cache",
@@ -64,12 +65,12 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
-/// Where `unsafe` may stand.
+/// Returns whether a file may contain `unsafe`.
 fn may_be_unsafe(path: &str) -> bool {
     path.starts_with("crates/submeter-sys/")
         // Tests fork, handle signals and set limits.
         || path.starts_with("proof/submeter-testkit/tests/")
-        // Names that are not mangled are unsafe attributes.
+        // `no_mangle` is an unsafe attribute.
         || path.starts_with("proof/submeter-goldens/src/")
         || (path.starts_with("crates/submeter-percpu/")
             && (path.ends_with("/raw.rs") || path.contains("/backend/")))
@@ -104,16 +105,30 @@ fn manifest(file: &File, table: &Table, findings: &mut Vec<Finding>) {
     let Some(package) = table.get("package").and_then(|package| package.as_table()) else { return };
     let name = package.get("name").and_then(|name| name.as_str()).unwrap_or("");
     let Some(room) = ROOMS.iter().find(|room| room.name == name) else {
-        find(1, format!("`{name}` is no room – add it to ROOMS in xtask and to ARCHITECTURE.md"));
+        find(
+            1,
+            format!(
+                "`{name}` is not in the table of layers – add it to ROOMS in xtask and to ARCHITECTURE.md"
+            ),
+        );
         return;
     };
     for key in ["version", "edition", "rust-version", "license", "repository"] {
         if !is_inherited(package.get(key)) {
-            find(1, format!("`{key}` is not the workspace's – write `{key}.workspace = true`"));
+            find(
+                1,
+                format!(
+                    "`{key}` is not inherited from the workspace – write `{key}.workspace = true`"
+                ),
+            );
         }
     }
     if !is_inherited(table.get("lints")) {
-        find(1, "lints are not the workspace's – write `[lints] workspace = true`".to_owned());
+        find(
+            1,
+            "lints are not inherited from the workspace – write `[lints] workspace = true`"
+                .to_owned(),
+        );
     }
     let unpublished = package.get("publish").and_then(toml::Value::as_bool) == Some(false);
     if unpublished == room.shipped {
@@ -136,7 +151,7 @@ fn is_inherited(value: Option<&toml::Value>) -> bool {
     inherited == Some(true)
 }
 
-/// What the crate is built with; development dependencies may be anything.
+/// Returns the crate's dependencies; development dependencies are not restricted.
 fn dependencies(table: &Table) -> Vec<String> {
     let of = |table: &Table| {
         let named = ["dependencies", "build-dependencies"].map(|key| table.get(key));
@@ -175,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_is_found_outside_its_rooms() {
+    fn unsafe_is_found_outside_its_layers() {
         let text = "fn f() { unsafe { g() } }\n";
         for path in [
             "crates/submeter/src/lib.rs",
@@ -207,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_top_knows_no_terminal() {
+    fn a_terminal_crate_in_the_state_of_top_is_found() {
         let text = "use crossterm::event::Event;\n";
         assert_eq!(found("programs/submeter-cli/src/top/state.rs", text).len(), 1);
         assert!(found("programs/submeter-cli/src/top/view.rs", text).is_empty());

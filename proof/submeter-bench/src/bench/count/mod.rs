@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tenant_asks_in_each_thousand_requests() {
+    fn every_tenant_comes_up_in_each_thousand_requests() {
         let tenants = Tenants::new();
         let mut asked: Vec<&String> = Vec::new();
         for begin in (0..TENANTS as u64).step_by(50) {

@@ -10,7 +10,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Says how to get them.
+    /// Makes the list of absent peers, with the command that builds them.
     pub(super) fn new() -> Peers {
         let reason = "this program was built without peers: cargo build --release -p submeter-bench \
             --features peers";

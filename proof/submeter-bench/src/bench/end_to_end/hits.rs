@@ -8,7 +8,7 @@ use super::slice::{Slice, Turn};
 /// How far hit ratios may differ beyond chance; those of another workload differ by more.
 const HITS_APART: f64 = 0.01;
 
-/// A server, and the requests under way on each of its connections.
+/// A server, and the requests in flight on each of its connections.
 type Key = (Variant, usize);
 
 /// The last slice of each server: its round, its retrievals and its hit ratio.

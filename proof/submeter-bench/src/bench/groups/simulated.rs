@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_grow_with_cpus_and_hold_what_they_bound() {
+    fn bounds_grow_with_cpus_and_are_never_exceeded() {
         let of = |cpus, once: Once| {
             let found = super::super::pinned(
                 submeter_sys::cpu::affinity().expect("this process may run somewhere")[0],

@@ -98,7 +98,7 @@ fn counts<C: Counter>(name: &str, counter: &C) {
                 }
             });
         }
-        // No step takes a thread below 0, nor far beyond what all steps come to.
+        // No step takes a thread's part below 0, or far above the sum of all steps.
         let possible = 0..=2 * (each + 100);
         scope.spawn(move || (0..100).for_each(|_| assert!(possible.contains(&counter.sum()))));
     });
@@ -117,7 +117,7 @@ fn a_slot_is_folded_when_it_reaches_the_batch() {
 }
 
 #[test]
-fn locks_let_in_one_at_a_time() {
+fn locks_admit_one_thread_at_a_time() {
     fn excludes<L: Lock>() {
         let (lock, shared) = (L::default(), std::sync::atomic::AtomicI64::new(0));
         thread::scope(|scope| {

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_group_is_found() {
+    fn the_process_s_own_group_is_found() {
         let mounts = "31 1 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
             41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
         let own = "9:name=systemd:/\n0::/user.slice/a\n";

@@ -89,7 +89,7 @@ pub(super) struct Following {
     _session: Option<Session>,
 }
 
-/// Attaches what is wanted.
+/// Attaches the wanted events.
 pub(super) fn install(variant: Variant, tree: &Tree, wanted: &[Wanted]) -> Following {
     let system_wide = match variant {
         Variant::Nothing => return Following::default(),

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_of_a_part() {
+    fn time_is_per_part() {
         let each = Duration::from_micros(50);
         let wait = || {
             let from = Instant::now();

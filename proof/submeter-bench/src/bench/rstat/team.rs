@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_start_keeps_the_others_from_working() {
+    fn a_thread_that_cannot_start_keeps_the_others_from_working() {
         let cpu = affinity().expect("this process may run somewhere")[0];
         let worked = AtomicBool::new(false);
         let prepare = |index| if index == 1 { Err(io::Error::other("no room")) } else { Ok(()) };

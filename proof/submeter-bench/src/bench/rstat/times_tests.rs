@@ -46,7 +46,7 @@ fn quantiles_are_of_short_and_long_times_together() {
 }
 
 #[test]
-fn no_times_have_no_quantiles() {
+fn without_times_there_are_no_quantiles() {
     let mut readings = Vec::new();
     Times::new().push_readings("hold", Unit::Microseconds, &mut readings);
     assert_eq!(readings.len(), BUCKETS.len());

@@ -4,8 +4,8 @@
 //! No thread waits for the recorded times. Flushes keep their position: a flush begins when all
 //! threads have made every update that was recorded before it, and no update that was recorded
 //! after its beginning is made before it has begun. It runs on the thread of the CPU that it was
-//! recorded on, concurrently with the updates of the others. When a flush ended in the recording
-//! says nothing about the measured design, so the replay does not wait for its end.
+//! recorded on, concurrently with the updates of the others. The recorded end of a flush says
+//! nothing about the measured design, so the replay does not wait for it.
 
 use std::io;
 use std::path::Path;
