@@ -152,7 +152,7 @@ impl Side {
         let cache = Cache::new(Config { metering, ..Config::default() })?;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = runtime.block_on(Server::bind(any, cache))?;
-        let addr = server.local_addr();
+        let addr = server.address().tcp().ok_or("a port was asked for")?;
         runtime.spawn(server.run(std::future::pending()));
         let mut clients = Vec::new();
         for _ in 0..plan.connections {

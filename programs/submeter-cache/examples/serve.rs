@@ -11,7 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let metering = args.next().as_deref() != Some("--no-metering");
     let cache = Cache::new(Config { metering, ..Config::default() })?;
     let server = Server::bind(addr, cache.clone()).await?;
-    println!("listening on {}", server.local_addr());
+    println!("listening on {}", server.address());
     let interrupted = async {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

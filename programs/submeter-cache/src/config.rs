@@ -98,15 +98,29 @@ impl Config {
         if limit == 0 {
             return refuse(format!("limit 0 of tenant {path:?} leaves no room: leave it out"));
         }
+        if path == "/" {
+            return refuse("tenant \"/\" is the whole server: set memory_max".to_owned());
+        }
+        self.check_tenant(path)
+    }
+
+    /// Rejects a path that no key can belong to.
+    pub(crate) fn check_tenant(&self, path: &str) -> Result<(), ConfigError> {
+        let refuse = |text: String| Err(ConfigError(text));
         let Some(names) = path.strip_prefix('/') else {
             return refuse(format!("tenant {path:?} is not a path: write it like \"/acme/web\""));
         };
-        if names.is_empty() {
-            return refuse("tenant \"/\" is the whole server: set memory_max".to_owned());
+        for name in names.split('/') {
+            let why = match name {
+                "" => "it is empty",
+                "." | ".." => "it is reserved",
+                _ => continue,
+            };
+            return refuse(format!("tenant {path:?} has the name {name:?}: {why}"));
         }
         if names.split('/').count() > self.depth_max {
             return refuse(format!(
-                "tenant {path:?} is deeper than depth_max {}: raise it or limit an ancestor",
+                "tenant {path:?} is deeper than depth_max {}: raise it or name an ancestor",
                 self.depth_max
             ));
         }

@@ -15,9 +15,11 @@ mod server;
 mod statistics;
 mod store;
 mod tenant;
+mod users;
 
 pub use cache::Cache;
 pub use config::{Config, ConfigError};
 pub use delete::{DeleteError, Deletion};
 pub use metrics::Metrics;
-pub use server::Server;
+pub use server::{Address, Server};
+pub use users::Users;

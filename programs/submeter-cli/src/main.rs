@@ -5,6 +5,7 @@
 mod cli;
 mod commands;
 mod dashboard;
+mod secrets;
 mod stat;
 mod top;
 

@@ -10,7 +10,7 @@ mod failure;
 mod figures;
 pub mod signals;
 
-pub use failure::{Failure, refuse};
+pub use failure::{Failure, refuse, warn};
 pub use figures::{
     BOLD, DIM, bytes, count, paragraph, print, rate, ratio, seconds, table, three_digits, time,
 };

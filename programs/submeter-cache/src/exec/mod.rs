@@ -136,6 +136,14 @@ impl Session {
         Next::Go
     }
 
+    /// Answers a client that has said who it is.
+    pub(crate) fn login(&mut self, admitted: bool, bytes_in: usize, out: &mut Output) {
+        let before = out.written();
+        out.line(if admitted { "STORED" } else { reply::LOGIN_FAILED });
+        let effect = Effect::new(Kind::Other);
+        self.account(Account::ROOT, effect, bytes_in, out.written() - before);
+    }
+
     /// Answers a request that was refused.
     pub(crate) fn refuse(&mut self, refusal: &Refusal<'_>, bytes_in: usize, out: &mut Output) {
         let before = out.written();

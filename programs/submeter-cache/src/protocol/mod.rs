@@ -26,6 +26,9 @@
 //! | `version` `quit` | | `VERSION …`; the end of the connection |
 //! | `shutdown` | `shutdown [graceful]` | the end of the server, where it is enabled |
 //!
+//! Where users are named, the first request stores `user password` under any key; the user of one
+//! tenant may then use its keys, and neither `flush_all`, `stats` nor `shutdown`.
+//!
 //! The value's bytes follow the line of a storage command. `stats` knows:
 //!
 //! | `stats …` | Here |
@@ -58,6 +61,7 @@
 //! - `E`, `C` in `mg`, `N` and `s` in `ms`, and `x` in `md` came with later versions.
 //! - The binary protocol, UDP, `watch`, `lru_crawler`, `slabs` and `cache_memlimit` are left out.
 
+mod access;
 mod classic;
 mod command;
 mod meta;
@@ -68,6 +72,7 @@ pub(crate) mod token;
 
 use std::borrow::Cow;
 
+pub(crate) use access::Access;
 pub(crate) use meta::{Meta, Verb};
 pub(crate) use parser::{Outcome, Parser, Step};
 
@@ -91,6 +96,10 @@ pub(crate) mod reply {
     pub(crate) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
     pub(crate) const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
     pub(crate) const TOO_MANY_ERRORS: &str = "CLIENT_ERROR too many malformed requests";
+    pub(crate) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+    pub(crate) const LOGIN_FAILED: &str = "CLIENT_ERROR authentication failure";
+    pub(crate) const NOT_YOURS: &str = "CLIENT_ERROR a key of another tenant";
+    pub(crate) const NOT_ALLOWED: &str = "CLIENT_ERROR not allowed to the user of one tenant";
     pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
     pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
     pub(crate) const NOT_NUMERIC: &str =

@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 
 use super::command::Command;
-use super::{KEYS_LINE_MAX, LINE_MAX, Refusal, Request, classic, meta, reply, token};
+use super::{Access, KEYS_LINE_MAX, LINE_MAX, Refusal, Request, classic, meta, reply, token};
+use crate::users::LOGIN_MAX;
 
 /// The parser of one connection's bytes.
 #[derive(Debug)]
 pub(crate) struct Parser {
     value_max: usize,
+    access: Access,
     /// How many bytes of a refused value are still to come.
     swallow: u64,
     /// How many bytes at the front are known to hold no end of a line: without this, a line that
@@ -33,6 +35,8 @@ pub(crate) enum Outcome<'a> {
     /// Bytes of a value that was refused.
     Swallowed,
     Request(Request<'a>),
+    /// Who the client says that it is, and its password.
+    Login(&'a [u8]),
     Refused(Refusal<'a>),
     /// The other end speaks another protocol, or its line has no end: the connection ends without
     /// an answer, which that protocol might read as one of its own.
@@ -40,8 +44,13 @@ pub(crate) enum Outcome<'a> {
 }
 
 impl Parser {
-    pub(crate) fn new(value_max: usize) -> Parser {
-        Parser { value_max, swallow: 0, searched: 0 }
+    pub(crate) fn new(value_max: usize, access: Access) -> Parser {
+        Parser { value_max, access, swallow: 0, searched: 0 }
+    }
+
+    /// Lets the client do this from the next request on.
+    pub(crate) fn allow(&mut self, access: Access) {
+        self.access = access;
     }
 
     /// Parses the front of `input`, which after [`Outcome::More`] must begin with what it held
@@ -57,7 +66,8 @@ impl Parser {
             self.swallow -= consumed as u64;
             return Step { consumed, outcome: Outcome::Swallowed };
         }
-        let most = line_max(input);
+        // Nobody's lists of keys are long.
+        let most = if self.access == Access::Login { LINE_MAX } else { line_max(input) };
         let seen = &input[..input.len().min(most)];
         let searched = std::mem::take(&mut self.searched);
         let Some(end) = memchr::memchr(b'\n', &seen[searched..]) else {
@@ -84,7 +94,9 @@ impl Parser {
             b"mg" | b"ms" | b"md" | b"ma" | b"me" => meta::line,
             _ => classic::line,
         };
-        match parse(line, self.value_max) {
+        let login = self.access == Access::Login;
+        let value_max = if login { self.value_max.max(LOGIN_MAX) } else { self.value_max };
+        match self.access.restrict(parse(line, value_max)) {
             Command::Request(request) => Step { consumed, outcome: Outcome::Request(request) },
             Command::Refused(refusal) => Step { consumed, outcome: Outcome::Refused(refusal) },
             Command::Foreign => Step { consumed, outcome: Outcome::Foreign },
@@ -92,7 +104,16 @@ impl Parser {
                 self.swallow = swallow;
                 Step { consumed, outcome: Outcome::Refused(refusal) }
             }
-            Command::Value(request, len) => value(input, consumed, len, request),
+            Command::Value(request, len) => {
+                let Step { consumed, outcome } = value(input, consumed, len, request);
+                let outcome = match outcome {
+                    Outcome::Request(Request::Store { value, .. }) if login => {
+                        Outcome::Login(value)
+                    }
+                    outcome => outcome,
+                };
+                Step { consumed, outcome }
+            }
         }
     }
 }

@@ -2,15 +2,19 @@
 
 use proptest::prelude::*;
 
-use super::{KEYS_LINE_MAX, LINE_MAX, Outcome, Parser, Request, Step, reply};
+use super::{Access, KEYS_LINE_MAX, LINE_MAX, Outcome, Parser, Request, Step, reply};
 
 /// The largest value of the parsers here: small, so that too large ones are common.
 const VALUE_MAX: usize = 64;
 
+fn parser() -> Parser {
+    Parser::new(VALUE_MAX, Access::Everything)
+}
+
 /// Feeds `bytes` in the given pieces, as a connection does, and returns the results. Skipped bytes
 /// are returned as one sum, as they are reported as they arrive.
 fn outcomes(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Vec<String> {
-    let mut parser = Parser::new(VALUE_MAX);
+    let mut parser = parser();
     let mut told: Vec<String> = Vec::new();
     let (mut held, mut at, mut wanted, mut swallowed) = (0, 0, 1, 0);
     for piece in pieces.chain([bytes.len()]) {
@@ -106,7 +110,7 @@ proptest! {
         let mut bytes = format!("set {key} {flags} {exptime} {}\r\n", value.len()).into_bytes();
         bytes.extend_from_slice(&value);
         bytes.extend_from_slice(b"\r\n");
-        let step = Parser::new(VALUE_MAX).step(&bytes);
+        let step = parser().step(&bytes);
         prop_assert_eq!(step.consumed, bytes.len());
         let Outcome::Request(Request::Store { key: k, value: v, flags: f, exptime: e, .. }) =
             step.outcome
@@ -122,17 +126,17 @@ fn endless_lines_end_the_connection() {
     for (line, bound) in [(&b"set "[..], LINE_MAX), (b"x", LINE_MAX), (b"get ", KEYS_LINE_MAX)] {
         let mut bytes = line.to_vec();
         bytes.resize(bound - 1, b'a');
-        let before = Parser::new(VALUE_MAX).step(&bytes).outcome;
+        let before = parser().step(&bytes).outcome;
         assert_eq!(before, Outcome::More { wanted: bound });
         bytes.push(b'a');
-        let after = Parser::new(VALUE_MAX).step(&bytes).outcome;
+        let after = parser().step(&bytes).outcome;
         assert_eq!(after, Outcome::Foreign);
     }
 }
 
 #[test]
 fn a_value_is_announced_before_it_is_there() {
-    let mut parser = Parser::new(1 << 20);
+    let mut parser = Parser::new(1 << 20, Access::Everything);
     let head = b"set k 0 0 1000000\r\n";
     assert_eq!(
         parser.step(head).outcome,
@@ -143,7 +147,7 @@ fn a_value_is_announced_before_it_is_there() {
 
 #[test]
 fn a_nul_in_a_line_is_refused() {
-    let Step { consumed, outcome } = Parser::new(VALUE_MAX).step(b"get a\0b\r\nversion\r\n");
+    let Step { consumed, outcome } = parser().step(b"get a\0b\r\nversion\r\n");
     assert_eq!(consumed, 9);
     let Outcome::Refused(refusal) = outcome else { panic!("{outcome:?}") };
     assert_eq!(refusal.reply, reply::BAD_FORMAT);
@@ -161,14 +165,14 @@ fn a_line_of_http_is_foreign_and_a_command_with_such_a_word_is_not() {
         "HOST:",
     ] {
         let bytes = format!("{line}\r\n");
-        let outcome = Parser::new(VALUE_MAX).step(bytes.as_bytes()).outcome;
+        let outcome = parser().step(bytes.as_bytes()).outcome;
         assert_eq!(outcome, Outcome::Foreign, "{line}");
     }
     for line in ["get / HTTP/1.1", "get Host:", "mg Host:x", "touch Host: 1"] {
         let bytes = format!("{line}\r\n");
-        let outcome = Parser::new(VALUE_MAX).step(bytes.as_bytes()).outcome;
+        let outcome = parser().step(bytes.as_bytes()).outcome;
         assert!(matches!(outcome, Outcome::Request(_)), "{line}: {outcome:?}");
     }
-    let outcome = Parser::new(VALUE_MAX).step(b"Accept: */*\r\n").outcome;
+    let outcome = parser().step(b"Accept: */*\r\n").outcome;
     assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
 }

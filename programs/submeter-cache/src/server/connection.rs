@@ -8,22 +8,23 @@
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use submeter::refs::pin;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::buffers;
+use super::stream::Stream;
 use crate::cache::Cache;
 use crate::exec::{CurrentGroup, Next, Paused, Session};
 use crate::output::{Output, SLICES_MAX};
-use crate::protocol::{Outcome, Parser, Refusal, Step, reply};
+use crate::protocol::{Access, Outcome, Parser, Refusal, Step, reply};
 use crate::store;
+use crate::users::Users;
 
 /// The most requests in a batch: about a tenth of a millisecond of work.
 const BATCH_MAX: usize = 256;
@@ -37,12 +38,17 @@ const LINGER_BYTES: usize = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Serves one connection until its client leaves or the server stops.
-pub(super) async fn serve(stream: TcpStream, cache: Cache, stopped: watch::Receiver<bool>) {
-    // Answers are sent whole, so waiting for more to send only delays them. A failure leaves a
-    // slower but correct connection.
-    let _ = stream.set_nodelay(true);
+pub(super) async fn serve(
+    stream: Stream,
+    cache: Cache,
+    users: Option<Arc<Users>>,
+    stopped: watch::Receiver<bool>,
+) {
+    stream.send_at_once();
+    let access = if users.is_some() { Access::Login } else { Access::Everything };
     let mut connection = Connection {
-        parser: Parser::new(cache.config().value_max),
+        parser: Parser::new(cache.config().value_max, access),
+        users,
         session: Session::new(cache),
         stream,
         input: Vec::new(),
@@ -58,8 +64,9 @@ pub(super) async fn serve(stream: TcpStream, cache: Cache, stopped: watch::Recei
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     parser: Parser,
+    users: Option<Arc<Users>>,
     session: Session,
     input: Vec<u8>,
     /// Where in `input` the next request begins.
@@ -206,14 +213,17 @@ impl Connection {
                     self.errors = 0;
                     next = self.session.request(request, consumed, current, &mut self.out);
                 }
+                Outcome::Login(login) => {
+                    let access = self.users.as_ref().and_then(|users| users.admit(login));
+                    self.session.login(access.is_some(), consumed, &mut self.out);
+                    self.errors = if access.is_some() { 0 } else { self.errors + 1 };
+                    if let Some(access) = access {
+                        self.parser.allow(access);
+                    }
+                }
                 Outcome::Refused(refusal) => {
                     self.errors += 1;
                     self.session.refuse(&refusal, consumed, &mut self.out);
-                    if self.errors == ERRORS_MAX {
-                        let refusal = Refusal::new(reply::TOO_MANY_ERRORS);
-                        self.session.refuse(&refusal, 0, &mut self.out);
-                        return Batch::Refused;
-                    }
                 }
                 Outcome::Foreign => {
                     let unread = self.input.len() - self.at;
@@ -221,6 +231,11 @@ impl Connection {
                     self.session.refuse(&silence, unread, &mut self.out);
                     return Batch::Refused;
                 }
+            }
+            if self.errors == ERRORS_MAX {
+                let refusal = Refusal::new(reply::TOO_MANY_ERRORS);
+                self.session.refuse(&refusal, 0, &mut self.out);
+                return Batch::Refused;
             }
             match next {
                 Next::Go => self.at += consumed,

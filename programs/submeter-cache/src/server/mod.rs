@@ -1,21 +1,28 @@
 //! The network: accepts connections and serves each in a task of its own.
 
+mod address;
 mod buffers;
 mod connection;
+mod stream;
 mod sweeper;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
+use crate::users::Users;
 
-/// A TCP server of a [`Cache`] for any client of memcached's text protocol.
+pub use address::Address;
+use address::Listener;
+use stream::Stream;
+
+/// A server of a [`Cache`] for any client of memcached's text protocol.
 ///
 /// # Examples
 /// ```
@@ -23,7 +30,7 @@ use crate::cache::Cache;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// let cache = Cache::new(Config::default())?;
 /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-/// println!("listening on {}", server.local_addr());
+/// println!("listening on {}", server.address());
 /// server.run(std::future::ready(())).await?; // Stops at once: usually this is Ctrl-C.
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -31,9 +38,10 @@ use crate::cache::Cache;
 /// ```
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
-    local_addr: SocketAddr,
+    listener: Listener,
+    address: Address,
     cache: Cache,
+    users: Option<Arc<Users>>,
 }
 
 /// How many connections may wait to be accepted. With the usual 128, some clients of a burst, such
@@ -49,24 +57,36 @@ const GRACE: Duration = Duration::from_secs(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Server {
-    /// Listens on `addr`; port 0 takes any that is free.
+    /// Listens on a port; 0 takes any that is free.
     ///
     /// # Errors
-    /// When the server cannot listen on the address, most often because its port is in use.
+    /// When the server cannot listen on it, most often because it is in use.
     pub async fn bind(addr: SocketAddr, cache: Cache) -> io::Result<Server> {
-        let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // A restarted server must not wait for the connections of the one before to be forgotten.
-        socket.set_reuseaddr(true)?;
-        socket.bind(addr)?;
-        let listener = socket.listen(BACKLOG)?;
-        let local_addr = listener.local_addr()?;
-        Ok(Server { listener, local_addr, cache })
+        Server::listen(&addr.into(), cache).await
     }
 
-    /// Returns the address that the server listens on.
+    /// Listens on an address. The file of a socket is removed when the server ends.
+    ///
+    /// # Errors
+    /// When the server cannot listen on it: a port in use, a file that is there already.
+    pub async fn listen(address: &Address, cache: Cache) -> io::Result<Server> {
+        let (listener, address) = Listener::bind(address)?;
+        Ok(Server { listener, address, cache, users: None })
+    }
+
+    /// Executes requests only for these users, each on its own tenant. Without them anybody who
+    /// reaches the server may do everything.
     #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+    pub fn users(mut self, users: Users) -> Server {
+        self.users = Some(Arc::new(users));
+        self
+    }
+
+    /// Returns the address that the server listens on: with the port that it was given, if it left
+    /// the choice.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Serves until `shutdown` resolves; then stops accepting, lets running requests finish for at
@@ -83,8 +103,9 @@ impl Server {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        connections.spawn(serve(stream, self.cache.clone(), stopped.clone()));
+                    Ok(stream) => {
+                        let users = self.users.clone();
+                        connections.spawn(serve(stream, self.cache.clone(), users, stopped.clone()));
                     }
                     // The client may be gone already, or descriptors are short: no reason to stop
                     // serving others.
@@ -104,7 +125,12 @@ impl Server {
     }
 }
 
-async fn serve(stream: TcpStream, cache: Cache, stopped: watch::Receiver<bool>) {
+async fn serve(
+    stream: Stream,
+    cache: Cache,
+    users: Option<Arc<Users>>,
+    stopped: watch::Receiver<bool>,
+) {
     let _guard = cache.statistics().connections.open();
-    connection::serve(stream, cache.clone(), stopped).await;
+    connection::serve(stream, cache.clone(), users, stopped).await;
 }

@@ -24,6 +24,14 @@ pub(crate) struct Running {
 }
 
 pub(crate) fn start(config: Config) -> Running {
+    start_with(config, |server| server)
+}
+
+/// Starts a server with what `change` gives it.
+pub(crate) fn start_with(
+    config: Config,
+    change: impl FnOnce(Server) -> Server + Send + 'static,
+) -> Running {
     let cache = Cache::new(config).expect("the configuration is sound");
     let (stop, stopped) = oneshot::channel();
     let (tell, told) = std::sync::mpsc::channel();
@@ -36,11 +44,11 @@ pub(crate) fn start(config: Config) -> Running {
             .expect("a runtime");
         runtime.block_on(async {
             let server = Server::bind(([127, 0, 0, 1], 0).into(), served).await.expect("a port");
-            tell.send(server.local_addr()).expect("the test waits");
+            tell.send(server.address().tcp().expect("a port")).expect("the test waits");
             let shutdown = async {
                 let _ = stopped.await;
             };
-            server.run(shutdown).await.expect("serving does not fail");
+            change(server).run(shutdown).await.expect("serving does not fail");
         });
     });
     let addr = told.recv().expect("the server starts");

@@ -12,3 +12,4 @@ mod limits;
 mod meta;
 mod statistics;
 mod tenants;
+mod users;

@@ -3,6 +3,7 @@
 mod doctor;
 mod load;
 mod manual;
+mod page;
 mod serve;
 mod size;
 mod stat;
@@ -11,6 +12,7 @@ mod top;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use load::LoadArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
+pub(crate) use page::PageArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use size::TenantLimit;
 pub(crate) use stat::StatArgs;

@@ -6,18 +6,30 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::size::{Size, TenantLimit, delimiter, host_name};
+use super::size::{Size, TenantLimit, delimiter, file_mode, host_name};
+use submeter_cache::Address;
 use submeter_terminal::seconds;
 
 /// Arguments of `submeter serve`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServeArgs {
-    /// Address of the cache; port 0 picks a free one
+    /// Address of the cache, or unix:/PATH of a socket; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Address,
+    /// Permissions of the socket of --listen unix:/PATH
+    #[arg(long, value_name = "OCTAL", default_value = "700", value_parser = file_mode)]
+    pub(crate) unix_mode: u32,
+    /// Serve only the users of a file of lines "USER:PASSWORD", each confined to the tenant /USER,
+    /// or "USER:PASSWORD /TENANT"; the user of / may do everything
+    #[arg(long, value_name = "FILE", conflicts_with = "load")]
+    pub(crate) auth_file: Option<PathBuf>,
     /// Address of the page, /metrics and the API; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9411")]
     pub(crate) http: SocketAddr,
+    /// Answer on --http only who sends the token of this file, as a bearer or as the password that
+    /// a browser asks for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Another name by which the page is reached, besides address and localhost; may be repeated
     #[arg(long, value_name = "NAME", value_parser = host_name)]
     pub(crate) http_host: Vec<String>,

@@ -65,6 +65,12 @@ impl TenantLimit {
     }
 }
 
+/// Parses the permissions of a file.
+pub(crate) fn file_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} are no permissions: write three octal digits, as in 660"))
+}
+
 /// Parses the name of a host, as it stands in a URL between `//` and the port.
 pub(crate) fn host_name(text: &str) -> Result<String, String> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::page::PageArgs;
+
 /// Arguments of `submeter stat`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -35,9 +37,8 @@ pub(crate) struct StatArgs {
     /// Print an object a line
     #[arg(short = 'j', long)]
     pub(crate) json: bool,
-    /// Address of the server's page
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:9411")]
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
 }
 
 /// The shortest interval: threads make known what they have counted each 4 ms.

@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use super::page::PageArgs;
+
 /// Arguments of `submeter top`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TopArgs {
@@ -11,7 +13,6 @@ pub(crate) struct TopArgs {
     /// Print JSON: one object per second, or a single one with --once
     #[arg(long)]
     pub(crate) json: bool,
-    /// Address of the server's page
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:9411")]
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
 }

@@ -1,11 +1,10 @@
 //! Turns samples into the documents of the JSON API.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use submeter::{GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, UnitKind, Value};
-use submeter_cache::{Config, Metrics};
+use submeter_cache::{Address, Config, Metrics};
 
 use super::history::round;
 use super::overview::overview;
@@ -18,14 +17,14 @@ use super::wire::{
 #[derive(Clone, Debug)]
 pub(crate) struct ServerInfo {
     /// Where the cache listens.
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Address,
     /// When it started.
     pub(crate) started: SystemTime,
 }
 
 impl ServerInfo {
     /// Describes a server that starts now.
-    pub(crate) fn new(listen: SocketAddr) -> ServerInfo {
+    pub(crate) fn new(listen: Address) -> ServerInfo {
         ServerInfo { listen, started: SystemTime::now() }
     }
 }

@@ -15,18 +15,21 @@
 //! `X-Submeter: 1`. A browser asks first (a preflight) whether another site's page may send it, and
 //! nothing here ever says yes.
 //!
-//! It is no login. Anybody who reaches the port with a client of their own is answered, as at the
-//! cache's port: both listen on loopback unless told otherwise.
+//! That is no login: anybody who reaches the port with a client of their own is answered, unless a
+//! token is asked for. Then all but `/healthz` takes it, as `Authorization: Bearer`, or as the
+//! password that a browser asks its user for and sends with each request of the page.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+
+use crate::secrets::Token;
 
 const DELIBERATE: HeaderName = HeaderName::from_static("x-submeter");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -34,22 +37,30 @@ const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// Knows by what names the page is reached. Cloning is a pointer copy.
 #[derive(Clone, Debug)]
-pub(crate) struct Guard(Arc<Names>);
+pub(crate) struct Guard(Arc<Rules>);
 
 #[derive(Debug)]
-struct Names {
+struct Rules {
     /// Where the page is listened for.
     page: SocketAddr,
     /// What else it is called.
     hosts: Vec<String>,
+    token: Option<Token>,
 }
 
-/// Refuses what a page of another site may have made a browser send.
+const CHALLENGE: &str = "Bearer realm=\"submeter\", Basic realm=\"submeter\", charset=\"UTF-8\"";
+
+/// Refuses what a page of another site may have made a browser send, and who lacks the token.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    match guard.refuses(&request) {
-        Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
-        None => next.run(request).await,
+    if let Some(why) = guard.refuses(&request) {
+        return (StatusCode::FORBIDDEN, why).into_response();
     }
+    if !guard.admits(&request) {
+        let why = "this server asks for its token: curl -H 'Authorization: Bearer TOKEN' …, \
+                   submeter top --token-file FILE, or as the password in a browser\n";
+        return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, CHALLENGE)], why).into_response();
+    }
+    next.run(request).await
 }
 
 /// Refuses a request with an effect that does not say that it is meant.
@@ -66,8 +77,16 @@ pub(super) fn is_meant(headers: &HeaderMap, what: &str) -> Result<(), (StatusCod
 
 impl Guard {
     /// Knows a page that is listened for at `page` and called `hosts` besides.
-    pub(crate) fn new(page: SocketAddr, hosts: Vec<String>) -> Guard {
-        Guard(Arc::new(Names { page, hosts }))
+    pub(crate) fn new(page: SocketAddr, hosts: Vec<String>, token: Option<Token>) -> Guard {
+        Guard(Arc::new(Rules { page, hosts, token }))
+    }
+
+    /// Returns whether the request has the token, or needs none.
+    fn admits(&self, request: &Request) -> bool {
+        let Some(token) = &self.0.token else { return true };
+        let mut shown = request.headers().get_all(AUTHORIZATION).iter();
+        // Who checks the server's health learns that it runs, which the open port says too.
+        request.uri().path() == "/healthz" || shown.any(|shown| token.is_in(text(shown)))
     }
 
     fn refuses(&self, request: &Request) -> Option<String> {

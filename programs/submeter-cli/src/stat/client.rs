@@ -9,7 +9,9 @@ use ureq::Agent;
 
 use super::plan::Wanted;
 use super::wire::TotalsDoc;
-use crate::top::client::{address, unreachable};
+use crate::cli::PageArgs;
+use crate::secrets::Token;
+use crate::top::client::{address, token, unreachable};
 use submeter_terminal::Failure;
 
 type Sender = mpsc::Sender<Result<TotalsDoc, Failure>>;
@@ -21,18 +23,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Client {
     url: String,
     query: String,
+    token: Option<Token>,
 }
 
 impl Client {
-    pub(super) fn new(url: &str, wanted: &[Wanted], every: Duration) -> Result<Client, Failure> {
-        let url = address(url)?;
+    pub(super) fn new(
+        page: &PageArgs,
+        wanted: &[Wanted],
+        every: Duration,
+    ) -> Result<Client, Failure> {
+        let url = address(&page.url)?;
+        let token = token(page)?;
         let mut query = format!("{url}/api/stat?interval={}", every.as_millis());
         for Wanted { group, events } in wanted {
             let group = group.as_deref().unwrap_or("");
             // Writing to a `String` cannot fail.
             let _ = write!(query, "&e={}&g={}", encode(&events.to_string()), encode(group));
         }
-        Ok(Client { url, query })
+        Ok(Client { url, query, token })
     }
 
     pub(super) fn url(&self) -> &str {
@@ -42,9 +50,9 @@ impl Client {
     /// Starts to count; the channel closes when the server ends the count.
     pub(super) fn connect(&self) -> mpsc::Receiver<Result<TotalsDoc, Failure>> {
         let (sender, receiver) = mpsc::channel(16);
-        let (url, query) = (self.url.clone(), self.query.clone());
+        let (url, query, token) = (self.url.clone(), self.query.clone(), self.token.clone());
         tokio::task::spawn_blocking(move || {
-            if let Err(failure) = listen(&url, &query, &sender) {
+            if let Err(failure) = listen(&url, &query, token.as_ref(), &sender) {
                 // The receiver was dropped, so nobody needs the reason.
                 let _ = sender.blocking_send(Err(failure));
             }
@@ -53,7 +61,7 @@ impl Client {
     }
 }
 
-fn listen(url: &str, query: &str, sender: &Sender) -> Result<(), Failure> {
+fn listen(url: &str, query: &str, token: Option<&Token>, sender: &Sender) -> Result<(), Failure> {
     let config = Agent::config_builder()
         .timeout_connect(Some(PATIENCE))
         .timeout_recv_response(Some(PATIENCE))
@@ -62,8 +70,11 @@ fn listen(url: &str, query: &str, sender: &Sender) -> Result<(), Failure> {
         .http_status_as_error(false)
         .build();
     let agent = Agent::from(config);
-    let asked = agent.post(query).header("X-Submeter", "1").send_empty();
-    let mut answer = asked.map_err(|error| unreachable(url, &error))?;
+    let mut request = agent.post(query).header("X-Submeter", "1");
+    if let Some(token) = token {
+        request = request.header("Authorization", token.header());
+    }
+    let mut answer = request.send_empty().map_err(|error| unreachable(url, &error))?;
     let status = answer.status().as_u16();
     let plain = answer.headers().get("content-type").is_none_or(|kind| kind != NDJSON);
     if matches!(status, 404 | 405) && plain {

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     let wanted = plan::wanted(&args.events, &args.groups, &args.for_each_group)?;
     // The server's interval is the one that is printed, or the one that ends the run.
     let every = args.interval.or(args.timeout).unwrap_or(DAY);
-    let client = Client::new(&args.url, &wanted, every)?;
+    let client = Client::new(&args.page, &wanted, every)?;
     let format = match (&args.field_separator, args.json) {
         (_, true) => Format::Json,
         (Some(separator), _) => Format::Fields(separator.clone()),

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use ureq::Agent;
+use ureq::http::StatusCode;
 
+use crate::cli::PageArgs;
 use crate::dashboard::wire::TreeDoc;
+use crate::secrets::Token;
 use submeter_terminal::Failure;
 
 /// How long an answer may take: that of a large tree on a busy machine takes a second.
@@ -19,18 +22,22 @@ pub(super) struct Client {
     agent: Agent,
     /// Without a trailing slash.
     url: String,
+    token: Option<Token>,
 }
 
 impl Client {
     /// Takes `http://host:port`, or just `host:port`.
-    pub(super) fn new(url: &str) -> Result<Client, Failure> {
-        let url = address(url)?;
+    pub(super) fn new(page: &PageArgs) -> Result<Client, Failure> {
+        let url = address(&page.url)?;
+        let token = token(page)?;
         let config = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             // The server is usually local; a proxy for the web does not apply to it.
             .proxy(None)
+            // Its explanation is wanted, whatever the code.
+            .http_status_as_error(false)
             .build();
-        Ok(Client { agent: config.into(), url })
+        Ok(Client { agent: config.into(), url, token })
     }
 
     /// Returns the server's address.
@@ -45,7 +52,15 @@ impl Client {
 
     /// Asks for the tree, and keeps its JSON as the server wrote it.
     pub(super) fn tree_and_text(&self) -> Result<(TreeDoc, String), Failure> {
-        let text = self.fetch().map_err(|error| self.unreachable(&error))?;
+        let (status, text) = self.fetch().map_err(|error| self.unreachable(&error))?;
+        match status {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let url = &self.url;
+                return Err(Failure::new(format_args!("cannot watch {url}: {}", text.trim())));
+            }
+            status => return Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),
+        }
         match serde_json::from_str(&text) {
             Ok(tree) => Ok((tree, text)),
             Err(error) => Err(Failure::new(format_args!(
@@ -55,14 +70,24 @@ impl Client {
         }
     }
 
-    fn fetch(&self) -> Result<String, ureq::Error> {
-        let mut answer = self.agent.get(format!("{}/api/tree", self.url)).call()?;
-        answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string()
+    fn fetch(&self) -> Result<(StatusCode, String), ureq::Error> {
+        let mut request = self.agent.get(format!("{}/api/tree", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", token.header());
+        }
+        let mut answer = request.call()?;
+        let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string()?;
+        Ok((answer.status(), text))
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         unreachable(&self.url, error)
     }
+}
+
+/// Reads the token that the page's arguments name.
+pub(crate) fn token(page: &PageArgs) -> Result<Option<Token>, Failure> {
+    page.token_file.as_deref().map(Token::read).transpose()
 }
 
 /// Reads the address of a page: `http://host:port`, or just `host:port`. Returns it without a slash
@@ -110,10 +135,14 @@ pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
 mod tests {
     use super::*;
 
+    fn page(url: &str) -> PageArgs {
+        PageArgs { token_file: None, url: url.to_owned() }
+    }
+
     #[test]
     fn scheme_and_trailing_slash_are_optional() {
         for url in ["127.0.0.1:9411", "http://127.0.0.1:9411", "http://127.0.0.1:9411/"] {
-            let client = Client::new(url).expect("an address");
+            let client = Client::new(&page(url)).expect("an address");
             assert_eq!(client.url(), "http://127.0.0.1:9411");
         }
     }
@@ -121,7 +150,7 @@ mod tests {
     #[test]
     fn an_invalid_address_is_refused_by_name() {
         for url in ["https://localhost:1", "", "http://", "a b", "localhost:1/?x=y"] {
-            let failure = Client::new(url).expect_err("refused");
+            let failure = Client::new(&page(url)).expect_err("refused");
             assert!(format!("{failure:?}").contains(url), "{failure:?} names {url:?}");
         }
     }

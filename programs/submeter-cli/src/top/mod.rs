@@ -25,7 +25,7 @@ use submeter_terminal::Failure;
 
 /// Runs the command.
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
-    let client = Client::new(&args.url)?;
+    let client = Client::new(&args.page)?;
     match (args.once, args.json) {
         (true, true) => stream::once(&client),
         (true, false) => once::run(&client),

@@ -1,6 +1,7 @@
 //! `submeter serve`: the cache, its page, and a load on request, until a signal or a time.
 
 mod conservation;
+mod doors;
 mod limits;
 mod summary;
 
@@ -9,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use submeter_cache::{Cache, Config, Server};
+use submeter_cache::{Address, Cache, Config, Server};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::ServeArgs;
 use crate::dashboard::{self, Deleted, Guard, ServerInfo};
+use crate::secrets::Token;
 use submeter_load::drive::{self, Outcome, Plan};
 use submeter_load::tenants_file;
 use submeter_terminal::Failure;
@@ -48,26 +50,37 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let cache = Cache::new(config(args)?).map_err(Failure::new)?;
     let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
-    let server = Server::bind(args.listen, cache.clone())
+    let users = doors::users(args, cache.config())?;
+    let token = args.token_file.as_deref().map(Token::read).transpose()?;
+    let address = doors::address(args);
+    let server = Server::listen(&address, cache.clone())
         .await
-        .map_err(|e| cannot_listen("--listen", args.listen, &e))?;
+        .map_err(|e| doors::cannot_listen(&address, &e))?;
     let http =
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
-    let listen = server.local_addr();
+    let listen = server.address().clone();
     let page = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
-    show::print(&greeting(args, listen, page)).map_err(Failure::new)?;
+    if let Some(warning) = doors::warning(&listen, users.is_some(), page, token.is_some()) {
+        show::warn(&warning);
+    }
+    show::print(&greeting(args, &listen, page)).map_err(Failure::new)?;
+    let server = match users {
+        Some(users) => server.users(users),
+        None => server,
+    };
 
     let (end, ended) = watch::channel(false);
+    let driven_at = listen.tcp().map(reachable);
     let info = ServerInfo::new(listen);
     let started = Instant::now();
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let deleted = Deleted::default();
     let shutdown = signals::arrived(ended);
-    let guard = Guard::new(page, args.http_host.clone());
+    let guard = Guard::new(page, args.http_host.clone(), token);
     let page = dashboard::serve(http, cache.clone(), info, deleted.clone(), guard, shutdown);
     let mut paging = tokio::spawn(page);
-    let plan = plan.map(|plan| Plan { server: reachable(listen), ..plan });
     let signals = or_shutdown(signals, cache.clone());
+    let plan = plan.zip(driven_at).map(|(plan, server)| Plan { server, ..plan });
     let driven = tokio::select! {
         driven = work(plan.as_ref(), args.seconds, signals) => driven,
         ended = &mut serving => Err(stopped("the cache", ended)),
@@ -165,6 +178,12 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
 }
 
 fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
+    let Some(server) = args.listen.tcp() else {
+        return Err(Failure::new(format_args!(
+            "--load drives a port, not {}: leave one of them out",
+            args.listen
+        )));
+    };
     let profiles = match &args.tenants_file {
         Some(file) => tenants_file::read(file),
         None => tenants_file::built_in(),
@@ -172,7 +191,7 @@ fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
     let file = args.tenants_file.as_deref();
     let tenants = profiles.and_then(|p| drive::name_tenants(p, Some(tenants), file));
     Ok(Plan {
-        server: args.listen,
+        server,
         tenants: tenants.map_err(Failure::new)?,
         delimiter: args.delimiter,
         seconds: args.seconds,
@@ -184,7 +203,7 @@ fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
     })
 }
 
-fn greeting(args: &ServeArgs, listen: SocketAddr, page: SocketAddr) -> String {
+fn greeting(args: &ServeArgs, listen: &Address, page: SocketAddr) -> String {
     let page = format!("http://{}/", reachable(page));
     let mut text = format!(
         "{BOLD}submeter{BOLD:#} {}\n  {DIM}page{DIM:#}   {BOLD}{page}{BOLD:#}\n  \

@@ -1,6 +1,9 @@
 //! Requests that a page of another site made a browser send.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::{Answer, World};
+use crate::secrets::Token;
 
 const HEADER: &str = "X-Submeter: 1";
 
@@ -107,7 +110,7 @@ fn counting_events_is_no_get() {
 
 #[test]
 fn whoever_uses_an_address_or_a_name_of_the_server_is_answered() {
-    let world = World::named(&["submeter.lan"]);
+    let world = World::guarded(&["submeter.lan"], None);
     let port = world.addr.port();
     let page = format!("Origin: http://submeter.lan:{port}");
     let host = format!("Host: Submeter.lan:{port}");
@@ -128,4 +131,41 @@ fn whoever_uses_an_address_or_a_name_of_the_server_is_answered() {
     }
     let form = ["Host: localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"];
     assert_eq!(world.request_with("POST", "/healthz", &form).status, 403, "a form of another site");
+}
+
+#[test]
+fn a_token_is_asked_for_on_every_route_but_the_servers_health() {
+    let file = std::env::temp_dir().join(format!("submeter-token-{}", std::process::id()));
+    std::fs::write(&file, "correct-horse-battery\n").expect("written");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its owner's");
+    let token = Token::read(&file).expect("a token");
+    std::fs::remove_file(&file).expect("removed");
+    let world = World::guarded(&[], Some(token));
+    drop(world.gets("/acme", 1));
+    let own = ["Host: localhost", HEADER];
+    let right = "Authorization: Bearer correct-horse-battery";
+    // correct-horse-battery, of user x.
+    let browsers = "Authorization: Basic eDpjb3JyZWN0LWhvcnNlLWJhdHRlcnk=";
+    for (method, target) in ROUTES {
+        let without = world.request_with(method, target, &own);
+        if target == "/healthz" {
+            assert_eq!(without.status, 200);
+            continue;
+        }
+        let wrong = [&own[..], &["Authorization: Bearer correct-horse-batterx"]].concat();
+        for answer in [without, world.request_with(method, target, &wrong)] {
+            assert_eq!(answer.status, 401, "{method} {target}: {answer:?}");
+            let challenge = answer.header("www-authenticate").expect("how to ask");
+            assert!(challenge.contains("Bearer") && challenge.contains("Basic"), "{challenge}");
+            assert!(!answer.body.contains("acme"), "{answer:?}");
+        }
+    }
+    assert!(world.cache.tree().get("/acme").is_some());
+    for shown in [right, browsers] {
+        let with = [&own[..], &[shown]].concat();
+        assert_eq!(world.request_with("GET", "/api/tree", &with).status, 200, "{shown}");
+        // A browser sends it for a page of another site too.
+        let crossed = [&with[..], &["Sec-Fetch-Site: cross-site"]].concat();
+        assert_eq!(world.request_with("GET", "/api/tree", &crossed).status, 403, "{shown}");
+    }
 }

@@ -12,10 +12,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use submeter::Group;
-use submeter_cache::{Cache, Config};
+use submeter_cache::{Address, Cache, Config};
 use tokio::sync::oneshot;
 
 use super::{Guard, ServerInfo};
+use crate::secrets::Token;
 
 /// How long anything may take on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,18 +31,18 @@ struct World {
 
 impl World {
     fn start() -> World {
-        World::named(&[])
+        World::guarded(&[], None)
     }
 
-    /// A server that is reached by these names too.
-    fn named(hosts: &[&str]) -> World {
+    /// A server that is reached by these names too, and may ask for a token.
+    fn guarded(hosts: &[&str], token: Option<Token>) -> World {
         let cache = Cache::new(Config::default()).expect("the default configuration");
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         listener.set_nonblocking(true).expect("a socket");
         let addr = listener.local_addr().expect("bound");
         let (stop, stopped) = oneshot::channel::<()>();
         let served = cache.clone();
-        let guard = Guard::new(addr, hosts.iter().map(|&host| host.to_owned()).collect());
+        let guard = Guard::new(addr, hosts.iter().map(|&host| host.to_owned()).collect(), token);
         let serving = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -50,7 +51,7 @@ impl World {
                 .expect("a runtime");
             runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-                let info = ServerInfo::new(([127, 0, 0, 1], 11211).into());
+                let info = ServerInfo::new(Address::Tcp(([127, 0, 0, 1], 11211).into()));
                 let shutdown = async move { drop(stopped.await) };
                 let deleted = super::Deleted::default();
                 super::serve(listener, served, info, deleted, guard, shutdown)

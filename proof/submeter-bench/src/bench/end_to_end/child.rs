@@ -26,7 +26,7 @@ pub(crate) fn serve(threads: usize, metering: bool) -> io::Result<()> {
     let cache = Cache::new(config).map_err(io::Error::other)?;
     runtime.block_on(async {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into(), cache.clone()).await?;
-        println!("{}", server.local_addr());
+        println!("{}", server.address());
         let copying = async move {
             loop {
                 tokio::time::sleep(COPIED).await;

@@ -113,7 +113,7 @@ impl Bench {
         let (stop, mut stopped) = watch::channel(false);
         let server = Server::bind(([127, 0, 0, 1], 0).into(), cache.clone());
         let server = serving.block_on(server)?;
-        let address = server.local_addr();
+        let address = server.address().tcp().ok_or(io::ErrorKind::AddrNotAvailable)?;
         serving.spawn(server.run(async move {
             // An error means that the bench was dropped.
             let _ = stopped.wait_for(|&stop| stop).await;

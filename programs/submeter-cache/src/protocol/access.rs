@@ -1,0 +1,99 @@
+//! What a connection may ask for: nothing before it has said who it is, and only keys of its own
+//! tenant after that.
+//!
+//! It is decided on parsed lines, before anything is executed, so that no command can be forgotten:
+//! what is not allowed here does not get further.
+
+use std::sync::Arc;
+
+use super::command::Command;
+use super::{Refusal, Request, reply, token};
+use crate::users::LOGIN_MAX;
+
+/// What the client of one connection may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Access {
+    #[default]
+    Everything,
+    /// Only to say who it is.
+    Login,
+    /// Only with keys that begin like this: the names of its tenant, each with the delimiter.
+    Within(Arc<[u8]>),
+}
+
+impl Access {
+    /// Replaces a command that is not allowed with its refusal. A value that follows is swallowed.
+    pub(super) fn restrict<'a>(&self, command: Command<'a>) -> Command<'a> {
+        match self {
+            Access::Everything => command,
+            Access::Login => login(command),
+            Access::Within(prefix) => within(command, prefix),
+        }
+    }
+}
+
+fn login(command: Command<'_>) -> Command<'_> {
+    let refusal = || Refusal::new(reply::UNAUTHENTICATED);
+    match command {
+        Command::Value(Request::Store { .. }, len) if len <= LOGIN_MAX => command,
+        Command::Value(_, len) => Command::RefusedValue(refusal(), len as u64 + 2),
+        Command::RefusedValue(_, swallow) => Command::RefusedValue(refusal(), swallow),
+        Command::Request(Request::Quit) | Command::Foreign => command,
+        Command::Request(_) | Command::Refused(_) => Command::Refused(refusal()),
+    }
+}
+
+fn within<'a>(command: Command<'a>, prefix: &[u8]) -> Command<'a> {
+    let foreign = |key: &[u8]| !key.starts_with(prefix);
+    match &command {
+        Command::Value(request, len) => match key_of(request) {
+            Some((key, quiet)) if foreign(key) => {
+                let refusal = Refusal::new(reply::NOT_YOURS).quiet_if(quiet);
+                Command::RefusedValue(refusal, *len as u64 + 2)
+            }
+            _ => command,
+        },
+        // Not even what it has now may be dropped, nor the attempt be charged to its tenant.
+        Command::RefusedValue(Refusal { store: Some(key), quiet, .. }, swallow) if foreign(key) => {
+            Command::RefusedValue(Refusal::new(reply::NOT_YOURS).quiet_if(*quiet), *swallow)
+        }
+        Command::Request(request) => match request {
+            Request::Get { keys, .. } if token::words(keys).any(foreign) => {
+                Command::Refused(Refusal::new(reply::NOT_YOURS))
+            }
+            Request::FlushAll { quiet, .. } => {
+                Command::Refused(Refusal::new(reply::NOT_ALLOWED).quiet_if(*quiet))
+            }
+            Request::Stats { .. } | Request::Shutdown { .. } => {
+                Command::Refused(Refusal::new(reply::NOT_ALLOWED))
+            }
+            request => match key_of(request) {
+                Some((key, quiet)) if foreign(key) => {
+                    Command::Refused(Refusal::new(reply::NOT_YOURS).quiet_if(quiet))
+                }
+                _ => command,
+            },
+        },
+        Command::RefusedValue(..) | Command::Refused(_) | Command::Foreign => command,
+    }
+}
+
+/// Returns the key of a request with one, and whether errors are to be silent.
+fn key_of<'r>(request: &'r Request<'_>) -> Option<(&'r [u8], bool)> {
+    match request {
+        Request::Store { key, quiet, .. }
+        | Request::Delete { key, quiet }
+        | Request::Arithmetic { key, quiet, .. }
+        | Request::Touch { key, quiet, .. } => Some((key, *quiet)),
+        // A meta request's error is never silent.
+        Request::Meta(meta) => Some((&meta.key, false)),
+        Request::Get { .. }
+        | Request::Noop
+        | Request::FlushAll { .. }
+        | Request::Verbosity { .. }
+        | Request::Version
+        | Request::Stats { .. }
+        | Request::Shutdown { .. }
+        | Request::Quit => None,
+    }
+}

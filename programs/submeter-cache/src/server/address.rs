@@ -1,0 +1,162 @@
+//! Where a server listens.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket};
+
+use super::BACKLOG;
+use super::stream::Stream;
+
+/// An address to listen on: a port, or a socket in the file system.
+///
+/// # Examples
+/// ```
+/// use submeter_cache::Address;
+///
+/// let port: Address = "127.0.0.1:11211".parse()?;
+/// let file: Address = "unix:/run/submeter/cache.sock".parse()?;
+/// assert!(port.tcp().is_some_and(|addr| addr.ip().is_loopback()) && file.tcp().is_none());
+/// assert_eq!(file.to_string(), "unix:/run/submeter/cache.sock");
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// A port; 0 takes any that is free.
+    Tcp(SocketAddr),
+    /// A socket in the file system.
+    Unix {
+        /// Its path. A socket that nobody listens on any more is replaced.
+        path: PathBuf,
+        /// Its permissions. Who may write to it may connect.
+        mode: u32,
+    },
+}
+
+impl Address {
+    /// The permissions of a socket that [`parse`](str::parse) returns: its owner's alone, as in
+    /// memcached.
+    pub const UNIX_MODE: u32 = 0o700;
+
+    /// Returns the port's address, if it is one.
+    #[must_use]
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Tcp(addr) => Some(*addr),
+            Address::Unix { .. } => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(addr: SocketAddr) -> Address {
+        Address::Tcp(addr)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err(format!("{text:?} names no file: write unix:/PATH"));
+            }
+            return Ok(Address::Unix { path: path.into(), mode: Address::UNIX_MODE });
+        }
+        let addr = text.parse::<SocketAddr>();
+        addr.map(Address::Tcp).map_err(|_| {
+            format!("{text:?} is no address: write IP:PORT, such as 127.0.0.1:11211, or unix:/PATH")
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(addr) => addr.fmt(f),
+            Address::Unix { path, .. } => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A socket that clients connect to.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix {
+        listener: UnixListener,
+        /// Removed when the listener is dropped.
+        _file: File,
+    },
+}
+
+/// A socket's file, removed when the server ends.
+#[derive(Debug)]
+pub(super) struct File(PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // Somebody else may have removed it; the next server would replace it.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Listener {
+    pub(super) fn bind(address: &Address) -> io::Result<(Listener, Address)> {
+        match address {
+            Address::Tcp(addr) => {
+                let socket =
+                    if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+                // A restarted server must not wait for the connections of the one before to be
+                // forgotten.
+                socket.set_reuseaddr(true)?;
+                socket.bind(*addr)?;
+                let listener = socket.listen(BACKLOG)?;
+                let bound = Address::Tcp(listener.local_addr()?);
+                Ok((Listener::Tcp(listener), bound))
+            }
+            Address::Unix { path, mode } => {
+                make_room(path)?;
+                let socket = UnixSocket::new_stream()?;
+                socket.bind(path)?;
+                let file = File(path.clone());
+                // Before anybody can connect, which takes `listen`: a file mode creation mask would
+                // be the whole process's.
+                std::fs::set_permissions(path, PermissionsExt::from_mode(*mode))?;
+                let listener = socket.listen(BACKLOG)?;
+                Ok((Listener::Unix { listener, _file: file }, address.clone()))
+            }
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Listener::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
+            Listener::Unix { listener, .. } => Ok(Stream::Unix(listener.accept().await?.0)),
+        }
+    }
+}
+
+/// Removes a socket that a server before left, and nothing else.
+fn make_room(path: &Path) -> io::Result<()> {
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the file exists and is no socket: remove it or name another",
+        ));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        _ => Err(io::ErrorKind::AddrInUse.into()),
+    }
+}

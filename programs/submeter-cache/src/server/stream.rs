@@ -1,0 +1,63 @@
+//! The connections that a server accepts, behind one face.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+/// One client's connection.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Sends what is written at once: answers are sent whole, so waiting for more only delays them.
+    pub(super) fn send_at_once(&self) {
+        if let Stream::Tcp(stream) = self {
+            // A failure leaves a slower but correct connection.
+            let _ = stream.set_nodelay(true);
+        }
+    }
+
+    /// Waits until there is something to read, or the end.
+    pub(super) fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(stream) => stream.poll_read_ready(context),
+            Stream::Unix(stream) => stream.poll_read_ready(context),
+        }
+    }
+
+    pub(super) async fn read_buf(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read_buf(buffer).await,
+            Stream::Unix(stream) => stream.read_buf(buffer).await,
+        }
+    }
+
+    /// Sends what is taken without waiting.
+    pub(super) fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.try_write_vectored(slices),
+            Stream::Unix(stream) => stream.try_write_vectored(slices),
+        }
+    }
+
+    /// Waits until more may be taken.
+    pub(super) async fn writable(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.writable().await,
+            Stream::Unix(stream) => stream.writable().await,
+        }
+    }
+
+    /// Says that nothing more will be sent.
+    pub(super) async fn shutdown(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.shutdown().await,
+            Stream::Unix(stream) => stream.shutdown().await,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Users: nothing before they have said who they are, and only their own tenants after that.
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use submeter_cache::{Address, Cache, Config, Server, Users};
+
+use crate::common::{Client, Running, start_with};
+
+const FILE: &str = "# users\n\nacme:correct-horse\nweb:battery-staple /acme/web\nops:tr0ub4dor /\n";
+
+fn users() -> Users {
+    Users::parse(FILE, &Config::default()).expect("well-formed")
+}
+
+fn server() -> Running {
+    start_with(Config::default(), |server| server.users(users()))
+}
+
+fn login(client: &mut Client, login: &str) -> String {
+    client.ask(format!("set auth 0 0 {}\r\n{login}\r\n", login.len()))
+}
+
+fn logged_in(server: &Running, who: &str) -> Client {
+    let mut client = server.connect();
+    assert_eq!(login(&mut client, who), "STORED", "{who}");
+    client
+}
+
+#[test]
+fn nothing_is_executed_before_the_login() {
+    let server = server();
+    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    assert_eq!(ops.set("acme:k", b"v"), "STORED");
+    let mut client = server.connect();
+    let value = "v".repeat(600);
+    // Were it not swallowed, its lines would be commands.
+    let large = "flush_all\r\n".repeat(100_000);
+    for request in [
+        "get acme:k\r\n",
+        "gats 0 acme:k\r\n",
+        "set acme:k 0 0 2\r\nhi\r\n",
+        "set acme:k 0 0 2 noreply\r\nhi\r\n",
+        &format!("set acme:k 0 0 600\r\n{value}\r\n"),
+        &format!("set acme:k 0 0 {}\r\n{large}\r\n", large.len()),
+        "add acme:new 0 0 2\r\nhi\r\n",
+        "ms acme:k 2\r\nhi\r\n",
+        "mg acme:k v\r\n",
+        "me acme:k\r\n",
+        "delete acme:k\r\n",
+        "incr acme:k 1\r\n",
+        "touch acme:k 1\r\n",
+        "flush_all\r\n",
+        "stats\r\n",
+        "stats tenants\r\n",
+        "version\r\n",
+        "mn\r\n",
+        "shutdown\r\n",
+        "nonsense\r\n",
+    ] {
+        let answer = client.ask(request);
+        let expected = ["CLIENT_ERROR unauthenticated", "CLIENT_ERROR authentication failure"];
+        assert!(expected.contains(&&*answer), "{request:.40?}: {answer}");
+    }
+    // None of it was done, and no value was taken for a command.
+    assert_eq!(ops.get("acme:k").as_deref(), Some(&b"v"[..]));
+    assert_eq!(ops.get("acme:new"), None);
+    assert_eq!(login(&mut client, "acme correct-horse"), "STORED");
+    assert_eq!(client.get("acme:k").as_deref(), Some(&b"v"[..]));
+}
+
+#[test]
+fn only_the_right_password_of_a_user_is_a_login() {
+    let server = server();
+    for wrong in [
+        "acme correct-hors",
+        "acme correct-horse ",
+        "acme battery-staple",
+        "acme",
+        "acme ",
+        " correct-horse",
+        "nobody correct-horse",
+        "acme:correct-horse",
+        "",
+    ] {
+        let mut client = server.connect();
+        assert_eq!(login(&mut client, wrong), "CLIENT_ERROR authentication failure", "{wrong:?}");
+        assert_eq!(client.ask("get acme:k\r\n"), "CLIENT_ERROR unauthenticated", "{wrong:?}");
+    }
+    let mut guesser = server.connect();
+    guesser.send("set auth 0 0 3\r\na b\r\n".repeat(200) + "quit\r\n");
+    let answers = String::from_utf8(guesser.rest()).expect("text");
+    assert_eq!(answers.matches("authentication failure").count(), 100, "then it is closed");
+}
+
+#[test]
+fn a_user_has_the_keys_of_one_tenant_and_no_others() {
+    let server = server();
+    let mut ops = logged_in(&server, "ops tr0ub4dor");
+    for key in ["k", "acmex:k", "other:k", "acme:api:k", "acme:web:k"] {
+        assert_eq!(ops.set(key, b"7"), "STORED", "{key}");
+    }
+    let mut web = logged_in(&server, "web battery-staple");
+    assert_eq!(web.get("acme:web:k").as_deref(), Some(&b"7"[..]));
+    assert_eq!(web.set("acme:web:below:k", b"v"), "STORED");
+    let mut acme = logged_in(&server, "acme correct-horse");
+    assert_eq!(acme.get("acme:web:k").as_deref(), Some(&b"7"[..]));
+    assert_eq!(acme.get("acme:api:k").as_deref(), Some(&b"7"[..]));
+    let refused = "CLIENT_ERROR a key of another tenant";
+    let large = format!("set other:k 0 0 {}\r\n{}\r\n", (1 << 20) + 1, "v".repeat((1 << 20) + 1));
+    for key in ["k", "acmex:k", "other:k", "acme", ":acme:k", "ACME:k"] {
+        for request in [
+            "get {}\r\n",
+            "gets acme:web:k {}\r\n",
+            "gat 0 {}\r\n",
+            "set {} 0 0 1\r\nx\r\n",
+            "cas {} 0 0 1 1\r\nx\r\n",
+            "delete {}\r\n",
+            "incr {} 1\r\n",
+            "touch {} 0\r\n",
+            "mg {} v\r\n",
+            "ms {} 1 q\r\nx\r\n",
+            "md {} q\r\n",
+            "ma {}\r\n",
+            "me {}\r\n",
+        ] {
+            let request = request.replace("{}", key);
+            assert_eq!(acme.ask(&request), refused, "{request:?}");
+        }
+    }
+    assert_eq!(acme.ask(large), refused, "too large as it is, it would drop what is there");
+    assert_eq!(acme.ask("mg b3RoZXI6aw== b v\r\n"), refused, "other:k in base64");
+    assert_eq!(acme.talk("set k 0 0 1 noreply\r\nx\r\ndelete other:k noreply\r\n"), "");
+    for request in ["flush_all\r\n", "stats\r\n", "stats tenants\r\n", "shutdown\r\n"] {
+        let answer = acme.ask(request);
+        assert_eq!(answer, "CLIENT_ERROR not allowed to the user of one tenant", "{request:?}");
+    }
+    for key in ["k", "acmex:k", "other:k"] {
+        assert_eq!(ops.get(key).as_deref(), Some(&b"7"[..]), "{key} is as it was");
+    }
+    let stores = server.cache.tree().get("/other").expect("ops stored there");
+    assert_eq!(stores.sum(server.cache.metrics().cmd_set), 1, "nothing else was charged to it");
+}
+
+#[test]
+fn a_login_is_the_connections_and_never_stored() {
+    let server = server();
+    let mut acme = logged_in(&server, "acme correct-horse");
+    // The second is a store like any other.
+    assert_eq!(login(&mut acme, "ops tr0ub4dor"), "CLIENT_ERROR a key of another tenant");
+    assert_eq!(acme.ask("flush_all\r\n"), "CLIENT_ERROR not allowed to the user of one tenant");
+    assert_eq!(server.connect().ask("get acme:k\r\n"), "CLIENT_ERROR unauthenticated");
+    assert_eq!(logged_in(&server, "ops tr0ub4dor").get("auth"), None);
+}
+
+#[test]
+fn a_file_that_is_none_names_line_and_remedy_and_no_password() {
+    for (text, parts) in [
+        ("", &["no user", "acme:password"][..]),
+        ("# only\n\n", &["no user"]),
+        ("acme:x\nweb secret\n", &["line 2", "USER:PASSWORD"]),
+        (":secret\n", &["line 1", "empty"]),
+        ("acme:\n", &["line 1", "empty"]),
+        ("acme:secret extra words\n", &["line 1", "\"acme\"", "without further spaces"]),
+        ("acme:secret tenant\n", &["line 1", "\"acme\""]),
+        ("acme:secret\nacme:secret\n", &["line 2", "\"acme\"", "there already"]),
+        ("acme:secret /a//b\n", &["line 1", "\"/a//b\"", "empty"]),
+        ("acme:secret /a/../b\n", &["line 1", "reserved"]),
+        ("acme:secret /a:b\n", &["line 1", "delimiter"]),
+        ("acme:secret /a/b/c/d/e\n", &["line 1", "deeper than depth_max 4"]),
+        ("a/../b:secret\n", &["line 1", "reserved"]),
+    ] {
+        let error = Users::parse(text, &Config::default()).expect_err(text).to_string();
+        for part in parts {
+            assert!(error.contains(part), "{error:?} names {part:?}");
+        }
+        assert!(!error.contains("secret"), "{error:?}");
+    }
+    let long = format!("acme:{}", "x".repeat(600));
+    assert!(Users::parse(&long, &Config::default()).is_err());
+    assert!(!format!("{:?}", users()).contains("horse"));
+}
+
+/// A path in a folder of its own.
+fn path(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("submeter-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder.join("cache.sock")
+}
+
+fn listen(path: &Path, mode: u32) -> std::io::Result<(tokio::runtime::Runtime, Server)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let cache = Cache::new(Config::default()).expect("the default configuration");
+    let address = Address::Unix { path: path.to_owned(), mode };
+    let server = runtime.block_on(Server::listen(&address, cache))?;
+    Ok((runtime, server))
+}
+
+#[test]
+fn a_socket_has_its_permissions_and_is_gone_after_the_server() {
+    use std::io::{Read, Write};
+
+    let path = path("mode");
+    for mode in [0o700, 0o660] {
+        let (runtime, server) = listen(&path, mode).expect("it listens");
+        let found = std::fs::symlink_metadata(&path).expect("there");
+        assert!(found.file_type().is_socket());
+        assert_eq!(found.permissions().mode() & 0o777, mode);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let serving = runtime.spawn(server.run(async move { drop(stopped.await) }));
+        let mut client = UnixStream::connect(&path).expect("it accepts");
+        client.write_all(b"set k 0 0 1\r\nv\r\nget k\r\nquit\r\n").expect("it reads");
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).expect("it answers");
+        assert_eq!(answers, "STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n");
+        drop(stop);
+        runtime.block_on(serving).expect("no panic").expect("it ends well");
+        assert!(!path.exists(), "left behind");
+    }
+}
+
+#[test]
+fn only_a_socket_that_nobody_listens_on_is_replaced() {
+    let path = path("stale");
+    let (_runtime, _server) = listen(&path, 0o700).expect("it listens");
+    let second = listen(&path, 0o700).expect_err("in use");
+    assert_eq!(second.kind(), std::io::ErrorKind::AddrInUse);
+    UnixStream::connect(&path).expect("the first still listens");
+
+    let stale = path.with_extension("stale");
+    drop(std::os::unix::net::UnixListener::bind(&stale).expect("a socket"));
+    assert!(stale.exists(), "as after a crash");
+    drop(listen(&stale, 0o700).expect("replaced"));
+
+    let file = path.with_extension("txt");
+    std::fs::write(&file, "precious").expect("written");
+    let refused = listen(&file, 0o700).expect_err("no socket");
+    assert!(refused.to_string().contains("is no socket"), "{refused}");
+    assert_eq!(std::fs::read(&file).expect("still there"), b"precious");
+}

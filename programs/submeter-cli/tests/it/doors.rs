@@ -1,0 +1,124 @@
+//! Who may come in: users, a token, a socket with permissions, and what is said about open doors.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+use crate::support::{Running, TempFile, refused, submeter, text};
+
+const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+
+/// A file that only its owner may read.
+fn secret(name: &str, content: &str) -> TempFile {
+    let file = TempFile::new(name, content);
+    std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o600)).expect("its owner's");
+    file
+}
+
+/// The page's address.
+fn page(server: &mut Running) -> String {
+    let line = server.line_with("http://");
+    line.split_whitespace().last().expect("an address").trim_end_matches('/').to_owned()
+}
+
+#[test]
+fn only_users_of_the_file_are_served() {
+    let users = secret("users", "acme:correct-horse\n");
+    let mut server = Running::start(&[&FREE[..], &["--auth-file", users.path()]].concat());
+    let stream = TcpStream::connect(server.cache()).expect("it listens");
+    let mut answers = BufReader::new(&stream).lines();
+    for (request, answer) in [
+        ("get acme:k\r\n", "CLIENT_ERROR unauthenticated"),
+        ("set auth 0 0 18\r\nacme correct-horse\r\n", "STORED"),
+        ("set acme:k 0 0 1\r\nv\r\n", "STORED"),
+        ("set web:k 0 0 1\r\nv\r\n", "CLIENT_ERROR a key of another tenant"),
+    ] {
+        (&stream).write_all(request.as_bytes()).expect("sent");
+        assert_eq!(answers.next().expect("an answer").expect("readable"), answer, "{request:?}");
+    }
+}
+
+#[test]
+fn only_who_has_the_token_is_shown_the_page() {
+    let token = secret("token", "correct-horse-battery\n");
+    let mut server = Running::start(&[&FREE[..], &["--token-file", token.path()]].concat());
+    let page = page(&mut server);
+    refused(&["top", "--once", &page], &[&page, "--token-file FILE"]);
+    refused(&["stat", "-e", "task-clock", &page], &[&page, "--token-file FILE"]);
+    let wrong = secret("wrong", "correct-horse-batterx\n");
+    refused(
+        &["top", "--once", "--token-file", wrong.path(), &page],
+        &[&page, "asks for its token"],
+    );
+    let shown = submeter(&["top", "--once", "--token-file", token.path(), &page]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let counted = ["stat", "-e", "task-clock", "--timeout", "50", "--token-file", token.path()];
+    let counted = submeter(&[&counted[..], &[&page]].concat());
+    assert_eq!(counted.status.code(), Some(0), "{}", text(&counted.stderr));
+}
+
+#[test]
+fn a_socket_of_the_file_system_has_the_permissions_asked_for() {
+    let file = TempFile::new("cache.sock", "");
+    std::fs::remove_file(&file.0).expect("there");
+    let listen = format!("unix:{}", file.path());
+    let args = ["serve", "--http", "127.0.0.1:0", "--listen", &listen, "--unix-mode", "660"];
+    let mut server = Running::start(&args);
+    let line = server.line_with("  cache  ");
+    assert!(line.contains(&listen), "{line}");
+    let mode = std::fs::metadata(&file.0).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let stream = UnixStream::connect(&file.0).expect("it listens");
+    (&stream).write_all(b"mn\r\n").expect("sent");
+    let answer = BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
+    assert_eq!(answer, "MN");
+    refused(&args, &[&listen, "another server listens there"]);
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(!file.0.exists(), "left behind");
+}
+
+#[test]
+fn a_door_that_is_open_to_other_machines_is_warned_of_in_one_line() {
+    let users = secret("warned", "acme:correct-horse\n");
+    let args = ["serve", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--seconds", "0.1"];
+    let open = text(&submeter(&args).stderr);
+    assert!(open.starts_with("warning: ") && open.lines().count() == 1, "{open:?}");
+    assert!(open.contains("0.0.0.0:") && open.contains("--auth-file"), "{open:?}");
+    let guarded = text(&submeter(&[&args[..], &["--auth-file", users.path()]].concat()).stderr);
+    assert_eq!(guarded, "");
+    let home = text(&submeter(&[&FREE[..], &["--seconds", "0.1"]].concat()).stderr);
+    assert_eq!(home, "");
+}
+
+#[test]
+fn what_is_wrong_with_a_secret_is_one_line() {
+    let missing = "/no/such.secret";
+    for flag in ["--auth-file", "--token-file"] {
+        refused(&[&FREE[..], &[flag, missing]].concat(), &[missing, "No such file", flag]);
+        let open = TempFile::new(&format!("open{flag}"), "acme:correct-horse-battery\n");
+        for mode in [0o604, 0o602, 0o666] {
+            std::fs::set_permissions(&open.0, PermissionsExt::from_mode(mode)).expect("open");
+            let chmod = format!("chmod o= {}", open.path());
+            refused(&[&FREE[..], &[flag, open.path()]].concat(), &[&chmod, flag]);
+        }
+        let empty = secret(&format!("empty{flag}"), "\n");
+        refused(&[&FREE[..], &[flag, empty.path()]].concat(), &[empty.path(), flag]);
+    }
+    let bad = secret("bad.users", "acme:correct-horse\nweb\n");
+    let args = [&FREE[..], &["--auth-file", bad.path()]].concat();
+    refused(&args, &[bad.path(), "line 2", "USER:PASSWORD"]);
+    refused(&[&args[..], &["--load", "2"]].concat(), &["--auth-file", "--load"]);
+    let short = secret("short.token", "guess\n");
+    refused(&[&FREE[..], &["--token-file", short.path()]].concat(), &[short.path(), "16"]);
+    refused(&["serve", "--listen", "unix:"], &["unix:", "unix:/PATH"]);
+    refused(&["serve", "--unix-mode", "rw"], &["rw", "660"]);
+    refused(&["serve", "--unix-mode", "4777"], &["4777"]);
+    let socket = ["serve", "--listen", "unix:/tmp/x", "--http", "127.0.0.1:0", "--load", "1"];
+    refused(&socket, &["--load", "unix:/tmp/x"]);
+    let nowhere = ["serve", "--listen", "unix:/no/such/x", "--http", "127.0.0.1:0"];
+    refused(&nowhere, &["unix:/no/such/x", "No such file"]);
+    refused(&["top", "--once", "--token-file", missing], &[missing, "--token-file"]);
+}
