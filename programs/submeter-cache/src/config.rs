@@ -21,6 +21,8 @@ pub struct Config {
     /// Whether items that have not expired are dropped to make room. If not, a store that finds no
     /// room is refused.
     pub evictions: bool,
+    /// Whether clients may drop every item, of all tenants, with `flush_all`.
+    pub flush_all: bool,
     /// Whether clients may end the server with `shutdown`: see
     /// [`Cache::shutdown_asked`](crate::Cache::shutdown_asked).
     pub shutdown: bool,
@@ -40,6 +42,7 @@ impl Default for Config {
             memory_max: 64 << 20,
             value_max: 1 << 20,
             evictions: true,
+            flush_all: true,
             shutdown: false,
             tenant_limits: Vec::new(),
             metering: true,

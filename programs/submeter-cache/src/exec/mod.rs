@@ -215,13 +215,14 @@ impl Session {
             Request::Noop => out.line("MN"),
             Request::FlushAll { delay, quiet } => {
                 self.totals().count(Total::Flushes);
-                if *delay > 0 {
+                let allowed = self.cache.config().flush_all;
+                if allowed && *delay > 0 {
                     self.cache.store().flush_at(self.now.deadline_ms(*delay));
-                } else {
+                } else if allowed {
                     self.cache.store().flush();
                 }
                 if !quiet {
-                    out.line("OK");
+                    out.line(if allowed { "OK" } else { reply::NO_FLUSH });
                 }
             }
             Request::Verbosity { quiet: false } => out.line("OK"),

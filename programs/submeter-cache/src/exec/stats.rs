@@ -29,6 +29,7 @@ pub(super) fn answer(cache: &Cache, topic: &[u8], rest: &[u8], out: &mut Output)
         b"sizes" => stat("sizes_status", "disabled", out),
         b"conns" => {}
         b"tenants" => tenants(cache, out),
+        b"cachedump" => return out.line(reply::NO_DUMP),
         b"reset" => return reset(cache, out),
         b"detail" => return detail(cache, rest, out),
         _ => {
@@ -156,7 +157,7 @@ fn settings(cache: &Cache, out: &mut Output) {
     stat("binding_protocol", "ascii", out);
     stat("auth_enabled_sasl", "no", out);
     stat("item_size_max", config.value_max, out);
-    stat("flush_enabled", "yes", out);
+    stat("flush_enabled", yes_or_no(config.flush_all), out);
     stat("dump_enabled", "no", out);
     stat("client_flags_size", size_of::<u32>(), out);
     stat("key_max", KEY_MAX, out);

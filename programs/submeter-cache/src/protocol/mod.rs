@@ -39,6 +39,7 @@
 //! | `items` `slabs` | all items are of class 1; a chunk is an item, of the size that it needs |
 //! | `sizes` | `sizes_status disabled`, as memcached answers unless told to count sizes |
 //! | `conns` | nothing |
+//! | `cachedump` | refused: it would show every tenant's keys to anybody |
 //! | `detail` `on` `off` `dump` | requests by tenant below the root, with all below it, while on |
 //! | `tenants` | numbers of every tenant |
 //!
@@ -105,6 +106,8 @@ pub(crate) mod reply {
     pub(crate) const NOT_NUMERIC: &str =
         "CLIENT_ERROR cannot increment or decrement non-numeric value";
     pub(crate) const BAD_DETAIL: &str = "CLIENT_ERROR usage: stats detail on|off|dump";
+    pub(crate) const NO_FLUSH: &str = "CLIENT_ERROR flush_all not allowed";
+    pub(crate) const NO_DUMP: &str = "CLIENT_ERROR stats cachedump not allowed";
     pub(crate) const NO_SHUTDOWN: &str = "SERVER_ERROR: shutdown not enabled";
     pub(crate) const BAD_SHUTDOWN: &str = "CLIENT_ERROR invalid shutdown mode";
 }

@@ -137,6 +137,18 @@ fn flush_all() {
 }
 
 #[test]
+fn flush_all_where_it_is_not_allowed_drops_nothing() {
+    let server = start(Config { flush_all: false, ..Config::default() });
+    let refused = "CLIENT_ERROR flush_all not allowed\r\n";
+    check(&server, "set k 0 0 1\r\na\r\nflush_all\r\n", &format!("STORED\r\n{refused}"));
+    check(&server, "flush_all 0\r\nflush_all noreply\r\nflush_all 1\r\n", &refused.repeat(2));
+    // The delayed one's time is over then.
+    std::thread::sleep(Duration::from_millis(1500));
+    check(&server, "get k\r\n", "VALUE k 0 1\r\na\r\nEND\r\n");
+    assert!(server.connect().talk("stats settings\r\n").contains("STAT flush_enabled no\r\n"));
+}
+
+#[test]
 fn expired_items_go_without_being_asked_for() {
     let server = start_default();
     let memory = server.cache.metrics().memory;
@@ -231,6 +243,8 @@ fn stats() {
     }
     assert_eq!(client.talk("stats reset\r\n"), "RESET\r\n");
     assert_eq!(client.talk("stats conns\r\n"), "END\r\n");
+    let refused = "CLIENT_ERROR stats cachedump not allowed\r\n";
+    assert_eq!(client.talk("stats cachedump 1 100\r\n"), refused);
     assert_eq!(client.talk("stats nonsense\r\n"), "ERROR\r\n");
 }
 

@@ -51,6 +51,9 @@ pub(crate) struct ServeArgs {
     /// Refuse a store that finds no room, rather than drop items that have not expired
     #[arg(long)]
     pub(crate) no_evictions: bool,
+    /// Refuse `flush_all`, which drops every tenant's items
+    #[arg(long)]
+    pub(crate) no_flush_all: bool,
     /// Let clients end the server with the command `shutdown`
     #[arg(long)]
     pub(crate) enable_shutdown: bool,

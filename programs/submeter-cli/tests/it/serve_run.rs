@@ -50,13 +50,18 @@ fn a_client_that_may_ends_the_server_which_then_sums_up() {
 
 #[test]
 fn the_limits_of_the_store_are_what_the_flags_say() {
-    let args = [&FREE[..], &["--value-max", "2k", "--no-evictions"]].concat();
+    let args = [&FREE[..], &["--value-max", "2k", "--no-evictions", "--no-flush-all"]].concat();
     let mut server = Running::start(&args);
     let mut client = TcpStream::connect(server.cache()).expect("it listens");
     client.write_all(b"stats settings\r\n").expect("it reads");
     let mut lines = BufReader::new(client).lines().map(|line| line.expect("text"));
     let settings: Vec<String> = lines.by_ref().take_while(|line| line != "END").collect();
-    for line in ["STAT item_size_max 2048", "STAT evictions off", "STAT shutdown_command no"] {
+    for line in [
+        "STAT item_size_max 2048",
+        "STAT evictions off",
+        "STAT flush_enabled no",
+        "STAT shutdown_command no",
+    ] {
         assert!(settings.iter().any(|setting| setting == line), "{line}: {settings:?}");
     }
     server.signal("TERM");

@@ -172,6 +172,7 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
         metering: !args.no_metering,
         value_max: usize::try_from(args.value_max.0).unwrap_or(usize::MAX),
         evictions: !args.no_evictions,
+        flush_all: !args.no_flush_all,
         shutdown: args.enable_shutdown,
         ..Config::default()
     })
