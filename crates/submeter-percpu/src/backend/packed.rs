@@ -1,4 +1,4 @@
-//! A word for each CPU, side by side, eight to a line: for what is read far more often than added
+//! Words for each CPU, side by side, eight to a line: for what is read far more often than added
 //! to.
 
 use std::sync::Arc;
@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use submeter_sys::Rseq;
 
+use crate::counter::overflows::{CpuWords, Kept};
+
 const LINE_WORDS: usize = 8;
 
-/// One word per CPU of one counter.
+/// The words per CPU of one counter: an array of them for each [`Kept`].
 ///
-/// Invariant: word `cpu` is written by sequences on that CPU only; every thread may load it.
+/// Invariant: word `cpu` of an array is written by sequences on that CPU only; every thread may
+/// load it.
 #[derive(Debug)]
 pub(crate) struct PackedWords {
     rseq: Rseq,
@@ -38,27 +41,37 @@ impl PackedWords {
         &self.lines[self.first..self.first + lines_of(self.rseq)]
     }
 
-    /// Adds to the running CPU's word. Returns whether it was done; it is tried once.
+    /// The first word of an array among all of the counter's.
     #[inline]
-    pub(crate) fn add(&self, n: i64) -> bool {
+    fn start(&self, kept: Kept) -> usize {
+        kept as usize * self.rseq.cpus() as usize
+    }
+}
+
+impl CpuWords for PackedWords {
+    #[inline]
+    fn add(&self, kept: Kept, n: i64) -> bool {
         let words = self.own().as_ptr().cast_mut().cast::<i64>();
-        // SAFETY: 1. `own` holds `rseq.cpus()` words at least, one after the other, which live as
-        // long as `self`. 2. Only these sequences write them: Rust code has loads only. 3. They are
-        // atomics, so that they may change behind a shared reference.
-        unsafe { self.rseq.add_packed(words, n) }
+        // SAFETY: 1. `own` holds `Kept::COUNT` arrays of `rseq.cpus()` words, one after the other,
+        // which live as long as `self`; `start` is where one of them begins. 2. Only these
+        // sequences write them: Rust code has loads only. 3. They are atomics, so that they may
+        // change behind a shared reference.
+        unsafe { self.rseq.add_packed(words.add(self.start(kept)), n) }
     }
 
-    /// Sums the words: a line for each eight CPUs.
     #[inline]
-    pub(crate) fn sum(&self) -> i64 {
-        let words = self.own().iter().flat_map(|line| &line.0);
-        // Relaxed: a reader that learned of an add by other means is ordered by those.
-        words.map(|word| word.load(Ordering::Relaxed)).fold(0, i64::wrapping_add)
+    fn sum(&self, kept: Kept) -> i64 {
+        let (own, start) = (self.own(), self.start(kept));
+        let words = start..start + self.rseq.cpus() as usize;
+        let words = words.map(|at| &own[at / LINE_WORDS].0[at % LINE_WORDS]);
+        // Acquire: before what the caller loads next; pairs with the fence before an `Ended`, see
+        // `Overflows`.
+        words.map(|word| word.load(Ordering::Acquire)).fold(0, i64::wrapping_add)
     }
 }
 
 fn lines_of(rseq: Rseq) -> usize {
-    (rseq.cpus() as usize).div_ceil(LINE_WORDS)
+    (Kept::COUNT * rseq.cpus() as usize).div_ceil(LINE_WORDS)
 }
 
 #[cfg(test)]
@@ -84,7 +97,7 @@ mod tests {
                         let to = cpus[(thread + round) % cpus.len()];
                         cpu::set_affinity(&[to]).expect("allowed");
                         for n in (0..20_000).map(|i| 32 * (i % 5) - 32) {
-                            if !words.add(n) {
+                            if !words.add(Kept::Begun, n) {
                                 // Relaxed: a statistic, read after the threads were joined.
                                 refused.fetch_add(n, Ordering::Relaxed);
                             }
@@ -94,7 +107,8 @@ mod tests {
             }
         });
         // Five adds come to 160: 0, 32, 64, 96 and 128, less 32 each.
-        assert_eq!(words.sum() + refused.into_inner(), 4 * 8 * 20_000 / 5 * 160);
-        assert!(all.iter().all(|neighbour| neighbour.sum() == 0));
+        assert_eq!(words.sum(Kept::Begun) + refused.into_inner(), 4 * 8 * 20_000 / 5 * 160);
+        assert_eq!((words.sum(Kept::Posted), words.sum(Kept::Ended)), (0, 0), "each by itself");
+        assert!(all.iter().all(|neighbour| neighbour.sum(Kept::Begun) == 0));
     }
 }

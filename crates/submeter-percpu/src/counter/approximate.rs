@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// An approximate value: the truth lies between [`low`](Approximate::low) and
-/// [`high`](Approximate::high), adds still under way excepted.
+/// [`high`](Approximate::high). An add that has not returned may count or not, each for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Approximate {
     low: i64,

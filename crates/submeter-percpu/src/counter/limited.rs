@@ -135,8 +135,8 @@ impl LimitedCounter {
         self.budget.0.slack()
     }
 
-    /// Reads without visiting CPUs: O(1). The truth is never above `high`; nor below `low`, adds
-    /// under way excepted.
+    /// Reads without visiting CPUs: O(1). The truth is never above `high`. It is below `low` only
+    /// by what adds under way have set aside and not added yet: `n` and a batch each.
     #[must_use]
     pub fn read(&self) -> Approximate {
         Approximate::new(self.budget.0.charged(), self.slack())

@@ -11,12 +11,12 @@ use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
 use super::budget::{Budget, Words};
-use super::overflows::Overflows;
+use super::overflows::{CpuWords, Kept, Overflows};
 use super::tree::Tree;
 use crate::overflow::batch_overflow;
 
 /// Three threads without a bound take hours; the known mistakes need one preemption or two.
-fn explore(model: impl Fn() + Sync + Send + 'static) {
+pub(super) fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
@@ -24,11 +24,16 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 
 /// The word of one CPU.
 #[derive(Default)]
-struct Cpu(Mutex<i64>);
+pub(super) struct Cpu(Mutex<i64>);
 
 impl Cpu {
-    fn load(&self) -> i64 {
+    pub(super) fn load(&self) -> i64 {
         *self.0.lock().unwrap()
+    }
+
+    /// Returns the overflow.
+    pub(super) fn add(&self, n: i64, mask: u64) -> i64 {
+        self.add_overflow(n, mask)
     }
 }
 
@@ -51,13 +56,34 @@ impl Words for Cpu {
 }
 
 /// Batch of the models: two, so that every second add crosses.
-const MASK: u64 = 1;
+pub(super) const MASK: u64 = 1;
 
 #[derive(Default)]
 struct Counter {
     cpus: [Cpu; 2],
-    overflows: Overflows,
+    overflows: Shared,
     pending: [Pending; 2],
+}
+
+/// Overflows as they are without sequences. `in_flight_models` has those with.
+struct Shared(Overflows<NoWords>);
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared(Overflows::new(None))
+    }
+}
+
+enum NoWords {}
+
+impl CpuWords for NoWords {
+    fn add(&self, _: Kept, _: i64) -> bool {
+        match *self {}
+    }
+
+    fn sum(&self, _: Kept) -> i64 {
+        match *self {}
+    }
 }
 
 struct Pending(AtomicI64);
@@ -70,14 +96,14 @@ impl Default for Pending {
 
 impl Counter {
     fn add(&self, cpu: usize, n: i64) {
-        self.overflows.post(self.cpus[cpu].add_overflow(n, MASK));
+        self.overflows.0.post(self.cpus[cpu].add_overflow(n, MASK));
     }
 
     fn add_batch(&self, cpu: usize, n: i64, batch: u64) {
         let overflow = self.cpus[cpu].add_overflow(n, MASK);
         if overflow != 0 {
-            let all = self.overflows.gather(&self.pending[cpu].0, overflow, batch);
-            self.overflows.post(all);
+            let all = self.overflows.0.gather(&self.pending[cpu].0, overflow, batch);
+            self.overflows.0.post(all);
         }
     }
 
@@ -87,7 +113,7 @@ impl Counter {
 
     fn must_hold(&self, truth: i64) {
         assert_eq!(self.sum(), truth, "an add was lost");
-        let read = self.overflows.read(2 * MASK, 2);
+        let read = self.overflows.0.read(2 * MASK, 2, MASK + 1);
         assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
     }
 }
@@ -203,7 +229,7 @@ fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
     explore(|| {
         let counter = Arc::new(Counter::default());
         let try_add = |counter: &Counter, cpu: usize, n: i64| {
-            let high = counter.overflows.read(2 * MASK, 0).high();
+            let high = counter.overflows.0.read(2 * MASK, 0, MASK + 1).high();
             let fits = high + n <= LIMIT;
             if fits {
                 counter.add(cpu, n);

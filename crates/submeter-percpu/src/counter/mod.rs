@@ -9,9 +9,11 @@
 
 mod approximate;
 mod budget;
-mod overflows;
+pub(crate) mod overflows;
 mod tree;
 
+#[cfg(all(test, loom))]
+mod in_flight_models;
 #[cfg(not(loom))]
 mod limited;
 #[cfg(all(test, loom))]

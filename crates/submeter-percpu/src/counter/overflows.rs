@@ -1,99 +1,193 @@
-//! The shared part of a counter: what crossed batch boundaries.
+//! The shared part of a counter: what crossed batch boundaries, and which adds are on the way to
+//! say so.
+//!
+//! An add that crosses a boundary is *in flight* from before it commits in its word until its
+//! overflow is posted: [`crate::overflow`] tells why a reader has to know how many are. Announcing
+//! that costs two sequences more, not two locked instructions: each CPU has a word for adds that
+//! began on it and one for adds that ended on it, since an add may begin on one CPU and end on
+//! another. A reader loads what ended, then what began, then what was posted: an add that it finds
+//! ended is found begun and posted, so that it counts too many in flight, and never too few.
 
 use super::Approximate;
-#[cfg(not(loom))]
-use crate::backend::packed::PackedWords;
-use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
-/// With more, a read would visit more than eight lines: then one word that is added to by locked
+/// With more, a read would visit more than 24 lines: then one word that is added to by locked
 /// instruction is the better bargain.
 #[cfg(not(loom))]
 const PACKED_CPUS_MAX: u32 = 64;
 
+/// Attempts to leave an overflow where others gather. It is only saved work that fails with them.
+const GATHER_ATTEMPTS: u32 = 4;
+
+/// The most that a bound is widened for adds in flight. With it, the width of a read still fits an
+/// `i64`.
+const IN_FLIGHT_MAX: u64 = 1 << 61;
+
+/// What is kept of each CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Overflows: multiples of the batch.
+    Posted,
+    /// How many adds in flight began here.
+    Begun,
+    /// How many ended here.
+    Ended,
+}
+
+impl Kept {
+    #[cfg(not(loom))]
+    pub(crate) const COUNT: usize = 3;
+}
+
+/// Words that each CPU writes by sequence, and every thread loads.
+pub(crate) trait CpuWords {
+    /// Adds to the running CPU's word. Returns whether it was done; it is tried once.
+    fn add(&self, kept: Kept, n: i64) -> bool;
+
+    /// Sums the words of all CPUs.
+    ///
+    /// # Ordering
+    /// Before whatever the caller loads next.
+    fn sum(&self, kept: Kept) -> i64;
+}
+
 /// The overflows of a counter. An add that crosses no boundary neither reads nor writes them.
 #[derive(Debug)]
-pub(super) struct Overflows {
+pub(super) struct Overflows<W> {
     /// Where overflows are posted without a locked instruction. `None` without sequences, or with
     /// too many CPUs.
-    #[cfg(not(loom))]
-    packed: Option<PackedWords>,
+    packed: Option<W>,
     /// Bits: a sum of multiples of the batch. Writers: overflows that no sequence posted, by locked
     /// add only.
     posted: AtomicI64,
+    /// Adds in flight that no sequence began, less those that no sequence ended.
+    in_flight: AtomicU64,
     /// Bits: the widest batch that a caller brought; 0 until one did. Writers: those callers,
     /// before they use it; only grows.
     widest: AtomicU64,
 }
 
-impl Default for Overflows {
-    fn default() -> Overflows {
+/// An add in flight, until this is dropped.
+#[must_use = "it ends when this is dropped"]
+pub(super) struct InFlight<'a, W: CpuWords>(&'a Overflows<W>);
+
+impl<W: CpuWords> Overflows<W> {
+    pub(super) fn new(packed: Option<W>) -> Overflows<W> {
         Overflows {
-            #[cfg(not(loom))]
-            packed: None,
+            packed,
             posted: AtomicI64::new(0),
+            in_flight: AtomicU64::new(0),
             widest: AtomicU64::new(0),
         }
     }
-}
 
-impl Overflows {
-    /// Makes those of `count` counters, with one allocation for all of them.
-    #[cfg(not(loom))]
-    pub(super) fn many(
-        rseq: Option<submeter_sys::Rseq>,
-        count: usize,
-    ) -> impl Iterator<Item = Overflows> {
-        let rseq = rseq.filter(|rseq| rseq.cpus() <= PACKED_CPUS_MAX);
-        let mut packed = rseq.map(|rseq| PackedWords::many(rseq, count));
-        let packed = move || packed.as_mut().and_then(Iterator::next);
-        std::iter::repeat_with(packed)
-            .take(count)
-            .map(|packed| Overflows { packed, ..Overflows::default() })
+    /// Announces an add that may cross a boundary, before it commits.
+    #[inline]
+    pub(super) fn begin(&self) -> InFlight<'_, W> {
+        if !self.by_sequence(Kept::Begun, 1) {
+            // SeqCst: as in `crate::overflow::InFlight`, of whose pairing all of this is a copy
+            // with plain stores: what follows upon the add in its word follows upon this.
+            self.in_flight.fetch_add(1, Ordering::SeqCst);
+        }
+        InFlight(self)
     }
 
     #[inline]
     pub(super) fn post(&self, overflow: i64) {
-        // One attempt: a sequence is disturbed so rarely that asking why would cost more.
-        #[cfg(not(loom))]
-        if self.packed.as_ref().is_some_and(|packed| packed.add(overflow)) {
-            return;
+        if !self.by_sequence(Kept::Posted, overflow) {
+            // Relaxed: ordered by the fence that ends the add.
+            self.posted.fetch_add(overflow, Ordering::Relaxed);
         }
-        // Relaxed: `read` promises nothing about adds that race with it, and a reader that learned
-        // of an add by other means is ordered by those.
-        self.posted.fetch_add(overflow, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn by_sequence(&self, kept: Kept, n: i64) -> bool {
+        // One attempt: a sequence is disturbed so rarely that asking why would cost more.
+        self.packed.as_ref().is_some_and(|packed| packed.add(kept, n))
     }
 
     /// Leaves `overflow` in `pending` until `batch` has gathered there; returns what is to be
     /// posted then.
     ///
-    /// Taken from `pending` first, posted by the caller after: the other order would post twice
-    /// what two callers find at once.
+    /// In one step either what is added stays, less than a batch with all else, or all goes with
+    /// the caller. Were it added first and taken after, a caller whose overflow another one took
+    /// would return before that one has posted it.
     pub(super) fn gather(&self, pending: &AtomicI64, overflow: i64, batch: u64) -> i64 {
         // Relaxed: a hint that spares the exchange.
         if self.widest.load(Ordering::Relaxed) < batch {
-            // Relaxed: before the add below, which a reader knows of by other means, or not at all.
+            // Relaxed: before the exchange below, which a reader knows of by other means, or not
+            // at all.
             self.widest.fetch_max(batch, Ordering::Relaxed);
         }
-        // Relaxed: as in `post`, a racing reader is promised nothing.
-        let gathered = pending.fetch_add(overflow, Ordering::Relaxed).wrapping_add(overflow);
-        if gathered.unsigned_abs() < batch {
-            return 0;
+        // Relaxed: the exchange decides.
+        let mut before = pending.load(Ordering::Relaxed);
+        for _ in 0..GATHER_ATTEMPTS {
+            let all = before.wrapping_add(overflow);
+            let (stays, goes) = if all.unsigned_abs() < batch { (all, 0) } else { (0, all) };
+            // Relaxed, both: as in `post`; readers do not look at what is pending.
+            match pending.compare_exchange(before, stays, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return goes,
+                Err(now) => before = now,
+            }
         }
-        // Relaxed: as in `post`; a swap, so that each overflow is taken by one caller only.
-        pending.swap(0, Ordering::Relaxed)
+        overflow
     }
 
     /// The posted sum, and how far below and above it the truth may be: `missing` for what words
-    /// keep below their boundary, and what is pending in `rows`.
-    pub(super) fn read(&self, missing: u64, rows: u64) -> Approximate {
+    /// keep below their boundary, what is pending in `rows`, and what adds in flight hide: less
+    /// than `batch` each of what words and nodes keep, and what one has taken from its row.
+    pub(super) fn read(&self, missing: u64, rows: u64, batch: u64) -> Approximate {
+        let in_flight = self.in_flight();
         // Relaxed: written before the add that needs it, see `gather`.
-        let pending = rows * self.widest.load(Ordering::Relaxed).saturating_sub(1);
-        // Relaxed: as in `post`, a racing add may be in or not.
+        let pending = self.widest.load(Ordering::Relaxed).saturating_sub(1);
+        let hidden = in_flight.saturating_mul(batch - 1 + pending).min(IN_FLIGHT_MAX);
+        // Relaxed: after `in_flight`, whose loads are Acquire. A racing add may be in or not.
         let posted = self.posted.load(Ordering::Relaxed);
-        #[cfg(not(loom))]
-        let posted = posted.wrapping_add(self.packed.as_ref().map_or(0, PackedWords::sum));
-        // What a word has beyond a boundary is missing, never too much; what is pending may be
-        // either.
-        Approximate::new(posted.wrapping_sub_unsigned(pending), missing + 2 * pending)
+        let posted = posted.wrapping_add(self.sum(Kept::Posted));
+        // What a word has beyond a boundary is missing, never too much; all else may be either.
+        let either = rows * pending + hidden;
+        Approximate::new(posted.wrapping_sub_unsigned(either), missing + 2 * either)
+    }
+
+    /// How many adds are in flight, or more: call it before the posted sum is loaded.
+    fn in_flight(&self) -> u64 {
+        // In the order of an add's own steps backwards, see the top of this file.
+        let ended = self.sum(Kept::Ended);
+        // SeqCst: pairs with those in `begin` and in the drop; ends before begins here too.
+        let elsewhere = self.in_flight.load(Ordering::SeqCst);
+        let begun = self.sum(Kept::Begun);
+        elsewhere.wrapping_add_signed(begun.wrapping_sub(ended))
+    }
+
+    fn sum(&self, kept: Kept) -> i64 {
+        self.packed.as_ref().map_or(0, |packed| packed.sum(kept))
+    }
+}
+
+impl<W: CpuWords> Drop for InFlight<'_, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the loads in `in_flight`: who finds the add ended
+        // finds its overflow. A fence, as what follows is the plain store of a sequence.
+        fence(Ordering::Release);
+        if !self.0.by_sequence(Kept::Ended, 1) {
+            // SeqCst: as in `begin`.
+            self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Overflows<crate::backend::packed::PackedWords> {
+    /// Makes those of `count` counters, with one allocation for all of them.
+    pub(super) fn many(
+        rseq: Option<submeter_sys::Rseq>,
+        count: usize,
+    ) -> impl Iterator<Item = Self> {
+        use crate::backend::packed::PackedWords;
+        let rseq = rseq.filter(|rseq| rseq.cpus() <= PACKED_CPUS_MAX);
+        let mut packed = rseq.map(|rseq| PackedWords::many(rseq, count));
+        let packed = move || packed.as_mut().and_then(Iterator::next);
+        std::iter::repeat_with(packed).take(count).map(Overflows::new)
     }
 }

@@ -63,6 +63,16 @@ impl Tree {
         overflow
     }
 
+    /// The batch of the topmost nodes, of words whose batch is `mask + 1`.
+    ///
+    /// An add that climbs hides less than this of what others added: what it took at a level and
+    /// what it carries on differ by less than that level's batch, in multiples of the batch below,
+    /// and this is the sum of it all.
+    #[cfg(not(loom))]
+    pub(super) fn batch(&self, mask: u64) -> u64 {
+        self.levels.last().map_or(mask, |level| level.mask) + 1
+    }
+
     /// The most that the nodes keep from the root, of words whose batch is `mask + 1`. Never
     /// negative: a node keeps what is above its last boundary.
     pub(super) fn missing(&self, mask: u64) -> u64 {

@@ -152,6 +152,17 @@ impl<T> Block<T> {
         self.cpu_word(word).is_some_and(|at| at.add_within(n, mask))
     }
 
+    /// As [`add_inside`](Block::add_inside), by a locked instruction: never with sequences. May
+    /// return false without a boundary too.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn add_inside_locked(&self, word: usize, n: i64, mask: u64) -> bool {
+        self.cpu_word(word).is_none() && self.words().locked_add_within(word, n, mask).is_some()
+    }
+
     /// As [`add_overflow`](Block::add_overflow), for an add that
     /// [`add_inside`](Block::add_inside) refused: supposes that it crosses.
     ///

@@ -1,0 +1,272 @@
+//! Adds in flight, which one CPU begins and another ends by plain stores: what a reader of a
+//! counter can say while an add has crossed a boundary and has not posted its overflow.
+//!
+//! The overflows are the real ones, over words that sequences write: a begin is counted on the
+//! first CPU, all else on the second, the worst that migration can do.
+
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicI64, Ordering};
+use loom::thread;
+
+use super::loom_models::{Cpu, MASK, explore};
+use super::overflows::{CpuWords, Kept, Overflows};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    Nothing,
+    /// An add does not say that it is in flight.
+    NoBegin,
+    /// It says so once it is in its word.
+    LateBegin,
+    /// It ends before its overflow is posted.
+    EarlyEnd,
+    /// A reader loads what was posted first.
+    PostedFirst,
+    /// A reader loads what began before it loads what ended.
+    BegunFirst,
+    /// An add that gathers is added first, and what gathered taken after.
+    GatherInTwoSteps,
+}
+
+/// Words of two CPUs, each of which runs one sequence at a time.
+struct Sequences {
+    mistake: Mistake,
+    sections: [Mutex<()>; 2],
+    posted: AtomicI64,
+    begun: AtomicI64,
+    ended: AtomicI64,
+    /// What a reader loaded before its time.
+    early: std::sync::atomic::AtomicI64,
+}
+
+impl Sequences {
+    fn word(&self, kept: Kept) -> &AtomicI64 {
+        match kept {
+            Kept::Posted => &self.posted,
+            Kept::Begun => &self.begun,
+            Kept::Ended => &self.ended,
+        }
+    }
+
+    fn load(&self, kept: Kept) -> i64 {
+        // Acquire: as the real one.
+        self.word(kept).load(Ordering::Acquire)
+    }
+}
+
+impl CpuWords for Sequences {
+    fn add(&self, kept: Kept, n: i64) -> bool {
+        let cpu = usize::from(kept != Kept::Begun);
+        let _section = self.sections[cpu].lock().expect("nobody panics inside");
+        let word = self.word(kept);
+        // Relaxed, both: a plain load and a plain store of the sequence.
+        word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        true
+    }
+
+    fn sum(&self, kept: Kept) -> i64 {
+        let early = match self.mistake {
+            Mistake::PostedFirst => Kept::Posted,
+            Mistake::BegunFirst => Kept::Begun,
+            _ => return self.load(kept),
+        };
+        // Relaxed, both: the reader's own note.
+        let order = std::sync::atomic::Ordering::Relaxed;
+        if kept == Kept::Ended {
+            self.early.store(self.load(early), order);
+        }
+        if kept == early { self.early.load(order) } else { self.load(kept) }
+    }
+}
+
+/// A word one below its boundary, in the direction of `sign`, and what is known from outside.
+struct Counter {
+    mistake: Mistake,
+    sign: i64,
+    cpu: Cpu,
+    overflows: Overflows<Sequences>,
+    pending: AtomicI64,
+    /// How many adds have returned.
+    returned: AtomicI64,
+}
+
+impl Counter {
+    fn new(mistake: Mistake, sign: i64) -> Arc<Counter> {
+        let zero = || AtomicI64::new(0);
+        let sections = [Mutex::new(()), Mutex::new(())];
+        let early = std::sync::atomic::AtomicI64::new(0);
+        let (posted, begun, ended) = (zero(), zero(), zero());
+        let words = Sequences { mistake, sections, posted, begun, ended, early };
+        let overflows = Overflows::new(Some(words));
+        let cpu = Cpu::default();
+        // Upwards from 1, downwards from 0: the next step crosses.
+        let start = i64::from(sign > 0);
+        assert_eq!(cpu.add(start, MASK), 0);
+        let (pending, returned) = (zero(), zero());
+        Arc::new(Counter { mistake, sign, cpu, overflows, pending, returned })
+    }
+
+    /// Adds one step.
+    fn add(&self) {
+        let mut in_flight = None;
+        if !matches!(self.mistake, Mistake::NoBegin | Mistake::LateBegin) {
+            in_flight = Some(self.overflows.begin());
+        }
+        let overflow = self.cpu.add(self.sign, MASK);
+        if self.mistake == Mistake::LateBegin {
+            in_flight = Some(self.overflows.begin());
+        }
+        if self.mistake == Mistake::EarlyEnd {
+            drop(in_flight.take());
+        }
+        if overflow != 0 {
+            self.overflows.post(overflow);
+        }
+        drop(in_flight);
+        // SeqCst: says that it returned.
+        self.returned.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn gather(&self, overflow: i64, batch: u64) -> i64 {
+        if overflow == 0 || self.mistake != Mistake::GatherInTwoSteps {
+            return self.overflows.gather(&self.pending, overflow, batch);
+        }
+        // Relaxed, both: as the real ones.
+        let all = self.pending.fetch_add(overflow, Ordering::Relaxed) + overflow;
+        if all.unsigned_abs() < batch { 0 } else { self.pending.swap(0, Ordering::Relaxed) }
+    }
+
+    /// A reader finds what returned, whatever it finds of the rest.
+    fn read(&self, adds: i64) {
+        let start = i64::from(self.sign > 0);
+        // SeqCst: as above.
+        let returned = self.returned.load(Ordering::SeqCst);
+        let read = self.overflows.read(MASK, 1, MASK + 1);
+        let (least, most) = (start + self.sign * returned, start + self.sign * adds);
+        let (low, high) = (least.min(most), least.max(most));
+        assert!(
+            read.low() <= high && low <= read.high(),
+            "{:?}: {read:?} without what returned, {low}..={high}",
+            self.mistake
+        );
+    }
+}
+
+/// Two adds, of which one crosses, and a reader.
+fn a_read_among_adds(mistake: Mistake, sign: i64) {
+    explore(move || {
+        let counter = Counter::new(mistake, sign);
+        let adds = [(); 2].map(|()| {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || counter.add())
+        });
+        counter.read(2);
+        adds.into_iter().for_each(|add| add.join().unwrap());
+        counter.read(2);
+        assert_eq!(counter.cpu.load(), i64::from(sign > 0) + 2 * sign, "an add was lost");
+    });
+}
+
+#[test]
+fn loom_counter_a_read_covers_what_returned_while_overflows_are_in_flight() {
+    a_read_among_adds(Mistake::Nothing, 1);
+    a_read_among_adds(Mistake::Nothing, -1);
+}
+
+#[test]
+#[should_panic(expected = "NoBegin: ")]
+fn loom_counter_finds_an_add_that_does_not_say_that_it_is_in_flight() {
+    a_read_among_adds(Mistake::NoBegin, 1);
+}
+
+#[test]
+#[should_panic(expected = "LateBegin: ")]
+fn loom_counter_finds_an_add_that_says_so_too_late() {
+    a_read_among_adds(Mistake::LateBegin, 1);
+}
+
+#[test]
+#[should_panic(expected = "EarlyEnd: ")]
+fn loom_counter_finds_an_add_that_ends_before_it_has_posted() {
+    a_read_among_adds(Mistake::EarlyEnd, 1);
+}
+
+#[test]
+#[should_panic(expected = "PostedFirst: ")]
+fn loom_counter_finds_a_reader_that_loads_what_was_posted_first() {
+    a_read_among_adds(Mistake::PostedFirst, 1);
+}
+
+/// An add is stuck; another one returns, and announces one that crosses nothing: all of that one,
+/// or its end alone, may be found by a reader.
+fn a_read_among_adds_that_end(mistake: Mistake) {
+    explore(move || {
+        let counter = Counter::new(mistake, 1);
+        let adds = [false, true].map(|again| {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || {
+                counter.add();
+                if again {
+                    drop(counter.overflows.begin());
+                }
+            })
+        });
+        counter.read(2);
+        adds.into_iter().for_each(|add| add.join().unwrap());
+        counter.read(2);
+    });
+}
+
+#[test]
+fn loom_counter_an_add_that_ends_while_a_reader_looks_hides_no_other() {
+    a_read_among_adds_that_end(Mistake::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "BegunFirst: ")]
+fn loom_counter_finds_a_reader_that_loads_begins_before_ends() {
+    a_read_among_adds_that_end(Mistake::BegunFirst);
+}
+
+/// Two that gather on one CPU, each of them more than stays there.
+#[test]
+fn loom_counter_what_gathers_is_posted_by_who_returns_last() {
+    gather_among_adds(Mistake::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "GatherInTwoSteps: ")]
+fn loom_counter_finds_that_gathering_in_two_steps_leaves_an_overflow_with_another() {
+    gather_among_adds(Mistake::GatherInTwoSteps);
+}
+
+/// Overflows of 2 and of 40, where 4 may gather: the second is more than any add may hide.
+fn gather_among_adds(mistake: Mistake) {
+    explore(move || {
+        let counter = Counter::new(mistake, 1);
+        let returned = Arc::new(AtomicI64::new(0));
+        let adds = [4, 40].map(|n| {
+            let (counter, returned) = (Arc::clone(&counter), Arc::clone(&returned));
+            thread::spawn(move || {
+                let in_flight = counter.overflows.begin();
+                let goes = counter.gather(counter.cpu.add(n, MASK), 4);
+                if goes != 0 {
+                    counter.overflows.post(goes);
+                }
+                drop(in_flight);
+                // SeqCst: says that it returned.
+                returned.fetch_add(n, Ordering::SeqCst);
+            })
+        });
+        // SeqCst: as above.
+        let low = 1 + returned.load(Ordering::SeqCst);
+        let read = counter.overflows.read(MASK, 1, MASK + 1);
+        assert!(low <= read.high(), "{mistake:?}: {read:?} without what returned, {low}");
+        adds.into_iter().for_each(|add| add.join().unwrap());
+        let read = counter.overflows.read(MASK, 1, MASK + 1);
+        assert!(read.low() <= 45 && 45 <= read.high(), "{mistake:?}: {read:?} for 45");
+    });
+}
