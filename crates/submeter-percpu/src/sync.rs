@@ -1,4 +1,4 @@
-//! Picks the atomics: std's, or loom's under `--cfg loom`.
+//! Picks the atomics and the lock: std's and parking_lot's, or loom's under `--cfg loom`.
 //!
 //! Everything that loom is to explore takes its atomics from here; a file that names
 //! `std::sync::atomic` itself is invisible to the models.
@@ -7,6 +7,25 @@
 pub(crate) use loom::sync::atomic;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic;
+
+#[cfg(not(loom))]
+pub(crate) use parking_lot::Mutex;
+
+/// Loom's, with the face of parking_lot's.
+#[cfg(loom)]
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+#[cfg(loom)]
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Mutex<T> {
+        Mutex(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        self.0.lock().expect("a model that panics ends")
+    }
+}
 
 /// Defines a constructor that is `const` except under loom, whose atomics register at run time.
 macro_rules! model_const_fn {

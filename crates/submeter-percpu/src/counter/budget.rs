@@ -133,3 +133,45 @@ impl Budget {
         self.charged.fetch_add(by, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::overflow::batch_overflow;
+
+    /// One word. Before the first add that stays within its batch commits, another caller adds.
+    struct Overtaken<'a> {
+        budget: &'a Budget,
+        word: Cell<i64>,
+        /// What the other adds, and its limit.
+        other: Cell<Option<(i64, i64)>>,
+    }
+
+    impl Words for Overtaken<'_> {
+        fn add_within(&self, n: i64, mask: u64) -> bool {
+            if let Some((other, limit)) = self.other.take() {
+                assert!(self.budget.try_add(self, other, limit), "within its own limit");
+            }
+            let stays = batch_overflow(self.word.get(), n, mask) == 0;
+            self.word.set(self.word.get() + i64::from(stays) * n);
+            stays
+        }
+
+        fn add_overflow(&self, n: i64, mask: u64) -> i64 {
+            let before = self.word.replace(self.word.get() + n);
+            batch_overflow(before, n, mask)
+        }
+    }
+
+    #[test]
+    fn a_caller_that_another_with_a_higher_limit_overtakes_is_refused() {
+        let budget = Budget::new(3, 1);
+        let words = Overtaken { budget: &budget, word: Cell::new(0), other: Cell::new(None) };
+        assert!(budget.try_add(&words, 1, 4), "nothing is charged, and 1 is below 4");
+        words.other.set(Some((8, 100)));
+        assert!(!budget.try_add(&words, 1, 4), "the value was 9 before it was added");
+        assert_eq!((words.word.get(), budget.exact(), budget.charged()), (9, 0, 8));
+    }
+}

@@ -12,6 +12,7 @@ use loom::thread;
 
 use super::budget::{Budget, Words};
 use super::overflows::{CpuWords, Kept, Overflows};
+use super::setter::Setter;
 use super::tree::Tree;
 use crate::overflow::batch_overflow;
 
@@ -288,25 +289,93 @@ fn loom_limited_finds_that_an_add_between_check_and_add_exceeds_the_limit() {
     explore(two_on_one_cpu::<LooksOutside>);
 }
 
+/// A CPU that notes what its word held after an add that was granted within its batch.
+struct Noting<'a> {
+    cpu: &'a Cpu,
+    granted_at: std::cell::Cell<i64>,
+}
+
+impl Words for Noting<'_> {
+    fn add_within(&self, n: i64, mask: u64) -> bool {
+        let mut word = self.cpu.0.lock().unwrap();
+        let stays = batch_overflow(*word, n, mask) == 0;
+        if stays {
+            *word += n;
+            self.granted_at.set(*word);
+        }
+        stays
+    }
+
+    fn add_overflow(&self, n: i64, mask: u64) -> i64 {
+        self.cpu.add_overflow(n, mask)
+    }
+}
+
 /// Adders with different limits: each grant is within its own at the moment when it is made.
+fn a_narrow_add_among_wide_ones(try_add: fn(&Budget, &Noting<'_>, i64, i64) -> bool) {
+    let cpu = Arc::new(Cpu::default());
+    let budget = Arc::new(Budget::new(MASK, 1));
+    let wide = thread::spawn({
+        let (cpu, budget) = (Arc::clone(&cpu), Arc::clone(&budget));
+        move || {
+            assert!(budget.try_add(&*cpu, 2, 9));
+            assert!(budget.try_add(&*cpu, 2, 9));
+        }
+    });
+    // The value is never above 1: only while neither of the others has been granted.
+    let words = Noting { cpu: &cpu, granted_at: std::cell::Cell::new(0) };
+    if try_add(&budget, &words, 1, 1) {
+        let value = words.granted_at.get();
+        assert!(value <= 1, "granted a value of {value} where 1 is the limit");
+        budget.give_back(&*cpu, -1);
+    }
+    wide.join().unwrap();
+    assert!(!budget.try_add(&*cpu, 1, 4));
+    assert_eq!(cpu.load() + budget.exact(), 4);
+}
+
 #[test]
 fn loom_limited_a_grant_is_within_its_own_limit() {
     explore(|| {
-        let cpu = Arc::new(Cpu::default());
-        let budget = Arc::new(Budget::new(MASK, 1));
-        let wide = thread::spawn({
-            let (cpu, budget) = (Arc::clone(&cpu), Arc::clone(&budget));
-            move || {
-                assert!(budget.try_add(&*cpu, 2, 9));
-                assert!(budget.try_add(&*cpu, 2, 9));
-            }
-        });
-        // Below it, the value is never above 1: only while neither of the others has been granted.
-        if budget.try_add(&*cpu, 1, 1) {
-            budget.give_back(&*cpu, -1);
-        }
-        wide.join().unwrap();
-        assert!(!budget.try_add(&*cpu, 1, 4));
-        assert_eq!(cpu.load() + budget.exact(), 4);
+        a_narrow_add_among_wide_ones(|budget, words, n, limit| budget.try_add(words, n, limit))
     });
+}
+
+/// The mistake: no second look, after the add.
+#[test]
+#[should_panic(expected = "where 1 is the limit")]
+fn loom_limited_finds_that_one_look_grants_beyond_its_own_limit() {
+    explore(|| {
+        a_narrow_add_among_wide_ones(|budget, words, n, limit| {
+            let ceiling = limit - budget.slack() as i64;
+            budget.charged() <= ceiling && words.add_within(n, MASK)
+        });
+    });
+}
+
+/// Two sets at once, over the sum of two CPUs.
+fn two_sets(set: fn(&Setter, &Counter, i64)) {
+    let shared = Arc::new((Setter::new(), Counter::default()));
+    let other = thread::spawn({
+        let shared = Arc::clone(&shared);
+        move || set(&shared.0, &shared.1, 100)
+    });
+    set(&shared.0, &shared.1, 10_000);
+    other.join().unwrap();
+    let sum = shared.1.sum();
+    assert!([100, 10_000].contains(&sum), "{sum}: neither of what was set");
+}
+
+#[test]
+fn loom_counter_sets_that_race_leave_the_value_of_one_of_them() {
+    explore(|| {
+        two_sets(|setter, counter, to| setter.set(to, || counter.sum(), |n| counter.add(0, n)))
+    });
+}
+
+/// The mistake: both add what the same sum lacks.
+#[test]
+#[should_panic(expected = "neither of what was set")]
+fn loom_counter_finds_that_sets_without_a_lock_add_twice() {
+    explore(|| two_sets(|_, counter, to| counter.add(0, to - counter.sum())));
 }

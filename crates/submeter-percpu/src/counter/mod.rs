@@ -10,6 +10,7 @@
 mod approximate;
 mod budget;
 pub(crate) mod overflows;
+mod setter;
 mod tree;
 
 #[cfg(all(test, loom))]

@@ -4,9 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::io;
 
-use parking_lot::Mutex;
-
 use super::overflows::Overflows;
+use super::setter::Setter;
 use super::tree::Tree;
 use super::{Approximate, BATCH_DEFAULT, BATCH_MAX, mask_of};
 use crate::backend::emulated;
@@ -74,8 +73,7 @@ pub struct PercpuCounter {
 struct Written {
     overflows: Overflows<PackedWords>,
     tree: Option<Box<Tree>>,
-    /// Held by `set`.
-    setting: Mutex<()>,
+    setter: Setter,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -165,7 +163,7 @@ impl PercpuCounter {
         let block = area.block(words)?;
         let word = |index: usize| (index * WORDS) as u32;
         let counter = |(index, overflows)| {
-            let written = Written { overflows, tree: None, setting: Mutex::new(()) };
+            let written = Written { overflows, tree: None, setter: Setter::new() };
             PercpuCounter { block: block.clone(), word: word(index), mask, written }
         };
         Ok(Overflows::many(area.rseq(), count).enumerate().map(counter).collect())
@@ -174,7 +172,7 @@ impl PercpuCounter {
     fn alone(area: &Area, mask: u64, tree: Option<Tree>) -> io::Result<PercpuCounter> {
         let block = area.words(WORDS)?;
         let overflows = Overflows::many(area.rseq(), 1).next().expect("as many as were asked for");
-        let written = Written { overflows, tree: tree.map(Box::new), setting: Mutex::new(()) };
+        let written = Written { overflows, tree: tree.map(Box::new), setter: Setter::new() };
         Ok(PercpuCounter { block, word: 0, mask, written })
     }
 }
@@ -214,9 +212,7 @@ impl PercpuCounter {
     /// # Differences from Linux
     /// `percpu_counter_set` zeroes the words of all CPUs, and loses adds that race with it.
     pub fn set(&self, value: i64) {
-        // Two sets that both add what is lacking would add it twice.
-        let _alone = self.written.setting.lock();
-        self.add(value.wrapping_sub(self.sum()));
+        self.written.setter.set(value, || self.sum(), |lacking| self.add(lacking));
     }
 
     /// Not cold: where each add is as large as a batch, this is the path. Not inlined: it is three

@@ -265,19 +265,34 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
     });
 }
 
+/// Two threads that meet before each set, so that most sets race. A loom model proves it.
 #[test]
 fn sets_that_race_leave_the_value_of_one_of_them_stress() {
     on_every_backend(|area| {
         let counter = PercpuCounter::with_batch(area, 32).expect("room");
-        for _ in 0..rounds(200) {
-            std::thread::scope(|scope| {
-                for value in [100, 10_000] {
-                    let counter = &counter;
-                    scope.spawn(move || counter.set(value));
-                }
-            });
-            assert!([100, 10_000].contains(&counter.sum()), "{}", counter.sum());
-        }
+        let (arrived, wrong) = (AtomicI64::new(0), AtomicI64::new(0));
+        let meet = |at: i64| {
+            arrived.fetch_add(1, SeqCst);
+            while arrived.load(SeqCst) < at {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            for value in [100, 10_000] {
+                let (counter, meet, wrong) = (&counter, &meet, &wrong);
+                scope.spawn(move || {
+                    for round in 0..i64::from(rounds(5_000)) {
+                        meet(4 * round + 2);
+                        counter.set(value);
+                        meet(4 * round + 4);
+                        // Asserted below: a panic would let the other one wait for ever.
+                        let neither = ![100, 10_000].contains(&counter.sum());
+                        wrong.fetch_add(i64::from(neither), SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(wrong.into_inner(), 0, "sums of neither 100 nor 10,000");
     });
 }
 
