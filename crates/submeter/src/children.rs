@@ -27,6 +27,9 @@ struct Child<T> {
     owner: PercpuOwner<T>,
 }
 
+/// Room for so many is kept: children come and go.
+const ROOM_MIN: usize = 64;
+
 // Not derived, because that would require the same of `T`.
 impl<T> Default for Children<T> {
     fn default() -> Self {
@@ -54,8 +57,14 @@ impl<T> Children<T> {
 
     pub(crate) fn remove(&mut self, name: &str) -> Option<PercpuOwner<T>> {
         let hash = hash(name);
-        let entry = self.table.as_mut()?.find_entry(hash, |child| child.is(hash, name)).ok()?;
-        Some(entry.remove().0.owner)
+        let table = self.table.as_mut()?;
+        let entry = table.find_entry(hash, |child| child.is(hash, name)).ok()?;
+        let owner = entry.remove().0.owner;
+        // A table never shrinks by itself. By half, so that each child pays for a few.
+        if table.capacity() > ROOM_MIN && table.len() < table.capacity() / 4 {
+            table.shrink_to(table.capacity() / 2, |child| child.hash);
+        }
+        Some(owner)
     }
 
     /// In no order.

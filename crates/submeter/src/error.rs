@@ -161,8 +161,8 @@ impl Error {
         matches!(self.kind, Kind::Storage(_))
     }
 
-    /// Returns whether there is no room: killed groups may take it up until a flush has seen them.
-    pub(crate) fn wants_flush(&self) -> bool {
+    /// Returns whether there is no room: killed groups may take it up until they are forgotten.
+    pub(crate) fn is_no_room(&self) -> bool {
         match &self.kind {
             Kind::Full { .. } => true,
             Kind::Storage(cause) => cause.kind() == std::io::ErrorKind::OutOfMemory,

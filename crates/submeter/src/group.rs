@@ -372,10 +372,10 @@ impl Group {
     fn make_child(&self, name: &str, or_get: bool) -> Result<Group, Error> {
         path::check_name(name)?;
         match self.try_make_child(name, or_get) {
-            // Not flushed where it was found out: with `children` locked that would wait for a
-            // snapshot, which waits for `children`.
-            Err(error) if error.wants_flush() => {
-                self.inner.tree.flush();
+            // Not where it was found out: with `children` locked that would wait for a snapshot,
+            // which waits for `children`.
+            Err(error) if error.is_no_room() => {
+                self.inner.tree.reclaim();
                 self.try_make_child(name, or_get)
             }
             result => result,

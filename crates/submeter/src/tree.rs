@@ -215,7 +215,7 @@ impl Tree {
     }
 
     /// Returns how many groups exist: the root, live groups, and killed ones that a handle or a
-    /// charge still holds or that no flush has seen yet.
+    /// charge still holds, or that are not forgotten yet: a flush does that, or the release of 256.
     ///
     /// # Examples
     /// ```

@@ -51,6 +51,11 @@ impl TreeStats {
         self.sections[1..].iter().fold(first, |report, rstat| report.and(rstat.flush()))
     }
 
+    /// Forgets killed groups that nobody holds.
+    pub(crate) fn reclaim(&self) {
+        self.sections.iter().for_each(|rstat| rstat.reclaim());
+    }
+
     pub(crate) fn flush_section(&self, index: usize) -> FlushReport {
         self.sections[index].flush()
     }

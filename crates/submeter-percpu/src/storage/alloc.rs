@@ -56,11 +56,12 @@ impl Allocator {
         self.runs.entry(lines).or_default().push(first);
     }
 
-    /// Whether enough was freed for the pages to be worth giving back: half of what is free, so
-    /// that the cost of looking at all of it is spread over as much that is new; and a quarter of
-    /// all there ever was, because what comes and goes while the rest stays will be needed again.
+    /// Whether enough was freed for the pages to be worth giving back: an eighth of what is free,
+    /// so that the cost of looking at all of it is spread over a part that is new, and no more than
+    /// that part keeps its memory; and a quarter of all there ever was, because what comes and goes
+    /// while the rest stays will be needed again.
     pub(crate) fn wants_trim(&self) -> bool {
-        self.freed >= TRIM_LINES_MIN.max(self.free / 2) && self.free >= self.end / 4
+        self.freed >= TRIM_LINES_MIN.max(self.free / 8) && self.free >= self.end / 4
     }
 
     /// Takes out what touches a page of `page_lines` lines in which nothing is in use. All of it
@@ -212,7 +213,7 @@ mod tests {
                 allocator.return_free_pages(taken);
             }
         }
-        assert_eq!(due, 3, "at a quarter of 24,576 lines, at twice that, and at the end");
+        assert_eq!(due, 5, "at a quarter of 24,576 lines, and after each 4,096 from there on");
     }
 
     #[test]

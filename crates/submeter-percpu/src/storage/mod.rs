@@ -406,9 +406,9 @@ impl Area {
         given
     }
 
-    /// As [`trim`](Area::trim), if a quarter of all words ever handed out is free, and half of that
-    /// was freed since the last time, and it is at least 256 KiB per row: blocks that come and go
-    /// keep their memory. Otherwise costs a lock. Calls `also` with each range of lines that no
+    /// As [`trim`](Area::trim), if a quarter of all words ever handed out is free, and an eighth of
+    /// that was freed since the last time, and it is at least 256 KiB per row: blocks that come and
+    /// go keep their memory. Otherwise costs a lock. Calls `also` with each range of lines that no
     /// block has, nor gets before it returns: to [discard](OwnedRows::discard) what the owner
     /// remembers of them.
     pub fn trim_when_due(&self, also: impl FnMut(Range<usize>)) -> usize {

@@ -1,5 +1,6 @@
 //! The flush of an aggregator: collects what changed, and merges it upwards.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ impl<C: Aggregate> MergeState<C> {
         }
     }
 
-    pub(super) fn learn(&mut self, births: Vec<Birth<Arc<GroupSlot<C>>>>) {
+    pub(super) fn learn(&mut self, births: VecDeque<Birth<Arc<GroupSlot<C>>>>) {
         self.nodes.learn(births);
     }
 

@@ -354,10 +354,10 @@ impl<C: Aggregate> AggregatorInner<C> {
         let flush = self.flushes.begin();
         // Deaths first: what released groups collected is marked, and taken below. Births after the
         // marks, because a group is announced before it is marked.
-        let mut deaths = self.flushes.take_deaths();
+        let mut deaths = self.flushes.take_deaths(usize::MAX);
         self.numbers.lock().share_sets(&mut state.sets);
         state.take_marked();
-        state.learn(self.flushes.take_births());
+        state.learn(self.flushes.take_births(usize::MAX));
         state.propagate(&self.aggregate);
         let gone = state.forget(&mut deaths);
         self.numbers.lock().give(deaths);

@@ -1,5 +1,6 @@
 //! Who flushes, and whom a flush covers.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,11 @@ use super::node_table::Birth;
 /// Between two flushes it keeps the groups that came (with what the flush keeps of each, `K`) and
 /// those that went.
 pub(crate) struct Coalescer<K, S> {
-    /// Groups that no flush knows yet. Locked for a push or a swap only.
-    births: Mutex<Vec<Birth<K>>>,
-    /// Groups whose last handle is gone. Locked as `births`.
-    deaths: Mutex<Vec<u32>>,
+    /// Groups that no flush knows yet, parents before their children. Locked to add one or to take
+    /// some.
+    births: Mutex<VecDeque<Birth<K>>>,
+    /// Groups whose last handle is gone, children before their parents. Locked as `births`.
+    deaths: Mutex<VecDeque<u32>>,
     /// Locked while a flush runs.
     state: Mutex<S>,
     /// Flushes begun: what coalescing compares.
@@ -70,6 +72,11 @@ impl<K, S> Coalescer<K, S> {
         self.state.lock()
     }
 
+    /// Locks unless a flush is under way, or a caller of this thread holds the lock.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, S>> {
+        self.state.try_lock()
+    }
+
     /// Returns whether a flush of everything that began after `asked` is complete. For the holder
     /// of the lock.
     pub(crate) fn covers(&self, asked: u64) -> bool {
@@ -118,26 +125,72 @@ impl<K, S> Coalescer<K, S> {
 
     // ---- groups that come and go -------------------------------------------------------------
 
-    /// Announces a group. Before its first update, and after its parent was announced.
-    pub(crate) fn announce(&self, birth: Birth<K>) {
-        self.births.lock().push(birth);
+    /// Announces a group. Before its first update, and after its parent was announced. Returns how
+    /// many wait to be taken.
+    pub(crate) fn announce(&self, birth: Birth<K>) -> usize {
+        let mut births = self.births.lock();
+        births.push_back(birth);
+        births.len()
     }
 
     /// Notes that a group's last handle is gone. After its last update and before its parent's end.
-    pub(crate) fn bury(&self, id: u32) {
-        self.deaths.lock().push(id);
+    /// Returns how many wait to be taken.
+    pub(crate) fn bury(&self, id: u32) -> usize {
+        let mut deaths = self.deaths.lock();
+        deaths.push_back(id);
+        deaths.len()
     }
 
-    pub(crate) fn take_births(&self) -> Vec<Birth<K>> {
-        std::mem::take(&mut *self.births.lock())
+    /// Takes groups that were announced, the earliest, at most so many.
+    pub(crate) fn take_births(&self, most: usize) -> VecDeque<Birth<K>> {
+        take(&mut self.births.lock(), most)
     }
 
-    pub(crate) fn take_deaths(&self) -> Vec<u32> {
-        std::mem::take(&mut *self.deaths.lock())
+    /// Takes groups that are dead, the earliest, at most so many. For the holder of the lock.
+    pub(crate) fn take_deaths(&self, most: usize) -> Vec<u32> {
+        take(&mut self.deaths.lock(), most).into()
     }
 
-    /// Leaves the dead that a flush has taken to a later one.
-    pub(crate) fn defer(&self, deaths: impl IntoIterator<Item = u32>) {
-        self.deaths.lock().extend(deaths);
+    /// Leaves the dead that were taken to a later time: before those that came since, which may be
+    /// their parents. For the holder of the lock.
+    pub(crate) fn defer(&self, deaths: Vec<u32>) {
+        let mut waiting = self.deaths.lock();
+        deaths.into_iter().rev().for_each(|id| waiting.push_front(id));
+    }
+}
+
+/// Takes from the front. What takes all takes the memory too.
+fn take<T>(from: &mut VecDeque<T>, most: usize) -> VecDeque<T> {
+    if from.len() <= most { std::mem::take(from) } else { from.drain(..most).collect() }
+}
+
+/// Empties a list that is used again, and gives back half of its memory where less than a quarter
+/// was used: after the flush of a large tree it would be kept for ever.
+pub(crate) fn empty<T>(list: &mut Vec<T>) {
+    let used = list.len();
+    list.clear();
+    if used < list.capacity() / 4 && list.capacity() > KEPT {
+        list.shrink_to(list.capacity() / 2);
+    }
+}
+
+/// So many elements are not worth giving back.
+const KEPT: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_off_comes_before_what_came_since_in_the_order_in_which_it_came() {
+        let coalescer: Coalescer<(), ()> = Coalescer::new(());
+        let waiting = [1, 2, 3].map(|id| coalescer.bury(id));
+        assert_eq!(waiting, [1, 2, 3]);
+        let taken = coalescer.take_deaths(2);
+        // The parent of one that was taken.
+        coalescer.bury(4);
+        coalescer.defer(taken);
+        assert_eq!(coalescer.take_deaths(3), [1, 2, 3]);
+        assert_eq!(coalescer.take_deaths(usize::MAX), [4]);
     }
 }

@@ -1,5 +1,7 @@
 //! Groups as a flush knows them: 16 bytes each, in pieces that never move.
 
+use super::coalescer::empty;
+
 /// What of a group a flush works with.
 #[derive(Clone, Copy)]
 pub(crate) struct Node {
@@ -78,18 +80,20 @@ const PIECE: usize = 256;
 struct Piece<K> {
     nodes: Box<[Node; PIECE]>,
     kept: Box<[Option<K>; PIECE]>,
+    /// How many nodes are there: without any, the piece goes.
+    len: usize,
 }
 
 impl<K> Piece<K> {
     fn new() -> Piece<K> {
-        Piece { nodes: Box::new([ABSENT; PIECE]), kept: Box::new([const { None }; PIECE]) }
+        Piece { nodes: Box::new([ABSENT; PIECE]), kept: Box::new([const { None }; PIECE]), len: 0 }
     }
 }
 
 /// All groups, by id, and which of them have something pending.
 pub(crate) struct NodeTable<K> {
-    pieces: Vec<Piece<K>>,
-    /// By depth: the nodes that have something pending. Emptied by each walk, never freed.
+    pieces: Vec<Option<Piece<K>>>,
+    /// By depth: the nodes that have something pending. Emptied by each walk.
     levels: Vec<Vec<u32>>,
     /// How many those are: the next slot.
     scheduled: u64,
@@ -103,7 +107,7 @@ impl<K> NodeTable<K> {
     // ---- groups that come and go -------------------------------------------------------------
 
     /// Adds groups. Parents come before their children.
-    pub(crate) fn learn(&mut self, births: Vec<Birth<K>>) {
+    pub(crate) fn learn(&mut self, births: impl IntoIterator<Item = Birth<K>>) {
         for birth in births {
             let depth = self.add(birth);
             if self.levels.len() <= depth {
@@ -124,10 +128,11 @@ impl<K> NodeTable<K> {
         };
         let parent = birth.parent.map_or(NO_PARENT, u64::from);
         debug_assert!(birth.id < NODES_MAX && depth < 127);
-        while self.pieces.len() <= index / PIECE {
-            self.pieces.push(Piece::new());
+        if self.pieces.len() <= index / PIECE {
+            self.pieces.resize_with(index / PIECE + 1, || None);
         }
-        let piece = &mut self.pieces[index / PIECE];
+        let piece = self.pieces[index / PIECE].get_or_insert_with(Piece::new);
+        piece.len += 1;
         debug_assert!(piece.nodes[index % PIECE].is_absent(), "an id is one group's at a time");
         piece.nodes[index % PIECE] = Node { dirty: 0, place: depth << DEPTH_SHIFT | parent };
         piece.kept[index % PIECE] = Some(birth.kept);
@@ -142,17 +147,22 @@ impl<K> NodeTable<K> {
         ids.sort_by_key(|id| std::cmp::Reverse(depth(id)));
         for &id in &*ids {
             let id = id as usize;
-            let Some(piece) = self.pieces.get_mut(id / PIECE) else { continue };
+            let Some(Some(piece)) = self.pieces.get_mut(id / PIECE) else { continue };
             piece.nodes[id % PIECE] = ABSENT;
             if let Some(kept) = piece.kept[id % PIECE].take() {
+                piece.len -= 1;
+                if piece.len == 0 {
+                    self.pieces[id / PIECE] = None;
+                }
                 each(id, kept);
             }
         }
+        while self.pieces.pop_if(|piece| piece.is_none()).is_some() {}
     }
 
     #[inline]
     pub(crate) fn get(&self, id: usize) -> Option<Node> {
-        let node = self.pieces.get(id / PIECE)?.nodes[id % PIECE];
+        let node = self.pieces.get(id / PIECE)?.as_ref()?.nodes[id % PIECE];
         (!node.is_absent()).then_some(node)
     }
 
@@ -164,7 +174,7 @@ impl<K> NodeTable<K> {
     /// Returns what is kept of a group.
     #[cfg(feature = "aggregator")]
     pub(crate) fn kept(&self, id: usize) -> Option<&K> {
-        self.pieces.get(id / PIECE)?.kept[id % PIECE].as_ref()
+        self.pieces.get(id / PIECE)?.as_ref()?.kept[id % PIECE].as_ref()
     }
 
     // ---- from the groups that changed to the root --------------------------------------------
@@ -202,7 +212,7 @@ impl<K> NodeTable<K> {
                 let pending = Pending { id, parent: node.parent(), dirty, slot: node.slot() };
                 visit(self, pending);
             }
-            level.clear();
+            empty(&mut level);
             self.levels[depth] = level;
         }
         self.scheduled = 0;
@@ -230,10 +240,16 @@ impl<K> NodeTable<K> {
         }
     }
 
+    /// How many nodes there is room for.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.pieces.iter().flatten().count() * PIECE
+    }
+
     /// Whether nothing is left of the last walk.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
-        let mut nodes = self.pieces.iter().flat_map(|piece| *piece.nodes);
+        let mut nodes = self.pieces.iter().flatten().flat_map(|piece| *piece.nodes);
         self.scheduled == 0
             && self.levels.iter().all(Vec::is_empty)
             && nodes.all(|node| node.dirty == 0)
@@ -242,7 +258,7 @@ impl<K> NodeTable<K> {
 
 /// Borrows the pieces and nothing else of the table.
 #[inline]
-fn get_mut<K>(pieces: &mut [Piece<K>], id: usize) -> Option<&mut Node> {
-    let node = &mut pieces.get_mut(id / PIECE)?.nodes[id % PIECE];
+fn get_mut<K>(pieces: &mut [Option<Piece<K>>], id: usize) -> Option<&mut Node> {
+    let node = &mut pieces.get_mut(id / PIECE)?.as_mut()?.nodes[id % PIECE];
     (!node.is_absent()).then_some(node)
 }

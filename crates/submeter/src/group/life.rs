@@ -15,6 +15,8 @@ impl Group {
     /// dropped the group is *released*: wait for that with what this returns, or drop it.
     ///
     /// Costs one barrier: some tens of microseconds where other CPUs run threads of this process.
+    /// What the group has counted is read, and its memory used again, once its last handle is gone:
+    /// by the next flush, or by the thread that ends the 256th, for these and no more.
     ///
     /// # Examples
     /// ```

@@ -1,5 +1,6 @@
 //! The flusher's side: what changed, in the whole tree or below one group.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -12,10 +13,11 @@ use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, Ow
 use super::lineage::Lineage;
 use super::propagate::{Propagator, View};
 use super::rows;
+use crate::flush::coalescer::empty;
 use crate::flush::node_table::{Birth, NodeTable};
 
 /// Groups that are new to the flush.
-pub(super) type Births = Vec<Birth<BlockRef<Lineage>>>;
+pub(super) type Births = VecDeque<Birth<BlockRef<Lineage>>>;
 
 /// What a flush did.
 ///
@@ -130,6 +132,31 @@ impl FlushState {
         }
     }
 
+    /// Brings what dead groups have left to the totals above them, and forgets them. `ids` are in
+    /// order.
+    ///
+    /// Takes no barrier, and no mark but theirs: nobody adds to their words any more, and the adds
+    /// came before the end of the last handle, which a lock has told of. The pending error above
+    /// them stays, for a flush that knows what else is in it.
+    pub(super) fn reclaim(&mut self, ids: &mut [u32]) {
+        let runs = || ids.chunk_by(|&a, &b| a + 1 == b);
+        for run in runs() {
+            let lines =
+                run[0] as usize * self.lines..(run[run.len() - 1] as usize + 1) * self.lines;
+            let take = |rows, out: &mut Vec<DirtyLines>| {
+                self.area.take_dirty(rows, Lines::Range(lines.clone()), out);
+            };
+            take(self.area.shared_row(rows::PENDING_ERROR), &mut self.erring);
+            take(self.area.rows_in_use(), &mut self.taken);
+        }
+        // Not a flush that anybody asked for.
+        let report = self.report();
+        self.bring_up();
+        self.finish();
+        self.forget(ids);
+        self.propagator.report = report;
+    }
+
     /// Takes the dirty lines that a flush of `scope` brings up to date.
     fn take_dirty(&self, scope: FlushScope, rows: Range<usize>, out: &mut Vec<DirtyLines>) {
         match scope {
@@ -177,10 +204,14 @@ impl FlushState {
             self.clear();
             return Err(error);
         }
+        self.bring_up();
+        Ok(())
+    }
+
+    fn bring_up(&mut self) {
         // By line, so that a group is visited once, for all of its rows.
         self.taken.sort_unstable_by_key(|marked| (marked.word, marked.row));
         self.propagator.propagate(View::of(&self.area), &self.taken);
-        Ok(())
     }
 
     /// Shows readers that the totals have it, once they do.
@@ -200,9 +231,9 @@ impl FlushState {
     }
 
     fn clear(&mut self) {
-        self.taken.clear();
-        self.erring.clear();
-        self.noted.clear();
+        empty(&mut self.taken);
+        empty(&mut self.erring);
+        empty(&mut self.noted);
     }
 
     pub(super) fn report_after(&mut self, duration: Duration) -> FlushReport {
@@ -227,6 +258,13 @@ impl FlushState {
     #[cfg(test)]
     pub(super) fn take_visits(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.propagator.visits)
+    }
+
+    /// How many elements its lists have room for.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        let lists = [self.taken.capacity(), self.erring.capacity(), self.noted.capacity()];
+        lists.iter().sum::<usize>() + self.propagator.nodes.capacity()
     }
 
     /// Whether nothing is left of the last flush.

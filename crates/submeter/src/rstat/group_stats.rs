@@ -49,7 +49,7 @@ impl GroupStats {
         }
         let stats = GroupStats { block, rstat: Arc::clone(rstat) };
         let (id, parent) = (stats.id(), parent.map(GroupStats::id));
-        rstat.flushes.announce(Birth { id, parent, kept: stats.block.block_ref().clone() });
+        rstat.announce(Birth { id, parent, kept: stats.block.block_ref().clone() });
         Ok(stats)
     }
 
@@ -195,6 +195,6 @@ impl GroupStats {
 impl Drop for GroupStats {
     fn drop(&mut self) {
         // The flusher's clone of the block keeps the words until it has read them a last time.
-        self.rstat.flushes.bury(self.id());
+        self.rstat.bury(self.id());
     }
 }

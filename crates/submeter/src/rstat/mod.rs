@@ -15,6 +15,11 @@
 //! brings what it found up to the root, so that a parent is its own plus its children at any time
 //! between flushes.
 //!
+//! # Groups that end
+//! A dead group is forgotten by the next flush, or with the others of its batch by the thread that
+//! ends the last of them ([`BATCH`]): a flush of those alone, that needs no barrier, as nobody adds
+//! to their words any more.
+//!
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
 //! no mark is out; otherwise what crossed a batch boundary since the last flush (`PENDING_ERROR`,
@@ -31,6 +36,7 @@ use submeter_percpu::storage::{BlockRef, LINE_WORDS};
 
 use crate::error::Error;
 use crate::flush::coalescer::{Begun, Coalescer};
+use crate::flush::node_table::Birth;
 
 mod flush_state;
 mod group_stats;
@@ -60,9 +66,12 @@ pub(crate) mod rows {
     pub(crate) const COUNT: usize = 3;
 }
 
-/// Flushes of parts that find this many dead groups flush the whole tree: they forget their own
-/// dead only.
-const DEATHS_MAX: usize = 256;
+/// Once so many groups have come, or so many have gone, without a flush, the thread that adds one
+/// more makes them known, or forgets them: in batches, so that none pays for those of all.
+const BATCH: usize = 256;
+
+/// The most of them at once: where more wait, as after a snapshot, they become fewer.
+const BATCH_MAX: usize = 2 * BATCH;
 
 /// The statistics of one tree, or of one section of its metrics.
 pub(crate) struct Rstat {
@@ -179,8 +188,8 @@ impl Rstat {
     ) -> io::Result<FlushReport> {
         let flush = self.flushes.begin();
         // First: what the dead counted is marked, and is taken below.
-        let mut deaths = self.flushes.take_deaths();
-        let announced = || self.flushes.take_births();
+        let mut deaths = self.flushes.take_deaths(usize::MAX);
+        let announced = || self.flushes.take_births(usize::MAX);
         // A flush of a part asks for the parents of what is marked. What returned before has been
         // announced.
         state.learn(announced());
@@ -188,12 +197,12 @@ impl Rstat {
         let unbounded = self.error_unbounded.load(Ordering::SeqCst);
         // Only a flush of all ends what makes every bound meaningless: readers that ask for a part
         // until its bound is within their tolerance would ask without end.
-        if deaths.len() >= DEATHS_MAX || unbounded != 0 {
+        if unbounded != 0 {
             scope = FlushScope::Tree;
         }
         if let FlushScope::Below(root) = scope {
             let elsewhere = |id: &mut u32| !state.nodes().is_below(*id as usize, root);
-            self.flushes.defer(deaths.extract_if(.., elsewhere));
+            self.flushes.defer(deaths.extract_if(.., elsewhere).collect());
         }
         state.take(scope, announced);
         if let Err(error) = state.propagate(barrier) {
@@ -228,7 +237,58 @@ impl Rstat {
         &self.area.shared_lines(rows::FLUSHED)[id * self.lines]
     }
 
-    /// Counts a new group, if there may be one more. The dead count until a flush has seen them.
+    /// Announces a group; see [`Coalescer::announce`].
+    fn announce(&self, birth: Birth<BlockRef<Lineage>>) {
+        // Not waited for, here and in `bury`: a flush under way takes what waits, and a caller may
+        // hold locks that a snapshot is about to ask for.
+        if self.flushes.announce(birth) >= BATCH
+            && let Some(mut state) = self.flushes.try_lock()
+        {
+            state.learn(self.flushes.take_births(BATCH_MAX));
+        }
+    }
+
+    /// Notes that a group's last handle is gone; see [`Coalescer::bury`].
+    fn bury(&self, id: u32) {
+        if self.flushes.bury(id) >= BATCH
+            && let Some(mut state) = self.flushes.try_lock()
+        {
+            self.reclaim_some(&mut state);
+            drop(state);
+            // Memory of the owned rows may stay until a later time: it is not waited for either.
+            self.area.trim_when_due(|lines| {
+                if let Some(mut state) = self.flushes.try_lock() {
+                    state.discard(lines);
+                }
+            });
+        }
+    }
+
+    /// Forgets the dead: what they counted stays in the totals above them. For callers that need
+    /// their room.
+    pub(crate) fn reclaim(&self) {
+        while self.reclaim_some(&mut self.flushes.lock()) {}
+    }
+
+    /// Forgets some of the dead, the earliest; returns whether there may be more.
+    fn reclaim_some(&self, state: &mut FlushState) -> bool {
+        // First: who died was announced before, and is among the births.
+        let mut deaths = self.flushes.take_deaths(BATCH_MAX);
+        let births = self.flushes.take_births(BATCH_MAX);
+        let all_known = births.len() < BATCH_MAX;
+        state.learn(births);
+        if !all_known {
+            self.flushes.defer(deaths);
+            return true;
+        }
+        deaths.sort_unstable();
+        // Relaxed: a statistic.
+        self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
+        state.reclaim(&mut deaths);
+        deaths.len() == BATCH_MAX
+    }
+
+    /// Counts a new group, if there may be one more. The dead count until they are forgotten.
     fn admit(&self) -> Result<(), Error> {
         // Relaxed: the counter alone decides; nothing else is published by it.
         let admitted = self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |len| {

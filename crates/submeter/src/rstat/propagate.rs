@@ -6,6 +6,7 @@ use submeter_percpu::storage::{Area, BlockRef, DataRows, DirtyLines, LINE_WORDS,
 
 use super::lineage::Lineage;
 use super::{FlushReport, rows};
+use crate::flush::coalescer::empty;
 use crate::flush::node_table::NodeTable;
 
 type Line = [i64; LINE_WORDS];
@@ -95,7 +96,7 @@ impl Propagator {
             self.collect(view, rows);
         }
         self.pass_on(view);
-        self.pending.clear();
+        empty(&mut self.pending);
     }
 
     /// Reads what was marked among 64 lines, by one or more rows.

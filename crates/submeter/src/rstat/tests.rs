@@ -66,6 +66,13 @@ impl Forest {
     }
 }
 
+/// Children end before their parents, as in a tree of handles.
+impl Drop for Forest {
+    fn drop(&mut self) {
+        while self.leaves.pop().is_some() {}
+    }
+}
+
 /// Linux: a node on the list has all its ancestors there. Here: a flush visits what was updated and
 /// all its ancestors, and nothing else, so that what did not change costs nothing.
 #[test]
@@ -265,7 +272,7 @@ fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
     let by = 100 * (MASK.cast_signed() + 1);
     for has_children in [false, true] {
         let truth = forest.total(part, 0) + by;
-        let announced = || forest.rstat.flushes.take_births();
+        let announced = || forest.rstat.flushes.take_births(usize::MAX);
         let mut state = forest.rstat.flushes.lock();
         state.learn(announced());
         let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
@@ -385,9 +392,9 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
     }
 }
 
-/// Dead groups are forgotten by the flushes of parts as well, at the latest when many wait.
+/// Dead groups are forgotten by the flushes of parts as well, and without any once many wait.
 #[test]
-fn the_dead_are_forgotten_by_flushes_of_parts() {
+fn the_dead_are_forgotten_by_flushes_of_parts_and_by_those_who_end_many() {
     let mut forest = Forest::new(1);
     let (a, b) = (forest.add_group(0), forest.add_group(0));
     let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
@@ -397,19 +404,172 @@ fn the_dead_are_forgotten_by_flushes_of_parts() {
     assert_eq!(forest.rstat.len(), 4, "not in this part");
     forest.rstat.flush_below(&forest.leaves[a]);
     assert_eq!((forest.rstat.len(), forest.total(a, 0), forest.total(0, 0)), (3, 1, 1));
-    for _ in 0..DEATHS_MAX {
-        let dead = GroupStats::new(&forest.rstat, Some(&forest.leaves[a])).expect("room");
-        dead.add(0, 1, MASK);
+    let dead: Vec<GroupStats> = (0..BATCH)
+        .map(|_| GroupStats::new(&forest.rstat, Some(&forest.leaves[a])).expect("room"))
+        .collect();
+    dead.iter().for_each(|dead| dead.add(0, 1, MASK));
+    for (n, dead) in dead.into_iter().enumerate() {
+        assert_eq!(forest.rstat.len(), 3 + BATCH, "{n}: not before there is a batch of them");
+        drop(dead);
     }
+    assert_eq!((forest.rstat.len(), forest.total(0, 0)), (3, 1 + BATCH as i64));
     forest.rstat.flush_below(&forest.leaves[b]);
-    assert_eq!((forest.rstat.len(), forest.total(0, 0)), (3, 1 + DEATHS_MAX as i64));
     // Their blocks are used again, from zero.
-    for _ in 0..DEATHS_MAX {
+    for _ in 0..BATCH {
         let next = forest.add_group(b);
         assert_eq!(forest.total(next, 0), 0);
         forest.leaves[next].add(0, 1, MASK);
         forest.rstat.flush_below(&forest.leaves[next]);
         assert_eq!(forest.total(next, 0), 1);
     }
-    assert_eq!(forest.total(0, 0), 1 + 2 * DEATHS_MAX as i64);
+    assert_eq!(forest.total(0, 0), 1 + 2 * BATCH as i64);
+}
+
+impl Forest {
+    /// Checks that each total is within its bound of what was counted, and exact after a flush.
+    fn check(&self, counted: &[i64]) {
+        for (group, &counted) in counted.iter().enumerate() {
+            let (total, bound) = (self.total(group, 0), self.bound(group, 0));
+            assert!(total.abs_diff(counted) <= bound, "{counted} not in {total} ± {bound}");
+        }
+    }
+
+    /// What its lists of groups, and its words, have room for.
+    fn room(&self) -> (usize, u32) {
+        let highest = GroupStats::new(&self.rstat, Some(&self.leaves[0])).expect("room").id();
+        (self.rstat.flushes.lock().capacity(), highest)
+    }
+}
+
+/// What a program does that counts, and never asks.
+#[test]
+fn groups_that_come_and_go_without_a_flush_take_no_more_room_and_lose_nothing() {
+    // Two groups each.
+    const ROUNDS: usize = if cfg!(miri) { 2 * BATCH } else { 50_000 };
+    for words in [1, 135] {
+        let mut forest = Forest::new(words);
+        let parent = forest.add_group(0);
+        let mut counted = 0;
+        for round in 0..ROUNDS {
+            let above = &forest.leaves[parent];
+            let inner = GroupStats::new(&forest.rstat, Some(above)).expect("room");
+            let leaf = GroupStats::new(&forest.rstat, Some(&inner)).expect("room");
+            // More than a batch of updates now and then, which ancestors are told of at once.
+            let by = if round % 7 == 0 { 3 * MASK.cast_signed() } else { 1 };
+            leaf.add(words - 1, by, MASK);
+            inner.add(0, 1, MASK);
+            counted += if words == 1 { by + 1 } else { 1 };
+            drop(leaf);
+            drop(inner);
+            assert!(forest.rstat.len() <= 4 + BATCH, "{}", forest.rstat.len());
+            if round % 1000 == 0 {
+                forest.check(&[counted; 2]);
+            }
+        }
+        let (nodes, highest) = forest.room();
+        assert!(nodes <= 8 * BATCH && highest <= 2 * BATCH as u32, "{nodes} {highest}");
+        forest.check(&[counted; 2]);
+        assert!(forest.total(0, 0) >= counted - 2 * (BATCH * 4) as i64 * MASK.cast_signed());
+        forest.rstat.flush();
+        assert_eq!((forest.total(0, 0), forest.bound(0, 0)), (counted, 0));
+        assert_eq!(forest.rstat.len(), 2);
+    }
+}
+
+#[test]
+fn a_tree_that_was_large_gives_back_what_its_lists_had_room_for() {
+    const MANY: usize = if cfg!(miri) { 2 * BATCH } else { 80 * BATCH };
+    let mut forest = Forest::new(8).grow(MANY);
+    // Each on a line of its own, and told of above.
+    let by = 2 * (MASK.cast_signed() + 1);
+    forest.leaves.iter().for_each(|leaf| leaf.add(0, by, MASK));
+    forest.rstat.flush();
+    let large = forest.rstat.flushes.lock().capacity();
+    assert!(large > MANY);
+    while forest.leaves.len() > 1 {
+        forest.leaves.pop();
+    }
+    assert!(forest.rstat.len() <= 1 + BATCH);
+    forest.rstat.flush();
+    let small = forest.rstat.flushes.lock().capacity();
+    assert!(small <= 32 * BATCH || cfg!(miri), "{small} left of {large}");
+    assert_eq!(forest.total(0, 0), by * MANY as i64);
+}
+
+/// As while a snapshot copies the tree: who ends a group does not wait, and pays for no more than a
+/// batch of those that waited.
+#[test]
+fn groups_that_end_while_the_flusher_is_locked_are_forgotten_by_those_that_end_later() {
+    let mut forest = Forest::new(1);
+    let parent = forest.add_group(0);
+    let passing = |n: usize| {
+        for _ in 0..n {
+            let group = GroupStats::new(&forest.rstat, Some(&forest.leaves[parent])).expect("room");
+            group.add(0, 1, MASK);
+        }
+    };
+    let state = forest.rstat.flushes.lock();
+    passing(6 * BATCH);
+    drop(state);
+    let mut before = forest.rstat.len();
+    assert_eq!(before, 2 + 6 * BATCH);
+    let mut forgot_some = false;
+    while before > 2 + BATCH {
+        passing(1);
+        let now = forest.rstat.len();
+        assert!(before + 1 - now <= BATCH_MAX, "{before} to {now} at once");
+        forgot_some |= now < before;
+        assert!(now < before || !forgot_some, "{before}, and none fewer");
+        before = now;
+    }
+    assert!(forest.rstat.flushes.take_births(1).is_empty() || forest.rstat.len() > 2);
+    let counted = forest.total(0, 0);
+    forest.rstat.flush();
+    assert!(forest.total(0, 0) >= counted && forest.rstat.len() == 2);
+    assert_eq!(forest.total(0, 0), forest.total(parent, 0));
+}
+
+/// Those who came first are made known first, and there may be more of them than go into a batch.
+#[test]
+fn groups_that_end_before_the_flusher_knows_them_lose_nothing() {
+    let forest = Forest::new(1);
+    let end = |groups: usize| {
+        for _ in 0..groups {
+            let group = GroupStats::new(&forest.rstat, Some(&forest.leaves[0])).expect("room");
+            group.add(0, 1, MASK);
+        }
+    };
+    let state = forest.rstat.flushes.lock();
+    let living: Vec<GroupStats> = (0..6 * BATCH)
+        .map(|_| GroupStats::new(&forest.rstat, Some(&forest.leaves[0])).expect("room"))
+        .collect();
+    end(2 * BATCH);
+    drop(state);
+    end(8);
+    assert!(forest.rstat.len() <= 1 + living.len() + BATCH);
+    forest.rstat.flush();
+    assert_eq!(forest.total(0, 0), 2 * BATCH as i64 + 8);
+    drop(living);
+    forest.rstat.flush();
+    assert_eq!(forest.rstat.len(), 1);
+    forest.check(&[2 * BATCH as i64 + 8]);
+}
+
+/// Children end before their parents, and a flush of another part puts off what it took.
+#[test]
+fn the_dead_that_a_flush_puts_off_are_forgotten_before_their_parents() {
+    let mut forest = Forest::new(1);
+    let other = forest.add_group(0);
+    for _ in 0..3 * BATCH {
+        let above = GroupStats::new(&forest.rstat, Some(&forest.leaves[0])).expect("room");
+        let below = GroupStats::new(&forest.rstat, Some(&above)).expect("room");
+        below.add(0, 1, MASK);
+        drop(below);
+        // Takes the child's end, and leaves it to a later one.
+        forest.rstat.flush_below(&forest.leaves[other]);
+        drop(above);
+    }
+    assert!(forest.rstat.len() <= 3 + BATCH);
+    forest.rstat.flush();
+    assert_eq!((forest.rstat.len(), forest.total(0, 0)), (2, 3 * BATCH as i64));
 }
