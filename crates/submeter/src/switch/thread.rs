@@ -10,7 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use submeter_sys::clock::ThreadClock;
 
@@ -103,9 +103,17 @@ impl Now {
         Guards { last: self.last.get(), holes: self.holes.get() }
     }
 
+    /// Without holes until the last guard is set: a signal handler that enters the current group in
+    /// between then finds a level where the guard that it makes is the last one when it ends.
     #[inline(always)]
     fn set_guards(&self, Guards { last, holes }: Guards) {
+        self.holes.set(0);
+        // SeqCst, and below: for a handler on this thread alone, which costs no instruction. Pairs
+        // with the loads in `enter` and `leave`.
+        compiler_fence(Ordering::SeqCst);
         self.last.set(last);
+        // SeqCst: as above.
+        compiler_fence(Ordering::SeqCst);
         self.holes.set(holes);
     }
 }
