@@ -2,8 +2,8 @@
 
 use std::iter;
 
-use super::ground::{Ground, Occupant};
 use super::notes::living;
+use super::shared_tree::{Occupant, SharedTree};
 use super::worker::{Difference, Worker};
 use crate::oracle::Oracle;
 use crate::schema::{BUCKETS, COUNTERS, QUOTAS, Totals};
@@ -23,11 +23,11 @@ pub struct Comparison {
 }
 
 /// Compares every value of every group with the notes, after a flush.
-pub(super) fn compare(ground: &Ground, workers: &mut [Worker]) -> Comparison {
-    let occupants = ground.occupants();
-    let oracle = oracle(ground, &occupants, workers);
-    ground.tree.flush();
-    ground.visits.flush().expect("not from a callback");
+pub(super) fn compare(shared: &SharedTree, workers: &mut [Worker]) -> Comparison {
+    let occupants = shared.occupants();
+    let oracle = oracle(shared, &occupants, workers);
+    shared.tree.flush();
+    shared.visits.flush().expect("not from a callback");
     let mut comparison = Comparison { groups: occupants.len(), ..Comparison::default() };
     for worker in workers {
         comparison.differences.append(&mut worker.differences);
@@ -35,25 +35,25 @@ pub(super) fn compare(ground: &Ground, workers: &mut [Worker]) -> Comparison {
     for (place, occupant) in occupants.iter().enumerate() {
         let expected = oracle.get(place);
         let held = expected.held.map(|held| held.current);
-        compare_group(ground, occupant, &expected.totals, held, &mut comparison);
+        compare_group(shared, occupant, &expected.totals, held, &mut comparison);
     }
     comparison
 }
 
 /// Makes an oracle in which each ID is a place, with everything that the threads counted and hold.
 /// It has no limits: every granted charge is charged again.
-fn oracle(ground: &Ground, occupants: &[Occupant], workers: &mut [Worker]) -> Oracle {
+fn oracle(shared: &SharedTree, occupants: &[Occupant], workers: &mut [Worker]) -> Oracle {
     let mut oracle = Oracle::new("/");
     for place in 1..occupants.len() {
-        let id = oracle.create(ground.shape.parent(place), &place.to_string());
+        let id = oracle.create(shared.shape.parent(place), &place.to_string());
         assert_eq!(id, Ok(place));
     }
     for worker in workers {
-        worker.notes.by_place(ground, occupants, |place, noted| {
+        worker.notes.by_place(shared, occupants, |place, noted| {
             oracle.update(place, |totals| totals.merge(noted));
         });
         for held in &worker.charges {
-            let place = living(ground, occupants, &held.ids);
+            let place = living(shared, occupants, &held.ids);
             let charged = oracle.charge(place, held.quota, held.charge.amount());
             charged.expect("it has no limits");
         }
@@ -62,16 +62,16 @@ fn oracle(ground: &Ground, occupants: &[Occupant], workers: &mut [Worker]) -> Or
 }
 
 fn compare_group(
-    ground: &Ground,
+    shared: &SharedTree,
     occupant: &Occupant,
     expected: &Totals,
     expected_held: [u64; QUOTAS],
     comparison: &mut Comparison,
 ) {
     let group = &occupant.group;
-    let visited = ground.visits.read(group, |seen| *seen.total).expect("no callback panics");
-    let found = Totals { sums: ground.schema.cached(group), visited };
-    let found_held = ground.schema.held(group).map(|held| held.current);
+    let visited = shared.visits.read(group, |seen| *seen.total).expect("no callback panics");
+    let found = Totals { sums: shared.schema.cached(group), visited };
+    let found_held = shared.schema.held(group).map(|held| held.current);
     comparison.values += (COUNTERS + BUCKETS.len() + 4 + QUOTAS) as u64;
     if found == *expected && found_held == expected_held {
         return;

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 mod compare;
-mod ground;
 mod notes;
+mod shared_tree;
 mod worker;
 
 pub use compare::Comparison;
-use ground::Ground;
+use shared_tree::SharedTree;
 use worker::Worker;
 pub use worker::{Difference, Progress};
 
@@ -32,7 +32,7 @@ pub use worker::{Difference, Progress};
 /// assert!(soak.compare().differences.is_empty());
 /// ```
 pub struct Soak {
-    ground: Ground,
+    shared: SharedTree,
     workers: Vec<Worker>,
     /// Flushes by the flushers of past rounds.
     flushes: u64,
@@ -46,22 +46,22 @@ impl Soak {
     #[must_use]
     pub fn new(groups: usize, threads: usize, seed: u64) -> Soak {
         assert!(threads > 0, "no threads: give at least 1");
-        let ground = Ground::new(groups);
-        let workers = (0..threads as u64).map(|n| Worker::new(&ground, seed ^ n << 32)).collect();
-        Soak { ground, workers, flushes: 0 }
+        let shared = SharedTree::new(groups);
+        let workers = (0..threads as u64).map(|n| Worker::new(&shared, seed ^ n << 32)).collect();
+        Soak { shared, workers, flushes: 0 }
     }
 
     /// Runs every worker for `steps_max` steps, or until `stop` is true, while the tree's own
     /// flusher runs. This thread calls `watch` a few times per second.
     pub fn round(&mut self, steps_max: u64, stop: &AtomicBool, mut watch: impl FnMut(Progress)) {
-        let Soak { ground, workers, flushes } = self;
+        let Soak { shared, workers, flushes } = self;
         let watched: Vec<_> = workers.iter().map(Worker::watched).collect();
-        let flusher = ground.flusher();
+        let flusher = shared.flusher();
         thread::scope(|scope| {
-            let ground = &*ground;
+            let shared = &*shared;
             let running: Vec<_> = workers
                 .iter_mut()
-                .map(|worker| scope.spawn(move || worker.run(ground, steps_max, stop)))
+                .map(|worker| scope.spawn(move || worker.run(shared, steps_max, stop)))
                 .collect();
             while !running.iter().all(thread::ScopedJoinHandle::is_finished) {
                 watch(sum(*flushes + flusher.flushes(), &watched));
@@ -82,7 +82,7 @@ impl Soak {
 
     /// Flushes, then compares every metric of every group with the threads' notes.
     pub fn compare(&mut self) -> Comparison {
-        compare::compare(&self.ground, &mut self.workers)
+        compare::compare(&self.shared, &mut self.workers)
     }
 
     /// Drops every handle and charge that the workers hold, so that only the tree holds its groups.
@@ -90,9 +90,9 @@ impl Soak {
     pub fn settle(&mut self) -> usize {
         self.workers.iter_mut().for_each(Worker::let_go);
         // The first flush propagates what the last handles counted, and frees their words.
-        self.ground.tree.flush();
-        self.ground.tree.flush();
-        self.ground.tree.group_count()
+        self.shared.tree.flush();
+        self.shared.tree.flush();
+        self.shared.tree.group_count()
     }
 }
 

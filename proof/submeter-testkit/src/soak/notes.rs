@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::ground::{Ground, Occupant, place_of};
+use super::shared_tree::{Occupant, SharedTree, place_of};
 use crate::schema::Totals;
 
 /// What one thread counted: by place for live groups, by the parent's ID for the others.
@@ -21,12 +21,12 @@ struct Note {
 }
 
 impl Notes {
-    pub(super) fn new(ground: &Ground) -> Notes {
+    pub(super) fn new(shared: &SharedTree) -> Notes {
         let note = |occupant: Occupant| {
             let Occupant { id, parent, .. } = occupant;
             Note { id, parent, totals: Totals::default() }
         };
-        let places = ground.occupants().into_iter().map(note).collect();
+        let places = shared.occupants().into_iter().map(note).collect();
         Notes { places, orphans: HashMap::new() }
     }
 
@@ -55,7 +55,7 @@ impl Notes {
     /// include it.
     pub(super) fn by_place(
         &mut self,
-        ground: &Ground,
+        shared: &SharedTree,
         occupants: &[Occupant],
         mut each: impl FnMut(usize, &Totals),
     ) {
@@ -64,7 +64,7 @@ impl Notes {
         }
         // Under the IDs of live groups, so that entries do not accumulate.
         for (parent, totals) in std::mem::take(&mut self.orphans) {
-            let place = living(ground, occupants, &[parent]);
+            let place = living(shared, occupants, &[parent]);
             each(place, &totals);
             self.orphans.entry(occupants[place].id).or_default().merge(&totals);
         }
@@ -73,9 +73,9 @@ impl Notes {
 
 /// Returns the place of the first live group among `ids`, each the parent of the one before, or
 /// else of the top group above the last.
-pub(super) fn living(ground: &Ground, occupants: &[Occupant], ids: &[u64]) -> usize {
+pub(super) fn living(shared: &SharedTree, occupants: &[Occupant], ids: &[u64]) -> usize {
     let mut places = ids.iter().map(|&id| (id, place_of(id)));
     let alive = places.find(|&(id, place)| occupants[place].id == id);
     // Top groups live as long as the tree.
-    alive.map_or_else(|| ground.shape.parent(place_of(ids[ids.len() - 1])), |(_, place)| place)
+    alive.map_or_else(|| shared.shape.parent(place_of(ids[ids.len() - 1])), |(_, place)| place)
 }

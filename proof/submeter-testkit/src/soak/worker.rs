@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use fastrand::Rng;
 use submeter::Charge;
 
-use super::ground::{Ground, Occupant};
 use super::notes::Notes;
+use super::shared_tree::{Occupant, SharedTree};
 use crate::op::{Op, Source, picked};
 use crate::schema::COUNTERS;
 use crate::update::{Handle, Update};
@@ -99,8 +99,8 @@ struct Kept {
 }
 
 impl Kept {
-    fn at(ground: &Ground, place: usize) -> Kept {
-        let occupant = ground.at(place);
+    fn at(shared: &SharedTree, place: usize) -> Kept {
+        let occupant = shared.at(place);
         Kept { handle: Handle::new(occupant.group.clone()), occupant }
     }
 }
@@ -114,14 +114,14 @@ pub(super) struct WorkerCharge {
 }
 
 impl Worker {
-    pub(super) fn new(ground: &Ground, seed: u64) -> Worker {
+    pub(super) fn new(shared: &SharedTree, seed: u64) -> Worker {
         let mut rng = Rng::with_seed(seed);
-        let kept = (0..KEPT).map(|_| Kept::at(ground, rng.usize(..ground.shape.groups())));
+        let kept = (0..KEPT).map(|_| Kept::at(shared, rng.usize(..shared.shape.groups())));
         Worker {
             kept: kept.collect(),
             rng,
             charges: Vec::new(),
-            notes: Notes::new(ground),
+            notes: Notes::new(shared),
             differences: Vec::new(),
             progress: Progress::default(),
             watched: Arc::default(),
@@ -137,18 +137,18 @@ impl Worker {
         self.charges.clear();
     }
 
-    pub(super) fn run(&mut self, ground: &Ground, steps_max: u64, stop: &AtomicBool) {
+    pub(super) fn run(&mut self, shared: &SharedTree, steps_max: u64, stop: &AtomicBool) {
         let mut left = steps_max;
         // Relaxed: only ends the loop.
         while left > 0 && !stop.load(Ordering::Relaxed) {
             let now = left.min(CHUNK);
-            (0..now).for_each(|_| self.step(ground));
+            (0..now).for_each(|_| self.step(shared));
             left -= now;
             *self.watched.lock().expect("no panic with it locked") = self.progress;
         }
     }
 
-    fn step(&mut self, ground: &Ground) {
+    fn step(&mut self, shared: &SharedTree) {
         // Under Miri there are few steps, and the flusher may not get a turn, so workers flush as
         // well.
         let op = if cfg!(miri) && self.rng.u8(..20) == 0 {
@@ -157,21 +157,21 @@ impl Worker {
             Op::random(Source::Threads, &mut self.rng)
         };
         match op {
-            Op::Update { at, update } => self.update(ground, at, update),
+            Op::Update { at, update } => self.update(shared, at, update),
             Op::Descend { turns } => {
                 let any = self.rng.usize(..KEPT);
-                self.kept[any] = Kept::at(ground, ground.shape.descend(&turns));
+                self.kept[any] = Kept::at(shared, shared.shape.descend(&turns));
             }
-            Op::Charge { at, quota, n } => self.charge(ground, at, quota, n),
+            Op::Charge { at, quota, n } => self.charge(shared, at, quota, n),
             Op::DropCharge { charge } => self.drop_charge(charge),
             Op::Kill { at } => {
-                let leaf = ground.shape.leaves_at() + picked(at, ground.shape.leaves);
-                self.progress.killed += ground.replace_leaf(leaf) as u64;
+                let leaf = shared.shape.leaves_at() + picked(at, shared.shape.leaves);
+                self.progress.killed += shared.replace_leaf(leaf) as u64;
             }
-            Op::KillSubtree { at } => self.replace_middles(ground, at),
-            Op::Sum { at } => self.sum(ground, at),
+            Op::KillSubtree { at } => self.replace_middles(shared, at),
+            Op::Sum { at } => self.sum(shared, at),
             Op::Flush => {
-                ground.tree.flush();
+                shared.tree.flush();
                 self.progress.flushes += 1;
             }
             Op::FlushBelow { at } => {
@@ -183,20 +183,20 @@ impl Worker {
         }
     }
 
-    fn update(&mut self, ground: &Ground, at: u32, update: Update) {
+    fn update(&mut self, shared: &SharedTree, at: u32, update: Update) {
         let Kept { occupant, handle } = &mut self.kept[picked(at, KEPT)];
-        update.apply(handle, &ground.schema, &ground.visits);
+        update.apply(handle, &shared.schema, &shared.visits);
         update.count_in(self.notes.of(occupant));
         self.progress.updates += 1;
     }
 
     /// Checks that an exact read finds at least what this thread itself counted.
-    fn sum(&mut self, ground: &Ground, at: u32) {
+    fn sum(&mut self, shared: &SharedTree, at: u32) {
         let Kept { occupant, .. } = &self.kept[picked(at, KEPT)];
         // The notes of killed groups are not kept apart.
         let Some(own) = self.notes.alone(occupant).copied() else { return };
         let which = self.rng.usize(..COUNTERS);
-        let found = occupant.group.sum(ground.schema.counters[which]);
+        let found = occupant.group.sum(shared.schema.counters[which]);
         let own = own.sums.counters[which];
         if found < own {
             self.differences.push(Difference {
@@ -209,12 +209,12 @@ impl Worker {
         self.progress.flushes += 1;
     }
 
-    fn charge(&mut self, ground: &Ground, at: u32, quota: usize, n: u64) {
+    fn charge(&mut self, shared: &SharedTree, at: u32, quota: usize, n: u64) {
         if self.charges.len() >= CHARGES_MAX {
             return self.drop_charge(at);
         }
         let Kept { occupant, .. } = &self.kept[picked(at, KEPT)];
-        match occupant.group.try_charge(ground.schema.quotas[quota], n) {
+        match occupant.group.try_charge(shared.schema.quotas[quota], n) {
             Ok(charge) => {
                 let ids = [occupant.id, occupant.parent];
                 self.charges.push(WorkerCharge { ids, quota, charge });
@@ -232,14 +232,14 @@ impl Worker {
 
     /// Replaces a middle group with all its leaves; sometimes an eighth of all middle groups, so
     /// that much is free in between and a flush returns memory to the system.
-    fn replace_middles(&mut self, ground: &Ground, at: u32) {
-        let middles = ground.shape.middles;
+    fn replace_middles(&mut self, shared: &SharedTree, at: u32) {
+        let middles = shared.shape.middles;
         let many = self.rng.u8(..8) == 0;
         let count = if many { middles.div_ceil(8) } else { 1 };
         let first = picked(at, middles - count + 1);
-        let killed = ground.replace_middles(first, count, || {
+        let killed = shared.replace_middles(first, count, || {
             if many {
-                ground.tree.flush();
+                shared.tree.flush();
             }
         });
         self.progress.flushes += u64::from(many);

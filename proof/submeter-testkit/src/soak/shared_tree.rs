@@ -14,7 +14,7 @@ use crate::visits::Visits;
 const LIMIT: u64 = 3_000;
 
 /// The shared tree.
-pub(super) struct Ground {
+pub(super) struct SharedTree {
     pub(super) schema: TestSchema,
     pub(super) tree: Tree,
     pub(super) visits: Aggregator<Visits>,
@@ -117,8 +117,8 @@ impl Occupant {
     }
 }
 
-impl Ground {
-    pub(super) fn new(groups: usize) -> Ground {
+impl SharedTree {
+    pub(super) fn new(groups: usize) -> SharedTree {
         let (schema, shape) = (TestSchema::split(), Shape::of(groups));
         let tree = Tree::new(schema.schema.clone()).expect("a tree");
         let mut places: Vec<RwLock<Occupant>> = Vec::with_capacity(groups);
@@ -132,7 +132,7 @@ impl Ground {
             }
             places.push(RwLock::new(Occupant { id: place as u64, parent: parent as u64, group }));
         }
-        Ground { schema, visits: tree.aggregator("visits", Visits), tree, shape, places }
+        SharedTree { schema, visits: tree.aggregator("visits", Visits), tree, shape, places }
     }
 
     /// Builds a flusher that leaves updates some CPU time even on a small machine.
