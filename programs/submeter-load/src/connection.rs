@@ -337,7 +337,7 @@ impl Connection<'_> {
                     answered += 1;
                     took += now.saturating_duration_since(sent.at);
                 }
-                Err(line) => return Err(self.nonsense(&sent, line)),
+                Err(line) => return Err(self.unexpected_answer(&sent, line)),
             }
         }
         if self.sent.is_empty() && taken < incoming.len() {
@@ -427,7 +427,7 @@ impl Connection<'_> {
         )
     }
 
-    fn nonsense(&self, sent: &Sent, line: &[u8]) -> String {
+    fn unexpected_answer(&self, sent: &Sent, line: &[u8]) -> String {
         format!(
             "{} answered {} to {}: is it a memcached-compatible server?",
             self.shared.server,

@@ -22,8 +22,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(groups) = args.weigh {
-        let weighed = bench::weigh(groups).map_err(Failure::new)?;
-        show::print(&weighed).map_err(Failure::new)?;
+        let bytes = bench::measure_memory(groups).map_err(Failure::new)?;
+        show::print(&bytes).map_err(Failure::new)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(threads) = args.serve {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     };
     let tables = tables(&args.tables);
     if args.alone {
-        return alone(args, &tables, mode);
+        return measure_one(args, &tables, mode);
     }
     // The runtime's only thread sleeps until a signal arrives or a table's process ends.
     let runtime = runtime()?;
@@ -93,7 +93,11 @@ fn print(args: &BenchArgs, json: &str, text: &str) -> Result<(), Failure> {
 }
 
 /// Measures one table, and prints its part of the record for the parent process.
-fn alone(args: &BenchArgs, tables: &[&'static Table], mode: Mode) -> Result<ExitCode, Failure> {
+fn measure_one(
+    args: &BenchArgs,
+    tables: &[&'static Table],
+    mode: Mode,
+) -> Result<ExitCode, Failure> {
     let [table] = tables else {
         return Err(Failure::new("--alone measures exactly one table: name it"));
     };

@@ -22,7 +22,7 @@ pub(super) fn again(
     let record =
         Record::parse(&text).map_err(|line| Failure::new(format_args!("{name}: {line}")))?;
     if let Some(html) = html {
-        put(&record, html)?;
+        write_html(&record, html)?;
     }
     let Some(path) = markdown else { return Ok(()) };
     let text = report::markdown(&record, report::definitions());
@@ -35,7 +35,7 @@ pub(super) fn again(
 /// Makes the report of a run that just ended, from its JSON, so that a later report from the record
 /// says the same.
 pub(super) fn write(json: &str, html: &Path) -> Result<(), Failure> {
-    put(&Record::parse(json).map_err(Failure::new)?, html)
+    write_html(&Record::parse(json).map_err(Failure::new)?, html)
 }
 
 /// Writes the tables of a run that just ended, for a terminal.
@@ -50,7 +50,7 @@ pub(super) fn writable(html: &Path) -> Result<(), Failure> {
     opened.map(drop).map_err(|e| refused(html, &e, "--html"))
 }
 
-fn put(record: &Record, html: &Path) -> Result<(), Failure> {
+fn write_html(record: &Record, html: &Path) -> Result<(), Failure> {
     fs::write(html, report::html(record, report::definitions()))
         .map_err(|e| refused(html, &e, "--html"))
 }

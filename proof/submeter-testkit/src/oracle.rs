@@ -203,7 +203,7 @@ impl Oracle {
             Entry { children, .. } if !children.is_empty() => Err(Refused::Busy),
             Entry { dead: true, .. } => Err(Refused::Dead),
             _ => {
-                self.bury(id);
+                self.mark_killed(id);
                 Ok(())
             }
         }
@@ -218,13 +218,13 @@ impl Oracle {
             Entry { parent: None, .. } => Err(Refused::Root),
             Entry { dead: true, .. } => Err(Refused::Dead),
             _ => {
-                self.live_below(id).into_iter().rev().for_each(|id| self.bury(id));
+                self.live_below(id).into_iter().rev().for_each(|id| self.mark_killed(id));
                 Ok(())
             }
         }
     }
 
-    fn bury(&mut self, id: Id) {
+    fn mark_killed(&mut self, id: Id) {
         let entry = self.at(id);
         entry.dead = true;
         let name = entry.path.rsplit('/').next().unwrap_or("").to_owned();

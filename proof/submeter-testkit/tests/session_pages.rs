@@ -25,7 +25,7 @@ fn threads() -> usize {
 }
 
 /// Drops the privileges that exempt this process from the limit. Returns whether that worked.
-fn give_up() -> bool {
+fn drop_privileges() -> bool {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads the structure that it is given; the other takes a number.
     unsafe {
@@ -78,7 +78,7 @@ fn threads_without_a_page_are_charged_and_reported() {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
-        let status = match give_up() {
+        let status = match drop_privileges() {
             false => 2,
             true => i32::from(!all_are_charged(threads)),
         };

@@ -131,7 +131,7 @@ impl Terminal {
         // A panic message would be written to the screen that is about to disappear.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            give_back();
+            restore();
             hook(info);
         }));
         // Created first, so that any failure from here on restores the terminal.
@@ -165,11 +165,11 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
-fn give_back() {
+fn restore() {
     // A terminal that is gone needs no restoring.
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();

@@ -182,7 +182,7 @@ impl State {
     }
 
     /// Notes that the server does not answer; its last figures stay.
-    pub(super) fn lose(&mut self, why: String) {
+    pub(super) fn set_lost(&mut self, why: String) {
         self.link = Link::Lost(why);
     }
 

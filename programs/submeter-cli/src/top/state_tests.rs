@@ -173,7 +173,7 @@ fn the_selection_stays_within_the_rows_and_with_its_tenant() {
 #[test]
 fn a_lost_server_leaves_its_last_figures() {
     let mut state = state();
-    state.lose("cannot watch".to_owned());
+    state.set_lost("cannot watch".to_owned());
     assert_eq!(state.link, Link::Lost("cannot watch".to_owned()));
     assert_eq!(paths(&state).len(), 6);
     state.update(tree(&GROUPS));

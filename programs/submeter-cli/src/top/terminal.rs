@@ -43,7 +43,7 @@ pub(super) fn run(client: Client) -> Result<ExitCode, Failure> {
     drop(terminal);
     drop(asking);
     ended.map_err(|e| Failure::new(format_args!("the terminal failed: {e}")))?;
-    farewell(&state, &url);
+    print_summary(&state, &url);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -73,7 +73,7 @@ fn interact(
             is_stale = true;
             match answer {
                 Ok(tree) => state.update(tree),
-                Err(failure) => state.lose(failure.line().to_owned()),
+                Err(failure) => state.set_lost(failure.line().to_owned()),
             }
         }
         if is_stale {
@@ -152,7 +152,7 @@ fn action(state: &State, key: KeyEvent) -> Option<Action> {
 }
 
 /// Prints the last figures, so that they stay in the scroll-back after the screen is gone.
-fn farewell(state: &State, url: &str) {
+fn print_summary(state: &State, url: &str) {
     let Some(root) = state.total() else { return };
     let figures = &root.overview;
     let line = format!(

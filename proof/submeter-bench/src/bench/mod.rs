@@ -28,7 +28,7 @@ use progress::Progress;
 use runner::Plan;
 
 pub(crate) use end_to_end::serve;
-pub(crate) use groups::weigh;
+pub(crate) use groups::measure_memory;
 pub(crate) use machine::Machine;
 pub(crate) use part::{Part, record};
 pub(crate) use rstat::{Trace, write_totals};

@@ -154,12 +154,12 @@ fn a_cell_that_is_measured_once_is_measured_first_and_kept() {
     let params = Params::from([("measure", Param::word("memory"))]);
     plan.groups.push(vec![Cell::once(params, "a", move || {
         calls += 1.0;
-        let notes = vec!["weighed".to_owned()];
+        let notes = vec!["noted".to_owned()];
         Ok(Sample { notes, ..Sample::of("bytes", calls, false) })
     })]);
     let measured = run(plan, Duration::ZERO, &mut always).expect("measured");
     assert_eq!((measured.rows.len(), &measured.rows[2].samples), (3, &vec![1.0]));
-    assert_eq!(measured.notes, ["weighed"]);
+    assert_eq!(measured.notes, ["noted"]);
 }
 
 #[test]

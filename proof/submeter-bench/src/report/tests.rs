@@ -121,7 +121,7 @@ fn text_of(page: &Html, selector: &str) -> String {
 }
 
 /// Parses a page, and asserts what holds for every report.
-fn sound(page: &str) -> Html {
+fn valid(page: &str) -> Html {
     let parsed = Html::parse_document(page);
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     assert!(all(&parsed, "script, link, iframe, object, embed, img, base, form").is_empty());
@@ -166,7 +166,7 @@ fn values(page: &Html, selector: &str) -> Vec<f64> {
 #[test]
 fn the_project_s_records_become_valid_reports_with_every_value() {
     for (path, record) in records() {
-        let page = sound(&html(&record, definitions()));
+        let page = valid(&html(&record, definitions()));
         let mut shown = values(&page, "td data");
         shown.sort_by(f64::total_cmp);
         for row in &record.rows {
@@ -183,7 +183,7 @@ fn the_project_s_records_become_valid_reports_with_every_value() {
 fn shown_values_are_the_medians_of_the_samples() {
     let mut compared = 0;
     for (path, record) in records() {
-        let page = sound(&html(&record, &[]));
+        let page = valid(&html(&record, &[]));
         for row in record.rows.iter().filter(|row| is_median_of_samples(row)) {
             let sorted = row.sorted();
             let median = quantile(&sorted, 0.5).expect("samples");
@@ -206,7 +206,7 @@ fn is_median_of_samples(row: &Row) -> bool {
 #[test]
 fn ratios_match_the_values_beside_them() {
     let (record, definitions) = small();
-    let page = sound(&html(&record, &definitions));
+    let page = valid(&html(&record, &definitions));
     let lines = all(&page, "table.document tbody tr");
     let text =
         |line: usize| lines[line].text().collect::<Vec<_>>().join(" ").replace('\u{a0}', " ");
@@ -224,7 +224,7 @@ fn ratios_match_the_values_beside_them() {
 #[test]
 fn one_variant_is_shown_by_size_and_operations_share_a_plot() {
     let (record, _) = small();
-    let page = sound(&html(&record, &[]));
+    let page = valid(&html(&record, &[]));
     let lines = all(&page, "#table-sizes tbody tr");
     let cells = |line: &scraper::ElementRef<'_>| line.text().collect::<Vec<_>>().join(" ");
     let lines: Vec<String> = lines.iter().map(cells).collect();
@@ -254,7 +254,7 @@ fn histograms_of_different_runs_are_compared_by_shares() {
         ours = { params = { bucket_us = "1-" }, variant = "locks" }
     "#;
     let definition = Definition::parse(HISTOGRAM).expect("a definition");
-    let page = sound(&html(&small().0, &[definition]));
+    let page = valid(&html(&small().0, &[definition]));
     let text = text_of(&page, "#table-times table.document tbody").replace('\u{a0}', " ");
     assert_eq!(text, "0-175 %3062.5 %51-25 %1037.5 %3");
 }
@@ -262,7 +262,7 @@ fn histograms_of_different_runs_are_compared_by_shares() {
 #[test]
 fn a_variant_without_events_is_mentioned_in_the_title_and_not_drawn() {
     let (record, _) = small();
-    let page = sound(&html(&record, &[]));
+    let page = valid(&html(&record, &[]));
     assert_eq!(all(&page, "#table-times svg").len(), 1);
     assert!(text_of(&page, "#table-times figcaption").ends_with("none at all: lockless"));
     assert!(!text_of(&page, "#table-times svg text").contains("lockless"));
@@ -272,9 +272,9 @@ fn a_variant_without_events_is_mentioned_in_the_title_and_not_drawn() {
 fn a_report_opens_with_its_answer_and_one_picture_where_it_has_the_rows() {
     let definitions = super::definition::definitions();
     let full = records().into_iter().find(|(path, _)| path.ends_with("2026-11-21-all.json"));
-    let page = sound(&html(&full.expect("a record").1, definitions));
+    let page = valid(&html(&full.expect("a record").1, definitions));
     assert_eq!((all(&page, "header strong").len(), all(&page, "header svg").len()), (1, 1));
-    let page = sound(&html(&small().0, definitions));
+    let page = valid(&html(&small().0, definitions));
     assert_eq!((all(&page, "header strong").len(), all(&page, "header svg").len()), (0, 0));
 }
 
@@ -282,7 +282,7 @@ fn a_report_opens_with_its_answer_and_one_picture_where_it_has_the_rows() {
 fn text_from_a_record_is_escaped() {
     let (record, definitions) = small();
     let page = html(&record, &definitions);
-    let parsed = sound(&page);
+    let parsed = valid(&page);
     assert!(all(&parsed, "main i, header b, aside script").is_empty());
     for text in ["A <b>fast</b> & odd one", "t: </style><script>alert(1)</script>"] {
         assert!(text_of(&parsed, "body").contains(text), "{text}");
@@ -309,7 +309,7 @@ fn warnings_come_before_the_figures() {
 #[test]
 fn missing_figures_are_reported_as_missing() {
     let (record, _) = small();
-    let page = sound(&html(&record, &[]));
+    let page = valid(&html(&record, &[]));
     let cards = all(&page, ".figures li");
     assert_eq!(all(&page, ".figures .big.missing").len(), cards.len());
     assert!(values(&page, ".figures data").is_empty());
@@ -320,7 +320,7 @@ fn missing_figures_are_reported_as_missing() {
     let bare = Record::parse(bare).expect("the least that a record has");
     let definition = Definition::parse(DEFINITION).expect("a definition");
     let rstat = Definition::parse("table = \"rstat\"").expect("a definition");
-    let page = sound(&html(&bare, &[definition, rstat]));
+    let page = valid(&html(&bare, &[definition, rstat]));
     assert!(text_of(&page, ".figures").contains("not measured: submeter-bench rstat"));
     assert!(text_of(&page, "#table-t").contains("no figures of this table"));
 }
@@ -348,7 +348,7 @@ fn definitions_parse_and_each_of_their_cells_is_in_the_report() {
     let definitions = definitions();
     assert_eq!(definitions.len(), TEXTS.len());
     let (record, _) = small();
-    let page = sound(&html(&record, definitions));
+    let page = valid(&html(&record, definitions));
     for definition in definitions {
         let data = values(&page, &format!("#{} table.document data", anchor(&definition.table)));
         for cell in &definition.cell {

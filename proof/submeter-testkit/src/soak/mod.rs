@@ -88,7 +88,7 @@ impl Soak {
     /// Drops every handle and charge that the workers hold, so that only the tree holds its groups.
     /// Returns how many exist after a flush, including groups not yet released.
     pub fn settle(&mut self) -> usize {
-        self.workers.iter_mut().for_each(Worker::let_go);
+        self.workers.iter_mut().for_each(Worker::drop_all);
         // The first flush propagates what the last handles counted, and frees their words.
         self.shared.tree.flush();
         self.shared.tree.flush();

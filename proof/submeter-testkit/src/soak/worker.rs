@@ -132,7 +132,7 @@ impl Worker {
         Arc::clone(&self.watched)
     }
 
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn drop_all(&mut self) {
         self.kept.clear();
         self.charges.clear();
     }

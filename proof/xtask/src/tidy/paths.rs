@@ -39,10 +39,10 @@ fn document(repo: &Repo, file: &File, findings: &mut Vec<Finding>) {
             continue;
         }
         for span in backticked(line.text).filter(|span| is_path(span)) {
-            demand(repo, file, line.number, span, findings);
+            require(repo, file, line.number, span, findings);
         }
         for target in link_targets(line.text).filter(|target| is_local(target)) {
-            demand(repo, file, line.number, target, findings);
+            require(repo, file, line.number, target, findings);
         }
     }
 }
@@ -51,11 +51,11 @@ fn rust_file(repo: &Repo, file: &File, rust: &Rust, findings: &mut Vec<Finding>)
     for (line, comment) in (1..).zip(&rust.comments) {
         records(repo, file, line, comment, findings);
         for span in backticked(comment).filter(|span| is_path(span)) {
-            demand(repo, file, line, span, findings);
+            require(repo, file, line, span, findings);
         }
         let targets = doc_text(comment).into_iter().flat_map(link_targets);
         for target in targets.filter(|target| is_path(target)) {
-            demand(repo, file, line, target, findings);
+            require(repo, file, line, target, findings);
         }
     }
 }
@@ -65,11 +65,11 @@ fn records(repo: &Repo, file: &File, line: usize, text: &str, findings: &mut Vec
     let is_end = |c: char| !c.is_ascii_alphanumeric() && !"_-./*{},".contains(c);
     let named = |word: &&str| word.len() > RECORDS.len() && word.starts_with(RECORDS);
     for word in text.split(is_end).filter(named) {
-        demand(repo, file, line, word.trim_end_matches(['.', ',']), findings);
+        require(repo, file, line, word.trim_end_matches(['.', ',']), findings);
     }
 }
 
-fn demand(repo: &Repo, file: &File, line: usize, path: &str, findings: &mut Vec<Finding>) {
+fn require(repo: &Repo, file: &File, line: usize, path: &str, findings: &mut Vec<Finding>) {
     if !resolves(repo, &file.path, path) {
         let what = format!("dead path `{path}` – name one that exists");
         findings.push(Finding::new(&file.path, line, what));

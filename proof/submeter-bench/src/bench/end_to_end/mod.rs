@@ -106,7 +106,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
 }
 
 /// A running server.
-struct Up {
+struct RunningServer {
     variant: Variant,
     server: Server,
     memory: Option<Memory>,
@@ -117,7 +117,7 @@ struct Bench {
     workload: Workload,
     clients: RefCell<Option<Clients>>,
     /// The running servers.
-    servers: RefCell<Vec<Up>>,
+    servers: RefCell<Vec<RunningServer>>,
     hits: RefCell<Hits>,
     length: Duration,
 }
@@ -145,7 +145,7 @@ impl Bench {
         Cell::once(params, variant.name(), move || {
             let servers = bench.servers.borrow();
             let up = servers.iter().find(|up| up.variant == variant);
-            Ok(Sample::kept(up.and_then(|up| up.memory).map_or_else(Vec::new, weight)))
+            Ok(Sample::kept(up.and_then(|up| up.memory).map_or_else(Vec::new, memory_readings)))
         })
     }
 
@@ -160,7 +160,7 @@ impl Bench {
         if !servers.iter().any(|up| up.variant == variant) {
             let process = Process::start(variant)?;
             let (server, memory) = Server::fill(process, &self.workload, clients)?;
-            servers.push(Up { variant, server, memory });
+            servers.push(RunningServer { variant, server, memory });
         }
         let up = servers.iter_mut().find(|up| up.variant == variant);
         let server = &mut up.expect("started above").server;
@@ -188,7 +188,7 @@ fn readings(slice: &Slice) -> Vec<Reading> {
 }
 
 /// Returns the readings of a server's memory per item.
-fn weight(Memory { bytes, overhead_bytes }: Memory) -> Vec<Reading> {
+fn memory_readings(Memory { bytes, overhead_bytes }: Memory) -> Vec<Reading> {
     let of = |value| Reading::of("bytes", vec![value]);
     vec![of(bytes), of(overhead_bytes).with("measure", "memory_overhead")]
 }
@@ -217,8 +217,8 @@ mod tests {
         let is_a_millisecond =
             |(us, unit): &(f64, &str)| (us / 1e3 - 1.0).abs() < 0.01 && *unit == "us";
         assert!(values[2..].iter().all(is_a_millisecond) && values.len() == 5, "{values:?}");
-        let weight = weight(Memory { bytes: 300.0, overhead_bytes: 50.0 });
-        let bytes: Vec<f64> = weight.iter().map(|reading| reading.values[0]).collect();
+        let readings = memory_readings(Memory { bytes: 300.0, overhead_bytes: 50.0 });
+        let bytes: Vec<f64> = readings.iter().map(|reading| reading.values[0]).collect();
         assert_eq!(bytes, [300.0, 50.0]);
     }
 }

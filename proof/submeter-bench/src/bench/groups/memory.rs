@@ -15,8 +15,8 @@ use crate::bench::runner::{Cell, Sample};
 ///
 /// # Errors
 /// One line: the tree cannot be created, or the system does not report memory.
-pub(crate) fn weigh(size: usize) -> Result<String, String> {
-    let weigh = || -> io::Result<[f64; 2]> {
+pub(crate) fn measure_memory(size: usize) -> Result<String, String> {
+    let measured = || -> io::Result<[f64; 2]> {
         let before = anonymous_bytes()?;
         let (tree, counter) = crowd::empty(size, |builder| builder)?;
         crowd::grow(&tree, size, drop)?;
@@ -31,8 +31,8 @@ pub(crate) fn weigh(size: usize) -> Result<String, String> {
         let updated = anonymous_bytes()?;
         Ok([idle, updated].map(|after| after.saturating_sub(before) as f64 / size as f64))
     };
-    let [idle, updated] =
-        weigh().map_err(|error| format!("cannot measure the memory of {size} groups: {error}"))?;
+    let [idle, updated] = measured()
+        .map_err(|error| format!("cannot measure the memory of {size} groups: {error}"))?;
     Ok(format!("{idle} {updated}\n"))
 }
 
@@ -109,7 +109,7 @@ mod tests {
         // every one of these attempts.
         let mut tried = Vec::new();
         let plausible = (0..20).any(|_| {
-            let text = weigh(2_000).expect("a tree of 2,000 groups");
+            let text = measure_memory(2_000).expect("a tree of 2,000 groups");
             let [idle, updated] = parse(&text).expect("two numbers");
             tried.push(text);
             idle > 50.0 && updated > idle && updated < 20_000.0

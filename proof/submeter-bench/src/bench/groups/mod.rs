@@ -22,7 +22,7 @@ use super::threads::Preemptions;
 use crate::row::{Param, Params};
 use crowd::Crowd;
 
-pub(crate) use memory::weigh;
+pub(crate) use memory::measure_memory;
 
 const TABLE: &str = "groups";
 const VARIANT: &str = "submeter";

@@ -103,7 +103,7 @@ fn flush_all(made: &Made) -> io::Result<f64> {
 }
 
 fn create(made: &Made) -> io::Result<f64> {
-    let (parent, names) = nursery(made)?;
+    let (parent, names) = temporary_parent(made)?;
     let start = Instant::now();
     for name in &names {
         parent.create_child(name).map_err(io::Error::other)?;
@@ -114,7 +114,7 @@ fn create(made: &Made) -> io::Result<f64> {
 }
 
 fn kill(made: &Made) -> io::Result<f64> {
-    let (parent, names) = nursery(made)?;
+    let (parent, names) = temporary_parent(made)?;
     let create = |name: &String| parent.create_child(name).map_err(io::Error::other);
     let groups = names.iter().map(create).collect::<io::Result<Vec<Group>>>()?;
     let start = Instant::now();
@@ -127,7 +127,7 @@ fn kill(made: &Made) -> io::Result<f64> {
 }
 
 fn kill_subtree(made: &Made) -> io::Result<f64> {
-    let (parent, names) = nursery(made)?;
+    let (parent, names) = temporary_parent(made)?;
     for name in &names {
         parent.create_child(name).map_err(io::Error::other)?;
     }
@@ -140,8 +140,8 @@ fn kill_subtree(made: &Made) -> io::Result<f64> {
 }
 
 /// A parent for groups that are created and killed, and their names.
-fn nursery(made: &Made) -> io::Result<(Group, Vec<String>)> {
-    let parent = made.tree.create("/nursery").map_err(io::Error::other)?;
+fn temporary_parent(made: &Made) -> io::Result<(Group, Vec<String>)> {
+    let parent = made.tree.create("/temporary_parent").map_err(io::Error::other)?;
     Ok((parent, (0..BATCH).map(|n| n.to_string()).collect()))
 }
 

@@ -10,19 +10,19 @@ use super::*;
 use crate::bench::rstat::team;
 
 /// A source of random shapes with a fixed seed.
-struct Dice(fastrand::Rng);
+struct RandomShapes(fastrand::Rng);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl RandomShapes {
+    fn below(&mut self, sides: usize) -> usize {
         self.0.usize(..sides)
     }
 
     /// Returns a tree in which each group's parent is any earlier group.
     fn tree(&mut self, metrics: usize) -> Shape {
-        let groups = 1 + self.roll(40);
+        let groups = 1 + self.below(40);
         let mut shape = Shape { parents: vec![NONE], paths: vec!["/".to_owned()], metrics };
         for group in 1..groups {
-            let parent = self.roll(group);
+            let parent = self.below(group);
             let above = shape.paths[parent].trim_end_matches('/');
             shape.paths.push(format!("{above}/{group}"));
             shape.parents.push(parent as u32);
@@ -71,25 +71,25 @@ fn pinned(test: impl Fn() + Sync) {
 
 fn agrees_with_naive<D: Design>(trees: usize, check: impl Fn(&D) + Sync) {
     pinned(|| {
-        let mut dice = Dice(fastrand::Rng::with_seed(1));
+        let mut random = RandomShapes(fastrand::Rng::with_seed(1));
         for _ in 0..trees {
-            one_tree_agrees(&mut dice, &check);
+            one_tree_agrees(&mut random, &check);
         }
     });
 }
 
-fn one_tree_agrees<D: Design>(dice: &mut Dice, check: &impl Fn(&D)) {
-    let shape = dice.tree(11);
+fn one_tree_agrees<D: Design>(random: &mut RandomShapes, check: &impl Fn(&D)) {
+    let shape = random.tree(11);
     let (design, mut naive) = (D::new(&shape).expect("address space"), Naive::new(&shape));
     let slot = design.register().expect("room for a word");
     for _ in 0..20 {
-        for _ in 0..dice.roll(30) {
-            let (group, metric) = (dice.roll(shape.groups()) as u32, dice.roll(11));
-            let n = dice.roll(9) as i64 - 4;
+        for _ in 0..random.below(30) {
+            let (group, metric) = (random.below(shape.groups()) as u32, random.below(11));
+            let n = random.below(9) as i64 - 4;
             design.update(slot, group, metric, n);
             naive.update(group, metric, n);
         }
-        let root = dice.roll(shape.groups()) as u32;
+        let root = random.below(shape.groups()) as u32;
         design.flush(root, &mut Vec::new());
         check(&design);
         naive.agrees(&design, root);
@@ -121,17 +121,17 @@ fn every_design_agrees_with_a_naive_count() {
 /// Links random groups of random trees, empties a random subtree, and passes the result to `check`:
 /// the tree, the linked groups, the root, the order, and the number of visits.
 fn take_apart<T: UpdatedTree>(mut check: impl FnMut(&Shape, &[bool], u32, &[u32], u64)) {
-    let mut dice = Dice(fastrand::Rng::with_seed(2));
+    let mut random = RandomShapes(fastrand::Rng::with_seed(2));
     for _ in 0..2000 {
-        let shape = dice.tree(1);
+        let shape = random.tree(1);
         let tree = T::new(shape.groups());
         let mut linked = vec![false; shape.groups()];
-        for _ in 0..dice.roll(20) {
-            let group = dice.roll(shape.groups()) as u32;
+        for _ in 0..random.below(20) {
+            let group = random.below(shape.groups()) as u32;
             tree.link(&shape.parents, group);
             shape.upward(group).for_each(|at| linked[at as usize] = true);
         }
-        let root = dice.roll(shape.groups()) as u32;
+        let root = random.below(shape.groups()) as u32;
         let mut order = Vec::new();
         let visits = tree.detach(&shape.parents, root, &mut |group| order.push(group));
         tree.is_consistent(&shape.parents).expect("links");
@@ -223,9 +223,9 @@ fn loses_nothing<D: Design>() {
             }
             return;
         }
-        let mut dice = Dice(fastrand::Rng::with_seed(index as u64));
+        let mut random = RandomShapes(fastrand::Rng::with_seed(index as u64));
         for _ in 0..UPDATES {
-            design.update(slot, dice.roll(shape.groups()) as u32, dice.roll(3), 1);
+            design.update(slot, random.below(shape.groups()) as u32, random.below(3), 1);
         }
         // Relaxed: as above.
         updating.fetch_sub(1, Ordering::Relaxed);
