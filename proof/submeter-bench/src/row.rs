@@ -15,10 +15,10 @@ pub(crate) type Name = Cow<'static, str>;
 pub(crate) struct Row {
     /// The table's name.
     pub(crate) table: Name,
-    /// What distinguishes the cell from others of its variant.
+    /// The parameters, which distinguish the cell from others of its variant.
     #[serde(default)]
     pub(crate) params: Params,
-    /// What was measured.
+    /// The variant.
     pub(crate) variant: Name,
     /// The result of the samples, usually their median or the quantile that `params` names. NaN if
     /// there is none, which is `null` in JSON.

@@ -56,7 +56,7 @@ pub struct Totals {
     pub visited: Visited,
 }
 
-/// What a group holds of one quota.
+/// A group's usage of one quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Current usage.
@@ -126,13 +126,13 @@ impl TestSchema {
         }
     }
 
-    /// Returns what a group holds of each quota.
+    /// Returns a group's usage of each quota.
     #[must_use]
     pub fn held(&self, group: &Group) -> [Held; QUOTAS] {
         self.quotas.map(|key| Held::from(group.usage(key)))
     }
 
-    /// Returns what a group in a snapshot holds of each quota.
+    /// Returns the usage of each quota by a group in a snapshot.
     #[must_use]
     pub fn held_copied(&self, values: &GroupValues) -> [Held; QUOTAS] {
         self.quotas.map(|key| Held::from(values.usage(key)))

@@ -101,7 +101,7 @@ pub trait Aggregate: Send + Sync + 'static {
     /// so `Relaxed` ones are cheap.
     type Local: Default + Send + Sync + 'static;
 
-    /// What is new since the last flush; also the type of a total.
+    /// The changes since the last flush; also the type of a total.
     type Delta: Default + Send + Sync + 'static;
 
     /// Takes what is new out of `local` and adds it to `delta`, which is empty.

@@ -1,4 +1,5 @@
-//! What a table's process sends to its parent, and the record that combines all tables.
+//! The part of a record that a table's process sends to its parent, and the record that combines
+//! all parts.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ const TRIES: u32 = 8;
 /// The minimum of rounds for a median, whatever the budget.
 pub(crate) const ROUNDS_MIN: usize = 5;
 
-/// What a table measures.
+/// The plan of a table's measurement.
 pub(crate) struct Plan {
     /// The table's name.
     pub(crate) table: &'static str,

@@ -84,7 +84,7 @@ pub(crate) fn rates(
     Ok((runs.iter().map(Run::rate).collect(), !together(&runs)))
 }
 
-/// What one thread did in one sample.
+/// The result of one thread in one sample.
 struct Run {
     from: Instant,
     until: Instant,
@@ -196,7 +196,7 @@ mod tests {
     fn preemptions_are_counted() {
         let preemptions = Preemptions::count();
         assert!(preemptions.before.is_some(), "Linux says so in /proc");
-        // Two threads that want one CPU cannot both keep it.
+        // Two threads on one CPU cannot both keep it.
         let cpu = affinity().expect("this process may run somewhere")[0];
         let start = Barrier::new(2);
         let both: Vec<bool> = thread::scope(|scope| {

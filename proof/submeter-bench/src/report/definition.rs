@@ -23,7 +23,7 @@ pub(crate) struct Definition {
     pub(super) baseline: String,
     /// `higher` or `lower`.
     pub(super) better: String,
-    /// What a ratio means.
+    /// The meaning of a ratio.
     pub(super) ratio: String,
     pub(super) how: String,
     pub(super) bounds: String,

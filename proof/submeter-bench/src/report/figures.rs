@@ -278,7 +278,7 @@ fn card(record: &Record, wanted: &Wanted, tables: &[&str]) -> Markup {
 /// Makes a figure.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// One line that says what is missing, and how to get it.
 fn shown(record: &Record, wanted: &Wanted, tables: &[&str]) -> Result<Shown, String> {
     let find = |place: &Place| {
         let row = record.find(wanted.table, place.variant, &place.params());

@@ -13,7 +13,7 @@ use crate::row::{Params, Row};
 pub(crate) struct Record {
     pub(super) machine: Machine,
     pub(super) rows: Vec<Row>,
-    /// What could not be measured, and why.
+    /// The variants that could not be measured, and why.
     #[serde(default)]
     pub(super) absent: Vec<Absent>,
     /// Notes on the tables.

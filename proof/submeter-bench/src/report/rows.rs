@@ -53,7 +53,7 @@ pub(super) fn half_spread(row: &Row, value: f64) -> Option<f64> {
     meaningful.then(|| (high - low) / 2.0 / value.abs())
 }
 
-/// What rows of one table have in common: the parameters' names, the unit, and what is measured.
+/// The key by which rows form a table: the parameters' names, the unit, and what is measured.
 fn kind(row: &Row) -> (Vec<&str>, &str, [Option<&str>; 4]) {
     let of = ["workload", "part", "measure", "figure"].map(|name| row.params.get(name));
     (row.params.names().collect(), &row.unit, of)

@@ -1,11 +1,11 @@
-//! What one thread counted, by group.
+//! The counts of one thread, by group.
 
 use std::collections::HashMap;
 
 use super::shared_tree::{Occupant, SharedTree, place_of};
 use crate::schema::Totals;
 
-/// What one thread counted: by place for live groups, by the parent's ID for the others.
+/// The counts of one thread: by place for live groups, by the parent's ID for the others.
 ///
 /// A note for every group that ever existed would not fit into memory.
 pub(super) struct Notes {

@@ -24,7 +24,8 @@ pub(super) struct SessionState {
     requests: Arc<Requests>,
 }
 
-/// What threads need. This excludes the tree, which would otherwise live as long as they follow it.
+/// The part of a session that threads need. It excludes the tree, which would otherwise live as
+/// long as they follow it.
 pub(super) struct Requests {
     list: Box<[Attachment]>,
     threads: Mutex<Threads>,

@@ -137,7 +137,7 @@ impl Tenants {
 /// Makes a cell that measures the requests per second of all `cpus`, and checks that none was lost.
 fn cell(subject: Subject, name: &'static str, cpus: &[usize], tenants: &Rc<Tenants>) -> Cell {
     let (cpus, tenants) = (cpus.to_vec(), Rc::clone(tenants));
-    // What each CPU asked for. CPUs start at different tenants, as clients would.
+    // The number of requests from each CPU. CPUs start at different tenants, as clients would.
     let apart = |place: usize| (place * TENANTS / cpus.len()) as u64;
     let asked: Vec<_> =
         (0..cpus.len()).map(|place| CachePadded::new(AtomicU64::new(apart(place)))).collect();

@@ -10,7 +10,7 @@ use super::Variant;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a server counted for one tenant, or what was sent to it.
+/// The counts of one tenant: those of a server, or of the requests sent to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) gets: u64,

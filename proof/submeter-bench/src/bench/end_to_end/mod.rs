@@ -112,7 +112,7 @@ struct RunningServer {
     memory: Option<Memory>,
 }
 
-/// What all cells share. Dropping it stops the servers.
+/// The state that all cells share. Dropping it stops the servers.
 struct Bench {
     workload: Workload,
     clients: RefCell<Option<Clients>>,

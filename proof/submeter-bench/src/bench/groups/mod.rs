@@ -66,7 +66,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     })
 }
 
-/// What a reader cannot guess.
+/// Notes that a reader needs to understand the rows.
 const LEGEND: [&str; 4] = [
     "a group has 8 metrics, CPU time among them; `any` is a different group each time, in scattered order, through a \
      handle; all on one pinned thread, with no other thread in the tree",

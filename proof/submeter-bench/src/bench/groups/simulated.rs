@@ -1,4 +1,4 @@
-//! What depends on the number of CPUs, measured on simulated ones.
+//! Bounds, memory and flushes, which depend on the number of CPUs, measured on simulated ones.
 
 use std::io;
 use std::sync::{Arc, OnceLock};

@@ -28,7 +28,7 @@ use synthetic::{Load, Synthetic};
 pub(crate) use trace::{Trace, write_totals};
 
 const TABLE: &str = "rstat";
-/// What a reader cannot guess.
+/// Notes that a reader needs to understand the rows.
 const LEGEND: [&str; 3] = [
     "control and barrier update nothing, and a flush of barrier is only submeter's barrier; the waits that \
      they show come from the timestamps and the machine",

@@ -115,7 +115,7 @@ impl<D: Design> Synthetic<D> {
     }
 }
 
-/// What the flusher and the updaters share.
+/// The state that the flusher and the updaters share.
 struct Shared {
     ended: AtomicBool,
     /// The number of updates that each thread may have made so far.

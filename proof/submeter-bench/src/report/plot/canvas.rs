@@ -1,4 +1,5 @@
-//! What all plots share: a size, the looks of series, and a description for screen readers.
+//! The common parts of all plots: a size, the looks of series, and a description for screen
+//! readers.
 
 use std::error::Error;
 
