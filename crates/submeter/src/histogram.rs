@@ -148,7 +148,7 @@ impl HistogramSnapshot {
         HistogramSnapshot { buckets, counts, sum }
     }
 
-    /// Returns how many values were recorded.
+    /// Returns how many values were recorded, at most `u64::MAX`.
     ///
     /// # Examples
     /// ```
@@ -165,7 +165,7 @@ impl HistogramSnapshot {
     /// ```
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.iter().fold(0, |sum, &n| sum.saturating_add(n))
     }
 
     /// Returns the exact sum of the recorded values (not computed from the buckets).
@@ -261,7 +261,7 @@ impl HistogramSnapshot {
         let rank = ((q.clamp(0.0, 1.0) * count as f64).ceil() as u64).max(1);
         let mut seen = 0;
         for (index, &n) in self.counts.iter().enumerate() {
-            seen += n;
+            seen = u64::saturating_add(seen, n);
             if seen >= rank {
                 let lower = if index == 0 { 0 } else { self.buckets.upper(index - 1).unwrap_or(0) };
                 // The last bucket has no upper end; only its lower one is known.
@@ -322,6 +322,18 @@ mod tests {
                 assert!(value >= lower, "{value} in bucket {index} from {lower}");
             }
         }
+    }
+
+    #[test]
+    fn counts_beyond_64_bits_stay_at_the_most_that_there_is() {
+        let buckets = Buckets::LATENCY_NS;
+        let mut counts = vec![0; buckets.len()];
+        counts[3] = u64::MAX;
+        counts[9] = u64::MAX;
+        let snapshot = HistogramSnapshot::new(buckets, counts, 7);
+        assert_eq!(snapshot.count(), u64::MAX);
+        assert_eq!(snapshot.quantile(0.5), snapshot.quantile(1.0), "all that is known is there");
+        assert_eq!(snapshot.mean(), Some(7.0 / u64::MAX as f64));
     }
 
     #[test]

@@ -158,9 +158,9 @@ fn buckets<W: Write>(
     histogram: &HistogramSnapshot,
     out: &mut W,
 ) -> fmt::Result {
-    let mut cumulative = 0;
-    for (index, count) in histogram.counts().iter().enumerate() {
-        cumulative += count;
+    let mut cumulative = 0u64;
+    for (index, &count) in histogram.counts().iter().enumerate() {
+        cumulative = cumulative.saturating_add(count);
         match histogram.buckets().upper(index) {
             Some(upper) if upper.is_power_of_two() => {
                 let le = Bound { upper: upper - 1, unit };

@@ -278,3 +278,15 @@ fn check_histogram(name: &str, family: &Family) {
         assert_eq!(family.samples[&key(&format!("{name}_count"), &labels)], last.to_string());
     }
 }
+
+#[test]
+fn buckets_whose_sum_exceeds_64_bits_are_written_with_the_most_that_there_is() {
+    let mut schema = Schema::builder();
+    let latency = schema.histogram::<Nanoseconds>("latency", "", Buckets::LATENCY_NS);
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    tree.root().record_many(latency, 3, u64::MAX);
+    tree.root().record_many(latency, 1 << 20, u64::MAX);
+    let text = text(&tree.snapshot());
+    let count = format!("app_latency_seconds_count{{group=\"/\"}} {}", u64::MAX);
+    assert!(text.lines().any(|line| line == count), "{count} in {text}");
+}

@@ -30,18 +30,61 @@ pub(super) struct Desk {
     pub(super) deleted: Deleted,
 }
 
-/// Remembers which groups were deleted: their counts are to be looked for in their parents.
+/// Remembers what was deleted: the counts of these groups are to be looked for in their parents.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deleted(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct Deleted(Arc<Mutex<Deletions>>);
+
+/// How many groups were deleted, and which of those that somebody will ask about. Not all paths:
+/// tenants come and go for as long as the server runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deletions {
+    count: usize,
+    watched: BTreeSet<String>,
+    /// Of those watched: deleted themselves.
+    themselves: BTreeSet<String>,
+    /// Of those watched: had something below them deleted.
+    below: BTreeSet<String>,
+}
 
 impl Deleted {
-    fn note(&self, path: &str) {
-        self.0.lock().insert(path.to_owned());
+    /// Remembers whether these paths, or any below them, are deleted.
+    pub(crate) fn watching(paths: BTreeSet<String>) -> Deleted {
+        Deleted(Arc::new(Mutex::new(Deletions { watched: paths, ..Deletions::default() })))
     }
 
-    /// Copies the paths.
-    pub(crate) fn paths(&self) -> BTreeSet<String> {
+    pub(crate) fn note(&self, path: &str) {
+        self.0.lock().note(path);
+    }
+
+    /// Returns a copy of what is remembered.
+    pub(crate) fn deletions(&self) -> Deletions {
         self.0.lock().clone()
+    }
+}
+
+impl Deletions {
+    fn note(&mut self, path: &str) {
+        self.count += 1;
+        let Deletions { watched, themselves, below, .. } = self;
+        themselves.extend(watched.get(path).cloned());
+        let above =
+            |at: &&String| path.strip_prefix(at.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        below.extend(watched.iter().filter(above).cloned());
+    }
+
+    /// Returns how many deletions there were.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns whether the group at `path`, which is watched, was deleted.
+    pub(crate) fn includes(&self, path: &str) -> bool {
+        self.themselves.contains(path)
+    }
+
+    /// Returns whether a group below `path`, which is watched, was deleted.
+    pub(crate) fn are_below(&self, path: &str) -> bool {
+        self.below.contains(path)
     }
 }
 
@@ -94,5 +137,27 @@ fn report(deletion: &Deletion, error: Option<String>) -> DeletionDoc {
         bytes: deletion.bytes,
         took_ms: deletion.took.as_secs_f64() * 1e3,
         error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deletions_are_counted_and_only_the_watched_are_remembered() {
+        let deleted = Deleted::watching(["/load", "/load/a", "/load/b"].map(str::to_owned).into());
+        for n in 0..10_000 {
+            deleted.note(&format!("/{n}"));
+            deleted.note(&format!("/load/a/{n}"));
+        }
+        deleted.note("/load/b");
+        deleted.note("/loaded");
+        let deletions = deleted.deletions();
+        assert_eq!(deletions.count(), 20_002);
+        let kept = [&deletions.themselves, &deletions.below].map(BTreeSet::len);
+        assert_eq!(kept, [1, 2], "/load/b; below /load and /load/a");
+        assert!(deletions.includes("/load/b") && !deletions.includes("/load"));
+        assert!(deletions.are_below("/load/a") && !deletions.are_below("/load/b"));
     }
 }

@@ -26,8 +26,8 @@ use submeter_cache::Cache;
 use tokio::net::TcpListener;
 
 pub(crate) use self::api::ServerInfo;
-pub(crate) use self::deletion::Deleted;
 use self::deletion::Desk;
+pub(crate) use self::deletion::{Deleted, Deletions};
 pub(crate) use self::guard::Guard;
 use self::sampler::Sampler;
 

@@ -15,6 +15,8 @@ use submeter_load::tally::Tally;
 use submeter_load::verb::Kind;
 use submeter_terminal::{self as show, BOLD, DIM};
 
+use crate::dashboard::Deletions;
+
 /// What the check found.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
@@ -32,23 +34,29 @@ pub(super) struct Verdict {
 /// Differences that are printed; all make the verdict.
 const SHOWN: usize = 50;
 
+/// Returns the groups whose deletion decides what can be compared.
+pub(super) fn compared(plan: &Plan) -> BTreeSet<String> {
+    let tenants = plan.tenants.iter().map(|(name, _)| format!("/load/{name}"));
+    tenants.chain(["/load".to_owned()]).collect()
+}
+
 /// Compares everything that can be compared.
 pub(super) fn check(
     snapshot: &Snapshot,
     metrics: &Metrics,
     metering: bool,
     load: Option<(&Plan, &Outcome)>,
-    deleted: &BTreeSet<String>,
+    deleted: &Deletions,
 ) -> Result<Verdict, String> {
     let driven = load.is_some();
-    let mut verdict = Verdict { metering, driven, deleted: deleted.len(), ..Verdict::default() };
-    let inherits = deleted.iter().any(|path| path.starts_with("/load/"));
+    let mut verdict = Verdict { metering, driven, deleted: deleted.count(), ..Verdict::default() };
+    let inherits = deleted.are_below("/load");
     verdict.parents(snapshot, driven && !inherits);
     // Without metering there is nothing that could equal the clients' counts.
-    if let Some((plan, outcome)) = load.filter(|_| metering && !deleted.contains("/load")) {
+    if let Some((plan, outcome)) = load.filter(|_| metering && !deleted.includes("/load")) {
         for ((name, _), tally) in plan.tenants.iter().zip(&outcome.tallies.tenants) {
             let path = format!("/load/{name}");
-            if !deleted.contains(&path) {
+            if !deleted.includes(&path) {
                 verdict.tenant(snapshot, metrics, &path, tally);
             }
         }
@@ -195,6 +203,7 @@ mod tests {
     use submeter::Tree;
 
     use super::*;
+    use crate::dashboard::Deleted;
     use submeter_load::profile::Profile;
     use submeter_load::tally::Tallies;
     use submeter_load::verb::Verb;
@@ -205,7 +214,7 @@ mod tests {
         tree: Tree,
         plan: Plan,
         outcome: Outcome,
-        deleted: BTreeSet<String>,
+        deleted: Deleted,
     }
 
     fn agreeing() -> World {
@@ -234,13 +243,15 @@ mod tests {
             seed: 1,
         };
         let outcome = Outcome { took: Duration::from_secs(1), tallies };
-        World { metrics, tree, plan, outcome, deleted: BTreeSet::new() }
+        let deleted = Deleted::watching(compared(&plan));
+        World { metrics, tree, plan, outcome, deleted }
     }
 
     impl World {
         fn check(&self) -> Verdict {
             let load = Some((&self.plan, &self.outcome));
-            check(&self.tree.snapshot(), &self.metrics, true, load, &self.deleted).expect("sums")
+            check(&self.tree.snapshot(), &self.metrics, true, load, &self.deleted.deletions())
+                .expect("sums")
         }
 
         fn refused(&self, named: &[&str]) {
@@ -308,12 +319,12 @@ mod tests {
         let mut world = agreeing();
         world.tree.get("/load/a").expect("exists").kill().expect("has no children");
         world.refused(&["/load/a does not exist, clients made 1 requests"]);
-        world.deleted.insert("/load/a".to_owned());
+        world.deleted.note("/load/a");
         assert!(world.check().is_exact(), "{}", world.check().text());
         assert!(world.check().text().contains("what 1 deleted left"));
         world.outcome.tallies.tenants[0].answered(Verb::Set, 9, 8, Duration::from_micros(1));
         world.refused(&["/load cmd_set: server 0, clients 1"]);
-        world.deleted.insert("/load".to_owned());
+        world.deleted.note("/load");
         assert!(world.check().is_exact(), "nothing to compare: /load may have begun anew");
     }
 

@@ -74,7 +74,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let info = ServerInfo::new(listen);
     let started = Instant::now();
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
-    let deleted = Deleted::default();
+    let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
+    let deleted = Deleted::watching(watched);
     let shutdown = signals::arrived(ended);
     let guard = Guard::new(page, args.http_host.clone(), token);
     let page = dashboard::serve(http, cache.clone(), info, deleted.clone(), guard, shutdown);
@@ -150,8 +151,9 @@ fn conclude(
         text.push_str(&summary::others(&snapshot, cache.metrics(), &total));
     }
     let metering = cache.config().metering;
-    let verdict = conservation::check(&snapshot, cache.metrics(), metering, load, &deleted.paths())
-        .map_err(Failure::new)?;
+    let verdict =
+        conservation::check(&snapshot, cache.metrics(), metering, load, &deleted.deletions())
+            .map_err(Failure::new)?;
     text.push_str(&verdict.text());
     show::print(&text).map_err(Failure::new)?;
     let good = verdict.is_exact() && corrupt == 0;
