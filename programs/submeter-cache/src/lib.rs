@@ -21,5 +21,8 @@ pub use cache::Cache;
 pub use config::{Config, ConfigError};
 pub use delete::{DeleteError, Deletion};
 pub use metrics::Metrics;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub use protocol::outcomes::outcomes;
 pub use server::{Address, Server};
 pub use users::Users;

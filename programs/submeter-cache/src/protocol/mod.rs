@@ -66,6 +66,8 @@ mod access;
 mod classic;
 mod command;
 mod meta;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod outcomes;
 mod parser;
 #[cfg(test)]
 mod tests;

@@ -2,51 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::outcomes::{VALUE_MAX, outcomes, parser};
 use super::{Access, KEYS_LINE_MAX, LINE_MAX, Outcome, Parser, Request, Step, reply};
-
-/// The largest value of the parsers here: small, so that too large ones are common.
-const VALUE_MAX: usize = 64;
-
-fn parser() -> Parser {
-    Parser::new(VALUE_MAX, Access::Everything)
-}
-
-/// Feeds `bytes` in the given pieces, as a connection does, and returns the results. Skipped bytes
-/// are returned as one sum, as they are reported as they arrive.
-fn outcomes(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Vec<String> {
-    let mut parser = parser();
-    let mut told: Vec<String> = Vec::new();
-    let (mut held, mut at, mut wanted, mut swallowed) = (0, 0, 1, 0);
-    for piece in pieces.chain([bytes.len()]) {
-        held = (held + piece).min(bytes.len());
-        while held - at >= wanted {
-            let Step { consumed, outcome } = parser.step(&bytes[at..held]);
-            assert!(consumed <= held - at);
-            match outcome {
-                Outcome::More { wanted: more } => {
-                    assert_eq!(consumed, 0);
-                    assert!(more > held - at, "asks for what it has");
-                    wanted = more;
-                    continue;
-                }
-                Outcome::Swallowed => swallowed += consumed,
-                Outcome::Foreign => {
-                    told.push(format!("{swallowed} foreign"));
-                    return told;
-                }
-                outcome => {
-                    assert!(consumed > 0, "no progress");
-                    told.push(format!("{swallowed} {consumed} {outcome:?}"));
-                    swallowed = 0;
-                }
-            }
-            at += consumed;
-            wanted = 1;
-        }
-    }
-    told.push(format!("{swallowed} swallowed at the end"));
-    told
-}
 
 /// Bytes that are often requests, and often nearly.
 fn traffic() -> impl Strategy<Value = Vec<u8>> {

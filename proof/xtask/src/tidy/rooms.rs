@@ -38,6 +38,7 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-load", depends_on: &[], shipped: true },
     Room { name: "submeter-terminal", depends_on: &[], shipped: true },
     Room { name: "submeter-bench", depends_on: &[], shipped: false },
+    Room { name: "submeter-fuzz", depends_on: &["submeter", "submeter-cache"], shipped: false },
     Room { name: "submeter-goldens", depends_on: &[], shipped: false },
     Room { name: "submeter-peers", depends_on: &[], shipped: false },
     Room { name: "tenant-service", depends_on: &["submeter"], shipped: false },

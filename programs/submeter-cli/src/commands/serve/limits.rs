@@ -13,7 +13,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<TenantLimit>, String> {
     parse(&text, &name)
 }
 
-fn parse(text: &str, name: &str) -> Result<Vec<TenantLimit>, String> {
+/// As [`read`], of text that is there.
+pub(super) fn parse(text: &str, name: &str) -> Result<Vec<TenantLimit>, String> {
     let mut limits = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();

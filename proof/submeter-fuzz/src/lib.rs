@@ -1,0 +1,101 @@
+//! What parses bytes from outside, as functions of bytes: each panics where what it checks does not
+//! hold.
+//!
+//! `tests/corpus.rs` gives them the kept corpus. For new bytes, with a nightly compiler:
+//!
+//! ```text
+//! cargo install cargo-fuzz
+//! cargo +nightly fuzz run --fuzz-dir proof/submeter-fuzz --features libfuzzer protocol
+//! ```
+//!
+//! Files are included where a parser is private to its crate: what a program parses is no reason
+//! for a public interface.
+
+#![forbid(unsafe_code)]
+
+#[path = "../../../programs/submeter-cli/src/cli/size.rs"]
+#[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
+mod size;
+
+/// Under the name by which the file of limits knows it.
+mod cli {
+    pub(crate) use crate::size::TenantLimit;
+}
+
+#[path = "../../../programs/submeter-cli/src/commands/serve/limits.rs"]
+#[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
+mod limits_file;
+
+#[path = "../../submeter-bench/src/row.rs"]
+#[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
+mod row;
+
+#[path = "../../submeter-bench/src/report/record.rs"]
+#[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
+mod bench_record;
+
+use std::iter;
+
+use submeter::{DEPTH_MAX, Schema, Tree};
+use submeter_cache::outcomes;
+
+/// Parses a connection's bytes at once and cut into pieces: both find the same requests, and each
+/// step goes forward or says how much it lacks. The first byte says how long pieces are.
+pub fn protocol(bytes: &[u8]) {
+    let Some((&piece, bytes)) = bytes.split_first() else { return };
+    let whole = outcomes(bytes, iter::empty());
+    assert_eq!(outcomes(bytes, iter::repeat_n(1 + usize::from(piece), bytes.len())), whole);
+}
+
+/// Creates the groups of a path: refused with a reason, or found again under what it calls itself.
+pub fn path(bytes: &[u8]) {
+    let Ok(path) = std::str::from_utf8(bytes) else { return };
+    let tree = Tree::new(Schema::builder().build().expect("empty")).expect("address space");
+    match tree.get_or_create(path) {
+        Ok(group) => {
+            assert!(group.depth() <= DEPTH_MAX);
+            assert_eq!(tree.get(group.path()).as_ref(), Some(&group));
+            assert_eq!(tree.get(path).as_ref(), Some(&group));
+            assert_eq!(tree.group_count(), 1 + group.depth(), "only what the path names");
+        }
+        Err(error) => {
+            let said = error.to_string();
+            assert!(!said.is_empty() && !said.contains('\n'), "{said:?}");
+            assert_eq!(tree.get(path), None);
+        }
+    }
+}
+
+/// Parses a file of tenants' limits: paths and sizes of at least a byte, or one line that names the
+/// file.
+pub fn limits(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match limits_file::parse(text, "the file") {
+        Ok(limits) => {
+            assert!(limits.len() <= text.lines().count());
+            let sound = |limit: &size::TenantLimit| limit.path.starts_with('/') && limit.bytes > 0;
+            assert!(limits.iter().all(sound), "{limits:?}");
+        }
+        Err(said) => assert!(said.starts_with("the file line ") && !said.contains('\n'), "{said}"),
+    }
+}
+
+/// Reads a record of the bench, and what reports ask of its rows: they answer or have no answer.
+pub fn record(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let record = match bench_record::Record::parse(text) {
+        Ok(record) => record,
+        Err(said) => {
+            assert!(said.contains("--json") && !said.contains('\n'), "{said}");
+            return;
+        }
+    };
+    for row in &record.rows {
+        let found = record.find(&row.table, &row.variant, &row.params).expect("it is one");
+        assert!(found.table == row.table && found.variant == row.variant);
+        let sorted = row.sorted();
+        assert!(sorted.len() <= row.samples.len() && sorted.is_sorted());
+        assert!(row.figure().is_none_or(f64::is_finite));
+        let _ = (row.spread(), row.is_median(), row.quartiles(), record.notes(&row.table));
+    }
+}
