@@ -10,8 +10,13 @@ use crate::again::{again, is_child};
 
 type Add = extern "C" fn() -> i32;
 
-/// Builds the example in a target directory of its own and returns the library's path.
+/// Returns the library's path: the one that `SUBMETER_TEST_LIBRARY` names, because a machine
+/// without cargo has one that was built elsewhere, or else one built here, in a target directory of
+/// its own.
 fn library() -> PathBuf {
+    if let Some(path) = std::env::var_os("SUBMETER_TEST_LIBRARY") {
+        return path.into();
+    }
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unloadable");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

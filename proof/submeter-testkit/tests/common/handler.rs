@@ -32,13 +32,22 @@ pub(crate) fn on_signal(work: impl Fn() + Send + Sync + 'static) {
     assert_eq!(done, 0, "{}", io::Error::last_os_error());
 }
 
-/// A timer that interrupts the thread that created it periodically, until it is dropped.
+/// A timer that interrupts one thread periodically, until it is dropped.
 pub(crate) struct Timer(libc::timer_t);
 
 impl Timer {
     /// # Errors
     /// When the kernel has no timers left.
     pub(crate) fn on_this_thread(period_ns: i64) -> io::Result<Timer> {
+        // SAFETY: takes nothing and returns a number.
+        Timer::on_thread(unsafe { libc::gettid() }, period_ns)
+    }
+
+    /// On the thread of this process that the kernel knows by `tid`.
+    ///
+    /// # Errors
+    /// When there is no such thread, or the kernel has no timers left.
+    pub(crate) fn on_thread(tid: libc::pid_t, period_ns: i64) -> io::Result<Timer> {
         let mut timer = std::ptr::null_mut();
         // SAFETY: 1. A zeroed sigevent is valid, and its fields are set as timer_create(2) asks. 2.
         // Both pointers are live for the calls.
@@ -46,7 +55,7 @@ impl Timer {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
             event.sigev_signo = SIGNAL;
-            event.sigev_notify_thread_id = libc::gettid();
+            event.sigev_notify_thread_id = tid;
             if libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) != 0 {
                 return Err(io::Error::last_os_error());
             }

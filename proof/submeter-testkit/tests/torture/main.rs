@@ -1,0 +1,172 @@
+//! Everything that may happen to a process, at once, while a tree counts: threads moved between
+//! CPUs, 10 kHz timers whose handlers update, forks and their children killed, stops and
+//! continuations, memory taken and given back, crowds of threads, groups that live for an instant.
+//! Every total is exact afterwards, every read was within its bound, memory stays bounded.
+//!
+//! `SUBMETER_TORTURE_SECONDS=N` sets how long it takes, a few seconds otherwise; from 60 on it is
+//! as large as it gets. `SUBMETER_TORTURE_MACHINE=own` says that nothing else runs on this machine:
+//! then a CPU is taken offline and brought back too, and the process is frozen and moved between
+//! sets of CPUs by its cgroup. Alone in its program: it stops the process, and handles a signal.
+#![cfg(all(target_os = "linux", not(any(miri, submeter_inject))))]
+#![expect(unsafe_code, reason = "forks, signals, affinities")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter_testkit::Soak;
+
+mod bounded;
+#[path = "../common/handler.rs"]
+#[expect(dead_code, reason = "shared with tests whose threads interrupt themselves")]
+mod handler;
+mod machine;
+mod tenants;
+
+use bounded::Bounded;
+use tenants::Tenants;
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    /// All rounds together.
+    time: Duration,
+    rounds: u32,
+    /// Of the soak's tree.
+    groups: usize,
+    /// Threads that exist at once.
+    crowd: usize,
+    /// What is held at once by who takes memory.
+    pressure_bytes: usize,
+}
+
+impl Size {
+    fn wanted() -> Size {
+        let text = std::env::var("SUBMETER_TORTURE_SECONDS");
+        let seconds: u64 = text.as_deref().map_or(Ok(3), str::parse).unwrap_or_else(|_| {
+            panic!("SUBMETER_TORTURE_SECONDS is {text:?}: give it a whole number of seconds")
+        });
+        let time = Duration::from_secs(seconds.max(1));
+        if seconds < 60 {
+            return Size { time, rounds: 2, groups: 2_000, crowd: 200, pressure_bytes: 32 << 20 };
+        }
+        let rounds = (seconds / 15).clamp(4, 60) as u32;
+        Size { time, rounds, groups: 100_000, crowd: 10_000, pressure_bytes: 256 << 20 }
+    }
+}
+
+/// What resident memory may be after the first round, in percent of what it was then.
+const RESIDENT_PERCENT_MAX: u64 = 125;
+/// And besides: what an allocator keeps in reserve.
+const RESIDENT_SLACK_BYTES: u64 = 48 << 20;
+
+#[test]
+fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_process_stress() {
+    let size = Size::wanted();
+    // First, while there are no threads beside the test's: it forks.
+    let mut machine = machine::Disturber::start();
+    let probe = submeter_sys::probe();
+    println!(
+        "torture: {:?} in {} rounds on Linux {}, {} ({})",
+        size.time,
+        size.rounds,
+        submeter_sys::kernel::release(),
+        probe.backend.name(),
+        probe.reason
+    );
+    let bounded = Arc::new(Bounded::new());
+    let tenants = Tenants::new();
+    handler::on_signal({
+        let bounded = Arc::clone(&bounded);
+        move || bounded.add_in_handler()
+    });
+    let mut soak = Soak::new(size.groups, 2, 1);
+    let start = Instant::now();
+    let mut first_resident = None;
+    for round in 1..=size.rounds {
+        // From here, not from the start: the last one may have taken its time to end.
+        let end = Instant::now() + size.time / size.rounds;
+        one_round(&mut soak, &bounded, &tenants, size, end);
+        let comparison = soak.compare();
+        assert_eq!(comparison.groups, size.groups);
+        assert_eq!(comparison.differences, []);
+        bounded.assert_exact();
+        tenants.assert_conserved();
+        let resident = resident_bytes();
+        let first = *first_resident.get_or_insert(resident);
+        println!(
+            "torture: round {round}, {:.0} s: {}; {bounded}; {tenants}; resident {} MiB",
+            start.elapsed().as_secs_f64(),
+            soak.progress(),
+            resident >> 20
+        );
+        assert!(
+            resident <= first * RESIDENT_PERCENT_MAX / 100 + RESIDENT_SLACK_BYTES,
+            "resident memory grew from {first} to {resident} bytes"
+        );
+    }
+    println!("torture: {}", machine.stop());
+    assert_eq!(soak.settle(), size.groups, "nothing but the living is left");
+    bounded.assert_used();
+}
+
+/// All at once until `end`; when it returns, no thread of it is left.
+fn one_round(soak: &mut Soak, bounded: &Bounded, tenants: &Tenants, size: Size, end: Instant) {
+    let stop = AtomicBool::new(false);
+    let running = Running(&stop);
+    thread::scope(|scope| {
+        // Also when a thread of the scope panics: the others would run for ever.
+        let _stop = StopOnDrop(&stop);
+        let mut threads = vec![
+            scope.spawn(|| bounded.read_until(running)),
+            scope.spawn(|| bounded.add_until(running)),
+            scope.spawn(|| tenants.churn_until(running)),
+            scope.spawn(|| tenants.enter_until(running)),
+            scope.spawn(|| machine::move_threads_until(running)),
+            scope.spawn(|| machine::interrupt_threads_until(running)),
+            scope.spawn(|| machine::take_memory_until(running, size.pressure_bytes)),
+            scope.spawn(|| machine::fork_until(running, bounded)),
+        ];
+        threads.push(scope.spawn(|| {
+            while running.go_on() {
+                bounded.crowd(size.crowd, running);
+            }
+        }));
+        soak.round(u64::MAX, &stop, |_| {
+            let failed = threads.iter().any(thread::ScopedJoinHandle::is_finished);
+            if Instant::now() >= end || failed {
+                // Relaxed: only ends the loops.
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+    });
+}
+
+/// Whether a round goes on.
+#[derive(Clone, Copy)]
+struct Running<'a>(&'a AtomicBool);
+
+impl Running<'_> {
+    fn go_on(self) -> bool {
+        // Relaxed: only ends the loops.
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only ends the loops.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What the process has in memory.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kib << 10
+}
