@@ -47,6 +47,10 @@ fn without_perf_events_nothing_is_lost_but_speed() {
     let Some(text) = world::again_under(name, &[], &filter) else { return };
     if submeter_sys::probe().rseq().is_some() {
         assert!(text.contains("chosen Syscall"), "{text}");
+        if text.contains("time stamp counter") {
+            eprintln!("skipped: the clock would not ask for perf events here: its counter varies");
+            return;
+        }
         assert!(text.contains("seccomp"), "the remedy is named: {text}");
     }
 }
