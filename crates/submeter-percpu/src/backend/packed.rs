@@ -1,6 +1,7 @@
 //! Words for each CPU, side by side, eight to a line: for what is read far more often than added
 //! to.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -17,53 +18,61 @@ const LINE_WORDS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct PackedWords {
     rseq: Rseq,
-    /// Shared with the counters that were made together, each of which has as many from `first` on.
-    lines: Arc<[Line]>,
-    first: usize,
+    /// The counter's own, `Kept::COUNT` arrays of `rseq.cpus()` words, one after the other. Not an
+    /// index of the line: to check that would cost as much as a sequence.
+    words: NonNull<AtomicI64>,
+    /// Keeps them. Shared with the counters that were made together.
+    _lines: Arc<[Line]>,
 }
 
 /// What CPUs pass around. 64 bytes, not the 128 of `CachePadded`: neighbours hold words of the same
 /// counter, and a read would visit twice as much memory.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Line([AtomicI64; LINE_WORDS]);
+
+// SAFETY: 1. The words are atomics, and `_lines` keeps them. 2. The other fields are `Send` by
+// themselves.
+unsafe impl Send for PackedWords {}
+// SAFETY: 1 and 2 as for `Send`; only sequences write the words, which are made for that.
+unsafe impl Sync for PackedWords {}
 
 impl PackedWords {
     /// Makes the words of `count` counters in one allocation.
     pub(crate) fn many(rseq: Rseq, count: usize) -> impl Iterator<Item = PackedWords> {
         let each = lines_of(rseq);
         let lines: Arc<[Line]> = (0..each * count).map(|_| Line::default()).collect();
-        (0..count).map(move |at| PackedWords { rseq, lines: Arc::clone(&lines), first: at * each })
+        (0..count).map(move |at| {
+            let words = NonNull::from(&lines[at * each..][..each]).cast();
+            PackedWords { rseq, words, _lines: Arc::clone(&lines) }
+        })
     }
 
-    #[inline]
-    fn own(&self) -> &[Line] {
-        &self.lines[self.first..self.first + lines_of(self.rseq)]
-    }
-
-    /// The first word of an array among all of the counter's.
-    #[inline]
-    fn start(&self, kept: Kept) -> usize {
-        kept as usize * self.rseq.cpus() as usize
+    /// An array.
+    #[inline(always)]
+    fn words(&self, kept: Kept) -> &[AtomicI64] {
+        let cpus = self.rseq.cpus() as usize;
+        // SAFETY: 1. In bounds: `words` is the start of `lines_of(rseq)` lines, which hold
+        // `Kept::COUNT` arrays of `cpus` words, and `kept` is below that count. Lines have no
+        // padding: 8 words are 64 bytes. 2. Alive as long as `self`: `_lines`. 3. Atomics, so that
+        // they may change behind a shared reference.
+        unsafe { std::slice::from_raw_parts(self.words.add(kept as usize * cpus).as_ptr(), cpus) }
     }
 }
 
 impl CpuWords for PackedWords {
-    #[inline]
+    #[inline(always)]
     fn add(&self, kept: Kept, n: i64) -> bool {
-        let words = self.own().as_ptr().cast_mut().cast::<i64>();
-        // SAFETY: 1. `own` holds `Kept::COUNT` arrays of `rseq.cpus()` words, one after the other,
-        // which live as long as `self`; `start` is where one of them begins. 2. Only these
+        let words = self.words(kept).as_ptr().cast_mut().cast::<i64>();
+        // SAFETY: 1. `words` holds `rseq.cpus()` words, which live as long as `self`. 2. Only these
         // sequences write them: Rust code has loads only. 3. They are atomics, so that they may
         // change behind a shared reference.
-        unsafe { self.rseq.add_packed(words.add(self.start(kept)), n) }
+        unsafe { self.rseq.add_packed(words, n) }
     }
 
     #[inline]
     fn sum(&self, kept: Kept) -> i64 {
-        let (own, start) = (self.own(), self.start(kept));
-        let words = start..start + self.rseq.cpus() as usize;
-        let words = words.map(|at| &own[at / LINE_WORDS].0[at % LINE_WORDS]);
+        let words = self.words(kept).iter();
         // Acquire: before what the caller loads next; pairs with the fence before an `Ended`, see
         // `Overflows`.
         words.map(|word| word.load(Ordering::Acquire)).fold(0, i64::wrapping_add)

@@ -358,10 +358,15 @@ mod tests {
                     *returned += sign * (BATCH - 1);
                     check(&counter, *returned);
                 };
-                fill(&mut returned);
+                // Upwards the first boundary is a batch away, downwards the next step crosses one.
+                if sign > 0 {
+                    fill(&mut returned);
+                }
+                let mut stuck = 0;
                 counter.add_announced(sign, |first| {
                     fill(&mut returned);
                     counter.add_announced(sign, |second| {
+                        stuck = 2;
                         fill(&mut returned);
                         counter.add_to_shared(second);
                         check(&counter, returned);
@@ -372,12 +377,38 @@ mod tests {
                 });
                 returned += sign;
                 check(&counter, returned);
-                assert_eq!(counter.sum(), returned);
+                assert_eq!((counter.sum(), stuck), (returned, 2));
                 let area = counter.block.area();
                 let quiet = counter.written.overflows.read(0, 0, 2);
                 assert_eq!(quiet.bound(), 0, "none is in flight any more, of {area:?}");
             }
         }
+    }
+
+    /// What climbs hides as much as the node that it comes from keeps. Every word and node is full,
+    /// so that the bound has nothing to spare.
+    #[test]
+    fn read_holds_while_an_overflow_climbs() {
+        let area = Area::simulated(5).expect("address space");
+        let counter = PercpuCounter::with_tree(&area, 32).expect("room");
+        let tree = counter.written.tree.as_deref().expect("made with one");
+        let add = |cpu: u32, n: i64| {
+            Area::simulate_cpu(cpu);
+            counter.add(n);
+        };
+        (0..5).for_each(|cpu| add(cpu, 31));
+        add(4, 96);
+        add(0, 96);
+        check(&counter, 5 * 31 + 2 * 96);
+        counter.add_announced(1, |overflow| {
+            let up = tree.climb(0, overflow);
+            assert_eq!((overflow, up), (32, 128));
+            add(0, 31);
+            add(0, 96);
+            check(&counter, 6 * 31 + 3 * 96);
+            counter.written.overflows.post(up);
+        });
+        check(&counter, 6 * 31 + 3 * 96 + 1);
     }
 
     /// What is on its way from a gathering row is missing in it and not posted yet.
