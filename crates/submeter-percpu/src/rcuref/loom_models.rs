@@ -1,6 +1,6 @@
 //! Every interleaving, within loom's memory model: `RUSTFLAGS="--cfg loom" cargo test --release`.
 //!
-//! Two of the models are of mistakes, and pass only while loom finds them.
+//! Three of the models are of mistakes, and pass only while loom finds them.
 
 use std::sync::Arc;
 // Not loom's: what the models note for themselves must add neither orders nor states.
@@ -144,6 +144,67 @@ fn loom_rcuref_4_finds_the_race_of_a_slow_path_that_reads_again() {
         put_reading_again(&word);
         other.join().unwrap();
     });
+}
+
+/// A put whose mark of death comes late, and a lookup that revives the object, ends it, and makes
+/// the next one in its place.
+fn a_late_mark_of_death(guarded: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let word = Arc::new(AtomicI32::new(0));
+        let lookup = thread::spawn({
+            let word = word.clone();
+            move || {
+                let guard = guarded.then(pin);
+                // Relaxed: as in `Count::get`.
+                let got = word.fetch_add(1, Ordering::Relaxed).wrapping_add(1) >= 0;
+                if got && put_as_it_is(&word) {
+                    recycle(word, guard.as_ref());
+                }
+            }
+        });
+        let guard = guarded.then(pin);
+        put_as_it_is(&word);
+        drop(guard);
+        lookup.join().unwrap();
+    });
+}
+
+/// Asks what its own decrement returned, then marks.
+fn put_as_it_is(word: &AtomicI32) -> bool {
+    // Release: as in `Count::decrement`.
+    if word.fetch_add(-1, Ordering::Release).wrapping_add(-1) != NOREF.cast_signed() {
+        return false;
+    }
+    let (noref, dead) = (NOREF.cast_signed(), DEAD.cast_signed());
+    // Acquire, Relaxed: as in `Count::put_slow`.
+    word.compare_exchange(noref, dead, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// Makes the next object, at once or after a grace period, and puts its only reference.
+fn recycle(word: Arc<AtomicI32>, guard: Option<&super::Guard>) {
+    let next = move || {
+        // Release: as one who publishes an object.
+        word.store(0, Ordering::Release);
+        assert!(put_as_it_is(&word), "a late mark ended the next object");
+    };
+    match guard {
+        Some(guard) => guard.defer(next),
+        None => next(),
+    }
+}
+
+#[test]
+fn loom_rcuref_a_guard_keeps_a_late_mark_from_recycled_memory() {
+    a_late_mark_of_death(true);
+}
+
+/// The mistake: no grace period between the end of an object and the next one in its place.
+#[test]
+#[should_panic(expected = "a late mark ended the next object")]
+fn loom_rcuref_finds_a_late_mark_on_recycled_memory() {
+    a_late_mark_of_death(false);
 }
 
 #[test]

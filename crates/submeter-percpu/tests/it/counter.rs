@@ -74,6 +74,24 @@ fn on_simulated(cpus: usize, batch: u64) -> [PercpuCounter; 2] {
     of_both_kinds(&Area::simulated(cpus).expect("address space"), batch)
 }
 
+/// Rows are for possible CPUs: what was counted on one that is gone counts on. Linux sums the CPUs
+/// that are online, and has to fold the words of one that goes; a sum while it goes missed them.
+#[test]
+fn a_sum_counts_what_cpus_that_are_gone_counted() {
+    let area = Area::simulated(4).expect("address space");
+    for counter in of_both_kinds(&area, 32) {
+        for cpu in 0..4 {
+            Area::simulate_cpu(cpu);
+            counter.add(31);
+        }
+        // From here on, nothing runs on CPUs 2 and 3.
+        Area::simulate_cpu(1);
+        counter.add(1);
+        assert_eq!((counter.sum(), counter.compare(124)), (125, Ordering::Greater));
+        assert!(counter.read().low() <= 125 && counter.read().high() >= 125);
+    }
+}
+
 #[test]
 fn read_tells_every_add_that_returned_while_others_add_stress() {
     on_every_backend(|area| {

@@ -258,6 +258,22 @@ fn the_last_event_of_a_group_leaves_no_trace() {
     assert_eq!(t.value(other), 0);
 }
 
+/// The thread is in a group whose last event goes; another group's first one takes its place.
+#[test]
+fn an_event_that_takes_the_place_of_the_last_one_waits_for_its_own_group() {
+    let mut t = Thread::new(1);
+    let last = t.attach(Scope::Group(A), "cycles");
+    t.run(IN_A, 5);
+    assert_eq!(t.events.detach(last, t.now_ns).expect("attached").values[0], 5);
+    let next = t.attach(Scope::Group(B), "cycles");
+    t.events.rotate(t.now_ns);
+    t.run(IN_A, 7);
+    t.run(&[], 11);
+    assert_eq!((t.value(next), t.state(next)), (0, State::Inactive));
+    t.run(IN_B, 13);
+    assert_eq!((t.value(next), t.state(next)), (13, State::Active));
+}
+
 #[test]
 fn an_old_name_does_not_find_a_new_event() {
     let mut t = Thread::new(2);
