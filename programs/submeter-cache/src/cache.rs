@@ -1,12 +1,17 @@
 //! The cache itself: configuration, tree of tenants and items, shared by every connection.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use submeter::Tree;
 use tokio::sync::Notify;
 
 use crate::config::{Config, ConfigError};
+use crate::connections::Connections;
+use crate::documents::{Document, Documents};
+use crate::exec::List;
 use crate::metrics::Metrics;
 use crate::statistics::{Statistics, Totals};
 use crate::store::Store;
@@ -39,7 +44,15 @@ struct Inner {
     store: Store,
     statistics: Statistics,
     shutdown: Notify,
+    connections: Arc<Connections>,
+    tenant_lists: Documents,
+    prefix_lists: Documents,
 }
+
+/// How many versions of a list may be on their way to slow clients, and how long the oldest of them
+/// is waited for before it is withdrawn.
+const LISTS_MAX: usize = 4;
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Cache {
     /// Creates an empty cache.
@@ -62,8 +75,20 @@ impl Cache {
         let totals = Totals::new(config.metering).map_err(|e| internal("totals", &e))?;
         let store = Store::new(&metrics, &config, totals);
         let statistics = Statistics::default();
-        let shutdown = Notify::new();
-        let inner = Inner { config, metrics, tree, tenants, store, statistics, shutdown };
+        let root = tree.root().clone();
+        let connections = Arc::new(Connections::new(&config, &metrics, root));
+        let inner = Inner {
+            config,
+            metrics,
+            tree,
+            tenants,
+            store,
+            statistics,
+            shutdown: Notify::new(),
+            connections,
+            tenant_lists: Documents::new(LISTS_MAX, LIST_PATIENCE),
+            prefix_lists: Documents::new(LISTS_MAX, LIST_PATIENCE),
+        };
         Ok(Cache { inner: Arc::new(inner) })
     }
 
@@ -119,6 +144,25 @@ impl Cache {
 
     pub(crate) fn ask_shutdown(&self) {
         self.inner.shutdown.notify_one();
+    }
+
+    /// Returns a list as lines, shared with those who ask at the same time.
+    pub(crate) async fn list(&self, list: List) -> Arc<Document> {
+        let cache = self.clone();
+        let made = match list {
+            List::Tenants => {
+                self.inner.tenant_lists.get(move || Ok::<_, Infallible>(cache.list_tenants())).await
+            }
+            List::Prefixes => self.inner.prefix_lists.get(move || Ok(cache.list_prefixes())).await,
+        };
+        match made {
+            Ok(document) => document,
+            Err(never) => match never {},
+        }
+    }
+
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.inner.connections
     }
 }
 

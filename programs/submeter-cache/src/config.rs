@@ -1,6 +1,9 @@
 //! The configuration of a cache.
 
 use std::fmt;
+use std::time::Duration;
+
+use crate::protocol::KEYS_LINE_MAX;
 
 /// The settings of a cache.
 #[derive(Clone, Debug)]
@@ -30,10 +33,25 @@ pub struct Config {
     pub tenant_limits: Vec<(String, u64)>,
     /// Whether requests are metered. Memory is charged in either case, as limits need it.
     pub metering: bool,
+    /// The most connections at once. One more is told so and closed, as memcached does.
+    pub connections_max: usize,
+    /// The most memory that connections may hold together while they wait for their clients, beyond
+    /// the usual buffers of 16 KiB for each direction: requests that are not whole, and answers
+    /// that are not taken. Where there is no room, a connection waits for it, and connections that
+    /// have held some for a second or more are closed, the oldest first.
+    pub buffers_max: u64,
+    /// How long a request may take from its first byte to its last, and answers from the moment
+    /// when their client stops taking them. What is large has longer: a second for each 64 KiB.
+    pub request_timeout: Duration,
+    /// After how long without a request a connection is closed, if ever.
+    pub idle_timeout: Option<Duration>,
+    /// How long requests that are under way at shutdown may take to finish.
+    pub drain: Duration,
 }
 
 impl Default for Config {
-    /// memcached's own defaults where it has them: 64 MiB of items, values up to 1 MiB.
+    /// memcached's own defaults where it has them: 64 MiB of items, values up to 1 MiB, 1024
+    /// connections, no idle timeout.
     fn default() -> Self {
         Config {
             delimiter: b':',
@@ -46,6 +64,11 @@ impl Default for Config {
             shutdown: false,
             tenant_limits: Vec::new(),
             metering: true,
+            connections_max: 1024,
+            buffers_max: 64 << 20,
+            request_timeout: Duration::from_secs(60),
+            idle_timeout: None,
+            drain: Duration::from_secs(2),
         }
     }
 }
@@ -87,11 +110,34 @@ impl Config {
         if self.memory_max == 0 {
             return refuse("memory_max 0 leaves no room for items: use 1 MiB or more".to_owned());
         }
+        self.check_connections()?;
         for (index, (path, limit)) in self.tenant_limits.iter().enumerate() {
             self.check_limit(path, *limit)?;
             if self.tenant_limits[..index].iter().any(|(earlier, _)| earlier == path) {
                 return refuse(format!("tenant {path:?} has two limits: keep one"));
             }
+        }
+        Ok(())
+    }
+
+    fn check_connections(&self) -> Result<(), ConfigError> {
+        let refuse = |text: String| Err(ConfigError(text));
+        if self.connections_max == 0 {
+            return refuse("connections_max 0 lets nobody in: use 1 or more".to_owned());
+        }
+        // Else a connection could wait for room that there will never be.
+        let least = 2 * self.value_max as u64 + ONE_REQUEST_BYTES;
+        if self.buffers_max < least {
+            return refuse(format!(
+                "buffers_max {} does not hold one request and one answer with a value of {} bytes: \
+                 use {least} or more",
+                self.buffers_max, self.value_max
+            ));
+        }
+        if self.request_timeout.is_zero() || self.idle_timeout.is_some_and(|time| time.is_zero()) {
+            return refuse(
+                "a timeout of 0 leaves no time for a request: use 1 s or more".to_owned(),
+            );
         }
         Ok(())
     }
@@ -144,6 +190,10 @@ const TENANTS_MAX: usize = submeter::GROUPS_MAX_DEFAULT / 4;
 
 /// The largest `value_max`: memcached's own ceiling.
 const VALUE_MAX: usize = 1 << 30;
+
+/// What one connection may hold beside a value in its request and one in its answer: the longest
+/// line, and the text of its answers.
+const ONE_REQUEST_BYTES: u64 = KEYS_LINE_MAX as u64 + (1 << 20);
 
 /// The error for an invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]

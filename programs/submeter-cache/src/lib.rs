@@ -5,7 +5,9 @@
 mod cache;
 mod clock;
 mod config;
+mod connections;
 mod delete;
+mod documents;
 mod exec;
 mod item;
 mod metrics;
@@ -20,6 +22,7 @@ mod users;
 pub use cache::Cache;
 pub use config::{Config, ConfigError};
 pub use delete::{DeleteError, Deletion};
+pub use documents::{Document, Documents, Versions, WithdrawnError};
 pub use metrics::Metrics;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

@@ -33,6 +33,10 @@ pub struct Metrics {
     pub bytes_out: Counter<Bytes>,
     /// Memory held by items: key, value and the item's own overhead.
     pub memory: Quota<Bytes>,
+    /// Memory held by connections that wait for their clients: requests that are not whole, and
+    /// answers that are not taken, beyond the usual buffers. Only the root has any, as a tenant
+    /// that is deleted must not wait for a slow client.
+    pub buffers: Quota<Bytes>,
     /// Items dropped to make room.
     pub evictions: Counter<Count>,
     /// Items dropped because they had expired.
@@ -69,6 +73,7 @@ impl Metrics {
         let bytes_in = s.counter("bytes_in", "Bytes of requests");
         let bytes_out = s.counter("bytes_out", "Bytes of answers");
         let memory = s.quota("memory", "Memory held by items");
+        let buffers = s.quota("buffers", "Memory held by connections that wait for their clients");
         let evictions = s.counter("evictions", "Items dropped to make room");
         let expired = s.counter("expired", "Items dropped because their time was over");
         let store_failures = s.counter("store_failures", "Stores refused for want of memory");
@@ -92,6 +97,7 @@ impl Metrics {
             bytes_in,
             bytes_out,
             memory,
+            buffers,
             evictions,
             expired,
             store_failures,

@@ -8,7 +8,8 @@ use submeter::refs::RcuArc;
 use crate::tenant::Item;
 
 /// Beyond this many bytes the answers are sent before the next request is parsed: a client that
-/// does not read cannot make the server hold more than this and one value.
+/// does not read cannot make its connection hold more than this and one value. What all connections
+/// hold is bounded too, see [`connections`](crate::connections).
 const FULL_BYTES: usize = 256 << 10;
 
 /// The most pieces handed to the kernel at once. Linux takes 1024; fewer fill a socket's buffer, as
@@ -85,6 +86,16 @@ impl Output {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queued == 0
+    }
+
+    /// Returns how much memory it holds: the text's buffer, and values whole, as a part keeps all
+    /// of its item.
+    pub(crate) fn held(&self) -> usize {
+        let values = self.parts.iter().map(|part| match part {
+            Part::Text(_) => 0,
+            Part::Value(item, _) => item.value_line().len(),
+        });
+        self.text.capacity() + values.sum::<usize>()
     }
 
     /// Fills `slices` with what is to be sent next.

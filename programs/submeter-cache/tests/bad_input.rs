@@ -242,7 +242,7 @@ fn two_thousand_idle_connections_are_served_beside() {
     // Both ends are in this process.
     let files = rlimit::increase_nofile_limit(8192).expect("the limit can be read");
     assert!(files >= 4500, "the machine allows {files} open files: raise ulimit -n");
-    let server = start_default();
+    let server = start(Config { connections_max: 2100, ..Config::default() });
     let idle: Vec<Client> = (0..2000).map(|_| server.connect()).collect();
     eventually("all are accepted", || {
         server.connect().talk("stats\r\n").contains("STAT curr_connections 2001\r\n")
@@ -366,6 +366,11 @@ fn a_configuration_that_cannot_be_names_setting_and_remedy() {
         (Config { depth_max: 64, ..default() }, "depth_max 64"),
         (Config { depth_max: 0, ..default() }, "depth_max 0"),
         (Config { tenants_max: usize::MAX, ..default() }, "tenants_max"),
+        (Config { connections_max: 0, ..default() }, "connections_max 0"),
+        (Config { buffers_max: 1 << 20, ..default() }, "buffers_max 1048576"),
+        (Config { value_max: 1 << 30, ..default() }, "buffers_max 67108864"),
+        (Config { request_timeout: Duration::ZERO, ..default() }, "timeout of 0"),
+        (Config { idle_timeout: Some(Duration::ZERO), ..default() }, "timeout of 0"),
         (Config { tenant_limits: limits("acme", 1), ..default() }, "\"acme\" is not a path"),
         (Config { tenant_limits: limits("/", 1), ..default() }, "set memory_max"),
         (Config { tenant_limits: limits("/a", 0), ..default() }, "limit 0 of tenant \"/a\""),

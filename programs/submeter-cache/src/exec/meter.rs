@@ -20,7 +20,7 @@ use submeter::{Count, Counter};
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::tenant::{Account, Resolver};
+use crate::tenant::{Account, KNOWN_KEPT, Resolver};
 
 /// The counter that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +175,13 @@ impl BatchMeter {
         for account in self.touched.drain(..) {
             let tally = std::mem::take(&mut self.tallies[account.index()]);
             tally.hand_over(account, context);
+        }
+        if self.tallies.len() > KNOWN_KEPT {
+            for list in [&mut self.touched, &mut self.run] {
+                list.shrink_to(KNOWN_KEPT);
+            }
+            self.tallies.truncate(KNOWN_KEPT);
+            self.tallies.shrink_to_fit();
         }
     }
 

@@ -6,10 +6,13 @@ mod meta;
 mod meter;
 mod stats;
 
+use std::sync::Arc;
+
 use submeter::refs::pin;
 
 use crate::cache::Cache;
-use crate::clock::Tick;
+use crate::clock::{Clock, Tick};
+use crate::documents::Document;
 use crate::output::Output;
 use crate::protocol::{Refusal, Request, reply};
 use crate::statistics::{Total, Totals};
@@ -36,7 +39,18 @@ pub(crate) enum Next {
     Go,
     /// The answer has grown large: send it, then call [`Session::get`] for the rest.
     Pause(Paused),
+    /// The answer is a list that [`Session::list`] gets.
+    List(List),
     Close,
+}
+
+/// What is listed tenant by tenant, and may be megabytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    /// `stats tenants`
+    Tenants,
+    /// `stats detail dump`
+    Prefixes,
 }
 
 /// A retrieval that continues where it was interrupted.
@@ -124,6 +138,10 @@ impl Session {
                 self.cache.ask_shutdown();
                 return Next::Close;
             }
+            Request::Stats { topic: b"tenants", .. } => return Next::List(List::Tenants),
+            Request::Stats { topic: b"detail", rest: b"dump" } => {
+                return Next::List(List::Prefixes);
+            }
             request => match self.classic(&request, current, out) {
                 Some(done) => done,
                 None => {
@@ -142,6 +160,22 @@ impl Session {
         out.line(if admitted { "STORED" } else { reply::LOGIN_FAILED });
         let effect = Effect::new(Kind::Other);
         self.account(Account::ROOT, effect, bytes_in, out.written() - before);
+    }
+
+    /// Gets a list, and adds a request of `bytes_in` bytes with that answer to the totals.
+    pub(crate) async fn list(&mut self, list: List, bytes_in: usize) -> Arc<Document> {
+        let document = self.cache.list(list).await;
+        self.account(Account::ROOT, Effect::new(Kind::Other), bytes_in, document.len());
+        self.settle();
+        document
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now.ms
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.cache.store().clock
     }
 
     /// Answers a request that was refused.

@@ -1,6 +1,7 @@
 //! `stats`: memcached's names where they apply, and the tenants.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Handle;
@@ -18,7 +19,7 @@ const VERSION: &str = concat!("1.6.18-submeter-", env!("CARGO_PKG_VERSION"));
 pub(super) const VERSION_LINE: &str =
     concat!("VERSION 1.6.18-submeter-", env!("CARGO_PKG_VERSION"));
 
-/// Answers `stats <topic> <rest>`.
+/// Answers `stats <topic> <rest>`, except for what is a [`List`](super::List).
 pub(super) fn answer(cache: &Cache, topic: &[u8], rest: &[u8], out: &mut Output) {
     match topic {
         b"" => general(cache, out),
@@ -28,7 +29,6 @@ pub(super) fn answer(cache: &Cache, topic: &[u8], rest: &[u8], out: &mut Output)
         // What memcached answers too, unless it was started to count sizes.
         b"sizes" => stat("sizes_status", "disabled", out),
         b"conns" => {}
-        b"tenants" => tenants(cache, out),
         b"cachedump" => return out.line(reply::NO_DUMP),
         b"reset" => return reset(cache, out),
         b"detail" => return detail(cache, rest, out),
@@ -51,10 +51,15 @@ fn totals(cache: &Cache) -> Vec<(&'static str, u64)> {
     cache.tree().flush();
     let sum = |counter| root.read(counter).value;
     let total = |total| cache.store().totals.read(total);
+    let connections = cache.connections().counts();
     // The tenants' metrics count `gat` with `get`; memcached has it with `touch`.
     let got = |all: u64, gat| all.saturating_sub(total(gat));
     vec![
-        ("total_connections", cache.statistics().connections.total()),
+        ("total_connections", connections.total),
+        ("rejected_connections", connections.refused),
+        ("idle_kicks", connections.idle),
+        ("slow_kicks", connections.slow),
+        ("buffer_kicks", connections.reclaimed),
         ("cmd_get", sum(metrics.cmd_get)),
         ("cmd_set", sum(metrics.cmd_set)),
         ("cmd_flush", total(Total::Flushes)),
@@ -98,7 +103,12 @@ fn general(cache: &Cache, out: &mut Output) {
     stat("time", now.as_secs(), out);
     stat("version", VERSION, out);
     stat("pointer_size", usize::BITS, out);
-    stat("curr_connections", cache.statistics().connections.current(), out);
+    let connections = cache.connections().counts();
+    let buffers = cache.tree().root().usage(metrics.buffers);
+    stat("max_connections", cache.config().connections_max, out);
+    stat("curr_connections", connections.current, out);
+    stat("buffer_bytes", buffers.current, out);
+    stat("buffer_bytes_peak", buffers.peak, out);
     for (name, total) in totals {
         stat(name, cache.statistics().since_reset(name, total), out);
     }
@@ -126,13 +136,6 @@ fn detail(cache: &Cache, what: &[u8], out: &mut Output) {
             detail.switch(what == b"on", cache.tree(), cache.metrics());
             out.line("OK");
         }
-        b"dump" => {
-            for (name, prefix) in detail.dump(cache.tree(), cache.metrics()) {
-                let Prefix { gets, hits, sets, deletes } = prefix;
-                out.line(&format!("PREFIX {name} get {gets} hit {hits} set {sets} del {deletes}"));
-            }
-            out.line("END");
-        }
         _ => out.line(reply::BAD_DETAIL),
     }
 }
@@ -152,6 +155,10 @@ fn settings(cache: &Cache, out: &mut Output) {
     stat("num_threads", workers(), out);
     stat("stat_key_prefix", char::from(config.delimiter), out);
     stat("detail_enabled", yes_or_no(cache.statistics().detail.is_on()), out);
+    stat("maxconns", config.connections_max, out);
+    stat("idle_timeout", config.idle_timeout.map_or(0, |time| time.as_secs()), out);
+    stat("request_timeout", config.request_timeout.as_secs(), out);
+    stat("buffers_max", config.buffers_max, out);
     stat("cas_enabled", "yes", out);
     stat("tcp_backlog", BACKLOG, out);
     stat("binding_protocol", "ascii", out);
@@ -212,29 +219,47 @@ fn slabs(cache: &Cache, out: &mut Output) {
     stat("total_malloced", memory.current, out);
 }
 
-/// One line per tenant and number: `STAT <path>:<name> <value>`.
-fn tenants(cache: &Cache, out: &mut Output) {
-    let metrics = cache.metrics();
-    let snapshot = cache.tree().snapshot();
-    for group in snapshot.groups() {
-        let path = group.path();
-        for (name, value) in [
-            ("cmd_get", group.counter(metrics.cmd_get)),
-            ("cmd_set", group.counter(metrics.cmd_set)),
-            ("get_hits", group.counter(metrics.get_hits)),
-            ("get_misses", group.counter(metrics.get_misses)),
-            ("evictions", group.counter(metrics.evictions)),
-            ("bytes_read", group.counter(metrics.bytes_in)),
-            ("bytes_written", group.counter(metrics.bytes_out)),
-            ("cpu_ns", group.counter(metrics.cpu)),
-        ] {
-            stat(&format!("{path}:{name}"), value, out);
+impl Cache {
+    /// Writes one line for each prefix that a request was for while `stats detail` was on.
+    pub(crate) fn list_prefixes(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for (name, prefix) in self.statistics().detail.dump(self.tree(), self.metrics()) {
+            let Prefix { gets, hits, sets, deletes } = prefix;
+            // A vector takes everything.
+            let _ =
+                write!(text, "PREFIX {name} get {gets} hit {hits} set {sets} del {deletes}\r\n");
         }
-        let memory = group.usage(metrics.memory);
-        stat(&format!("{path}:curr_items"), group.gauge(metrics.items), out);
-        stat(&format!("{path}:bytes"), memory.current, out);
-        if let Some(limit) = memory.limit {
-            stat(&format!("{path}:limit_maxbytes"), limit, out);
+        text.extend_from_slice(b"END\r\n");
+        text
+    }
+
+    /// Writes one line for each tenant and number: `STAT <path>:<name> <value>`.
+    pub(crate) fn list_tenants(&self) -> Vec<u8> {
+        let metrics = self.metrics();
+        let snapshot = self.tree().snapshot();
+        let mut text = Vec::new();
+        for group in snapshot.groups() {
+            let path = group.path();
+            let mut stat = |name: &str, value: &dyn Display| {
+                // A vector takes everything.
+                let _ = write!(text, "STAT {path}:{name} {value}\r\n");
+            };
+            stat("cmd_get", &group.counter(metrics.cmd_get));
+            stat("cmd_set", &group.counter(metrics.cmd_set));
+            stat("get_hits", &group.counter(metrics.get_hits));
+            stat("get_misses", &group.counter(metrics.get_misses));
+            stat("evictions", &group.counter(metrics.evictions));
+            stat("bytes_read", &group.counter(metrics.bytes_in));
+            stat("bytes_written", &group.counter(metrics.bytes_out));
+            stat("cpu_ns", &group.counter(metrics.cpu));
+            stat("curr_items", &group.gauge(metrics.items));
+            let memory = group.usage(metrics.memory);
+            stat("bytes", &memory.current);
+            if let Some(limit) = memory.limit {
+                stat("limit_maxbytes", &limit);
+            }
         }
+        text.extend_from_slice(b"END\r\n");
+        text
     }
 }

@@ -16,6 +16,11 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Returns how much of a buffer is more than every connection may have without asking.
+pub(super) fn excess(capacity: usize) -> u64 {
+    capacity.saturating_sub(BUFFER_BYTES) as u64
+}
+
 /// Takes an empty buffer.
 pub(super) fn take() -> Vec<u8> {
     let spare = SPARE.with_borrow_mut(Vec::pop);

@@ -3,7 +3,8 @@
 //! A batch is what the buffer holds, up to a bound on requests and on bytes of answers; between
 //! batches other connections get their turn. The server does not read while answers wait to be
 //! sent, so that a client that does not read is no longer served and costs a bounded amount of
-//! memory.
+//! memory. What a connection holds while it waits for its client is bounded for all connections
+//! together ([`Hold`]), and so is the time.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -20,7 +21,8 @@ use tokio::time::timeout;
 use super::buffers;
 use super::stream::Stream;
 use crate::cache::Cache;
-use crate::exec::{CurrentGroup, Next, Paused, Session};
+use crate::connections::{Hold, Phase, Place};
+use crate::exec::{CurrentGroup, List, Next, Paused, Session};
 use crate::output::{Output, SLICES_MAX};
 use crate::protocol::{Access, Outcome, Parser, Refusal, Step, reply};
 use crate::store;
@@ -37,11 +39,15 @@ const ERRORS_MAX: usize = 100;
 const LINGER_BYTES: usize = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 
+/// The part of a long list that is copied at a time.
+const LIST_BYTES: usize = 64 << 10;
+
 /// Serves one connection until its client leaves or the server stops.
 pub(super) async fn serve(
     stream: Stream,
     cache: Cache,
     users: Option<Arc<Users>>,
+    place: Place,
     stopped: watch::Receiver<bool>,
 ) {
     stream.send_at_once();
@@ -50,6 +56,8 @@ pub(super) async fn serve(
         parser: Parser::new(cache.config().value_max, access),
         users,
         session: Session::new(cache),
+        hold: place.hold(),
+        place,
         stream,
         input: Vec::new(),
         at: 0,
@@ -57,6 +65,7 @@ pub(super) async fn serve(
         out: Output::default(),
         paused: None,
         errors: 0,
+        is_last: false,
     };
     // An error means that the client is gone.
     let _ = connection.serve(stopped).await;
@@ -68,6 +77,8 @@ struct Connection {
     parser: Parser,
     users: Option<Arc<Users>>,
     session: Session,
+    place: Place,
+    hold: Hold,
     input: Vec<u8>,
     /// Where in `input` the next request begins.
     at: usize,
@@ -78,6 +89,8 @@ struct Connection {
     paused: Option<(Paused, usize)>,
     /// Malformed requests in a row.
     errors: usize,
+    /// The server stops: what has arrived is served, nothing more.
+    is_last: bool,
 }
 
 /// Why a batch ended.
@@ -91,6 +104,8 @@ enum Batch {
     Quit,
     /// The client was refused.
     Refused,
+    /// A request of this many bytes wants a list.
+    List(List, usize),
 }
 
 impl Connection {
@@ -101,26 +116,33 @@ impl Connection {
         let mut stop = pin!(unconstrained(stopped.wait_for(|stopped| *stopped)));
         let mut asked: Option<Waker> = None;
         loop {
+            self.settle().await;
+            let is_between = self.at == self.input.len();
+            let is_last = &mut self.is_last;
             // Not a `select!` of both, which would wait for the stop anew in each batch, under a
             // lock that all connections share. The waker that was left there stays valid while it
             // is the task's.
             let arrived = poll_fn(|context| {
-                if told.has_changed().unwrap_or(true) {
-                    return Poll::Ready(Ok(false));
+                if is_between && told.has_changed().unwrap_or(true) {
+                    return Poll::Ready(Ok(!std::mem::replace(is_last, true)));
                 }
                 if let Poll::Ready(ready) = self.stream.poll_read_ready(context) {
                     return Poll::Ready(ready.map(|()| true));
                 }
-                if !asked.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                // In the middle of a request the end of the server's patience is what stops it.
+                if is_between
+                    && !asked.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+                {
                     if stop.as_mut().poll(context).is_ready() {
-                        return Poll::Ready(Ok(false));
+                        return Poll::Ready(Ok(!std::mem::replace(is_last, true)));
                     }
                     asked = Some(context.waker().clone());
                 }
                 Poll::Pending
             });
             if !arrived.await? {
-                return Ok(());
+                // Closed with something unread, the kernel would discard the last answers.
+                return self.linger().await;
             }
             if self.read().await? == 0 {
                 return Ok(());
@@ -128,27 +150,71 @@ impl Connection {
             if self.input.len() - self.at < self.wanted {
                 continue;
             }
-            self.session.begin();
-            loop {
-                self.out.set_buffer(buffers::take());
-                let batch = self.work();
-                // If the client is gone, the buffer goes with it, as it holds answers that cannot
-                // be sent.
-                self.send().await?;
-                buffers::give(self.out.take_buffer());
-                match batch {
-                    Batch::Drained => break,
-                    Batch::Long => tokio::task::yield_now().await,
-                    Batch::Quit => return Ok(()),
-                    Batch::Refused => return self.linger().await,
-                }
-                self.session.resume();
-            }
-            if self.at == self.input.len() {
-                self.at = 0;
-                buffers::give(std::mem::take(&mut self.input));
+            match self.batches().await? {
+                Batch::Quit => return Ok(()),
+                Batch::Refused => return self.linger().await,
+                _ => {}
             }
         }
+    }
+
+    /// Executes and answers what the input holds. Returns why it went no further.
+    async fn batches(&mut self) -> io::Result<Batch> {
+        self.session.begin();
+        loop {
+            let before = self.at;
+            self.out.set_buffer(buffers::take());
+            let batch = self.work();
+            // A byte more of the same request is no progress: a client could send one a minute.
+            if self.at != before || batch != Batch::Drained {
+                self.place.seat.enter(Phase::Idle, self.session.now_ms());
+            }
+            // If the client is gone, the buffer goes with it, as it holds answers that cannot be
+            // sent.
+            self.send().await?;
+            if let Batch::List(list, bytes_in) = batch {
+                self.list(list, bytes_in).await?;
+            }
+            buffers::give(self.out.take_buffer());
+            match batch {
+                Batch::Long | Batch::List(..) => tokio::task::yield_now().await,
+                Batch::Drained => break,
+                Batch::Quit | Batch::Refused => return Ok(batch),
+            }
+            self.session.resume();
+        }
+        if self.at == self.input.len() {
+            self.at = 0;
+            buffers::give(std::mem::take(&mut self.input));
+        }
+        Ok(Batch::Drained)
+    }
+
+    /// Prepares for a wait: notes what for, gives up what is not needed meanwhile, and accounts
+    /// for the rest.
+    async fn settle(&mut self) {
+        let held = self.input.len() - self.at;
+        if held > 0 {
+            if self.place.seat.phase() != Phase::Reading {
+                self.place.seat.enter(Phase::Reading, self.session.clock().now().ms);
+            }
+            let is_large = self.input.capacity() > buffers::BUFFER_BYTES;
+            if is_large && self.wanted.max(held) <= buffers::BUFFER_BYTES {
+                let mut small = Vec::with_capacity(buffers::BUFFER_BYTES);
+                small.extend_from_slice(&self.input[self.at..]);
+                buffers::give(std::mem::replace(&mut self.input, small));
+                self.at = 0;
+            }
+        }
+        self.account(self.input.capacity()).await;
+    }
+
+    /// Accounts for an input buffer of this size, for the rest of an announced value and for unsent
+    /// answers, waiting for room.
+    async fn account(&mut self, input: usize) {
+        let input = if self.at < self.input.len() { input.max(self.wanted) } else { input };
+        let held = buffers::excess(input) + buffers::excess(self.out.held());
+        self.hold.set(held, self.session.clock()).await;
     }
 
     /// Reads what has arrived, after making room for it.
@@ -160,11 +226,24 @@ impl Connection {
         if self.wanted.max(held + 1) > self.input.capacity() - self.at {
             self.input.drain(..self.at);
             self.at = 0;
+            if held > 0 && self.place.seat.phase() != Phase::Reading {
+                self.place.seat.enter(Phase::Reading, self.session.clock().now().ms);
+            }
             // Grown as bytes arrive, not as they are announced, which costs a client nothing. By no
             // less than a buffer: the end of the line may be anywhere.
             let missing = self.wanted.saturating_sub(held);
             let room = missing.clamp(buffers::BUFFER_BYTES, held.max(buffers::BUFFER_BYTES));
+            self.account((held + room).max(self.input.capacity())).await;
             self.input.reserve_exact(room);
+        }
+        if self.is_last && held == 0 {
+            // It may have been ready for something that was read already.
+            let mut read = pin!(self.stream.read_buf(&mut self.input));
+            return poll_fn(|context| match read.as_mut().poll(context) {
+                Poll::Pending => Poll::Ready(Ok(0)),
+                ready => ready,
+            })
+            .await;
         }
         self.stream.read_buf(&mut self.input).await
     }
@@ -243,6 +322,11 @@ impl Connection {
                     self.paused = Some((paused, consumed));
                     return Batch::Long;
                 }
+                Next::List(list) => {
+                    self.at += consumed;
+                    self.wanted = 1;
+                    return Batch::List(list, consumed);
+                }
                 Next::Close => return Batch::Quit,
             }
             self.wanted = 1;
@@ -289,11 +373,36 @@ impl Connection {
 
     /// Sends every answer that is left.
     async fn send(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        self.place.seat.enter(Phase::Sending, self.session.clock().now().ms);
         while !self.out.is_empty() {
+            self.account(self.input.capacity()).await;
             self.stream.writable().await?;
             self.send_now()?;
         }
+        self.place.seat.enter(Phase::Idle, self.session.clock().now().ms);
         Ok(())
+    }
+
+    /// Sends a list, made elsewhere, a part at a time.
+    async fn list(&mut self, list: List, bytes_in: usize) -> io::Result<()> {
+        let document = self.session.list(list, bytes_in).await;
+        let mut at = 0;
+        loop {
+            let out = &mut self.out;
+            let part = document.read(at, LIST_BYTES, |part| out.bytes(part));
+            let part = part.map_err(io::Error::other)?;
+            if part == 0 {
+                return Ok(());
+            }
+            at += part;
+            self.send_now()?;
+            self.send().await?;
+            // Others have their turn, also when the client reads faster than this writes.
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Closes in a way that lets the last answer arrive.

@@ -6,9 +6,11 @@ mod connection;
 mod stream;
 mod sweeper;
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -49,9 +51,6 @@ pub struct Server {
 /// less (`net.core.somaxconn`).
 pub(crate) const BACKLOG: u32 = 4096;
 
-/// How long requests that run at shutdown may take to finish.
-const GRACE: Duration = Duration::from_secs(2);
-
 /// How long the server accepts nothing after the system ran out of a resource, most often
 /// descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -89,8 +88,9 @@ impl Server {
         &self.address
     }
 
-    /// Serves until `shutdown` resolves; then stops accepting, lets running requests finish for at
-    /// most two seconds, and returns.
+    /// Serves until `shutdown` resolves; then stops accepting, lets requests that are under way
+    /// finish for at most [`Config::drain`](crate::Config::drain), and returns. Under way is what
+    /// has arrived, in whole or in part, and every answer that is not sent yet.
     ///
     /// # Errors
     /// None at present: an error on a connection ends that connection alone.
@@ -103,10 +103,7 @@ impl Server {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = self.listener.accept() => match accepted {
-                    Ok(stream) => {
-                        let users = self.users.clone();
-                        connections.spawn(serve(stream, self.cache.clone(), users, stopped.clone()));
-                    }
+                    Ok(stream) => self.admit(stream, &mut connections, &stopped),
                     // The client may be gone already, or descriptors are short: no reason to stop
                     // serving others.
                     Err(_) => sleep(ACCEPT_PAUSE).await,
@@ -114,23 +111,43 @@ impl Server {
                 Some(_) = connections.join_next() => {}
             }
         }
+        let drain = self.cache.config().drain;
         drop(self.listener);
         // Fails only when no connection is left.
         let _ = stop.send(true);
         let all = async { while connections.join_next().await.is_some() {} };
-        if timeout(GRACE, all).await.is_err() {
+        if timeout(drain, all).await.is_err() {
             connections.shutdown().await;
         }
         Ok(())
     }
+
+    /// Serves a client in a task of its own, or turns it away.
+    fn admit(
+        &self,
+        stream: Stream,
+        connections: &mut JoinSet<()>,
+        stopped: &watch::Receiver<bool>,
+    ) {
+        let now_ms = self.cache.store().clock.now().ms;
+        let Some(place) = self.cache.connections().take_place(now_ms) else {
+            return turn_away(stream);
+        };
+        let seat = Arc::clone(&place.seat);
+        let (cache, users) = (self.cache.clone(), self.users.clone());
+        let served = connection::serve(stream, cache, users, place, stopped.clone());
+        seat.set_task(connections.spawn(served));
+    }
 }
 
-async fn serve(
-    stream: Stream,
-    cache: Cache,
-    users: Option<Arc<Users>>,
-    stopped: watch::Receiver<bool>,
-) {
-    let _guard = cache.statistics().connections.open();
-    connection::serve(stream, cache.clone(), users, stopped).await;
+/// Tells one client too many, in memcached's words, without waiting for it: the socket's buffer is
+/// empty and takes the line. Waiting in `accept` instead, as memcached can, would leave the client
+/// without a word for as long as others stay.
+fn turn_away(mut stream: Stream) {
+    // A client that has left misses nothing.
+    let _ = stream.try_write_vectored(&[IoSlice::new(b"ERROR Too many open connections\r\n")]);
+    // What it has sent already is read: unread, it would make the kernel discard the line.
+    let mut unread = Vec::with_capacity(4096);
+    let read = pin!(stream.read_buf(&mut unread));
+    let _ = read.poll(&mut Context::from_waker(Waker::noop()));
 }

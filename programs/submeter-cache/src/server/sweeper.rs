@@ -1,4 +1,5 @@
-//! The background: drops what has expired while nobody asks for it.
+//! The background: drops what has expired while nobody asks for it, and ends connections whose time
+//! is over.
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ pub(super) async fn sweep(cache: Cache, mut stopped: watch::Receiver<bool>) {
         let store = cache.store();
         let now = store.clock.now();
         store.flush_if_due(now);
+        cache.connections().end_overdue(now.ms);
         while store.sweep(round, now) {
             tokio::task::yield_now().await;
         }

@@ -1,6 +1,5 @@
 //! What `stats` shows beside the tenants' metrics.
 
-mod connections;
 mod detail;
 mod totals;
 
@@ -8,14 +7,12 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-pub(crate) use connections::Connections;
 pub(crate) use detail::{Detail, Prefix};
 pub(crate) use totals::{Total, Totals};
 
 /// The state behind `stats`.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
-    pub(crate) connections: Connections,
     pub(crate) detail: Detail,
     zero: Mutex<HashMap<&'static str, u64>>,
 }

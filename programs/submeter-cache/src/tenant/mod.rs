@@ -24,7 +24,7 @@ use crate::config::{Config, ConfigError};
 use crate::item::{self, Ring};
 
 use index::Index;
-pub(crate) use resolver::{Account, Resolver};
+pub(crate) use resolver::{Account, KNOWN_KEPT, Resolver};
 
 /// The child that is charged for keys without a tenant of their own.
 pub(crate) const OTHER: &str = "other";

@@ -44,6 +44,10 @@ impl Account {
 /// choosing.
 pub(super) const KNOWN_MAX: usize = 256;
 
+/// The tenants that an idle connection keeps space for: most clients have fewer, and thousands of
+/// connections should not each keep what one large batch took.
+pub(crate) const KNOWN_KEPT: usize = 32;
+
 impl Resolver {
     pub(crate) fn new(tenants: &Tenants) -> Resolver {
         let root = Known { prefix: (0, 0), hash: 0, lease: tenants.lease_root() };
@@ -112,10 +116,16 @@ impl Resolver {
     /// Forgets all but the root. Accounts are void after this.
     pub(crate) fn forget(&mut self) {
         if self.known.len() > 1 {
+            let were_many = self.known.len() > KNOWN_KEPT;
             self.known.truncate(1);
             self.prefixes.clear();
             self.table.clear();
             self.last = Account::ROOT;
+            if were_many {
+                self.known.shrink_to(KNOWN_KEPT);
+                self.prefixes = Vec::new();
+                self.table = HashTable::new();
+            }
         }
     }
 }

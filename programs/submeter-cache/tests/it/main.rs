@@ -13,3 +13,4 @@ mod meta;
 mod statistics;
 mod tenants;
 mod users;
+mod waiting;

@@ -57,6 +57,24 @@ pub(crate) struct ServeArgs {
     /// Let clients end the server with the command `shutdown`
     #[arg(long)]
     pub(crate) enable_shutdown: bool,
+    /// The most connections to the cache at once; one more is told so and closed
+    #[arg(short = 'c', long, value_name = "N", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) connections: u32,
+    /// The most memory that requests which are not whole and answers which are not taken may hold
+    /// in all [default: 64m, or more if --value-max needs it]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) buffers: Option<Size>,
+    /// Close a connection whose request is not whole, or whose answer is not taken, after this time
+    /// and a second for each 64 KiB
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
+    pub(crate) request_timeout: Duration,
+    /// Close a connection that makes no request for this time [default: never]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) idle_timeout: Option<Duration>,
+    /// How long requests that are under way at the end may take to finish
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub(crate) drain_seconds: Duration,
     /// Limit the memory of a tenant; may be repeated
     #[arg(long, value_name = "/PATH=SIZE")]
     pub(crate) tenant_limit: Vec<TenantLimit>,

@@ -167,6 +167,8 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
     }
     // After the file's: a flag is the more deliberate, and of two limits the later one holds.
     limits.extend(args.tenant_limit.iter().cloned());
+    let default = Config::default();
+    let buffers = default.buffers_max.max(args.value_max.0.saturating_mul(3));
     Ok(Config {
         delimiter: args.delimiter,
         memory_max: args.memory.0,
@@ -176,7 +178,12 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
         evictions: !args.no_evictions,
         flush_all: !args.no_flush_all,
         shutdown: args.enable_shutdown,
-        ..Config::default()
+        connections_max: usize::try_from(args.connections).unwrap_or(usize::MAX),
+        buffers_max: args.buffers.map_or(buffers, |size| size.0),
+        request_timeout: args.request_timeout,
+        idle_timeout: args.idle_timeout,
+        drain: args.drain_seconds,
+        ..default
     })
 }
 
@@ -187,6 +194,12 @@ fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
             args.listen
         )));
     };
+    if args.connections < LOAD_CONNECTIONS as u32 {
+        return Err(Failure::new(format_args!(
+            "--connections {} leaves too few for --load, which opens {LOAD_CONNECTIONS}: allow more",
+            args.connections
+        )));
+    }
     let profiles = match &args.tenants_file {
         Some(file) => tenants_file::read(file),
         None => tenants_file::built_in(),

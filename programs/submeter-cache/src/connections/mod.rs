@@ -1,0 +1,251 @@
+//! The open connections: how many there may be, how long each has waited for its client, and how
+//! much memory they hold together.
+//!
+//! A connection notes what it waits for in its [`Seat`], with one store for each batch of requests.
+//! Nobody arms a timer: the server looks at all seats a few times a second, because a timer for
+//! each wait would cost every batch a lock that all connections share.
+
+mod room;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use submeter::Group;
+use tokio::task::AbortHandle;
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+
+pub(crate) use room::Hold;
+use room::Room;
+
+/// Beside its time, a request or an answer has a second for each of these bytes: what is large may
+/// take longer on a slow line.
+const RATE_MIN_BYTES: u64 = 64 << 10;
+
+/// The connections of a cache.
+pub(crate) struct Connections {
+    open: Mutex<Open>,
+    room: Room,
+    most: usize,
+    request_timeout_ms: u64,
+    idle_timeout_ms: Option<u64>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Open {
+    seats: HashMap<u64, Arc<Seat>>,
+    /// How many there ever were.
+    total: u64,
+}
+
+/// How many connections ended for which reason, statistics all of them.
+#[derive(Debug, Default)]
+struct Counts {
+    refused: AtomicU64,
+    idle: AtomicU64,
+    slow: AtomicU64,
+    reclaimed: AtomicU64,
+}
+
+/// What `stats` says about connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectionCounts {
+    pub(crate) current: usize,
+    pub(crate) total: u64,
+    /// Turned away, as the most allowed were open.
+    pub(crate) refused: u64,
+    /// Closed after the idle timeout.
+    pub(crate) idle: u64,
+    /// Closed as a request did not become whole, or an answer was not taken, in time.
+    pub(crate) slow: u64,
+    /// Closed to give the memory that they held to others.
+    pub(crate) reclaimed: u64,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The next request.
+    Idle = 0,
+    /// The rest of a request.
+    Reading = 1,
+    /// The client, which has not taken its answers.
+    Sending = 2,
+}
+
+/// What others may know of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    /// The phase in the low two bits, above them since when, on the store's clock in ms.
+    state: AtomicU64,
+    /// Bytes held beyond what every connection may have.
+    held: AtomicU64,
+    /// When it was given the first of them, on the same clock.
+    given_ms: AtomicU64,
+    task: OnceLock<AbortHandle>,
+}
+
+impl Seat {
+    /// Notes what the connection waits for from now on.
+    pub(crate) fn enter(&self, phase: Phase, now_ms: u64) {
+        // Relaxed: whoever reads it decides by its value alone.
+        self.state.store(now_ms << 2 | phase as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state().0
+    }
+
+    /// Gives the server the means to end the connection.
+    pub(crate) fn set_task(&self, task: AbortHandle) {
+        // A seat is taken by one task only.
+        let _ = self.task.set(task);
+    }
+
+    fn state(&self) -> (Phase, u64) {
+        // Relaxed: whoever reads it decides by its value alone.
+        let state = self.state.load(Ordering::Relaxed);
+        let phase = match state & 3 {
+            1 => Phase::Reading,
+            2 => Phase::Sending,
+            _ => Phase::Idle,
+        };
+        (phase, state >> 2)
+    }
+
+    fn held(&self) -> u64 {
+        // Relaxed: a hint for the choice of whom to end.
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn set_held(&self, bytes: u64) {
+        // Relaxed: as in `held`.
+        self.held.store(bytes, Ordering::Relaxed);
+    }
+
+    fn set_given(&self, now_ms: u64) {
+        // Relaxed: as in `held`.
+        self.given_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Since when it has made no use of what it holds: how long it waited for room does not count,
+    /// nor what it did before the latest request that it made whole.
+    fn stalled_since_ms(&self) -> u64 {
+        // Relaxed: as in `held`.
+        self.state().1.max(self.given_ms.load(Ordering::Relaxed))
+    }
+
+    /// Ends the connection. Its task is dropped where it waits, with all that it holds.
+    fn end(&self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+/// A place among the open connections, for as long as one is open, however its task ends.
+pub(crate) struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+    pub(crate) seat: Arc<Seat>,
+}
+
+impl Connections {
+    pub(crate) fn new(config: &Config, metrics: &Metrics, root: Group) -> Connections {
+        root.set_limit(metrics.buffers, Some(config.buffers_max));
+        Connections {
+            open: Mutex::default(),
+            room: Room::new(root, metrics.buffers),
+            most: config.connections_max,
+            request_timeout_ms: millis(config.request_timeout),
+            idle_timeout_ms: config.idle_timeout.map(millis),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes a place, unless all are taken.
+    pub(crate) fn take_place(self: &Arc<Self>, now_ms: u64) -> Option<Place> {
+        let seat = Arc::new(Seat::default());
+        seat.enter(Phase::Idle, now_ms);
+        let mut open = self.open.lock();
+        if open.seats.len() >= self.most {
+            drop(open);
+            // Relaxed: a statistic.
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        open.total += 1;
+        let number = open.total;
+        open.seats.insert(number, Arc::clone(&seat));
+        drop(open);
+        Some(Place { connections: Arc::clone(self), number, seat })
+    }
+
+    pub(crate) fn counts(&self) -> ConnectionCounts {
+        // Relaxed: a statistic.
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let open = self.open.lock();
+        ConnectionCounts {
+            current: open.seats.len(),
+            total: open.total,
+            refused: count(&self.counts.refused),
+            idle: count(&self.counts.idle),
+            slow: count(&self.counts.slow),
+            reclaimed: count(&self.counts.reclaimed),
+        }
+    }
+
+    /// Ends the connections whose time is over.
+    pub(crate) fn end_overdue(&self, now_ms: u64) {
+        for seat in self.open.lock().seats.values() {
+            let (phase, since_ms) = seat.state();
+            let waited_ms = now_ms.saturating_sub(since_ms);
+            let (limit_ms, count) = match phase {
+                Phase::Idle => (self.idle_timeout_ms, &self.counts.idle),
+                Phase::Reading | Phase::Sending => {
+                    let size_ms = seat.held().saturating_mul(1000) / RATE_MIN_BYTES;
+                    (Some(self.request_timeout_ms.saturating_add(size_ms)), &self.counts.slow)
+                }
+            };
+            if limit_ms.is_some_and(|limit_ms| waited_ms >= limit_ms) {
+                seat.end();
+                // It is found again if it has not ended by the next look.
+                seat.enter(phase, now_ms);
+                // Relaxed: a statistic.
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Ends the connection that has held memory for its client for longest, if that is at least
+    /// `stalled_ms`.
+    fn reclaim(&self, except: &Seat, now_ms: u64, stalled_ms: u64) {
+        let open = self.open.lock();
+        let stalled = open.seats.values().filter(|seat| {
+            let waited_ms = now_ms.saturating_sub(seat.stalled_since_ms());
+            seat.held() > 0 && waited_ms >= stalled_ms && !std::ptr::eq(&***seat, except)
+        });
+        if let Some(seat) = stalled.min_by_key(|seat| seat.stalled_since_ms()) {
+            seat.end();
+            // What it held is as good as free; the next look must find another one.
+            seat.set_held(0);
+            // Relaxed: a statistic.
+            self.counts.reclaimed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.open.lock().seats.remove(&self.number);
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

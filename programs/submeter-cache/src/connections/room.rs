@@ -1,0 +1,162 @@
+//! The memory that connections hold while they wait for their clients, bounded for all of them
+//! together.
+//!
+//! What is whole and fits the usual buffers is never asked for: a server whose clients send whole
+//! requests and read their answers does not come here. What a connection holds beyond that is
+//! charged to the quota `buffers` of the root. It is charged before it grows, and to no tenant: a
+//! tenant that is being deleted must not wait for a client that never ends its request.
+//!
+//! *Where there is no room* a connection waits, as a sender waits for the window of a TCP peer, in
+//! the order of arrival. It asks for a value's room at once, before it holds any, so that two
+//! uploads cannot wait for each other. Meanwhile whoever has held room for longest is closed, if
+//! that is longer than [`STALLED`]. Refusing what comes last instead would let a few clients that
+//! never end their requests keep all others out; closing those that waited only for a moment would
+//! punish a burst.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use submeter::{Bytes, Charge, Group, Quota};
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+use super::{Connections, Place, Seat, millis};
+use crate::clock::Clock;
+
+/// How long a connection that holds memory may wait for its client while others need the memory.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// Between two looks for room.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What is shared by those who hold.
+pub(super) struct Room {
+    root: Group,
+    quota: Quota<Bytes>,
+    /// Whose turn it is to look for room: first come, first served.
+    turn: Mutex<()>,
+    /// How many look for room. While there are any, nobody passes them.
+    waiting: AtomicUsize,
+}
+
+/// What one connection holds.
+pub(crate) struct Hold {
+    connections: Arc<Connections>,
+    seat: Arc<Seat>,
+    charge: Option<Charge>,
+}
+
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Room {
+    pub(super) fn new(root: Group, quota: Quota<Bytes>) -> Room {
+        Room { root, quota, turn: Mutex::new(()), waiting: AtomicUsize::new(0) }
+    }
+}
+
+impl Place {
+    /// Returns what the connection holds: nothing yet.
+    pub(crate) fn hold(&self) -> Hold {
+        let (connections, seat) = (Arc::clone(&self.connections), Arc::clone(&self.seat));
+        Hold { connections, seat, charge: None }
+    }
+}
+
+impl Hold {
+    /// Changes what is held to `bytes`, and waits for room if that is more. Free when it is what
+    /// was held before.
+    pub(crate) async fn set(&mut self, bytes: u64, clock: &Clock) {
+        let before = self.charge.as_ref().map_or(0, Charge::amount);
+        if bytes == before {
+            return;
+        }
+        let connections = Arc::clone(&self.connections);
+        let Room { turn, waiting, .. } = &connections.room;
+        // Relaxed: a hint; who misses it takes room a moment earlier than those who wait.
+        let may_try = bytes < before || waiting.load(Ordering::Relaxed) == 0;
+        if !(may_try && self.try_set(bytes)) {
+            // Relaxed: as above.
+            waiting.fetch_add(1, Ordering::Relaxed);
+            let _waiting = Waiting(waiting);
+            let _turn = turn.lock().await;
+            while !self.try_set(bytes) {
+                connections.reclaim(&self.seat, clock.now().ms, millis(STALLED));
+                sleep(LOOK).await;
+            }
+        }
+        if before == 0 {
+            self.seat.set_given(clock.now().ms);
+        }
+        self.seat.set_held(bytes);
+    }
+
+    fn try_set(&mut self, bytes: u64) -> bool {
+        match &mut self.charge {
+            Some(_) if bytes == 0 => self.charge = None,
+            Some(charge) => return charge.resize(bytes).is_ok(),
+            None => {
+                let Room { root, quota, .. } = &self.connections.room;
+                let Ok(charge) = root.try_charge(*quota, bytes) else { return false };
+                self.charge = Some(charge);
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // Relaxed: as in `set`.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{Cache, Config};
+
+    const MAX: u64 = 8 << 20;
+
+    fn is_pending<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
+        matches!(future.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending)
+    }
+
+    #[tokio::test]
+    async fn who_finds_no_room_waits_for_it_in_the_order_of_arrival() {
+        let cache = Cache::new(Config { buffers_max: MAX, ..Config::default() }).expect("sound");
+        let clock = &cache.store().clock;
+        let place = || cache.connections().take_place(clock.now().ms).expect("there are many");
+        let (one, two, three) = (place(), place(), place());
+        let (mut first, mut second, mut third) = (one.hold(), two.hold(), three.hold());
+        first.set(MAX - 1000, clock).await;
+        {
+            let mut second = pin!(second.set(2000, clock));
+            assert!(is_pending(second.as_mut()));
+            // It would fit, but it came later.
+            let mut third = pin!(third.set(10, clock));
+            assert!(is_pending(third.as_mut()));
+            // Whoever gives something back need not wait.
+            first.set(MAX - 3000, clock).await;
+            let soon = Duration::from_secs(30);
+            timeout(soon, second).await.expect("there is room");
+            timeout(soon, third).await.expect("there is room");
+        }
+        let held = |bytes| {
+            let usage = cache.tree().root().usage(cache.metrics().buffers);
+            assert_eq!((usage.current, usage.limit), (bytes, Some(MAX)));
+            assert!(usage.peak <= MAX);
+        };
+        held(MAX - 990);
+        drop((first, third));
+        held(2000);
+        second.set(0, clock).await;
+        held(0);
+    }
+}

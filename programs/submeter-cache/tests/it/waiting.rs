@@ -1,0 +1,258 @@
+//! Clients that make the server wait: how many there may be, how long, and what they may hold.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use crate::common::{Client, Running, eventually, start, start_default};
+use submeter_cache::Config;
+
+const BUFFERS: u64 = 8 << 20;
+
+fn small_buffers() -> Running {
+    start(Config { buffers_max: BUFFERS, ..Config::default() })
+}
+
+fn buffers(server: &Running) -> u64 {
+    server.cache.tree().root().usage(server.cache.metrics().buffers).current
+}
+
+fn stat(server: &Running, name: &str) -> u64 {
+    let stats = server.connect().talk("stats\r\n");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name} in {stats}"))
+}
+
+/// Begins a store of 1 MiB and leaves its end out.
+fn begin_upload(server: &Running, key: &str) -> Client {
+    let mut client = server.connect();
+    client.send(format!("set {key} 0 0 {}\r\n", 1 << 20));
+    // It may be closed before it has sent all.
+    let _ = client.stream.write_all(&vec![b'v'; (1 << 20) - 6]);
+    client
+}
+
+/// Whether the server has closed the connection: it sends nothing else to this client.
+fn is_closed(client: &mut Client) -> bool {
+    client.stream.set_nonblocking(true).expect("a socket");
+    let read = client.stream.read(&mut [0]);
+    client.stream.set_nonblocking(false).expect("a socket");
+    !matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+#[test]
+fn one_connection_too_many_is_told_so_and_the_others_stay() {
+    let server = start(Config { connections_max: 2, ..Config::default() });
+    let (mut one, mut two) = (server.connect(), server.connect());
+    assert_eq!((one.ask("mn\r\n"), two.ask("mn\r\n")), ("MN".to_owned(), "MN".to_owned()));
+    for _ in 0..3 {
+        assert_eq!(server.connect().rest(), b"ERROR Too many open connections\r\n");
+    }
+    let stats = one.talk("stats\r\n");
+    for line in ["max_connections 2", "curr_connections 2", "rejected_connections 3"] {
+        assert!(stats.contains(&format!("STAT {line}\r\n")), "{line} in {stats}");
+    }
+    drop(two);
+    eventually("there is a place again", || {
+        let mut next = server.connect();
+        next.send("mn\r\n");
+        next.line() == "MN"
+    });
+}
+
+#[test]
+fn uploads_that_never_end_hold_the_buffers_and_nobody_else() {
+    let server = small_buffers();
+    let uploads: Vec<Client> = (0..40).map(|n| begin_upload(&server, &format!("k{n}"))).collect();
+    eventually("they hold what there is", || buffers(&server) > BUFFERS / 2);
+    // A small request needs no room.
+    let mut neighbour = server.connect();
+    assert_eq!(neighbour.set("well:small", b"value"), "STORED");
+    // A large one gets that of a client that has stalled for longer.
+    for n in 0..5 {
+        assert_eq!(neighbour.set(&format!("well:{n}"), &vec![b'w'; 1 << 20]), "STORED");
+    }
+    assert!(stat(&server, "buffer_kicks") > 0);
+    assert!(stat(&server, "buffer_bytes_peak") <= BUFFERS);
+    drop(uploads);
+    eventually("what they held is given back", || buffers(&server) == 0);
+}
+
+#[test]
+fn answers_that_are_not_taken_are_held_in_the_buffers_only() {
+    let server = small_buffers();
+    let mut writer = server.connect();
+    let deaf: Vec<Client> = (0..40)
+        .map(|n| {
+            // Each a value of its own, which is replaced at once: only the answer holds it.
+            assert_eq!(writer.set(&format!("k{n}"), &vec![b'v'; 1 << 20]), "STORED");
+            let mut client = server.connect();
+            client.send(format!("get{}\r\n", format!(" k{n}").repeat(20)));
+            client
+        })
+        .collect();
+    eventually("some had to go", || stat(&server, "buffer_kicks") > 0);
+    assert!(stat(&server, "buffer_bytes_peak") <= BUFFERS);
+    assert_eq!(writer.get("k39").map(|value| value.len()), Some(1 << 20));
+    drop(deaf);
+    eventually("what they held is given back", || buffers(&server) == 0);
+}
+
+#[test]
+fn a_large_buffer_is_given_up_after_use() {
+    let server = start_default();
+    let mut client = server.connect();
+    assert_eq!(client.set("k", &vec![b'v'; 1 << 20]), "STORED");
+    eventually("nothing is held between two requests", || buffers(&server) == 0);
+    // The same with the beginning of the next request right behind the value.
+    let mut both = format!("set k 0 0 {}\r\n", 1 << 20).into_bytes();
+    both.extend(vec![b'v'; 1 << 20]);
+    both.extend(b"\r\nget k");
+    assert_eq!(client.ask(both), "STORED");
+    eventually("the buffer is small again", || buffers(&server) == 0);
+    client.send(" k\r\n");
+    assert_eq!(client.line(), "VALUE k 0 1048576");
+}
+
+#[test]
+fn a_request_that_does_not_become_whole_in_time_ends_its_connection() {
+    let time = Duration::from_millis(300);
+    let server = start(Config { request_timeout: time, ..Config::default() });
+    let mut idle = server.connect();
+    assert_eq!(idle.ask("mn\r\n"), "MN");
+    for beginning in ["g", "set k 0 0 100\r\nvvv", "get k k k"] {
+        let mut slow = server.connect();
+        slow.send(beginning);
+        // A byte now and then makes no difference.
+        eventually("its time is over", || {
+            let _ = slow.stream.write_all(b"v");
+            is_closed(&mut slow)
+        });
+    }
+    eventually("they are counted", || stat(&server, "slow_kicks") == 3);
+    assert_eq!(idle.ask("mn\r\n"), "MN", "an idle client may wait");
+    // One that makes progress may take any time in all.
+    for _ in 0..20 {
+        idle.send("mn\r\nm");
+        assert_eq!(idle.line(), "MN");
+        std::thread::sleep(time / 10);
+        idle.send("n\r\n");
+        assert_eq!(idle.line(), "MN");
+    }
+}
+
+#[test]
+fn answers_that_are_not_taken_in_time_end_their_connection() {
+    let time = Duration::from_millis(300);
+    let server = start(Config { request_timeout: time, ..Config::default() });
+    let mut deaf = server.connect();
+    assert_eq!(deaf.set("k", &vec![b'v'; 100_000]), "STORED");
+    deaf.send(format!("get{}\r\n", " k".repeat(1000)));
+    eventually("its time is over", || stat(&server, "slow_kicks") == 1);
+    eventually("it holds nothing", || buffers(&server) == 0);
+}
+
+#[test]
+fn an_idle_connection_is_closed_only_where_that_was_asked_for() {
+    let time = Duration::from_millis(300);
+    let server = start(Config { idle_timeout: Some(time), ..Config::default() });
+    let mut busy = server.connect();
+    let mut idle = server.connect();
+    assert_eq!(idle.ask("mn\r\n"), "MN");
+    eventually("its time is over", || {
+        assert_eq!(busy.ask("mn\r\n"), "MN");
+        is_closed(&mut idle)
+    });
+    assert_eq!(stat(&server, "idle_kicks"), 1);
+}
+
+#[test]
+fn a_request_under_way_at_shutdown_is_finished() {
+    let server = start(Config { drain: Duration::from_secs(30), ..Config::default() });
+    let mut idle = server.connect();
+    assert_eq!(idle.ask("mn\r\n"), "MN");
+    let mut client = begin_upload(&server, "k");
+    eventually("it has begun", || buffers(&server) > 0);
+    let cache = server.cache.clone();
+    let mut server = server;
+    let stopping = std::thread::spawn(move || server.stop());
+    assert_eq!(idle.rest(), b"", "who waits for nothing is closed at once");
+    client.send("vvvvvv\r\n");
+    assert_eq!(client.line(), "STORED");
+    assert_eq!(client.rest(), b"");
+    stopping.join().expect("it stops");
+    assert_eq!(cache.tree().root().sum(cache.metrics().cmd_set), 1);
+}
+
+#[test]
+fn what_arrived_before_a_shutdown_is_answered() {
+    for _ in 0..10 {
+        let mut server = start_default();
+        let mut client = server.connect();
+        assert_eq!(client.ask("mn\r\n"), "MN");
+        client.send("mn\r\n");
+        std::thread::sleep(Duration::from_millis(1));
+        server.stop();
+        assert_eq!(client.rest(), b"MN\r\n");
+    }
+}
+
+#[test]
+fn a_request_that_never_ends_does_not_hold_a_shutdown() {
+    let mut server = start(Config { drain: Duration::from_millis(200), ..Config::default() });
+    let mut upload = begin_upload(&server, "k");
+    eventually("it has begun", || buffers(&server) > 0);
+    server.stop();
+    assert!(is_closed(&mut upload));
+}
+
+#[test]
+fn a_list_of_tenants_is_sent_in_parts_and_metered() {
+    let server = start_default();
+    let mut client = server.connect();
+    let name = "n".repeat(200);
+    for n in 0..2000 {
+        client.send(format!("set t{n}{name}:k 0 0 1 noreply\r\nv\r\n"));
+    }
+    assert_eq!(client.ask("mn\r\n"), "MN");
+    let root = server.cache.tree().root().clone();
+    let out = server.cache.metrics().bytes_out;
+    let before = root.sum(out);
+    client.send("stats tenants\r\nmn\r\n");
+    let mut length = 0;
+    let mut lines = 0;
+    loop {
+        let line = client.line();
+        if line == "END" {
+            break;
+        }
+        assert!(line.starts_with("STAT /"), "{line}");
+        length += line.len() as u64 + 2;
+        lines += 1;
+    }
+    assert_eq!(lines, 2001 * 10 + 1);
+    assert_eq!(client.line(), "MN", "what follows is answered after it");
+    assert_eq!(root.sum(out) - before, length + 5 + 4);
+}
+
+#[test]
+fn lists_that_nobody_reads_are_few_and_those_who_read_get_theirs() {
+    let server = start_default();
+    let mut client = server.connect();
+    let name = "n".repeat(200);
+    for n in 0..8000 {
+        client.send(format!("set t{n}{name}:k 0 0 1 noreply\r\nv\r\n"));
+    }
+    assert_eq!(client.ask("mn\r\n"), "MN");
+    let deaf: Vec<Client> = (0..50)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("stats tenants\r\n".repeat(3));
+            client
+        })
+        .collect();
+    assert_eq!(client.ask("mn\r\n"), "MN");
+    client.send("stats tenants\r\n");
+    while client.line() != "END" {}
+    assert!(stat(&server, "buffer_bytes") < BUFFERS, "each holds a part");
+    drop(deaf);
+}
