@@ -1,4 +1,4 @@
-//! Accepts HTTP connections, bounded in number and in the time a silent peer may hold one.
+//! Accepts HTTP connections, bounded in number and in the time a silent or slow peer may hold one.
 //!
 //! `axum::serve` sets neither bound, and this port is what people expose by accident.
 
@@ -14,12 +14,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt;
+
+use super::pace::Paced;
 
 /// The most connections at once: some dozens of open pages and every scraper one has.
 pub(super) const CONNECTIONS_MAX: usize = 256;
@@ -27,19 +27,14 @@ pub(super) const CONNECTIONS_MAX: usize = 256;
 /// How long a peer may take to send a request's head, and be idle between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a peer may take nothing of what is sent to it. It hinders nobody else meanwhile, but
-/// its slot is one of few.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long answers that are under way may take once the server ends.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// Serves until `shutdown` resolves; `closing` must then end what would stream without end.
+/// Serves until `shutdown` resolves; `closing` must then end what would stream without end. Answers
+/// that are under way then may take for as long as `grace`.
 pub(super) async fn serve(
     listener: TcpListener,
     app: Router,
     shutdown: impl Future<Output = ()>,
     closing: impl FnOnce(),
+    grace: Duration,
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
@@ -62,13 +57,13 @@ pub(super) async fn serve(
                 let connection = graceful.watcher();
                 tokio::spawn(converse(stream, app.clone(), connection, slot));
             }
-            Err(_) => drop(tokio::spawn(refuse(stream))),
+            Err(_) => refuse(&stream),
         }
     }
     drop(listener);
     closing();
     // A peer that does not read has had its time.
-    let _ = timeout(GRACE, graceful.shutdown()).await;
+    let _ = timeout(grace, graceful.shutdown()).await;
 }
 
 async fn converse(
@@ -80,8 +75,6 @@ async fn converse(
     // Without it each event would wait for the acknowledgement of the one before. It fails only on
     // a socket that is closed already, which the conversation will notice.
     let _ = stream.set_nodelay(true);
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let app = app.clone();
         async move { Ok::<_, Infallible>(answer(app, request.map(Body::new)).await) }
@@ -90,7 +83,7 @@ async fn converse(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(Box::pin(stream)), service);
+        .serve_connection(TokioIo::new(Paced::new(stream)), service);
     // An error here is the peer's: it went away or did not speak HTTP (hyper answered 400).
     let _ = graceful.watch(connection).await;
     drop(slot);
@@ -103,19 +96,18 @@ async fn answer(app: Router, request: Request) -> axum::response::Response {
     }
 }
 
-/// Tells one client too many why it gets nothing.
-async fn refuse(mut stream: TcpStream) {
+/// Tells one client too many why it gets nothing, without waiting for it: the socket's buffer is
+/// empty and takes the answer.
+fn refuse(stream: &TcpStream) {
     let body = format!("{CONNECTIONS_MAX} connections are open, the most allowed: try later\n");
-    let head = format!(
+    let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
-         Content-Length: {}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n",
+         Content-Length: {}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    let farewell = async {
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(body.as_bytes()).await?;
-        stream.shutdown().await
-    };
-    // A client that does not take it within a second does without.
-    let _ = timeout(Duration::from_secs(1), farewell).await;
+    // A client that has left misses nothing.
+    let _ = stream.try_write(answer.as_bytes());
+    // What it has sent already is read: unread, it would make the kernel discard the answer.
+    let mut unread = [0; 4096];
+    while stream.try_read(&mut unread).is_ok_and(|n| n == unread.len()) {}
 }

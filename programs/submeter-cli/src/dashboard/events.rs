@@ -3,12 +3,13 @@
 //! Each client has a place in one bounded queue. One that does not keep up is never waited for: it
 //! loses its place, and when it reads again it gets the whole tree instead of what it missed.
 
-use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::sse::Event;
+use axum::body::Bytes;
 use futures_util::Stream;
 use futures_util::stream;
+use submeter_cache::{Document, WithdrawnError};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -17,35 +18,92 @@ use super::sampler::{Sampler, Tick};
 /// After how long a page asks again when the server has gone.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How much of a document a client holds at a time.
+const PART_BYTES: usize = 32 << 10;
+
+/// Writes the event that starts a stream. JSON has no line ends, which would end the event.
+pub(super) fn first(json: &str) -> Vec<u8> {
+    format!("event: full\nretry: {}\ndata: {json}\n\n", RETRY.as_millis()).into_bytes()
+}
+
+/// Writes an event that follows.
+pub(super) fn next(json: &str) -> Vec<u8> {
+    format!("event: tick\ndata: {json}\n\n").into_bytes()
+}
+
+/// A client in the middle of a document.
+struct Reading {
+    document: Arc<Document>,
+    at: usize,
+}
+
+impl Reading {
+    fn new(document: Arc<Document>) -> Reading {
+        Reading { document, at: 0 }
+    }
+
+    /// Copies the next part; `None` at the end.
+    fn part(&mut self) -> Result<Option<Bytes>, WithdrawnError> {
+        let mut part = Bytes::new();
+        let take = |bytes: &[u8]| part = Bytes::copy_from_slice(bytes);
+        let n = self.document.read(self.at, PART_BYTES, take)?;
+        self.at += n;
+        Ok((n > 0).then_some(part))
+    }
+}
+
+/// Streams a document.
+pub(super) fn parts(document: Arc<Document>) -> impl Stream<Item = Result<Bytes, WithdrawnError>> {
+    stream::unfold(Reading::new(document), |mut reading| async move {
+        let part = reading.part().transpose()?;
+        Some((part, reading))
+    })
+}
+
 struct Place {
     sampler: Sampler,
     receiver: Receiver<Tick>,
     /// The number of the sample that the client has, or `None` if it needs everything.
     has: Option<u64>,
+    /// The event that is being sent.
+    event: Option<Reading>,
 }
 
-/// Streams events until the server ends.
-pub(super) fn stream(sampler: Sampler) -> impl Stream<Item = Result<Event, Infallible>> {
-    let place = sampler.subscribe().map(|receiver| Place { sampler, receiver, has: None });
+/// Streams events until the server ends, or an event was withdrawn from a client that is slow.
+pub(super) fn stream(sampler: Sampler) -> impl Stream<Item = Result<Bytes, WithdrawnError>> {
+    let place =
+        sampler.subscribe().map(|receiver| Place { sampler, receiver, has: None, event: None });
     stream::unfold(place, |place| async move {
         let mut place = place?;
-        let event = place.next().await?;
-        Some((Ok(event), Some(place)))
+        let part = place.part().await?;
+        Some((part, Some(place)))
     })
 }
 
 impl Place {
-    async fn next(&mut self) -> Option<Event> {
+    async fn part(&mut self) -> Option<Result<Bytes, WithdrawnError>> {
+        loop {
+            if let Some(event) = &mut self.event
+                && let Some(part) = event.part().transpose()
+            {
+                return Some(part);
+            }
+            self.event = None;
+            self.event = Some(Reading::new(self.next().await?));
+        }
+    }
+
+    async fn next(&mut self) -> Option<Arc<Document>> {
         loop {
             let Some(has) = self.has else {
                 let (number, full) = self.sampler.work(Sampler::full).await;
                 self.has = Some(number);
-                return Some(Event::default().event("full").retry(RETRY).data(&*full));
+                return Some(full);
             };
             match self.receiver.recv().await {
                 // Sent between joining and the full event, which includes it.
                 Ok(tick) if tick.number <= has => {}
-                Ok(tick) => return Some(Event::default().event("tick").data(&*tick.json)),
+                Ok(tick) => return Some(tick.event),
                 Err(RecvError::Lagged(_)) => {
                     // The rest of the queue is older than what it is sent now; left there, it would
                     // make the client fall behind again at the next event.
@@ -71,7 +129,7 @@ mod tests {
         let sampler =
             Sampler::new(cache, ServerInfo::new(Address::Tcp(([127, 0, 0, 1], 1).into())));
         let receiver = sampler.subscribe().expect("not closed");
-        let mut place = Place { sampler: sampler.clone(), receiver, has: None };
+        let mut place = Place { sampler: sampler.clone(), receiver, has: None, event: None };
         assert!(place.next().await.is_some(), "everything");
         assert_eq!(place.has, Some(1));
 

@@ -11,6 +11,7 @@ mod events;
 mod guard;
 mod history;
 mod overview;
+mod pace;
 mod page;
 mod routes;
 mod sample;
@@ -45,10 +46,11 @@ pub(crate) async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let desk = Desk { cache: cache.clone(), deleted };
+    let grace = cache.config().drain;
     let sampler = Sampler::new(cache, info);
     let ticking = tokio::spawn(sampler::run(sampler.clone()));
     let app = routes::router(sampler.clone(), desk, guard);
-    connections::serve(listener, app, shutdown, || sampler.close()).await;
+    connections::serve(listener, app, shutdown, || sampler.close(), grace).await;
     ticking.abort();
     Ok(())
 }

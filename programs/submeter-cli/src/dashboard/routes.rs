@@ -1,16 +1,20 @@
 //! Which address answers what.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderName, StatusCode, Uri};
 use axum::middleware::{from_fn_with_state, map_response};
-use axum::response::sse::Sse;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use submeter::export::{OPENMETRICS_CONTENT_TYPE, openmetrics, openmetrics_backend};
+use submeter::export::OPENMETRICS_CONTENT_TYPE;
+use submeter_cache::Document;
 
 use super::deletion::{self, Desk};
 use super::events;
@@ -18,9 +22,6 @@ use super::guard::{self, Guard};
 use super::page;
 use super::sampler::Sampler;
 use super::stat;
-
-/// What every metric's name starts with.
-const METRICS_PREFIX: &str = "submeter_cache";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
 pub(super) fn router(sampler: Sampler, desk: Desk, guard: Guard) -> Router {
@@ -50,13 +51,21 @@ async fn the_page() -> impl IntoResponse {
 }
 
 async fn tree(State(sampler): State<Sampler>) -> Response {
-    let body = sampler.work(|sampler| serde_json::to_vec(&sampler.tree())).await;
-    match body {
-        Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("the tree is not JSON: {error}\n"))
-                .into_response()
+    large("application/json", sampler.tree().await)
+}
+
+/// Answers with a document that the server may withdraw from a client that reads too slowly: the
+/// connection then ends before the body is whole.
+fn large(kind: &'static str, document: Result<Arc<Document>, String>) -> Response {
+    match document {
+        Ok(document) => {
+            let headers = [
+                (CONTENT_TYPE, HeaderValue::from_static(kind)),
+                (CONTENT_LENGTH, HeaderValue::from(document.len())),
+            ];
+            (headers, Body::from_stream(events::parts(document))).into_response()
         }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error + "\n").into_response(),
     }
 }
 
@@ -79,23 +88,12 @@ async fn group(
 
 async fn event_stream(State(sampler): State<Sampler>) -> Response {
     // No keep-alive comments: a tick a second is one.
-    Sse::new(events::stream(sampler)).into_response()
+    let headers = [(CONTENT_TYPE, "text/event-stream")];
+    (headers, Body::from_stream(events::stream(sampler))).into_response()
 }
 
 async fn metrics(State(sampler): State<Sampler>) -> Response {
-    let text = sampler
-        .work(|sampler| {
-            let mut text = String::new();
-            openmetrics_backend(submeter::backend(), METRICS_PREFIX, &mut text)?;
-            openmetrics(&sampler.snapshot(), METRICS_PREFIX, &mut text).map(|()| text)
-        })
-        .await;
-    match text {
-        Ok(text) => ([(CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE)], text).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("no exposition: {error}\n")).into_response()
-        }
-    }
+    large(OPENMETRICS_CONTENT_TYPE, sampler.exposition().await)
 }
 
 async fn healthz() -> &'static str {

@@ -6,20 +6,22 @@
 //! often, so as never to take more than 1 % of one processor unwatched.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use submeter::Snapshot;
-use submeter_cache::{Cache, Metrics};
+use submeter::export::{openmetrics, openmetrics_backend};
+use submeter_cache::{Cache, Document, Documents, Metrics, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
 use super::api::{self, ServerInfo};
 use super::encode;
+use super::events;
 use super::history::History;
 use super::overview::overview;
 use super::sample::{Indexed, Row, Sample};
-use super::wire::{DetailDoc, ServerDoc, TreeDoc};
+use super::wire::{DetailDoc, ServerDoc};
 
 /// Between two samples while a client watches.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -32,6 +34,20 @@ const WATCHED_AFTER: Duration = Duration::from_secs(5);
 
 /// Events that a slow client may be behind before it is sent the whole tree instead.
 const BACKLOG: usize = 4;
+
+/// Versions of `/metrics`, and of `/api/tree`, that clients may be reading, and how long the oldest
+/// of them is waited for: meanwhile clients share the newest, which is no older. With 10,000
+/// tenants a version of `/metrics` has 60 MB.
+const VERSIONS_MAX: usize = 2;
+const VERSION_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Events that clients may be in the middle of: what starts a stream, and what follows. A client
+/// that needs longer for one than there are newer ones loses its stream, and its page joins again.
+const FULLS_MAX: usize = 4;
+const TICKS_MAX: usize = 8;
+
+/// What every metric's name starts with.
+const METRICS_PREFIX: &str = "submeter_cache";
 
 /// Encodings and snapshots made at once on behalf of clients: more would starve the cache, whose
 /// processors these are.
@@ -50,6 +66,8 @@ struct Shared {
     /// Taken away at the end, which ends every stream of events.
     events: Mutex<Option<broadcast::Sender<Tick>>>,
     work: Arc<Semaphore>,
+    trees: Documents,
+    expositions: Documents,
     /// Somebody began to watch.
     watched: Notify,
 }
@@ -59,7 +77,9 @@ struct State {
     history: History,
     sample: Option<Arc<Sample>>,
     /// The newest sample as the event that starts a stream, made when first asked for.
-    full: Option<(u64, Arc<str>)>,
+    full: Option<(u64, Weak<Document>)>,
+    fulls: Versions,
+    ticks: Versions,
     asked: Option<Instant>,
 }
 
@@ -68,7 +88,7 @@ struct State {
 pub(super) struct Tick {
     /// The sample's.
     pub(super) number: u64,
-    pub(super) json: Arc<str>,
+    pub(super) event: Arc<Document>,
 }
 
 impl Sampler {
@@ -79,6 +99,8 @@ impl Sampler {
             history: History::default(),
             sample: None,
             full: None,
+            fulls: Versions::new(FULLS_MAX, Duration::ZERO),
+            ticks: Versions::new(TICKS_MAX, Duration::ZERO),
             asked: None,
         };
         let sampler = Sampler {
@@ -88,6 +110,8 @@ impl Sampler {
                 state: Mutex::new(state),
                 events: Mutex::new(Some(events)),
                 work: Arc::new(Semaphore::new(WORK_MAX)),
+                trees: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
+                expositions: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
                 watched: Notify::new(),
             }),
         };
@@ -133,25 +157,47 @@ impl Sampler {
     }
 
     /// Returns the event that starts a stream, and the number of the sample that it shows.
-    pub(super) fn full(&self) -> (u64, Arc<str>) {
+    pub(super) fn full(&self) -> (u64, Arc<Document>) {
         let mut state = self.shared.state.lock();
         let sample = state.newest();
         if let Some((number, full)) = &state.full
             && *number == sample.number
+            && let Some(full) = full.upgrade()
         {
-            return (*number, Arc::clone(full));
+            return (*number, full);
         }
-        let full: Arc<str> = encode::full(&sample, &state.history, self.server()).into();
-        state.full = Some((sample.number, Arc::clone(&full)));
+        let full = events::first(&encode::full(&sample, &state.history, self.server()));
+        let full = state.fulls.add(full);
+        state.full = Some((sample.number, Arc::downgrade(&full)));
         (sample.number, full)
     }
 
-    /// Returns the tree with values of this moment and rates of the last sample.
-    pub(super) fn tree(&self) -> TreeDoc {
+    /// Returns the tree as JSON, with values of this moment and rates of the last sample.
+    pub(super) async fn tree(&self) -> Result<Arc<Document>, String> {
         self.asked();
-        let sample = self.shared.state.lock().newest();
-        let fresh = self.shared.cache.tree().snapshot();
-        api::tree(&fresh, &sample, self.shared.cache.metrics(), self.server())
+        let sampler = self.clone();
+        let make = move || {
+            let sample = sampler.shared.state.lock().newest();
+            let fresh = sampler.snapshot();
+            let metrics = sampler.shared.cache.metrics();
+            let tree = api::tree(&fresh, &sample, metrics, sampler.server());
+            drop(fresh);
+            serde_json::to_vec(&tree).map_err(|e| format!("the tree is not JSON: {e}"))
+        };
+        self.shared.trees.get(make).await
+    }
+
+    /// Returns the tree as it is, for exporters.
+    pub(super) async fn exposition(&self) -> Result<Arc<Document>, String> {
+        let sampler = self.clone();
+        let make = move || {
+            let mut text = String::new();
+            openmetrics_backend(submeter::backend(), METRICS_PREFIX, &mut text)
+                .and_then(|()| openmetrics(&sampler.snapshot(), METRICS_PREFIX, &mut text))
+                .map_err(|e| format!("no exposition: {e}"))?;
+            Ok(text.into_bytes())
+        };
+        self.shared.expositions.get(make).await
     }
 
     /// Returns one group as of the last sample.
@@ -165,8 +211,7 @@ impl Sampler {
         Some(api::detail(&sample, at, history))
     }
 
-    /// Returns the tree as it is, for exporters.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> Snapshot {
         self.shared.cache.tree().snapshot()
     }
 
@@ -202,9 +247,10 @@ impl Sampler {
         history.push(at, sample.rows.iter().map(|row| (row.id, row.overview)));
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
-            let json = encode::tick(&sample, before.as_deref(), &gone).into();
+            let tick = super::events::next(&encode::tick(&sample, before.as_deref(), &gone));
+            let event = state.ticks.add(tick);
             // No client is left to miss it.
-            let _ = events.send(Tick { number: sample.number, json });
+            let _ = events.send(Tick { number: sample.number, event });
         }
         state.sample = Some(sample);
     }

@@ -1,5 +1,6 @@
 //! The stream of events.
 
+use std::io::Read;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -9,6 +10,8 @@ use super::{Connection, PATIENCE, World};
 /// Reads events off a chunked answer.
 struct Events {
     connection: Connection,
+    /// What arrived and was not read as a line yet.
+    pending: Vec<u8>,
 }
 
 impl Events {
@@ -18,21 +21,39 @@ impl Events {
         let head = connection.head();
         assert_eq!(head.status, 200);
         assert_eq!(head.header("content-type"), Some("text/event-stream"));
-        Events { connection }
+        Events { connection, pending: Vec::new() }
     }
 
     /// The next event's name and data; `None` when the stream has ended.
     fn next(&mut self) -> Option<(String, Value)> {
         let mut name = None;
         loop {
-            // The sizes of chunks stand on lines of their own, which no field looks like.
-            let line = self.connection.line()?;
+            let line = self.line()?;
             if let Some(event) = line.strip_prefix("event: ") {
                 name = Some(event.to_owned());
             } else if let Some(data) = line.strip_prefix("data: ") {
                 let value = serde_json::from_str(data).expect("an event's data is JSON");
                 return Some((name.expect("a name before the data"), value));
             }
+        }
+    }
+
+    /// The next line of the body, whose chunks end anywhere; `None` when the stream has ended.
+    fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
+                let line = self.pending.drain(..=end).collect();
+                let line = String::from_utf8(line).expect("UTF-8");
+                return Some(line.trim_end().to_owned());
+            }
+            let size = self.connection.line()?;
+            let size = usize::from_str_radix(&size, 16).expect("the size of a chunk");
+            if size == 0 {
+                return None;
+            }
+            let mut chunk = vec![0; size + 2];
+            self.connection.reader.read_exact(&mut chunk).expect("a whole chunk");
+            self.pending.extend_from_slice(&chunk[..size]);
         }
     }
 

@@ -1,0 +1,187 @@
+//! Ends the connection of a client that takes what is sent to it too slowly.
+//!
+//! A plain timeout between two writes, as the crate `tokio-io-timeout` has it, would let a client
+//! that takes one byte every half minute keep its place among few for as long as it likes.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// How long a client may let something wait, unless it takes this much meanwhile: 17 KiB/s is less
+/// than any line that a page is looked at over.
+const WINDOW: Duration = Duration::from_secs(30);
+const WINDOW_BYTES: usize = 512 << 10;
+
+/// A stream whose writes fail when the other end is too slow.
+pub(super) struct Paced<S> {
+    stream: S,
+    pace: Pace,
+    /// Wakes the writer when the window ends.
+    alarm: Pin<Box<Sleep>>,
+}
+
+/// How fast a client takes what waits for it.
+#[derive(Debug, Default)]
+struct Pace {
+    /// How much was taken since the window began.
+    taken: usize,
+    /// The end of the window, while something waits.
+    ends: Option<Instant>,
+}
+
+/// The client was too slow.
+#[derive(Debug, PartialEq, Eq)]
+struct TooSlow;
+
+impl Pace {
+    /// Notes that something still waits, and returns when to look again.
+    fn waits(&mut self, now: Instant) -> Result<Instant, TooSlow> {
+        match self.ends {
+            Some(ends) if now < ends => return Ok(ends),
+            Some(_) if self.taken < WINDOW_BYTES => return Err(TooSlow),
+            _ => {}
+        }
+        let ends = now + WINDOW;
+        *self = Pace { taken: 0, ends: Some(ends) };
+        Ok(ends)
+    }
+
+    fn took(&mut self, bytes: usize) {
+        self.taken = self.taken.saturating_add(bytes);
+    }
+
+    /// Notes that nothing waits any more.
+    fn rests(&mut self) {
+        self.ends = None;
+    }
+}
+
+impl<S> Paced<S> {
+    pub(super) fn new(stream: S) -> Paced<S> {
+        Paced { stream, pace: Pace::default(), alarm: Box::pin(sleep(WINDOW)) }
+    }
+
+    /// Says how a write ended: passes on what was written, and lets the rest wait for no longer
+    /// than it may.
+    fn wrote(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(done) = written {
+            self.pace.took(done.as_ref().map_or(0, |n| *n));
+            return Poll::Ready(done);
+        }
+        while let Ok(ends) = self.pace.waits(Instant::now()) {
+            if self.alarm.deadline() != ends {
+                self.alarm.as_mut().reset(ends);
+            }
+            ready!(self.alarm.as_mut().poll(context));
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.wrote(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Asked for once all is written: nothing waits any more.
+        self.pace.rests();
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// For how long a client is served that takes `bytes` every `every`, up to an hour.
+    fn lasts(bytes: usize, every: Duration) -> Duration {
+        let (began, hour) = (Instant::now(), Duration::from_secs(3600));
+        let mut pace = Pace::default();
+        let (mut now, mut takes) = (began, began + every);
+        while now - began < hour {
+            match pace.waits(now) {
+                Ok(ends) => now = ends.min(takes),
+                Err(TooSlow) => return now - began,
+            }
+            if now == takes {
+                pace.took(bytes);
+                takes += every;
+            }
+        }
+        hour
+    }
+
+    #[test]
+    fn one_byte_at_a_time_is_too_slow_and_a_poor_line_is_not() {
+        let second = Duration::from_secs(1);
+        assert_eq!(lasts(0, 3600 * second), WINDOW, "nothing");
+        assert_eq!(lasts(1, 29 * second), WINDOW, "a byte every 29 s");
+        assert_eq!(lasts(10 << 10, second), WINDOW, "10 KiB/s");
+        assert_eq!(lasts(20 << 10, second), 3600 * second, "20 KiB/s");
+    }
+
+    #[test]
+    fn a_pause_in_which_nothing_waits_takes_no_time() {
+        let mut pace = Pace::default();
+        let mut now = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(pace.waits(now), Ok(now + WINDOW));
+            pace.took(4);
+            pace.rests();
+            now += WINDOW;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_waits_for_too_long_is_an_error() {
+        let (near, _far) = duplex(1024);
+        let mut paced = Paced::new(near);
+        // As if it had begun to wait long ago.
+        paced.pace.ends = Some(Instant::now());
+        let error = paced.write_all(&[0; 2048]).await.expect_err("nobody reads");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}
