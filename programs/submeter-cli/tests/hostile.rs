@@ -1,0 +1,308 @@
+//! Hostile clients, one kind at a time: what the server's memory comes to, and how long another
+//! client waits. Stands apart because it takes thousands of this process's descriptors.
+//!
+//! The memory is bounded by an assertion. The waiting is printed only: it depends on the machine.
+//! A release build has 10,000 tenants, a debug build 1,000.
+//!
+//! ```text
+//! cargo test --release -p submeter-cli --test hostile -- --nocapture
+//! ```
+
+#[path = "it/support.rs"]
+#[allow(dead_code, reason = "shared with the other test program")]
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use support::Running;
+
+const TENANTS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+
+/// How long a kind of client goes on.
+const TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 3 } else { 6 });
+
+/// What answers may take while the machine does other things too.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const MIB: u64 = 1 << 20;
+
+/// Everything that a server without tenants holds beside items and buffers: code, stacks, spare
+/// buffers, arenas of the allocator and what is freed but not given back.
+const BASE: u64 = 80 * MIB;
+
+/// `--memory`, and the default of `--buffers`.
+const ITEMS: u64 = 16 * MIB;
+const BUFFERS: u64 = 64 * MIB;
+
+/// What a connection holds that asks for no room: an input and an output buffer, its state.
+const CONNECTION: u64 = 40 << 10;
+
+struct World {
+    server: Running,
+    cache: SocketAddr,
+    page: SocketAddr,
+}
+
+impl World {
+    fn start() -> World {
+        let free = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", "16m"];
+        let mut server = Running::start(&free);
+        let line = server.line_with("http://");
+        let page = line.split("http://").nth(1).expect("an address").trim().trim_end_matches('/');
+        let page = page.parse().expect("an address");
+        let cache = server.cache();
+        World { server, cache, page }
+    }
+
+    /// As `start`, with many tenants.
+    fn with_tenants() -> World {
+        let world = World::start();
+        let mut client = world.connect();
+        let name = "y".repeat(100);
+        for n in 0..TENANTS {
+            write!(client, "set u{n}:{name}:k 0 0 1 noreply\r\nx\r\n").expect("sent");
+        }
+        ask(&mut client, "mn\r\n", "MN");
+        world
+    }
+
+    fn connect(&self) -> TcpStream {
+        connect(self.cache)
+    }
+
+    fn status(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
+        line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
+    }
+
+    /// The most memory that was ever resident, in bytes.
+    fn peak(&self) -> u64 {
+        self.status("VmHWM") << 10
+    }
+
+    fn resident(&self) -> u64 {
+        self.status("VmRSS") << 10
+    }
+
+    /// The length of a document, read whole.
+    fn length(&self, target: &str) -> u64 {
+        let mut stream = connect(self.page);
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{target}");
+        answer.len() as u64
+    }
+}
+
+fn connect(addr: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(addr).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    // A server that stops reading must not stop the test.
+    stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a socket");
+    stream.set_nodelay(true).expect("a socket");
+    stream
+}
+
+fn ask(stream: &mut TcpStream, request: &str, answer: &str) {
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("it answers in time");
+    assert_eq!(line.trim_end(), answer, "to {request:?}");
+}
+
+/// Sends what the server takes of it.
+fn push(stream: &mut TcpStream, bytes: &[u8]) {
+    // It may have closed the connection, or stopped to read.
+    let _ = stream.write_all(bytes);
+}
+
+/// A client that goes about its business while others are hostile.
+struct Neighbour {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Duration>>,
+}
+
+impl Neighbour {
+    fn start(world: &World) -> Neighbour {
+        let mut client = world.connect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut waited = Vec::new();
+            ask(&mut client, "set well:k 0 0 5\r\nvalue\r\n", "STORED");
+            // Relaxed: it is only a sign to stop.
+            while !stopped.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                ask(&mut client, "touch well:k 0\r\n", "TOUCHED");
+                waited.push(began.elapsed());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            waited
+        });
+        Neighbour { stop, thread }
+    }
+
+    /// Returns the 99th percentile and the longest of how long it waited for an answer.
+    fn end(self) -> (Duration, Duration) {
+        // Relaxed: it is only a sign to stop.
+        self.stop.store(true, Ordering::Relaxed);
+        let mut waited = self.thread.join().expect("it was answered each time");
+        waited.sort_unstable();
+        let p99 = waited[(waited.len() * 99 / 100).min(waited.len() - 1)];
+        (p99, *waited.last().expect("at least one"))
+    }
+}
+
+/// One row of the table.
+struct Row {
+    kind: &'static str,
+    before: u64,
+    peak: u64,
+    bound: u64,
+    waited: (Duration, Duration),
+}
+
+/// Lets clients be hostile for a while, with a neighbour beside them.
+fn row(kind: &'static str, world: &World, bound: u64, hostile: impl FnOnce(&World)) -> Row {
+    let before = world.resident();
+    let neighbour = Neighbour::start(world);
+    hostile(world);
+    let waited = neighbour.end();
+    comes_later(world);
+    let row = Row { kind, before, peak: world.peak(), bound, waited };
+    let mib = |n: u64| n as f64 / MIB as f64;
+    println!(
+        "{:<44} {:>7.0} {:>7.0} {:>7.0} MiB {:>9.1} {:>9.1} ms",
+        row.kind,
+        mib(row.before),
+        mib(row.peak),
+        mib(row.bound),
+        row.waited.0.as_secs_f64() * 1e3,
+        row.waited.1.as_secs_f64() * 1e3,
+    );
+    row
+}
+
+/// Whoever comes once they have left is served, and so is a large value.
+fn comes_later(world: &World) {
+    let began = Instant::now();
+    let value = "v".repeat(1_000_000);
+    loop {
+        let mut client = world.connect();
+        push(&mut client, format!("set well:large 0 0 1000000\r\n{value}\r\n").as_bytes());
+        let mut line = String::new();
+        if BufReader::new(client).read_line(&mut line).is_ok() && line == "STORED\r\n" {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "still not served: {line:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Opens `n` connections that each send `bytes`, and keeps them for a while.
+fn crowd(addr: SocketAddr, n: usize, bytes: impl Fn(usize) -> Vec<u8>) {
+    let began = Instant::now();
+    let mut clients: Vec<TcpStream> = (0..n).map(|_| connect(addr)).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        push(client, &bytes(n));
+    }
+    std::thread::sleep(TIME.saturating_sub(began.elapsed()));
+}
+
+fn get(target: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes()
+}
+
+/// Sends requests a byte at a time from many connections.
+fn slow_bytes(world: &World) {
+    let began = Instant::now();
+    let mut clients: Vec<TcpStream> = (0..400).map(|_| world.connect()).collect();
+    let mut sent = 0;
+    while began.elapsed() < TIME {
+        let byte = b"set slow:k 0 0 1000000\r\n".get(sent).copied().unwrap_or(b'v');
+        for client in &mut clients {
+            push(client, &[byte]);
+        }
+        sent += 1;
+    }
+}
+
+/// Connects as fast as it can, and leaves none of them.
+fn flood(world: &World) {
+    let clients: Vec<TcpStream> = (0..3000).map(|_| connect(world.cache)).collect();
+    // Those that were let in hear nothing; the neighbour has a place too.
+    for mut client in clients.iter().skip(1100) {
+        let mut line = [0; 64];
+        let n = client.read(&mut line).expect("it is told");
+        assert_eq!(&line[..n], b"ERROR Too many open connections\r\n");
+    }
+}
+
+/// Holds answers of 1 MB each that nobody reads, of values that are replaced by the next.
+fn deaf_to_get(world: &World) {
+    let value = "x".repeat(1_000_000);
+    crowd(world.cache, 300, |n| {
+        let gets = format!("get k{n}\r\n").repeat(8);
+        format!("set k{n} 0 0 1000000\r\n{value}\r\n{gets}").into_bytes()
+    });
+}
+
+#[test]
+fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_answers() {
+    let files = rlimit::increase_nofile_limit(8192).expect("the limit can be read");
+    assert!(files >= 4096, "the machine allows {files} open files: raise ulimit -n");
+    println!("{TENANTS} tenants where there are many; resident before, at most, bound; waiting of");
+    println!("another client: 99th percentile, longest");
+    let held = BASE + ITEMS + BUFFERS;
+    let mut rows = vec![
+        row("400 uploads of 1 MiB that never end", &World::start(), held + 400 * CONNECTION, |w| {
+            crowd(w.cache, 400, |n| {
+                [format!("set k{n} 0 0 1048576\r\n").into_bytes(), vec![b'x'; 1_048_570]].concat()
+            });
+        }),
+        row("400 lines of 1 MB that never end", &World::start(), held + 400 * CONNECTION, |w| {
+            crowd(w.cache, 400, |_| [&b"get "[..], &b"a ".repeat(520_000)].concat());
+        }),
+        row("300 that do not read values of 1 MB", &World::start(), held + 300 * CONNECTION, |w| {
+            deaf_to_get(w);
+        }),
+        row("400 that send a byte at a time", &World::start(), held + 400 * CONNECTION, slow_bytes),
+    ];
+    let world = World::start();
+    // Its own must come back: the last row is the neighbour's alone.
+    rows.push(row("3,000 connections at once", &world, held + 1024 * CONNECTION, flood));
+    drop(world);
+
+    let world = World::with_tenants();
+    let tenants = world.resident() + held;
+    // A list has some 430 bytes a tenant; what it is made of, the snapshot, about 2 KiB.
+    let list = TENANTS as u64 * (4 * 500 + 4096);
+    rows.push(row("200 that do not read `stats tenants`", &world, tenants + list, |w| {
+        crowd(w.cache, 200, |_| b"stats tenants\r\n".repeat(30));
+    }));
+    for (kind, target, n) in [
+        ("100 that do not read /metrics", "/metrics", 100),
+        ("100 that do not read /api/tree", "/api/tree", 100),
+        ("200 that do not read /api/events", "/api/events", 200),
+    ] {
+        let world = World::with_tenants();
+        let tenants = world.resident() + held;
+        // Versions that are read, and one in the making with what it is made of. An event has less
+        // than the tree.
+        let length = world.length(if target == "/metrics" { target } else { "/api/tree" });
+        let documents = 6 * length + n as u64 * (256 << 10);
+        rows.push(row(kind, &world, tenants + documents, |w| crowd(w.page, n, |_| get(target))));
+    }
+    for row in rows {
+        assert!(row.peak <= row.bound, "{}: {} bytes of {}", row.kind, row.peak, row.bound);
+    }
+}
