@@ -227,3 +227,94 @@ impl fmt::Display for WithdrawnError {
 }
 
 impl std::error::Error for WithdrawnError {}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::mpsc;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn text(document: &Document) -> Result<String, WithdrawnError> {
+        let mut text = Vec::new();
+        while document.read(text.len(), 3, |part| text.extend_from_slice(part))? > 0 {}
+        Ok(String::from_utf8(text).expect("text"))
+    }
+
+    async fn get(documents: &Documents, content: &str) -> Arc<Document> {
+        let content = content.as_bytes().to_vec();
+        let Ok(made) = documents.get(move || Ok::<_, Infallible>(content)).await;
+        made
+    }
+
+    #[tokio::test]
+    async fn who_asks_while_one_is_made_shares_the_next() {
+        let documents = Documents::new(9, Duration::ZERO);
+        let (go, gone) = mpsc::channel::<()>();
+        let (begin, begun) = mpsc::channel();
+        let first = tokio::spawn({
+            let documents = documents.clone();
+            let make = move || {
+                begin.send(()).expect("heard");
+                gone.recv().expect("told");
+                Ok::<_, Infallible>(b"first".to_vec())
+            };
+            async move { documents.get(make).await }
+        });
+        tokio::task::yield_now().await;
+        begun.recv().expect("it has begun");
+        // Both ask after the first has begun, which may miss what they know.
+        let second = get(&documents, "second");
+        let third = get(&documents, "third");
+        go.send(()).expect("it waits");
+        let (second, third) = tokio::join!(second, third);
+        let Ok(first) = first.await.expect("made");
+        assert_eq!(text(&first).as_deref(), Ok("first"));
+        assert_eq!(text(&second).as_deref(), Ok("second"));
+        assert!(Arc::ptr_eq(&second, &third));
+        // Nobody asked at the same time.
+        let fourth = get(&documents, "fourth").await;
+        assert_eq!(text(&fourth).as_deref(), Ok("fourth"));
+    }
+
+    #[tokio::test]
+    async fn versions_that_are_read_are_few() {
+        let documents = Documents::new(2, Duration::ZERO);
+        let first = get(&documents, "first").await;
+        let second = get(&documents, "second").await;
+        let third = get(&documents, "third").await;
+        assert_eq!(text(&first), Err(WithdrawnError));
+        assert_eq!(text(&second).as_deref(), Ok("second"));
+        drop(second);
+        // One that nobody reads takes no place.
+        let fourth = get(&documents, "fourth").await;
+        assert_eq!(text(&third).as_deref(), Ok("third"));
+        assert_eq!(text(&fourth).as_deref(), Ok("fourth"));
+    }
+
+    #[tokio::test]
+    async fn readers_of_a_young_version_are_given_time() {
+        let documents = Documents::new(2, Duration::from_secs(3600));
+        let first = get(&documents, "first").await;
+        let second = get(&documents, "second").await;
+        let third = get(&documents, "third").await;
+        assert!(Arc::ptr_eq(&second, &third), "there is no place for another");
+        assert_eq!(text(&first).as_deref(), Ok("first"));
+    }
+
+    #[tokio::test]
+    async fn who_hangs_up_or_panics_keeps_nobody_waiting() {
+        let documents = Documents::new(2, Duration::ZERO);
+        let hasty = documents.get(|| Ok::<_, Infallible>(Vec::new()));
+        assert!(timeout(Duration::ZERO, hasty).await.is_err() || documents.turn.try_lock().is_ok());
+        let broken = documents.clone();
+        let broken = tokio::spawn(async move {
+            let _ = broken.get::<()>(|| std::panic::resume_unwind(Box::new("made wrong"))).await;
+        });
+        assert!(broken.await.expect_err("it panicked").is_panic());
+        let made = timeout(Duration::from_secs(30), get(&documents, "after")).await;
+        assert_eq!(text(&made.expect("in time")).as_deref(), Ok("after"));
+    }
+}
