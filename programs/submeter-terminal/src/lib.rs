@@ -2,15 +2,19 @@
 //! signals.
 //!
 //! [`time`], [`bytes`], [`count`], [`rate`] and [`ratio`] write figures, [`table`] lays them out,
-//! [`Failure`] ends a command with an error, and [`signals`] reports that it should stop.
+//! [`Failure`] ends a command with an error, [`write_file`] keeps a result, and [`signals`] reports
+//! that it should stop.
 
 #![forbid(unsafe_code)]
 
 mod failure;
 mod figures;
+mod file;
 pub mod signals;
 
 pub use failure::{Failure, refuse, warn};
+pub use file::write_file;
+
 pub use figures::{
     BOLD, DIM, bytes, count, paragraph, print, rate, ratio, seconds, table, three_digits, time,
 };

@@ -87,7 +87,7 @@ fn print(args: &BenchArgs, json: &str, text: &str) -> Result<(), Failure> {
         }
         file => {
             show::print(text).map_err(Failure::new)?;
-            file.map_or(Ok(()), |path| std::fs::write(path, json).map_err(|e| refused(path, &e)))
+            file.map_or(Ok(()), |path| show::write_file(path, json).map_err(|e| refused(path, &e)))
         }
     }
 }

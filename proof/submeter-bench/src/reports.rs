@@ -29,7 +29,7 @@ pub(super) fn again(
     if path == Path::new("-") {
         return show::print(&text).map_err(Failure::new);
     }
-    fs::write(path, text).map_err(|e| refused(path, &e, "--markdown"))
+    show::write_file(path, &text).map_err(|e| refused(path, &e, "--markdown"))
 }
 
 /// Makes the report of a run that just ended, from its JSON, so that a later report from the record
@@ -51,7 +51,7 @@ pub(super) fn writable(html: &Path) -> Result<(), Failure> {
 }
 
 fn write_html(record: &Record, html: &Path) -> Result<(), Failure> {
-    fs::write(html, report::html(record, report::definitions()))
+    show::write_file(html, &report::html(record, report::definitions()))
         .map_err(|e| refused(html, &e, "--html"))
 }
 

@@ -19,6 +19,36 @@ fn load(fake: &Fake, csv: &TempFile, more: &[&str]) -> (Option<i32>, String, Str
 }
 
 #[test]
+fn a_full_disk_is_one_error_and_leaves_the_earlier_record() {
+    let fake = Fake::start(Lie::None);
+    let folder = std::env::temp_dir().join(format!("submeter-full-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("writable");
+    let record = folder.join("record.json");
+    std::fs::write(&record, "earlier").expect("writable");
+    let addr = fake.addr.to_string();
+    let load = ["load", "--tenants", "1", "--requests", "10", "--connect", &addr, "--json"];
+    let run = |limit: &str, file: &str| {
+        // A file may have no byte: what would be a signal is an error then.
+        let script = format!("trap '' XFSZ; {limit} exec \"$0\" \"$@\"");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_submeter")]).args(load).arg(file);
+        let output = command.output().expect("sh runs");
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        assert!(err.contains(file) && err.contains("--json"), "{err} names file and remedy");
+    };
+    run("ulimit -f 0;", record.to_str().expect("UTF-8"));
+    assert_eq!(std::fs::read_to_string(&record).expect("it is there"), "earlier");
+    assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "nothing half-written");
+    std::fs::remove_dir_all(&folder).expect("the test's own");
+    if std::path::Path::new("/dev/full").exists() {
+        run("", "/dev/full");
+        assert!(!std::fs::metadata("/dev/full").expect("still there").is_file());
+    }
+}
+
+#[test]
 fn a_good_server_passes_and_json_has_every_count() {
     let fake = Fake::start(Lie::None);
     let csv = TempFile::new("good.csv", CSV);

@@ -121,6 +121,48 @@ fn signals_end_a_load_with_its_summary() {
     }
 }
 
+/// Clients in the middle of something: one that never ends its upload, one that never reads.
+fn hanging(addr: std::net::SocketAddr) -> [TcpStream; 2] {
+    let connect = || TcpStream::connect(addr).expect("it listens");
+    let (mut upload, mut deaf) = (connect(), connect());
+    upload.write_all(b"set hang:k 0 0 1000000\r\nvalue").expect("sent");
+    let value = "v".repeat(1_000_000);
+    let gets = "get hang:v\r\n".repeat(100);
+    write!(deaf, "set hang:v 0 0 1000000\r\n{value}\r\n{gets}").expect("sent");
+    BufReader::new(&deaf).lines().next().expect("an answer").expect("readable");
+    [upload, deaf]
+}
+
+#[test]
+fn a_signal_under_load_ends_it_in_time_whoever_hangs() {
+    for name in ["INT", "TERM"] {
+        let more = ["--load", "2", "--drain-seconds", "0.5"];
+        let mut server = Running::start(&[&FREE[..], &more].concat());
+        let hanging = hanging(server.cache());
+        server.signal(name);
+        let (code, out) = server.end();
+        assert_eq!(code, Some(0), "{name}: {out}");
+        assert!(out.contains("sums    exact: "), "{name}: {out}");
+        drop(hanging);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut server = Running::start(&[&FREE[..], &["--drain-seconds", "3600"]].concat());
+    let addr = server.cache();
+    let hanging = hanging(addr);
+    server.signal("INT");
+    // It listens no more, and waits for those who hang.
+    while TcpStream::connect(addr).is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!server.has_ended());
+    server.signal("INT");
+    assert_eq!(server.end().0, Some(130));
+    drop(hanging);
+}
+
 #[test]
 fn a_signal_at_the_start_ends_it_too() {
     let mut server = Running::start(&[&FREE[..], &["--load", "6"]].concat());

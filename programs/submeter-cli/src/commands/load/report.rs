@@ -103,7 +103,7 @@ pub(crate) fn write_json(value: &Value, path: &Path) -> Result<(), String> {
     if path == Path::new("-") {
         return show::print(&text);
     }
-    std::fs::write(path, text)
+    show::write_file(path, &text)
         .map_err(|e| format!("cannot write {}: {e}; name another file by --json", path.display()))
 }
 
