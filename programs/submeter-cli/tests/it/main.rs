@@ -5,6 +5,7 @@ mod cli_input;
 mod cli_load;
 mod doors;
 mod http_serve;
+mod sandbox;
 mod serve_run;
 mod stat_cli;
 mod support;
