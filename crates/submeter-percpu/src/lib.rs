@@ -11,6 +11,7 @@
 //! - [`percpu_ref`]: reference counts that cost a plain add until they are killed.
 //! - [`rcuref`]: reference counts for what is looked up: unconditional to take, freed after a grace
 //!   period.
+//! - [`process_lock`]: locks that notice when their holder stayed behind at a fork.
 //! - [`misuse`]: reports of misuse that the reference counts contained.
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
@@ -24,6 +25,8 @@ pub mod dirty_set;
 pub mod misuse;
 #[cfg(any(test, not(loom)))]
 pub mod percpu_ref;
+#[cfg(not(loom))]
+pub mod process_lock;
 pub mod rcuref;
 #[cfg(any(test, not(loom)))]
 pub mod seq_latch;

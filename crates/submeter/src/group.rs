@@ -6,8 +6,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use submeter_percpu::percpu_ref::Options;
+use submeter_percpu::process_lock::ProcessRwLock;
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
 use crate::attachments::Attachments;
@@ -80,7 +81,7 @@ pub(crate) struct GroupInner {
     parent: Option<Group>,
     /// Live children by name. Guards `dead` too: a group is killed with this lock held for
     /// writing, so no child is created in a group that is dying.
-    children: RwLock<Children<GroupInner>>,
+    children: ProcessRwLock<Children<GroupInner>>,
 }
 
 /// In the schema's order.
@@ -144,7 +145,7 @@ impl Group {
             id: next_id(),
             attachments: Attachments::default(),
             parent,
-            children: RwLock::default(),
+            children: ProcessRwLock::default(),
         };
         let (owner, inner) = PercpuArc::with(options, inner).map_err(Error::storage)?;
         Ok((owner, Group { inner }))

@@ -1,10 +1,11 @@
 //! Updates of groups in children of a fork.
 #![cfg(not(miri))]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use submeter::{Count, Schema, Tree};
+use submeter::{Count, Group, Schema, Tree};
 
 #[path = "common/fork.rs"]
 #[expect(unsafe_code, reason = "forks")]
@@ -70,4 +71,72 @@ fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
     let returned: u64 = returned.iter().map(|n| n.load(Ordering::Relaxed)).sum();
     assert_eq!((leaf.sum(requests), own.sum(requests)), (returned, 100));
     assert!(!own.is_killed() && tree.get("/child only").is_none(), "only the child changed");
+}
+
+/// The parent's other threads flush, create, kill and copy the tree: at a fork they may hold any of
+/// its locks, and they do not come along. Whatever the child asks for it gets, or a panic that says
+/// why not; it never waits for ever.
+#[test]
+fn a_child_of_a_fork_during_flushes_and_kills_goes_on_or_is_told_why_not_stress() {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "Requests answered");
+    let tree = Tree::new(schema.build().expect("good names")).expect("a tree");
+    let leaves: Vec<Group> =
+        (0..8).map(|n| tree.get_or_create(&format!("/a/{n}")).expect("room")).collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let (tree, leaves, stop) = (&tree, &leaves, &stop);
+            scope.spawn(move || {
+                for n in 0.. {
+                    // Relaxed: only ends the loop.
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    leaves[n % 8].add(requests, 300);
+                    let passing = tree.get_or_create(&format!("/k{thread}/{}", n % 5));
+                    let passing = passing.expect("room");
+                    passing.add(requests, 1);
+                    passing.kill().expect("no children");
+                    tree.flush();
+                    if n % 16 == 0 {
+                        drop(tree.snapshot());
+                    }
+                }
+            });
+        }
+        let failed = (0..FORKS).find(|_| {
+            !fork::in_a_fork(|| {
+                let told = |work: &dyn Fn() -> bool| match catch_unwind(AssertUnwindSafe(work)) {
+                    Ok(right) => right,
+                    Err(why) => message(&*why).contains("was forked"),
+                };
+                // Updates and reads go on in any case.
+                let before = leaves[0].read(requests);
+                leaves.iter().for_each(|leaf| leaf.add(requests, 3));
+                let went_on = leaves[0].read(requests).value >= before.value;
+                let sums = told(&|| {
+                    let children: u64 = leaves.iter().map(|leaf| leaf.sum(requests)).sum();
+                    tree.get("/a").is_none_or(|a| a.sum(requests) == children)
+                });
+                let lives = told(&|| {
+                    let group = tree.get_or_create("/new/one").expect("room");
+                    group.add(requests, 1);
+                    group.kill().is_ok() && tree.snapshot().groups().len() >= 10
+                });
+                went_on && sums && lives
+            })
+        });
+        // Relaxed: as above.
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(failed, None, "the fork whose child failed, or did not end");
+    });
+}
+
+/// The forks that a test waits for.
+const FORKS: usize = 14;
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

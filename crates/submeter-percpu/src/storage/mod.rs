@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use submeter_sys::memory::page_size;
 use submeter_sys::{Backend, CpuHint, Rseq, membarrier};
 
@@ -28,6 +27,7 @@ use raw::Rows;
 
 use crate::backend::emulated;
 use crate::overflow::in_flight;
+use crate::process_lock::ProcessMutex;
 
 pub(crate) use block::Words;
 pub use block::{Block, BlockRef};
@@ -45,7 +45,7 @@ pub struct Area {
 struct Inner {
     rows: Rows,
     hint: Option<CpuHint>,
-    allocator: Mutex<Allocator>,
+    allocator: ProcessMutex<Allocator>,
     /// One more than the last line handed out: what a scan must cover. Only grows.
     lines_end: AtomicUsize,
     /// Whether any locked row was ever written: until then readers skip them.
@@ -137,7 +137,7 @@ impl Area {
     }
 
     fn over(rows: Rows, hint: Option<CpuHint>) -> Area {
-        let allocator = Mutex::default();
+        let allocator = ProcessMutex::new(Allocator::default());
         let (lines_end, locked_used) = (AtomicUsize::new(0), AtomicBool::new(false));
         Area { inner: Arc::new(Inner { rows, hint, allocator, lines_end, locked_used }) }
     }

@@ -1,10 +1,11 @@
 //! Who flushes, and whom a flush covers.
 
 use std::collections::VecDeque;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use submeter_percpu::process_lock::ProcessMutex;
 
 use super::node_table::Birth;
 
@@ -16,11 +17,11 @@ use super::node_table::Birth;
 pub(crate) struct Coalescer<K, S> {
     /// Groups that no flush knows yet, parents before their children. Locked to add one or to take
     /// some.
-    births: Mutex<VecDeque<Birth<K>>>,
+    births: ProcessMutex<VecDeque<Birth<K>>>,
     /// Groups whose last handle is gone, children before their parents. Locked as `births`.
-    deaths: Mutex<VecDeque<u32>>,
+    deaths: ProcessMutex<VecDeque<u32>>,
     /// Locked while a flush runs.
-    state: Mutex<S>,
+    state: ProcessMutex<S>,
     /// Flushes begun: what coalescing compares.
     begun: AtomicU64,
     /// The number of the last flush of everything that is complete. Written with `state` locked.
@@ -47,9 +48,9 @@ impl Begun {
 impl<K, S> Coalescer<K, S> {
     pub(crate) fn new(state: S) -> Coalescer<K, S> {
         Coalescer {
-            births: Mutex::default(),
-            deaths: Mutex::default(),
-            state: Mutex::new(state),
+            births: ProcessMutex::new(VecDeque::new()),
+            deaths: ProcessMutex::new(VecDeque::new()),
+            state: ProcessMutex::new(state),
             begun: AtomicU64::new(0),
             covered: AtomicU64::new(0),
             as_of_ns: AtomicU64::new(0),
@@ -136,7 +137,8 @@ impl<K, S> Coalescer<K, S> {
     /// Notes that a group's last handle is gone. After its last update and before its parent's end.
     /// Returns how many wait to be taken.
     pub(crate) fn bury(&self, id: u32) -> usize {
-        let mut deaths = self.deaths.lock();
+        // In a forked child the group may be kept for ever.
+        let Some(mut deaths) = self.deaths.lock_unless_abandoned() else { return 0 };
         deaths.push_back(id);
         deaths.len()
     }

@@ -215,7 +215,8 @@ impl Drop for Words {
         // happened before their clones went, which the reference count orders before this.
         let (first, words) = (self.first(), self.len());
         inner.rows.zero(first..first + words);
-        let mut allocator = inner.allocator.lock();
+        // In a forked child they may stay in use.
+        let Some(mut allocator) = inner.allocator.lock_unless_abandoned() else { return };
         if self.lines == 0 {
             allocator.give_words(first, words);
         } else {

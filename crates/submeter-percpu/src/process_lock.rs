@@ -1,0 +1,197 @@
+//! Locks that notice when their holder stayed behind at a fork.
+//!
+//! A forked child inherits a lock that another thread of its parent held, and nobody lets go of it.
+//! What it guards may be half-changed, so that it cannot be taken over (as `percpu_ref` does with
+//! what was written for that): a caller gets an answer within seconds instead of waiting for ever.
+//!
+//! Locks that nobody held at the fork work in the child as in its parent. That is why these are
+//! std's, whose state is one word: parking_lot has a table for the whole process, with locks of its
+//! own.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    TryLockResult,
+};
+use std::time::{Duration, Instant};
+
+use submeter_sys::fork::{generation, is, watch};
+
+/// How long a lock is asked for whose holder may have stayed behind. It may also be a thread of
+/// this process that lost the CPU before it said so.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What a caller is told who cannot go on.
+const ABANDONED: &str = "the process was forked while another thread was changing the tree, and \
+     that thread is not in this child: here the tree counts and reads what it has, and no more; \
+     exec first, or fork while no thread flushes, creates or kills groups";
+
+/// A lock for one thread at a time.
+#[derive(Debug, Default)]
+pub struct ProcessMutex<T> {
+    /// The generation of the process that took it last; 0 if none did. Not set back: only of use
+    /// to those who find it held.
+    taken_in: AtomicU32,
+    /// The generation of the process that has given up on it.
+    abandoned_in: AtomicU32,
+    value: Mutex<T>,
+}
+
+impl<T> ProcessMutex<T> {
+    /// Makes one that nobody holds.
+    pub fn new(value: T) -> ProcessMutex<T> {
+        watch();
+        let zero = || AtomicU32::new(0);
+        ProcessMutex { taken_in: zero(), abandoned_in: zero(), value: Mutex::new(value) }
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Panics
+    /// When its holder stayed behind at a fork.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.lock_unless_abandoned().expect(ABANDONED)
+    }
+
+    /// Takes the lock if nobody holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let guard = unpoisoned(self.value.try_lock())?;
+        // Relaxed: a thread that finds it held looks at this, and looks again if it is too early.
+        self.taken_in.store(generation(), Ordering::Relaxed);
+        Some(guard)
+    }
+
+    /// Waits for the lock; `None` when its holder stayed behind at a fork. For a `drop`, which must
+    /// not panic, and may leave memory in use.
+    pub fn lock_unless_abandoned(&self) -> Option<MutexGuard<'_, T>> {
+        self.try_lock().or_else(|| self.wait())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> Option<MutexGuard<'_, T>> {
+        let start = Instant::now();
+        // Relaxed, here and below: numbers alone, of this process or from before the fork.
+        while !is(self.taken_in.load(Ordering::Relaxed)) {
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
+            }
+            // Relaxed: as above.
+            let abandoned = is(self.abandoned_in.load(Ordering::Relaxed));
+            if abandoned || start.elapsed() > PATIENCE {
+                // Relaxed: as above. The next to ask need not be patient.
+                self.abandoned_in.store(generation(), Ordering::Relaxed);
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        // A thread of this process has taken it since the fork, so that one lets go of it.
+        Some(self.value.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A lock for many readers or one writer.
+#[derive(Debug)]
+pub struct ProcessRwLock<T> {
+    /// The generation of the process that made it, in which nobody can have stayed behind.
+    made_in: u32,
+    value: RwLock<T>,
+}
+
+impl<T: Default> Default for ProcessRwLock<T> {
+    fn default() -> ProcessRwLock<T> {
+        watch();
+        ProcessRwLock { made_in: generation(), value: RwLock::default() }
+    }
+}
+
+impl<T> ProcessRwLock<T> {
+    /// Waits until nobody writes.
+    ///
+    /// # Panics
+    /// When a writer stayed behind at a fork.
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        if is(self.made_in) {
+            return self.value.read().unwrap_or_else(PoisonError::into_inner);
+        }
+        patiently(|| unpoisoned(self.value.try_read()))
+    }
+
+    /// Waits until nobody else holds it.
+    ///
+    /// # Panics
+    /// When a holder stayed behind at a fork.
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        if is(self.made_in) {
+            return self.value.write().unwrap_or_else(PoisonError::into_inner);
+        }
+        patiently(|| unpoisoned(self.value.try_write()))
+    }
+}
+
+/// Asks again and again: in a child, where waiting could be for ever.
+#[cold]
+#[inline(never)]
+fn patiently<G>(mut take: impl FnMut() -> Option<G>) -> G {
+    let start = Instant::now();
+    loop {
+        if let Some(guard) = take() {
+            return guard;
+        }
+        assert!(start.elapsed() < 20 * PATIENCE, "{ABANDONED}");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// A holder that panicked leaves what it guarded as a return would: callbacks are contained.
+fn unpoisoned<G>(result: TryLockResult<G>) -> Option<G> {
+    match result {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_excludes_and_a_panic_lets_go() {
+        let lock = ProcessMutex::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..if cfg!(miri) { 20 } else { 2_000 } {
+                        *lock.lock() += 1;
+                    }
+                });
+            }
+            let panics = || {
+                let _held = lock.lock();
+                panic!("as the test wants");
+            };
+            assert!(scope.spawn(panics).join().is_err());
+        });
+        assert_eq!(*lock.lock(), 4 * if cfg!(miri) { 20 } else { 2_000 });
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_lock_whose_holder_stayed_behind_is_given_up_and_one_that_is_let_go_is_taken() {
+        let lock = ProcessMutex::new(7);
+        let held = lock.lock();
+        // As after a fork. Relaxed: one thread.
+        lock.taken_in.store(generation() + 7, Ordering::Relaxed);
+        assert!(lock.lock_unless_abandoned().is_none());
+        let again = Instant::now();
+        assert!(lock.lock_unless_abandoned().is_none() && again.elapsed() < PATIENCE);
+        drop(held);
+        assert_eq!(lock.lock_unless_abandoned().as_deref(), Some(&7));
+    }
+}
