@@ -70,17 +70,18 @@ impl<T> ProcessMutex<T> {
     #[cold]
     #[inline(never)]
     fn wait(&self) -> Option<MutexGuard<'_, T>> {
-        let start = Instant::now();
-        // Relaxed, here and below: numbers alone, of this process or from before the fork.
-        while !is(self.taken_in.load(Ordering::Relaxed)) {
+        let (start, here) = (Instant::now(), generation());
+        // Relaxed, here and below: numbers alone, of this process or from before the fork. Compared
+        // with what is never 0: `is` takes a child that was not asked yet for number 0.
+        while self.taken_in.load(Ordering::Relaxed) != here {
             if let Some(guard) = self.try_lock() {
                 return Some(guard);
             }
             // Relaxed: as above.
-            let abandoned = is(self.abandoned_in.load(Ordering::Relaxed));
+            let abandoned = self.abandoned_in.load(Ordering::Relaxed) == here;
             if abandoned || start.elapsed() > PATIENCE {
                 // Relaxed: as above. The next to ask need not be patient.
-                self.abandoned_in.store(generation(), Ordering::Relaxed);
+                self.abandoned_in.store(here, Ordering::Relaxed);
                 return None;
             }
             std::thread::sleep(Duration::from_micros(50));
