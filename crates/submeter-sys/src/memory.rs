@@ -1,5 +1,7 @@
 //! Reserved address space whose pages appear when they are first touched.
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 
@@ -7,6 +9,11 @@ use crate::os;
 
 /// A range of zeroed, private, anonymous address space. Reserving costs one system call and no
 /// memory; a page costs memory from its first write on. Not for small things: use the allocator.
+///
+/// Whatever of it nobody may access yet ([`closed`](Reservation::closed)) stays out of the way of
+/// those who take a process as a whole: `mlockall` commits only what is open, a core dump holds
+/// only that, and so do strict overcommit and `RLIMIT_DATA` count. What counts every address does
+/// so still: `RLIMIT_AS`, and `RLIMIT_MEMLOCK` after `mlockall(MCL_FUTURE)`.
 ///
 /// On Windows all of it counts as committed from the start, and nothing is given back before the
 /// drop. Rows are smaller there for that reason: [`STRIDE_SHIFT`](crate::STRIDE_SHIFT).
@@ -23,14 +30,46 @@ unsafe impl Send for Reservation {}
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
-    /// Reserves `len` bytes, page-aligned.
+    /// Reserves `len` bytes, page-aligned, and opens all of them.
     ///
     /// # Errors
-    /// `ENOMEM` where the address space is limited (`ulimit -v`) or overcommit is off
-    /// (`vm.overcommit_memory=2`); `EINVAL` when `len` is 0.
+    /// As [`closed`](Reservation::closed), and as [`open`](Reservation::open).
     pub fn new(len: usize) -> io::Result<Reservation> {
-        let base = os::memory::map(len)?;
+        let reservation = Reservation::closed(len)?;
+        reservation.open(0, len)?;
+        Ok(reservation)
+    }
+
+    /// Reserves `len` bytes, page-aligned, that nobody may access before they are
+    /// [opened](Reservation::open). Where mappings are not to be had (Windows), they are open.
+    ///
+    /// # Errors
+    /// What the system returns, with the remedy where a limit is the cause: `ENOMEM` where address
+    /// space is limited (`ulimit -v`), `EAGAIN` where locked memory is (`ulimit -l`, and the
+    /// process called `mlockall(MCL_FUTURE)`), `EINVAL` when `len` is 0.
+    pub fn closed(len: usize) -> io::Result<Reservation> {
+        let base = os::memory::map(len).map_err(|cause| NoAddresses { len, cause })?;
         Ok(Reservation { base, len })
+    }
+
+    /// Lets the pages of a range be read and written, and leaves open what is open. Costs a system
+    /// call, and after `mlockall(MCL_FUTURE)` the memory of the range.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] when the range is not inside; what the system returns, with
+    /// the remedy: `ENOMEM` where memory is counted before it is used (`vm.overcommit_memory=2`,
+    /// `RLIMIT_DATA`), or the process has as many mappings as it may (`vm.max_map_count`).
+    pub fn open(&self, offset: usize, len: usize) -> io::Result<()> {
+        let end = offset.checked_add(len).filter(|&end| end <= self.len);
+        let end = end.ok_or(io::ErrorKind::InvalidInput)?;
+        let first = offset / page_size() * page_size();
+        if first == end {
+            return Ok(());
+        }
+        // SAFETY: 1. The range lies inside the mapping: checked above. 2. It begins with a page:
+        // rounded above. The system rounds its end up, as it did the mapping's.
+        let opened = unsafe { os::memory::open(self.base.add(first), end - first) };
+        opened.map_err(|cause| NoMemory { len: end - first, cause }.into())
     }
 
     /// Gives the memory of whole pages back to the system; they read as zero then, and take memory
@@ -77,6 +116,76 @@ impl Reservation {
     }
 }
 
+/// Why addresses cannot be had, and what helps.
+#[derive(Debug)]
+struct NoAddresses {
+    len: usize,
+    cause: io::Error,
+}
+
+/// Why addresses cannot be opened, and what helps.
+#[derive(Debug)]
+struct NoMemory {
+    len: usize,
+    cause: io::Error,
+}
+
+impl fmt::Display for NoAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoAddresses { len, cause } = self;
+        write!(f, "{} MiB of addresses cannot be reserved: {cause}", len.div_ceil(1 << 20))?;
+        f.write_str(match cause.kind() {
+            // `EAGAIN`.
+            io::ErrorKind::WouldBlock => {
+                ": mlockall(MCL_FUTURE) counts them as locked: raise RLIMIT_MEMLOCK (ulimit -l), or \
+                 reserve before mlockall"
+            }
+            io::ErrorKind::OutOfMemory => {
+                ": raise RLIMIT_AS (ulimit -v), which counts addresses that take no memory"
+            }
+            _ => "",
+        })
+    }
+}
+
+impl fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoMemory { len, cause } = self;
+        write!(f, "{} KiB cannot be made accessible: {cause}", len.div_ceil(1 << 10))?;
+        f.write_str(match cause.kind() {
+            io::ErrorKind::OutOfMemory => {
+                ": raise RLIMIT_DATA (ulimit -d) or vm.max_map_count, or set vm.overcommit_memory \
+                 to 0, whichever is at its limit"
+            }
+            _ => "",
+        })
+    }
+}
+
+impl Error for NoAddresses {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+impl Error for NoMemory {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+impl From<NoAddresses> for io::Error {
+    fn from(error: NoAddresses) -> io::Error {
+        io::Error::new(error.cause.kind(), error)
+    }
+}
+
+impl From<NoMemory> for io::Error {
+    fn from(error: NoMemory) -> io::Error {
+        io::Error::new(error.cause.kind(), error)
+    }
+}
+
 /// Returns the size of a page: what takes memory, or none, as a whole.
 #[must_use]
 pub fn page_size() -> usize {
@@ -117,5 +226,33 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         }
         assert_eq!(word(0).load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn what_is_opened_can_be_written_and_stays_as_it_is_when_it_is_opened_again() {
+        let page = page_size();
+        let reservation = Reservation::closed(4 * page).expect("address space");
+        reservation.open(2 * page, page).expect("memory");
+        // SAFETY: 1. Aligned and inside: the third page's first word. 2. Accessed atomically only:
+        // this is the only access.
+        let word = unsafe { AtomicU64::from_ptr(reservation.base().add(2 * page).cast().as_ptr()) };
+        word.store(7, Ordering::Relaxed);
+        // Whole pages: the last byte of the second, to the first of the fourth.
+        reservation.open(2 * page - 1, page + 2).expect("memory");
+        assert_eq!(word.load(Ordering::Relaxed), 7);
+        reservation.open(page, 0).expect("nothing to do");
+        for (offset, len) in [(0, 4 * page + 1), (4 * page, 1), (usize::MAX, 2)] {
+            let error = reservation.open(offset, len).expect_err("not inside");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_what_was_asked_for_and_what_helps() {
+        let error = Reservation::closed(usize::MAX / 2).expect_err("more than there is");
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("MiB") && text.contains("RLIMIT_AS"), "{text}");
+        assert!(error.get_ref().and_then(Error::source).is_some(), "{error:?}");
     }
 }

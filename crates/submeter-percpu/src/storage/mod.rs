@@ -5,7 +5,8 @@
 //! costs nothing per CPU, and neither do CPUs that could exist but do not.
 //!
 //! Trade-offs: reading a word means visiting every row. An area takes address space (1 GiB per
-//! row), which `ulimit -v` and strict overcommit may refuse.
+//! row), which `ulimit -v` may refuse. Only what was handed out may be accessed, so that locked
+//! memory, core dumps and strict overcommit know of no more.
 
 use std::io;
 use std::ops::Range;
@@ -18,6 +19,7 @@ use submeter_sys::{Backend, CpuHint, Rseq, membarrier};
 
 mod alloc;
 mod block;
+mod mapping;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
 mod word;
@@ -152,10 +154,12 @@ impl Area {
         area.as_ref().map_err(|&kind| kind.into())
     }
 
-    /// Takes a block of `words` words, all zero, that starts a line of its own.
+    /// Takes a block of `words` words, all zero, that starts a line of its own. Now and then it
+    /// makes more of each row accessible: a system call or two for each.
     ///
     /// # Errors
-    /// `OutOfMemory` when the rows are full.
+    /// `OutOfMemory` when the rows are full, or when the system refuses to make more of them
+    /// accessible, and why.
     ///
     /// # Panics
     /// When `words` is 0.
@@ -164,6 +168,10 @@ impl Area {
         let lines = words.div_ceil(LINE_WORDS);
         let mut allocator = self.inner.allocator.lock();
         let first = allocator.take_lines(lines).ok_or(io::ErrorKind::OutOfMemory)?;
+        if let Err(error) = self.inner.rows.open(first + lines) {
+            allocator.give_lines(first, lines);
+            return Err(error);
+        }
         self.publish_end(&allocator);
         Ok(Block::new(self.clone(), first * LINE_WORDS, words, lines))
     }
@@ -181,6 +189,10 @@ impl Area {
         debug_assert!(words < LINE_WORDS);
         let mut allocator = self.inner.allocator.lock();
         let first = allocator.take_words(words).ok_or(io::ErrorKind::OutOfMemory)?;
+        if let Err(error) = self.inner.rows.open(first / LINE_WORDS + 1) {
+            allocator.give_words(first, words);
+            return Err(error);
+        }
         self.publish_end(&allocator);
         Ok(Block::new(self.clone(), first, words, 0))
     }
@@ -189,7 +201,9 @@ impl Area {
     fn publish_end(&self, allocator: &Allocator) {
         // Release: pairs with the Acquire in `lines_end`, so that a reader that learned of a line
         // in the new range looks there: its load is ordered after the line was handed out.
-        self.inner.lines_end.store(allocator.end(), Ordering::Release);
+        // Not further than lines are open: those behind were not handed out after all.
+        let end = allocator.end().min(self.inner.rows.open_lines());
+        self.inner.lines_end.store(end, Ordering::Release);
     }
 
     fn lines_end(&self) -> usize {
@@ -325,7 +339,7 @@ impl Area {
         if self.rseq().is_some() { membarrier::rseq_barrier() } else { Ok(()) }
     }
 
-    /// Returns the data rows, for many loads.
+    /// Returns the data rows, for many loads of lines that were handed out before.
     #[must_use]
     pub fn data(&self) -> DataRows<'_> {
         self.inner.rows.data()

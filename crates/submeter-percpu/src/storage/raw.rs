@@ -15,12 +15,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use submeter_sys::memory::{Reservation, page_size};
+use submeter_sys::memory::page_size;
 use submeter_sys::{Rseq, STRIDE_SHIFT};
 
+use super::mapping::Mapping;
 use crate::dirty::DirtyBits;
 
-const STRIDE: usize = 1 << STRIDE_SHIFT;
+pub(super) const STRIDE: usize = 1 << STRIDE_SHIFT;
 
 /// Words in a row: all but the last 1/128, which holds the dirty bits (1/512 for a bit per line;
 /// the rest is slack up to a round number).
@@ -30,18 +31,18 @@ pub const LINE_WORDS: usize = 8;
 /// Lines in a row.
 pub(crate) const LINES: usize = WORDS / LINE_WORDS;
 
-const MARKS_AT: usize = WORDS * 8;
+pub(super) const MARKS_AT: usize = WORDS * 8;
 const MARK_WORDS: usize = LINES.div_ceil(64);
-const SUMMARY_AT: usize = MARKS_AT + MARK_WORDS * 8;
+pub(super) const SUMMARY_AT: usize = MARKS_AT + MARK_WORDS * 8;
 const SUMMARY_WORDS: usize = MARK_WORDS.div_ceil(64);
 const STATE_AT: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
-const IN_FLIGHT_AT: usize = STATE_AT + 8;
+pub(super) const IN_FLIGHT_AT: usize = STATE_AT + 8;
 const _: () = assert!(IN_FLIGHT_AT + 8 <= STRIDE && MARKS_AT.is_multiple_of(64));
 
 /// By how much owned rows are shifted. Strides are powers of two, so that the same line of any two
 /// rows has the same low bits, and a CPU mistakes a load that follows a store to one for dependent
 /// on it. Owned rows have no dirty bits, so that there is room.
-const OWNED_SHIFT: usize = if cfg!(miri) { 64 } else { 2048 };
+pub(super) const OWNED_SHIFT: usize = if cfg!(miri) { 64 } else { 2048 };
 const _: () = assert!(WORDS * 8 + OWNED_SHIFT <= STRIDE && OWNED_SHIFT.is_multiple_of(64));
 
 /// Reserved rows. All zero at first; a page takes memory from its first write on.
@@ -51,7 +52,7 @@ const _: () = assert!(WORDS * 8 + OWNED_SHIFT <= STRIDE && OWNED_SHIFT.is_multip
 /// area's owner writes atomically.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    reservation: Arc<Reservation>,
+    mapping: Arc<Mapping>,
     /// `None` where there are no rows of CPUs.
     rseq: Option<Rseq>,
     locked: usize,
@@ -59,7 +60,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Reserves rows, all zero, and `owned` rows for one owner alone.
+    /// Reserves rows, all zero, and `owned` rows for one owner alone. Lines must be
+    /// [opened](Rows::open) before they are used.
     pub(crate) fn new(
         rseq: Option<Rseq>,
         locked: usize,
@@ -69,20 +71,26 @@ impl Rows {
         // Checked: the owner says how many are shared and owned, and every later bound is this sum.
         let cpus = rseq.map_or(0, |rseq| rseq.cpus() as usize);
         let atomic = cpus.checked_add(locked).and_then(|rows| rows.checked_add(shared));
-        let rows = atomic.and_then(|rows| rows.checked_add(owned));
-        let bytes = rows.and_then(|rows| rows.checked_mul(STRIDE));
-        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
-        let rows = Rows { reservation: Arc::new(Reservation::new(bytes)?), rseq, locked, shared };
+        let mapping = Arc::new(Mapping::new(atomic.ok_or(io::ErrorKind::OutOfMemory)?, owned)?);
+        let rows = Rows { mapping, rseq, locked, shared };
         // Wrapping: not dereferenced where there are none; else in bounds.
         let offset = rows.atomic() << STRIDE_SHIFT;
-        let base = rows.reservation.base().as_ptr().wrapping_add(offset);
+        let base = rows.mapping.reservation.base().as_ptr().wrapping_add(offset);
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        let keeper = Arc::clone(&rows.reservation);
-        Ok((rows, OwnedRows { base, offset, rows: owned, keeper }))
+        let keeper = Arc::clone(&rows.mapping);
+        Ok((rows, OwnedRows { base, offset, rows: owned, open: 0, keeper }))
     }
 
     pub(crate) fn rseq(&self) -> Option<Rseq> {
         self.rseq
+    }
+
+    /// Opens at least the first `lines` lines of each row: see [`Mapping::open`].
+    ///
+    /// # Panics
+    /// When a row does not have that many lines.
+    pub(crate) fn open(&self, lines: usize) -> io::Result<()> {
+        self.mapping.open(lines)
     }
 
     /// How many rows only sequences write.
@@ -121,53 +129,65 @@ impl Rows {
 
     /// The data rows, for many loads.
     pub(crate) fn data(&self) -> DataRows<'_> {
-        let base = self.reservation.base();
-        DataRows { base, rows: self.data_rows(), _rows: PhantomData }
+        let (base, lines) = (self.mapping.reservation.base(), self.open_lines());
+        DataRows { base, rows: self.data_rows(), lines, _rows: PhantomData }
     }
 
-    /// The lines of a shared row.
+    /// The lines of a shared row that are open now: all that were handed out before.
     ///
     /// # Panics
     /// When there is no such row.
     pub(crate) fn shared_lines(&self, row: usize) -> &[[AtomicI64; LINE_WORDS]] {
         let row = self.shared_row(row);
         // SAFETY: 1. In bounds: `shared_row` checked the row, which has `STRIDE` bytes, more than
-        // its lines. 2. Aligned and initialised: as in `at`, 2 and 3; an array of atomics has the
-        // layout of its words. 3. Shared rows are accessed atomically only, by this file. 4. The
-        // result borrows `self`, which keeps the reservation.
+        // its lines; and open, as many as are taken. 2. Aligned and initialised: as in `at`, 2 and
+        // 3; an array of atomics has the layout of its words. 3. Shared rows are accessed
+        // atomically only, by this file. 4. The result borrows `self`, which keeps the reservation.
         unsafe {
             let first = self.row(row).cast::<[AtomicI64; LINE_WORDS]>();
-            std::slice::from_raw_parts(first.as_ptr(), LINES)
+            std::slice::from_raw_parts(first.as_ptr(), self.open_lines())
         }
     }
 
     /// The base for [`CpuWord::new`], where there are rows of CPUs.
     pub(crate) fn cpu_base(&self) -> Option<(Rseq, NonNull<u8>)> {
-        self.rseq.map(|rseq| (rseq, self.reservation.base()))
+        self.rseq.map(|rseq| (rseq, self.mapping.reservation.base()))
+    }
+
+    /// Returns how many lines of each row are open.
+    #[inline(always)]
+    pub(crate) fn open_lines(&self) -> usize {
+        self.mapping.open_lines()
+    }
+
+    /// Returns whether all words below `end` are open.
+    #[inline(always)]
+    pub(crate) fn is_open(&self, end: usize) -> bool {
+        end <= self.open_lines() * LINE_WORDS
     }
 
     /// A word of the rows of CPUs, where there are any.
     ///
     /// # Panics
-    /// When the word does not exist.
+    /// When the word does not exist, or is not open.
     #[inline]
     pub(crate) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
-        assert!(word < WORDS, "no such word");
+        assert!(word < WORDS && self.is_open(word + 1), "no such word");
         // SAFETY: 1. The base is this reservation's, which has `rseq.cpus()` rows from there on:
-        // `new` made them. 2. The word was checked. 3. The result borrows `self`, which keeps the
-        // reservation.
+        // `new` made them. 2. The word was checked to be open. 3. The result borrows `self`, which
+        // keeps the reservation.
         self.cpu_base().map(|(rseq, base)| unsafe { CpuWord::new(rseq, base, word as u32) })
     }
 
     /// A word in a row, as an atomic. Words of CPU rows may only be loaded through it.
     ///
     /// # Panics
-    /// When row or word does not exist.
+    /// When row or word does not exist, or is not open.
     #[inline]
     fn at(&self, row: usize, word: usize) -> &AtomicI64 {
-        assert!(word < WORDS && row < self.atomic(), "no such word");
-        // SAFETY: 1. In bounds: `row` and `word` were checked. 2. Aligned to 8: the base is
-        // page-aligned, strides and words are multiples of 8. 3. Initialised: mappings start
+        assert!(word < WORDS && self.is_open(word + 1) && row < self.atomic(), "no such word");
+        // SAFETY: 1. In bounds, and open: `row` and `word` were checked. 2. Aligned to 8: the base
+        // is page-aligned, strides and words are multiples of 8. 3. Initialised: mappings start
         // zeroed. 4. Every concurrent access is atomic, but for the sequences' plain stores to CPU
         // rows: single instructions on aligned words, which the hardware makes as atomic as a
         // relaxed store. 5. The result borrows `self`, which keeps the reservation.
@@ -195,11 +215,11 @@ impl Rows {
     /// # Panics
     /// When the word does not exist.
     pub(crate) fn locked_word(&self, word: usize) -> LockedWord {
-        assert!(word < WORDS && self.locked > 0, "no such word");
+        assert!(word < WORDS && self.is_open(word + 1) && self.locked > 0, "no such word");
         // SAFETY: 1. In bounds: there is a locked row, and the word is one of its `WORDS`; both
         // were checked.
         let base = unsafe { self.row(self.cpus()).add(word * 8) };
-        LockedWord { base, rows: self.locked, _keeper: Arc::clone(&self.reservation) }
+        LockedWord { base, rows: self.locked, _keeper: Arc::clone(&self.mapping) }
     }
 
     /// A word of a shared row, counted from 0.
@@ -211,28 +231,30 @@ impl Rows {
         self.at(self.shared_row(row), word)
     }
 
-    /// The dirty bits of a data row, or of a shared one by its number among all.
+    /// The dirty bits of the lines that are open now, of a data row, or of a shared one by its
+    /// number among all.
     ///
     /// # Panics
     /// When there is no such row.
     #[inline]
     pub(crate) fn dirty_bits(&self, row: usize) -> DirtyBits<'_> {
         assert!(row < self.atomic(), "no such row");
-        let base = self.row(row);
+        let (base, open) = (self.row(row), self.mapping.open_lines());
         // SAFETY: 1. In bounds: the row was checked, and the three regions lie inside of it (the
-        // constants assert that), apart from its words. 2. Aligned to 8: `MARKS_AT` is a multiple
-        // of 64, and each region a multiple of 8. 3. Initialised: mappings start zeroed. 4. Every
-        // access is atomic: this file hands out atomics only, and the sequences' loads are single
-        // aligned loads. 5. The result borrows `self`, which keeps the reservation.
+        // constants assert that), apart from its words. The bits are open as far as the lines are
+        // (`open`), the rest from the start (`open_states`). 2. Aligned to 8: `MARKS_AT` is a
+        // multiple of 64, and each region a multiple of 8. 3. Initialised: mappings start zeroed.
+        // 4. Every access is atomic: this file hands out atomics only, and the sequences' loads are
+        // single aligned loads. 5. The result borrows `self`, which keeps the reservation.
         unsafe {
             DirtyBits {
                 lines: std::slice::from_raw_parts(
                     base.add(MARKS_AT).cast::<AtomicU64>().as_ptr(),
-                    MARK_WORDS,
+                    open.div_ceil(64),
                 ),
                 summary: std::slice::from_raw_parts(
                     base.add(SUMMARY_AT).cast::<AtomicU64>().as_ptr(),
-                    SUMMARY_WORDS,
+                    open.div_ceil(64 * 64),
                 ),
                 state: base.add(STATE_AT).cast::<AtomicU64>().as_ref(),
             }
@@ -246,7 +268,7 @@ impl Rows {
     #[inline]
     pub(crate) fn in_flight(&self, row: usize) -> &AtomicU64 {
         assert!(row < self.atomic(), "no such row");
-        // SAFETY: 1 to 5 as in `dirty_bits`, for the word after the state.
+        // SAFETY: 1 to 5 as in `dirty_bits`, for the word after the state, which is open with it.
         unsafe { self.row(row).add(IN_FLIGHT_AT).cast::<AtomicU64>().as_ref() }
     }
 
@@ -283,7 +305,7 @@ impl Rows {
             // SAFETY: 1. Words are accessed atomically, or by the sequences' single stores (`at`,
             // 4), so that a word that becomes zero is no data race. 2. The caller knows that no
             // count relies on them; a caller that is wrong loses counts, and no memory.
-            unsafe { self.reservation.discard(offset, lines.len() * LINE) }?;
+            unsafe { self.mapping.reservation.discard(offset, lines.len() * LINE) }?;
         }
         Ok(())
     }
@@ -293,7 +315,7 @@ impl Rows {
         debug_assert!(row < self.atomic());
         // SAFETY: 1. In bounds: every caller in this file checked that `row` is below `atomic`, and
         // `new` reserved `STRIDE` bytes for each row.
-        unsafe { self.reservation.base().add(row << STRIDE_SHIFT) }
+        unsafe { self.mapping.reservation.base().add(row << STRIDE_SHIFT) }
     }
 }
 
@@ -302,7 +324,7 @@ impl Rows {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuWord<'a> {
     rseq: Rseq,
-    /// In row 0. Invariant, also for the marks: valid in rows `0..rseq.cpus()` for `'a`.
+    /// In row 0. Invariant, also for the marks: valid and open in rows `0..rseq.cpus()` for `'a`.
     address: NonNull<i64>,
     marks: NonNull<u64>,
     line: u32,
@@ -317,15 +339,16 @@ unsafe impl Sync for CpuWord<'_> {}
 
 impl CpuWord<'_> {
     /// # Safety
-    /// 1. `rseq` and `base` come from one [`Rows::cpu_base`]. 2. `word` is below [`WORDS`]. 3.
-    ///    Those rows live for `'a`.
+    /// 1. `rseq` and `base` come from one [`Rows::cpu_base`]. 2. `word` is open there. 3. Those
+    ///    rows live for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new<'a>(rseq: Rseq, base: NonNull<u8>, word: u32) -> CpuWord<'a> {
         debug_assert!((word as usize) < WORDS);
         let line = word / LINE_WORDS as u32;
         let marks = MARKS_AT + line as usize / 64 * 8;
-        // SAFETY: 1. Both lie in row 0, of which `base` is the start: the caller's first and second
-        // promise. 2. Row 0 is mapped: the third.
+        // SAFETY: 1. Both lie in row 0, of which `base` is the start, the bits of a line that is
+        // open being open too: the caller's first and second promise. 2. Row 0 is mapped: the
+        // third.
         let at = |offset: usize| unsafe { base.add(offset) };
         let (address, marks) = (at(word as usize * 8).cast(), at(marks).cast());
         CpuWord { rseq, address, marks, line, _rows: PhantomData }
@@ -361,7 +384,7 @@ pub(crate) struct LockedWord {
     base: NonNull<u8>,
     rows: usize,
     /// Costs a count at creation, and makes [`at`](LockedWord::at) true for every caller.
-    _keeper: Arc<Reservation>,
+    _keeper: Arc<Mapping>,
 }
 
 // SAFETY: 1. The address is dereferenced through atomics only. 2. The keeper is `Send` and `Sync`.
@@ -382,7 +405,7 @@ impl LockedWord {
     #[inline(always)]
     pub(crate) fn at(&self, row: usize) -> &AtomicI64 {
         assert!(row < self.rows, "no such row");
-        // SAFETY: 1. In bounds: the row was checked, and `Rows::locked_word` checked the word. 2.
+        // SAFETY: 1. In bounds, and open: the row was checked, `Rows::locked_word` the word. 2.
         // Aligned and initialised: as in `Rows::at`, 2 and 3. 3. Locked rows are accessed
         // atomically only, by this file. 4. The result borrows `self`, which keeps the reservation.
         unsafe { AtomicI64::from_ptr(self.base.add(row << STRIDE_SHIFT).cast().as_ptr()) }
@@ -400,7 +423,9 @@ pub struct OwnedRows {
     /// From the start of the reservation to it.
     offset: usize,
     rows: usize,
-    keeper: Arc<Reservation>,
+    /// How many lines of each were open when this was last asked: a load less on most ways.
+    open: usize,
+    keeper: Arc<Mapping>,
 }
 
 // SAFETY: 1. It is the only way to its rows, as a `&mut` to them would be (`line`, 4).
@@ -412,17 +437,20 @@ impl OwnedRows {
     /// Returns a line of an owned row. Costs a comparison of each argument.
     ///
     /// # Panics
-    /// When there is no such row or line.
+    /// When there is no such row or line, or the line was never handed out in a block.
     #[inline]
     #[must_use]
     pub fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
-        assert!(row < self.rows && line < LINES, "no such line");
+        if line >= self.open {
+            self.open = self.keeper.open_lines();
+        }
+        assert!(row < self.rows && line < self.open, "no such line");
         let at = (row << STRIDE_SHIFT) + OWNED_SHIFT + line * LINE_WORDS * 8;
-        // SAFETY: 1. In bounds: `row` and `line` were checked, and the reservation, which `keeper`
-        // keeps, has `rows` rows from `base` on, with room for the shift (asserted above). 2.
-        // Aligned: the base is page-aligned, `at` a multiple of 64. 3. Initialised: mappings start
-        // zeroed. 4. Not aliased: `Rows::new` makes one `OwnedRows`, no function of `Rows` goes
-        // beyond the atomic rows, and the result borrows `self` mutably.
+        // SAFETY: 1. In bounds, and open: `row` and `line` were checked, and the reservation, which
+        // `keeper` keeps, has `rows` rows from `base` on, with room for the shift (asserted above).
+        // 2. Aligned: the base is page-aligned, `at` a multiple of 64. 3. Initialised: mappings
+        // start zeroed. 4. Not aliased: `Rows::new` makes one `OwnedRows`, no function of `Rows`
+        // goes beyond the atomic rows, and the result borrows `self` mutably.
         unsafe { self.base.add(at).cast().as_mut() }
     }
 
@@ -444,7 +472,7 @@ impl OwnedRows {
             let offset = self.offset + (row << STRIDE_SHIFT) + start;
             // SAFETY: 1. In bounds: the row exists, and `lines` was checked. 2. No reference to
             // these bytes lives: this is the only way to them (`line`, 4), and borrowed mutably.
-            unsafe { self.keeper.discard(offset, end - start) }?;
+            unsafe { self.keeper.reservation.discard(offset, end - start) }?;
         }
         Ok(())
     }
@@ -455,6 +483,8 @@ impl OwnedRows {
 pub struct DataRows<'a> {
     base: NonNull<u8>,
     rows: usize,
+    /// How many lines of each were open when this was made.
+    lines: usize,
     _rows: PhantomData<&'a Rows>,
 }
 
@@ -462,14 +492,15 @@ impl DataRows<'_> {
     /// Loads a line of a data row. Costs a load for each word.
     ///
     /// # Panics
-    /// When there is no such row or line.
+    /// When there is no such row or line, or the line was not handed out in a block before `self`
+    /// was made.
     ///
     /// # Ordering
     /// SeqCst: what a flush does after it took the dirty bits. Plain loads on x86-64.
     #[inline(always)]
     #[must_use]
     pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {
-        assert!(row < self.rows && line < LINES, "no such line");
+        assert!(row < self.rows && line < self.lines, "no such line");
         let at = (row << STRIDE_SHIFT) + line * LINE_WORDS * 8;
         // SAFETY: 1 to 4 as in `Rows::at`, for eight words of a line that was checked; an array of
         // atomics has the layout of its words. 5. The rows are borrowed for as long as `self`

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use submeter_percpu::storage::{DirtyLines, Lines, OwnedRows};
+use submeter_percpu::storage::{DirtyLines, LINE_WORDS, Lines, OwnedRows};
 use submeter_percpu::{Area, PercpuCounter};
 use submeter_sys::cpu;
 
@@ -311,10 +311,10 @@ fn owned_rows_are_apart_from_all_others() {
     area.shared(0, block.first_word()).store(9, Ordering::Relaxed);
     assert_eq!((*owned.line(0, line), *owned.line(1, line)), ([1; 8], [2; 8]));
     assert_eq!((block.sum(3), area.shared_lines(0)[line][0].load(Ordering::Relaxed)), (7, 9));
-    drop((block, area));
-    assert_eq!(owned.line(0, line)[0], 1, "keeps the reservation");
     // Whole pages are given back, and nothing outside of the range is touched.
     let lines = if cfg!(miri) { 1000 } else { 10_000 };
+    drop((block, area.block((lines - 1 - line) * LINE_WORDS).expect("room"), area));
+    assert_eq!(owned.line(0, line)[0], 1, "keeps the reservation");
     (0..lines).for_each(|line| owned.line(1, line)[7] = 5);
     let granted = owned.discard(100..lines - 100);
     // The allocator's memory, which is all that these have, is not given back in parts.
@@ -328,6 +328,61 @@ fn owned_rows_are_apart_from_all_others() {
     owned.discard(5..6).expect("nothing to do");
     assert_eq!(owned.line(1, 5)[7], 5);
     assert!(std::panic::catch_unwind(move || owned.line(2, 0)[0]).is_err());
+}
+
+#[test]
+fn a_row_is_used_as_far_as_blocks_reach_and_no_further() {
+    // Beyond a page of dirty bits, which is for 2 MiB of lines, where rows are long.
+    let long = cfg!(target_pointer_width = "64") && !cfg!(miri);
+    let lines = if long { [1, 4096, 50_000, 1] } else { [1, 300, 500, 1] };
+    on_every_backend(|area| {
+        let blocks = lines.map(|lines| area.block(lines * LINE_WORDS).expect("room"));
+        let mut expected = Vec::new();
+        for block in &blocks {
+            for word in [0, block.len() / 2, block.len() - 1] {
+                block.add_dirty(word, 3, u64::MAX >> 1, |_| ());
+                expected.push((block.first_word() + word) / LINE_WORDS);
+            }
+            assert!(block.sum(0) >= 3 && block.sum(block.len() - 1) >= 3);
+            area.shared(0, block.first_word() + block.len() - 1).store(9, Ordering::Relaxed);
+            assert!(area.shared_lines(0).len() > block.first_line());
+        }
+        expected.sort_unstable();
+        expected.dedup();
+        let mut found = take(area);
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found, expected);
+        // What was never handed out is refused, not touched.
+        let behind = (1 << submeter_sys::STRIDE_SHIFT) / 8 - 1;
+        let catch = |look: &dyn Fn() -> i64| {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)).is_err()
+        };
+        assert!(catch(&|| area.load(0, behind)));
+        assert!(catch(&|| area.shared(0, behind).load(Ordering::Relaxed)));
+        assert!(catch(&|| area.data().load_line(0, behind / LINE_WORDS)[0]));
+    });
+}
+
+#[test]
+fn thousands_of_rows_are_used_like_a_few() {
+    if cfg!(miri) || cfg!(windows) || cfg!(not(target_pointer_width = "64")) {
+        eprintln!("skipped: too little address space: take a 64-bit system, without Miri");
+        return;
+    }
+    for cpus in [2000, 2100] {
+        let (area, mut owned) = Area::simulated_with_owner(cpus, |_| (1, 1)).expect("addresses");
+        let block = area.block(100 * LINE_WORDS).expect("room");
+        for cpu in [0, cpus - 1] {
+            Area::simulate_cpu(cpu as u32);
+            block.add_dirty(0, 3, u64::MAX >> 1, |_| ());
+            block.add_dirty(block.len() - 1, 4, u64::MAX >> 1, |_| ());
+        }
+        assert_eq!((block.sum(0), block.sum(block.len() - 1)), (6, 8));
+        let found: std::collections::BTreeSet<_> = take(&area).into_iter().collect();
+        assert_eq!(found, [block.first_line(), block.first_line() + 99].into());
+        owned.line(0, block.first_line() + 99)[7] = 1;
+    }
 }
 
 /// A reader that follows the protocol (take, barrier, read, `last`) finds each update exactly once,

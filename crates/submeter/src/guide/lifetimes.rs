@@ -41,8 +41,11 @@
 //! - `submeter doctor` says which backend this machine gets and why, [`backend`](crate::backend)
 //!   which one this process has. `SUBMETER_RSEQ=off` forces the fallback; results are the same.
 //! - A tree reserves address space: 1 GiB per CPU and row for each section of its schema. Memory is
-//!   committed when it is touched. Under `ulimit -v`, or with strict overcommit, [`Tree::new`]
-//!   returns an error.
+//!   committed when it is touched. Under `ulimit -v`, [`Tree::new`] returns an error that names the
+//!   remedy.
+//! - Lock memory before or after, as you like: `mlockall` commits of a tree what is in use, in
+//!   steps of 256 KiB for each row. Where `RLIMIT_MEMLOCK` limits what may be locked, raise it, as
+//!   `mlockall` counts addresses that take no memory too. A core dump holds what is in use.
 //! - No thread is started unless you ask for one.
 //! - A tree refuses to grow beyond [`TreeBuilder::groups_max`] groups, so that names from the
 //!   network cannot exhaust memory.

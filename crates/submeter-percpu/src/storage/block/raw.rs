@@ -50,6 +50,7 @@ impl Block {
     /// When a row has no such words.
     pub(in crate::storage) fn new(area: Area, first: usize, words: usize, lines: usize) -> Block {
         assert!(first <= WORDS && words <= WORDS - first, "no such words");
+        assert!(area.inner.rows.is_open(first + words), "words are opened before they are used");
         let [first, words, lines] = [first as u32, words as u32, lines as u32];
         let base = area.inner.rows.cpu_base();
         let block_ref = BlockRef::new(Words { area, first, words, lines }, ());
@@ -93,7 +94,8 @@ impl<T> Block<T> {
         self.base.map(|(rseq, base)| {
             assert!(word < self.words as usize, "no such word");
             // SAFETY: 1. Both come from the `cpu_base` of `area.inner.rows` in `new`. 2. `new`
-            // checked the block's words, and this one was checked to be one of them. 3. The result
+            // checked that the block's words are open, which they stay, and this one was checked to
+            // be one of them. 3. The result
             // borrows `self`, whose `block_ref` keeps the area, which keeps its rows.
             unsafe { CpuWord::new(rseq, base, self.first + word as u32) }
         })

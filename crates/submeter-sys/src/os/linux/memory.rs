@@ -3,7 +3,10 @@
 use std::io;
 use std::ptr::NonNull;
 
-/// Maps `len` bytes of zeroes that take memory page by page.
+/// Maps `len` bytes that may not be accessed before they are opened.
+///
+/// Not all at once: what may be accessed is committed as a whole by `mlockall`, counted as a whole
+/// by strict overcommit, and dumped as a whole once a page was written.
 pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: 1. The mapping aliases nothing: it is new, private, and at an address of the kernel's
     // choice. 2. No file is involved: the flags say so.
@@ -11,7 +14,7 @@ pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
         libc::mmap(
             std::ptr::null_mut(),
             len,
-            libc::PROT_READ | libc::PROT_WRITE,
+            libc::PROT_NONE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
             0,
@@ -26,6 +29,18 @@ pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
     // says so.
     unsafe { libc::madvise(address, len, libc::MADV_NOHUGEPAGE) };
     NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// Lets a range be accessed: zeroes that take memory page by page.
+///
+/// # Safety
+/// The range is inside what [`map`] gave, and begins with a page.
+pub(crate) unsafe fn open(from: NonNull<u8>, len: usize) -> io::Result<()> {
+    // SAFETY: 1. The range is inside a mapping of ours, in whole pages: the caller's promise. 2. It
+    // allows more than before, so that no reference loses what it points to.
+    let result =
+        unsafe { libc::mprotect(from.as_ptr().cast(), len, libc::PROT_READ | libc::PROT_WRITE) };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Gives a mapping back.

@@ -18,6 +18,14 @@ pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
     NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory.into())
 }
 
+/// Does nothing: the range is open from the start.
+///
+/// # Safety
+/// None needed.
+pub(crate) unsafe fn open(_: NonNull<u8>, _: usize) -> io::Result<()> {
+    Ok(())
+}
+
 /// Gives a range back.
 ///
 /// # Safety

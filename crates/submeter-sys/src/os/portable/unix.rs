@@ -15,15 +15,26 @@ pub(crate) mod memory {
     #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
     const LAZY: libc::c_int = 0;
 
-    /// Maps `len` bytes of zeroes that take memory page by page.
+    /// Maps `len` bytes that may not be accessed before they are opened.
     pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: 1. The mapping aliases nothing: it is new, private, and at an address of the
         // kernel's choice. 2. No file is involved: the flags say so.
-        let address = unsafe { libc::mmap(ptr::null_mut(), len, ACCESS, KIND, -1, 0) };
+        let address = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, KIND, -1, 0) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Lets a range be accessed: zeroes that take memory page by page.
+    ///
+    /// # Safety
+    /// The range is inside what [`map`] gave, and begins with a page.
+    pub(crate) unsafe fn open(from: NonNull<u8>, len: usize) -> io::Result<()> {
+        // SAFETY: 1. The range is inside a mapping of ours, in whole pages: the caller's promise.
+        // 2. It allows more than before, so that no reference loses what it points to.
+        let result = unsafe { libc::mprotect(from.as_ptr().cast(), len, ACCESS) };
+        if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Gives a mapping back.

@@ -1,0 +1,126 @@
+//! How far rows are open.
+//!
+//! A row begins with the lines that are *open*, and the dirty bits of these are open too. What lies
+//! behind may not be accessed, so that what looks at a process as a whole (`mlockall`, a core dump,
+//! strict overcommit) does not take the reservation for memory. Lines are opened before they are
+//! handed out, and stay open.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use submeter_sys::STRIDE_SHIFT;
+use submeter_sys::memory::{Reservation, page_size};
+
+use super::raw::{IN_FLIGHT_AT, LINE_WORDS, LINES, MARKS_AT, OWNED_SHIFT, STRIDE, SUMMARY_AT};
+
+/// Lines are opened in multiples of this: 256 KiB of a row.
+const STEP: usize = 4096;
+/// Rows up to which lines are opened as they are needed, which makes several mappings of a row: a
+/// process may have 65,530 (`vm.max_map_count`). More rows are opened as a whole.
+const ROWS_IN_PARTS_MAX: usize = 2048;
+
+/// A reservation of rows, all zero, and how far it is open.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    pub(super) reservation: Reservation,
+    /// How many rows are accessed atomically, and have dirty bits.
+    atomic: usize,
+    /// How many rows follow those.
+    owned: usize,
+    /// How many lines of each row may be accessed. Only grows.
+    open: AtomicUsize,
+}
+
+impl Mapping {
+    /// Reserves rows; lines must be [opened](Mapping::open) before they are used.
+    pub(super) fn new(atomic: usize, owned: usize) -> io::Result<Mapping> {
+        // Checked: every later bound is this product.
+        let bytes = atomic.checked_add(owned).and_then(|rows| rows.checked_mul(STRIDE));
+        let reservation = Reservation::closed(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?;
+        let mapping = Mapping { reservation, atomic, owned, open: AtomicUsize::new(0) };
+        mapping.open_states()?;
+        Ok(mapping)
+    }
+
+    /// How many lines of each row may be accessed.
+    #[inline(always)]
+    pub(super) fn open_lines(&self) -> usize {
+        // Acquire: pairs with the Release in `open`, so that the lines are accessible. A plain load
+        // on x86-64.
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Opens at least the first `lines` lines of each row. Costs a comparison where they are open;
+    /// else a system call or two for each row, and some lines more than asked for, so that it is
+    /// seldom needed.
+    ///
+    /// # Errors
+    /// What the system returns. Some rows may be open further than others then, and none is used.
+    ///
+    /// # Panics
+    /// When a row does not have that many lines.
+    pub(super) fn open(&self, lines: usize) -> io::Result<()> {
+        assert!(lines <= LINES, "no such lines");
+        let open = self.open_lines();
+        if lines <= open {
+            return Ok(());
+        }
+        // A quarter more each time: where memory is locked, what is open is committed.
+        let mut to = lines.max(open + open / 4).next_multiple_of(STEP).min(LINES);
+        if self.is_opened_whole() {
+            self.reservation.open(0, self.reservation.len())?;
+            to = LINES;
+        } else {
+            (0..self.rows()).try_for_each(|row| self.open_row(row, open..to))?;
+        }
+        // Release: pairs with the Acquire in `open_lines`. The greatest of two that race: both have
+        // opened what they say.
+        self.open.fetch_max(to, Ordering::Release);
+        Ok(())
+    }
+
+    /// Opens lines of a row, of which those before are open, and their dirty bits.
+    fn open_row(&self, row: usize, lines: Range<usize>) -> io::Result<()> {
+        const LINE: usize = LINE_WORDS * 8;
+        let start = row << STRIDE_SHIFT;
+        let words = lines.start * LINE..lines.end * LINE;
+        if row >= self.atomic {
+            return self.open_more(start + OWNED_SHIFT, words);
+        }
+        // A bit for each line, in whole words.
+        let bits = |lines: usize| lines.div_ceil(64) * 8;
+        self.open_more(start, words)?;
+        self.open_more(start + MARKS_AT, bits(lines.start)..bits(lines.end))
+    }
+
+    /// Opens what each row that is accessed atomically has beside lines and their bits.
+    fn open_states(&self) -> io::Result<()> {
+        if self.is_opened_whole() {
+            return self.open(1);
+        }
+        (0..self.atomic).try_for_each(|row| {
+            let start = (row << STRIDE_SHIFT) + SUMMARY_AT;
+            self.reservation.open(start, IN_FLIGHT_AT + 8 - SUMMARY_AT)
+        })
+    }
+
+    /// Opens a range of the bytes from `start` on, of which those before it are open already: and
+    /// thus the rest of the page that it begins in.
+    fn open_more(&self, start: usize, range: Range<usize>) -> io::Result<()> {
+        let first = start + range.start;
+        let first = if range.start == 0 { first } else { first.next_multiple_of(page_size()) };
+        match (start + range.end).checked_sub(first) {
+            None | Some(0) => Ok(()),
+            Some(len) => self.reservation.open(first, len),
+        }
+    }
+
+    fn is_opened_whole(&self) -> bool {
+        self.rows() > ROWS_IN_PARTS_MAX
+    }
+
+    fn rows(&self) -> usize {
+        self.atomic + self.owned
+    }
+}

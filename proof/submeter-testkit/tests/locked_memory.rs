@@ -1,0 +1,275 @@
+//! What looks at a process as a whole, and must not take reserved address space for memory: locked
+//! memory, limits, core dumps.
+//!
+//! Each test runs again in a process of its own, whose memory it locks and limits.
+#![cfg(all(target_os = "linux", not(miri)))]
+#![expect(unsafe_code, reason = "locks memory, sets limits, and ends a process with a dump")]
+
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Output};
+
+use submeter::{Count, Counter, Schema, Tree};
+
+/// Far more than a tree takes that is used as here, far less than it reserves.
+const SMALL: u64 = 64 << 20;
+
+fn is_child() -> bool {
+    std::env::var_os("SUBMETER_TEST_CHILD").is_some()
+}
+
+/// Runs `test` again, once `prepare` has returned 0 in the process that becomes it.
+fn again(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Output {
+    let mut command = Command::new(std::env::current_exe().expect("known"));
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    command.env("SUBMETER_TEST_CHILD", "1").current_dir(env!("CARGO_TARGET_TMPDIR"));
+    let prepare = move || {
+        // SAFETY: 1. The call takes a number; the signal ends a child that hangs.
+        unsafe { libc::alarm(60) };
+        match prepare() {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: 1. The closure does only what a child of threads may: system calls on memory that it
+    // has.
+    unsafe { command.pre_exec(prepare) };
+    command.output().expect("starts")
+}
+
+/// What a child said; panics unless its test passed.
+fn passed(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);
+    text.lines().filter(|line| line.starts_with("skipped")).for_each(|line| eprintln!("{line}"));
+    text
+}
+
+fn set_limit(resource: libc::__rlimit_resource_t, bytes: u64) -> i32 {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: 1. The structure is live, and only read.
+    unsafe { libc::setrlimit(resource, &raw const limit) }
+}
+
+/// Locks memory; says why not, where that is not allowed.
+fn lock(flags: i32) -> bool {
+    // SAFETY: 1. The call takes a number, and changes no contents.
+    let locked = unsafe { libc::mlockall(flags) } == 0;
+    if !locked {
+        let error = std::io::Error::last_os_error();
+        println!(
+            "skipped: memory cannot be locked here: {error}; run as root, or ulimit -l unlimited"
+        );
+    }
+    locked
+}
+
+/// The sum of what is resident, and of what may be written and is not shared: what strict
+/// overcommit and `RLIMIT_DATA` count.
+fn resident_and_writable() -> (u64, u64) {
+    let statm = fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: u64 = statm.split(' ').nth(1).expect("a field").parse().expect("a number");
+    let maps = fs::read_to_string("/proc/self/maps").expect("Linux");
+    let writable = maps.lines().filter(|line| line.contains(" rw-p ")).map(|line| {
+        let (from, to) = line.split(' ').next().and_then(|r| r.split_once('-')).expect("a range");
+        let address = |text| u64::from_str_radix(text, 16).expect("an address");
+        address(to) - address(from)
+    });
+    (pages * submeter_sys::memory::page_size() as u64, writable.sum())
+}
+
+fn schema() -> (Schema, Counter<Count>) {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "Requests");
+    (schema.build().expect("valid"), requests)
+}
+
+/// Uses a tree as a program does; returns it with what was counted.
+fn used_tree() -> Tree {
+    let (schema, requests) = schema();
+    let tree = Tree::new(schema).expect("address space");
+    let groups: Vec<_> =
+        (0..2000).map(|n| tree.get_or_create(&format!("/{}/{n}", n % 7)).expect("room")).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| groups.iter().for_each(|group| group.add(requests, 1)));
+        }
+    });
+    assert_eq!(tree.root().sum(requests), 3 * 2000);
+    tree
+}
+
+fn assert_small(when: &str) {
+    let (resident, writable) = resident_and_writable();
+    assert!(resident < 2 * SMALL, "{} MiB resident {when}", resident >> 20);
+    assert!(writable < 2 * SMALL, "{} MiB writable {when}", writable >> 20);
+}
+
+#[test]
+fn a_tree_opens_what_it_uses_and_no_more() {
+    if is_child() {
+        let tree = used_tree();
+        assert_small("with a tree");
+        drop(tree);
+        return;
+    }
+    passed(&again("a_tree_opens_what_it_uses_and_no_more", || 0));
+}
+
+#[test]
+fn memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more() {
+    if is_child() {
+        if !lock(libc::MCL_CURRENT) {
+            return;
+        }
+        // Before any tree: all that is mapped from now on is locked, and thus resident.
+        assert!(lock(libc::MCL_FUTURE));
+        let before = used_tree();
+        assert_small("after MCL_FUTURE");
+        // With trees, and growing on.
+        assert!(lock(libc::MCL_CURRENT | libc::MCL_FUTURE));
+        assert_small("after MCL_CURRENT");
+        let after = used_tree();
+        assert_small("with another tree");
+        drop((before, after));
+        return;
+    }
+    let name = "memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more";
+    let raise = || {
+        // Where that is refused, memory is locked whatever the limit, or the test says that it is
+        // skipped.
+        let _ = set_limit(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY);
+        0
+    };
+    passed(&again(name, raise));
+}
+
+#[test]
+fn a_limit_on_locked_memory_refuses_a_tree_with_the_remedy() {
+    if is_child() {
+        // Before the lock: it starts threads, whose stacks would count.
+        let _ = submeter::backend();
+        if !lock(libc::MCL_FUTURE) {
+            return;
+        }
+        let error = Tree::new(schema().0).expect_err("more than may be locked").to_string();
+        assert!(error.contains("RLIMIT_MEMLOCK") && error.contains("mlockall"), "{error}");
+        return;
+    }
+    let name = "a_limit_on_locked_memory_refuses_a_tree_with_the_remedy";
+    let output = again(name, || {
+        if set_limit(libc::RLIMIT_MEMLOCK, 4 << 20) != 0 {
+            return -1;
+        }
+        // Root may lock whatever the limit, unless the capability is beyond what a program may get;
+        // others have it neither way, and are refused this call.
+        const CAP_IPC_LOCK: libc::c_ulong = 14;
+        // SAFETY: 1. The call takes numbers, and changes what this process may do.
+        let _ = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0) };
+        0
+    });
+    passed(&output);
+}
+
+#[test]
+fn a_limit_on_addresses_refuses_a_tree_with_the_remedy() {
+    if is_child() {
+        let error = Tree::new(schema().0).expect_err("more than there is").to_string();
+        assert!(error.contains("RLIMIT_AS"), "{error}");
+        return;
+    }
+    let name = "a_limit_on_addresses_refuses_a_tree_with_the_remedy";
+    passed(&again(name, || set_limit(libc::RLIMIT_AS, 1 << 30)));
+}
+
+#[test]
+fn a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy() {
+    if is_child() {
+        let tree = used_tree();
+        let (schema, _) = schema();
+        let mut trees = vec![tree];
+        // Each is less than the limit; all together are not.
+        let error = (0..10_000).find_map(|_| match Tree::new(schema.clone()) {
+            Ok(tree) => {
+                trees.push(tree);
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        });
+        let error = error.expect("refused in the end");
+        assert!(trees.len() > 5 && error.contains("RLIMIT_DATA"), "{} trees: {error}", trees.len());
+        return;
+    }
+    let name = "a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy";
+    passed(&again(name, || set_limit(libc::RLIMIT_DATA, 2 * SMALL)));
+}
+
+#[test]
+fn a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has() {
+    if is_child() {
+        let mut schema = Schema::builder();
+        let counters: Vec<Counter<Count>> =
+            (0..400).map(|n| schema.counter(&format!("c{n}"), "A counter")).collect();
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        let mut groups = Vec::new();
+        let error = loop {
+            match tree.create(&format!("/{}", groups.len())) {
+                Ok(group) => {
+                    counters.iter().for_each(|&counter| group.add(counter, 1));
+                    groups.push(group);
+                }
+                Err(error) => break error,
+            }
+        };
+        assert!(error.is_out_of_memory(), "{error}");
+        assert!(error.to_string().contains("RLIMIT_DATA"), "{error}");
+        let (len, last) = (groups.len() as u64, counters[counters.len() - 1]);
+        assert!(len > 100, "{len}");
+        assert_eq!(tree.root().sum(last), len);
+        groups.iter().for_each(|group| group.add(last, 1));
+        assert_eq!(tree.root().sum(last), 2 * len);
+        // What is killed makes room.
+        groups.drain(..50).for_each(|group| drop(group.kill()));
+        tree.flush();
+        let again = (0..50).map(|n| tree.create(&format!("/again{n}")).expect("room"));
+        again.for_each(|group| group.add(last, 1));
+        assert_eq!(tree.root().sum(last), 2 * len + 50);
+        return;
+    }
+    let name = "a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has";
+    passed(&again(name, || set_limit(libc::RLIMIT_DATA, 2 * SMALL)));
+}
+
+#[test]
+fn a_core_dump_holds_what_is_used_and_no_more() {
+    if is_child() {
+        let _tree = used_tree();
+        std::process::abort();
+    }
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").expect("Linux");
+    if pattern.trim() != "core" {
+        eprintln!("skipped: core dumps do not go to a file here: set kernel.core_pattern to core");
+        return;
+    }
+    let output = again("a_core_dump_holds_what_is_used_and_no_more", || {
+        set_limit(libc::RLIMIT_CORE, libc::RLIM_INFINITY)
+    });
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
+    if !output.status.core_dumped() {
+        eprintln!("skipped: no core was dumped: raise the hard limit (ulimit -H -c unlimited)");
+        return;
+    }
+    let uses_pid = fs::read_to_string("/proc/sys/kernel/core_uses_pid").expect("Linux");
+    let dumped = fs::read_dir(env!("CARGO_TARGET_TMPDIR")).expect("readable").find_map(|entry| {
+        let path = entry.expect("readable").path();
+        let name = path.file_name().and_then(|name| name.to_str())?;
+        let with_pid = uses_pid.trim() == "1" && name.starts_with("core.");
+        (name == "core" || with_pid).then_some(path)
+    });
+    let dumped = dumped.expect("a core");
+    let bytes = fs::metadata(&dumped).expect("exists").len();
+    fs::remove_file(&dumped).expect("ours");
+    // A pipe gets all of them, zeroes too.
+    assert!(bytes < 2 * SMALL, "{} MiB", bytes >> 20);
+}
