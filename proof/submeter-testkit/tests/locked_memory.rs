@@ -242,6 +242,31 @@ fn a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has() {
 }
 
 #[test]
+fn many_trees_leave_a_process_the_mappings_that_it_may_have() {
+    if is_child() {
+        let mappings = || fs::read_to_string("/proc/self/maps").expect("Linux").lines().count();
+        let (before, many) = (mappings(), 60);
+        let make = |_| {
+            let (schema, requests) = schema();
+            let tree = Tree::builder(schema).simulated_cpus(64).build().expect("addresses");
+            tree.get_or_create("/a/b").expect("room").add(requests, 1);
+            (tree, requests)
+        };
+        let trees: Vec<_> = (0..many).map(make).collect();
+        let most = mappings();
+        assert!(most < before + 14_000, "{before}, with {many} trees {most}");
+        assert!(trees.iter().all(|(tree, requests)| tree.root().sum(*requests) == 1));
+        // Those that go leave room for others.
+        drop(trees);
+        let tree = make(0);
+        assert!(mappings() > before + 100, "opened in parts");
+        drop(tree);
+        return;
+    }
+    passed(&again("many_trees_leave_a_process_the_mappings_that_it_may_have", || 0));
+}
+
+#[test]
 fn a_core_dump_holds_what_is_used_and_no_more() {
     if is_child() {
         let _tree = used_tree();

@@ -16,9 +16,13 @@ use super::raw::{IN_FLIGHT_AT, LINE_WORDS, LINES, MARKS_AT, OWNED_SHIFT, STRIDE,
 
 /// Lines are opened in multiples of this: 256 KiB of a row.
 const STEP: usize = 4096;
-/// Rows up to which lines are opened as they are needed, which makes several mappings of a row: a
-/// process may have 65,530 (`vm.max_map_count`). More rows are opened as a whole.
+/// How many rows of a process, in all its areas, are opened as they are needed. That makes up to
+/// six mappings of a row, and a process may have 65,530 for everything (`vm.max_map_count`). An
+/// area that finds too few left is opened as a whole.
 const ROWS_IN_PARTS_MAX: usize = 2048;
+
+/// How many more rows may be opened in parts.
+static ROWS_LEFT: AtomicUsize = AtomicUsize::new(ROWS_IN_PARTS_MAX);
 
 /// A reservation of rows, all zero, and how far it is open.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(super) struct Mapping {
     atomic: usize,
     /// How many rows follow those.
     owned: usize,
+    /// Whether its rows were taken from `ROWS_LEFT`.
+    in_parts: bool,
     /// How many lines of each row may be accessed. Only grows.
     open: AtomicUsize,
 }
@@ -38,7 +44,11 @@ impl Mapping {
         // Checked: every later bound is this product.
         let bytes = atomic.checked_add(owned).and_then(|rows| rows.checked_mul(STRIDE));
         let reservation = Reservation::closed(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?;
-        let mapping = Mapping { reservation, atomic, owned, open: AtomicUsize::new(0) };
+        let less = |left: usize| left.checked_sub(atomic + owned);
+        // Relaxed, twice: a budget; nothing else is published by it.
+        let in_parts = ROWS_LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        let open = AtomicUsize::new(0);
+        let mapping = Mapping { reservation, atomic, owned, in_parts, open };
         mapping.open_states()?;
         Ok(mapping)
     }
@@ -68,11 +78,11 @@ impl Mapping {
         }
         // A quarter more each time: where memory is locked, what is open is committed.
         let mut to = lines.max(open + open / 4).next_multiple_of(STEP).min(LINES);
-        if self.is_opened_whole() {
+        if self.in_parts {
+            (0..self.rows()).try_for_each(|row| self.open_row(row, open..to))?;
+        } else {
             self.reservation.open(0, self.reservation.len())?;
             to = LINES;
-        } else {
-            (0..self.rows()).try_for_each(|row| self.open_row(row, open..to))?;
         }
         // Release: pairs with the Acquire in `open_lines`. The greatest of two that race: both have
         // opened what they say.
@@ -96,7 +106,7 @@ impl Mapping {
 
     /// Opens what each row that is accessed atomically has beside lines and their bits.
     fn open_states(&self) -> io::Result<()> {
-        if self.is_opened_whole() {
+        if !self.in_parts {
             return self.open(1);
         }
         (0..self.atomic).try_for_each(|row| {
@@ -116,11 +126,16 @@ impl Mapping {
         }
     }
 
-    fn is_opened_whole(&self) -> bool {
-        self.rows() > ROWS_IN_PARTS_MAX
-    }
-
     fn rows(&self) -> usize {
         self.atomic + self.owned
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.in_parts {
+            // Relaxed: a budget.
+            ROWS_LEFT.fetch_add(self.rows(), Ordering::Relaxed);
+        }
     }
 }
