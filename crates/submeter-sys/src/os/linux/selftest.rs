@@ -12,6 +12,7 @@
 //! time, sleep and wake together, because whoever has slept is soon next; and the test goes on for
 //! seconds until it has seen what it needs.
 
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -78,7 +79,9 @@ fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
 /// no other, through: one that notices outlived the barrier, and must not commit.
 ///
 /// Each thread on a CPU of its own, where there are two, so that the scheduler does not put the one
-/// behind the other; where there is one, the section is preempted instead.
+/// behind the other, and an abort counts only if its thread kept the CPU meanwhile. Where there is
+/// one, no barrier meets a section that runs: the section is preempted instead, and nothing is
+/// learned of barriers.
 fn barrier(offset: isize, target: usize, other: Option<usize>, prepare: fn() -> bool) -> SelfTest {
     let start = Instant::now();
     let watch = |shared: &SpinShared, stop: &AtomicBool| {
@@ -173,9 +176,12 @@ fn repeat(
     let start = Instant::now();
     let mut aborts = 0;
     for ticket in 1.. {
+        // Where the two are to meet, an abort by a preemption would say nothing of the barrier.
+        let before = meetings.and_then(|_| switches());
+        let stayed = || before.is_none_or(|before| switches() == Some(before));
         match spin_once(offset, shared, ticket, SPINS) {
             Spin::Committed => return committed,
-            Spin::Aborted if let_through(shared, ticket) => aborts += 1,
+            Spin::Aborted if let_through(shared, ticket) && stayed() => aborts += 1,
             Spin::Aborted | Spin::Timeout => {}
         }
         let wanted = if start.elapsed() < THOROUGH { ABORTS_WANTED } else { 1 };
@@ -231,6 +237,17 @@ fn let_through(shared: &SpinShared, ticket: u32) -> bool {
         }
         std::hint::spin_loop();
     }
+}
+
+/// Returns how often the calling thread was switched out; `None` where nobody says.
+fn switches() -> Option<i64> {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: 1. `usage` is live and writable.
+    let asked = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: 1. Initialised, whether or not the call succeeded: zeroes are numbers.
+    let usage = unsafe { usage.assume_init() };
+    #[allow(clippy::useless_conversion, reason = "c_long has 32 bits on some targets")]
+    (asked == 0).then(|| i64::from(usage.ru_nvcsw) + i64::from(usage.ru_nivcsw))
 }
 
 /// Blocks every signal on the calling thread until dropped.
