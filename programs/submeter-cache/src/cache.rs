@@ -47,6 +47,7 @@ struct Inner {
     connections: Arc<Connections>,
     tenant_lists: Documents,
     prefix_lists: Documents,
+    connection_lists: Documents,
 }
 
 /// How many versions of a list may be on their way to slow clients, and how long the oldest of them
@@ -88,6 +89,7 @@ impl Cache {
             connections,
             tenant_lists: Documents::new(LISTS_MAX, LIST_PATIENCE),
             prefix_lists: Documents::new(LISTS_MAX, LIST_PATIENCE),
+            connection_lists: Documents::new(LISTS_MAX, LIST_PATIENCE),
         };
         Ok(Cache { inner: Arc::new(inner) })
     }
@@ -152,6 +154,10 @@ impl Cache {
         let made = match list {
             List::Tenants => {
                 self.inner.tenant_lists.get(move || Ok::<_, Infallible>(cache.list_tenants())).await
+            }
+            List::Connections => {
+                let list = move || Ok(cache.connections().list(cache.store().clock.now().ms));
+                self.inner.connection_lists.get(list).await
             }
             List::Prefixes => self.inner.prefix_lists.get(move || Ok(cache.list_prefixes())).await,
         };

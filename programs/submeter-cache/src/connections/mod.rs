@@ -5,6 +5,7 @@
 //! Nobody arms a timer: the server looks at all seats a few times a second, because a timer for
 //! each wait would cost every batch a lock that all connections share.
 
+mod listing;
 mod room;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use tokio::task::AbortHandle;
 use crate::config::Config;
 use crate::metrics::Metrics;
 
+pub(crate) use listing::Ends;
 pub(crate) use room::Hold;
 use room::Room;
 
@@ -41,6 +43,8 @@ struct Open {
     seats: HashMap<u64, Arc<Seat>>,
     /// How many there ever were.
     total: u64,
+    /// The addresses of the servers.
+    listening: Vec<Arc<str>>,
 }
 
 /// How many connections ended for which reason, statistics all of them.
@@ -88,6 +92,7 @@ pub(crate) struct Seat {
     /// When it was given the first of them, on the same clock.
     given_ms: AtomicU64,
     task: OnceLock<AbortHandle>,
+    ends: OnceLock<Ends>,
 }
 
 impl Seat {
@@ -99,6 +104,12 @@ impl Seat {
 
     pub(crate) fn phase(&self) -> Phase {
         self.state().0
+    }
+
+    /// Notes who is connected to which server.
+    pub(crate) fn set_ends(&self, ends: Ends) {
+        // A seat is taken by one connection only.
+        let _ = self.ends.set(ends);
     }
 
     /// Gives the server the means to end the connection.

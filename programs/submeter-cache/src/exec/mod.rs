@@ -44,13 +44,15 @@ pub(crate) enum Next {
     Close,
 }
 
-/// What is listed tenant by tenant, and may be megabytes.
+/// What is listed tenant by tenant or connection by connection, and may be megabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     /// `stats tenants`
     Tenants,
     /// `stats detail dump`
     Prefixes,
+    /// `stats conns`
+    Connections,
 }
 
 /// A retrieval that continues where it was interrupted.
@@ -139,6 +141,7 @@ impl Session {
                 return Next::Close;
             }
             Request::Stats { topic: b"tenants", .. } => return Next::List(List::Tenants),
+            Request::Stats { topic: b"conns", .. } => return Next::List(List::Connections),
             Request::Stats { topic: b"detail", rest: b"dump" } => {
                 return Next::List(List::Prefixes);
             }

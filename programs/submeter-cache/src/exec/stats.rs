@@ -28,7 +28,6 @@ pub(super) fn answer(cache: &Cache, topic: &[u8], rest: &[u8], out: &mut Output)
         b"slabs" => slabs(cache, out),
         // What memcached answers too, unless it was started to count sizes.
         b"sizes" => stat("sizes_status", "disabled", out),
-        b"conns" => {}
         b"cachedump" => return out.line(reply::NO_DUMP),
         b"reset" => return reset(cache, out),
         b"detail" => return detail(cache, rest, out),
@@ -107,6 +106,8 @@ fn general(cache: &Cache, out: &mut Output) {
     let buffers = cache.tree().root().usage(metrics.buffers);
     stat("max_connections", cache.config().connections_max, out);
     stat("curr_connections", connections.current, out);
+    let accepts = connections.current < cache.config().connections_max;
+    stat("accepting_conns", u8::from(accepts), out);
     stat("buffer_bytes", buffers.current, out);
     stat("buffer_bytes_peak", buffers.peak, out);
     for (name, total) in totals {
@@ -149,6 +150,11 @@ fn settings(cache: &Cache, out: &mut Output) {
     let config = cache.config();
     let yes_or_no = |yes| if yes { "yes" } else { "no" };
     stat("maxbytes", config.memory_max, out);
+    let listening = cache.connections().listening();
+    let port = listening.iter().find_map(|at| at.strip_prefix("tcp")?.rsplit(':').next());
+    let socket = listening.iter().find_map(|at| at.strip_prefix("unix:"));
+    stat("tcpport", port.unwrap_or("0"), out);
+    stat("domain_socket", socket.unwrap_or("NULL"), out);
     stat("udpport", 0, out);
     stat("evictions", if config.evictions { "on" } else { "off" }, out);
     stat("shutdown_command", yes_or_no(config.shutdown), out);

@@ -38,8 +38,9 @@
 //! | `settings` | likewise, and `delimiter`, `depth_max`, `tenants_max`, `metering` |
 //! | `items` `slabs` | all items are of class 1; a chunk is an item, of the size that it needs |
 //! | `sizes` | `sizes_status disabled`, as memcached answers unless told to count sizes |
-//! | `conns` | nothing |
 //! | `cachedump` | refused: it would show every tenant's keys to anybody |
+//! | `conns` | servers as number 0, connections: `conn_read` waits for a request, `conn_nread` |
+//! | | for its rest, `conn_mwrite` for the client; `secs_since_last_cmd` says for how long |
 //! | `detail` `on` `off` `dump` | requests by tenant below the root, with all below it, while on |
 //! | `tenants` | numbers of every tenant |
 //!

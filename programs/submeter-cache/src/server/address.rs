@@ -44,6 +44,15 @@ impl Address {
     /// memcached.
     pub const UNIX_MODE: u32 = 0o700;
 
+    /// Writes the address as memcached's `stats conns` does.
+    pub(super) fn labelled(&self) -> String {
+        match self {
+            Address::Tcp(addr) if addr.is_ipv4() => format!("tcp:{addr}"),
+            Address::Tcp(addr) => format!("tcp6:{addr}"),
+            Address::Unix { .. } => self.to_string(),
+        }
+    }
+
     /// Returns the port's address, if it is one.
     #[must_use]
     pub fn tcp(&self) -> Option<SocketAddr> {

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
+use crate::connections::Ends;
 use crate::users::Users;
 
 pub use address::Address;
@@ -98,12 +99,14 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
         connections.spawn(sweeper::sweep(self.cache.clone(), stopped.clone()));
+        let label: Arc<str> = self.address.labelled().into();
+        let listening = self.cache.connections().listen(Arc::clone(&label));
         tokio::pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = self.listener.accept() => match accepted {
-                    Ok(stream) => self.admit(stream, &mut connections, &stopped),
+                    Ok(stream) => self.admit(stream, &label, &mut connections, &stopped),
                     // The client may be gone already, or descriptors are short: no reason to stop
                     // serving others.
                     Err(_) => sleep(ACCEPT_PAUSE).await,
@@ -113,6 +116,7 @@ impl Server {
         }
         let drain = self.cache.config().drain;
         drop(self.listener);
+        drop(listening);
         // Fails only when no connection is left.
         let _ = stop.send(true);
         let all = async { while connections.join_next().await.is_some() {} };
@@ -126,6 +130,7 @@ impl Server {
     fn admit(
         &self,
         stream: Stream,
+        label: &Arc<str>,
         connections: &mut JoinSet<()>,
         stopped: &watch::Receiver<bool>,
     ) {
@@ -134,6 +139,7 @@ impl Server {
             return turn_away(stream);
         };
         let seat = Arc::clone(&place.seat);
+        seat.set_ends(Ends { client: stream.client(), server: Arc::clone(label) });
         let (cache, users) = (self.cache.clone(), self.users.clone());
         let served = connection::serve(stream, cache, users, place, stopped.clone());
         seat.set_task(connections.spawn(served));

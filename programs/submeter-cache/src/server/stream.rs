@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::address::Address;
+
 /// One client's connection.
 #[derive(Debug)]
 pub(super) enum Stream {
@@ -20,6 +22,16 @@ impl Stream {
             // A failure leaves a slower but correct connection.
             let _ = stream.set_nodelay(true);
         }
+    }
+
+    /// Names the client as `stats conns` does: one of a socket in the file system has no name.
+    pub(super) fn client(&self) -> Box<str> {
+        let name = match self {
+            Stream::Tcp(stream) => stream.peer_addr().map(|addr| Address::Tcp(addr).labelled()),
+            Stream::Unix(_) => Ok("unix:".to_owned()),
+        };
+        // It has hung up already.
+        name.unwrap_or_else(|_| "gone".to_owned()).into()
     }
 
     /// Waits until there is something to read, or the end.

@@ -138,6 +138,39 @@ fn a_tenant_that_is_deleted_while_detail_is_on_counts_from_zero() {
 }
 
 #[test]
+fn conns_says_who_is_connected_and_what_each_waits_for() {
+    let server = start_default();
+    let mut client = server.connect();
+    let (idle, mut halfway) = (server.connect(), server.connect());
+    halfway.send("set k 0 0 10\r\nabc");
+    let name = |client: &Client| format!("tcp:{}", client.stream.local_addr().expect("connected"));
+    // The state of the connection with this client, if there is one.
+    let mut state = |name: &str| {
+        let lines = client.talk("stats conns\r\n");
+        let of = lines.lines().find(|line| line.ends_with(&format!(":addr {name}")))?;
+        let number = of.split([' ', ':']).nth(1).expect("a number");
+        let of = |what: &str| {
+            let start = format!("STAT {number}:{what} ");
+            lines.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or("").to_owned()
+        };
+        assert!(of("secs_since_last_cmd").parse::<u64>().is_ok_and(|s| s < 60), "{lines}");
+        assert_eq!(of("listen_addr"), format!("tcp:{}", server.addr), "{lines}");
+        Some(of("state"))
+    };
+    eventually("it waits for the rest", || state(&name(&halfway)).as_deref() == Some("conn_nread"));
+    assert_eq!(state(&name(&idle)).as_deref(), Some("conn_read"));
+    let left = name(&idle);
+    drop(idle);
+    eventually("it has left", || state(&left).is_none());
+    let listening = format!("STAT 0:addr tcp:{}\r\nSTAT 0:state conn_listening\r\n", server.addr);
+    let mut client = server.connect();
+    assert!(client.talk("stats conns\r\n").starts_with(&listening));
+    let settings = client.talk("stats settings\r\n");
+    let port = format!("STAT tcpport {}\r\nSTAT domain_socket NULL\r\n", server.addr.port());
+    assert!(settings.contains(&port), "{settings}");
+}
+
+#[test]
 fn items_and_slabs_are_of_one_class() {
     let server = start_default();
     let mut client = server.connect();

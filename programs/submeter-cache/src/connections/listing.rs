@@ -1,0 +1,82 @@
+//! `stats conns`: who is connected, and what each connection waits for.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use super::{Connections, Phase, Seat};
+
+/// The two ends of a connection, as memcached writes them: `tcp:127.0.0.1:11211`.
+#[derive(Clone, Debug)]
+pub(crate) struct Ends {
+    pub(crate) client: Box<str>,
+    /// Where the server listens, shared by its connections.
+    pub(crate) server: Arc<str>,
+}
+
+/// A server's place in the list, for as long as it listens.
+pub(crate) struct Listening {
+    connections: Arc<Connections>,
+    address: Arc<str>,
+}
+
+impl Connections {
+    /// Lists a server until the result is dropped.
+    pub(crate) fn listen(self: &Arc<Self>, address: Arc<str>) -> Listening {
+        self.open.lock().listening.push(Arc::clone(&address));
+        Listening { connections: Arc::clone(self), address }
+    }
+
+    /// Returns where the servers listen.
+    pub(crate) fn listening(&self) -> Vec<Arc<str>> {
+        self.open.lock().listening.clone()
+    }
+
+    /// Writes some lines for each server, as number 0, and for each connection, in the order in
+    /// which they came.
+    pub(crate) fn list(&self, now_ms: u64) -> Vec<u8> {
+        // Copied: writing takes longer than a new connection should wait.
+        let (listening, mut seats) = {
+            let open = self.open.lock();
+            let seats = open.seats.iter().map(|(number, seat)| (*number, Arc::clone(seat)));
+            (open.listening.clone(), seats.collect::<Vec<_>>())
+        };
+        seats.sort_unstable_by_key(|(number, _)| *number);
+        let mut text = Vec::new();
+        for address in listening {
+            // A vector takes everything, here and below.
+            let _ = write!(text, "STAT 0:addr {address}\r\nSTAT 0:state conn_listening\r\n");
+        }
+        for (number, seat) in seats {
+            if let Some(ends) = seat.ends.get() {
+                line(&mut text, number, &seat, ends, now_ms);
+            }
+        }
+        text.extend_from_slice(b"END\r\n");
+        text
+    }
+}
+
+fn line(text: &mut Vec<u8>, number: u64, seat: &Seat, ends: &Ends, now_ms: u64) {
+    let (phase, since_ms) = seat.state();
+    let state = match phase {
+        Phase::Idle => "conn_read",
+        Phase::Reading => "conn_nread",
+        Phase::Sending => "conn_mwrite",
+    };
+    let waited_s = now_ms.saturating_sub(since_ms) / 1000;
+    let Ends { client, server } = ends;
+    let _ = write!(
+        text,
+        "STAT {number}:addr {client}\r\nSTAT {number}:listen_addr {server}\r\n\
+         STAT {number}:state {state}\r\nSTAT {number}:secs_since_last_cmd {waited_s}\r\n"
+    );
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut open = self.connections.open.lock();
+        if let Some(at) = open.listening.iter().position(|at| Arc::ptr_eq(at, &self.address)) {
+            open.listening.remove(at);
+        }
+    }
+}
