@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -347,7 +348,12 @@ impl Life {
         // Woken outside of the lock: a waker runs a user's code.
         let list = self.waiters.with(|waiters| Some(std::mem::take(&mut waiters.as_mut()?.list)));
         for (_, waker) in list.into_iter().flatten() {
-            waker.wake();
+            // Contained: the panic hook has reported it, the others must wake too, and whoever
+            // happened to put the last reference has nothing to do with any of them. The payload
+            // is leaked, as its drop may panic as well.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                std::mem::forget(payload);
+            }
         }
     }
 

@@ -86,9 +86,8 @@ impl SchemaBuilder {
             self.sections.len() - 1
         });
         let outer = std::mem::replace(&mut self.current, section);
-        let keys = declare(self);
-        self.current = outer;
-        keys
+        let within = Within { builder: self, outer };
+        declare(within.builder)
     }
 
     /// Declares a monotonic sum. Add to it with [`Group::add`](crate::Group::add).
@@ -276,6 +275,18 @@ impl SchemaBuilder {
         self.quotas += usize::from(is_quota);
         self.metrics.push(metric);
         key
+    }
+}
+
+/// Goes back to the outer section at the end, also when the user's closure panics.
+struct Within<'a> {
+    builder: &'a mut SchemaBuilder,
+    outer: usize,
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        self.builder.current = self.outer;
     }
 }
 

@@ -9,6 +9,7 @@ mod aggregator;
 mod aggregator_isolation;
 mod auto_traits;
 mod bound_metric;
+mod callbacks;
 mod guards;
 mod hostile;
 mod openmetrics;
