@@ -39,6 +39,9 @@ const ERRORS_MAX: usize = 100;
 const LINGER_BYTES: usize = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How long to look for what arrived before the server was told to stop.
+const LAST_LOOK: Duration = Duration::from_millis(20);
+
 /// The part of a long list that is copied at a time.
 const LIST_BYTES: usize = 64 << 10;
 
@@ -237,13 +240,9 @@ impl Connection {
             self.input.reserve_exact(room);
         }
         if self.is_last && held == 0 {
-            // It may have been ready for something that was read already.
-            let mut read = pin!(self.stream.read_buf(&mut self.input));
-            return poll_fn(|context| match read.as_mut().poll(context) {
-                Poll::Pending => Poll::Ready(Ok(0)),
-                ready => ready,
-            })
-            .await;
+            // Not a single poll: what has arrived may not have been reported to the runtime yet.
+            let read = self.stream.read_buf(&mut self.input);
+            return timeout(LAST_LOOK, read).await.unwrap_or(Ok(0));
         }
         self.stream.read_buf(&mut self.input).await
     }

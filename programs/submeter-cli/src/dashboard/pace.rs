@@ -24,30 +24,40 @@ pub(super) struct Paced<S> {
     alarm: Pin<Box<Sleep>>,
 }
 
-/// How fast a client takes what waits for it.
-#[derive(Debug, Default)]
+/// How fast a client takes what waits for it. The clock stands while nothing waits: else a short
+/// rest would begin the window anew, and a long one would use it up.
+#[derive(Debug)]
 struct Pace {
     /// How much was taken since the window began.
     taken: usize,
-    /// The end of the window, while something waits.
-    ends: Option<Instant>,
+    /// How much of the window is left.
+    left: Duration,
+    /// Since when something waits.
+    since: Option<Instant>,
 }
 
 /// The client was too slow.
 #[derive(Debug, PartialEq, Eq)]
 struct TooSlow;
 
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { taken: 0, left: WINDOW, since: None }
+    }
+}
+
 impl Pace {
-    /// Notes that something still waits, and returns when to look again.
+    /// Notes that something waits, and returns when to look again.
     fn waits(&mut self, now: Instant) -> Result<Instant, TooSlow> {
-        match self.ends {
-            Some(ends) if now < ends => return Ok(ends),
-            Some(_) if self.taken < WINDOW_BYTES => return Err(TooSlow),
-            _ => {}
+        self.rests(now);
+        if self.left.is_zero() {
+            if self.taken < WINDOW_BYTES {
+                return Err(TooSlow);
+            }
+            *self = Pace::default();
         }
-        let ends = now + WINDOW;
-        *self = Pace { taken: 0, ends: Some(ends) };
-        Ok(ends)
+        self.since = Some(now);
+        Ok(now + self.left)
     }
 
     fn took(&mut self, bytes: usize) {
@@ -55,8 +65,10 @@ impl Pace {
     }
 
     /// Notes that nothing waits any more.
-    fn rests(&mut self) {
-        self.ends = None;
+    fn rests(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.left = self.left.saturating_sub(now - since);
+        }
     }
 }
 
@@ -111,7 +123,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Asked for once all is written: nothing waits any more.
-        self.pace.rests();
+        self.pace.rests(Instant::now());
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -170,9 +182,21 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(pace.waits(now), Ok(now + WINDOW));
             pace.took(4);
-            pace.rests();
-            now += WINDOW;
+            pace.rests(now);
+            now += 10 * WINDOW;
         }
+    }
+
+    #[test]
+    fn bursts_that_empty_the_buffer_begin_no_window() {
+        let mut pace = Pace::default();
+        let mut now = Instant::now();
+        assert_eq!(pace.waits(now), Ok(now + WINDOW));
+        now += WINDOW - Duration::from_secs(1);
+        pace.took(96 << 10);
+        pace.rests(now);
+        assert_eq!(pace.waits(now), Ok(now + Duration::from_secs(1)));
+        assert_eq!(pace.waits(now + Duration::from_secs(1)), Err(TooSlow));
     }
 
     #[tokio::test]
@@ -180,7 +204,7 @@ mod tests {
         let (near, _far) = duplex(1024);
         let mut paced = Paced::new(near);
         // As if it had begun to wait long ago.
-        paced.pace.ends = Some(Instant::now());
+        paced.pace.left = Duration::ZERO;
         let error = paced.write_all(&[0; 2048]).await.expect_err("nobody reads");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
