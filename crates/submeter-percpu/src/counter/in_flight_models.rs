@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicI64, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 
 use super::loom_models::{Cpu, MASK, explore};
@@ -27,6 +27,8 @@ enum Mistake {
     PostedFirst,
     /// A reader loads what began before it loads what ended.
     BegunFirst,
+    /// A reader asks which rows are in use before it loads what was posted.
+    RowsFirst,
     /// An add that gathers is added first, and what gathered taken after.
     GatherInTwoSteps,
 }
@@ -144,7 +146,7 @@ impl Counter {
         let start = i64::from(self.sign > 0);
         // SeqCst: as above.
         let returned = self.returned.load(Ordering::SeqCst);
-        let read = self.overflows.read(MASK, 1, MASK + 1);
+        let read = self.overflows.read(|| MASK, 1, MASK + 1);
         let (least, most) = (start + self.sign * returned, start + self.sign * adds);
         let (low, high) = (least.min(most), least.max(most));
         assert!(
@@ -263,10 +265,51 @@ fn gather_among_adds(mistake: Mistake) {
         });
         // SeqCst: as above.
         let low = 1 + returned.load(Ordering::SeqCst);
-        let read = counter.overflows.read(MASK, 1, MASK + 1);
+        let read = counter.overflows.read(|| MASK, 1, MASK + 1);
         assert!(low <= read.high(), "{mistake:?}: {read:?} without what returned, {low}");
         adds.into_iter().for_each(|add| add.join().unwrap());
-        let read = counter.overflows.read(MASK, 1, MASK + 1);
+        let read = counter.overflows.read(|| MASK, 1, MASK + 1);
         assert!(read.low() <= 45 && 45 <= read.high(), "{mistake:?}: {read:?} for 45");
     });
+}
+
+/// An add that is the first in its row, and a reader: what the add posted counts against what its
+/// row keeps.
+fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
+    explore(move || {
+        let counter = Counter::new(mistake, 1);
+        let row = Arc::new((AtomicBool::new(false), Cpu::default()));
+        let (added, first) = (Arc::clone(&counter), Arc::clone(&row));
+        let adder = thread::spawn(move || {
+            let in_flight = added.overflows.begin();
+            // SeqCst: as `Inner::use_locked`.
+            first.0.store(true, Ordering::SeqCst);
+            added.overflows.post(first.1.add(3, MASK));
+            drop(in_flight);
+        });
+        // SeqCst: as `Area::rows_in_use`.
+        let missing = || (1 + u64::from(row.0.load(Ordering::SeqCst))) * MASK;
+        let read = match mistake {
+            Mistake::RowsFirst => {
+                let early = missing();
+                counter.overflows.read(|| early, 1, MASK + 1)
+            }
+            _ => counter.overflows.read(missing, 1, MASK + 1),
+        };
+        // The word at its boundary is in either.
+        let covers = |truth: i64| read.low() <= truth && truth <= read.high();
+        assert!(covers(1) || covers(4), "{mistake:?}: {read:?} is of neither 1 nor 4");
+        adder.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_counter_a_read_covers_the_first_add_of_a_row() {
+    a_read_beside_the_first_add_of_a_row(Mistake::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "RowsFirst: ")]
+fn loom_counter_finds_a_reader_that_asks_for_the_rows_first() {
+    a_read_beside_the_first_add_of_a_row(Mistake::RowsFirst);
 }

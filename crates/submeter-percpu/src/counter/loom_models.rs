@@ -114,7 +114,7 @@ impl Counter {
 
     fn must_hold(&self, truth: i64) {
         assert_eq!(self.sum(), truth, "an add was lost");
-        let read = self.overflows.0.read(2 * MASK, 2, MASK + 1);
+        let read = self.overflows.0.read(|| 2 * MASK, 2, MASK + 1);
         assert!(read.low() <= truth && truth <= read.high(), "{read:?} for {truth}");
     }
 }
@@ -230,7 +230,7 @@ fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
     explore(|| {
         let counter = Arc::new(Counter::default());
         let try_add = |counter: &Counter, cpu: usize, n: i64| {
-            let high = counter.overflows.0.read(2 * MASK, 0, MASK + 1).high();
+            let high = counter.overflows.0.read(|| 2 * MASK, 0, MASK + 1).high();
             let fits = high + n <= LIMIT;
             if fits {
                 counter.add(cpu, n);

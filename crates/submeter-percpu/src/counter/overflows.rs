@@ -94,8 +94,11 @@ impl<W: CpuWords> Overflows<W> {
 
     #[inline]
     pub(super) fn post(&self, overflow: i64) {
+        // Release: pairs with the Acquire in `read`: a reader that finds the overflow finds that
+        // the add's row is in use. A fence, as what follows is the plain store of a sequence.
+        fence(Ordering::Release);
         if !self.by_sequence(Kept::Posted, overflow) {
-            // Relaxed: ordered by the fence that ends the add.
+            // Relaxed: ordered by the fence above and by the one that ends the add.
             self.posted.fetch_add(overflow, Ordering::Relaxed);
         }
     }
@@ -136,7 +139,10 @@ impl<W: CpuWords> Overflows<W> {
     /// The posted sum, and how far below and above it the truth may be: `missing` for what words
     /// keep below their boundary, what is pending in `rows`, and what adds in flight hide: less
     /// than `batch` each of what words and nodes keep, and what one has taken from its row.
-    pub(super) fn read(&self, missing: u64, rows: u64, batch: u64) -> Approximate {
+    ///
+    /// `missing` is asked last: an add may be the first in its row, and what it posted counts
+    /// against what that row keeps.
+    pub(super) fn read(&self, missing: impl FnOnce() -> u64, rows: u64, batch: u64) -> Approximate {
         let in_flight = self.in_flight();
         // Relaxed: written before the add that needs it, see `gather`.
         let pending = self.widest.load(Ordering::Relaxed).saturating_sub(1);
@@ -144,9 +150,11 @@ impl<W: CpuWords> Overflows<W> {
         // Relaxed: after `in_flight`, whose loads are Acquire. A racing add may be in or not.
         let posted = self.posted.load(Ordering::Relaxed);
         let posted = posted.wrapping_add(self.sum(Kept::Posted));
+        // Acquire: pairs with the Release in `post`.
+        fence(Ordering::Acquire);
         // What a word has beyond a boundary is missing, never too much; all else may be either.
         let either = rows * pending + hidden;
-        Approximate::new(posted.wrapping_sub_unsigned(either), missing + 2 * either)
+        Approximate::new(posted.wrapping_sub_unsigned(either), missing() + 2 * either)
     }
 
     /// How many adds are in flight, or more: call it before the posted sum is loaded.

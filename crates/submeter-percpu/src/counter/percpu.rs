@@ -288,11 +288,11 @@ impl PercpuCounter {
     pub fn read(&self) -> Approximate {
         let area = self.block.area();
         // Each word's part above its boundary is missing, never negative.
-        let words = area.rows_in_use().len() as u64 * self.mask;
+        let words = || area.rows_in_use().len() as u64 * self.mask;
         let tree = self.written.tree.as_deref();
         let (nodes, batch) = tree
             .map_or((0, self.mask + 1), |tree| (tree.missing(self.mask), tree.batch(self.mask)));
-        self.written.overflows.read(words + nodes, area.locked_rows() as u64, batch)
+        self.written.overflows.read(|| words() + nodes, area.locked_rows() as u64, batch)
     }
 
     /// As [`read`](PercpuCounter::read), for what cannot be negative: cut off at 0, which the bound
@@ -379,7 +379,7 @@ mod tests {
                 check(&counter, returned);
                 assert_eq!((counter.sum(), stuck), (returned, 2));
                 let area = counter.block.area();
-                let quiet = counter.written.overflows.read(0, 0, 2);
+                let quiet = counter.written.overflows.read(|| 0, 0, 2);
                 assert_eq!(quiet.bound(), 0, "none is in flight any more, of {area:?}");
             }
         }

@@ -56,6 +56,12 @@ impl Deleted {
         self.0.lock().note(path);
     }
 
+    /// Takes a note back: nothing was deleted. A path that is watched stays noted, as the deletion
+    /// that came first may be of it.
+    fn take_back(&self) {
+        self.0.lock().count -= 1;
+    }
+
     /// Returns a copy of what is remembered.
     pub(crate) fn deletions(&self) -> Deletions {
         self.0.lock().clone()
@@ -101,15 +107,20 @@ pub(super) async fn delete(
         let message = "say which group: DELETE /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
-    if let Some(group) = desk.cache.tree().get(&path) {
-        // Before it happens: the server may end in the middle of it.
-        desk.deleted.note(group.path());
-    }
+    // Before it happens: the server may end in the middle of it.
+    let found = desk.cache.tree().get(&path).filter(|group| group.path() != "/");
+    let noted = found.map(|group| desk.deleted.note(group.path())).is_some();
+    let deleted = desk.deleted.clone();
     // On a task of its own: a client that hangs up must not leave half of the items.
     let deleting = tokio::spawn(async move { desk.cache.delete_tenant(&path, PATIENCE).await });
     match deleting.await {
         Ok(Ok(deletion)) => Json(report(&deletion, None)).into_response(),
-        Ok(Err(error)) => refuse(&error),
+        Ok(Err(error)) => {
+            if noted && matches!(error, DeleteError::NotFound(_) | DeleteError::Path(_)) {
+                deleted.take_back();
+            }
+            refuse(&error)
+        }
         Err(error) => {
             let message = format!("the deletion was cut short: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()

@@ -27,6 +27,7 @@ fn a_group_is_deleted_with_all_below_it_and_its_counts_stay() {
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(world.cache.tree().get("/acme").is_none());
     assert_eq!(world.cache.tree().root().sum(gets), 12);
+    assert_eq!(world.deleted.deletions().count(), 2);
 }
 
 #[test]
@@ -43,4 +44,5 @@ fn what_cannot_be_deleted_says_why() {
         assert_eq!(answer.status, status, "{target}: {answer:?}");
         assert!(answer.body.contains(named), "{target}: {answer:?}");
     }
+    assert_eq!(world.deleted.deletions().count(), 0);
 }

@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A server on a free port, stopped when dropped.
 struct World {
     cache: Cache,
+    deleted: super::Deleted,
     addr: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
@@ -41,7 +42,8 @@ impl World {
         listener.set_nonblocking(true).expect("a socket");
         let addr = listener.local_addr().expect("bound");
         let (stop, stopped) = oneshot::channel::<()>();
-        let served = cache.clone();
+        let (served, deleted) = (cache.clone(), super::Deleted::default());
+        let noted = deleted.clone();
         let guard = Guard::new(addr, hosts.iter().map(|&host| host.to_owned()).collect(), token);
         let serving = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -53,15 +55,12 @@ impl World {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
                 let info = ServerInfo::new(Address::Tcp(([127, 0, 0, 1], 11211).into()));
                 let shutdown = async move { drop(stopped.await) };
-                let deleted = super::Deleted::default();
-                super::serve(listener, served, info, deleted, guard, shutdown)
-                    .await
-                    .expect("serves");
+                super::serve(listener, served, info, noted, guard, shutdown).await.expect("serves");
             });
             // A client that does not read must not hold the test.
             runtime.shutdown_timeout(Duration::from_millis(100));
         });
-        World { cache, addr, stop: Some(stop), serving: Some(serving) }
+        World { cache, deleted, addr, stop: Some(stop), serving: Some(serving) }
     }
 
     fn tenant(&self, path: &str) -> Group {
