@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use crate::common::{Client, Running, eventually, start, start_default};
-use submeter_cache::Config;
+use submeter_cache::{Cache, Config, Server};
 
 const BUFFERS: u64 = 8 << 20;
 
@@ -193,15 +193,28 @@ fn a_request_under_way_at_shutdown_is_finished() {
 
 #[test]
 fn what_arrived_before_a_shutdown_is_answered() {
-    for _ in 0..10 {
-        let mut server = start_default();
-        let mut client = server.connect();
-        assert_eq!(client.ask("mn\r\n"), "MN");
-        client.send("mn\r\n");
-        std::thread::sleep(Duration::from_millis(1));
-        server.stop();
-        assert_eq!(client.rest(), b"MN\r\n");
-    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (tell, told) = std::sync::mpsc::channel();
+    runtime.expect("a runtime").block_on(async {
+        let cache = Cache::new(Config::default()).expect("the configuration is sound");
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await.expect("a port");
+        let addr = server.address().tcp().expect("a port");
+        let shutdown = async move {
+            let client = tokio::task::spawn_blocking(move || {
+                let mut client = Client::connect(addr);
+                assert_eq!(client.ask("mn\r\n"), "MN");
+                client
+            });
+            let mut client = client.await.expect("answered");
+            // On the server's only thread: the server learns of the end and of this at once.
+            client.send("mn\r\n");
+            let closes = std::thread::spawn(move || client.rest());
+            tell.send(closes).expect("the test waits");
+        };
+        server.run(shutdown).await.expect("serving does not fail");
+    });
+    let answer = told.recv().expect("sent").join().expect("closed in time");
+    assert_eq!(answer, b"MN\r\n");
 }
 
 #[test]
