@@ -110,6 +110,11 @@ impl Parser {
                     Outcome::Request(Request::Store { value, .. }) if login => {
                         Outcome::Login(value)
                     }
+                    // Nobody's attempt is charged to a tenant, or made one: not even a bad chunk.
+                    Outcome::Refused(refusal) if login => {
+                        let refused = Refusal::new(reply::UNAUTHENTICATED);
+                        Outcome::Refused(refused.quiet_if(refusal.quiet))
+                    }
                     outcome => outcome,
                 };
                 Step { consumed, outcome }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -100,21 +100,39 @@ impl fmt::Display for Address {
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix {
-        listener: UnixListener,
-        /// Removed when the listener is dropped.
+        /// Removed before the listener closes, hence above it: after that a successor may have made
+        /// its own.
         _file: File,
+        listener: UnixListener,
     },
 }
 
 /// A socket's file, removed when the server ends.
 #[derive(Debug)]
-pub(super) struct File(PathBuf);
+pub(super) struct File {
+    path: PathBuf,
+    /// Device and number: another server's file may have the same path by then.
+    identity: (u64, u64),
+}
+
+impl File {
+    fn new(path: &Path) -> io::Result<File> {
+        Ok(File { path: path.to_owned(), identity: identity(path)? })
+    }
+}
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Somebody else may have removed it; the next server would replace it.
-        let _ = std::fs::remove_file(&self.0);
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
+            // What is left behind, the next server replaces.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
 }
 
 impl Listener {
@@ -135,12 +153,12 @@ impl Listener {
                 make_room(path)?;
                 let socket = UnixSocket::new_stream()?;
                 socket.bind(path)?;
-                let file = File(path.clone());
+                let file = File::new(path)?;
                 // Before anybody can connect, which takes `listen`: a file mode creation mask would
                 // be the whole process's.
                 std::fs::set_permissions(path, PermissionsExt::from_mode(*mode))?;
                 let listener = socket.listen(BACKLOG)?;
-                Ok((Listener::Unix { listener, _file: file }, address.clone()))
+                Ok((Listener::Unix { _file: file, listener }, address.clone()))
             }
         }
     }

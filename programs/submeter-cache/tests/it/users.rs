@@ -71,6 +71,34 @@ fn nothing_is_executed_before_the_login() {
 }
 
 #[test]
+fn whoever_has_not_logged_in_makes_no_tenant() {
+    let server = server();
+    let groups = server.cache.tree().group_count();
+    let large = "v".repeat((1 << 20) + 1);
+    for (n, request) in [
+        "set evil{}:k 0 0 1\r\nxyz\r\n",
+        "set evil{}:k 0 0 1 noreply\r\nxyz\r\n",
+        "cas evil{}:k 0 0 1 1\r\nxyz\r\n",
+        "ms evil{}:k 1\r\nxyz\r\n",
+        "ms evil{}:k 1\r\nx\r\n",
+        "ms evil{}:k 1048577\r\nLARGE\r\n",
+        "set evil{}:k 0 0 1048577\r\nLARGE\r\n",
+        "set evil{}:k 0 0 600\r\nLARGE\r\n",
+        "set evil{}:k 0 0 3\r\na b\r\n",
+        "mg evil{}:k v\r\nget evil{}:k\r\n",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut client = server.connect();
+        let request = request.replace("{}", &n.to_string()).replace("LARGE", &large);
+        client.send(request + "quit\r\n");
+        client.rest();
+    }
+    assert_eq!(server.cache.tree().group_count(), groups);
+}
+
+#[test]
 fn only_the_right_password_of_a_user_is_a_login() {
     let server = server();
     for wrong in [
@@ -232,6 +260,17 @@ fn only_a_socket_that_nobody_listens_on_is_replaced() {
     drop(std::os::unix::net::UnixListener::bind(&stale).expect("a socket"));
     assert!(stale.exists(), "as after a crash");
     drop(listen(&stale, 0o700).expect("replaced"));
+
+    // As a successor does that does not wait for the end of this one.
+    let shared = path.with_extension("shared");
+    let (first, second) = (listen(&shared, 0o700).expect("it listens"), {
+        std::fs::remove_file(&shared).expect("there");
+        listen(&shared, 0o700).expect("it listens")
+    });
+    drop(first);
+    UnixStream::connect(&shared).expect("the first has removed its own file only");
+    drop(second);
+    assert!(!shared.exists());
 
     let file = path.with_extension("txt");
     std::fs::write(&file, "precious").expect("written");
