@@ -12,6 +12,7 @@ pub(super) fn parser() -> Parser {
 
 /// Feeds `bytes` in the given pieces, as a connection does, and returns the results as text.
 /// Skipped bytes are returned as one sum, as they are reported as they arrive.
+#[cfg_attr(not(feature = "fuzz"), expect(unreachable_pub, reason = "`fuzz` exports it"))]
 pub fn outcomes(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Vec<String> {
     let mut parser = parser();
     let mut told: Vec<String> = Vec::new();
