@@ -7,6 +7,8 @@ mod commands;
 mod dashboard;
 mod secrets;
 mod stat;
+#[cfg(feature = "tls")]
+mod tls;
 mod top;
 
 use std::process::ExitCode;

@@ -72,6 +72,8 @@ pub(super) async fn serve(
     };
     // An error means that the client is gone.
     let _ = connection.serve(stopped).await;
+    // As here: one that does not hear of the end is not waited for.
+    let _ = timeout(LINGER, connection.stream.close()).await;
     buffers::give(connection.input);
 }
 
@@ -372,7 +374,7 @@ impl Connection {
 
     /// Sends every answer that is left.
     async fn send(&mut self) -> io::Result<()> {
-        if self.out.is_empty() {
+        if self.out.is_empty() && self.stream.is_flushed() {
             return Ok(());
         }
         self.place.seat.enter(Phase::Sending, self.session.clock().now().ms);
@@ -381,6 +383,7 @@ impl Connection {
             self.stream.writable().await?;
             self.send_now()?;
         }
+        self.stream.flush().await?;
         self.place.seat.enter(Phase::Idle, self.session.clock().now().ms);
         Ok(())
     }

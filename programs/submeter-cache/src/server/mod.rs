@@ -5,6 +5,8 @@ mod buffers;
 mod connection;
 mod stream;
 mod sweeper;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -45,6 +47,8 @@ pub struct Server {
     address: Address,
     cache: Cache,
     users: Option<Arc<Users>>,
+    #[cfg(feature = "tls")]
+    tls: Option<tls::Acceptor>,
 }
 
 /// How many connections may wait to be accepted. With the usual 128, some clients of a burst, such
@@ -71,7 +75,14 @@ impl Server {
     /// When the server cannot listen on it: a port in use, a file that is there already.
     pub async fn listen(address: &Address, cache: Cache) -> io::Result<Server> {
         let (listener, address) = Listener::bind(address)?;
-        Ok(Server { listener, address, cache, users: None })
+        Ok(Server {
+            listener,
+            address,
+            cache,
+            users: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        })
     }
 
     /// Executes requests only for these users, each on its own tenant. Without them anybody who
@@ -79,6 +90,17 @@ impl Server {
     #[must_use]
     pub fn users(mut self, users: Users) -> Server {
         self.users = Some(Arc::new(users));
+        self
+    }
+
+    /// Speaks TLS on a port; a socket in the file system has permissions instead. A client that
+    /// does not agree on keys within ten seconds is closed. Each connection may hold 64 KiB for
+    /// records that are on their way, also while it is idle, beside what
+    /// [`buffers_max`](crate::Config::buffers_max) counts.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, config: Arc<tokio_rustls::rustls::ServerConfig>) -> Server {
+        self.tls = Some(tls::Acceptor::new(config));
         self
     }
 
@@ -141,7 +163,21 @@ impl Server {
         let seat = Arc::clone(&place.seat);
         seat.set_ends(Ends { client: stream.client(), server: Arc::clone(label) });
         let (cache, users) = (self.cache.clone(), self.users.clone());
-        let served = connection::serve(stream, cache, users, place, stopped.clone());
+        let stopped = stopped.clone();
+        #[cfg(feature = "tls")]
+        let tls = self.tls.clone();
+        let served = async move {
+            #[cfg(feature = "tls")]
+            let stream = match (stream, tls) {
+                // A client that agrees on no keys gets no answer that it could read.
+                (Stream::Tcp(stream), Some(tls)) => match tls.accept(stream).await {
+                    Ok(stream) => Stream::Tls(stream),
+                    Err(_) => return,
+                },
+                (stream, _) => stream,
+            };
+            connection::serve(stream, cache, users, place, stopped).await;
+        };
         seat.set_task(connections.spawn(served));
     }
 }

@@ -13,6 +13,8 @@ use super::address::Address;
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<super::tls::Stream>),
 }
 
 impl Stream {
@@ -29,16 +31,21 @@ impl Stream {
         let name = match self {
             Stream::Tcp(stream) => stream.peer_addr().map(|addr| Address::Tcp(addr).labelled()),
             Stream::Unix(_) => Ok("unix:".to_owned()),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.peer_addr().map(|addr| Address::Tcp(addr).labelled()),
         };
         // It has hung up already.
         name.unwrap_or_else(|_| "gone".to_owned()).into()
     }
 
-    /// Waits until there is something to read, or the end.
+    /// Waits until there is something to read, or the end. TLS takes what has arrived, so that half
+    /// of a record is waited for here, where the connection can be told to stop.
     pub(super) fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_read_ready(context),
             Stream::Unix(stream) => stream.poll_read_ready(context),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.poll_read_ready(context),
         }
     }
 
@@ -46,6 +53,8 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.read_buf(buffer).await,
             Stream::Unix(stream) => stream.read_buf(buffer).await,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.read_buf(buffer).await,
         }
     }
 
@@ -54,14 +63,18 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.try_write_vectored(slices),
             Stream::Unix(stream) => stream.try_write_vectored(slices),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.try_write_vectored(slices),
         }
     }
 
-    /// Waits until more may be taken.
+    /// Waits until more may be taken, and TLS has sent what it took.
     pub(super) async fn writable(&mut self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.writable().await,
             Stream::Unix(stream) => stream.writable().await,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.flush().await,
         }
     }
 
@@ -70,6 +83,35 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.shutdown().await,
             Stream::Unix(stream) => stream.shutdown().await,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.shutdown().await,
+        }
+    }
+
+    /// Tells a client of TLS that this was all, which it could not know from the end alone.
+    pub(super) async fn close(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.shutdown().await,
+        }
+    }
+
+    /// Returns whether the socket has all that was taken.
+    pub(super) fn is_flushed(&self) -> bool {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => true,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.is_flushed(),
+        }
+    }
+
+    /// Sends what TLS has taken: a record that the socket had no room for.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.flush().await,
         }
     }
 }

@@ -20,6 +20,10 @@ pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand};
 
+/// What is said to whoever asks for TLS of a build without it.
+pub(crate) const NO_TLS: &str =
+    "this build has no TLS: build it with `cargo install submeter-cli --features tls`";
+
 /// Accounting, limits and lifetimes for the tenants inside a process.
 #[derive(Debug, Parser)]
 #[command(name = "submeter", version = submeter_terminal::VERSION, max_term_width = 100, arg_required_else_help = true)]

@@ -10,6 +10,9 @@ pub(crate) struct PageArgs {
     /// Send the token of this file, if the server asks for one
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Trust the authorities of this file, in PEM, with an address of https://
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
     /// Address of the server's page
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9411")]
     pub(crate) url: String,

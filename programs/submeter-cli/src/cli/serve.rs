@@ -26,6 +26,12 @@ pub(crate) struct ServeArgs {
     /// Address of the page, /metrics and the API; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9411")]
     pub(crate) http: SocketAddr,
+    /// Encrypt both ports with this certificate, in PEM, those that lead to its authority after it
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "load")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Answer on --http only who sends the token of this file, as a bearer or as the password that
     /// a browser asks for
     #[arg(long, value_name = "FILE")]

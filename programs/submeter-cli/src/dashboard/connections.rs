@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -27,10 +28,34 @@ pub(super) const CONNECTIONS_MAX: usize = 256;
 /// How long a peer may take to send a request's head, and be idle between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Where clients come in.
+pub(crate) struct Door {
+    listener: TcpListener,
+    #[cfg(feature = "tls")]
+    tls: Option<tokio_rustls::TlsAcceptor>,
+}
+
+impl Door {
+    /// Speaks TLS if there is a configuration of it.
+    #[cfg(feature = "tls")]
+    pub(crate) fn new(
+        listener: TcpListener,
+        tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
+    ) -> Door {
+        Door { listener, tls: tls.map(Into::into) }
+    }
+
+    /// Speaks plain HTTP: this build has no TLS.
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn new(listener: TcpListener, _none: Option<Infallible>) -> Door {
+        Door { listener }
+    }
+}
+
 /// Serves until `shutdown` resolves; `closing` must then end what would stream without end. Answers
 /// that are under way then may take for as long as `grace`.
 pub(super) async fn serve(
-    listener: TcpListener,
+    door: Door,
     app: Router,
     shutdown: impl Future<Output = ()>,
     closing: impl FnOnce(),
@@ -42,7 +67,7 @@ pub(super) async fn serve(
     loop {
         let stream = tokio::select! {
             () = &mut shutdown => break,
-            accepted = listener.accept() => match accepted {
+            accepted = door.listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 // Out of descriptors, or the peer is gone already: neither is a reason to end, and
                 // the first would spin without a pause.
@@ -55,26 +80,37 @@ pub(super) async fn serve(
         match Arc::clone(&slots).try_acquire_owned() {
             Ok(slot) => {
                 let connection = graceful.watcher();
-                tokio::spawn(converse(stream, app.clone(), connection, slot));
+                // Without it each event would wait for the acknowledgement of the one before. It
+                // fails only on a closed socket, which the conversation will notice.
+                let _ = stream.set_nodelay(true);
+                let app = app.clone();
+                #[cfg(feature = "tls")]
+                if let Some(tls) = door.tls.clone() {
+                    tokio::spawn(async move {
+                        // A client that agrees on no keys gets no answer that it could read.
+                        if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
+                            converse(stream, app, connection, slot).await;
+                        }
+                    });
+                    continue;
+                }
+                tokio::spawn(converse(stream, app, connection, slot));
             }
             Err(_) => refuse(&stream),
         }
     }
-    drop(listener);
+    drop(door);
     closing();
     // A peer that does not read has had its time.
     let _ = timeout(grace, graceful.shutdown()).await;
 }
 
 async fn converse(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     app: Router,
     graceful: hyper_util::server::graceful::Watcher,
     slot: OwnedSemaphorePermit,
 ) {
-    // Without it each event would wait for the acknowledgement of the one before. It fails only on
-    // a socket that is closed already, which the conversation will notice.
-    let _ = stream.set_nodelay(true);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let app = app.clone();
         async move { Ok::<_, Infallible>(answer(app, request.map(Body::new)).await) }

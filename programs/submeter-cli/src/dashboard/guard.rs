@@ -41,6 +41,8 @@ pub(crate) struct Guard(Arc<Rules>);
 
 #[derive(Debug)]
 struct Rules {
+    /// `http`, or `https` where TLS is spoken.
+    scheme: &'static str,
     /// Where the page is listened for.
     page: SocketAddr,
     /// What else it is called.
@@ -77,8 +79,13 @@ pub(super) fn is_meant(headers: &HeaderMap, what: &str) -> Result<(), (StatusCod
 
 impl Guard {
     /// Knows a page that is listened for at `page` and called `hosts` besides.
-    pub(crate) fn new(page: SocketAddr, hosts: Vec<String>, token: Option<Token>) -> Guard {
-        Guard(Arc::new(Rules { page, hosts, token }))
+    pub(crate) fn new(
+        scheme: &'static str,
+        page: SocketAddr,
+        hosts: Vec<String>,
+        token: Option<Token>,
+    ) -> Guard {
+        Guard(Arc::new(Rules { scheme, page, hosts, token }))
     }
 
     /// Returns whether the request has the token, or needs none.
@@ -98,13 +105,14 @@ impl Guard {
         if foreign.is_some() || hosts.is_empty() {
             let named = foreign.map_or("none".to_owned(), |host| format!("{host:?}"));
             return Some(format!(
-                "the Host must be an address of this server, not {named}: use http://{}/ or \
+                "the Host must be an address of this server, not {named}: use {}://{}/ or \
                  localhost, or start it with --http-host NAME\n",
-                self.0.page
+                self.0.scheme, self.0.page
             ));
         }
+        let scheme = self.0.scheme;
         let own = |origin: &&str| {
-            hosts.iter().any(|host| origin.eq_ignore_ascii_case(&format!("http://{host}")))
+            hosts.iter().any(|host| origin.eq_ignore_ascii_case(&format!("{scheme}://{host}")))
         };
         if let Some(origin) = headers.get_all(ORIGIN).iter().map(text).find(|o| !own(o)) {
             return Some(format!("pages of {origin:?} get no answer here\n"));

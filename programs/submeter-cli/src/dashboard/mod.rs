@@ -24,9 +24,9 @@ pub(crate) mod wire;
 use std::io;
 
 use submeter_cache::Cache;
-use tokio::net::TcpListener;
 
 pub(crate) use self::api::ServerInfo;
+pub(crate) use self::connections::Door;
 use self::deletion::Desk;
 pub(crate) use self::deletion::{Deleted, Deletions};
 pub(crate) use self::guard::Guard;
@@ -38,7 +38,7 @@ use self::sampler::Sampler;
 /// # Errors
 /// When the listener is not usable. A failing connection is not an error of the server.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    door: Door,
     cache: Cache,
     info: ServerInfo,
     deleted: Deleted,
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
     let sampler = Sampler::new(cache, info);
     let ticking = tokio::spawn(sampler::run(sampler.clone()));
     let app = routes::router(sampler.clone(), desk, guard);
-    connections::serve(listener, app, shutdown, || sampler.close(), grace).await;
+    connections::serve(door, app, shutdown, || sampler.close(), grace).await;
     ticking.abort();
     Ok(())
 }

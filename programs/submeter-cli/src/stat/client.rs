@@ -11,7 +11,7 @@ use super::plan::Wanted;
 use super::wire::TotalsDoc;
 use crate::cli::PageArgs;
 use crate::secrets::Token;
-use crate::top::client::{address, token, unreachable};
+use crate::top::client::{address, config, token, unreachable};
 use submeter_terminal::Failure;
 
 type Sender = mpsc::Sender<Result<TotalsDoc, Failure>>;
@@ -24,6 +24,7 @@ pub(super) struct Client {
     url: String,
     query: String,
     token: Option<Token>,
+    agent: Agent,
 }
 
 impl Client {
@@ -34,13 +35,17 @@ impl Client {
     ) -> Result<Client, Failure> {
         let url = address(&page.url)?;
         let token = token(page)?;
+        let config = config(page)?
+            .timeout_connect(Some(PATIENCE))
+            .timeout_recv_response(Some(PATIENCE))
+            .build();
         let mut query = format!("{url}/api/stat?interval={}", every.as_millis());
         for Wanted { group, events } in wanted {
             let group = group.as_deref().unwrap_or("");
             // Writing to a `String` cannot fail.
             let _ = write!(query, "&e={}&g={}", encode(&events.to_string()), encode(group));
         }
-        Ok(Client { url, query, token })
+        Ok(Client { url, query, token, agent: config.into() })
     }
 
     pub(super) fn url(&self) -> &str {
@@ -51,8 +56,9 @@ impl Client {
     pub(super) fn connect(&self) -> mpsc::Receiver<Result<TotalsDoc, Failure>> {
         let (sender, receiver) = mpsc::channel(16);
         let (url, query, token) = (self.url.clone(), self.query.clone(), self.token.clone());
+        let agent = self.agent.clone();
         tokio::task::spawn_blocking(move || {
-            if let Err(failure) = listen(&url, &query, token.as_ref(), &sender) {
+            if let Err(failure) = listen(&url, &query, token.as_ref(), &agent, &sender) {
                 // The receiver was dropped, so nobody needs the reason.
                 let _ = sender.blocking_send(Err(failure));
             }
@@ -61,15 +67,13 @@ impl Client {
     }
 }
 
-fn listen(url: &str, query: &str, token: Option<&Token>, sender: &Sender) -> Result<(), Failure> {
-    let config = Agent::config_builder()
-        .timeout_connect(Some(PATIENCE))
-        .timeout_recv_response(Some(PATIENCE))
-        .proxy(None)
-        // The body explains the error, whatever the status code.
-        .http_status_as_error(false)
-        .build();
-    let agent = Agent::from(config);
+fn listen(
+    url: &str,
+    query: &str,
+    token: Option<&Token>,
+    agent: &Agent,
+    sender: &Sender,
+) -> Result<(), Failure> {
     let mut request = agent.post(query).header("X-Submeter", "1");
     if let Some(token) = token {
         request = request.header("Authorization", token.header());

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use ureq::Agent;
+use ureq::config::ConfigBuilder;
 use ureq::http::StatusCode;
+use ureq::typestate::AgentScope;
 
-use crate::cli::PageArgs;
+use crate::cli::{NO_TLS, PageArgs};
 use crate::dashboard::wire::TreeDoc;
 use crate::secrets::Token;
 use submeter_terminal::Failure;
@@ -30,13 +32,7 @@ impl Client {
     pub(super) fn new(page: &PageArgs) -> Result<Client, Failure> {
         let url = address(&page.url)?;
         let token = token(page)?;
-        let config = Agent::config_builder()
-            .timeout_global(Some(TIMEOUT))
-            // The server is usually local; a proxy for the web does not apply to it.
-            .proxy(None)
-            // Its explanation is wanted, whatever the code.
-            .http_status_as_error(false)
-            .build();
+        let config = config(page)?.timeout_global(Some(TIMEOUT)).build();
         Ok(Client { agent: config.into(), url, token })
     }
 
@@ -85,6 +81,26 @@ impl Client {
     }
 }
 
+/// Returns how servers are asked.
+pub(crate) fn config(page: &PageArgs) -> Result<ConfigBuilder<AgentScope>, Failure> {
+    let config = Agent::config_builder()
+        // The server is usually local; a proxy for the web does not apply to it.
+        .proxy(None)
+        // Its explanation is wanted, whatever the code.
+        .http_status_as_error(false);
+    #[cfg(feature = "tls")]
+    if let Some(authorities) = &page.ca_file {
+        return Ok(config.tls_config(crate::tls::client(authorities)?));
+    }
+    if page.url.starts_with("https:") || page.ca_file.is_some() {
+        return Err(Failure::new(match cfg!(feature = "tls") {
+            true => "https:// needs --ca-file FILE, whose authorities are trusted",
+            false => NO_TLS,
+        }));
+    }
+    Ok(config)
+}
+
 /// Reads the token that the page's arguments name.
 pub(crate) fn token(page: &PageArgs) -> Result<Option<Token>, Failure> {
     page.token_file.as_deref().map(Token::read).transpose()
@@ -93,14 +109,14 @@ pub(crate) fn token(page: &PageArgs) -> Result<Option<Token>, Failure> {
 /// Reads the address of a page: `http://host:port`, or just `host:port`. Returns it without a slash
 /// at the end.
 pub(crate) fn address(url: &str) -> Result<String, Failure> {
-    let rest = match url.split_once("://") {
-        Some(("http", rest)) => rest,
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme @ ("http" | "https"), rest)) => (scheme, rest),
         Some((scheme, _)) => {
             return Err(Failure::new(format_args!(
-                "cannot watch {url}: {scheme} is not supported, use http://"
+                "cannot watch {url}: {scheme} is not supported, use http:// or https://"
             )));
         }
-        None => url,
+        None => ("http", url),
     };
     let rest = rest.trim_end_matches('/');
     if rest.is_empty() || rest.contains(|c: char| c.is_whitespace() || c == '?' || c == '#') {
@@ -108,7 +124,7 @@ pub(crate) fn address(url: &str) -> Result<String, Failure> {
             "cannot watch {url:?}: give the page's address, as in http://127.0.0.1:9411"
         )));
     }
-    Ok(format!("http://{rest}"))
+    Ok(format!("{scheme}://{rest}"))
 }
 
 /// Returns the error for a server that does not answer properly, with a remedy.
@@ -136,7 +152,7 @@ mod tests {
     use super::*;
 
     fn page(url: &str) -> PageArgs {
-        PageArgs { token_file: None, url: url.to_owned() }
+        PageArgs { token_file: None, ca_file: None, url: url.to_owned() }
     }
 
     #[test]
@@ -149,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_invalid_address_is_refused_by_name() {
-        for url in ["https://localhost:1", "", "http://", "a b", "localhost:1/?x=y"] {
+        for url in ["ftp://localhost:1", "", "http://", "a b", "localhost:1/?x=y"] {
             let failure = Client::new(&page(url)).expect_err("refused");
             assert!(format!("{failure:?}").contains(url), "{failure:?} names {url:?}");
         }

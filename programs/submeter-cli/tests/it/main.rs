@@ -9,4 +9,5 @@ mod sandbox;
 mod serve_run;
 mod stat_cli;
 mod support;
+mod tls;
 mod top_cli;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use submeter_cache::{Address, Config, Users};
+use submeter_cache::{Address, Config, Server, Users};
 use submeter_terminal::Failure;
 
 use crate::cli::ServeArgs;
@@ -24,6 +24,43 @@ pub(super) fn users(args: &ServeArgs, config: &Config) -> Result<Option<Users>, 
     let users = Users::parse(&text, config)
         .map_err(|error| Failure::new(format_args!("{}, {error} (--auth-file)", path.display())))?;
     Ok(Some(users))
+}
+
+/// How both ports are encrypted, if they are.
+#[cfg(feature = "tls")]
+pub(super) type Tls = std::sync::Arc<tokio_rustls::rustls::ServerConfig>;
+#[cfg(not(feature = "tls"))]
+pub(super) type Tls = std::convert::Infallible;
+
+/// Reads certificate and key, if TLS is asked for.
+pub(super) fn tls(args: &ServeArgs) -> Result<Option<Tls>, Failure> {
+    let Some((certificate, key)) = args.tls_cert.as_deref().zip(args.tls_key.as_deref()) else {
+        return Ok(None);
+    };
+    #[cfg(feature = "tls")]
+    return crate::tls::server(certificate, key).map(Some);
+    #[cfg(not(feature = "tls"))]
+    Err(Failure::new(format_args!(
+        "cannot encrypt with {} and {}: {}",
+        certificate.display(),
+        key.display(),
+        crate::cli::NO_TLS
+    )))
+}
+
+/// Gives the server what clients have to pass.
+pub(super) fn guard(server: Server, users: Option<Users>, tls: Option<&Tls>) -> Server {
+    let server = match users {
+        Some(users) => server.users(users),
+        None => server,
+    };
+    match tls {
+        None => server,
+        #[cfg(feature = "tls")]
+        Some(config) => server.tls(config.clone()),
+        #[cfg(not(feature = "tls"))]
+        Some(never) => match *never {},
+    }
 }
 
 /// Says why the cache cannot listen, and what to do.

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::ServeArgs;
-use crate::dashboard::{self, Deleted, Guard, ServerInfo};
+use crate::dashboard::{self, Deleted, Door, Guard, ServerInfo};
 use crate::secrets::Token;
 use submeter_load::drive::{self, Outcome, Plan};
 use submeter_load::tenants_file;
@@ -51,6 +51,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let cache = Cache::new(config(args)?).map_err(Failure::new)?;
     let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
     let users = doors::users(args, cache.config())?;
+    let tls = doors::tls(args)?;
     let token = args.token_file.as_deref().map(Token::read).transpose()?;
     let address = doors::address(args);
     let server = Server::listen(&address, cache.clone())
@@ -60,14 +61,12 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
     let listen = server.address().clone();
     let page = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
     if let Some(warning) = doors::warning(&listen, users.is_some(), page, token.is_some()) {
         show::warn(&warning);
     }
-    show::print(&greeting(args, &listen, page)).map_err(Failure::new)?;
-    let server = match users {
-        Some(users) => server.users(users),
-        None => server,
-    };
+    show::print(&greeting(args, &listen, page, scheme)).map_err(Failure::new)?;
+    let server = doors::guard(server, users, tls.as_ref());
 
     let (end, ended) = watch::channel(false);
     let driven_at = listen.tcp().map(reachable);
@@ -77,8 +76,15 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
     let shutdown = signals::arrived(ended);
-    let guard = Guard::new(page, args.http_host.clone(), token);
-    let page = dashboard::serve(http, cache.clone(), info, deleted.clone(), guard, shutdown);
+    let guard = Guard::new(scheme, page, args.http_host.clone(), token);
+    let page = dashboard::serve(
+        Door::new(http, tls),
+        cache.clone(),
+        info,
+        deleted.clone(),
+        guard,
+        shutdown,
+    );
     let mut paging = tokio::spawn(page);
     let signals = or_shutdown(signals, cache.clone());
     let plan = plan.zip(driven_at).map(|(plan, server)| Plan { server, ..plan });
@@ -219,8 +225,8 @@ fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
     })
 }
 
-fn greeting(args: &ServeArgs, listen: &Address, page: SocketAddr) -> String {
-    let page = format!("http://{}/", reachable(page));
+fn greeting(args: &ServeArgs, listen: &Address, page: SocketAddr, scheme: &str) -> String {
+    let page = format!("{scheme}://{}/", reachable(page));
     let mut text = format!(
         "{BOLD}submeter{BOLD:#} {}\n  {DIM}page{DIM:#}   {BOLD}{page}{BOLD:#}\n  \
          {DIM}cache{DIM:#}  {listen}, {} for items\n  {DIM}adds{DIM:#}   {}\n",

@@ -15,7 +15,7 @@ use submeter::Group;
 use submeter_cache::{Address, Cache, Config};
 use tokio::sync::oneshot;
 
-use super::{Guard, ServerInfo};
+use super::{Door, Guard, ServerInfo};
 use crate::secrets::Token;
 
 /// How long anything may take on a machine that does other things too.
@@ -44,7 +44,8 @@ impl World {
         let (stop, stopped) = oneshot::channel::<()>();
         let (served, deleted) = (cache.clone(), super::Deleted::default());
         let noted = deleted.clone();
-        let guard = Guard::new(addr, hosts.iter().map(|&host| host.to_owned()).collect(), token);
+        let guard =
+            Guard::new("http", addr, hosts.iter().map(|&host| host.to_owned()).collect(), token);
         let serving = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -55,7 +56,9 @@ impl World {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
                 let info = ServerInfo::new(Address::Tcp(([127, 0, 0, 1], 11211).into()));
                 let shutdown = async move { drop(stopped.await) };
-                super::serve(listener, served, info, noted, guard, shutdown).await.expect("serves");
+                super::serve(Door::new(listener, None), served, info, noted, guard, shutdown)
+                    .await
+                    .expect("serves");
             });
             // A client that does not read must not hold the test.
             runtime.shutdown_timeout(Duration::from_millis(100));

@@ -1,0 +1,206 @@
+//! TLS on both ports, and what is said to whoever asks for it in vain.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::{TempFile, refused};
+
+const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+const CERTIFICATE: &str = include_str!("../../../submeter-cache/tests/certificates/server.pem");
+const KEY: &str = include_str!("../../../submeter-cache/tests/certificates/server.key");
+
+/// A file that only its owner may read.
+fn secret(name: &str, content: &str) -> TempFile {
+    let file = TempFile::new(name, content);
+    std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o600)).expect("its owner's");
+    file
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn a_build_without_tls_says_how_to_get_one_with_it() {
+    let (certificate, key) = (secret("no.pem", CERTIFICATE), secret("no.key", KEY));
+    let flags = ["--tls-cert", certificate.path(), "--tls-key", key.path()];
+    refused(&[&FREE[..], &flags].concat(), &[certificate.path(), "--features tls"]);
+    refused(&["top", "--once", "https://127.0.0.1:1"], &["--features tls"]);
+    let ca = ["stat", "-e", "task-clock", "--ca-file", certificate.path()];
+    refused(&ca, &["--features tls"]);
+    refused(&["serve", "--tls-cert", "x.pem"], &["--tls-key"]);
+}
+
+#[cfg(feature = "tls")]
+mod with {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio_rustls::rustls::crypto::ring;
+    use tokio_rustls::rustls::pki_types::CertificateDer;
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
+    use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+    use super::{CERTIFICATE, FREE, KEY, refused, secret};
+    use crate::support::{Running, TempFile, submeter, text};
+
+    const AUTHORITY: &str =
+        include_str!("../../../submeter-cache/tests/certificates/authority.pem");
+    const STRANGER: &str = include_str!("../../../submeter-cache/tests/certificates/stranger.pem");
+    const STRANGERS_KEY: &str =
+        include_str!("../../../submeter-cache/tests/certificates/stranger.key");
+
+    type Client = StreamOwned<ClientConnection, TcpStream>;
+
+    /// A server with TLS, its page's address and the cache's.
+    struct Server {
+        running: Running,
+        page: String,
+        cache: SocketAddr,
+        _files: [TempFile; 2],
+    }
+
+    fn server(name: &str, more: &[&str]) -> Server {
+        let certificate = secret(&format!("{name}.pem"), CERTIFICATE);
+        let key = secret(&format!("{name}.key"), KEY);
+        let tls = ["--tls-cert", certificate.path(), "--tls-key", key.path()];
+        let mut running = Running::start(&[&FREE[..], &tls, more].concat());
+        let line = running.line_with("https://");
+        let page = line.split_whitespace().last().expect("an address");
+        let page = page.trim_end_matches('/').to_owned();
+        let cache = running.cache();
+        Server { running, page, cache, _files: [certificate, key] }
+    }
+
+    fn connect(addr: SocketAddr) -> Client {
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(AUTHORITY.as_bytes()).expect("PEM");
+        roots.add(authority).expect("an authority");
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = "localhost".try_into().expect("a name");
+        let tcp = TcpStream::connect(addr).expect("it listens");
+        tcp.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a client"), tcp)
+    }
+
+    fn expect(client: &mut Client, answer: &str) {
+        let mut got = vec![0; answer.len()];
+        client.read_exact(&mut got).expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&got), answer);
+    }
+
+    #[test]
+    fn requests_and_answers_of_any_size_pass() {
+        let server = server("sizes", &[]);
+        let mut client = connect(server.cache);
+        let value = "v".repeat(1 << 20);
+        client.write_all(format!("set k 0 0 {}\r\n{value}\r\n", 1 << 20).as_bytes()).expect("sent");
+        expect(&mut client, "STORED\r\n");
+        // More than sockets and records hold, asked for before any of it is read.
+        client.write_all(&b"get k\r\n".repeat(64)).expect("sent");
+        for _ in 0..64 {
+            expect(&mut client, &format!("VALUE k 0 {}\r\n{value}\r\nEND\r\n", 1 << 20));
+        }
+        // A byte at a time: each in a record of its own.
+        for byte in b"mn\r\n" {
+            client.write_all(&[*byte]).expect("sent");
+            client.flush().expect("sent");
+        }
+        expect(&mut client, "MN\r\n");
+        client.write_all(b"quit\r\n").expect("sent");
+        assert_eq!(client.read(&mut [0]).expect("told of the end"), 0);
+    }
+
+    #[test]
+    fn users_log_in_through_it() {
+        let users = secret("tls.users", "acme:correct-horse\n");
+        let server = server("users", &["--auth-file", users.path()]);
+        let mut client = connect(server.cache);
+        client.write_all(b"get acme:k\r\nset a 0 0 18\r\nacme correct-horse\r\n").expect("sent");
+        expect(&mut client, "CLIENT_ERROR unauthenticated\r\nSTORED\r\n");
+    }
+
+    #[test]
+    fn without_it_nothing_is_answered() {
+        let server = server("plain", &[]);
+        for request in ["version\r\n", "GET / HTTP/1.1\r\n\r\n"] {
+            let mut plain = TcpStream::connect(server.cache).expect("it listens");
+            plain.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+            plain.write_all(request.as_bytes()).expect("sent");
+            let mut answer = Vec::new();
+            match plain.read_to_end(&mut answer) {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+            }
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(!answer.contains("VERSION") && !answer.contains("ERROR"), "{answer:?}");
+        }
+        expect_version(&server);
+    }
+
+    fn expect_version(server: &Server) {
+        let mut client = connect(server.cache);
+        client.write_all(b"mn\r\n").expect("sent");
+        expect(&mut client, "MN\r\n");
+    }
+
+    #[test]
+    fn a_server_ends_although_clients_are_silent_in_the_middle_of_anything() {
+        let server = server("silent", &[]);
+        let mut idle = connect(server.cache);
+        idle.write_all(b"mn\r\n").expect("sent");
+        expect(&mut idle, "MN\r\n");
+        let _no_handshake = TcpStream::connect(server.cache).expect("it listens");
+        let mut half = connect(server.cache);
+        half.write_all(b"mn\r\n").expect("sent");
+        expect(&mut half, "MN\r\n");
+        // The head of a record whose rest never comes.
+        half.sock.write_all(&[23, 3, 3, 0, 100, 1, 2, 3]).expect("sent");
+        server.running.signal("INT");
+        let (code, out) = server.running.end();
+        assert_eq!(code, Some(0), "{out}");
+    }
+
+    #[test]
+    fn the_page_is_shown_to_who_trusts_its_authority() {
+        let token = secret("tls.token", "correct-horse-battery\n");
+        let server = server("page", &["--token-file", token.path()]);
+        let (authority, stranger) =
+            (TempFile::new("authority.pem", AUTHORITY), TempFile::new("stranger.pem", STRANGER));
+        let with = ["--token-file", token.path(), "--ca-file", authority.path(), &server.page];
+        for command in [&["top", "--once"][..], &["stat", "-e", "task-clock", "--timeout", "50"]] {
+            let shown = submeter(&[command, &with].concat());
+            assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+            refused(&[command, &[&server.page]].concat(), &["--ca-file FILE"]);
+            let strange = ["--ca-file", stranger.path(), &server.page];
+            refused(&[command, &strange].concat(), &[&server.page, "certificate"]);
+        }
+        let plain = server.page.replace("https:", "http:");
+        refused(&["top", "--once", &plain], &[&plain]);
+    }
+
+    #[test]
+    fn files_that_do_not_serve_are_one_line() {
+        let (certificate, key) = (secret("f.pem", CERTIFICATE), secret("f.key", KEY));
+        let stranger = secret("stranger.key", STRANGERS_KEY);
+        let empty = secret("empty.pem", "\n");
+        let serve = |certificate: &str, key: &str, parts: &[&str]| {
+            let flags = ["--tls-cert", certificate, "--tls-key", key];
+            refused(&[&FREE[..], &flags].concat(), parts);
+        };
+        let missing = "/no/such.pem";
+        serve(missing, key.path(), &[missing, "--tls-cert"]);
+        serve(certificate.path(), missing, &[missing, "--tls-key"]);
+        serve(empty.path(), key.path(), &[empty.path(), "BEGIN CERTIFICATE"]);
+        serve(certificate.path(), empty.path(), &[empty.path(), "BEGIN PRIVATE KEY"]);
+        serve(certificate.path(), stranger.path(), &[stranger.path(), "do not serve together"]);
+        let open = TempFile::new("open.key", KEY);
+        std::fs::set_permissions(&open.0, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .expect("open");
+        serve(certificate.path(), open.path(), &[open.path(), "chmod o="]);
+        let top = ["top", "--once", "--ca-file", missing, "https://127.0.0.1:1"];
+        refused(&top, &[missing, "--ca-file"]);
+    }
+}
