@@ -93,10 +93,12 @@ pub(crate) fn config(page: &PageArgs) -> Result<ConfigBuilder<AgentScope>, Failu
         return Ok(config.tls_config(crate::tls::client(authorities)?));
     }
     if page.url.starts_with("https:") || page.ca_file.is_some() {
-        return Err(Failure::new(match cfg!(feature = "tls") {
-            true => "https:// needs --ca-file FILE, whose authorities are trusted",
+        let why = match cfg!(feature = "tls") {
+            true => "it needs --ca-file FILE, whose authorities are trusted",
             false => NO_TLS,
-        }));
+        };
+        let url = &page.url;
+        return Err(Failure::new(format_args!("cannot watch {url}: {why}, or use http://")));
     }
     Ok(config)
 }
