@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 use crate::config::{Config, ConfigError};
 use crate::connections::Connections;
 use crate::documents::{Document, Documents};
-use crate::exec::List;
 use crate::metrics::Metrics;
 use crate::statistics::{Statistics, Totals};
 use crate::store::Store;
@@ -48,6 +47,17 @@ struct Inner {
     tenant_lists: Documents,
     prefix_lists: Documents,
     connection_lists: Documents,
+}
+
+/// What is listed tenant by tenant or connection by connection, and may be megabytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    /// `stats tenants`
+    Tenants,
+    /// `stats detail dump`
+    Prefixes,
+    /// `stats conns`
+    Connections,
 }
 
 /// How many versions of a list may be on their way to slow clients, and how long the oldest of them

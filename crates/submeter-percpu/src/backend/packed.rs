@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use submeter_sys::Rseq;
 
-use crate::counter::overflows::{CpuWords, Kept};
+use crate::counter::cpu_words::{CpuWords, Kept};
 
 const LINE_WORDS: usize = 8;
 

@@ -10,8 +10,9 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 
+use super::cpu_words::{CpuWords, Kept};
 use super::loom_models::{Cpu, MASK, explore};
-use super::overflows::{CpuWords, Kept, Overflows};
+use super::overflows::Overflows;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
 use super::budget::{Budget, Words};
-use super::overflows::{CpuWords, Kept, Overflows};
+use super::cpu_words::{CpuWords, Kept};
+use super::overflows::Overflows;
 use super::setter::Setter;
 use super::tree::Tree;
 use crate::overflow::batch_overflow;

@@ -9,7 +9,8 @@
 
 mod approximate;
 mod budget;
-pub(crate) mod overflows;
+pub(crate) mod cpu_words;
+mod overflows;
 mod setter;
 mod tree;
 

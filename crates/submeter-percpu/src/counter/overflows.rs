@@ -9,6 +9,7 @@
 //! ended is found begun and posted, so that it counts too many in flight, and never too few.
 
 use super::Approximate;
+use super::cpu_words::{CpuWords, Kept};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 /// With more, a read would visit more than 24 lines: then one word that is added to by locked
@@ -22,34 +23,6 @@ const GATHER_ATTEMPTS: u32 = 4;
 /// The most that a bound is widened for adds in flight. With it, the width of a read still fits an
 /// `i64`.
 const IN_FLIGHT_MAX: u64 = 1 << 61;
-
-/// What is kept of each CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// Overflows: multiples of the batch.
-    Posted,
-    /// How many adds in flight began here.
-    Begun,
-    /// How many ended here.
-    Ended,
-}
-
-impl Kept {
-    #[cfg(not(loom))]
-    pub(crate) const COUNT: usize = 3;
-}
-
-/// Words that each CPU writes by sequence, and every thread loads.
-pub(crate) trait CpuWords {
-    /// Adds to the running CPU's word. Returns whether it was done; it is tried once.
-    fn add(&self, kept: Kept, n: i64) -> bool;
-
-    /// Sums the words of all CPUs.
-    ///
-    /// # Ordering
-    /// Before whatever the caller loads next.
-    fn sum(&self, kept: Kept) -> i64;
-}
 
 /// The overflows of a counter. An add that crosses no boundary neither reads nor writes them.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::raw::{LINE_WORDS, LINES};
+use super::layout::{LINE_WORDS, LINES};
 
 /// Hands out lines and words, lowest first, reusing what was freed.
 #[derive(Debug, Default)]

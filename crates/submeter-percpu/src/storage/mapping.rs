@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use submeter_sys::STRIDE_SHIFT;
 use submeter_sys::memory::{Reservation, page_size};
 
-use super::raw::{IN_FLIGHT_AT, LINE_WORDS, LINES, MARKS_AT, OWNED_SHIFT, STRIDE, SUMMARY_AT};
+use super::layout::{IN_FLIGHT_AT, LINE_WORDS, LINES, MARKS_AT, OWNED_SHIFT, STRIDE, SUMMARY_AT};
 
 /// Lines are opened in multiples of this: 256 KiB of a row.
 const STEP: usize = 4096;

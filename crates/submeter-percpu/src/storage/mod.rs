@@ -19,6 +19,7 @@ use submeter_sys::{Backend, CpuHint, Rseq, membarrier};
 
 mod alloc;
 mod block;
+mod layout;
 mod mapping;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
@@ -33,7 +34,8 @@ use crate::process_lock::ProcessMutex;
 
 pub(crate) use block::Words;
 pub use block::{Block, BlockRef};
-pub use raw::{DataRows, LINE_WORDS, OwnedRows};
+pub use layout::LINE_WORDS;
+pub use raw::{DataRows, OwnedRows};
 pub use word::Word;
 
 /// A reservation of per-CPU words, handed out in [`Block`]s. Cloning is a pointer copy; the

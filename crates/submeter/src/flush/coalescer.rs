@@ -166,19 +166,6 @@ fn take<T>(from: &mut VecDeque<T>, most: usize) -> VecDeque<T> {
     if from.len() <= most { std::mem::take(from) } else { from.drain(..most).collect() }
 }
 
-/// Empties a list that is used again, and gives back half of its memory where less than a quarter
-/// was used: after the flush of a large tree it would be kept for ever.
-pub(crate) fn empty<T>(list: &mut Vec<T>) {
-    let used = list.len();
-    list.clear();
-    if used < list.capacity() / 4 && list.capacity() > KEPT {
-        list.shrink_to(list.capacity() / 2);
-    }
-}
-
-/// So many elements are not worth giving back.
-const KEPT: usize = 1024;
-
 #[cfg(test)]
 mod tests {
     use super::*;

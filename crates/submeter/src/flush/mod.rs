@@ -8,3 +8,4 @@
 
 pub(crate) mod coalescer;
 pub(crate) mod node_table;
+pub(crate) mod reuse;

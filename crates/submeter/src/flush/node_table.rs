@@ -1,6 +1,6 @@
 //! Groups as a flush knows them: 16 bytes each, in pieces that never move.
 
-use super::coalescer::empty;
+use super::reuse::empty;
 
 /// What of a group a flush works with.
 #[derive(Clone, Copy)]

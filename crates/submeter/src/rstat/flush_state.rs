@@ -13,8 +13,8 @@ use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, Ow
 use super::lineage::Lineage;
 use super::propagate::{Propagator, View};
 use super::rows;
-use crate::flush::coalescer::empty;
 use crate::flush::node_table::{Birth, NodeTable};
+use crate::flush::reuse::empty;
 
 /// Groups that are new to the flush.
 pub(super) type Births = VecDeque<Birth<BlockRef<Lineage>>>;

@@ -6,8 +6,8 @@ use submeter_percpu::storage::{Area, BlockRef, DataRows, DirtyLines, LINE_WORDS,
 
 use super::lineage::Lineage;
 use super::{FlushReport, rows};
-use crate::flush::coalescer::empty;
 use crate::flush::node_table::NodeTable;
+use crate::flush::reuse::empty;
 
 type Line = [i64; LINE_WORDS];
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use submeter::refs::pin;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, List};
 use crate::clock::{Clock, Tick};
 use crate::documents::Document;
 use crate::output::Output;
@@ -42,17 +42,6 @@ pub(crate) enum Next {
     /// The answer is a list that [`Session::list`] gets.
     List(List),
     Close,
-}
-
-/// What is listed tenant by tenant or connection by connection, and may be megabytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
-    /// `stats tenants`
-    Tenants,
-    /// `stats detail dump`
-    Prefixes,
-    /// `stats conns`
-    Connections,
 }
 
 /// A retrieval that continues where it was interrupted.

@@ -1,11 +1,11 @@
 //! One item: a key and a value, which never change, and marks, which do.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::clock::Tick;
-use crate::store::DEADLINE_BYTES;
 
 mod ring;
 
@@ -16,10 +16,14 @@ pub(crate) use ring::Ring;
 /// tenant's ring (a pointer, just doubled), its entry among the deadlines (in case that it expires,
 /// which can change) and the allocator's headers of two blocks.
 pub(crate) const OVERHEAD_BYTES: u64 =
-    (size_of::<Item<()>>() + COUNT + TABLE + RING + DEADLINE_BYTES + HEADERS) as u64;
+    (size_of::<Item<()>>() + COUNT + TABLE + RING + DEADLINE + HEADERS) as u64;
 const COUNT: usize = size_of::<usize>();
 const TABLE: usize = 2 * (size_of::<usize>() + 1);
 const RING: usize = 2 * size_of::<usize>();
+/// When an item is due, in milliseconds on the store's scale, and the hash of its key.
+pub(crate) type Deadline = Reverse<(u64, u64)>;
+/// Shards keep an entry and a half for each item, in a heap that has just grown by a quarter.
+const DEADLINE: usize = size_of::<Deadline>() * 3 / 2 * 5 / 4;
 const HEADERS: usize = 2 * size_of::<usize>();
 
 /// A value under a key. Shared by the table, the ring of its tenant and every large answer on its

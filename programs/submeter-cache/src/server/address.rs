@@ -1,17 +1,9 @@
 //! Where a server listens.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
-
-use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket};
-
-use super::BACKLOG;
-use super::stream::Stream;
 
 /// An address to listen on: a port, or a socket in the file system.
 ///
@@ -92,98 +84,5 @@ impl fmt::Display for Address {
             Address::Tcp(addr) => addr.fmt(f),
             Address::Unix { path, .. } => write!(f, "unix:{}", path.display()),
         }
-    }
-}
-
-/// A socket that clients connect to.
-#[derive(Debug)]
-pub(super) enum Listener {
-    Tcp(TcpListener),
-    Unix {
-        /// Removed before the listener closes, hence above it: after that a successor may have made
-        /// its own.
-        _file: File,
-        listener: UnixListener,
-    },
-}
-
-/// A socket's file, removed when the server ends.
-#[derive(Debug)]
-pub(super) struct File {
-    path: PathBuf,
-    /// Device and number: another server's file may have the same path by then.
-    identity: (u64, u64),
-}
-
-impl File {
-    fn new(path: &Path) -> io::Result<File> {
-        Ok(File { path: path.to_owned(), identity: identity(path)? })
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // What is left behind, the next server replaces.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let found = std::fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
-}
-
-impl Listener {
-    pub(super) fn bind(address: &Address) -> io::Result<(Listener, Address)> {
-        match address {
-            Address::Tcp(addr) => {
-                let socket =
-                    if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-                // A restarted server must not wait for the connections of the one before to be
-                // forgotten.
-                socket.set_reuseaddr(true)?;
-                socket.bind(*addr)?;
-                let listener = socket.listen(BACKLOG)?;
-                let bound = Address::Tcp(listener.local_addr()?);
-                Ok((Listener::Tcp(listener), bound))
-            }
-            Address::Unix { path, mode } => {
-                make_room(path)?;
-                let socket = UnixSocket::new_stream()?;
-                socket.bind(path)?;
-                let file = File::new(path)?;
-                // Before anybody can connect, which takes `listen`: a file mode creation mask would
-                // be the whole process's.
-                std::fs::set_permissions(path, PermissionsExt::from_mode(*mode))?;
-                let listener = socket.listen(BACKLOG)?;
-                Ok((Listener::Unix { _file: file, listener }, address.clone()))
-            }
-        }
-    }
-
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Listener::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
-            Listener::Unix { listener, .. } => Ok(Stream::Unix(listener.accept().await?.0)),
-        }
-    }
-}
-
-/// Removes a socket that a server before left, and nothing else.
-fn make_room(path: &Path) -> io::Result<()> {
-    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "the file exists and is no socket: remove it or name another",
-        ));
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
-        _ => Err(io::ErrorKind::AddrInUse.into()),
     }
 }

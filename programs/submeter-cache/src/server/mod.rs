@@ -3,6 +3,7 @@
 mod address;
 mod buffers;
 mod connection;
+mod listener;
 mod stream;
 mod sweeper;
 #[cfg(feature = "tls")]
@@ -24,7 +25,7 @@ use crate::connections::Ends;
 use crate::users::Users;
 
 pub use address::Address;
-use address::Listener;
+use listener::Listener;
 use stream::Stream;
 
 /// A server of a [`Cache`] for any client of memcached's text protocol.

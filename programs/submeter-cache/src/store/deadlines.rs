@@ -15,23 +15,18 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::{Item, RcuArc};
-
-/// When something is due, in milliseconds on the store's scale, and the hash of its key.
-type Entry = Reverse<(u64, u64)>;
+use crate::item::Deadline;
 
 /// Entries that a shard may have beyond its bound, so that a few items are not filed anew with
 /// every store.
 const SLACK: usize = 64;
-
-/// What an item may cost here: an entry and a half, in a heap that has just grown by a quarter.
-pub(crate) const DEADLINE_BYTES: usize = size_of::<Entry>() * 3 / 2 * 5 / 4;
 
 /// The time at which nothing is due.
 pub(super) const NEVER_MS: u64 = u64::MAX;
 
 #[derive(Default)]
 pub(super) struct Deadlines {
-    heap: BinaryHeap<Entry>,
+    heap: BinaryHeap<Deadline>,
 }
 
 impl Deadlines {

@@ -34,7 +34,6 @@ use crate::metrics::Metrics;
 use crate::statistics::{Total, Totals};
 use crate::tenant::{Item, Tenant};
 
-pub(crate) use deadlines::DEADLINE_BYTES;
 use deadlines::{Deadlines, NEVER_MS};
 pub(crate) use garbage::collect_if_due;
 

@@ -4,7 +4,6 @@
 //! loses its place, and when it reads again it gets the whole tree instead of what it missed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use futures_util::Stream;
@@ -15,21 +14,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::sampler::{Sampler, Tick};
 
-/// After how long a page asks again when the server has gone.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// How much of a document a client holds at a time.
 const PART_BYTES: usize = 32 << 10;
-
-/// Writes the event that starts a stream. JSON has no line ends, which would end the event.
-pub(super) fn first(json: &str) -> Vec<u8> {
-    format!("event: full\nretry: {}\ndata: {json}\n\n", RETRY.as_millis()).into_bytes()
-}
-
-/// Writes an event that follows.
-pub(super) fn next(json: &str) -> Vec<u8> {
-    format!("event: tick\ndata: {json}\n\n").into_bytes()
-}
 
 /// A client in the middle of a document.
 struct Reading {

@@ -8,6 +8,7 @@ mod connections;
 mod deletion;
 mod encode;
 mod events;
+mod frame;
 mod guard;
 mod history;
 mod overview;

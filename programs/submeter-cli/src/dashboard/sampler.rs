@@ -17,7 +17,7 @@ use tokio::sync::{Notify, Semaphore, broadcast};
 
 use super::api::{self, ServerInfo};
 use super::encode;
-use super::events;
+use super::frame;
 use super::history::History;
 use super::overview::overview;
 use super::sample::{Indexed, Row, Sample};
@@ -166,7 +166,7 @@ impl Sampler {
         {
             return (*number, full);
         }
-        let full = events::first(&encode::full(&sample, &state.history, self.server()));
+        let full = frame::first(&encode::full(&sample, &state.history, self.server()));
         let full = state.fulls.add(full);
         state.full = Some((sample.number, Arc::downgrade(&full)));
         (sample.number, full)
@@ -247,7 +247,7 @@ impl Sampler {
         history.push(at, sample.rows.iter().map(|row| (row.id, row.overview)));
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
-            let tick = super::events::next(&encode::tick(&sample, before.as_deref(), &gone));
+            let tick = frame::next(&encode::tick(&sample, before.as_deref(), &gone));
             let event = state.ticks.add(tick);
             // No client is left to miss it.
             let _ = events.send(Tick { number: sample.number, event });

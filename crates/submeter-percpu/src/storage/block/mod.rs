@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use submeter_sys::{CpuHint, Exit, Rseq};
 
-use super::raw::{CpuWord, LINE_WORDS, LockedWord};
+use super::layout::LINE_WORDS;
+use super::raw::{CpuWord, LockedWord};
 use super::{Area, Inner, Word};
 use crate::backend::{emulated, rseq};
 use crate::overflow::{InFlight, batch_overflow};
@@ -387,7 +388,7 @@ fn may_retry(rseq: Rseq, exit: Exit) -> bool {
 mod tests {
     use submeter_sys::Backend;
 
-    use super::super::raw::WORDS;
+    use super::super::layout::WORDS;
     use super::*;
 
     #[test]

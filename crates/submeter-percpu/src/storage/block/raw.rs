@@ -8,7 +8,8 @@ use std::sync::Arc;
 use submeter_sys::Rseq;
 
 use crate::storage::Area;
-use crate::storage::raw::{CpuWord, LINE_WORDS, WORDS};
+use crate::storage::layout::{LINE_WORDS, WORDS};
+use crate::storage::raw::CpuWord;
 
 /// Some words of an [`Area`], to be added to. Cloning is a pointer copy; the words are zeroed and
 /// reused when the last clone goes.

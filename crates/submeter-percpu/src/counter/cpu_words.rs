@@ -1,0 +1,29 @@
+//! What a counter keeps for each CPU beside its word.
+
+/// What is kept of each CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Overflows: multiples of the batch.
+    Posted,
+    /// How many adds in flight began here.
+    Begun,
+    /// How many ended here.
+    Ended,
+}
+
+impl Kept {
+    #[cfg(not(loom))]
+    pub(crate) const COUNT: usize = 3;
+}
+
+/// Words that each CPU writes by sequence, and every thread loads.
+pub(crate) trait CpuWords {
+    /// Adds to the running CPU's word. Returns whether it was done; it is tried once.
+    fn add(&self, kept: Kept, n: i64) -> bool;
+
+    /// Sums the words of all CPUs.
+    ///
+    /// # Ordering
+    /// Before whatever the caller loads next.
+    fn sum(&self, kept: Kept) -> i64;
+}

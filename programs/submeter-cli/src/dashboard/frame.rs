@@ -1,0 +1,16 @@
+//! The frames of an event stream.
+
+use std::time::Duration;
+
+/// After how long a page asks again when the server has gone.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Writes the event that starts a stream. JSON has no line ends, which would end the event.
+pub(super) fn first(json: &str) -> Vec<u8> {
+    format!("event: full\nretry: {}\ndata: {json}\n\n", RETRY.as_millis()).into_bytes()
+}
+
+/// Writes an event that follows.
+pub(super) fn next(json: &str) -> Vec<u8> {
+    format!("event: tick\ndata: {json}\n\n").into_bytes()
+}
