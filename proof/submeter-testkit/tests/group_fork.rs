@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use submeter::{Count, Group, Schema, Tree};
@@ -11,6 +12,13 @@ use submeter::{Count, Group, Schema, Tree};
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
 
+/// Lets one test run at a time: groups of all trees take their counts from one allocator, whose
+/// lock a thread of the other test might hold at a fork.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The parent's other threads are in the middle of updates. The child has all updates that had
 /// returned, counts separately, and changes nothing for the parent.
 ///
@@ -18,6 +26,7 @@ mod fork;
 /// after the other while threads run.
 #[test]
 fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
+    let _alone = alone();
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests", "Requests answered");
     let tree = Tree::new(schema.build().expect("good names")).expect("a tree");
@@ -78,6 +87,7 @@ fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
 /// why not; it never waits for ever.
 #[test]
 fn a_child_of_a_fork_during_flushes_and_kills_goes_on_or_is_told_why_not_stress() {
+    let _alone = alone();
     let mut schema = Schema::builder();
     let requests = schema.counter::<Count>("requests", "Requests answered");
     let tree = Tree::new(schema.build().expect("good names")).expect("a tree");

@@ -15,7 +15,7 @@ const ROUNDS: u32 = 400_000;
 /// How many aborts each crossing must see.
 const ABORTS_WANTED: u64 = 3;
 /// When a crossing that sees none has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const WORD: usize = 0;
 const MARKS: usize = 16;
 /// Words that lie side by side in the first row.
