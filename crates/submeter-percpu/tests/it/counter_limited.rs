@@ -12,7 +12,8 @@ const ADDS: u32 = rounds(if cfg!(miri) { 5_000 } else { 20_000 });
 /// give-back and after a grant, so that it is never more than the truth.
 #[test]
 fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
-    const LIMIT: i64 = 700;
+    // One thread alone would hold more (290): the limit is near however they are scheduled.
+    const LIMIT: i64 = 250;
     on_every_backend(|area| {
         for batch in [1, 4, 32] {
             let counter = LimitedCounter::with_batch(area, batch).expect("room");
