@@ -1,6 +1,6 @@
 //! Misuse is contained and reported, by kind and name.
 //!
-//! One test, in a process of its own: the hook is the process's.
+//! One test in a process of its own, because a process has one hook.
 #![cfg(not(loom))]
 
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use submeter_percpu::rcuref::{RcuRef, pin};
 mod common;
 use common::on_every_backend;
 
-/// What outlives the report.
+/// A copy of a report, which lives only during the hook's call.
 struct Seen {
     kind: MisuseKind,
     address: usize,

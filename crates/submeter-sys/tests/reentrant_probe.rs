@@ -1,4 +1,4 @@
-//! An allocator that asks the probe, while the probe allocates, gets an answer.
+//! An allocator that calls the probe while the probe allocates gets an answer.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "a global allocator")]
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use submeter_sys::probe;
 
-/// Counts as submeter itself might: by asking which sequences there are, on each allocation.
+/// An allocator that calls the probe on each allocation, as one that counts with submeter would.
 struct Asking;
 
 static ON: AtomicBool = AtomicBool::new(false);

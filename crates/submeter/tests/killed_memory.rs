@@ -1,5 +1,5 @@
-//! What groups that are gone leave behind: their totals, and no memory. A program of its own,
-//! because it looks at the memory of the whole process; its tests take turns.
+//! Killed groups leave their totals and no memory. A program of its own, because it measures the
+//! memory of the whole process; its tests take turns.
 
 use std::sync::Mutex;
 
@@ -10,10 +10,10 @@ const METRICS: usize = 16;
 /// Words of one group in one row: two lines.
 const ROW_BYTES: u64 = (GROUPS * METRICS * 8) as u64;
 
-/// Held by the test that looks.
+/// Held by the test that is measuring.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What of the process is in memory, in bytes, if the kernel says.
+/// Returns the resident memory of the process in bytes, if the kernel reports it.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -57,8 +57,8 @@ fn the_words_of_groups_that_are_gone_are_given_back_and_reused() {
     tree.flush();
     assert_eq!(tree.group_count(), 1);
     let after = resident().expect("said before");
-    // At the very least the totals', and the words of the CPUs that this ran on. What else groups
-    // took is the allocator's, which keeps most of it for what comes next.
+    // At least the pages of the totals and of the words of the CPUs that this ran on. The rest went
+    // back to the allocator, which keeps most of it for reuse.
     let given = most.saturating_sub(after);
     eprintln!(
         "resident: {before} bytes before, {most} with {GROUPS} groups, {after} once they are gone \
@@ -78,8 +78,8 @@ fn the_words_of_groups_that_are_gone_are_given_back_and_reused() {
     }
 }
 
-/// What a program does that counts and charges, and reads no totals: with many metrics, with one,
-/// and with limits alone.
+/// A program that counts and charges but never reads totals: with many metrics, with one, and with
+/// limits alone.
 #[test]
 fn groups_that_come_and_go_take_the_memory_of_those_that_live_without_a_flush() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -105,7 +105,7 @@ fn groups_that_come_and_go_take_the_memory_of_those_that_live_without_a_flush() 
         };
         pass(GROUPS);
         let after = resident().expect("said before");
-        // A group weighs more than a kilobyte with many metrics, and more than 90 bytes with none.
+        // A live group takes more than a kilobyte with many metrics, over 90 bytes with none.
         let most = before + before / 20 + (256 << 10);
         eprintln!("{words} metrics: {before} bytes resident, then {after}");
         assert!(after <= most, "{words} metrics: {before}, {after} after {GROUPS} groups");

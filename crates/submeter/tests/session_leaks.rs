@@ -1,11 +1,11 @@
-//! What sessions leave behind in the process: nothing. Alone in its program, as other tests'
-//! threads come and go.
+//! Sessions leave nothing behind in the process. A program of its own, because the threads of other
+//! tests open descriptors too.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 use submeter::perf::{Request, Session, parse};
 use submeter::{Schema, Tree, switch};
 
-/// What the process has open, and what it has mapped of perf's.
+/// Returns how many descriptors the process has open and how many perf pages it has mapped.
 fn held() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("readable");
     let pages = maps.lines().filter(|line| line.contains("perf_event")).count();
@@ -48,7 +48,7 @@ fn sessions_leave_no_descriptor_and_no_page_behind() {
         before = held();
         for session in 0..SESSIONS {
             let _session = Session::open(&tree, lists.iter().map(request));
-            // Threads that wait keep what they have of the last session that they saw.
+            // Idle threads keep the events of the last session that they saw.
             if session % 3 != 0 {
                 switch_all();
             }

@@ -1,5 +1,5 @@
-//! Groups, and what no group was charged, sum up to the process. A program of its own: other tests'
-//! threads are of the same process.
+//! The CPU time of groups and the unattributed time add up to that of the process. A program of its
+//! own, because other tests' threads would count too.
 #![cfg(not(miri))]
 
 use std::hint::black_box;
@@ -7,12 +7,12 @@ use std::hint::black_box;
 use submeter::switch::clock;
 use submeter::{Group, Schema, Tree};
 
-/// More than CPUs, so that each is preempted, and migrated, every few milliseconds.
+/// More threads than CPUs, so that each is preempted and migrated every few milliseconds.
 const THREADS: usize = 4;
-/// CPU time that a thread uses in its groups; half of that outside.
+/// The CPU time that a thread uses in its groups; it uses half as much outside.
 const INSIDE_NS: u64 = 300_000_000;
 
-/// What the kernel says that a thread has used.
+/// A thread's CPU time according to the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     inside_ns: u64,
@@ -24,7 +24,7 @@ fn work(iterations: u64) {
     black_box((0..iterations).map(black_box).sum::<u64>());
 }
 
-/// Switches all the time between the parts of `group`, with work outside of it now and then.
+/// Keeps switching between the parts of `group`, with occasional work outside.
 fn burn(group: &Group, parts: &[Group]) -> Used {
     let mut used = Used::default();
     while used.inside_ns < INSIDE_NS {
@@ -76,7 +76,7 @@ fn groups_and_the_unattributed_sum_up_to_the_process_at_100_000_switches_a_secon
         assert!(used.switches * 10_000 >= used.inside_ns, "too few for this test: {used:?}");
         inside_ns += used.inside_ns;
     }
-    // What a thread takes to start and to end is the process's, and seen by no thread.
+    // The start and end of a thread cost the process time that no thread can see.
     let all_ns = main_ns + used.iter().map(|used| used.all_ns).sum::<u64>();
     let near = |a: u64, b: u64| a.abs_diff(b) <= all_ns / 100;
     assert!(near(balance.process_ns, all_ns), "{balance:?}, by thread {all_ns}");

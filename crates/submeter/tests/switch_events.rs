@@ -1,5 +1,5 @@
-//! Events charged to the group that a thread is in. Needs `perf_event_open`; what is refused is
-//! skipped, and said.
+//! Events are charged to the group that a thread is in. Needs `perf_event_open`; what the kernel
+//! refuses is reported as skipped.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 use submeter::perf::{Event, EventKind, parse};
@@ -11,7 +11,7 @@ mod work;
 
 use work::{fault, pages_are_small};
 
-/// Declares the events of a list that this machine has, under their own names.
+/// Declares those events of a list that this machine has, under their own names.
 fn declare(schema: &mut SchemaBuilder, list: &str) -> Vec<Counter<Count>> {
     let mut counters = Vec::new();
     for event in parse(list).expect("valid").iter().flat_map(|group| group.events()) {
@@ -34,7 +34,7 @@ fn events_are_charged_to_the_group_in_which_they_happen() {
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
     let group = |path| tree.get_or_create(path).expect("created");
     let (a, x, b) = (group("/a"), group("/a/x"), group("/b"));
-    // Each thread opens its own, and is charged when it ends in a group.
+    // Each thread opens its own events, and charges the last group when it ends.
     let threads = [(x.clone(), 2000), (b.clone(), 700)].map(|(group, pages)| {
         std::thread::spawn(move || {
             group.run(|| fault(pages));

@@ -89,7 +89,7 @@ fn the_value_of_a_malformed_store_is_not_taken_for_commands() {
         assert!(refused.starts_with("CLIENT_ERROR "), "{refused:?} to {line:?}");
         assert_eq!(rest, "END\r\n", "to {line:?}");
     }
-    // Nor is its end missed where the client wants no answer.
+    // The end of a refused value is found too where the client wants no answer.
     let request = "set k x 0 4 noreply\r\nmn\r\n\r\nmn x\r\n";
     assert_eq!(server.connect().ask(request), "MN");
     is_well(&server);
@@ -198,7 +198,7 @@ fn binary_garbage_without_lines_is_closed() {
     let server = start_default();
     let mut client = server.connect();
     let mut rng = fastrand::Rng::with_seed(1);
-    // Anything but an end of line.
+    // Any bytes but a line feed.
     let bytes = std::iter::repeat_with(|| 0x80 | rng.u8(..));
     client.send(bytes.take(100_000).collect::<Vec<_>>());
     assert_eq!(client.rest(), b"", "without a word");

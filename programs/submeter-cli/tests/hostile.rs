@@ -1,7 +1,7 @@
-//! Hostile clients, one kind at a time: what the server's memory comes to, and how long another
-//! client waits. Stands apart because it takes thousands of this process's descriptors.
+//! Hostile clients, one kind at a time: how much memory the server takes, and how long another
+//! client waits. A program of its own, because it takes thousands of descriptors.
 //!
-//! The memory is bounded by an assertion. The waiting is printed only: it depends on the machine.
+//! The memory is asserted; the waiting time is only printed, as it depends on the machine.
 //! A release build has 10,000 tenants, a debug build 1,000.
 //!
 //! ```text
@@ -23,23 +23,23 @@ use support::Running;
 
 const TENANTS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 
-/// How long a kind of client goes on.
+/// How long each kind of client runs.
 const TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 3 } else { 6 });
 
-/// What answers may take while the machine does other things too.
+/// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const MIB: u64 = 1 << 20;
 
-/// Everything that a server without tenants holds beside items and buffers: code, stacks, spare
-/// buffers, arenas of the allocator and what is freed but not given back.
+/// The memory of a server without tenants beside items and buffers: code, stacks, spare buffers,
+/// the allocator's arenas and its free memory.
 const BASE: u64 = 80 * MIB;
 
 /// `--memory`, and the default of `--buffers`.
 const ITEMS: u64 = 16 * MIB;
 const BUFFERS: u64 = 64 * MIB;
 
-/// What a connection holds that asks for no room: an input and an output buffer, its state.
+/// The memory of a connection that needs no room: an input and an output buffer, and its state.
 const CONNECTION: u64 = 40 << 10;
 
 struct World {
@@ -59,7 +59,7 @@ impl World {
         World { server, cache, page }
     }
 
-    /// As `start`, with many tenants.
+    /// Starts a server as `start` does and creates many tenants.
     fn with_tenants() -> World {
         let world = World::start();
         let mut client = world.connect();
@@ -82,7 +82,7 @@ impl World {
         line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
     }
 
-    /// The most memory that was ever resident, in bytes.
+    /// Returns the peak of the resident memory in bytes.
     fn peak(&self) -> u64 {
         self.status("VmHWM") << 10
     }
@@ -91,7 +91,7 @@ impl World {
         self.status("VmRSS") << 10
     }
 
-    /// The length of a document, read whole.
+    /// Reads a document whole and returns its length.
     fn length(&self, target: &str) -> u64 {
         let mut stream = connect(self.page);
         write!(stream, "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -119,13 +119,13 @@ fn ask(stream: &mut TcpStream, request: &str, answer: &str) {
     assert_eq!(line.trim_end(), answer, "to {request:?}");
 }
 
-/// Sends what the server takes of it.
+/// Sends as much as the server takes.
 fn push(stream: &mut TcpStream, bytes: &[u8]) {
-    // It may have closed the connection, or stopped to read.
+    // The server may have closed the connection or stopped reading.
     let _ = stream.write_all(bytes);
 }
 
-/// A client that goes about its business while others are hostile.
+/// A well-behaved client beside the hostile ones.
 struct Neighbour {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Duration>>,
@@ -139,7 +139,7 @@ impl Neighbour {
         let thread = std::thread::spawn(move || {
             let mut waited = Vec::new();
             ask(&mut client, "set well:k 0 0 5\r\nvalue\r\n", "STORED");
-            // Relaxed: it is only a sign to stop.
+            // Relaxed: a plain signal to stop.
             while !stopped.load(Ordering::Relaxed) {
                 let began = Instant::now();
                 ask(&mut client, "touch well:k 0\r\n", "TOUCHED");
@@ -151,9 +151,9 @@ impl Neighbour {
         Neighbour { stop, thread }
     }
 
-    /// Returns the 99th percentile and the longest of how long it waited for an answer.
+    /// Returns the 99th percentile and the maximum of its waiting times.
     fn end(self) -> (Duration, Duration) {
-        // Relaxed: it is only a sign to stop.
+        // Relaxed: a plain signal to stop.
         self.stop.store(true, Ordering::Relaxed);
         let mut waited = self.thread.join().expect("it was answered each time");
         waited.sort_unstable();
@@ -171,7 +171,7 @@ struct Row {
     waited: (Duration, Duration),
 }
 
-/// Lets clients be hostile for a while, with a neighbour beside them.
+/// Runs hostile clients for a while, with a neighbour beside them.
 fn row(kind: &'static str, world: &World, bound: u64, hostile: impl FnOnce(&World)) -> Row {
     let before = world.resident();
     let neighbour = Neighbour::start(world);
@@ -192,7 +192,7 @@ fn row(kind: &'static str, world: &World, bound: u64, hostile: impl FnOnce(&Worl
     row
 }
 
-/// Whoever comes once they have left is served, and so is a large value.
+/// Checks that a client that connects afterwards is served, even with a large value.
 fn comes_later(world: &World) {
     let began = Instant::now();
     let value = "v".repeat(1_000_000);
@@ -236,10 +236,10 @@ fn slow_bytes(world: &World) {
     }
 }
 
-/// Connects as fast as it can, and leaves none of them.
+/// Connects as fast as it can and closes no connection.
 fn flood(world: &World) {
     let clients: Vec<TcpStream> = (0..3000).map(|_| connect(world.cache)).collect();
-    // Those that were let in hear nothing; the neighbour has a place too.
+    // Admitted clients receive nothing; the neighbour holds one of the places.
     for mut client in clients.iter().skip(1100) {
         let mut line = [0; 64];
         let n = client.read(&mut line).expect("it is told");
@@ -247,7 +247,7 @@ fn flood(world: &World) {
     }
 }
 
-/// Holds answers of 1 MB each that nobody reads, of values that are replaced by the next.
+/// Requests values of 1 MB, each replaced by the next, and never reads the answers.
 fn deaf_to_get(world: &World) {
     let value = "x".repeat(1_000_000);
     crowd(world.cache, 300, |n| {
@@ -278,13 +278,13 @@ fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_ans
         row("400 that send a byte at a time", &World::start(), held + 400 * CONNECTION, slow_bytes),
     ];
     let world = World::start();
-    // Its own must come back: the last row is the neighbour's alone.
+    // The server's own descriptors must come back: the last row is for the neighbour alone.
     rows.push(row("3,000 connections at once", &world, held + 1024 * CONNECTION, flood));
     drop(world);
 
     let world = World::with_tenants();
     let tenants = world.resident() + held;
-    // A list has some 430 bytes a tenant; what it is made of, the snapshot, about 2 KiB.
+    // A list has about 430 bytes per tenant; the snapshot that it is made of, about 2 KiB.
     let list = TENANTS as u64 * (4 * 500 + 4096);
     rows.push(row("200 that do not read `stats tenants`", &world, tenants + list, |w| {
         crowd(w.cache, 200, |_| b"stats tenants\r\n".repeat(30));
@@ -296,7 +296,7 @@ fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_ans
     ] {
         let world = World::with_tenants();
         let tenants = world.resident() + held;
-        // Versions that are read, and one in the making with what it is made of. An event has less
+        // Versions that clients read, and one in the making with its snapshot. An event is smaller
         // than the tree.
         let length = world.length(if target == "/metrics" { target } else { "/api/tree" });
         let documents = 6 * length + n as u64 * (256 << 10);

@@ -25,7 +25,7 @@ pub(crate) struct BenchArgs {
     /// for all]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
-    /// As few rounds as a median needs: less than a minute for all tables together together
+    /// As few rounds as a median needs: less than a minute for all tables together
     #[arg(long, conflicts_with = "seconds")]
     pub(crate) quick: bool,
     /// Write the machine's description and all samples to a file, or to standard output with "-"

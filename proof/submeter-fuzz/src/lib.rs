@@ -1,15 +1,15 @@
-//! What parses bytes from outside, as functions of bytes: each panics where what it checks does not
-//! hold.
+//! The parsers of bytes from outside, each wrapped in a function of bytes that panics if a property
+//! does not hold.
 //!
-//! `tests/corpus.rs` gives them the kept corpus. For new bytes, with a nightly compiler:
+//! `tests/corpus.rs` runs them on the kept corpus. To fuzz them, with a nightly compiler:
 //!
 //! ```text
 //! cargo install cargo-fuzz
 //! cargo +nightly fuzz run --fuzz-dir proof/submeter-fuzz --features libfuzzer protocol
 //! ```
 //!
-//! Files are included where a parser is private to its crate: what a program parses is no reason
-//! for a public interface.
+//! Where a parser is private to its crate, its file is included here: fuzzing is no reason to make
+//! an interface public.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@
 #[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
 mod size;
 
-/// Under the name by which the file of limits knows it.
+/// The module under the name that the included file of limits uses.
 mod cli {
     pub(crate) use crate::size::TenantLimit;
 }
@@ -39,15 +39,15 @@ use std::iter;
 use submeter::{DEPTH_MAX, Schema, Tree};
 use submeter_cache::outcomes;
 
-/// Parses a connection's bytes at once and cut into pieces: both find the same requests, and each
-/// step goes forward or says how much it lacks. The first byte says how long pieces are.
+/// Parses a connection's bytes whole and in pieces: both must find the same requests, and each step
+/// must make progress or say how much is missing. The first byte gives the length of the pieces.
 pub fn protocol(bytes: &[u8]) {
     let Some((&piece, bytes)) = bytes.split_first() else { return };
     let whole = outcomes(bytes, iter::empty());
     assert_eq!(outcomes(bytes, iter::repeat_n(1 + usize::from(piece), bytes.len())), whole);
 }
 
-/// Creates the groups of a path: refused with a reason, or found again under what it calls itself.
+/// Creates the groups of a path: refused with a reason, or found again by the path that it reports.
 pub fn path(bytes: &[u8]) {
     let Ok(path) = std::str::from_utf8(bytes) else { return };
     let tree = Tree::new(Schema::builder().build().expect("empty")).expect("address space");
@@ -66,8 +66,8 @@ pub fn path(bytes: &[u8]) {
     }
 }
 
-/// Parses a file of tenants' limits: paths and sizes of at least a byte, or one line that names the
-/// file.
+/// Parses a file of tenants' limits: the result is paths with sizes of at least a byte, or an error
+/// of one line that names the file.
 pub fn limits(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match limits_file::parse(text, "the file") {
@@ -80,7 +80,7 @@ pub fn limits(bytes: &[u8]) {
     }
 }
 
-/// Reads a record of the bench, and what reports ask of its rows: they answer or have no answer.
+/// Reads a record of the bench and calls what reports call on its rows: none of it may panic.
 pub fn record(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let record = match bench_record::Record::parse(text) {

@@ -1,8 +1,8 @@
-//! The kept corpus through every target: what was once found stays found.
+//! Runs every target on its kept corpus, so that no bug that fuzzing found comes back.
 
 use std::path::Path;
 
-/// Gives `target` each file of its corpus. Returns how many there are.
+/// Runs `target` on each file of its corpus. Returns how many there are.
 fn all_of(name: &str, target: fn(&[u8])) -> usize {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
     let files = std::fs::read_dir(&directory).expect("the corpus is kept");
@@ -12,7 +12,7 @@ fn all_of(name: &str, target: fn(&[u8])) -> usize {
         let bytes = std::fs::read(&path).expect("readable");
         println!("{}", path.display());
         target(&bytes);
-        // Cut short, each is another input.
+        // Each prefix is another input.
         (0..bytes.len().min(512)).for_each(|len| target(&bytes[..len]));
         count += 1;
     }

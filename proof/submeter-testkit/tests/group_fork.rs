@@ -83,8 +83,8 @@ fn a_child_of_a_fork_during_updates_flushes_and_reads_its_own_copy_stress() {
 }
 
 /// The parent's other threads flush, create, kill and copy the tree: at a fork they may hold any of
-/// its locks, and they do not come along. Whatever the child asks for it gets, or a panic that says
-/// why not; it never waits for ever.
+/// its locks, and the child has no such threads. Every call of the child succeeds or panics with
+/// the reason; none hangs.
 #[test]
 fn a_child_of_a_fork_during_flushes_and_kills_goes_on_or_is_told_why_not_stress() {
     let _alone = alone();

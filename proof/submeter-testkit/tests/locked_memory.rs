@@ -1,7 +1,6 @@
-//! What looks at a process as a whole, and must not take reserved address space for memory: locked
-//! memory, limits, core dumps.
+//! Locked memory, limits and core dumps cover the memory in use, not the reserved address space.
 //!
-//! Each test runs again in a process of its own, whose memory it locks and limits.
+//! Each test starts itself again in a process of its own, whose memory it locks or limits.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![expect(unsafe_code, reason = "locks memory, sets limits, and ends a process with a dump")]
 
@@ -11,14 +10,14 @@ use std::process::{Command, Output};
 
 use submeter::{Count, Counter, Schema, Tree};
 
-/// Far more than a tree takes that is used as here, far less than it reserves.
+/// Far more than the trees of these tests use, far less than they reserve.
 const SMALL: u64 = 64 << 20;
 
 fn is_child() -> bool {
     std::env::var_os("SUBMETER_TEST_CHILD").is_some()
 }
 
-/// Runs `test` again, once `prepare` has returned 0 in the process that becomes it.
+/// Runs `test` again in a new process, after calling `prepare` there, which must return 0.
 fn again(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("known"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -31,13 +30,13 @@ fn again(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Outpu
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: 1. The closure does only what a child of threads may: system calls on memory that it
-    // has.
+    // SAFETY: 1. The closure does only what a child of threads may: system calls on memory that
+    // exists already.
     unsafe { command.pre_exec(prepare) };
     command.output().expect("starts")
 }
 
-/// What a child said; panics unless its test passed.
+/// Returns a child's output; panics unless its test passed.
 fn passed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
@@ -52,7 +51,7 @@ fn set_limit(resource: libc::__rlimit_resource_t, bytes: u64) -> i32 {
     unsafe { libc::setrlimit(resource, &raw const limit) }
 }
 
-/// Locks memory; says why not, where that is not allowed.
+/// Locks memory; where that is not allowed, prints why.
 fn lock(flags: i32) -> bool {
     // SAFETY: 1. The call takes a number, and changes no contents.
     let locked = unsafe { libc::mlockall(flags) } == 0;
@@ -65,7 +64,7 @@ fn lock(flags: i32) -> bool {
     locked
 }
 
-/// The sum of what is resident, and of what may be written and is not shared: what strict
+/// Returns the bytes that are resident, and those that are private and writable, which strict
 /// overcommit and `RLIMIT_DATA` count.
 fn resident_and_writable() -> (u64, u64) {
     let statm = fs::read_to_string("/proc/self/statm").expect("Linux");
@@ -85,7 +84,7 @@ fn schema() -> (Schema, Counter<Count>) {
     (schema.build().expect("valid"), requests)
 }
 
-/// Uses a tree as a program does; returns it with what was counted.
+/// Makes a tree and uses it as a program does.
 fn used_tree() -> Tree {
     let (schema, requests) = schema();
     let tree = Tree::new(schema).expect("address space");
@@ -123,11 +122,11 @@ fn memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more() {
         if !lock(libc::MCL_CURRENT) {
             return;
         }
-        // Before any tree: all that is mapped from now on is locked, and thus resident.
+        // Before any tree: every later mapping is locked, and thus resident.
         assert!(lock(libc::MCL_FUTURE));
         let before = used_tree();
         assert_small("after MCL_FUTURE");
-        // With trees, and growing on.
+        // With trees, which then grow.
         assert!(lock(libc::MCL_CURRENT | libc::MCL_FUTURE));
         assert_small("after MCL_CURRENT");
         let after = used_tree();
@@ -137,8 +136,7 @@ fn memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more() {
     }
     let name = "memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more";
     let raise = || {
-        // Where that is refused, memory is locked whatever the limit, or the test says that it is
-        // skipped.
+        // If this is refused, the limit does not apply or the test prints that it is skipped.
         let _ = set_limit(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY);
         0
     };
@@ -148,7 +146,7 @@ fn memory_that_is_locked_before_or_after_holds_what_is_used_and_no_more() {
 #[test]
 fn a_limit_on_locked_memory_refuses_a_tree_with_the_remedy() {
     if is_child() {
-        // Before the lock: it starts threads, whose stacks would count.
+        // Before the lock: the probe starts threads, whose stacks would count.
         let _ = submeter::backend();
         if !lock(libc::MCL_FUTURE) {
             return;
@@ -162,8 +160,8 @@ fn a_limit_on_locked_memory_refuses_a_tree_with_the_remedy() {
         if set_limit(libc::RLIMIT_MEMLOCK, 4 << 20) != 0 {
             return -1;
         }
-        // Root may lock whatever the limit, unless the capability is beyond what a program may get;
-        // others have it neither way, and are refused this call.
+        // Root is exempt from the limit unless the capability leaves the bounding set. Other users
+        // do not have it, and are refused this call.
         const CAP_IPC_LOCK: libc::c_ulong = 14;
         // SAFETY: 1. The call takes numbers, and changes what this process may do.
         let _ = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0) };
@@ -189,7 +187,7 @@ fn a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy(
         let tree = used_tree();
         let (schema, _) = schema();
         let mut trees = vec![tree];
-        // Each is less than the limit; all together are not.
+        // Each tree is below the limit; all of them together are not.
         let error = (0..10_000).find_map(|_| match Tree::new(schema.clone()) {
             Ok(tree) => {
                 trees.push(tree);
@@ -229,7 +227,7 @@ fn a_tree_that_may_not_grow_says_so_and_goes_on_with_what_it_has() {
         assert_eq!(tree.root().sum(last), len);
         groups.iter().for_each(|group| group.add(last, 1));
         assert_eq!(tree.root().sum(last), 2 * len);
-        // What is killed makes room.
+        // Killed groups make room.
         groups.drain(..50).for_each(|group| drop(group.kill()));
         tree.flush();
         let again = (0..50).map(|n| tree.create(&format!("/again{n}")).expect("room"));
@@ -256,7 +254,7 @@ fn many_trees_leave_a_process_the_mappings_that_it_may_have() {
         let most = mappings();
         assert!(most < before + 14_000, "{before}, with {many} trees {most}");
         assert!(trees.iter().all(|(tree, requests)| tree.root().sum(*requests) == 1));
-        // Those that go leave room for others.
+        // Dropped trees make room for others.
         drop(trees);
         let tree = make(0);
         assert!(mappings() > before + 100, "opened in parts");
@@ -295,6 +293,6 @@ fn a_core_dump_holds_what_is_used_and_no_more() {
     let dumped = dumped.expect("a core");
     let bytes = fs::metadata(&dumped).expect("exists").len();
     fs::remove_file(&dumped).expect("ours");
-    // A pipe gets all of them, zeroes too.
+    // A dump into a pipe includes all bytes, zeroes too.
     assert!(bytes < 2 * SMALL, "{} MiB", bytes >> 20);
 }

@@ -42,9 +42,8 @@ fn children_forked_while_sessions_come_and_go_count_what_they_do() {
         });
         let wrong = (0..CHILDREN).filter(|_| {
             let at_fork = session.counts()[0].values()[0];
-            // SAFETY: the child switches, counts and ends, without the parent's exit handlers. What
-            // it waits for, it waits for with a limit; the session's own lock is this thread's
-            // alone.
+            // SAFETY: the child switches, counts and ends, without the parent's exit handlers. All
+            // its waits have a limit; only this thread uses the session's own lock.
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "{}", std::io::Error::last_os_error());
             if child == 0 {

@@ -338,7 +338,7 @@ fn a_lowered_limit_grants_nothing_beyond_it_stress() {
     assert_eq!(wrong, [], "(round, held of 5, excess reported)");
 }
 
-/// A group may be created, added to and dropped at any point of a flush. With many other groups a
+/// Groups are created, added to and dropped at every point of a flush. With many other groups a
 /// flush spends its time on the marks; without them, on the words.
 fn groups_come_and_go_during_flushes(crowd: usize) {
     let (schema, tree) = tree();

@@ -29,7 +29,7 @@ fn a_forked_child_is_charged_in_its_own_copy() {
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         let in_a = burn_ms(20);
-        // Counts faults of this process, although its descriptors are the parent's.
+        // Counts the faults of this process, although its descriptors belong to the parent.
         let in_b = b.run(|| (burn_ms(10), fault(1000)).0);
         drop(entered);
         tree.flush();

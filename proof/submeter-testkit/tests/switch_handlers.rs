@@ -1,4 +1,4 @@
-//! Switches in signal handlers: what they interrupt finds its guards as they were.
+//! Switches in signal handlers leave the guards of the interrupted thread as they were.
 #![cfg(not(miri))]
 
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use submeter::{Group, Schema, Tree, switch};
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
 
-/// Often enough to meet every step of a switch.
+/// Frequent enough to interrupt every step of a switch.
 const PERIOD_NS: i64 = 20_000;
 
 /// Interruptions that the test waits for.
 const HANDLED_MIN: u64 = 60_000;
 
-/// Only a machine that delivers no signals misses it.
+/// Long enough that only a machine without signals exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Guards that end in the usual order, hand over hand, and in others, with the group that must be
-/// the current one after each step.
+/// Ends guards in the usual order, overlapping, and in other orders; returns an unexpected current
+/// group as an error.
 fn switches(a: &Group, b: &Group) -> Result<(), Option<Group>> {
     let check = |expected: Option<&Group>| {
         let current = switch::current();
@@ -46,7 +46,7 @@ fn switches(a: &Group, b: &Group) -> Result<(), Option<Group>> {
     check(None)
 }
 
-/// The handler enters the group that is the current one and another, wherever it interrupts.
+/// The handler enters the current group and another one at any point of the interrupted code.
 #[test]
 fn a_handler_that_switches_leaves_the_guards_of_its_thread_as_they_were_stress() {
     let mut schema = Schema::builder();
@@ -59,7 +59,7 @@ fn a_handler_that_switches_leaves_the_guards_of_its_thread_as_they_were_stress()
         move || {
             a.run(|| b.run(|| ()));
             b.run(|| ());
-            // Relaxed: read when everything is joined.
+            // Relaxed: read after all threads were joined.
             handled.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -89,7 +89,7 @@ fn a_handler_that_switches_leaves_the_guards_of_its_thread_as_they_were_stress()
         return;
     }
     assert_eq!(results, [Ok(true), Ok(true)], "the current group after a step");
-    // Relaxed: everything is joined.
+    // Relaxed: all threads were joined.
     let handled = handled.load(Ordering::Relaxed);
     assert!(handled >= HANDLED_MIN, "{handled} interruptions");
     assert_eq!(switch::forgotten_guards(), 0, "no level has a guard that is gone");

@@ -1,4 +1,4 @@
-//! What the tests of per-CPU types share.
+//! Helpers shared by the tests of per-CPU types.
 
 use std::time::Duration;
 
@@ -23,22 +23,22 @@ pub(crate) fn on_every_backend_with(shared_rows: usize, test: impl Fn(&Area)) {
     }
 }
 
-/// Moves the calling thread to another CPU, the more so the more `round` grows.
+/// Moves the calling thread to the CPU of this `round`.
 pub(crate) fn migrate(round: usize) {
     let possible = cpu::possible().unwrap_or(1);
-    // Refused where that CPU is not ours, or none can be chosen: then another thread's turn has to
-    // do.
+    // Refused where that CPU is not ours, or the system lets nobody choose: yield to another thread
+    // instead.
     if cpu::set_affinity(&[round % possible]).is_err() {
         std::thread::yield_now();
     }
 }
 
-/// A deadline that only a lost wake-up, or a lost reference, misses.
+/// A timeout that only a lost wake-up or a lost reference exceeds.
 pub(crate) fn soon() -> Duration {
     Duration::from_secs(60)
 }
 
-/// `full`, or a hundredth under Miri, which takes microseconds for each step.
+/// Returns `full`, or a hundredth of it under Miri, which takes microseconds per step.
 pub(crate) const fn rounds(full: u32) -> u32 {
     if cfg!(miri) { full / 100 + 2 } else { full }
 }

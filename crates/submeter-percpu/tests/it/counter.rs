@@ -1,5 +1,4 @@
-//! What a counter promises, on every backend: the statements that Linux's own can be tested by, and
-//! more.
+//! The guarantees of a counter, on every backend: those that Linux documents for its own, and more.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
@@ -10,7 +9,7 @@ use submeter_percpu::{Area, PercpuCounter};
 use crate::common::{migrate, on_every_backend, rounds};
 use crate::stop::StopOnDrop;
 
-/// Adds by each thread.
+/// How many adds each thread makes.
 const ADDS: u32 = rounds(if cfg!(miri) { 2_000 } else { 40_000 });
 const THREADS: usize = 4;
 
@@ -29,7 +28,7 @@ fn on_threads(work: impl Fn(usize) + Sync) {
     });
 }
 
-/// A flat counter, and one with a tree.
+/// Returns a flat counter and one with a tree.
 fn of_both_kinds(area: &Area, batch: u64) -> [PercpuCounter; 2] {
     [PercpuCounter::with_batch(area, batch), PercpuCounter::with_tree(area, batch)]
         .map(|counter| counter.expect("room"))
@@ -74,8 +73,8 @@ fn on_simulated(cpus: usize, batch: u64) -> [PercpuCounter; 2] {
     of_both_kinds(&Area::simulated(cpus).expect("address space"), batch)
 }
 
-/// Rows are for possible CPUs: what was counted on one that is gone counts on. Linux sums the CPUs
-/// that are online, and has to fold the words of one that goes; a sum while it goes missed them.
+/// Rows exist for all possible CPUs, so the counts of a CPU that went offline remain. Linux sums
+/// the online CPUs and must fold the words of one that goes offline; a sum meanwhile missed them.
 #[test]
 fn a_sum_counts_what_cpus_that_are_gone_counted() {
     let area = Area::simulated(4).expect("address space");
@@ -126,7 +125,7 @@ fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
             std::thread::scope(|scope| {
                 let _stopping = StopOnDrop(&stop);
                 scope.spawn(|| {
-                    // Every add crosses a boundary, there or back.
+                    // Every add crosses a boundary, in one direction or the other.
                     while !stop.load(SeqCst) {
                         counter.add(4);
                         counter.add(-4);
@@ -134,8 +133,8 @@ fn a_sum_is_never_off_by_a_fold_in_progress_stress() {
                 });
                 for _ in 0..ADDS / 10 {
                     let sum = counter.sum();
-                    // A load of each word, while one word at a time may change, once for each CPU
-                    // that the adder goes to meanwhile.
+                    // The sum loads one word after another while the adder changes one at a time:
+                    // it may miss one step for each CPU that the adder moves to.
                     assert!(sum % 4 == 0 && sum.abs() <= 4 * area.data_rows() as i64, "{sum}");
                 }
             });
@@ -254,8 +253,8 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
         let counter = PercpuCounter::with_batch(area, 32).expect("room");
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Multiples of 1000 by sets, ones by adds: what is added after the last set is on top
-            // of it.
+            // Sets write multiples of 1000 and adds add 1, so that the remainder is what was added
+            // after the last set.
             let adders: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
@@ -283,7 +282,7 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
     });
 }
 
-/// Two threads that meet before each set, so that most sets race. A loom model proves it.
+/// Two threads that meet before each set, so that most sets race. A loom model has the proof.
 #[test]
 fn sets_that_race_leave_the_value_of_one_of_them_stress() {
     on_every_backend(|area| {
@@ -303,7 +302,7 @@ fn sets_that_race_leave_the_value_of_one_of_them_stress() {
                         meet(4 * round + 2);
                         counter.set(value);
                         meet(4 * round + 4);
-                        // Asserted below: a panic would let the other one wait for ever.
+                        // Asserted below: a panic here would leave the other thread waiting.
                         let neither = ![100, 10_000].contains(&counter.sum());
                         wrong.fetch_add(i64::from(neither), SeqCst);
                     }
@@ -345,7 +344,7 @@ fn a_pending_carry_does_not_outlive_its_counter() {
             drop(counter);
             let next = PercpuCounter::with_batch(area, 4).expect("room");
             next.add_batch((1 << 10) - 8, 1 << 10);
-            // With the 40 of another's it would have been posted.
+            // With the 40 left by the earlier counter, it would have been posted.
             assert_eq!((next.sum(), next.read().value().abs() < 1000), (1016, true));
         }
     });

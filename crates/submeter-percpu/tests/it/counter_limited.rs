@@ -1,4 +1,4 @@
-//! What a limited counter promises, on every backend.
+//! The guarantees of a limited counter, on every backend.
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
@@ -8,11 +8,11 @@ use crate::common::{migrate, on_every_backend, rounds};
 
 const ADDS: u32 = rounds(if cfg!(miri) { 5_000 } else { 20_000 });
 
-/// N adders that take and give back at random; what is granted is counted outside, before a
-/// give-back and after a grant, so that it is never more than the truth.
+/// Adders take and give back at random. Grants are counted separately, after each grant and before
+/// each give-back, so that this count never exceeds the truth.
 #[test]
 fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
-    // One thread alone would hold more (290): the limit is near however they are scheduled.
+    // One thread alone would hold more (290), so that the limit is met in any schedule.
     const LIMIT: i64 = 250;
     on_every_backend(|area| {
         for batch in [1, 4, 32] {
@@ -57,7 +57,7 @@ fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
     });
 }
 
-/// Filled by as many as like, by ones: it ends between the limit less the slack and the limit.
+/// Several threads fill a counter by ones: it ends between the limit less the slack and the limit.
 #[test]
 fn a_refusal_comes_at_most_the_slack_too_early() {
     on_every_backend(|area| {
@@ -77,7 +77,7 @@ fn a_refusal_comes_at_most_the_slack_too_early() {
             let least = limit - counter.slack() as i64;
             assert!((least..=limit).contains(&value), "{value} of {limit}, batch {batch}");
             assert_eq!(counter.slack(), area.data_rows() as u64 * (batch - 1));
-            // What fits with the slack is never refused.
+            // An add that leaves room for the slack is never refused.
             counter.try_add(-200, limit).expect("never refused");
             let fits = limit - counter.slack() as i64 - counter.sum();
             if fits > 0 {
@@ -148,7 +148,7 @@ fn many_cpus_set_more_aside() {
     let limit = 7 * cpus as i64 + 100;
     for cpu in 0..cpus {
         Area::simulate_cpu(cpu as u32);
-        // Within the batch: nobody is asked, nothing is charged.
+        // Within the batch nothing is charged to the shared part.
         counter.try_add(7, limit).expect("set aside for this CPU");
         assert_eq!(counter.read().low(), 0);
     }

@@ -1,5 +1,4 @@
-//! The counters against naive models: every operation at random, on as many CPUs as a case asks
-//! for.
+//! Random operations on simulated CPUs, checked against naive models of the counters.
 
 use std::collections::HashMap;
 
@@ -8,7 +7,7 @@ use submeter_percpu::{Area, LimitedCounter, PercpuCounter};
 
 const CPUS: u32 = 6;
 const CASES: u32 = if cfg!(miri) { 2 } else { 400 };
-/// Steps of a case, at most.
+/// The most steps of one case.
 const STEPS: usize = if cfg!(miri) { 12 } else { 120 };
 
 #[derive(Clone, Debug)]
@@ -32,11 +31,11 @@ enum Step {
     CompareTo {
         rhs: i64,
     },
-    /// The counter goes, another one takes its place.
+    /// Drops the counter and makes another one in its place.
     Renew,
 }
 
-/// Mostly small, some at the ends.
+/// Mostly small numbers, some at the extremes.
 fn number() -> impl Strategy<Value = i64> {
     prop_oneof![
         8 => -40i64..40,
@@ -62,8 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One number, and what each CPU added and keeps back: everything that there is to know about a
-/// counter.
+/// The whole state of a counter: its value, and what each CPU has added and not yet posted.
 struct Naive {
     batch: u64,
     value: i64,
@@ -119,13 +117,13 @@ fn make(area: &Area, kind: Kind, batch: u64) -> PercpuCounter {
 fn check(counter: &PercpuCounter, naive: &Naive, kind: Kind) {
     assert_eq!(counter.sum(), naive.value);
     let read = counter.read();
-    // Modulo 2^64, as the value itself.
+    // Modulo 2^64, like the value.
     let over = naive.value.wrapping_sub(read.low()) as u64;
     let width = read.high().wrapping_sub(read.low()) as u64;
     assert!(over <= width, "{} is not in {read:?}", naive.value);
     assert!(naive.value.wrapping_sub(read.value()).unsigned_abs() <= read.bound());
     if !matches!(kind, Kind::Tree) {
-        // To the unit.
+        // Exactly.
         let pending = u64::from(CPUS) * (naive.widest - 1);
         assert_eq!(read.low(), naive.posted.wrapping_sub_unsigned(pending));
         assert!(width <= u64::from(CPUS) * (naive.batch - 1) + 2 * pending);
@@ -186,12 +184,12 @@ fn charge() -> impl Strategy<Value = Charge> {
     (0..CPUS, n, limit).prop_map(|(cpu, n, limit)| Charge { cpu, n, limit })
 }
 
-/// With the charges' own limits, or with one for all.
+/// Runs charges with their own limits, or with one limit for all.
 fn run_limited(batch: u64, one: Option<i64>, charges: Vec<(Charge, bool)>) {
     let area = Area::simulated(CPUS as usize).expect("address space");
     let counter = LimitedCounter::with_batch(&area, batch).expect("room");
     let (mut value, mut held) = (0i128, Vec::new());
-    // What is charged and set aside is within the limits of the grants, whatever the words hold.
+    // Charges and what is set aside stay within the limits of the grants, whatever the words hold.
     let mut most = counter.slack() as i64;
     for (Charge { cpu, n, limit }, keep) in charges {
         let limit = one.unwrap_or(limit);

@@ -1,4 +1,4 @@
-//! Reads of 64 bits are never torn: the test for machines of 32 bits, run everywhere.
+//! Reads of 64 bits are never torn. The test matters on 32-bit machines and runs everywhere.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -9,12 +9,12 @@ use crate::stop::StopOnDrop;
 
 const READS: u32 = rounds(if cfg!(miri) { 5_000 } else { 200_000 });
 
-/// Adds cross 2^32 there and back: a read whose halves are of two moments is off by 2^32.
+/// Adds cross 2^32 in both directions: a torn read is off by 2^32.
 const STEP: i64 = 16;
 const MIDDLE: i64 = 1 << 32;
 
-/// Whether `value` is of one moment, or of several that are close: an adder that moves to another
-/// CPU while its words are read shifts a sum by a step each time.
+/// Returns whether `value` is untorn: within a few steps of 0 or 2^32, because an adder that moves
+/// to another CPU during a sum shifts it by a step each time.
 fn is_whole(value: i64) -> bool {
     value.abs_diff(MIDDLE) < 1 << 31
 }
@@ -40,9 +40,8 @@ fn no_torn_value_is_read_while_adds_cross_2_to_the_32_stress() {
     let test = |area: &Area| {
         let counter = PercpuCounter::with_batch(area, STEP as u64).expect("room");
         counter.add(MIDDLE);
-        // Each add crosses a batch boundary, so that the shared part crosses 2^32 with the word. An
-        // adder on another CPU takes its word from 0 to -16 and back, which changes both halves
-        // too.
+        // Each add crosses a batch boundary, so that the shared part crosses 2^32 too. On another
+        // CPU the adder's word alternates between 0 and -16, which also changes both halves.
         watch(|n| counter.add(n), || [counter.read().low(), counter.sum()]);
         assert_eq!(counter.sum(), MIDDLE);
     };
@@ -60,8 +59,8 @@ fn no_torn_value_is_read_while_charges_cross_2_to_the_32_stress() {
     assert_eq!(counter.sum(), MIDDLE);
 }
 
-/// The test itself must be able to fail: halves that are written apart are read torn. Here on one
-/// thread, in every order.
+/// The check above can fail: halves that are written separately are read torn. Shown on one thread,
+/// in every order.
 #[test]
 fn halves_of_two_moments_are_noticed() {
     let (before, after) = ((MIDDLE - STEP) as u64, MIDDLE as u64);

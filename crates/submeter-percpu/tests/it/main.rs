@@ -1,7 +1,7 @@
 //! Tests that share a process.
 //!
-//! Apart are those that install a hook, of which a process has one, and `percpu_ref_inject`, whose
-//! delays every sequence of the process meets. Tests that fork or handle signals are in
+//! Some need a process of their own: `misuse`, as a process has one hook, and `percpu_ref_inject`,
+//! as its delays affect every sequence of the process. Tests that fork or handle signals are in
 //! `proof/submeter-testkit`.
 #![cfg(not(loom))]
 

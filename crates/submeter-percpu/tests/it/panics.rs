@@ -1,4 +1,4 @@
-//! What a panic in a caller's code leaves behind: nothing that waits without end.
+//! A panic in a caller's code never leaves another caller waiting.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -87,11 +87,11 @@ fn a_panic_in_a_confirmation_does_not_keep_what_was_killed() {
     });
 }
 
-/// Set for the child that runs a test of this file again.
+/// Set in the child process that runs a test of this file again.
 #[cfg(not(miri))]
 const CHILD: &str = "SUBMETER_TEST_CHILD";
 
-/// Misuse is reported on stderr, whose reader may be gone.
+/// Misuse is reported on stderr, which may be a closed pipe.
 #[cfg(not(miri))]
 #[test]
 fn a_report_that_nobody_reads_is_not_a_panic() {
@@ -100,7 +100,7 @@ fn a_report_that_nobody_reads_is_not_a_panic() {
     use submeter_percpu::rcuref::{RcuRef, pin};
 
     if std::env::var_os(CHILD).is_some() {
-        // Until the parent has closed its end of stderr.
+        // Wait until the parent has closed its end of stderr.
         std::io::read_to_string(std::io::stdin()).expect("readable");
         let (count, dead) = (PercpuRef::new(|| ()).expect("room"), RcuRef::new());
         assert!(count.kill() && !count.kill());

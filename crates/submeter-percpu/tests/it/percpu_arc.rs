@@ -1,4 +1,4 @@
-//! The pointers: values are dropped once, after the kill and the last drop, never before.
+//! The pointers drop their values once, after the kill and the last drop, never before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use submeter_percpu::{PercpuArc, PercpuOwner};
 
 use crate::common::{migrate, on_every_backend, rounds, soon};
 
-/// Notes its drop, and notices a look after it.
+/// A value that counts its drops and panics if it is used afterwards.
 struct Canary {
     alive: AtomicBool,
     drops: Arc<AtomicU32>,

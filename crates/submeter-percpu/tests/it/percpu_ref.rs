@@ -1,4 +1,4 @@
-//! What the reference count promises, on every backend, one test for each numbered statement.
+//! The numbered guarantees of the reference count, one test each, on every backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -38,7 +38,7 @@ fn percpu_ref_1_release_runs_exactly_once_stress() {
         for round in 0..rounds(200) {
             let counted = Counted::new(area, Options::new());
             let reference = &counted.reference;
-            // Each thread puts what another has taken, elsewhere.
+            // Each thread puts references that another thread took on another CPU.
             reference.get_many(4);
             std::thread::scope(|scope| {
                 for thread in 0..4 {
@@ -78,14 +78,14 @@ fn migrate_rarely(round: u32) {
     }
 }
 
-/// References move from CPU to CPU: each CPU's word alone is far from the sum.
+/// References move between CPUs, so that a single CPU's word is far from the sum.
 #[test]
 fn percpu_ref_2_folding_cannot_reach_zero_early_stress() {
     on_every_backend(|area| {
         for round in 0..rounds(300) {
             let counted = Counted::new(area, Options::new());
             let counted = &counted;
-            // Every word negative but one, which is read at the beginning or the end.
+            // Every word is negative but one, which the fold reads first or last.
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     migrate(round as usize);
@@ -119,8 +119,8 @@ fn percpu_ref_3_tryget_live_never_succeeds_after_confirm_stress() {
                     for _ in 0..3 {
                         scope.spawn(|| {
                             loop {
-                                // SeqCst: pairs with the store below; what is asserted is the order
-                                // of the two.
+                                // SeqCst: pairs with the store below; the test asserts the order of
+                                // the two.
                                 let late = confirmed.load(Ordering::SeqCst);
                                 let took = reference.tryget_live();
                                 assert!(!(late && took), "a tryget_live after the confirmation");
@@ -149,8 +149,8 @@ fn percpu_ref_3_tryget_live_never_succeeds_after_confirm_stress() {
     });
 }
 
-/// A kill in the middle of a storm sees exactly the references that are there: an add to a word
-/// that was summed already would be lost.
+/// A kill amid many gets and puts sees exactly the references that exist: an add to a word that was
+/// already summed would be lost.
 #[test]
 fn percpu_ref_4_no_add_lands_after_the_fold_stress() {
     on_every_backend(|area| {
@@ -200,7 +200,7 @@ fn percpu_ref_6_writes_before_a_put_are_visible_in_release_stress() {
             let seen = Arc::clone(&written);
             let reference = PercpuRef::with(Options::new().area(area), move || {
                 for word in seen.iter() {
-                    // Relaxed: the puts alone are to order it.
+                    // Relaxed: the test shows that the puts alone order it.
                     assert_eq!(word.load(Ordering::Relaxed), 1);
                 }
             })

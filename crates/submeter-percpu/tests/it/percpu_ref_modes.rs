@@ -8,7 +8,7 @@ use submeter_percpu::{Area, PercpuRef};
 
 use crate::common::{migrate, on_every_backend, rounds, soon};
 
-/// A count with `options`, and how often it was released.
+/// Returns a count with `options` and the number of its releases.
 fn counted(area: &Area, options: Options) -> (PercpuRef, Arc<AtomicU32>) {
     let released = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&released);
@@ -107,7 +107,7 @@ fn percpu_ref_atomic_mode_is_sticky() {
     });
 }
 
-/// Every change of mode at once, from several threads, in the middle of gets and puts.
+/// Several threads change modes, in every way, amid gets and puts.
 #[test]
 fn percpu_ref_5_changes_of_mode_serialise_stress() {
     on_every_backend(|area| {
@@ -187,14 +187,14 @@ fn percpu_ref_5_batches_that_overlap_serialise_stress() {
     });
 }
 
-/// A count costs 8 bytes a CPU, a line each without sequences, and what `api.rs` asserts.
+/// A count takes 8 bytes per CPU, or a line per row without sequences, and what `api.rs` asserts.
 #[test]
 fn percpu_ref_takes_one_word_or_one_line_a_cpu() {
     on_every_backend(|area| {
         let room = || (area.word().expect("room").first_word(), area.block(1).expect("room"));
         let ((word, block), _count, (next_word, next_block)) =
             (room(), counted(area, Options::new()), room());
-        // The words of `room` are given back at once, its lines are kept.
+        // `room` returns its word at once and keeps its lines.
         let (words, lines) = if area.rseq().is_some() { (1, 1) } else { (0, 2) };
         assert_eq!(next_word - word, words);
         assert_eq!(next_block.first_line() - block.first_line(), lines);

@@ -1,5 +1,4 @@
-//! Random sequences of every operation answer as a naive count does that keeps everything in the
-//! open.
+//! Random sequences of all operations return what a naive count returns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,18 +43,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The count as one would write it under a lock. Misuse changes nothing, except per CPU, where an
-/// excess put is found by the fold only.
+/// The count as one would write it under a lock. Misuse changes nothing, except in per-CPU mode,
+/// where only the fold finds an excess put.
 #[derive(Debug)]
 struct Naive {
     references: i64,
     percpu: bool,
     sticky: bool,
     dead: bool,
-    /// Of the present life.
+    /// In the present life.
     released: bool,
     releases: u32,
-    /// More puts than gets were found: no statement is made any more.
+    /// Excess puts were found: nothing is guaranteed any more.
     pinned: bool,
 }
 
@@ -115,7 +114,7 @@ impl Naive {
         true
     }
 
-    /// Returns what the operation answers.
+    /// Returns the operation's result.
     fn step(&mut self, step: Step) -> bool {
         match step {
             Step::Get(n) => {
@@ -195,7 +194,7 @@ fn starts() -> impl Strategy<Value = Start> {
 
 #[test]
 fn percpu_ref_answers_as_a_naive_count() {
-    // Misuse is part of the sequences: keep its lines off the tests' output.
+    // Misuse is part of the sequences: keep its reports out of the tests' output.
     let _ = submeter_percpu::misuse::set_misuse_hook(|_| ());
     on_every_backend(|area| {
         let (cases, steps_max) = if cfg!(miri) { (4, 20) } else { (200, 60) };
@@ -211,8 +210,8 @@ fn percpu_ref_answers_as_a_naive_count() {
             let reference = PercpuRef::with(options, release).expect("room");
             let mut naive = Naive::new(start);
             for step in steps {
-                // A kill that is confirmed keeps the initial reference until then: where puts were
-                // too many already, what happens differs by design.
+                // A confirmed kill keeps the initial reference until the confirmation, so that by
+                // design it differs after excess puts.
                 let step = match step {
                     Step::KillAndConfirm if naive.references < 1 => Step::Kill,
                     step => step,

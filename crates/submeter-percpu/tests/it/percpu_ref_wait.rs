@@ -1,4 +1,4 @@
-//! Waiting for the release, and who is waited for.
+//! Waiting for the release.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use submeter_percpu::{PercpuArc, PercpuRef};
 
 use crate::common::{on_every_backend, rounds, soon};
 
-/// Counts how often it is woken.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Bell(AtomicU32);
 
@@ -28,7 +28,7 @@ fn backend(bell: &Bell) -> u32 {
     bell.0.load(Ordering::Relaxed)
 }
 
-/// Zero is not the end: the last putter is in the callback.
+/// Zero is not the release: the last putter may still run the callback.
 #[test]
 fn percpu_ref_released_is_after_the_callback_not_at_zero() {
     on_every_backend(|area| {
@@ -37,8 +37,8 @@ fn percpu_ref_released_is_after_the_callback_not_at_zero() {
         let left = Mutex::new(left);
         let reference = PercpuRef::with(Options::new().area(area), move || {
             say.send(()).expect("heard");
-            // Ends, by an error, when a failed assertion below drops the sender: a test that fails
-            // must not hang.
+            // Returns an error when a failed assertion below drops the sender, so that the test
+            // fails instead of hanging.
             let _ = left.lock().expect("no panic inside").recv();
         })
         .expect("room");
@@ -94,7 +94,7 @@ fn percpu_ref_every_waiter_is_woken_once_and_no_dropped_one_stress() {
     });
 }
 
-/// A wait is for the life in which it began.
+/// A wait belongs to the life in which it began.
 #[test]
 fn percpu_ref_a_new_life_does_not_swallow_a_wait() {
     on_every_backend(|area| {

@@ -9,7 +9,7 @@ use submeter_sys::cpu;
 
 use crate::common::on_every_backend_with;
 
-/// Adds by each thread; few under Miri, which takes microseconds for each.
+/// How many adds each thread makes; few under Miri, which takes microseconds for each.
 const ADDS: i64 = if cfg!(miri) { 50 } else { 50_000 };
 
 /// Runs `test` in areas with two shared rows.
@@ -19,7 +19,7 @@ fn on_every_backend(test: impl Fn(&Area)) {
 
 /// Runs `work` on four threads that change CPU between rounds.
 fn on_threads(rounds: usize, work: impl Fn(i64) + Sync) {
-    // Empty on systems that let a thread choose no CPU.
+    // Empty on systems where a thread cannot choose its CPU.
     let allowed = cpu::affinity().unwrap_or_default();
     std::thread::scope(|scope| {
         for thread in 0..4usize {
@@ -67,15 +67,15 @@ fn carries_and_words_differ_by_less_than_a_batch_for_each_row_stress() {
     });
 }
 
-/// What an add hands on, or 0.
+/// Returns the overflow that an add passes on, or 0.
 fn overflow_of(add: impl FnOnce(&dyn Fn(i64))) -> i64 {
     let by = Cell::new(0);
     add(&|overflow| by.set(overflow));
     by.get()
 }
 
-/// Each way out of the quick sequence once: no mark, a boundary upwards and downwards, around the
-/// end of the numbers, and no way at all.
+/// Each exit of the fast sequence once: no mark, a boundary crossed upwards and downwards, a
+/// wrap-around, and none.
 #[test]
 fn overflows_are_exact_however_the_batch_is_left() {
     on_every_backend(|area| {
@@ -206,7 +206,7 @@ fn a_word_beyond_the_block_is_refused() {
 fn more_rows_than_there_are_addresses_are_refused() {
     for shared in [usize::MAX, usize::MAX >> 8] {
         assert!(Area::new(|_| shared).is_err(), "{shared}");
-        // The sum of all rows wraps around to 1: less than the rows of CPUs.
+        // The number of all rows wraps around to 1, fewer than there are rows of CPUs.
         assert!(Area::new(|data| shared - data.saturating_sub(2)).is_err(), "{shared}");
     }
 }
@@ -215,7 +215,7 @@ fn more_rows_than_there_are_addresses_are_refused() {
 fn a_batch_whose_width_would_wrap_around_is_refused() {
     let area = Area::new(|_| 0).expect("address space");
     let counter = PercpuCounter::with_batch(&area, 1 << 48).expect("room");
-    // Rows that were never added to have no part in the width.
+    // Rows without adds do not widen the bound.
     counter.add(1);
     let read = counter.read();
     assert!(read.low() < read.high());
@@ -259,7 +259,7 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
             blocks[block].add_dirty(8, 1, 63, drop);
         }
         let mut marked = Vec::new();
-        // Lines 63 to 65, of which 64 is marked; then all of 22's.
+        // Lines 63 to 65, of which 64 is marked; then all lines of block 22.
         area.take_dirty(area.rows_in_use(), Lines::Range(63..66), &mut marked);
         assert_eq!(marked.iter().copied().flat_map(DirtyLines::lines).collect::<Vec<_>>(), [64]);
         let mut which = |first, bits| if first == 0 { 0 } else { bits & 8 };
@@ -317,7 +317,7 @@ fn owned_rows_are_apart_from_all_others() {
     assert_eq!(owned.line(0, line)[0], 1, "keeps the reservation");
     (0..lines).for_each(|line| owned.line(1, line)[7] = 5);
     let granted = owned.discard(100..lines - 100);
-    // The allocator's memory, which is all that these have, is not given back in parts.
+    // Miri and Windows use the allocator's memory, which cannot be returned in parts.
     assert!(granted.is_ok() || cfg!(any(miri, windows)), "{granted:?}");
     let left = |owned: &mut OwnedRows, range: std::ops::Range<usize>| {
         range.filter(|&line| owned.line(1, line)[7] == 5).count()
@@ -332,7 +332,7 @@ fn owned_rows_are_apart_from_all_others() {
 
 #[test]
 fn a_row_is_used_as_far_as_blocks_reach_and_no_further() {
-    // Beyond a page of dirty bits, which is for 2 MiB of lines, where rows are long.
+    // Where rows are long, beyond one page of dirty bits, which covers 2 MiB of lines.
     let long = cfg!(target_pointer_width = "64") && !cfg!(miri);
     let lines = if long { [1, 4096, 50_000, 1] } else { [1, 300, 500, 1] };
     on_every_backend(|area| {
@@ -353,7 +353,7 @@ fn a_row_is_used_as_far_as_blocks_reach_and_no_further() {
         found.sort_unstable();
         found.dedup();
         assert_eq!(found, expected);
-        // What was never handed out is refused, not touched.
+        // Lines that were never handed out are refused without being touched.
         let behind = (1 << submeter_sys::STRIDE_SHIFT) / 8 - 1;
         let catch = |look: &dyn Fn() -> i64| {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)).is_err()
@@ -385,8 +385,8 @@ fn thousands_of_rows_are_used_like_a_few() {
     }
 }
 
-/// A reader that follows the protocol (take, barrier, read, `last`) finds each update exactly once,
-/// and none that returned before it began is missing.
+/// A reader that follows the protocol (take, barrier, read, `last`) finds each update exactly once
+/// and misses none that returned before it began.
 #[test]
 fn a_reader_that_follows_the_marks_misses_nothing_stress() {
     on_every_backend(|area| {
@@ -443,7 +443,7 @@ fn an_add_is_in_flight_while_its_overflow_is_posted_and_no_longer() {
     });
 }
 
-/// In this process, and in one whose threads are registered by nobody before their first add.
+/// Also in a process where libc registers no thread, so that each registers at its first add.
 #[test]
 fn a_threads_first_add_puts_no_locked_row_into_use() {
     const TUNABLES: &str = "GLIBC_TUNABLES";

@@ -1,11 +1,11 @@
-//! Memory that is given back while other words are in use.
+//! Memory is returned to the system while other words are in use.
 
 use submeter_percpu::Area;
 use submeter_percpu::storage::LINE_WORDS;
 
 #[test]
 fn what_is_in_use_survives_a_trim_and_what_is_reused_starts_at_zero() {
-    // Miri's rows have 1,000 lines, and it gives no memory back; the rest is the same.
+    // Miri's rows have 1,000 lines, and it returns no memory; the rest is the same.
     let blocks = if cfg!(miri) { 60 } else { 10_000 };
     let area = Area::new(|_| 1).expect("address space");
     let mut held: Vec<_> = (0..blocks).map(|_| Some(area.block(20).expect("room"))).collect();
@@ -13,7 +13,7 @@ fn what_is_in_use_survives_a_trim_and_what_is_reused_starts_at_zero() {
         (0..20).for_each(|word| block.add(word, 1 + word as i64));
         area.shared(0, block.first_word()).store(9, std::sync::atomic::Ordering::Relaxed);
     }
-    // All but every hundredth: 3 lines each, so that some reach from a page into the next.
+    // Drop all but every hundredth. Blocks have 3 lines, so that some cross a page boundary.
     let ends = held.iter_mut().enumerate().filter(|(at, _)| at % 100 != 0);
     ends.for_each(|(_, block)| drop(block.take()));
     let given = area.trim();

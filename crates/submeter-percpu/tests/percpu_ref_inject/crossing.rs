@@ -11,12 +11,11 @@ use submeter_sys::{cpu, membarrier, probe};
 
 use crate::raw::{ThreadId, with_handler};
 
-/// A delay of some 100 µs: long enough for a system call of another thread, short enough to try
-/// again.
+/// A delay of about 100 µs: long enough for another thread's system call, short enough to repeat.
 const ROUNDS: u32 = 400_000;
-/// How often each thing happens at each point before the kill.
+/// How often each event happens at each point before the kill.
 const TIMES: u32 = 10;
-/// Kills at each point.
+/// How many kills happen at each point.
 const KILLS: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +26,8 @@ enum Event {
     Barrier,
 }
 
-/// A thread takes and puts references with a delay at a point of its sequences; things happen to it
-/// there, last of all a kill. Afterwards the count is exact, and the release runs once.
+/// A thread takes and puts references while delayed at one point of its sequences; there it is
+/// interrupted, migrated and at last killed. Afterwards the count is exact and released once.
 #[test]
 fn percpu_ref_4_kill_meets_every_point_of_a_sequence() {
     if probe().rseq().is_none() {
@@ -52,7 +51,7 @@ fn cross(point: Point, event: Event, confirms: bool) {
         counter.fetch_add(1, Ordering::Relaxed);
     })
     .expect("room");
-    // The victim, which gets after the kill too, may do so by this one.
+    // This reference lets the victim take others after the kill too.
     reference.get();
     let (stop, signals) = (AtomicBool::new(false), AtomicU32::new(0));
     let held = with_handler(&reference, || {
@@ -100,7 +99,7 @@ fn cross(point: Point, event: Event, confirms: bool) {
             victim.join().expect("no panic")
         })
     });
-    // Signals that were pending together are one.
+    // Signals that were pending at the same time were delivered as one.
     let taken = reference.holders().references().expect("exact after the kill");
     let by_signal = taken - 1 - held;
     let most = i64::from(signals.into_inner());

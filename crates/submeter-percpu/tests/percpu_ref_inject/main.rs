@@ -1,5 +1,4 @@
-//! Every delay point inside the sequences, crossed with a kill, a migration, a signal and a barrier
-//! there.
+//! A kill, a migration, a signal and a barrier at every delay point inside the sequences.
 //!
 //! `RUSTFLAGS="--cfg submeter_inject" cargo test -p submeter-percpu --test percpu_ref_inject
 //! --target-dir target/inject`

@@ -1,13 +1,13 @@
-//! What the crossing needs that is unsafe: signals, and the affinity of another thread.
+//! The unsafe part of the test: signals, and the affinity of another thread.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use submeter_percpu::PercpuRef;
 
-/// What the handler of `interrupt` does, and on what: null for nothing.
+/// The reference that the signal handler uses; null while it does nothing.
 static TARGET: AtomicPtr<PercpuRef> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Calls `with`; meanwhile each `interrupt` makes the interrupted thread take one reference of
+/// Calls `with`. Until it returns, each `interrupt` makes its thread take one reference of
 /// `reference`, by two gets and a put.
 pub(crate) fn with_handler<R>(reference: &PercpuRef, with: impl FnOnce() -> R) -> R {
     extern "C" fn handle(_: libc::c_int) {

@@ -9,19 +9,18 @@ use submeter_sys::{Exit, Rseq, cpu, membarrier};
 
 use crate::rows::Rows;
 
-/// A delay of some 100 µs: long enough for a system call of another thread, short enough to try
-/// again.
+/// A delay of about 100 µs: long enough for another thread's system call, short enough to repeat.
 const ROUNDS: u32 = 400_000;
-/// How many aborts each crossing must see.
+/// How many aborts each combination must see.
 const ABORTS_WANTED: u64 = 3;
-/// When a crossing that sees none has failed.
+/// After this time without enough aborts, a combination has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const WORD: usize = 0;
 const MARKS: usize = 16;
-/// Words that lie side by side in the first row.
+/// The first of the packed words, which are adjacent in the first row.
 const PACKED: usize = 24;
 const IN_HANDLER: i64 = 1000;
-/// The mask of a batch that positive sums never leave.
+/// The mask of a batch that no positive sum exceeds.
 const ALL: u64 = i64::MAX.cast_unsigned();
 
 /// The sequences.
@@ -70,7 +69,7 @@ impl Sequence {
                 Sequence::AddMarked => {
                     took(committed(rseq.add_marked(word, 11, marks, 5).exit()), 11)
                 }
-                // A batch that is never left: what they do not commit was aborted.
+                // The batch is never exceeded, so that each failure to commit is an abort.
                 Sequence::AddWithin => took(rseq.add_within(word, 13, ALL), 13),
                 Sequence::AddMarkedWithin => {
                     took(rseq.add_marked_within(word, 17, ALL, marks, 5), 17)
@@ -80,13 +79,13 @@ impl Sequence {
     }
 }
 
-/// A registered thread, on a CPU with a row and a mark, leaves a sequence for one reason only.
+/// On a registered thread, on a CPU with a row and a mark, a sequence fails only by an abort.
 fn committed(exit: Option<Exit>) -> bool {
     assert!(matches!(exit, None | Some(Exit::Aborted)), "{exit:?}");
     exit.is_none()
 }
 
-/// One thread that adds, and what is known of it.
+/// The thread that adds, and what the test knows of it.
 struct Victim {
     rows: Rows,
     mode: AtomicU32,
@@ -135,9 +134,8 @@ impl Victim {
     }
 }
 
-/// Runs `sequence` on a thread that is delayed at `point`, and `disturb`s it there until enough
-/// aborts were seen; then lets it run undisturbed. Every commit must be in the sum, and nothing
-/// else.
+/// Runs `sequence` on a thread that is delayed at `point`, calls `disturb` until enough aborts were
+/// seen, then lets it run undisturbed. The sum must hold every commit and nothing else.
 fn cross(point: Point, sequence: Sequence, disturb: impl Fn(&Victim, u64)) {
     let Some(rows) = Rows::new() else { return };
     let victim = Victim::new(rows);
@@ -184,7 +182,7 @@ fn cross(point: Point, sequence: Sequence, disturb: impl Fn(&Victim, u64)) {
     assert!(commits >= 1000, "{point:?} {sequence:?}: {commits} commits");
 }
 
-/// Crosses every point with every one of `sequences`.
+/// Combines every point with each of `sequences`.
 fn cross_all(sequences: &[Sequence], disturb: impl Fn(&Victim, u64)) {
     let _alone = alone();
     for point in Point::ALL {
@@ -194,7 +192,7 @@ fn cross_all(sequences: &[Sequence], disturb: impl Fn(&Victim, u64)) {
     }
 }
 
-/// The delays are the process's: one test at a time.
+/// Lets one test run at a time, because delays affect the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -251,7 +249,7 @@ extern "C" fn add_in_handler(_: libc::c_int) {
     // Acquire: pairs with the Release in the test.
     let word = HANDLER_WORD.load(Ordering::Acquire) as *mut i64;
     let Some(&rseq) = HANDLER.get() else { return };
-    // Tried again, because barrier, preemption and delay meet the handler's sequence too.
+    // Retried, because barriers, preemption and delays can abort the handler's sequence too.
     for _ in 0..3 {
         // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only sequences write
         // it.

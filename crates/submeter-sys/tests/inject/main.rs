@@ -1,5 +1,4 @@
-//! Every delay point inside every sequence, crossed with everything that may happen to a thread
-//! there.
+//! Everything that may happen to a thread, at every delay point inside every sequence.
 //!
 //! `RUSTFLAGS="--cfg submeter_inject" cargo test -p submeter-sys --test inject --target-dir
 //! target/inject`

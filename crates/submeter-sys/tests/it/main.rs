@@ -1,8 +1,7 @@
 //! Tests that share a process.
 //!
-//! Apart are `worlds`, whose tests run in processes of their own while this machine is quiet,
-//! `inject`, whose delays every sequence of the process meets, and `reentrant_probe`, which has an
-//! allocator of its own.
+//! Some need a process of their own: the tests of `worlds`, `inject`, whose delays affect every
+//! sequence of the process, and `reentrant_probe`, which has an allocator of its own.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "the sequences are unsafe to call")]
 

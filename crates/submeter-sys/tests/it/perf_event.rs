@@ -1,4 +1,4 @@
-//! Events of the kernel count on the thread that opened them; what the machine lacks is refused.
+//! The kernel's events count on the thread that opened them; those that it lacks are refused.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn burn(ms: u64) {
     }
 }
 
-/// Opens a software event, or says why it cannot be had.
+/// Opens a software event, or prints why that fails.
 fn software(event: u64, leader: Option<&Event>) -> Option<Event> {
     match Event::open(&Config::new(TYPE_SOFTWARE, event), leader) {
         Ok(event) => Some(event),
@@ -55,7 +55,7 @@ fn a_disabled_leader_takes_its_group_along() {
     assert_eq!(leader.read().expect("open").value, clock.value);
     assert_eq!(member.read().expect("open").value, switches.value);
     leader.enable().expect("open");
-    // A group that was enabled while its thread ran is whole from the next switch on.
+    // All members of a group that was enabled on a running thread count from its next switch on.
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -75,8 +75,8 @@ fn what_joins_others_counts_at_once_and_is_read_with_them() {
     let mut open = |event| together.open(&Config::new(TYPE_SOFTWARE, event)).expect("as above");
     let (faults, (clock, number)) = (open(PAGE_FAULTS), open(SOFTWARE_TASK_CLOCK));
     let before = clock.read().expect("open");
-    // Without a wait: a switch would put it in its place anyway. Short, so that there is mostly
-    // none.
+    // Spin instead of sleeping: a switch would start the event in any case. The time is short, so
+    // that there is rarely one.
     let start = Instant::now();
     while start.elapsed() < Duration::from_micros(300) {
         std::hint::spin_loop();
@@ -87,7 +87,7 @@ fn what_joins_others_counts_at_once_and_is_read_with_them() {
     assert_eq!(all.iter().map(|&(id, _)| id).collect::<Vec<_>>(), [faults.1, number]);
     assert!(all[1].1 >= after.value, "{all:?}, and {after:?} before");
     drop(faults);
-    // What is closed leaves the others.
+    // Closing one event leaves the others open.
     assert!(together.read().expect("open").map(|(id, _)| id).eq([number]));
 }
 

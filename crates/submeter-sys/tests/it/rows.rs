@@ -12,7 +12,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Returns rows, or `None` with a line that says why where there are no sequences.
+    /// Returns rows; where there are no sequences, prints why and returns `None`.
     pub(crate) fn new() -> Option<Rows> {
         let Some(rseq) = Rseq::get() else {
             eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);

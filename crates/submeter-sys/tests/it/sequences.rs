@@ -8,7 +8,7 @@ use submeter_sys::{Exit, Rseq, STRIDE_SHIFT, cpu, membarrier};
 use crate::rows::Rows;
 use crate::stop::StopOnDrop;
 
-/// Runs `work` on four threads for a while, migrating them all the time and issuing barriers.
+/// Runs `work` on four threads for a while, with constant migrations and barriers.
 fn hammer(work: impl Fn(&AtomicBool) + Sync) {
     let stop = AtomicBool::new(false);
     let allowed = cpu::affinity().expect("readable");

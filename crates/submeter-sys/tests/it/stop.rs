@@ -1,9 +1,9 @@
-//! The end of threads that run until they are told to stop.
+//! Stops background threads at the end of a test, even when it panics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sets a flag when it is dropped, also by an assertion that fails: a scope waits for its threads,
-/// and the test would hang instead of failing.
+/// A guard that sets a flag when dropped, by a failed assertion too: a scope joins its threads, so
+/// that the test would hang instead of failing.
 pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -1,4 +1,5 @@
-//! Runs a test again in a process of its own, in another world: the probe decides once a process.
+//! Runs a test again in a process of its own, in another environment: the probe decides once per
+//! process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -18,8 +19,8 @@ pub(crate) fn again(test: &str, variables: &[(&str, &str)]) -> String {
     again_under(test, variables, &[]).expect("nothing to refuse")
 }
 
-/// As [`again`], under a system call filter. `None`, with a line that says why, where filters
-/// cannot be had.
+/// As [`again`], under a system call filter. Where filters are not available, prints why and
+/// returns `None`.
 pub(crate) fn again_under(
     test: &str,
     variables: &[(&str, &str)],
@@ -29,8 +30,8 @@ pub(crate) fn again_under(
     command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("SUBMETER_TEST_CHILD", "1")
-        // Each world is complete: what this process was told is not part of it, unless it was told
-        // to test the sequences of a kernel that would not get them.
+        // The child inherits none of this process's settings, except that of testing sequences on a
+        // kernel that is not trusted.
         .env_remove("SUBMETER_RSEQ")
         .envs(trusted().then_some(("SUBMETER_RSEQ", "trust")))
         .env_remove("SUBMETER_CLOCK")

@@ -1,4 +1,4 @@
-//! Worlds in which rseq is missing or refused: the probe says so and nothing hangs.
+//! Where rseq is missing or refused, the probe says so and nothing hangs.
 
 use submeter_sys::memory::Reservation;
 use submeter_sys::{Backend, STRIDE_SHIFT, SelfTest, membarrier, probe};

@@ -1,11 +1,11 @@
 //! The choice of a clock where perf events are refused, where sequences are off, and where the
-//! variable asks for the system call. Each world is a process of its own: the choice is made once.
+//! variable asks for the system call. Each case has a process of its own: the choice is made once.
 
 use submeter_sys::clock::{self, Source, ThreadClock};
 
 use crate::again as world;
 
-/// Says what was chosen, and uses it.
+/// Prints the chosen clock and uses it.
 fn report() {
     let mut clock = ThreadClock::new();
     let before = clock.now_ns();
@@ -15,8 +15,8 @@ fn report() {
     println!("chosen {:?}, because {}", choice.source, choice.reason);
 }
 
-/// A kernel that schedules no other thread for a quarter of a second leaves the self-test without
-/// an answer.
+/// Returns whether the self-test found no answer, as when the kernel schedules no other thread for
+/// a quarter of a second.
 fn undecided(text: &str) -> bool {
     let undecided = text.contains("could not be tested");
     if undecided {
@@ -67,7 +67,7 @@ fn without_perf_events_and_sequences_the_mark_serves() {
         return;
     }
     match ThreadClock::on(Source::RseqMark) {
-        // From Linux 6.19 on a wait may leave the mark; the self-test must have seen that.
+        // From Linux 6.19 on, a wait may leave the mark in place; the self-test must have noticed.
         Ok(_) => {
             assert!(text.contains("chosen RseqMark") || text.contains("missed a wait"), "{text}")
         }

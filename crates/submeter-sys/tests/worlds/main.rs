@@ -1,5 +1,5 @@
-//! Worlds in which something is missing, refused or forbidden: each test runs in a process of its
-//! own, because the probe and the clock decide once a process.
+//! Environments in which something is missing, refused or forbidden. Each test runs in a process of
+//! its own, because the probe and the clock decide once per process.
 #![cfg(all(target_os = "linux", not(any(miri, submeter_portable))))]
 #![expect(unsafe_code, reason = "fork, system call filters, limits, and the sequences")]
 

@@ -1,4 +1,4 @@
-//! Threads whose registration goes away, and decisions made in unusual places.
+//! Threads whose registration ends early, and decisions that are made in unusual places.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -112,7 +112,7 @@ fn the_self_test_decides_while_every_cpu_is_busy_with_others_stress() {
         }
         let all = || (0..STARTS).for_each(|_| drop(again(NAME, &[])));
         let result = std::panic::catch_unwind(all);
-        // Relaxed: as above. Before the panic goes on, or the scope would wait for ever.
+        // Relaxed: as above. Set before the panic resumes, or the scope would never end.
         stop.store(true, Ordering::Relaxed);
         if let Err(panic) = result {
             std::panic::resume_unwind(panic);
@@ -120,7 +120,7 @@ fn the_self_test_decides_while_every_cpu_is_busy_with_others_stress() {
     });
 }
 
-/// What the ending threads of the next test share: the sequences and a word.
+/// The sequences and the word that the threads of the next test share.
 static ENDING: OnceLock<(Rseq, usize)> = OnceLock::new();
 static ADDED: AtomicI64 = AtomicI64::new(0);
 static LATE: AtomicU64 = AtomicU64::new(0);
@@ -155,8 +155,8 @@ impl Drop for AddsWhenDropped {
 
 thread_local!(static VALUE: AddsWhenDropped = const { AddsWhenDropped(Cell::new(false)) });
 
-/// Adds in the first round of key destructors, and again in the second, by when the registration
-/// has been undone: this key was made later.
+/// Adds in the first round of key destructors and in the second. By then the registration has been
+/// undone, as its key is older.
 extern "C" fn late(round: *mut libc::c_void) {
     let added = add_once();
     if round.addr() == 1 {

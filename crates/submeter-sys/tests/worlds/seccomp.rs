@@ -1,4 +1,4 @@
-//! Sandboxes that forbid what the probe asks for.
+//! Sandboxes that forbid the system calls of the probe.
 
 use submeter_sys::{Backend, SelfTest, probe};
 
@@ -6,11 +6,11 @@ use crate::again::{again_under, deny, install, is_child};
 
 const REGISTER_RSEQ: u32 = 1 << 8;
 
-/// So that the probe comes to ask for what is forbidden on a kernel too that may lose a restart,
-/// where it would stop before.
+/// Lets the probe reach the forbidden call even on a kernel that may lose a restart, where it would
+/// stop before.
 const TRUST: (&str, &str) = ("SUBMETER_RSEQ", "trust");
 
-/// The backend below sequences in this libc: it tells the CPU, or it does not.
+/// Returns the backend below sequences: it depends on whether this libc reports the CPU.
 fn backend_without_sequences() -> Backend {
     if probe().libc_area_bytes.is_some_and(|bytes| bytes > 0) {
         Backend::LockedByCpu
@@ -19,7 +19,7 @@ fn backend_without_sequences() -> Backend {
     }
 }
 
-/// What every such world has in common: no sequences, and a CPU hint only where libc gives one.
+/// Asserts what all these sandboxes share: no sequences, and a CPU hint only where libc gives one.
 fn assert_locked() {
     assert!(probe().rseq().is_none(), "{:?}", probe());
     assert_eq!(probe().backend, backend_without_sequences());

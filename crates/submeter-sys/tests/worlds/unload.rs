@@ -10,9 +10,8 @@ use crate::again::{again, is_child};
 
 type Add = extern "C" fn() -> i32;
 
-/// Returns the library's path: the one that `SUBMETER_TEST_LIBRARY` names, because a machine
-/// without cargo has one that was built elsewhere, or else one built here, in a target directory of
-/// its own.
+/// Returns the path of the library: the file that `SUBMETER_TEST_LIBRARY` names, for machines
+/// without cargo, or one that is built here in a target directory of its own.
 fn library() -> PathBuf {
     if let Some(path) = std::env::var_os("SUBMETER_TEST_LIBRARY") {
         return path.into();
@@ -46,8 +45,8 @@ fn closing_a_library_that_ran_sequences_kills_nobody() {
     }
 }
 
-/// Threads that existed before the library add through it, then run on after it was closed, long
-/// enough to be preempted: then the kernel looks at what their `rseq_cs` points to.
+/// Threads that are older than the library add through it and run on after it was closed, long
+/// enough to be preempted: then the kernel follows their `rseq_cs`.
 fn load_add_and_close(path: &str) {
     const THREADS: usize = 4;
     let (loaded, added, closed) =

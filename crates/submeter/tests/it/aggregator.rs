@@ -1,4 +1,4 @@
-//! Aggregators: what is collected, in which order, and what stays of a group that is gone.
+//! Aggregators: what they collect, in what order they merge, and what a killed group leaves.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use submeter::{Aggregate, Aggregator, Count, Group, Origin, Schema, Tree};
 
 use crate::stop::StopOnDrop;
 
-/// Adds up, and writes down who called.
+/// An aggregate that sums numbers and logs its calls.
 #[derive(Default)]
 struct Sum {
     calls: Arc<Mutex<Vec<Call>>>,
@@ -19,7 +19,7 @@ enum Call {
     Merge(Vec<String>, Vec<String>),
 }
 
-/// A number, and of which groups it is made.
+/// A number and the groups that contributed to it.
 #[derive(Default)]
 struct Delta {
     n: u64,
@@ -92,7 +92,8 @@ fn a_group_is_asked_once_a_cpu_and_merged_once_after_its_children() {
     let (sum, calls) = aggregator(&tree);
     let paths = ["/a/b/c/d", "/a/b", "/a/b/e", "/f", "/"];
     let attached = paths.map(|path| sum.attach(&group(&tree, path)));
-    // On every row, whatever CPU this runs on: more than one child of each CPU and of each group.
+    // Fill every CPU's row, whichever CPU this runs on, so that merges meet several children per
+    // CPU and per group.
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -115,7 +116,7 @@ fn a_group_is_asked_once_a_cpu_and_merged_once_after_its_children() {
     flushes.sort();
     flushes.dedup();
     assert_eq!(flushes.len(), report.locals, "no group and CPU twice");
-    // Whatever is merged into a total (which is empty before) has everything below in it.
+    // A total starts empty, so each value merged into it must already include everything below.
     let merged_into_totals: Vec<_> = merges
         .iter()
         .filter_map(|call| match call {
@@ -176,7 +177,7 @@ fn a_parent_that_dies_with_its_children_loses_nothing() {
     }
 }
 
-/// Counts itself.
+/// A value that counts its live instances.
 struct Counted(&'static AtomicUsize);
 
 static LOCALS: AtomicUsize = AtomicUsize::new(0);
@@ -230,7 +231,7 @@ fn state_is_made_with_the_first_update_and_goes_with_the_group_and_the_aggregato
     counting.flush().expect("not nested");
     assert!(LOCALS.load(Relaxed) < with_two);
 
-    // Only the aggregator keeps what live groups have: the next aggregator sweeps up.
+    // The aggregator alone owns the state of live groups; attaching the next one removes it.
     drop(counting);
     let next = tree.aggregator("next", Counting);
     for i in 0..50 {
@@ -321,7 +322,7 @@ fn updates_flushes_kills_and_attaching_race_and_nothing_is_lost_stress() {
                 scope.spawn(move || {
                     let mut done = 0;
                     for round in 0..300 {
-                        // Two of the threads share each group, and kill it under one another.
+                        // Two threads share each group; either may kill it while the other uses it.
                         let Ok(child) = tree.get_or_create(&format!("/p/{}", (round + id) % 2))
                         else {
                             continue;
@@ -331,7 +332,7 @@ fn updates_flushes_kills_and_attaching_race_and_nothing_is_lost_stress() {
                             attached.update(|local| local.fetch_add(1, Relaxed));
                             done += 1;
                         }
-                        // Refused when the other was first.
+                        // Fails if the other thread killed it first.
                         drop(child.kill());
                     }
                     done

@@ -1,5 +1,4 @@
-//! Aggregators that are slow, that panic, and that call back: what they may and what they cannot
-//! harm.
+//! Aggregators that are slow, panic, or call back into the tree affect only themselves.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,10 +9,10 @@ use submeter::{
     Aggregate, Aggregator, AggregatorError, Count, Counter, Group, Origin, Schema, Tree,
 };
 
-/// How long what must not wait may take on a machine that is busy with other things.
+/// A limit for operations that must not block, generous enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Adds up, after it has called a function.
+/// An aggregate that sums numbers and calls a function at each flush and at each merge.
 struct Hooked<F, M> {
     flush: F,
     merge: M,
@@ -59,13 +58,13 @@ fn value<C: Aggregate<Delta = u64>>(
     aggregator.read(group, |seen| (*seen.total, seen.broken_below))
 }
 
-/// An aggregator whose callback says that it has begun and waits until it is let go.
+/// Returns an aggregate whose callback reports that it has begun, then waits to be released.
 fn stuck() -> (impl Aggregate<Local = AtomicU64, Delta = u64>, Receiver<()>, Sender<()>) {
     let (begun, has_begun) = channel();
     let (let_go, may_go) = channel::<()>();
     let (begun, may_go) = (Mutex::new(begun), Mutex::new(may_go));
     let flush = move |_: &str| {
-        // Neither fails unless the test has ended.
+        // Both calls fail only after the test has ended.
         let _ = begun.lock().expect("whole").send(());
         let _ = may_go.lock().expect("whole").recv();
     };
@@ -92,7 +91,8 @@ fn a_slow_callback_delays_nobody_but_those_who_flush_its_aggregator() {
             assert_eq!(tree.snapshot().groups().len(), 3);
             add(&quick, &web, 5);
             assert_eq!(quick.sum(tree.root(), |seen| *seen.total).expect("whole"), 5);
-            // Of the slow one itself: updates, attaching, reads, and the end of groups.
+            // The slow aggregator too still accepts updates, attachments and reads, and its groups
+            // end.
             add(&slow, &web, 2);
             add(&slow, &group(&tree, "/acme/mail"), 4);
             assert_eq!(value(&slow, tree.root()).expect("whole"), (0, 0));
@@ -104,7 +104,7 @@ fn a_slow_callback_delays_nobody_but_those_who_flush_its_aggregator() {
             done.send(()).expect("awaited");
         });
         let in_time = is_done.recv_timeout(PATIENCE);
-        // First of all, or a failure would hang.
+        // Release the callback before asserting anything: a failed assertion would hang otherwise.
         drop(let_go);
         in_time.expect("nothing waited for the callback");
         assert!(!flush.join().expect("no panic").joined);
@@ -134,7 +134,7 @@ fn those_who_wait_for_a_slow_flush_share_the_next() {
             })
             .collect();
         (0..4).for_each(|_| asked.recv_timeout(PATIENCE).expect("asks"));
-        // They have said that they will ask, not that they have: those that are late flush nothing.
+        // The threads announced their flush before calling it; one that comes late finds nothing.
         std::thread::sleep(Duration::from_millis(50));
         drop(let_go);
         assert!(!first.join().expect("no panic").joined);
@@ -168,11 +168,11 @@ fn a_callback_that_panics_breaks_its_group_and_leaves_the_others_exact() {
         assert!(text.contains("bad luck"), "{text}");
         assert_eq!(value(&aggregator, &mail).expect("whole"), (10 * round, 0));
         assert_eq!(value(&aggregator, &other).expect("whole"), (100 * round, 0));
-        // What was lost is one of each round; that something was, they say.
+        // One value was lost per round, and the total reports that it is incomplete.
         assert_eq!(value(&aggregator, &group(&tree, "/acme")).expect("whole"), (10 * round, 1));
         assert_eq!(value(&aggregator, tree.root()).expect("whole"), (110 * round, 1));
     }
-    // A group of the same name is another group; what its predecessor lost stays lost.
+    // A new group of the same name starts intact; what its predecessor lost stays lost.
     web.kill().expect("a leaf");
     drop(web);
     let web = group(&tree, "/acme/web");
@@ -183,7 +183,7 @@ fn a_callback_that_panics_breaks_its_group_and_leaves_the_others_exact() {
 #[test]
 fn a_merge_that_panics_breaks_the_group_that_was_merged_into() {
     let (tree, _) = tree();
-    // The second number that is merged into the total of /a/b finds 1 there; nothing else does.
+    // Only the second flush of /a/b merges 7 into 1.
     let merge = |delta: u64, into: u64| assert_ne!((delta, into), (7, 1), "bad sum");
     let aggregator = tree.aggregator("fragile", Hooked { flush: |_: &str| (), merge });
     let [b, c, root] = ["/a/b", "/c", "/"].map(|path| group(&tree, path));
@@ -191,7 +191,8 @@ fn a_merge_that_panics_breaks_the_group_that_was_merged_into() {
     add(&aggregator, &c, 100);
     assert_eq!(aggregator.flush().expect("not nested").panics, 0);
     add(&aggregator, &b, 7);
-    // /a/b's total, and /a's, which holds the same; not the root's.
+    // Two panics: in the total of /a/b, and in that of /a, which has the same value. The root's
+    // total is intact.
     assert_eq!(aggregator.flush().expect("not nested").panics, 2);
     assert!(value(&aggregator, &b).expect_err("broken").is_broken());
     assert!(value(&aggregator, &group(&tree, "/a")).expect_err("broken").is_broken());
@@ -250,8 +251,8 @@ fn a_payload_that_is_no_text_and_a_drop_that_panics_end_in_the_flush() {
     assert_eq!(aggregator.flush().expect("not nested").panics, 1);
     assert!(value(&aggregator, &odd).expect_err("broken").to_string().contains("no message"));
     assert_eq!(value(&aggregator, tree.root()).expect("whole"), (2, 1));
-    // The bombs of the two dead went off in the flush. That of the living goes with the tree, and
-    // lies on the CPU that armed it, which need not be the one that the test ends on.
+    // The flush dropped the bombs of both killed groups. That of the live group is dropped with the
+    // tree; it belongs to the CPU that armed it, which need not be the one where the test ends.
     ARMED.store(false, Relaxed);
 }
 
@@ -285,7 +286,7 @@ fn a_callback_may_use_the_tree() {
 
 #[test]
 fn a_callback_that_asks_a_aggregator_is_refused_and_does_not_wait() {
-    /// Asks aggregators, its own and another, in every callback.
+    /// An aggregate that reads its own and another aggregator in every callback.
     struct Asking {
         ask: Mutex<Vec<Aggregator<Asking>>>,
         refused: AtomicU64,
@@ -347,7 +348,7 @@ fn a_read_may_read_and_is_refused_a_flush() {
     let inside = aggregator.read(tree.root(), |root| {
         assert!(aggregator.flush().expect_err("nested").is_nested());
         assert!(aggregator.sum(&web, |_| ()).expect_err("nested").is_nested());
-        // The same group too, and through another aggregator.
+        // Reentry into the same group is refused as well, as it is through another aggregator.
         let again = value(&aggregator, tree.root()).expect("whole").0;
         (*root.total, again, value(&aggregator, &web).expect("whole").0)
     });
@@ -357,7 +358,7 @@ fn a_read_may_read_and_is_refused_a_flush() {
 
 #[test]
 fn an_update_inside_an_update_counts_both() {
-    // The shape of a signal handler that updates what it interrupted.
+    // An update inside an update, as a signal handler would do it.
     let (tree, _) = tree();
     let aggregator = tree.aggregator("sum", Hooked { flush: |_: &str| (), merge: |_, _| () });
     let attached = aggregator.attach(tree.root());

@@ -1,5 +1,5 @@
-//! Which public types may cross threads: a field that forbids it would be noticed here, and not by
-//! a user after a release.
+//! Which public types may cross threads. A new field that forbids it fails here, not in a user's
+//! build after a release.
 
 use submeter::counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};
 use submeter::perf::{
@@ -27,8 +27,8 @@ macro_rules! cross_threads {
     }};
 }
 
-/// Compiles only if each type is not `Send`: otherwise both implementations would apply, and the
-/// compiler could not choose.
+/// Compiles only if no type is `Send`: for a `Send` type both implementations would apply and the
+/// call would be ambiguous.
 macro_rules! stay_on_their_thread {
     ($($type:ty),* $(,)?) => {{
         trait Stays<Choice> {

@@ -1,4 +1,4 @@
-//! Meters: the same updates as a group's own, found once.
+//! Bound metrics update the same words as their group, without the lookup.
 
 use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Tree};
 
@@ -19,7 +19,7 @@ fn a_meter_updates_what_its_group_does_and_nothing_beside_it_stress() {
                 let (requests, queued) = (web.bound(requests), web.bound(queued));
                 for n in 0..ADDS {
                     requests.add(2);
-                    // Back and forth over the same boundary.
+                    // Cross the same batch boundary in both directions.
                     queued.adjust(if n % 2 == 0 { -(1 << 17) } else { 1 << 17 });
                 }
             });
@@ -32,7 +32,7 @@ fn a_meter_updates_what_its_group_does_and_nothing_beside_it_stress() {
     assert_eq!(web.bound(requests).group(), &web);
 }
 
-/// What a meter adds is in the bound of a read before any flush, as with a group's own updates.
+/// The error bound of a read covers updates through a bound metric before any flush.
 #[test]
 fn a_read_knows_what_a_meter_has_carried() {
     let mut schema = Schema::builder();

@@ -1,5 +1,5 @@
-//! Code of the user's that the library runs, where it panics: the tree goes on. Aggregators,
-//! observers, flushers and futures have theirs beside their other tests.
+//! A panic in user code that the library calls leaves the tree usable. The tests for aggregators,
+//! observers, flushers and futures are beside their other tests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use submeter::{Count, Counter, Schema, Tree};
 
-/// Panics without the report of the panic hook.
+/// Panics without invoking the panic hook.
 fn fail() {
     resume_unwind(Box::new("the user's"));
 }
@@ -21,7 +21,7 @@ fn tree() -> (Tree, Counter<Count>) {
     (Tree::new(schema.build().expect("sound")).expect("memory"), requests)
 }
 
-/// Counts, flushes, kills and creates as if nothing had happened.
+/// Checks that the tree still counts, flushes, kills and creates.
 fn goes_on(tree: &Tree, requests: Counter<Count>) {
     let before = tree.root().sum(requests);
     let group = tree.get_or_create("/after").expect("created");
@@ -50,7 +50,7 @@ fn data_that_panics_when_dropped_is_dropped_once_and_its_group_released() {
     assert!(group.set_data(Bomb(Arc::clone(&drops))).is_ok());
     group.add(requests, 1);
     let killed = group.kill().expect("no children");
-    // Whoever drops the last handle or flushes what is left may have to bear it.
+    // The panic may reach the caller that drops the last handle or flushes what remains.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(group)));
     let _ = catch_unwind(AssertUnwindSafe(|| tree.flush()));
     assert!(killed.wait_released(Duration::from_secs(30)).is_ok());
@@ -104,7 +104,7 @@ fn a_section_whose_declaration_panics_leaves_a_schema_that_can_be_built() {
         });
     }));
     assert!(declared.is_err());
-    // What comes next is of the first section again, whatever became of the other.
+    // Later metrics belong to the first section again, although the closure panicked.
     let writes = schema.counter::<Count>("writes", "Writes");
     let tree = Tree::new(schema.build().expect("sound")).expect("memory");
     tree.root().add(writes, 3);

@@ -1,4 +1,4 @@
-//! Guards that end in any order: which group decides, and what a thread keeps for them.
+//! Guards that end in any order: which group is current, and what the thread keeps for them.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use submeter::switch::{self, Entered};
 use submeter::{Group, Killed, Schema, Tree};
 
 const ROUNDS: u32 = if cfg!(miri) { 2 } else { 300 };
-/// More than a level has bits.
+/// More guards than one level has bits.
 const STEPS: u32 = if cfg!(miri) { 80 } else { 600 };
-/// Of one guard for the next; a debug build is slow.
+/// How often one guard replaces another. Fewer in debug builds, which are slow.
 const HANDOVERS: u32 = match (cfg!(miri), cfg!(debug_assertions)) {
     (true, _) => 1_000,
     (_, true) => 1_000_000,
@@ -26,10 +26,10 @@ fn groups(tree: &Tree) -> Vec<Group> {
     (0..4).map(|n| tree.create(&format!("/{n}")).expect("new")).collect()
 }
 
-/// What guards mean, without a thought for their cost: the latest that is alive decides.
+/// A model of guards that ignores cost: the latest live guard decides the current group.
 struct Oracle<'a> {
     groups: &'a [Group],
-    /// In the order in which they were made.
+    /// Ordered by creation.
     guards: Vec<(Entered, usize)>,
 }
 
@@ -39,12 +39,12 @@ impl Oracle<'_> {
         let any = rng.usize(..self.guards.len().max(1));
         match rng.u8(..8) {
             0..3 if self.guards.len() < most => {
-                // Often the same again.
+                // Often pick the same group again.
                 let last = self.guards.last().map(|(_, group)| *group).filter(|_| rng.bool());
                 let group = last.unwrap_or(group);
                 self.guards.push((self.groups[group].enter(), group));
             }
-            // In the usual order, hand over hand, or in any.
+            // End the latest, replace one by the next, or end an arbitrary one.
             3 => drop(self.guards.pop()),
             4 if self.guards.len() > 1 => drop(self.guards.swap_remove(self.guards.len() - 2)),
             5 | 6 if !self.guards.is_empty() => drop(self.guards.remove(any)),
@@ -62,7 +62,7 @@ impl Oracle<'_> {
         self.guards.last().map(|(_, group)| &self.groups[*group])
     }
 
-    /// A thread keeps a handle to groups that a guard is in, and to no other.
+    /// Checks that the thread keeps handles to exactly the groups that its guards are in.
     fn check_handles(&self, killed: &[Killed]) {
         for (group, killed) in killed.iter().enumerate() {
             let entered = self.guards.iter().filter(|(_, of)| *of == group).count();
@@ -101,14 +101,14 @@ fn the_latest_guard_decides_whatever_the_order_in_which_they_end() {
 fn guards_made_before_the_last_ones_end_take_no_more_memory_each_time() {
     let tree = tree();
     let groups = groups(&tree);
-    // One after the other, and three at a time, of which the one that ends is the earliest.
+    // With one guard at a time, and with three, of which the earliest ends.
     for (same, width) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
         let group = |n: u32| &groups[if same { 0 } else { n as usize % groups.len() }];
         let mut kept: [Option<Entered>; 3] = [const { None }; 3];
         let mut hand_over = |n: u32| kept[n as usize % width] = Some(group(n).enter());
-        // A level has 64 bits: after more, all was allocated that ever is.
+        // A level has 64 bits. After more guards than that, everything has been allocated.
         (0..200).for_each(&mut hand_over);
-        // Few at first: were they not to end, all of them would take for ever.
+        // Begin with few: if guards leaked, the full count would take hours.
         for handovers in [1_000, HANDOVERS] {
             let count = allocation_counter::measure(|| (0..handovers).for_each(&mut hand_over));
             assert_eq!(count.count_total, 0, "same group: {same}, {width} at a time");
@@ -119,7 +119,7 @@ fn guards_made_before_the_last_ones_end_take_no_more_memory_each_time() {
     }
 }
 
-/// Keeps the guard of the request that it works on.
+/// A worker that stores the guard of its current request.
 struct Worker {
     in_progress: Option<Entered>,
 }

@@ -8,7 +8,7 @@ use submeter::{Bytes, Count, Counter, Schema, SchemaError, Tree};
 
 use crate::stop::StopOnDrop;
 
-/// Long enough for any machine: only a deadlock reaches it.
+/// Long enough for any machine; only a deadlock exceeds it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn counting(groups_max: usize) -> (Tree, Counter<Count>) {
@@ -18,7 +18,7 @@ fn counting(groups_max: usize) -> (Tree, Counter<Count>) {
     (Tree::builder(schema).groups_max(groups_max).build().expect("address space"), requests)
 }
 
-/// A snapshot locks children with flushes locked out; a create in a full tree wants a flush.
+/// A snapshot locks children while it excludes flushes; creating in a full tree needs a flush.
 #[test]
 fn a_create_in_a_full_tree_and_a_snapshot_do_not_wait_for_each_other_stress() {
     let (tree, _) = counting(2);
@@ -42,12 +42,11 @@ fn a_create_in_a_full_tree_and_a_snapshot_do_not_wait_for_each_other_stress() {
     }
 }
 
-/// Groups that a flush forgets in the middle of a read still count for the bound of what it read
-/// before.
+/// The bound of a read covers groups that a flush removes halfway through it.
 #[test]
 fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
     const CHILDREN: u64 = 100;
-    /// Below the batch: no carry tells the ancestors.
+    /// Less than a batch, so that no overflow reaches the ancestors.
     const ADDS: u64 = 63;
     let (tree, requests) = counting(1_000);
     let (begun, returned, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -83,7 +82,7 @@ fn a_read_is_within_its_bound_while_groups_are_forgotten_stress() {
     });
 }
 
-/// Keys number quotas with 16 bits: more of them would share meters.
+/// A key holds its quota's number in 16 bits; with more quotas, two would share a number.
 #[test]
 fn a_schema_of_more_metrics_than_keys_can_tell_apart_is_refused() {
     let mut schema = Schema::builder();

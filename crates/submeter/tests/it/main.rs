@@ -1,8 +1,8 @@
 //! Tests that share a process.
 //!
-//! Apart are `sessions`, whose observers follow every thread of the process, and those that look at
-//! the whole process: `killed_memory` at its memory, `session_leaks` at its descriptors and
-//! mappings, `switch_balance` at its CPU time. Tests that fork, handle signals or set limits are in
+//! Some need a process of their own: `sessions`, whose observers follow every thread, and those
+//! that measure the whole process: `killed_memory` its memory, `session_leaks` its descriptors and
+//! mappings, `switch_balance` its CPU time. Tests that fork, handle signals or set limits are in
 //! `proof/submeter-testkit`.
 
 mod aggregator;

@@ -1,4 +1,4 @@
-//! The exposition, read back: by a strict reader of our own and by Prometheus' client library.
+//! The exposition is read back by a strict parser of our own and by Prometheus' client library.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use submeter::export::{openmetrics, openmetrics_backend};
 use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Snapshot, Tree};
 
-/// Names that a client may choose and that a careless encoder lets out of its quotes.
+/// Names that a client may choose and that would escape the quotes of a careless encoder.
 const HOSTILE: [&str; 5] =
     ["a\"b", "back\\slash", "<img src=x onerror=alert(1)>", "#,{}=\" 1", "naïve 🦀 tenant"];
 
@@ -55,7 +55,7 @@ fn histogram_buckets_are_cumulative_and_exact_at_their_bounds() {
         let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned()));
         families["app_latency_seconds"].samples[&key("app_latency_seconds_bucket", &labels)].clone()
     };
-    // 255 ns lies at the first bound, 256 ns beyond it; 100 s lies beyond the last one.
+    // 255 ns is on the first bound, 256 ns above it; 100 s is above the last one.
     assert_eq!(at("0.000000255"), "1");
     assert_eq!(at("0.000000511"), "2");
     assert_eq!(at("0.000001023"), "3");
@@ -177,7 +177,7 @@ fn key(name: &str, labels: &[(String, String)]) -> SampleKey {
     (name.to_owned(), labels.iter().cloned().collect())
 }
 
-/// Reads an exposition as the specification words it, and panics at the first line that is not.
+/// Parses an exposition by the letter of the specification; panics at the first violation.
 fn parse(text: &str) -> HashMap<String, Family> {
     let body = text.strip_suffix("# EOF\n").expect("ends with # EOF");
     let mut families: HashMap<String, Family> = HashMap::new();

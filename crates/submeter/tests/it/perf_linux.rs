@@ -1,5 +1,5 @@
-//! The scheduler on the kernel's counters. Needs `perf_event_open`; what is refused is skipped, and
-//! said.
+//! The scheduler on the kernel's counters. Needs `perf_event_open`; what the kernel refuses is
+//! reported as skipped.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 use submeter::perf::{
@@ -35,7 +35,7 @@ fn software_events_follow_the_group() {
         used_a += burn_ms(4);
         events.switch(B, clock::thread_cpu_ns());
         used_b += burn_ms(2);
-        // Large, so that it is mapped, and each page is new.
+        // Large enough for malloc to map it, so that every page is new.
         fault(1000);
         events.switch(&[], clock::thread_cpu_ns());
         burn_ms(2);
@@ -62,11 +62,11 @@ fn what_the_machine_lacks_is_not_supported_and_what_it_has_counts() {
         match counts.state {
             State::Active if list != "r1a8:u" => assert!(counts.values[0] > 0, "{counts:?}"),
             State::Active => {}
-            // Others may hold all counters.
+            // Other processes may occupy all counters.
             State::Inactive | State::Error => assert_eq!(counts.scaled(0), None),
         }
     }
-    // No kernel has it, with or without privilege.
+    // No kernel has this event, whatever the privileges.
     let refused = LinuxPmu::supports(&Event::new(EventKind::Software(999))).expect_err("refused");
     assert!(refused.to_string().contains("<not supported>"), "{refused}");
 }
@@ -91,7 +91,7 @@ fn neither_a_switch_nor_a_rotation_allocates() {
     assert_eq!(count.count_total, 0);
 }
 
-/// Prepares and places events, or says why not.
+/// Prepares and places events, or prints why they were refused.
 fn placed(pmu: &mut ThreadPmu, list: &str) -> Option<Vec<Handle>> {
     let groups = parse(list).expect("valid");
     let mut handles = Vec::new();
@@ -116,7 +116,7 @@ fn all_reads_of_a_moment_agree() {
     let read = |pmu: &mut ThreadPmu| {
         handles.iter().map(|&handle| pmu.read(handle).expect("counts")).collect::<Vec<_>>()
     };
-    // Before the first moment each read is anew.
+    // Before the first `begin`, every read asks the kernel.
     let before = read(&mut pmu);
     fault(1000);
     assert!(!pages_are_small() || read(&mut pmu)[0] >= before[0] + 1000);
@@ -129,7 +129,7 @@ fn all_reads_of_a_moment_agree() {
         pmu.begin(moment * 1_000);
         let later = read(&mut pmu);
         assert!(!pages_are_small() || later[0] >= first[0] + 10, "{later:?} after {first:?}");
-        // Those that were read together are of the same moment.
+        // Counts that are read together belong to the same moment.
         assert!(later[1] <= later[0], "no major faults here: {later:?}");
     }
 }
@@ -138,7 +138,7 @@ fn all_reads_of_a_moment_agree() {
 fn switches_are_counted_as_the_kernel_counts_them() {
     let mut pmu = ThreadPmu::new();
     let Some(handles) = placed(&mut pmu, "context-switches,cpu-migrations") else { return };
-    // Never read by way of the page.
+    // Reads by system call, never through the page.
     let oracle = |handle: usize| {
         let mut alone = LinuxPmu::new();
         let kind = [EventKind::Software(3), EventKind::Software(4)][handle];
@@ -156,16 +156,16 @@ fn switches_are_counted_as_the_kernel_counts_them() {
         (low, here, oracle())
     };
     for at in [0, 1] {
-        // Both start at one moment: one without a switch in between, which comes soon on any
-        // machine.
+        // Begin with a reading that no switch interrupted: the oracle's values before and after
+        // it agree, which happens soon on any machine.
         let (start, here_start) = loop {
             let (low, here, high) = between(&mut oracles[at], at);
             if low == high {
                 break (low, here);
             }
         };
-        // Not one for each wait: on a slow machine a wait may be over before the thread left its
-        // CPU. The kernel's other books say how many were.
+        // Not every wait is a switch: on a slow machine it may be over before the thread leaves
+        // its CPU. /proc says how many were.
         let before = switches_of_this_thread();
         let mut last = 0;
         for _ in 1..=50u64 {
@@ -180,7 +180,7 @@ fn switches_are_counted_as_the_kernel_counts_them() {
     }
 }
 
-/// As /proc counts them, whether the thread wanted to wait or not.
+/// Returns the thread's context switches, voluntary or not, as /proc counts them.
 fn switches_of_this_thread() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("readable");
     let counts = status.lines().filter_map(|line| line.split_once("_ctxt_switches:"));
@@ -204,7 +204,7 @@ fn an_event_group_of_both_clocks_and_counters_is_placed_whole_or_not_at_all() {
     assert_eq!(pmu.read(handles[0]), Some(5));
     pmu.remove(&handles);
     handles.iter().for_each(|&handle| pmu.release(handle));
-    // A handle that was released is none.
+    // A released handle reads as nothing.
     assert_eq!(pmu.read(handles[1]), None);
     assert!(!pmu.place(&handles));
     assert_eq!(pmu.read(handles[0]), Some(5), "time goes on");
@@ -219,7 +219,7 @@ fn attaching_and_detaching_leaves_no_memory_behind() {
         ids.into_iter().flatten().filter_map(|id| events.detach(id, 1)).count()
     };
     if round(&mut events) != 2 {
-        // `attach` has said why.
+        // `attach` has printed why.
         return;
     }
     let count = allocation_counter::measure(|| {

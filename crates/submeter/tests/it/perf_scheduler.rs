@@ -16,7 +16,7 @@ const IN_AX: &[GroupKey] = &[AX, A, ROOT];
 const IN_AY: &[GroupKey] = &[AY, A, ROOT];
 const IN_B: &[GroupKey] = &[B, ROOT];
 
-/// A scheduler and a clock that goes on by ten with each step.
+/// A scheduler with a clock that advances by ten per step.
 struct Thread {
     events: Scheduler<SimulatedPmu>,
     now_ns: u64,
@@ -81,7 +81,7 @@ fn events_for_all_are_not_touched_by_switches() {
     }
     let counts = t.events.counts(all, t.now_ns).expect("attached");
     assert_eq!((counts.values[0], counts.running_ns), (2000, 20_000));
-    // Each switch takes one off and puts one on (4 operations), and leaves it at that.
+    // Each switch removes one event and places one (4 operations) and does nothing else.
     let before = t.events.pmu().operations();
     t.run(IN_A, 1);
     assert_eq!(t.events.pmu().operations() - before, 4);
@@ -167,7 +167,7 @@ fn a_pinned_event_that_finds_no_counter_is_in_error_for_good() {
     let clock = t.attach(Scope::Group(A), "task-clock:D");
     t.run(IN_A, 1);
     assert_eq!((t.state(root), t.state(first)), (State::Active, State::Error));
-    // A failure while the line is walked takes nobody else along.
+    // One event's failure does not affect the others in the queue.
     assert_eq!(t.state(clock), State::Active);
     t.events.detach(root, t.now_ns).expect("attached");
     t.run(IN_B, 1);
@@ -192,7 +192,7 @@ fn rotation_starves_nobody() {
             })
             .collect();
         t.run(IN_A, 1);
-        // Within as many periods as there are event groups each one that can ever fit counts.
+        // Every event group that can fit counts within as many periods as there are event groups.
         let mut counted = vec![false; all.len()];
         for _ in 0..all.len() {
             for (index, &(id, _)) in all.iter().enumerate() {
@@ -248,7 +248,7 @@ fn the_last_event_of_a_group_leaves_no_trace() {
         assert_eq!(t.events.detach(id, t.now_ns), None, "a second time");
     }
     assert_eq!((t.events.groups(), t.events.pmu().used()), (0, 0));
-    // The line is given to another group, while the thread is still in the first one.
+    // Another group reuses the queue while the thread is still in the first one.
     let other = t.attach(Scope::Group(B), "cycles");
     t.run(IN_AY, 5);
     assert_eq!((t.state(other), t.value(other)), (State::Inactive, 0));
@@ -258,7 +258,7 @@ fn the_last_event_of_a_group_leaves_no_trace() {
     assert_eq!(t.value(other), 0);
 }
 
-/// The thread is in a group whose last event goes; another group's first one takes its place.
+/// A group loses its last event while the thread is in it, and another group gets its queue.
 #[test]
 fn an_event_that_takes_the_place_of_the_last_one_waits_for_its_own_group() {
     let mut t = Thread::new(1);
@@ -294,12 +294,12 @@ fn what_is_not_supported_is_said_and_never_zero() {
     let error = t.events.attach(Scope::Everywhere, group, 0).expect_err("refused");
     let text = error.to_string();
     assert!(text.contains("\"r1a8\" is <not supported> here"), "{text}");
-    // Nothing of the group is left behind.
+    // The failed event group left no counter occupied.
     t.attach(Scope::Everywhere, "{cycles,instructions}");
     assert_eq!(t.events.pmu().used(), 2);
     let empty = EventGroup::new(Vec::new(), false);
     assert!(t.events.attach(Scope::Everywhere, &empty, 0).is_err());
-    // An event that is attached and never had its turn is not counted, which is not 0 either.
+    // An attached event that never had a turn reads as not counted, which differs from 0.
     let waiting = t.attach(Scope::Everywhere, "cycles");
     t.run(IN_A, 5);
     let counts = t.events.counts(waiting, t.now_ns).expect("attached");
@@ -332,7 +332,7 @@ fn neither_a_switch_nor_a_rotation_allocates() {
     }
     let deep: Vec<_> = (100..165).map(GroupKey).collect();
     t.attach(Scope::Group(deep[30]), "cycles");
-    // The simulated clock notes a kind when it first happens.
+    // The simulated PMU knows a kind of event once it has occurred.
     t.run(IN_A, 1);
     let count = allocation_counter::measure(|| {
         for _ in 0..50 {
@@ -358,7 +358,7 @@ fn an_event_that_loses_its_counter_is_in_error() {
     t.events.rotate(t.now_ns);
     assert_eq!((t.state(lost), t.state(kept)), (State::Error, State::Active));
     assert_eq!(t.events.counts(lost, t.now_ns).expect("attached").scaled(0), None);
-    // Its place is free again; without a counter none of its kind is placed.
+    // Its counter is free again; an event whose kind has no counter is never placed.
     let next = t.attach(Scope::Group(A), "cycles");
     assert_eq!((t.state(next), t.events.pmu().used()), (State::Inactive, 0));
 }

@@ -1,5 +1,4 @@
-//! The optional flusher: it flushes by the clock and by what is pending, and nothing stops it but
-//! its guard.
+//! The optional flusher flushes by period and by threshold, and runs until its guard is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -16,7 +15,7 @@ fn tree() -> (Tree, Counter<Count>) {
     (Tree::new(schema.build().expect("valid")).expect("address space"), requests)
 }
 
-/// Waits for what must come, however slow the machine is.
+/// Waits for a condition that must come true, however slow the machine.
 fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
     let patience = Instant::now() + Duration::from_secs(60);
     while !come() {
@@ -33,7 +32,7 @@ fn it_flushes_every_period() {
         tree.root().add(requests, 1);
         wait_for("a flush", || tree.root().read(requests).value == round);
     }
-    // What a flush stored is seen before the flusher has counted it.
+    // Readers can see the totals of a flush before the flusher has counted it.
     wait_for("three flushes", || flusher.flushes() >= 3);
     assert_eq!(flusher.panics(), 0);
 }
@@ -56,7 +55,7 @@ fn dropping_it_ends_the_thread_whatever_it_waits_for() {
     drop(tree.flusher().period(NEVER).start().expect("a thread"));
     drop(tree.flusher().period(NEVER).when(requests, 10).start().expect("a thread"));
     drop(tree.flusher().start().expect("a thread"));
-    // It does not keep the tree either, once it is gone.
+    // Once it ends, it no longer keeps the tree alive.
     let group = tree.get_or_create("/a").expect("created");
     drop(tree);
     assert!(group.is_killed(), "the last clone of the tree went");

@@ -1,5 +1,5 @@
-//! Reads of three prices, flushes of parts, and what Linux' own rules for this mechanism say of
-//! them.
+//! The three kinds of read, flushes of subtrees, and the guarantees that Linux documents for the
+//! same mechanism.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -80,8 +80,8 @@ fn a_flush_of_a_part_is_exact_there_and_leaves_the_rest() {
     assert_eq!(f.tree.root().read(f.requests).bound, 0);
 }
 
-/// Sums of parts, by several threads and while others update: each finds what its caller had added,
-/// and at the end nothing is missing.
+/// Threads sum subtrees while others update: each sum includes what its caller has added, and in
+/// the end nothing is missing.
 #[test]
 fn sums_of_parts_find_what_returned_before_them_stress() {
     let f = fixture();
@@ -118,7 +118,7 @@ fn sums_of_parts_find_what_returned_before_them_stress() {
     assert_eq!(f.tree.root().read(f.requests).value, 3 * ROUNDS);
 }
 
-/// Linux: an update that happened before a flush began is seen by it. (The models without the
+/// As in Linux: a flush finds every update that happened before it began. (The models without the
 /// barriers, which must fail, are in `submeter-percpu`.)
 #[test]
 fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
@@ -143,7 +143,7 @@ fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
             }
         });
         for round in updates {
-            // At least what was sent; the next update may have come already.
+            // No less than was sent; it may include the next update already.
             let seen = if round % 2 == 0 {
                 group.sum(f.requests)
             } else {
@@ -156,8 +156,8 @@ fn rstat_4_an_update_before_a_flush_is_seen_by_it_stress() {
     });
 }
 
-/// Linux: the page counter never grants beyond its maximum; it refuses too early by no more than
-/// what others are charging at that moment.
+/// As in Linux: the page counter never grants beyond its maximum, and refuses too early by no more
+/// than what others are charging at that moment.
 #[test]
 fn rstat_6_no_grant_beyond_a_limit_and_no_refusal_without_a_charge_in_flight_stress() {
     const THREADS: u64 = 4;
@@ -177,7 +177,7 @@ fn rstat_6_no_grant_beyond_a_limit_and_no_refusal_without_a_charge_in_flight_str
                         match group.try_charge(f.memory, n) {
                             Ok(charge) => {
                                 // Raised after the grant and lowered before the return: never above
-                                // what is really held.
+                                // what is held.
                                 let held = granted.fetch_add(n, Ordering::SeqCst) + n;
                                 assert!(held <= limit, "{held} of {limit} were granted");
                                 granted.fetch_sub(n, Ordering::SeqCst);

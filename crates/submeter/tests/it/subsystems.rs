@@ -1,4 +1,4 @@
-//! Metrics that are split into sections: each is flushed apart, and the tree is the same for all.
+//! Sections of one schema are flushed separately and share one tree.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -171,7 +171,7 @@ fn a_tree_that_is_full_with_the_dead_of_one_section_flushes_it() {
     for _ in 0..20 {
         tree.create("/one").expect("room").kill().expect("a leaf");
         assert!(tree.group_count() <= 2);
-        // Only this section forgets; the other one's dead take up the room.
+        // Only this section has reclaimed its killed groups; those of the other still take up room.
         tree.flush_section(io);
     }
     let _held = tree.create("/one").expect("room");
@@ -238,7 +238,7 @@ fn sections_are_found_by_name_and_by_metric() {
 #[test]
 fn sections_take_declarations_from_several_places_and_do_not_nest() {
     let mut schema = Schema::builder();
-    // As two libraries of one process do, each with a function over the builder.
+    // As two libraries in one process would: each declares its metrics through a function.
     let library = |s: &mut SchemaBuilder, name: &str| s.counter::<Count>(name, "");
     let reads = schema.section("io", |io| library(io, "reads"));
     let (sent, writes) = schema.section("net", |net| {
@@ -281,7 +281,7 @@ fn bad_sections_are_refused_with_a_remedy() {
     let error = schema.build().expect_err("and `main`");
     assert_eq!(error, SchemaError::TooManySections { sections: SECTIONS_MAX + 1 });
 
-    // What does not fit one section may fit two.
+    // Metrics that do not fit into one section may fit into two.
     let half = |schema: &mut SchemaBuilder, name: &str| {
         for n in 0..300 {
             schema.counter::<Count>(&format!("{name}_{n}"), "");

@@ -1,4 +1,4 @@
-//! What a user of the crate finds: traits of the public types, and the small conveniences.
+//! The public surface: the traits of its types and the small conveniences.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +58,7 @@ fn groups_are_ordered_as_a_tree_is_printed() {
     let snapshot = f.tree.snapshot();
     assert_eq!(printed, snapshot.groups().iter().map(|g| g.path()).collect::<Vec<_>>());
 
-    // A killed group and its successor are two, in the order of their ages.
+    // A killed group and its successor differ, and the older one is less.
     let before = f.tree.get("/b").expect("made");
     before.kill().expect("a leaf");
     let after = f.tree.create("/b").expect("free");
@@ -131,7 +131,7 @@ fn a_gauge_can_be_set_and_the_last_one_holds_stress() {
             scope.spawn(move || {
                 let bound = web.bound(queued);
                 while !stop.load(Ordering::Relaxed) {
-                    // Moves up and down by as much: nothing of it may stay.
+                    // Equal moves up and down must leave no trace.
                     web.inc(queued);
                     bound.adjust(thread * 10);
                     bound.set(thread);
@@ -166,7 +166,7 @@ fn a_distribution_is_read_with_its_bound_stress() {
             scope.spawn(|| (0..EACH).for_each(|n| group.record(f.latency, n * 100)));
         }
     });
-    // All records have returned: the truth is known, and whatever was seen is within the bound.
+    // All calls have returned, so the truth is known and the read must be within its bound.
     let parent = f.tree.get("/p").expect("made");
     let reading = parent.read_histogram(f.latency);
     let all = EACH * groups.len() as u64;
@@ -177,7 +177,8 @@ fn a_distribution_is_read_with_its_bound_stress() {
     let reading = parent.read_histogram(f.latency);
     assert_eq!((reading.value.count(), reading.bound), (all, 0));
 
-    // One more: less than a batch for each word of the line of its bucket and of that of the sum.
+    // One more record: the bound is less than a batch for each word in the two lines that it marks,
+    // that of its bucket and that of the sum.
     groups[0].record(f.latency, 1_000_000);
     let bound = parent.read_histogram(f.latency).bound;
     assert!((1..=2 * 8 * 511).contains(&bound), "{bound}");

@@ -1,4 +1,4 @@
-//! Threads in groups: what is charged to whom.
+//! Threads in groups: which group is charged.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -29,7 +29,7 @@ fn fixture() -> Fixture {
     Fixture { tree, cpu, a, x, b }
 }
 
-/// What interrupts, and being stopped between two clocks, may make of a difference.
+/// The difference that interrupts, and preemption between two clock readings, may cause.
 const SLACK_NS: u64 = 3_000_000;
 
 #[track_caller]
@@ -93,7 +93,7 @@ fn guards_may_be_dropped_in_any_order() {
                 let expected = deepest.map(|at| groups[at].clone());
                 assert_eq!(switch::current(), expected, "{order:?}, after {index}");
             }
-            // The notes are used up: what follows is as if nothing had been.
+            // Nothing is left of the ended guards: the thread behaves as at the start.
             let _entered = f.b.enter();
             assert_eq!(f.a.run(switch::current), Some(f.a.clone()));
             assert_eq!(switch::current(), Some(f.b.clone()));
@@ -129,7 +129,7 @@ fn parking_makes_visible_what_was_used() {
     });
     let before = told.recv().expect("sent");
     assert_about(f.a.sum(f.cpu), before);
-    // Waiting uses nothing.
+    // Sleeping uses no CPU time.
     std::thread::sleep(Duration::from_millis(50));
     assert_about(f.a.sum(f.cpu), before);
     wake.send(()).expect("received");
@@ -153,7 +153,7 @@ fn a_thread_that_ends_in_a_group_is_charged_and_a_forgotten_guard_is_counted() {
 
 #[test]
 fn entering_while_the_thread_ends_attributes_nothing_and_harms_nothing() {
-    /// Enters a group when it is dropped with its thread's other values.
+    /// A thread-local value that enters a group when it is dropped.
     struct Late(Group);
     impl Drop for Late {
         fn drop(&mut self) {
@@ -199,7 +199,7 @@ fn groups_of_several_trees_nest() {
     let (mut used_one, mut used_two) = (0, 0);
     one.a.run(|| {
         used_one += burn_ms(5);
-        // Meters nothing: its time is charged to nobody.
+        // This tree has no CPU metric, so the time is charged to no group.
         plain.root().run(|| {
             burn_ms(5);
             two.a.run(|| used_two += burn_ms(5));
@@ -214,13 +214,13 @@ fn groups_of_several_trees_nest() {
 #[test]
 fn all_switches_of_a_thread_sum_up_to_its_cpu_time_stress() {
     let f = fixture();
-    // More threads than CPUs: each is preempted, and migrated, every few milliseconds.
+    // With more threads than CPUs, each is preempted and migrated every few milliseconds.
     let used: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
                     let _outer = f.tree.root().enter();
-                    // What the clock of this thread takes to start is not in the group.
+                    // Start this thread's clock outside of the group, which then is not charged.
                     switch::park();
                     let start = clock::thread_cpu_ns();
                     let until = Instant::now();
@@ -265,11 +265,10 @@ fn a_schema_takes_one_counter_of_cpu_time() {
     assert!(error.to_string().contains("\"cpu_again\""));
 }
 
-/// The end of a handle may be the end of a group, which wakes what waits for that: not in the
-/// middle of a switch.
+/// Dropping a handle may release its group and wake the waiters: never in the middle of a switch.
 #[test]
 fn whoever_waits_for_a_group_may_switch_when_the_last_guard_releases_it() {
-    /// Notes the group in which it is woken.
+    /// A waker that notes the group in which it is woken.
     #[derive(Default)]
     struct Noting(Mutex<Vec<Option<Group>>>);
     impl Wake for Noting {
@@ -285,7 +284,7 @@ fn whoever_waits_for_a_group_may_switch_when_the_last_guard_releases_it() {
     let mut released = pin!(killed.released());
     drop(b);
     assert!(released.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    // Out of order: the guard that goes last gives up a handle that it does not go back to.
+    // Out of order: the last guard to end gives up a handle to a group that it does not return to.
     guards[1] = None;
     guards[2] = None;
     assert!(killed.is_released());

@@ -39,7 +39,7 @@ fn tasks_that_move_between_workers_are_charged_to_their_groups() {
                 for step in 0..25 {
                     assert_eq!(switch::current().as_ref(), Some(&own));
                     used.fetch_add(burn(Duration::from_micros(us)), Ordering::Relaxed);
-                    // Woken by a timer or another task, on whichever worker is free.
+                    // A timer or another task wakes it, on any free worker.
                     if step % 5 == 0 {
                         tokio::time::sleep(Duration::from_micros(100)).await;
                     } else {
@@ -57,7 +57,7 @@ fn tasks_that_move_between_workers_are_charged_to_their_groups() {
     tree.flush();
     for (group, used) in [(&a, &used[0]), (&b, &used[1])] {
         let (charged, used) = (group.read(cpu).value, used.load(Ordering::Relaxed));
-        // What a poll does besides, and what an interrupt adds between two questions to the kernel.
+        // Allows for the work of the poll itself and for interrupts between two clock readings.
         let right = charged + 2_000_000 >= used && charged <= used + used / 5 + 20_000_000;
         assert!(right, "{group:?}: {charged} charged of {used}");
     }
@@ -65,7 +65,7 @@ fn tasks_that_move_between_workers_are_charged_to_their_groups() {
 
 #[test]
 fn a_future_is_out_of_its_group_while_it_waits_and_in_it_when_dropped() {
-    /// Notes the group in which it is dropped.
+    /// A value that reports the group in which it is dropped.
     struct Note(std::sync::mpsc::Sender<Option<Group>>);
     impl Drop for Note {
         fn drop(&mut self) {
@@ -102,7 +102,7 @@ fn a_panic_in_a_poll_leaves_the_group() {
             panic!("on purpose");
         });
         assert!(task.await.expect_err("panics").is_panic());
-        // The runtime caught it on this very thread.
+        // The runtime caught the panic on this thread.
         assert_eq!(switch::current(), None);
         assert_eq!(async { switch::current() }.in_group(&b).await, Some(b.clone()));
     });

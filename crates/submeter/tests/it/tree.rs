@@ -1,4 +1,4 @@
-//! Groups, statistics and limits through the public face.
+//! Groups, statistics and limits through the public interface.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -129,7 +129,7 @@ fn deleting_groups_under_load_loses_nothing_and_lets_nobody_in_stress() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // A request: finds its tenant, works, ends.
+                    // One request: looks its tenant up, counts, ends.
                     let group = f.tree.get_or_create("/p/t").expect("room");
                     group.add(f.requests, 1);
                     counted.fetch_add(1, Ordering::SeqCst);
@@ -260,7 +260,8 @@ fn a_limit_is_never_exceeded_stress() {
     assert!(usage.refused > 0 && usage.peak <= 1000);
 }
 
-/// Readers check value and bound against what had returned before and was begun after the read.
+/// Readers check value and bound against the updates that returned before the read and those that
+/// began before it ended.
 #[test]
 fn a_read_is_within_its_bound_of_the_truth_stress() {
     let f = fixture();
@@ -343,9 +344,9 @@ fn flushes_create_kill_and_updates_race_and_conserve_totals_stress() {
 
 #[test]
 fn concurrent_flushes_join() {
-    // A flush of that many is long enough for the other threads to wait for it, and of those that
-    // wait for the same next one all but one join: ten in some hundreds. Fewer in this many means
-    // that nothing joins.
+    // A flush of this many groups takes long enough for other threads to wait for it. All but one
+    // of those that wait for the same flush join it: ten of a few hundred flushes. Fewer than ten
+    // of all means that joining does not work.
     const GROUPS: usize = 300;
     const FLUSHES: u64 = 5_000;
     let f = fixture();
@@ -355,7 +356,7 @@ fn concurrent_flushes_join() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                // Relaxed, here and below: joined before they are read, or only end the loop.
+                // Relaxed, here and below: read after the join, or used only to end the loop.
                 while joined.load(Ordering::Relaxed) < 10
                     && flushes.fetch_add(1, Ordering::Relaxed) < FLUSHES
                 {

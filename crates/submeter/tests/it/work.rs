@@ -22,7 +22,7 @@ pub(crate) fn burn_ms(ms: u64) -> u64 {
     burn(Duration::from_millis(ms))
 }
 
-/// Returns whether memory comes in pages small enough to be counted; prints if not.
+/// Returns whether pages are small enough for faults to be counted; prints a reason if not.
 pub(crate) fn pages_are_small() -> bool {
     let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     let huge = text.is_ok_and(|text| text.contains("[always]"));
@@ -32,9 +32,9 @@ pub(crate) fn pages_are_small() -> bool {
     !huge
 }
 
-/// Touches this many pages that were not there before.
+/// Touches this many pages for the first time.
 pub(crate) fn fault(pages: usize) {
-    // More than malloc ever keeps for reuse: fresh from the kernel each time.
+    // More than malloc keeps for reuse, so that the kernel supplies new pages each time.
     let mut bytes = vec![0u8; 64 << 20];
     for page in 0..pages {
         bytes[page * 4096] = 1;

@@ -1,5 +1,5 @@
-//! Sessions under attack: threads that are in a group already, visits in step with the turns,
-//! panics, registries that change all the time.
+//! Sessions in adverse conditions: threads that are in a group already, visits in step with the
+//! turns, panics, observers that come and go all the time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -80,7 +80,7 @@ fn the_next_switch_is_counted_while_others_come_and_go() {
     assert_eq!(missed, 0, "of {ROUNDS} sessions");
 }
 
-/// Whatever is asked for and however visits follow each other, as long as they repeat.
+/// For random requests and random sequences of visits that repeat.
 #[test]
 fn rotation_starves_nobody_in_whatever_rhythm_stress() {
     const LISTS: [&str; 4] = ["cycles", "instructions", "{cycles,instructions}", "task-clock"];
@@ -117,7 +117,7 @@ fn rotation_starves_nobody_in_whatever_rhythm_stress() {
     }
 }
 
-/// Panics at a switch.
+/// An observer that panics at a switch.
 struct Fragile;
 
 impl switch::Observer for Fragile {
@@ -181,7 +181,7 @@ fn the_values_of_a_request_are_of_one_moment_while_threads_switch_stress() {
     assert!(torn.is_none(), "{torn:?}");
 }
 
-/// Works and switches when its thread's other values are dropped.
+/// A thread-local value that works and switches when it is dropped.
 struct Late {
     group: Group,
     _kept: switch::Entered,
@@ -205,7 +205,7 @@ fn values_that_end_with_their_thread_may_switch_and_leave() {
     for thread in 0..THREADS {
         let (a, b) = (f.a.clone(), f.b.clone());
         let end = move || {
-            // Whose values end first depends on whose came first.
+            // Thread-local values are dropped in an order that depends on their first use.
             if thread % 2 == 0 {
                 LATE.with(|_| ());
             }
@@ -217,8 +217,8 @@ fn values_that_end_with_their_thread_may_switch_and_leave() {
     }
     let values = session.counts().iter().map(|counts| counts.values()[0]).collect::<Vec<_>>();
     let [in_b, in_a] = values[..] else { panic!("{values:?}") };
-    // Each thread's visits; what is done at its end is seen as long as the switch has its own
-    // values.
+    // Every thread's visit counts. Work at its end counts too, unless the switch's own
+    // thread-local values are gone by then.
     assert!(
         (THREADS..=101 * THREADS).contains(&in_b) && (in_b - THREADS).is_multiple_of(100),
         "{in_b}"
@@ -227,7 +227,7 @@ fn values_that_end_with_their_thread_may_switch_and_leave() {
     assert!(session.counts().iter().all(|counts| *counts.state() == RequestState::Counting));
 }
 
-/// Ends a session in the middle of a switch.
+/// An observer that ends a session in the middle of a switch.
 struct Ender(Option<Session>);
 
 impl switch::Observer for Ender {

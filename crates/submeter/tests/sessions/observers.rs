@@ -1,4 +1,4 @@
-//! Observers: which switches they see, and what one that misbehaves can do.
+//! Observers: which switches they see, and that a misbehaving one harms no other.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use submeter::switch::{self, Observation, Observer};
 use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
 
-/// What observers saw, by thread, as they run one after another here.
+/// What observers saw. One list suffices, as the threads here run one after another.
 type Seen = Arc<Mutex<Vec<String>>>;
 
 struct Recorder {
@@ -43,8 +43,8 @@ impl Drop for Recorder {
     }
 }
 
-/// Tests of one process share the registry, and a thread that tests something else is of no
-/// interest.
+/// Observes the calling thread alone: all tests share one registry, and other threads run other
+/// tests.
 fn observe_here(seen: &Seen) -> Observation {
     let (seen, me) = (Arc::clone(seen), std::thread::current().id());
     switch::observe(move |now_ns| {
@@ -113,7 +113,7 @@ fn leaving_for_the_same_group_is_no_switch_in_whatever_order() {
     assert!(take(&seen).is_empty(), "it is the outer guard's group too");
     drop(outer);
     assert_eq!((take(&seen), switch::current()), (vec!["/a > -".to_owned()], None));
-    // The same where a guard has gone to the group that it came from.
+    // The same holds for a guard that entered the group of its predecessor.
     let outer = f.a.enter();
     let mut inner = f.b.enter();
     inner.switch_to(&f.a);
@@ -137,7 +137,7 @@ fn a_thread_that_ends_in_a_group_leaves_it() {
     drop(observation);
 }
 
-/// Panics when it is seen of `/b`, and as it is dropped.
+/// An observer that panics when it is told of `/b`, and when it is dropped.
 struct Fragile;
 
 impl Observer for Fragile {
@@ -169,12 +169,12 @@ fn an_observer_that_panics_harms_nobody_and_is_not_called_again() {
     assert_eq!(switch::current(), None);
     let all = ["- > /a", "/a > /b", "/b > /a", "/a > -", "- > /b", "/b > -"];
     assert_eq!(take(&seen), all, "others go on");
-    // In the call and in the drop; the factory once, at the first switch.
+    // The observer panicked in the call and in the drop, the factory once, at the first switch.
     assert_eq!((fragile.panicked(), broken.panicked()), (2, 1));
     assert!(f.tree.root().sum(f.cpu) > 0);
 }
 
-/// Calls back into the switch, and keeps a guard.
+/// An observer that calls back into the switch and keeps a guard.
 struct Meddler {
     group: Group,
     kept: RefCell<Vec<switch::Entered>>,
@@ -250,15 +250,15 @@ fn observers_come_and_go_while_threads_switch() {
             drop(observation);
         }
     });
-    // The other tests' threads may hold one yet: they drop it at their next switch, or at their
-    // end.
+    // Threads of other tests may still have observers: they drop them at their next switch or when
+    // they end.
     f.a.run(|| ());
     // Relaxed: as above.
     let left = living.load(Ordering::Relaxed);
     assert!(left < 64, "{left} of 200 for each thread are left");
 }
 
-/// Panics when it is dropped: what a factory may have captured.
+/// A value that panics when dropped, for a factory to capture.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -269,7 +269,7 @@ impl Drop for Bomb {
 
 #[test]
 fn a_factory_that_panics_when_dropped_harms_no_thread_that_switches() {
-    /// Has the calling thread alone hold a factory with a bomb, then `end`s.
+    /// Leaves the calling thread as the only holder of a factory with a bomb, then calls `end`.
     fn hold(f: &Fixture, end: impl FnOnce(&Fixture)) {
         let bomb = Bomb;
         let observation = switch::observe(move |_| {
@@ -292,7 +292,7 @@ fn a_factory_that_panics_when_dropped_harms_no_thread_that_switches() {
             f.a.run(|| assert_eq!(switch::current().as_ref(), Some(&f.a)));
         };
         let switches = scope.spawn(switches);
-        // In the destructor of a thread-local value a panic would end the process.
+        // A panic in the destructor of a thread-local value would end the process.
         let ends = scope.spawn(|| hold(&f, |_| ()));
         switches.join().expect("no panic out of a switch");
         ends.join().expect("no panic out of a thread's end");

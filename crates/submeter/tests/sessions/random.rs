@@ -1,5 +1,5 @@
-//! Random threads beside a ledger: guards in any order, groups of two trees, sessions that come and
-//! go.
+//! Random threads checked against a ledger: guards in any order, groups of two trees, sessions that
+//! start and stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,15 +17,14 @@ fn groups(f: &Fixture) -> Vec<Group> {
     [&f.a, &f.x, &f.y, &f.b, f.tree.root()].map(Group::clone).into()
 }
 
-/// A session that asks for each group of one tree and for everything, and what it should have
-/// counted.
+/// A session that counts each group of one tree and the whole process, with the expected counts.
 struct Ledger {
     session: Arc<Session>,
     groups: Vec<Group>,
     due: Vec<u64>,
 }
 
-/// Asks for each of `groups`, and for everything.
+/// Opens a session that counts each of `groups` and the whole process.
 fn open(tree: &Tree, groups: &[Group], turns: Duration) -> Session {
     let of = |group| Request::group(group, one("cycles"));
     let everywhere = Request::everywhere(one("cycles"));
@@ -39,7 +38,7 @@ impl Ledger {
         Ledger { session: Arc::new(session), due: vec![0; groups.len() + 1], groups }
     }
 
-    /// Notes that the thread did `n` in `group`.
+    /// Records that the thread did `n` units of work in `group`.
     fn note(&mut self, group: Option<&Group>, n: u64) {
         for (of, due) in self.groups.iter().zip(&mut self.due) {
             let mut up = std::iter::successors(group, |group| group.parent());
@@ -58,12 +57,12 @@ impl Ledger {
     }
 }
 
-/// One thread: its guards, the latest last, each with the group that it stands for.
+/// One thread's guards, the latest last, each with its group.
 #[derive(Default)]
 struct Walk {
     guards: Vec<Option<(Entered, Group)>>,
     ledgers: Vec<Ledger>,
-    /// How many of these are not its own to end.
+    /// How many of the ledgers, from the first, belong to all threads, so that this one keeps them.
     kept: usize,
 }
 

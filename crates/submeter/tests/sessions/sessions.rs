@@ -1,4 +1,4 @@
-//! Sessions: events of groups on all threads, on counters that the test turns.
+//! Sessions count the events of groups on all threads, here on counters that the test drives.
 
 use std::time::Duration;
 
@@ -68,12 +68,13 @@ fn sums_over_threads_are_conserved_while_threads_come_and_go() {
                 assert!(now.iter().zip(&last).all(|(now, last)| now >= last), "{now:?} {last:?}");
                 last = now;
             }
-            // The scope alone does not wait for what threads do at their end.
+            // A scope does not wait for thread-local destructors; a join does.
             threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
         });
     }
     let all = 3 * THREADS * ROUNDS;
-    // A thread's first `a` begins the session there; what it does at its end is for all.
+    // A thread joins the session when it first enters `a`; from then on its work outside of groups
+    // counts for the whole process.
     assert_eq!(values(&session), [6 * all, 2 * all, 3 * all, 10 * all]);
     assert_eq!(session.threads() as u64, 3 * THREADS);
     assert!(session.counts().iter().all(|counts| counts.threads() as u64 == 3 * THREADS));
@@ -144,7 +145,7 @@ fn rotation_starves_nobody_not_even_groups_that_are_left_soon() {
     let builder = Session::builder().interval(Duration::from_micros(200));
     let session = builder.open_with(&f.tree, requests, || Counters::new(2));
     for _ in 0..200 {
-        // All turns fall into `y`, which is long; `x` is over at once.
+        // All turns fall into `y`, which is long; `x` is very short.
         f.x.run(|| work(CYCLES, 1));
         f.y.run(|| {
             crate::work::burn(Duration::from_micros(300));
@@ -262,7 +263,7 @@ fn the_clock_counts_what_the_groups_use() {
         assert!((5_000_000..10_000_000).contains(&value), "{value} ns");
         assert_eq!((value, value), (counts.enabled_ns(), counts.running_ns()));
     }
-    // The same time, read once, is what the group is charged.
+    // The group is charged the same time, from the same reading of the clock.
     assert_eq!(f.a.sum(f.cpu), session.counts()[0].values()[0]);
 }
 

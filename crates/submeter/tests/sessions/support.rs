@@ -1,4 +1,4 @@
-//! Counters that the test turns, one set for each thread.
+//! Counters that the test drives, one set per thread.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ pub(crate) const CYCLES: EventKind = EventKind::Hardware(0);
 pub(crate) const INSTRUCTIONS: EventKind = EventKind::Hardware(1);
 
 thread_local! {
-    /// How much of `CYCLES` and of `INSTRUCTIONS` this thread has done.
+    /// The `CYCLES` and `INSTRUCTIONS` that this thread has simulated.
     static DONE: [Cell<u64>; 2] = const { [Cell::new(0), Cell::new(0)] };
 }
 
-/// Lets the calling thread do `n` more of `kind`.
+/// Adds `n` to the calling thread's count of `kind`.
 pub(crate) fn work(kind: EventKind, n: u64) {
     DONE.with(|done| {
         let done = &done[usize::from(kind == INSTRUCTIONS)];
@@ -24,7 +24,7 @@ pub(crate) fn work(kind: EventKind, n: u64) {
     });
 }
 
-/// A [`SimulatedPmu`] that follows what its thread does. It lacks `branches`.
+/// A [`SimulatedPmu`] that follows its thread's simulated work. It lacks `branches`.
 pub(crate) struct Counters {
     simulated: SimulatedPmu,
     seen: [u64; 2],
@@ -34,7 +34,7 @@ impl Counters {
     pub(crate) fn new(counters: usize) -> Counters {
         let mut simulated = SimulatedPmu::new(counters);
         simulated.refuse(EventKind::Hardware(4));
-        // The simulated clock notes a kind when it first happens.
+        // The simulated PMU knows a kind of event once it has occurred.
         simulated.count(CYCLES, 0);
         simulated.count(INSTRUCTIONS, 0);
         Counters { simulated, seen: DONE.with(|done| [done[0].get(), done[1].get()]) }
@@ -80,18 +80,18 @@ pub(crate) struct Fixture {
     pub(crate) x: Group,
     pub(crate) y: Group,
     pub(crate) b: Group,
-    /// Last: what is dropped before is still of this test alone.
+    /// The last field, so that the others are dropped while no other test runs.
     _alone: Option<MutexGuard<'static, ()>>,
 }
 
 pub(crate) fn fixture() -> Fixture {
-    // What counts for the whole process would count other tests' threads too.
+    // A session that counts the whole process would count other tests' threads too.
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     Fixture { _alone: Some(alone), ..another() }
 }
 
-/// As [`fixture`], for a test that has one.
+/// A second fixture for a test that already has one.
 pub(crate) fn another() -> Fixture {
     let mut schema = Schema::builder();
     let cpu = schema.cpu_time("cpu", "CPU time");
@@ -101,7 +101,7 @@ pub(crate) fn another() -> Fixture {
     Fixture { tree, cpu, a, x, y, b, _alone: None }
 }
 
-/// Parses a list of one event group.
+/// Parses a list that holds one event group.
 pub(crate) fn one(list: &str) -> EventGroup {
     let mut groups = parse(list).expect("valid");
     assert_eq!(groups.len(), 1, "{list}");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use submeter_cache::{Cache, Config, Server};
 use tokio::sync::oneshot;
 
-/// Far longer than anything here takes, so that no test fails on a slow machine.
+/// Far longer than any operation takes, so that no test fails on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server in a runtime of its own; dropping it stops it and waits.
@@ -27,7 +27,7 @@ pub(crate) fn start(config: Config) -> Running {
     start_with(config, |server| server)
 }
 
-/// Starts a server with what `change` gives it.
+/// Starts a server with a configuration that `change` adjusts.
 pub(crate) fn start_with(
     config: Config,
     change: impl FnOnce(Server) -> Server + Send + 'static,
@@ -99,7 +99,7 @@ impl Client {
         Client { stream, pending: Vec::new() }
     }
 
-    /// Returns the same connection again, to read from while another thread writes.
+    /// Returns a second handle to the connection, to read while another thread writes.
     pub(crate) fn reader(&self) -> Client {
         Client { stream: self.stream.try_clone().expect("a clone"), pending: Vec::new() }
     }
@@ -108,7 +108,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).expect("the server reads");
     }
 
-    /// Reads one line, its end left out.
+    /// Reads one line, without its end.
     pub(crate) fn line(&mut self) -> String {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {

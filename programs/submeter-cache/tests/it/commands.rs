@@ -125,7 +125,7 @@ fn expiry() {
 fn flush_all() {
     let server = start_default();
     check(&server, "set k 0 0 1\r\na\r\nflush_all\r\nget k\r\n", "STORED\r\nOK\r\nEND\r\n");
-    // In one piece, so that no second ends between the last two.
+    // Sent in one piece, so that no second ends between the last two.
     let not_yet = "STORED\r\nOK\r\nVALUE k 0 1\r\na\r\nEND\r\n";
     check(&server, "set k 0 0 1\r\na\r\nflush_all 1\r\nget k\r\n", not_yet);
     let mut client = server.connect();
@@ -142,7 +142,7 @@ fn flush_all_where_it_is_not_allowed_drops_nothing() {
     let refused = "CLIENT_ERROR flush_all not allowed\r\n";
     check(&server, "set k 0 0 1\r\na\r\nflush_all\r\n", &format!("STORED\r\n{refused}"));
     check(&server, "flush_all 0\r\nflush_all noreply\r\nflush_all 1\r\n", &refused.repeat(2));
-    // The delayed one's time is over then.
+    // By then the delayed flush has taken effect.
     std::thread::sleep(Duration::from_millis(1500));
     check(&server, "get k\r\n", "VALUE k 0 1\r\na\r\nEND\r\n");
     assert!(server.connect().talk("stats settings\r\n").contains("STAT flush_enabled no\r\n"));

@@ -30,7 +30,7 @@ fn ask(client: &mut Client, books: &mut Books, path: &str, request: &str) -> Str
     counted.bytes_in += request.len() as u64;
     counted.bytes_out += answer.len() as u64;
     counted.requests += 1;
-    // The `mn` behind each belongs to the root.
+    // The `mn` after each request belongs to the root.
     let root = books.entry("/".to_owned()).or_default();
     root.bytes_in += 4;
     root.bytes_out += 4;

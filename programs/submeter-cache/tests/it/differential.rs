@@ -1,9 +1,9 @@
-//! The same bytes to memcached and to this server must give the same answers.
+//! memcached and this server must give the same answers to the same bytes.
 //!
-//! `{k}` in a script stands for the `cas` that the server at hand gives key `k`; in answers it
-//! stands for any `cas`, which two servers need not agree on. The module `protocol` lists where
-//! this server differs on purpose: malformed stores, whose values older releases take for commands,
-//! are among the tests of bad input.
+//! `{k}` in a script stands for the `cas` number that the server in question gave key `k`; in
+//! answers it stands for any `cas`, as two servers need not agree on it. The module `protocol`
+//! lists where this server differs on purpose. Malformed stores, whose values older releases take
+//! for commands, are tested in `bad_input`.
 
 use crate::common::memcached::Memcached;
 use crate::common::{Client, start_default};
@@ -38,7 +38,7 @@ fn comparable_line(line: &str) -> String {
         match (words[0], letter, number.parse::<u64>()) {
             ("VALUE", ..) if index == 4 => "{}".to_owned(),
             ("HD" | "VA", "c", Ok(_)) => "c{}".to_owned(),
-            // memcached's seconds begin when its clock ticks: allow for four ticks.
+            // memcached's seconds follow its clock's ticks: allow for four ticks.
             ("HD" | "VA", "t", Ok(left)) => format!("t{}", left.next_multiple_of(5)),
             ("HD" | "VA", "l", Ok(_)) => "l{}".to_owned(),
             _ => (*word).to_owned(),
@@ -47,8 +47,8 @@ fn comparable_line(line: &str) -> String {
     words.iter().enumerate().map(comparable).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns memcached's answers in the words of release 1.6.40 and later, which this server uses: to
-/// a line with too few words older ones say `ERROR`.
+/// Returns memcached's answers as release 1.6.40 and later, and this server, word them: older ones
+/// answer a line with too few words by `ERROR`.
 fn in_new_words(expected: &str, got: &str) -> String {
     let format = "CLIENT_ERROR bad command line format";
     let mut got = got.split("\r\n");
@@ -156,7 +156,7 @@ fn long_keys_and_large_values() {
         "long_keys_and_large_values",
         &[
             &format!("set {key} 0 0 1\r\na\r\nget {key}\r\n"),
-            // Alone: with this error memcached also drops the answers before it.
+            // In a script of its own: with this error memcached also drops the answers before it.
             &format!("get k {over} k\r\n"),
             &format!("gat 0 {over}\r\n"),
             &format!(
@@ -210,11 +210,11 @@ fn meta_commands() {
     );
 }
 
-/// A request of a grammar that also makes malformed ones, on few keys, so that requests meet.
+/// Makes a random request, sometimes malformed, on few keys, so that requests interact.
 fn random_request(rng: &mut fastrand::Rng, out: &mut String) {
     use std::fmt::Write;
-    // Numbers have keys of their own, which only grow and whose marks are not asked for: whether
-    // memcached changes a number in place depends on when it is done with an earlier answer.
+    // Numbers have keys of their own that only grow, and whose `cas` is not asked for: whether
+    // memcached changes a number in place depends on when it has sent an earlier answer.
     let key = ["a", "b", "c:d", "c:e", "n", "c:n"][rng.usize(..6)];
     let is_number = key.ends_with('n');
     let value = ["", "0", "7", "99", "abc", "18446744073709551615", "1 2", "x y z"][rng.usize(..8)];

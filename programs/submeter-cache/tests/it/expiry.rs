@@ -1,4 +1,4 @@
-//! What has expired is dropped before anything that lives, and without being asked for.
+//! Expired items are dropped before live ones are evicted, even if they are never requested.
 
 use crate::common::{Client, eventually, start};
 use submeter_cache::Config;
@@ -17,13 +17,13 @@ fn held(client: &mut Client, prefix: &str, items: usize) -> usize {
     client.talk(format!("get{keys}\r\n")).matches("VALUE ").count()
 }
 
-/// Items that live, and those that have expired: of ten chosen at random hardly one.
+/// Live and expired items: so few have expired that ten items chosen at random rarely include one.
 const LIVING: usize = 2000;
 const EXPIRED: usize = 20;
 
-/// Fills a group with `living`; then stores a few `dead` that have expired and as many `new`, for
-/// which there is room only where the dead were. All in one pipeline, so that neither the
-/// background nor a retrieval finds the dead before.
+/// Fills a group with `living` items, then stores a few `dead` ones, already expired, and as many
+/// `new` ones, which fit only in place of the dead. All in one pipeline, so that neither the
+/// background nor a retrieval finds the dead first.
 fn fill(limited: &str, living: &str, dead: &str, new: &str) {
     let server = start(Config::default());
     let mut client = server.connect();

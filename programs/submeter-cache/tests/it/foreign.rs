@@ -1,8 +1,8 @@
-//! Requests of another protocol: a page of any site may make a browser on this machine send them.
+//! HTTP requests, which a page of any site can make a browser on this machine send.
 
 use crate::common::{Client, Running, start_default};
 
-/// What a browser sends for `fetch(url, {method: "POST", mode: "no-cors", body})`.
+/// Sends what a browser sends for `fetch(url, {method: "POST", mode: "no-cors", body})`.
 fn post(server: &Running, first_line: &str, body: &str) -> Client {
     let mut client = server.connect();
     client.send(format!(
@@ -23,9 +23,9 @@ fn the_body_of_a_browsers_post_is_not_executed() {
     let server = start_default();
     let mut own = server.connect();
     assert_eq!(own.set("victim", b"x"), "STORED");
-    // Its end closes a server that executes it, so that this fails instead of waiting.
+    // A server that executes the body obeys its `quit`, so that the test fails instead of waiting.
     let body = "\r\nflush_all\r\nset acme:pwned 0 0 4\r\nevil\r\nquit\r\n";
-    // The second as it would be if a proxy on the way were to rewrite the first line.
+    // The second is what a proxy might make of the first line.
     for first_line in ["POST / HTTP/1.1", "get /"] {
         let answer = post(&server, first_line, body).rest();
         let answer = String::from_utf8_lossy(&answer);
@@ -52,7 +52,7 @@ fn http_in_a_value_is_a_value() {
     let page = b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     assert_eq!(client.set("page:cached", page), "STORED");
     assert_eq!(client.get("page:cached").as_deref(), Some(&page[..]));
-    // One that is refused is skipped as bytes, not as lines.
+    // A refused value is skipped by its length, not by lines.
     let large = b"Host: x\r\n".repeat(200_000);
     assert_eq!(client.set("page:large", &large), "SERVER_ERROR object too large for cache");
     assert_eq!(client.ask("mn\r\n"), "MN");

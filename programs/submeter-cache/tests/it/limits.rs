@@ -5,7 +5,7 @@ use submeter_cache::Config;
 
 const VALUE: [u8; 1000] = [b'v'; 1000];
 
-/// What an item of [`VALUE`] under a short key costs at most.
+/// The most that an item of [`VALUE`] under a short key costs.
 const ITEM: u64 = 1400;
 
 fn server(memory_max: u64, limits: &[(&str, u64)]) -> Running {
@@ -83,7 +83,7 @@ fn the_expired_go_first() {
         let request = format!("set a:dead{n} 0 -1 1000\r\n{}\r\n", "v".repeat(1000));
         assert_eq!(client.ask(request), "STORED");
     }
-    // Few enough that each choice sees all items.
+    // Few enough for each choice to see all items.
     let group = server.cache.tree().get("/a").expect("it has a limit");
     let metrics = server.cache.metrics();
     let now = group.usage(metrics.memory).current;
@@ -128,7 +128,7 @@ fn without_evictions_a_store_that_finds_no_room_is_refused() {
     assert_eq!(client.set("a:more", &VALUE), refused);
     assert_eq!(held(&mut client, "a:", stored), stored, "nothing made room for it");
     assert_eq!(state(&server, "/a").2, 0);
-    // What a client wants to overwrite must not be read again, and what has expired makes room.
+    // The old value must be gone after a refused overwrite, and expired items make room.
     assert_eq!(client.set("a:0", &[b'v'; 3000]), refused);
     assert_eq!(client.get("a:0"), None);
     assert_eq!(client.set("a:more", &VALUE), "STORED");
@@ -175,7 +175,7 @@ fn a_shared_limit_falls_on_the_largest_holder() {
     fill(&mut client, "p:new:", 40);
     assert_eq!(held(&mut client, "p:new:", 40), 40);
     assert_eq!(state(&server, "/p/new").2, 0);
-    // With its share it pays for itself.
+    // Once it has its share, the tenant evicts its own items.
     fill(&mut client, "p:new:", 400);
     let (big, ..) = state(&server, "/p/big");
     let (new, ..) = state(&server, "/p/new");

@@ -1,4 +1,4 @@
-//! Tests that share a process. Apart is `bad_input`, which takes thousands of its descriptors.
+//! Tests that share a process. `bad_input` needs its own, as it takes thousands of descriptors.
 
 mod clients;
 mod commands;

@@ -1,4 +1,4 @@
-//! `stats`: the numbers of memcached's names.
+//! `stats`: the numbers under memcached's names.
 
 use crate::common::{Client, eventually, start_default};
 
@@ -11,7 +11,7 @@ fn stats<const N: usize>(client: &mut Client, names: [&str; N]) -> [u64; N] {
     })
 }
 
-/// Checks what some requests change some numbers by.
+/// Checks by how much some requests change some numbers.
 fn change<const N: usize>(requests: &str, names: [&str; N], by: [u64; N]) {
     let server = start_default();
     let mut client = server.connect();
@@ -47,7 +47,7 @@ fn a_retrieval_that_finds_an_expired_item_is_counted() {
     let mut client = server.connect();
     for retrieval in ["get gone", "mg gone", "touch gone 0"] {
         let [before] = stats(&mut client, ["get_expired"]);
-        // The background may be faster, then and when.
+        // The background may find the item first: repeat until the retrieval does.
         eventually(retrieval, || {
             client.talk(format!("set gone 0 -1 1\r\n1\r\n{retrieval}\r\n"));
             stats(&mut client, ["get_expired"]) == [before + 1]

@@ -1,4 +1,4 @@
-//! Deleting tenants while they are used.
+//! Deleting tenants while they are in use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn delete(server: &Running, path: &str, patience: Duration) -> Result<Deletion, 
     runtime.expect("a runtime").block_on(server.cache.delete_tenant(path, patience))
 }
 
-/// Waits for what is released with its epoch.
+/// Waits until the groups whose release takes an epoch are gone.
 fn groups(server: &Running, expected: usize) {
     for _ in 0..30_000 {
         pin().flush();
@@ -204,7 +204,7 @@ fn who_holds_a_deleted_tenant_is_named_and_sees_it_emptied() {
     assert_eq!((done.items, holders.len()), (1, 1));
     assert_eq!(holders[0].references(), Some(1));
     assert_eq!(held.usage(server.cache.metrics().memory).current, 0);
-    // What it still counts goes to the parent.
+    // Its later counts go to the parent.
     held.add(server.cache.metrics().cmd_get, 7);
     drop(held);
     assert_eq!(read(&server, "/acme"), Counted { gets: 7, ..read(&server, "/acme") });
@@ -218,7 +218,7 @@ fn a_value_on_its_way_to_a_slow_client_is_waited_for() {
     let mut client = server.connect();
     assert_eq!(client.set("acme:k", &value[..1_000_000]), "STORED");
     let mut slow = server.connect();
-    // Far more than sockets buffer: some answer is on its way until the client reads.
+    // Far more than sockets buffer: an answer stays in flight until the client reads.
     slow.send("get acme:k\r\n".repeat(40));
     let m = server.cache.metrics();
     while server.cache.tree().get("/acme").expect("set").sum(m.cmd_get) == 0 {

@@ -1,4 +1,4 @@
-//! Users: nothing before they have said who they are, and only their own tenants after that.
+//! Users: no access before the login, and afterwards only to their own tenants.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -35,7 +35,7 @@ fn nothing_is_executed_before_the_login() {
     assert_eq!(ops.set("acme:k", b"v"), "STORED");
     let mut client = server.connect();
     let value = "v".repeat(600);
-    // Were it not swallowed, its lines would be commands.
+    // If it were not skipped, its lines would be commands.
     let large = "flush_all\r\n".repeat(100_000);
     for request in [
         "get acme:k\r\n",
@@ -63,7 +63,7 @@ fn nothing_is_executed_before_the_login() {
         let expected = ["CLIENT_ERROR unauthenticated", "CLIENT_ERROR authentication failure"];
         assert!(expected.contains(&&*answer), "{request:.40?}: {answer}");
     }
-    // None of it was done, and no value was taken for a command.
+    // Nothing was executed, and no value was taken for a command.
     assert_eq!(ops.get("acme:k").as_deref(), Some(&b"v"[..]));
     assert_eq!(ops.get("acme:new"), None);
     assert_eq!(login(&mut client, "acme correct-horse"), "STORED");
@@ -261,7 +261,7 @@ fn only_a_socket_that_nobody_listens_on_is_replaced() {
     assert!(stale.exists(), "as after a crash");
     drop(listen(&stale, 0o700).expect("replaced"));
 
-    // As a successor does that does not wait for the end of this one.
+    // As when a new server starts before the old one has ended.
     let shared = path.with_extension("shared");
     let (first, second) = (listen(&shared, 0o700).expect("it listens"), {
         std::fs::remove_file(&shared).expect("there");

@@ -1,4 +1,4 @@
-//! Clients that make the server wait: how many there may be, how long, and what they may hold.
+//! Clients that make the server wait: limits on their number, their time and the memory they hold.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -22,16 +22,16 @@ fn stat(server: &Running, name: &str) -> u64 {
     line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name} in {stats}"))
 }
 
-/// Begins a store of 1 MiB and leaves its end out.
+/// Begins a store of 1 MiB and omits its end.
 fn begin_upload(server: &Running, key: &str) -> Client {
     let mut client = server.connect();
     client.send(format!("set {key} 0 0 {}\r\n", 1 << 20));
-    // It may be closed before it has sent all.
+    // The server may close it before everything is sent.
     let _ = client.stream.write_all(&vec![b'v'; (1 << 20) - 6]);
     client
 }
 
-/// Whether the server has closed the connection: it sends nothing else to this client.
+/// Returns whether the server has closed the connection; it sends nothing else to this client.
 fn is_closed(client: &mut Client) -> bool {
     client.stream.set_nonblocking(true).expect("a socket");
     let read = client.stream.read(&mut [0]);
@@ -67,7 +67,7 @@ fn uploads_that_never_end_hold_the_buffers_and_nobody_else() {
     // A small request needs no room.
     let mut neighbour = server.connect();
     assert_eq!(neighbour.set("well:small", b"value"), "STORED");
-    // A large one gets that of a client that has stalled for longer.
+    // A large request gets the room of the client that has stalled for longest.
     for n in 0..5 {
         assert_eq!(neighbour.set(&format!("well:{n}"), &vec![b'w'; 1 << 20]), "STORED");
     }
@@ -83,7 +83,7 @@ fn answers_that_are_not_taken_are_held_in_the_buffers_only() {
     let mut writer = server.connect();
     let deaf: Vec<Client> = (0..40)
         .map(|n| {
-            // Each a value of its own, which is replaced at once: only the answer holds it.
+            // Each value is replaced at once, so that only the answer holds it.
             assert_eq!(writer.set(&format!("k{n}"), &vec![b'v'; 1 << 20]), "STORED");
             let mut client = server.connect();
             client.send(format!("get{}\r\n", format!(" k{n}").repeat(20)));
@@ -122,7 +122,7 @@ fn a_request_that_does_not_become_whole_in_time_ends_its_connection() {
     for beginning in ["g", "set k 0 0 100\r\nvvv", "get k k k"] {
         let mut slow = server.connect();
         slow.send(beginning);
-        // A byte now and then makes no difference.
+        // An occasional byte does not extend the time.
         eventually("its time is over", || {
             let _ = slow.stream.write_all(b"v");
             is_closed(&mut slow)
@@ -137,7 +137,7 @@ fn a_client_that_makes_progress_may_take_any_time_in_all() {
     let time = Duration::from_secs(3);
     let server = start(Config { request_timeout: time, ..Config::default() });
     let mut client = server.connect();
-    // Always in the middle of a request, for longer than one may take.
+    // The client is always in the middle of a request, for longer than one request may take.
     for _ in 0..20 {
         client.send("mn\r\nm");
         assert_eq!(client.line(), "MN");
@@ -160,7 +160,7 @@ fn answers_that_are_not_taken_in_time_end_their_connection() {
 
 #[test]
 fn an_idle_connection_is_closed_only_where_that_was_asked_for() {
-    // Long enough for a busy machine to let the other one ask in time.
+    // Long enough for the other client to send in time on a busy machine.
     let time = Duration::from_secs(3);
     let server = start(Config { idle_timeout: Some(time), ..Config::default() });
     let mut busy = server.connect();
@@ -206,7 +206,8 @@ fn what_arrived_before_a_shutdown_is_answered() {
                 client
             });
             let mut client = client.await.expect("answered");
-            // On the server's only thread: the server learns of the end and of this at once.
+            // Sent on the server's only thread, so that the server sees the shutdown and this
+            // request at the same time.
             client.send("mn\r\n");
             let closes = std::thread::spawn(move || client.rest());
             tell.send(closes).expect("the test waits");

@@ -1,4 +1,4 @@
-//! `submeter doctor` in several worlds.
+//! `submeter doctor` in several environments.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ fn json(variables: &[(&str, &str)]) -> Value {
     serde_json::from_str(&doctor(&["--json"], variables)).expect("JSON")
 }
 
-/// What holds in every world.
+/// Asserts what holds in every environment.
 fn is_coherent(diagnosis: &Value) {
     let adds = diagnosis["adds"].as_array().expect("rows");
     assert_eq!(adds.len(), 5, "{diagnosis:#}");
@@ -68,7 +68,7 @@ fn switched_off_it_says_so_and_how_to_switch_it_on() {
     let off = [("SUBMETER_RSEQ", "off")];
     let diagnosis = json(&off);
     is_coherent(&diagnosis);
-    // The build comes first, where it rules sequences out already.
+    // A build without sequences decides before anything else.
     if !cfg!(submeter_portable) {
         assert_eq!(diagnosis["reason"], "SUBMETER_RSEQ=off");
         assert_eq!(diagnosis["adds"][1]["missing"], "SUBMETER_RSEQ=off");

@@ -1,11 +1,11 @@
-//! `submeter load` against servers that behave and servers that do not.
+//! `submeter load` against correct and faulty servers.
 
 use std::net::TcpListener;
 
 use crate::support::{Fake, Lie, Running, TempFile, refused, submeter, text};
 use serde_json::Value;
 
-/// Small values, few hot keys, and only what the fake server knows.
+/// Small values, few hot keys, and only commands that the fake server knows.
 const CSV: &str = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
                    operations,ttls\n\
                    tenanta,30,40,3,2.5,0,get=0.6;set=0.4,60s:1\n\
@@ -28,7 +28,7 @@ fn a_full_disk_is_one_error_and_leaves_the_earlier_record() {
     let addr = fake.addr.to_string();
     let load = ["load", "--tenants", "1", "--requests", "10", "--connect", &addr, "--json"];
     let run = |limit: &str, file: &str| {
-        // A file may have no byte: what would be a signal is an error then.
+        // Files may not grow; with SIGXFSZ ignored, a write fails instead of killing the process.
         let script = format!("trap '' XFSZ; {limit} exec \"$0\" \"$@\"");
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_submeter")]).args(load).arg(file);
@@ -134,7 +134,7 @@ fn every_lie_about_a_value_is_found() {
 
 #[test]
 fn nobody_listens() {
-    // Bound and dropped: the port was free a moment ago.
+    // Bound and dropped: the port was free just now.
     let addr = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
     let addr = addr.to_string();
     refused(
@@ -168,7 +168,7 @@ fn a_rate_is_kept() {
     let (code, out, err) = load(&fake, &csv, &more);
     assert_eq!(code, Some(0), "{err}");
     let json: Value = serde_json::from_str(&out).expect("JSON");
-    // The hundredth is due after 0.495 s; how much later it comes is the machine's affair.
+    // The hundredth is due after 0.495 s; how much later it comes depends on the machine.
     assert!(json["seconds"].as_f64().is_some_and(|s| s >= 0.49), "{}", json["seconds"]);
 }
 
@@ -203,7 +203,7 @@ fn a_second_signal_ends_it_at_once() {
     while fake.log().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    // Again and again: two that arrive at the same moment are one.
+    // Repeated, because signals that are pending at the same time are delivered as one.
     while !load.has_ended() {
         load.signal("INT");
         std::thread::sleep(std::time::Duration::from_millis(100));

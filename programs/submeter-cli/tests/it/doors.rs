@@ -1,4 +1,5 @@
-//! Who may come in: users, a token, a socket with permissions, and what is said about open doors.
+//! Access to the server: users, a token, a socket with permissions, and the warnings about ports
+//! that are open to other machines.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,14 +10,14 @@ use crate::support::{Running, TempFile, refused, submeter, text};
 
 const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
-/// A file that only its owner may read.
+/// Makes a file that only its owner may read.
 fn secret(name: &str, content: &str) -> TempFile {
     let file = TempFile::new(name, content);
     std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o600)).expect("its owner's");
     file
 }
 
-/// The page's address.
+/// Returns the page's address.
 fn page(server: &mut Running) -> String {
     let line = server.line_with("http://");
     line.split_whitespace().last().expect("an address").trim_end_matches('/').to_owned()

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
-/// The page's address without a slash at the end, and the cache's.
+/// Returns the page's address without a final slash, and the cache's.
 fn addresses(server: &mut Running) -> (String, SocketAddr) {
     let line = server.line_with("http://");
     let page = line.split_whitespace().last().expect("an address").trim_end_matches('/').to_owned();
@@ -22,7 +22,7 @@ fn get(url: &str) -> (String, String) {
     (kind, answer.body_mut().read_to_string().expect("a body"))
 }
 
-/// Sends requests of one line's answer each.
+/// Sends requests that are answered by one line each.
 fn cache(addr: SocketAddr, requests: &[&[u8]]) {
     let stream = TcpStream::connect(addr).expect("it listens");
     let mut answers = BufReader::new(&stream).lines();
@@ -32,7 +32,7 @@ fn cache(addr: SocketAddr, requests: &[&[u8]]) {
     }
 }
 
-/// The group of a path in an answer of `/api/tree`.
+/// Returns the group at a path in an answer of `/api/tree`.
 fn group<'a>(tree: &'a Value, path: &str) -> &'a Value {
     let groups = tree["groups"].as_array().expect("groups");
     groups.iter().find(|g| g["path"] == path).unwrap_or_else(|| panic!("no {path} in {tree}"))
@@ -134,7 +134,7 @@ fn tenants_deleted_under_load_leave_exact_sums() {
             Err(error) => panic!("{path}: {error}"),
         }
     };
-    // Each time only once the load has stored something there again.
+    // Count only deletions of a tenant in which the load had stored something again.
     let (mut times, mut deletions) = (0, 0);
     for _ in 0..2000 {
         let deletion = delete("/load/tenant1");
@@ -154,6 +154,6 @@ fn tenants_deleted_under_load_leave_exact_sums() {
     assert_eq!(code, Some(0), "{out}");
     let left = format!("what {} deleted left", deletions + 1);
     assert!(out.contains("sums    exact: ") && out.contains(&left), "{out}");
-    // Two tenants of the load are compared by themselves, and all three together.
+    // The two tenants that were not deleted are compared one by one, and all three together.
     assert!(out.contains("30 counts of tenants equal their clients'"), "{out}");
 }

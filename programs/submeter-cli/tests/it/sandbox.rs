@@ -1,5 +1,5 @@
-//! The command where every system call is refused that Docker's default profile or systemd's
-//! `@system-service` refuses, and those that it has no need of too.
+//! The command under a filter that refuses what Docker's default profile or systemd's
+//! `@system-service` refuses, and every other system call that it does not need.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,8 @@ macro_rules! calls {
     ($($number:ident)*) => { [$((stringify!($number), libc::$number)),*] };
 }
 
-/// What the server may ask for. A new entry must be in both lists, which tests below check where
-/// they are at hand.
+/// Returns the system calls that the server may use. A new entry must be in both lists; the tests
+/// below check that where the lists are available.
 fn allowed() -> BTreeMap<&'static str, i64> {
     let calls = calls! {
         SYS_accept4 SYS_access SYS_arch_prctl SYS_bind SYS_brk SYS_clock_gettime
@@ -37,7 +37,7 @@ fn allowed() -> BTreeMap<&'static str, i64> {
 
 const CHILD: &str = "SUBMETER_TEST_SANDBOX";
 
-/// Runs the command under the filter: this test again, in a process that then becomes the command.
+/// Runs the command under the filter: runs this test in a new process, which then executes it.
 fn confined(test: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new(std::env::current_exe().expect("known"));
     command.args(["--exact", test, "--nocapture"]).env(CHILD, args.join(" "));
@@ -51,7 +51,7 @@ fn confined(test: &str, args: &[&str]) -> Option<String> {
     Some(out)
 }
 
-/// Becomes the confined command, if this process was started for that.
+/// Executes the command under the filter if this process was started by `confined`.
 fn become_confined() {
     let Ok(args) = std::env::var(CHILD) else { return };
     let number = |call: i64| (call, Vec::new());
@@ -59,7 +59,8 @@ fn become_confined() {
         let filter = SeccompFilter::new(calls, others, these, TargetArch::x86_64)?;
         apply_filter(&BpfProgram::try_from(filter)?)
     };
-    // As Docker does, so that libc tries `clone`; of two answers the kernel takes the refusal.
+    // ENOSYS for `clone3`, as Docker answers, so that libc tries `clone`. Of the answers of two
+    // filters the kernel takes the stricter.
     let no_clone3 = [number(libc::SYS_clone3)].into();
     let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
     let old = install(no_clone3, SeccompAction::Allow, errno(libc::ENOSYS));
@@ -132,7 +133,7 @@ fn what_the_server_asks_for_is_in_dockers_default_profile() {
     let profile = std::fs::read_to_string(path).expect("DOCKER_SECCOMP names a file");
     let profile: Value = serde_json::from_str(&profile).expect("JSON");
     let rules = profile["syscalls"].as_array().expect("rules");
-    // What takes a capability that a container does not have is not allowed.
+    // Rules for capabilities that a container lacks do not count.
     let granted = rules.iter().filter(|rule| {
         rule["action"] == "SCMP_ACT_ALLOW" && rule["includes"].get("caps").is_none()
     });

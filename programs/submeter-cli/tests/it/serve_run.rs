@@ -13,7 +13,7 @@ fn serve(more: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
-/// The requests that a row of the summary names.
+/// Returns the requests in a tenant's row of the summary.
 fn requests(summary: &str, tenant: &str) -> u64 {
     let row = summary.lines().find(|line| line.split_whitespace().next() == Some(tenant));
     let row = row.unwrap_or_else(|| panic!("no row {tenant} in {summary}"));
@@ -121,7 +121,7 @@ fn signals_end_a_load_with_its_summary() {
     }
 }
 
-/// Clients in the middle of something: one that never ends its upload, one that never reads.
+/// Returns two clients that hang: one never ends its upload, one never reads.
 fn hanging(addr: std::net::SocketAddr) -> [TcpStream; 2] {
     let connect = || TcpStream::connect(addr).expect("it listens");
     let (mut upload, mut deaf) = (connect(), connect());
@@ -153,7 +153,7 @@ fn a_second_signal_ends_it_at_once() {
     let addr = server.cache();
     let hanging = hanging(addr);
     server.signal("INT");
-    // It listens no more, and waits for those who hang.
+    // It no longer listens and waits for the clients that hang.
     while TcpStream::connect(addr).is_ok() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -226,7 +226,7 @@ fn more_clients_than_the_soft_limit_of_files_are_served() {
 fn a_signal_while_it_starts_ends_it_with_a_summary() {
     for _ in 0..20 {
         let mut server = Running::start(&[&FREE[..], &["--load", "2"]].concat());
-        // From when on its handlers are in place can be seen from outside: SIGINT is bit 1 there.
+        // /proc shows when its handlers are installed: SIGINT is bit 1 of `SigCgt`.
         let status = format!("/proc/{}/status", server.id());
         let caught = || {
             let status = std::fs::read_to_string(&status).unwrap_or_default();

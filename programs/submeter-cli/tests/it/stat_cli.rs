@@ -1,4 +1,4 @@
-//! `submeter stat` against a real server, whose cache is in use meanwhile.
+//! `submeter stat` against a real server whose cache is in use.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any operation takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server with two tenants, and its page's address.
+/// Starts a server with two tenants; returns the addresses of its page and its cache.
 fn server() -> (Running, String, SocketAddr) {
     let mut server = Running::start(&FREE);
     let line = server.line_with("http://");
@@ -25,7 +25,7 @@ fn server() -> (Running, String, SocketAddr) {
     (server, page, addr)
 }
 
-/// Sends a request of one line's answer.
+/// Sends a request that is answered by one line.
 fn exchange(addr: SocketAddr, request: &str) {
     let stream = TcpStream::connect(addr).expect("it listens");
     (&stream).write_all(request.as_bytes()).expect("sent");
@@ -89,7 +89,7 @@ fn cpu_time_is_the_busy_tenants_and_intervals_add_up() {
     assert!(last_s >= 0.4 && err.contains("intervals"), "{out}{err}");
     let [web, api, acme, all] = sums;
     assert!(web > 0.0 && api == 0.0, "{sums:?}");
-    // Of a common ancestor the latest milliseconds are not seen yet.
+    // The latest milliseconds have not reached a common ancestor yet.
     assert!(acme > 0.0 && acme <= web * 1.01 + 0.1 && all >= acme * 0.5, "{sums:?}");
 }
 
@@ -131,7 +131,7 @@ fn json_is_an_object_a_line_and_ctrl_c_ends_with_the_totals() {
 #[test]
 fn ctrl_c_tells_what_was_counted_until_then() {
     let (_server, page, addr) = server();
-    // Neither the end of the run nor that of the first interval is near.
+    // Both the end of the run and that of the first interval are far away.
     for (long, at) in [("--timeout", 0), ("-I", 1)] {
         let args = ["stat", "-e", "task-clock", "-G", "acme/web", "-x;", long, "3600000", &page];
         let counted = |wait_ms| {
@@ -141,7 +141,7 @@ fn ctrl_c_tells_what_was_counted_until_then() {
                 stat.signal("INT");
                 stat.end()
             });
-            // Before it listens to signals, one ends it by force: that is a slow machine.
+            // On a slow machine the signal may arrive before the handler is installed and kill it.
             assert!(matches!(code, Some(0) | None), "{long}: {out}");
             let line = out.lines().find(|line| line.contains("task-clock"))?;
             line.split(';').nth(at)?.parse::<f64>().ok().filter(|ms| *ms > 0.0)
@@ -151,7 +151,7 @@ fn ctrl_c_tells_what_was_counted_until_then() {
     }
 }
 
-/// How many perf events the process has open.
+/// Returns how many perf events the process has open.
 fn open_events(server: &Running) -> usize {
     let files = std::fs::read_dir(format!("/proc/{}/fd", server.id())).expect("Linux");
     let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
@@ -175,11 +175,12 @@ fn the_servers_events_end_with_the_listener() {
             assert!(since.elapsed() < PATIENCE, "no thread opened its events");
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Without a farewell.
+        // Killed without closing the connection properly.
         stat.signal("KILL");
         while open_events(&server) > before {
             assert!(since.elapsed() < PATIENCE, "events stay open without a listener");
-            // Each worker lets go at its next switch: other connections wake all of them.
+            // Each worker closes its events at its next switch: requests on other connections wake
+            // all workers.
             exchange(addr, "delete acme:api:none\r\n");
         }
     });

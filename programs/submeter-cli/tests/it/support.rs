@@ -155,7 +155,7 @@ pub(crate) enum Lie {
     Flags,
     /// Answers with garbage.
     Nonsense,
-    /// Closes after some requests.
+    /// Closes the connection after some requests.
     Close,
     /// Reads and never answers.
     Silence,
@@ -177,7 +177,7 @@ impl Fake {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, log) = (stream.expect("accepted"), Arc::clone(&logged));
-                // The client may leave in the middle of anything.
+                // The client may disconnect at any point.
                 std::thread::spawn(move || drop(converse(&stream, lie, &log)));
             }
         });

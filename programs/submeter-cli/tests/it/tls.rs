@@ -1,4 +1,4 @@
-//! TLS on both ports, and what is said to whoever asks for it in vain.
+//! TLS on both ports, and the errors where it is not available.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -8,7 +8,7 @@ const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.
 const CERTIFICATE: &str = include_str!("../../../submeter-cache/tests/certificates/server.pem");
 const KEY: &str = include_str!("../../../submeter-cache/tests/certificates/server.key");
 
-/// A file that only its owner may read.
+/// Makes a file that only its owner may read.
 fn secret(name: &str, content: &str) -> TempFile {
     let file = TempFile::new(name, content);
     std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o600)).expect("its owner's");
@@ -50,7 +50,7 @@ mod with {
 
     type Client = StreamOwned<ClientConnection, TcpStream>;
 
-    /// A server with TLS, its page's address and the cache's.
+    /// A server with TLS, and the addresses of its page and its cache.
     struct Server {
         running: Running,
         page: String,
@@ -98,12 +98,12 @@ mod with {
         let value = "v".repeat(1 << 20);
         client.write_all(format!("set k 0 0 {}\r\n{value}\r\n", 1 << 20).as_bytes()).expect("sent");
         expect(&mut client, "STORED\r\n");
-        // More than sockets and records hold, asked for before any of it is read.
+        // Requests more than sockets and records hold before it reads anything.
         client.write_all(&b"get k\r\n".repeat(64)).expect("sent");
         for _ in 0..64 {
             expect(&mut client, &format!("VALUE k 0 {}\r\n{value}\r\nEND\r\n", 1 << 20));
         }
-        // A byte at a time: each in a record of its own.
+        // One byte at a time, each in a record of its own.
         for byte in b"mn\r\n" {
             client.write_all(&[*byte]).expect("sent");
             client.flush().expect("sent");
@@ -156,7 +156,7 @@ mod with {
         let mut half = connect(server.cache);
         half.write_all(b"mn\r\n").expect("sent");
         expect(&mut half, "MN\r\n");
-        // The head of a record whose rest never comes.
+        // The header of a record whose rest never comes.
         half.sock.write_all(&[23, 3, 3, 0, 100, 1, 2, 3]).expect("sent");
         server.running.signal("INT");
         let (code, out) = server.running.end();

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
-/// Starts a server that has one tenant of one item, and returns its page's address.
+/// Starts a server with one tenant and one item, and returns its page's address.
 fn server() -> (Running, String) {
     let mut server = Running::start(&[&FREE[..], &["--tenant-limit", "/acme=1m"]].concat());
     let line = server.line_with("http://");
@@ -81,7 +81,7 @@ fn json_ends_with_one_line_when_the_server_does() {
 
 #[test]
 fn a_server_that_is_not_there_is_named_with_a_remedy() {
-    // A port that was free a moment ago.
+    // A port that was free just now.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", free.local_addr().expect("bound"));
     drop(free);

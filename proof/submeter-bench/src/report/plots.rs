@@ -12,7 +12,7 @@ use crate::row::{Name, Param, Params, Row, quantile};
 
 /// The number of plots that are shown at once; the others are folded.
 const OPEN: usize = 4;
-/// The number of lines that can be described_lines apart in one plot.
+/// The number of lines that can be told apart in one plot.
 const TOGETHER: usize = 5;
 /// The parameter that holds the bounds of a histogram's bucket.
 pub(super) const BUCKET: &str = "bucket_us";

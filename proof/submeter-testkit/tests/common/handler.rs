@@ -70,8 +70,8 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: made by `on_this_thread`, deleted once. What is pending still reaches the
-        // handler, which stays.
+        // SAFETY: made by `on_this_thread`, deleted once. A pending signal still reaches the
+        // handler, which stays installed.
         unsafe { libc::timer_delete(self.0) };
     }
 }

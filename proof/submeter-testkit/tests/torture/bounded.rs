@@ -1,5 +1,5 @@
-//! Counts of which it is known at every moment how large they are at least and at most: those of
-//! adds that returned, and of adds that began. Each read is held against both.
+//! Counts with a known minimum and maximum at every moment: the adds that have returned, and the
+//! adds that have begun. Every read is checked against both.
 
 use std::cmp;
 use std::fmt;
@@ -47,7 +47,7 @@ impl Bounded {
     }
 
     fn add(&self, n: u64) {
-        // SeqCst, as in `read`: the notes order with the reads of other threads on both sides.
+        // SeqCst, as in `read`: orders the notes before and after the reads of other threads.
         self.began.fetch_add(n, Ordering::SeqCst);
         self.counter.add(n.cast_signed());
         self.leaf.add(self.key, n);
@@ -61,7 +61,7 @@ impl Bounded {
         self.handled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What a forked child does: it counts for itself, and nobody else sees it.
+    /// The work of a forked child, which counts for itself, unseen by others.
     pub(crate) fn add_in_child(&self) {
         (0..1_000).for_each(|_| self.add(1));
     }
@@ -75,10 +75,10 @@ impl Bounded {
         let mut rng = fastrand::Rng::with_seed(1);
         while running.go_on() {
             for _ in 0..200 {
-                // Some cross a batch.
+                // Some adds cross a batch boundary.
                 self.add(rng.u64(1..700));
             }
-            // It shares its CPU with a hundred others, none of which could do without.
+            // The thread shares its CPU with a hundred others.
             thread::yield_now();
         }
     }
@@ -137,21 +137,21 @@ impl Bounded {
                     thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, member);
                 match spawned {
                     Ok(_) => {}
-                    // A limit on threads: this crowd is as large as it gets here.
+                    // A limit on threads: a larger crowd is not possible here.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && n > 0 => break,
                     Err(error) => panic!("thread {n} of a crowd: {error}"),
                 }
                 if !running.go_on() {
                     break;
                 }
-                // Relaxed: a statistic; of the largest crowd.
+                // Relaxed: a statistic, the size of the largest crowd.
                 self.crowds.fetch_max(n as u64 + 1, Ordering::Relaxed);
             }
             drop(closed);
         });
     }
 
-    /// When nobody adds.
+    /// Checks all totals; no thread may be adding.
     pub(crate) fn assert_exact(&self) {
         self.tree.flush();
         // SeqCst: see `add`.
@@ -164,7 +164,7 @@ impl Bounded {
         }
     }
 
-    /// A torture in which nothing happened proves nothing.
+    /// Checks that everything happened at least once: otherwise the run proves nothing.
     pub(crate) fn assert_used(&self) {
         // Relaxed: every thread has been joined.
         assert!(self.reads.load(Ordering::Relaxed) > 0, "no read");

@@ -1,5 +1,5 @@
-//! What happens to a process: its threads are moved and interrupted, it is stopped, it forks, its
-//! children are killed, memory gets scarce; on a machine of its own, CPUs come and go.
+//! Disturbances of a process: its threads are moved and interrupted, it is stopped, it forks, its
+//! children are killed, memory gets scarce; on a dedicated machine, CPUs go offline and return.
 
 use std::ffi::CStr;
 use std::hint::black_box;
@@ -17,13 +17,13 @@ use crate::handler::Timer;
 
 /// Ten thousand interruptions a second.
 const PERIOD_NS: i64 = 100_000;
-/// How long one thread is interrupted before it is another's turn: an emulated CPU may do nothing
-/// else meanwhile.
+/// How long some threads are interrupted before it is the turn of others: an emulated CPU may get
+/// nothing else done in this time.
 const TURN: Duration = Duration::from_millis(50);
-/// What a child of a fork may take, on however busy a machine.
+/// How long a forked child may take, even on a very busy machine.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The numbers of this process's threads.
+/// Returns the IDs of this process's threads.
 fn threads() -> Vec<libc::pid_t> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let number =
@@ -31,7 +31,7 @@ fn threads() -> Vec<libc::pid_t> {
     tasks.filter_map(number).collect()
 }
 
-/// Confines one thread after the other to some of the CPUs.
+/// Restricts one thread after the other to some of the CPUs.
 pub(crate) fn move_threads_until(running: Running<'_>) {
     let Ok(allowed) = cpu::affinity() else {
         println!("skipped: threads moved between CPUs: this build cannot read its affinity");
@@ -47,7 +47,7 @@ pub(crate) fn move_threads_until(running: Running<'_>) {
         for _ in 0..50 {
             let Some(&tid) = rng.choice(&threads) else { break };
             // SAFETY: 1. Zeroes are an empty set: plain data. 2. The calls write and read a live
-            // set, with numbers that the kernel gave. A thread that is no more is refused.
+            // set, with numbers that the kernel gave. For a thread that has ended they fail.
             unsafe {
                 let mut set: libc::cpu_set_t = std::mem::zeroed();
                 for &cpu in &allowed {
@@ -55,7 +55,7 @@ pub(crate) fn move_threads_until(running: Running<'_>) {
                         libc::CPU_SET(cpu, &mut set);
                     }
                 }
-                // An empty set is refused: then nothing moves.
+                // An empty set is refused, so that the thread stays.
                 libc::sched_setaffinity(tid, size_of_val(&set), &raw const set);
             }
             thread::sleep(Duration::from_micros(500));
@@ -63,13 +63,13 @@ pub(crate) fn move_threads_until(running: Running<'_>) {
     }
 }
 
-/// Interrupts some threads at a time, whichever they are.
+/// Interrupts a few threads at a time, chosen at random.
 pub(crate) fn interrupt_threads_until(running: Running<'_>) {
     let mut rng = fastrand::Rng::with_seed(5);
     while running.go_on() {
         let threads = threads();
         let chosen = (0..4).filter_map(|_| rng.choice(&threads));
-        // A thread may be no more, and the kernel short of timers: then there are fewer.
+        // A thread may have ended, or the kernel may be short of timers: then there are fewer.
         let timers: Vec<_> =
             chosen.filter_map(|&tid| Timer::on_thread(tid, PERIOD_NS).ok()).collect();
         thread::sleep(TURN);
@@ -77,7 +77,7 @@ pub(crate) fn interrupt_threads_until(running: Running<'_>) {
     }
 }
 
-/// Takes memory and gives it back.
+/// Allocates memory and frees it, again and again.
 pub(crate) fn take_memory_until(running: Running<'_>, bytes_max: usize) {
     let mut rng = fastrand::Rng::with_seed(6);
     while running.go_on() {
@@ -93,7 +93,7 @@ pub(crate) fn take_memory_until(running: Running<'_>, bytes_max: usize) {
     }
 }
 
-/// Forks again and again. Each child counts; every other one is killed while it does.
+/// Forks again and again. Each child counts; every other one is killed while counting.
 pub(crate) fn fork_until(running: Running<'_>, bounded: &Bounded) {
     let mut rng = fastrand::Rng::with_seed(7);
     while running.go_on() {
@@ -114,14 +114,14 @@ pub(crate) fn fork_until(running: Running<'_>, bounded: &Bounded) {
     }
 }
 
-/// One child; one that is to be killed counts until it is.
+/// Forks one child, which counts for a while or, if it is to be killed, until then.
 fn fork_child(bounded: &Bounded, for_ever: bool) -> libc::pid_t {
     // SAFETY: 1. The child does only what a child of threads may: it updates, which takes no lock
     // and no memory, and ends.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
-        // SAFETY: 1. The call takes numbers. Who should kill this child may fail before.
+        // SAFETY: 1. The call takes numbers. The parent, which should kill this child, may fail.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         bounded.add_in_child();
         if for_ever {
@@ -135,7 +135,7 @@ fn fork_child(bounded: &Bounded, for_ever: bool) -> libc::pid_t {
     pid
 }
 
-/// The status with which a child ended; kills one that hangs and fails.
+/// Returns the exit status of a child; kills one that hangs, and panics.
 fn wait(pid: libc::pid_t) -> libc::c_int {
     let start = Instant::now();
     let mut status = 0;
@@ -156,21 +156,21 @@ fn wait(pid: libc::pid_t) -> libc::c_int {
     }
 }
 
-/// Whether a page fault brings 4 KiB.
+/// Returns whether pages are so small that every fault maps one page of 4 KiB.
 pub(crate) fn pages_are_small() -> bool {
     let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     !huge.is_ok_and(|text| text.contains("[always]"))
 }
 
-/// A process beside the tortured one that stops and continues it, and on a machine of its own
-/// freezes it, changes its set of CPUs and takes a CPU offline.
+/// A process that stops and continues the tortured one, and on a dedicated machine also freezes it,
+/// changes its set of CPUs and takes a CPU offline.
 pub(crate) struct Disturber {
     pid: libc::pid_t,
-    /// Closed on this side: the other one ends, when what it stopped goes on again.
+    /// A byte, or the end of this line, makes the process continue what it stopped and exit.
     line: Option<UnixStream>,
 }
 
-/// What it does: stops and continues, freezes, confines to other CPUs, takes a CPU offline.
+/// The number of disturbances: stop and continue, freeze, other CPUs, a CPU offline.
 const KINDS: usize = 4;
 
 const CGROUP: &str = "/sys/fs/cgroup/submeter-torture";
@@ -187,7 +187,7 @@ impl Disturber {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "{}", std::io::Error::last_os_error());
         if pid == 0 {
-            // It would not see the end of the line with an end of its own.
+            // With an open copy of this end, the child would never see it closed.
             drop(line);
             disturb(other.as_raw_fd(), own);
         }
@@ -198,7 +198,7 @@ impl Disturber {
         Disturber { pid, line: Some(line) }
     }
 
-    /// Ends it; returns how often it did what.
+    /// Ends the process; returns how often it did each.
     pub(crate) fn stop(&mut self) -> String {
         let Some(mut line) = self.line.take() else { return String::new() };
         let mut done = [0; KINDS];
@@ -230,11 +230,11 @@ fn make_cgroup() {
     fs::create_dir_all(CGROUP).expect("a machine of its own has a writable cgroup v2");
 }
 
-/// What the child does until the line says to end.
+/// The child's loop, until the parent asks for the end or closes the line.
 fn disturb(line: libc::c_int, own: bool) -> ! {
     // SAFETY: 1. The call takes nothing and returns a number.
     let parent = unsafe { libc::getppid() };
-    // How often it did what, a few at least: no test needs to know of more.
+    // How often it did each, saturating: tests only ask for a few.
     let mut done = [0u8; KINDS];
     let mut turn = 0u32;
     loop {
@@ -256,7 +256,7 @@ fn disturb(line: libc::c_int, own: bool) -> ! {
     }
 }
 
-/// Waits; returns whether the line wants the end, or is closed.
+/// Waits for `ms`; returns whether the parent asked for the end or closed the line in that time.
 fn pause(line: libc::c_int, ms: libc::c_int) -> bool {
     let mut poll = libc::pollfd { fd: line, events: libc::POLLIN, revents: 0 };
     // SAFETY: 1. One live structure.
@@ -264,7 +264,7 @@ fn pause(line: libc::c_int, ms: libc::c_int) -> bool {
 }
 
 fn stop_and_continue(parent: libc::pid_t) -> bool {
-    // SAFETY: 1. The calls take numbers; the parent waits for this process, and so is there.
+    // SAFETY: 1. The calls take numbers; the parent exists, because it waits for this process.
     unsafe {
         libc::kill(parent, libc::SIGSTOP);
         libc::usleep(2_000);
@@ -292,7 +292,7 @@ fn offline() -> bool {
     write(path, b"1") && went
 }
 
-/// As `fs::write`, without memory of its own.
+/// As `fs::write`, without allocating.
 fn write(path: &CStr, bytes: &[u8]) -> bool {
     // SAFETY: 1. The path ends with a NUL: it is a `CStr`. 2. The bytes are live for the call.
     unsafe {

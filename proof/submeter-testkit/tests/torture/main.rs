@@ -1,12 +1,12 @@
-//! Everything that may happen to a process, at once, while a tree counts: threads moved between
-//! CPUs, 10 kHz timers whose handlers update, forks and their children killed, stops and
-//! continuations, memory taken and given back, crowds of threads, groups that live for an instant.
-//! Every total is exact afterwards, every read was within its bound, memory stays bounded.
+//! Everything that may happen to a process, all at once, while a tree counts: threads moved between
+//! CPUs, 10 kHz timers whose handlers update, forks and killed children, stops and continuations,
+//! memory allocated and freed, crowds of threads, short-lived groups. Afterwards every total must
+//! be exact; every read must be within its bound, and memory must stay bounded.
 //!
-//! `SUBMETER_TORTURE_SECONDS=N` sets how long it takes, a few seconds otherwise; from 60 on it is
-//! as large as it gets. `SUBMETER_TORTURE_MACHINE=own` says that nothing else runs on this machine:
-//! then a CPU is taken offline and brought back too, and the process is frozen and moved between
-//! sets of CPUs by its cgroup. Alone in its program: it stops the process, and handles a signal.
+//! `SUBMETER_TORTURE_SECONDS=N` sets the duration, a few seconds by default; from 60 seconds on the
+//! test has its full size. `SUBMETER_TORTURE_MACHINE=own` says that the machine is dedicated: then
+//! a CPU is also taken offline and brought back, and the process is frozen and moved between sets
+//! of CPUs by its cgroup. A program of its own: it stops the process and handles a signal.
 #![cfg(all(target_os = "linux", not(any(miri, submeter_inject))))]
 #![expect(unsafe_code, reason = "forks, signals, affinities")]
 
@@ -27,17 +27,17 @@ mod tenants;
 use bounded::Bounded;
 use tenants::Tenants;
 
-/// How much of everything.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 struct Size {
-    /// All rounds together.
+    /// The time of all rounds together.
     time: Duration,
     rounds: u32,
-    /// Of the soak's tree.
+    /// Groups in the soak's tree.
     groups: usize,
-    /// Threads that exist at once.
+    /// Threads in a crowd.
     crowd: usize,
-    /// What is held at once by who takes memory.
+    /// The most memory that is allocated at once.
     pressure_bytes: usize,
 }
 
@@ -56,15 +56,15 @@ impl Size {
     }
 }
 
-/// What resident memory may be after the first round, in percent of what it was then.
+/// The limit of resident memory, in percent of that after the first round.
 const RESIDENT_PERCENT_MAX: u64 = 125;
-/// And besides: what an allocator keeps in reserve.
+/// An additional allowance for what the allocator keeps in reserve.
 const RESIDENT_SLACK_BYTES: u64 = 48 << 20;
 
 #[test]
 fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_process_stress() {
     let size = Size::wanted();
-    // First, while there are no threads beside the test's: it forks.
+    // First, because it forks: the test has no other threads yet.
     let mut machine = machine::Disturber::start();
     let probe = submeter_sys::probe();
     println!(
@@ -85,7 +85,7 @@ fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_proces
     let start = Instant::now();
     let mut first_resident = None;
     for round in 1..=size.rounds {
-        // From here, not from the start: the last one may have taken its time to end.
+        // Counted from here, because the last round may have ended late.
         let end = Instant::now() + size.time / size.rounds;
         one_round(&mut soak, &bounded, &tenants, size, end);
         let comparison = soak.compare();
@@ -111,12 +111,12 @@ fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_proces
     bounded.assert_used();
 }
 
-/// All at once until `end`; when it returns, no thread of it is left.
+/// Runs everything at once until `end`, and joins all its threads.
 fn one_round(soak: &mut Soak, bounded: &Bounded, tenants: &Tenants, size: Size, end: Instant) {
     let stop = AtomicBool::new(false);
     let running = Running(&stop);
     thread::scope(|scope| {
-        // Also when a thread of the scope panics: the others would run for ever.
+        // Needed when a thread of the scope panics: the others would never end.
         let _stop = StopOnDrop(&stop);
         let mut threads = vec![
             scope.spawn(|| bounded.read_until(running)),
@@ -143,7 +143,7 @@ fn one_round(soak: &mut Soak, bounded: &Bounded, tenants: &Tenants, size: Size, 
     });
 }
 
-/// Whether a round goes on.
+/// Tells threads whether the round is still running.
 #[derive(Clone, Copy)]
 struct Running<'a>(&'a AtomicBool);
 
@@ -163,7 +163,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// What the process has in memory.
+/// Returns the resident memory of the process.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("readable");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has");

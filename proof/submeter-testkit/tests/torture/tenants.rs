@@ -1,4 +1,4 @@
-//! Groups that live for an instant, and events that are charged to groups.
+//! Short-lived groups, and events that are charged to groups.
 
 use std::fmt;
 use std::hint::black_box;
@@ -9,25 +9,25 @@ use submeter::{Count, Counter, Group, Nanoseconds, Schema, Tree, switch};
 
 use crate::Running;
 
-/// Pages that are touched in a group at once.
+/// Pages that are touched per visit to a group.
 const PAGES: u64 = 64;
-/// More than an allocator keeps for reuse: fresh from the kernel each time.
+/// More than an allocator keeps for reuse, so that the kernel supplies new pages each time.
 const FRESH_BYTES: usize = 64 << 20;
 
 pub(crate) struct Tenants {
     tree: Tree,
     adds: Counter<Count>,
     cpu: Counter<Nanoseconds>,
-    /// Page faults in user mode, where the kernel counts them.
+    /// Page faults in user mode, if the kernel counts them.
     faults: Option<Counter<Count>>,
-    /// Below it the groups that live for an instant.
+    /// The parent of the short-lived groups.
     churn: Group,
     entered: Vec<Group>,
     churned: AtomicU64,
     added: AtomicU64,
     /// Pages touched for the first time in a group.
     touched: AtomicU64,
-    /// What the kernel says of the threads that touched them, faults in the kernel included.
+    /// The kernel's count of all faults of the threads that touched them, in kernel mode too.
     faulted: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ impl Tenants {
         }
     }
 
-    /// Creates a group, counts in it and kills it, again and again.
+    /// Repeatedly creates a group, counts in it and kills it.
     pub(crate) fn churn_until(&self, running: Running<'_>) {
         let mut rng = fastrand::Rng::with_seed(2);
         while running.go_on() {
@@ -67,16 +67,16 @@ impl Tenants {
                 let group = self.churn.create_child("moment").expect("the name is free again");
                 group.add(self.adds, n);
                 group.kill().expect("a live group");
-                // Relaxed, both: statistics, read when the threads are joined.
+                // Relaxed, both: statistics, read after the threads were joined.
                 self.churned.fetch_add(1, Ordering::Relaxed);
                 self.added.fetch_add(n, Ordering::Relaxed);
             }
-            // What was killed stays until a flush.
+            // Killed groups stay until a flush.
             self.tree.flush();
         }
     }
 
-    /// Goes from group to group, with page faults in each.
+    /// Switches between groups, with page faults in each.
     pub(crate) fn enter_until(&self, running: Running<'_>) {
         let before = faults_of_this_thread();
         let mut rng = fastrand::Rng::with_seed(3);
@@ -91,7 +91,7 @@ impl Tenants {
                     let start = turn * PAGES as usize * 4096;
                     (0..PAGES as usize).for_each(|page| fresh[start + page * 4096] = 1);
                 });
-                // Relaxed: a statistic, read when the threads are joined.
+                // Relaxed: a statistic, read after the threads were joined.
                 self.touched.fetch_add(PAGES, Ordering::Relaxed);
             }
             black_box(&fresh);
@@ -100,7 +100,7 @@ impl Tenants {
         self.faulted.fetch_add(faults_of_this_thread() - before, Ordering::Relaxed);
     }
 
-    /// When all threads have been joined.
+    /// Checks all totals; all threads must have been joined.
     pub(crate) fn assert_conserved(&self) {
         self.tree.flush();
         // Relaxed, here and below: every thread has been joined.
@@ -121,7 +121,7 @@ impl Tenants {
         }
     }
 
-    /// The root's value, and the sum of those that threads enter.
+    /// Returns the root's value and the sum over the groups that threads enter.
     fn both<U: submeter::Unit>(&self, key: Counter<U>) -> (u64, u64) {
         let leaves = self.entered.iter().map(|group| group.read(key).value).sum();
         (self.tree.root().read(key).value, leaves)
@@ -137,7 +137,7 @@ impl fmt::Display for Tenants {
     }
 }
 
-/// Minor and major faults, in user mode and in the kernel.
+/// Returns this thread's minor and major faults, in user and in kernel mode.
 fn faults_of_this_thread() -> u64 {
     // SAFETY: 1. Zeroes are a valid `rusage`: plain data. 2. The call writes a live one.
     let usage = unsafe {

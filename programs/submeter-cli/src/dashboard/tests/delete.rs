@@ -1,4 +1,4 @@
-//! Deleting over HTTP, and who may.
+//! Deleting over HTTP, and the requests that are refused.
 
 use super::super::wire::DeletionDoc;
 use super::{Answer, World};

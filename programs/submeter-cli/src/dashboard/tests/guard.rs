@@ -21,9 +21,9 @@ const ROUTES: [(&str, &str); 10] = [
     ("GET", "/nothing"),
 ];
 
-/// What a page must neither read nor do.
+/// Returns whether the request was refused without telling the page anything.
 fn is_refused(answer: &Answer) -> bool {
-    // Without a Host it is no HTTP/1.1, which may be found out before.
+    // A request without `Host` is not HTTP/1.1, which the parser may find first.
     matches!(answer.status, 400 | 403) && !answer.body.contains("acme")
 }
 
@@ -106,7 +106,7 @@ fn counting_events_is_no_get() {
         connection.send(&format!(
             "{method} /api/stat?e=task-clock&g= HTTP/1.1\r\nHost: localhost\r\n{HEADER}\r\n\r\n"
         ));
-        // Not its body, which would not end if it counted.
+        // Read the head only: if the request counted, its body would not end.
         let answer = connection.head();
         assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")), "{method}");
     }

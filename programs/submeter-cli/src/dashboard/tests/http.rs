@@ -81,7 +81,7 @@ fn a_group_comes_with_its_histogram_and_its_past() {
     let world = World::start();
     world.gets("/acme/web", 3);
     let mut detail: Option<DetailDoc> = None;
-    // The group is there from the first sample after its making, which may come before its gets.
+    // The first sample with the group may be older than its gets.
     for _ in 0..600 {
         let answer = world.get("/api/group?path=%2Facme%2Fweb");
         if answer.status == 200 {

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::{Door, Guard, ServerInfo};
 use crate::secrets::Token;
 
-/// How long anything may take on a machine that does other things too.
+/// How long an operation may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a free port, stopped when dropped.
@@ -35,7 +35,7 @@ impl World {
         World::guarded(&[], None)
     }
 
-    /// A server that is reached by these names too, and may ask for a token.
+    /// Starts a server that answers to these names too and may ask for a token.
     fn guarded(hosts: &[&str], token: Option<Token>) -> World {
         let cache = Cache::new(Config::default()).expect("the default configuration");
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -60,7 +60,7 @@ impl World {
                     .await
                     .expect("serves");
             });
-            // A client that does not read must not hold the test.
+            // A client that does not read must not block the end of the test.
             runtime.shutdown_timeout(Duration::from_millis(100));
         });
         World { cache, deleted, addr, stop: Some(stop), serving: Some(serving) }

@@ -1,4 +1,4 @@
-//! Counts that somebody listens to.
+//! Counting for as long as a client listens.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn listen(world: &World) -> (u16, Connection) {
     (status, connection)
 }
 
-/// The next totals; the sizes of chunks stand on lines of their own.
+/// Returns the next totals; sizes of chunks are on lines of their own.
 fn totals(connection: &mut Connection) -> Option<Value> {
     loop {
         let line = connection.line()?;
@@ -36,7 +36,7 @@ fn totals_only_grow_and_say_where_intervals_end() {
     let since = Instant::now();
     while due < 3 || value == 0 {
         assert!(since.elapsed() < PATIENCE, "{due} intervals, {value} ns");
-        // What this thread does in the group is the group's.
+        // The work of this thread in the group is charged to it.
         let entered = group.enter();
         let work = Instant::now();
         while work.elapsed() < Duration::from_millis(5) {

@@ -10,7 +10,7 @@ use super::{Connection, PATIENCE, World};
 /// Reads events off a chunked answer.
 struct Events {
     connection: Connection,
-    /// What arrived and was not read as a line yet.
+    /// Bytes that arrived and are not read as lines yet.
     pending: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ impl Events {
         Events { connection, pending: Vec::new() }
     }
 
-    /// The next event's name and data; `None` when the stream has ended.
+    /// Returns the next event's name and data; `None` when the stream has ended.
     fn next(&mut self) -> Option<(String, Value)> {
         let mut name = None;
         loop {
@@ -38,7 +38,7 @@ impl Events {
         }
     }
 
-    /// The next line of the body, whose chunks end anywhere; `None` when the stream has ended.
+    /// Returns the next line of the body, whose chunks end anywhere; `None` at the stream's end.
     fn line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
@@ -57,7 +57,7 @@ impl Events {
         }
     }
 
-    /// Waits for an event that `wanted` makes something of.
+    /// Waits for an event of which `wanted` returns something.
     fn find<T>(&mut self, mut wanted: impl FnMut(&str, &Value) -> Option<T>) -> T {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -70,7 +70,7 @@ impl Events {
     }
 }
 
-/// The id under which an event lists a group as there or as new.
+/// Returns the id by which an event lists a group, existing or new.
 fn id_of(list: &Value, name: &str) -> Option<u64> {
     let group = list.as_array()?.iter().find(|group| group[2] == name)?;
     group[0].as_u64()
@@ -89,7 +89,7 @@ fn the_first_event_is_everything_and_the_next_what_changed() {
     world.gets("/acme", 10);
     let requests = full["columns"].as_array().expect("columns");
     let requests = requests.iter().position(|column| column == "requests_per_s").expect("a column");
-    // Not necessarily in one event: a sample may fall between a group's making and its counting.
+    // Not necessarily in one event: a sample may fall between a group's creation and its counts.
     let (mut id, mut rate) = (None, None);
     let (id, rate) = events.find(|name, tick| {
         assert_eq!(name, "tick");
