@@ -43,9 +43,9 @@
 //! - A tree reserves address space: 1 GiB per CPU and row for each section of its schema. Memory is
 //!   committed when it is touched. Under `ulimit -v`, [`Tree::new`] returns an error that names the
 //!   remedy.
-//! - Lock memory before or after, as you like: `mlockall` commits of a tree what is in use, in
-//!   steps of 256 KiB for each row. Where `RLIMIT_MEMLOCK` limits what may be locked, raise it, as
-//!   `mlockall` counts addresses that take no memory too. A core dump holds what is in use.
+//! - You may call `mlockall` before or after creating a tree: it commits only the part of the tree
+//!   that is in use, in steps of 256 KiB per row. If `RLIMIT_MEMLOCK` applies, raise it, because
+//!   `mlockall` also counts addresses that take no memory. A core dump holds only what is in use.
 //! - No thread is started unless you ask for one.
 //! - A tree refuses to grow beyond [`TreeBuilder::groups_max`] groups, so that names from the
 //!   network cannot exhaust memory.

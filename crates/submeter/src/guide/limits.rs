@@ -39,8 +39,8 @@
 //! a limit together. Lowering a limit below what is held revokes nothing; further charges are
 //! refused until enough was returned.
 //!
-//! **What it costs.** A charge updates an atomic per level up to the root. Charge in bulk where you
-//! can: a connection that charges 64 KiB for its buffers once is cheaper than one charge per
+//! **What it costs.** A charge takes one compare-and-swap per level up to the root. Charge in bulk
+//! where you can: one charge of 64 KiB for all buffers of a connection is cheaper than one per
 //! buffer.
 //!
 //! **Quota or gauge?** A gauge is cheaper and cannot refuse. Use a quota for anything that you may
