@@ -2,14 +2,15 @@
 //! children are killed, memory gets scarce; on a dedicated machine, CPUs go offline and return.
 
 use std::ffi::CStr;
-use std::hint::black_box;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use submeter_sys::cpu;
+use submeter_sys::memory::Reservation;
 
 use crate::Running;
 use crate::bounded::Bounded;
@@ -77,18 +78,19 @@ pub(crate) fn interrupt_threads_until(running: Running<'_>) {
     }
 }
 
-/// Allocates memory and frees it, again and again.
+/// Maps memory, uses it and unmaps it, again and again. Not by the allocator, which keeps tens of
+/// MiB of what it was given back: how much memory the test holds would be a matter of chance.
 pub(crate) fn take_memory_until(running: Running<'_>, bytes_max: usize) {
     let mut rng = fastrand::Rng::with_seed(6);
     while running.go_on() {
-        let mut taken = vec![0u8; rng.usize(bytes_max / 8..bytes_max)];
-        for page in taken.chunks_mut(4096) {
-            page[0] = 1;
+        let taken = Reservation::new(rng.usize(bytes_max / 8..bytes_max)).expect("memory");
+        for at in (0..taken.len()).step_by(4096) {
+            // SAFETY: 1. Inside: `at` is below the length. 2. Nobody else knows the address.
+            unsafe { taken.base().add(at).write_volatile(1) };
             if !running.go_on() {
                 break;
             }
         }
-        black_box(&taken);
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -116,21 +118,35 @@ pub(crate) fn fork_until(running: Running<'_>, bounded: &Bounded) {
 
 /// Forks one child, which counts for a while or, if it is to be killed, until then.
 fn fork_child(bounded: &Bounded, for_ever: bool) -> libc::pid_t {
-    // SAFETY: 1. The child does only what a child of threads may: it updates, which takes no lock
-    // and no memory, and ends.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
-    if pid == 0 {
-        // SAFETY: 1. The call takes numbers. The parent, which should kill this child, may fail.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    child(|| {
         bounded.add_in_child();
         if for_ever {
             loop {
                 bounded.add_in_child();
             }
         }
+    })
+}
+
+/// Runs `work` in a forked child and waits for it. It may do only what a child of threads may.
+pub(crate) fn in_a_child(work: impl FnOnce()) {
+    let status = wait(child(work));
+    assert_eq!(status, 0, "a child ended with {status:#x}");
+}
+
+/// Forks a child that runs `work` and ends.
+fn child(work: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: 1. The child does only what a child of threads may: the callers' part. Updates and
+    // switches take no lock.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: 1. The call takes numbers. The parent, which should kill this child, may fail.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        // A panic must not unwind into the parent's code.
+        let done = catch_unwind(AssertUnwindSafe(work));
         // SAFETY: 1. The call takes a number and does not return.
-        unsafe { libc::_exit(0) };
+        unsafe { libc::_exit(i32::from(done.is_err())) };
     }
     pid
 }

@@ -1,7 +1,9 @@
 //! Everything that may happen to a process, all at once, while a tree counts: threads moved between
 //! CPUs, 10 kHz timers whose handlers update, forks and killed children, stops and continuations,
 //! memory allocated and freed, crowds of threads, short-lived groups. Afterwards every total must
-//! be exact; every read must be within its bound, and memory must stay bounded.
+//! be exact; every read must be within its bound, and memory must stay bounded. The page faults,
+//! context switches, migrations and CPU time that groups are charged with must be those that the
+//! kernel counted in their threads.
 //!
 //! `SUBMETER_TORTURE_SECONDS=N` sets the duration, a few seconds by default; from 60 seconds on the
 //! test has its full size. `SUBMETER_TORTURE_MACHINE=own` says that the machine is dedicated: then
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use submeter_testkit::Soak;
 
 mod bounded;
+mod events;
 #[path = "../common/handler.rs"]
 #[expect(dead_code, reason = "shared with tests whose threads interrupt themselves")]
 mod handler;
@@ -25,6 +28,7 @@ mod machine;
 mod tenants;
 
 use bounded::Bounded;
+use events::Events;
 use tenants::Tenants;
 
 /// The size of a run.
@@ -76,7 +80,7 @@ fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_proces
         probe.reason
     );
     let bounded = Arc::new(Bounded::new());
-    let tenants = Tenants::new();
+    let (tenants, events) = (Tenants::new(), Events::new());
     handler::on_signal({
         let bounded = Arc::clone(&bounded);
         move || bounded.add_in_handler()
@@ -87,16 +91,17 @@ fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_proces
     for round in 1..=size.rounds {
         // Counted from here, because the last round may have ended late.
         let end = Instant::now() + size.time / size.rounds;
-        one_round(&mut soak, &bounded, &tenants, size, end);
+        one_round(&mut soak, (&bounded, &tenants, &events), size, end);
         let comparison = soak.compare();
         assert_eq!(comparison.groups, size.groups);
         assert_eq!(comparison.differences, []);
         bounded.assert_exact();
         tenants.assert_conserved();
+        events.assert_conserved();
         let resident = resident_bytes();
         let first = *first_resident.get_or_insert(resident);
         println!(
-            "torture: round {round}, {:.0} s: {}; {bounded}; {tenants}; resident {} MiB",
+            "torture: round {round}, {:.0} s: {}; {bounded}; {tenants}; {events}; resident {} MiB",
             start.elapsed().as_secs_f64(),
             soak.progress(),
             resident >> 20
@@ -109,10 +114,16 @@ fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_proces
     println!("torture: {}", machine.stop());
     assert_eq!(soak.settle(), size.groups, "nothing but the living is left");
     bounded.assert_used();
+    events.assert_used();
 }
 
 /// Runs everything at once until `end`, and joins all its threads.
-fn one_round(soak: &mut Soak, bounded: &Bounded, tenants: &Tenants, size: Size, end: Instant) {
+fn one_round(
+    soak: &mut Soak,
+    (bounded, tenants, events): (&Bounded, &Tenants, &Events),
+    size: Size,
+    end: Instant,
+) {
     let stop = AtomicBool::new(false);
     let running = Running(&stop);
     thread::scope(|scope| {
@@ -122,12 +133,14 @@ fn one_round(soak: &mut Soak, bounded: &Bounded, tenants: &Tenants, size: Size, 
             scope.spawn(|| bounded.read_until(running)),
             scope.spawn(|| bounded.add_until(running)),
             scope.spawn(|| tenants.churn_until(running)),
-            scope.spawn(|| tenants.enter_until(running)),
             scope.spawn(|| machine::move_threads_until(running)),
             scope.spawn(|| machine::interrupt_threads_until(running)),
             scope.spawn(|| machine::take_memory_until(running, size.pressure_bytes)),
             scope.spawn(|| machine::fork_until(running, bounded)),
         ];
+        for number in 0..3 {
+            threads.push(scope.spawn(move || events.enter_until(running, number)));
+        }
         threads.push(scope.spawn(|| {
             while running.go_on() {
                 bounded.crowd(size.crowd, running);
