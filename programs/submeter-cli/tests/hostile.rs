@@ -8,10 +8,6 @@
 //! cargo test --release -p submeter-cli --test hostile -- --nocapture
 //! ```
 
-#[path = "it/support.rs"]
-#[allow(dead_code, reason = "shared with the other test program")]
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -19,7 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use support::Running;
+use submeter_program::{Program, Running};
+
+const SUBMETER: Program = Program::new(env!("CARGO_BIN_EXE_submeter"));
 
 const TENANTS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 
@@ -51,11 +49,9 @@ struct World {
 impl World {
     fn start() -> World {
         let free = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", "16m"];
-        let mut server = Running::start(&free);
-        let line = server.line_with("http://");
-        let page = line.split("http://").nth(1).expect("an address").trim().trim_end_matches('/');
-        let page = page.parse().expect("an address");
-        let cache = server.cache();
+        let mut server = SUBMETER.start(&free);
+        let page = server.address_after("http://");
+        let cache = server.address_after("  cache  ");
         World { server, cache, page }
     }
 

@@ -2,8 +2,10 @@
 
 use std::process::Command;
 
-use crate::support::{refused, text};
 use serde_json::Value;
+use submeter_program::text;
+
+use crate::support::SUBMETER;
 
 /// Runs the command with `variables`; returns what it printed.
 fn doctor(args: &[&str], variables: &[(&str, &str)]) -> String {
@@ -98,6 +100,6 @@ fn without_libc_registration_it_still_decides() {
 
 #[test]
 fn doctor_refuses_what_it_does_not_know() {
-    refused(&["doctor", "--jsn"], &["--jsn", "'--json'"]);
-    refused(&["doctor", "now"], &["now"]);
+    SUBMETER.refuses(&["doctor", "--jsn"], &["--jsn", "'--json'"]);
+    SUBMETER.refuses(&["doctor", "now"], &["now"]);
 }

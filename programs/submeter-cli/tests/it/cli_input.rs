@@ -2,43 +2,45 @@
 
 use std::net::TcpListener;
 
-use crate::support::{TempFile, refused, submeter, text};
+use submeter_program::{TempFile, text};
+
+use crate::support::SUBMETER;
 
 #[test]
 fn unknown_commands_flags_and_values() {
-    refused(&["srve"], &["srve", "'serve'"]);
-    refused(&["serve", "--lod", "6"], &["--lod", "'--load'"]);
-    refused(&["serve", "now"], &["now"]);
-    refused(&["load", "--tenants", "0"], &["--tenants", "0"]);
-    refused(&["load", "--tenants", "six"], &["--tenants", "six"]);
-    refused(&["load", "--rate", "0"], &["--rate"]);
-    refused(&["load", "--seconds", "0"], &["--seconds", "0"]);
-    refused(&["load", "--pipeline", "100000"], &["--pipeline", "100000"]);
-    refused(&["load", "--connect"], &["--connect"]);
-    refused(&["serve", "--listen", "11211"], &["--listen", "11211"]);
-    refused(&["serve", "--memory", "lots"], &["--memory", "lots", "64k"]);
-    refused(&["serve", "--value-max", "2g"], &["value_max", "1073741824"]);
-    refused(&["serve", "--delimiter", "ab"], &["--delimiter", "ab"]);
+    SUBMETER.refuses(&["srve"], &["srve", "'serve'"]);
+    SUBMETER.refuses(&["serve", "--lod", "6"], &["--lod", "'--load'"]);
+    SUBMETER.refuses(&["serve", "now"], &["now"]);
+    SUBMETER.refuses(&["load", "--tenants", "0"], &["--tenants", "0"]);
+    SUBMETER.refuses(&["load", "--tenants", "six"], &["--tenants", "six"]);
+    SUBMETER.refuses(&["load", "--rate", "0"], &["--rate"]);
+    SUBMETER.refuses(&["load", "--seconds", "0"], &["--seconds", "0"]);
+    SUBMETER.refuses(&["load", "--pipeline", "100000"], &["--pipeline", "100000"]);
+    SUBMETER.refuses(&["load", "--connect"], &["--connect"]);
+    SUBMETER.refuses(&["serve", "--listen", "11211"], &["--listen", "11211"]);
+    SUBMETER.refuses(&["serve", "--memory", "lots"], &["--memory", "lots", "64k"]);
+    SUBMETER.refuses(&["serve", "--value-max", "2g"], &["value_max", "1073741824"]);
+    SUBMETER.refuses(&["serve", "--delimiter", "ab"], &["--delimiter", "ab"]);
     for host in ["http://cache.lan", "cache.lan:9411", "[::1]", ""] {
-        refused(&["serve", "--http-host", host], &["--http-host", host, "without scheme"]);
+        SUBMETER.refuses(&["serve", "--http-host", host], &["--http-host", host, "without scheme"]);
     }
-    refused(&["serve", "--tenant-limit", "acme=1m"], &["acme", "starts with '/'"]);
-    refused(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=SIZE"]);
-    refused(&["serve", "--tenants-file", "x.csv"], &["--load"]);
+    SUBMETER.refuses(&["serve", "--tenant-limit", "acme=1m"], &["acme", "starts with '/'"]);
+    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=SIZE"]);
+    SUBMETER.refuses(&["serve", "--tenants-file", "x.csv"], &["--load"]);
 }
 
 #[test]
 fn no_command_shows_the_help_and_help_succeeds() {
-    let output = submeter(&[]);
+    let output = SUBMETER.run(&[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("Usage:"));
     for args in [&["--help"][..], &["serve", "--help"], &["load", "--help"], &["--version"]] {
-        let output = submeter(args);
+        let output = SUBMETER.run(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         assert!(text(&output.stdout).contains("submeter"), "{args:?}");
         assert!(output.stderr.is_empty(), "{args:?}");
     }
-    let version = text(&submeter(&["--version"]).stdout);
+    let version = text(&SUBMETER.run(&["--version"]).stdout);
     let (name, commit) = version.split_once(" (").unwrap_or((version.trim_end(), ""));
     assert_eq!(name, concat!("submeter ", env!("CARGO_PKG_VERSION")));
     assert!(commit.is_empty() || commit.trim_end().ends_with(')'), "{version:?}");
@@ -47,39 +49,40 @@ fn no_command_shows_the_help_and_help_succeeds() {
 #[test]
 fn completions_and_manual_pages_name_every_command() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let output = submeter(&["completions", shell]);
+        let output = SUBMETER.run(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");
         let script = text(&output.stdout);
         assert!(script.contains("doctor") && script.contains("tenant-limit"), "{shell}");
     }
-    let page = text(&submeter(&["man"]).stdout);
+    let page = text(&SUBMETER.run(&["man"]).stdout);
     for command in ["serve", "load", "doctor", "top", "stat", "completions"] {
         assert!(page.contains(&format!("submeter\\-{command}(1)")), "{command}: {page}");
     }
-    refused(&["completions", "cmd"], &["cmd", "bash"]);
-    refused(&["man", "--out", "/no/such"], &["/no/such", "No such file", "--out"]);
+    SUBMETER.refuses(&["completions", "cmd"], &["cmd", "bash"]);
+    SUBMETER.refuses(&["man", "--out", "/no/such"], &["/no/such", "No such file", "--out"]);
 }
 
 #[test]
 fn missing_files() {
     let free = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let limits = [&free[..], &["--limits", "/no/such.limits"]].concat();
-    refused(&limits, &["/no/such.limits", "No such file", "--limits"]);
+    SUBMETER.refuses(&limits, &["/no/such.limits", "No such file", "--limits"]);
     let tenants = [&free[..], &["--load", "2", "--tenants-file", "/no/such.csv"]].concat();
-    refused(&tenants, &["/no/such.csv", "No such file", "--tenants-file"]);
-    refused(&["load", "--tenants-file", "/no/such.csv"], &["/no/such.csv", "--tenants-file"]);
+    SUBMETER.refuses(&tenants, &["/no/such.csv", "No such file", "--tenants-file"]);
+    SUBMETER
+        .refuses(&["load", "--tenants-file", "/no/such.csv"], &["/no/such.csv", "--tenants-file"]);
 }
 
 #[test]
 fn malformed_files() {
     let limits = TempFile::new("bad.limits", "/acme 64m\n/web huge\n");
-    refused(&["serve", "--limits", limits.path()], &[limits.path(), "line 2", "huge"]);
+    SUBMETER.refuses(&["serve", "--limits", limits.path()], &[limits.path(), "line 2", "huge"]);
     let csv = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
                operations,ttls\na,20,many,1,1,1,get=1,\n";
     let tenants = TempFile::new("bad.csv", csv);
     let parts = [tenants.path(), "line 2", "value_bytes", "many"];
-    refused(&["load", "--tenants-file", tenants.path()], &parts);
-    refused(&["serve", "--load", "1", "--tenants-file", tenants.path()], &parts);
+    SUBMETER.refuses(&["load", "--tenants-file", tenants.path()], &parts);
+    SUBMETER.refuses(&["serve", "--load", "1", "--tenants-file", tenants.path()], &parts);
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn more_tenants_than_a_file_has() {
                operations,ttls\na,20,30,1,1,1,get=1,\n";
     let tenants = TempFile::new("one.csv", csv);
     let args = ["load", "--tenants", "2", "--tenants-file", tenants.path()];
-    refused(&args, &[tenants.path(), "1 tenants, not 2"]);
+    SUBMETER.refuses(&args, &[tenants.path(), "1 tenants, not 2"]);
 }
 
 #[test]
@@ -96,11 +99,11 @@ fn ports_in_use() {
     let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = held.local_addr().expect("bound").to_string();
     let remedy = "127.0.0.1:0 picks a free one";
-    refused(
+    SUBMETER.refuses(
         &["serve", "--listen", &addr, "--http", "127.0.0.1:0"],
         &[&addr, "in use", "--listen", remedy],
     );
-    refused(
+    SUBMETER.refuses(
         &["serve", "--listen", "127.0.0.1:0", "--http", &addr],
         &[&addr, "in use", "--http", remedy],
     );
@@ -108,15 +111,15 @@ fn ports_in_use() {
 
 #[test]
 fn an_address_that_is_not_ours() {
-    refused(
+    SUBMETER.refuses(
         &["serve", "--listen", "192.0.2.1:0", "--http", "127.0.0.1:0"],
         &["192.0.2.1:0", "--listen"],
     );
-    refused(&["load", "--connect", "nowhere"], &["nowhere", "HOST:PORT"]);
+    SUBMETER.refuses(&["load", "--connect", "nowhere"], &["nowhere", "HOST:PORT"]);
 }
 
 #[test]
 fn a_limit_on_what_cannot_be_a_tenant() {
     let free = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--seconds", "1"];
-    refused(&[&free[..], &["--tenant-limit", "/a//b=1m"]].concat(), &["/a//b"]);
+    SUBMETER.refuses(&[&free[..], &["--tenant-limit", "/a//b=1m"]].concat(), &["/a//b"]);
 }

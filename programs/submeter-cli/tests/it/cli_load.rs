@@ -2,8 +2,10 @@
 
 use std::net::TcpListener;
 
-use crate::support::{Fake, Lie, Running, TempFile, refused, submeter, text};
 use serde_json::Value;
+use submeter_program::{TempFile, text};
+
+use crate::support::{Fake, Lie, SUBMETER};
 
 /// Small values, few hot keys, and only commands that the fake server knows.
 const CSV: &str = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
@@ -14,7 +16,7 @@ const CSV: &str = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss
 fn load(fake: &Fake, csv: &TempFile, more: &[&str]) -> (Option<i32>, String, String) {
     let addr = fake.addr.to_string();
     let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--connections", "1"];
-    let output = submeter(&[&args[..], more].concat());
+    let output = SUBMETER.run(&[&args[..], more].concat());
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
@@ -137,7 +139,7 @@ fn nobody_listens() {
     // Bound and dropped: the port was free just now.
     let addr = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
     let addr = addr.to_string();
-    refused(
+    SUBMETER.refuses(
         &["load", "--connect", &addr, "--seconds", "5"],
         &[&addr, "refused", "submeter serve", "--connect"],
     );
@@ -179,7 +181,7 @@ fn a_signal_ends_it_with_its_results() {
     let addr = fake.addr.to_string();
     let json = TempFile::new("signal.json", "");
     let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--seconds", "60"];
-    let load = Running::start(&[&args[..], &["--json", json.path()]].concat());
+    let load = SUBMETER.start(&[&args[..], &["--json", json.path()]].concat());
     while fake.log().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -199,7 +201,7 @@ fn a_second_signal_ends_it_at_once() {
     let csv = TempFile::new("twice.csv", CSV);
     let addr = fake.addr.to_string();
     let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--seconds", "600"];
-    let mut load = Running::start(&args);
+    let mut load = SUBMETER.start(&args);
     while fake.log().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }

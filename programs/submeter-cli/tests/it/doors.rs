@@ -6,16 +6,9 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use crate::support::{Running, TempFile, refused, submeter, text};
+use submeter_program::{Running, TempFile, text};
 
-const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-
-/// Makes a file that only its owner may read.
-fn secret(name: &str, content: &str) -> TempFile {
-    let file = TempFile::new(name, content);
-    std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o600)).expect("its owner's");
-    file
-}
+use crate::support::{FREE, SUBMETER, cache_address, secret};
 
 /// Returns the page's address.
 fn page(server: &mut Running) -> String {
@@ -26,8 +19,8 @@ fn page(server: &mut Running) -> String {
 #[test]
 fn only_users_of_the_file_are_served() {
     let users = secret("users", "acme:correct-horse\n");
-    let mut server = Running::start(&[&FREE[..], &["--auth-file", users.path()]].concat());
-    let stream = TcpStream::connect(server.cache()).expect("it listens");
+    let mut server = SUBMETER.start(&[&FREE[..], &["--auth-file", users.path()]].concat());
+    let stream = TcpStream::connect(cache_address(&mut server)).expect("it listens");
     let mut answers = BufReader::new(&stream).lines();
     for (request, answer) in [
         ("get acme:k\r\n", "CLIENT_ERROR unauthenticated"),
@@ -43,19 +36,19 @@ fn only_users_of_the_file_are_served() {
 #[test]
 fn only_who_has_the_token_is_shown_the_page() {
     let token = secret("token", "correct-horse-battery\n");
-    let mut server = Running::start(&[&FREE[..], &["--token-file", token.path()]].concat());
+    let mut server = SUBMETER.start(&[&FREE[..], &["--token-file", token.path()]].concat());
     let page = page(&mut server);
-    refused(&["top", "--once", &page], &[&page, "--token-file FILE"]);
-    refused(&["stat", "-e", "task-clock", &page], &[&page, "--token-file FILE"]);
+    SUBMETER.refuses(&["top", "--once", &page], &[&page, "--token-file FILE"]);
+    SUBMETER.refuses(&["stat", "-e", "task-clock", &page], &[&page, "--token-file FILE"]);
     let wrong = secret("wrong", "correct-horse-batterx\n");
-    refused(
+    SUBMETER.refuses(
         &["top", "--once", "--token-file", wrong.path(), &page],
         &[&page, "asks for its token"],
     );
-    let shown = submeter(&["top", "--once", "--token-file", token.path(), &page]);
+    let shown = SUBMETER.run(&["top", "--once", "--token-file", token.path(), &page]);
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
     let counted = ["stat", "-e", "task-clock", "--timeout", "50", "--token-file", token.path()];
-    let counted = submeter(&[&counted[..], &[&page]].concat());
+    let counted = SUBMETER.run(&[&counted[..], &[&page]].concat());
     assert_eq!(counted.status.code(), Some(0), "{}", text(&counted.stderr));
 }
 
@@ -65,7 +58,7 @@ fn a_socket_of_the_file_system_has_the_permissions_asked_for() {
     std::fs::remove_file(&file.0).expect("there");
     let listen = format!("unix:{}", file.path());
     let args = ["serve", "--http", "127.0.0.1:0", "--listen", &listen, "--unix-mode", "660"];
-    let mut server = Running::start(&args);
+    let mut server = SUBMETER.start(&args);
     let line = server.line_with("  cache  ");
     assert!(line.contains(&listen), "{line}");
     let mode = std::fs::metadata(&file.0).expect("there").permissions().mode();
@@ -74,7 +67,7 @@ fn a_socket_of_the_file_system_has_the_permissions_asked_for() {
     (&stream).write_all(b"mn\r\n").expect("sent");
     let answer = BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
     assert_eq!(answer, "MN");
-    refused(&args, &[&listen, "another server listens there"]);
+    SUBMETER.refuses(&args, &[&listen, "another server listens there"]);
     server.signal("INT");
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");
@@ -85,12 +78,12 @@ fn a_socket_of_the_file_system_has_the_permissions_asked_for() {
 fn a_door_that_is_open_to_other_machines_is_warned_of_in_one_line() {
     let users = secret("warned", "acme:correct-horse\n");
     let args = ["serve", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--seconds", "0.1"];
-    let open = text(&submeter(&args).stderr);
+    let open = text(&SUBMETER.run(&args).stderr);
     assert!(open.starts_with("warning: ") && open.lines().count() == 1, "{open:?}");
     assert!(open.contains("0.0.0.0:") && open.contains("--auth-file"), "{open:?}");
-    let guarded = text(&submeter(&[&args[..], &["--auth-file", users.path()]].concat()).stderr);
+    let guarded = text(&SUBMETER.run(&[&args[..], &["--auth-file", users.path()]].concat()).stderr);
     assert_eq!(guarded, "");
-    let home = text(&submeter(&[&FREE[..], &["--seconds", "0.1"]].concat()).stderr);
+    let home = text(&SUBMETER.run(&[&FREE[..], &["--seconds", "0.1"]].concat()).stderr);
     assert_eq!(home, "");
 }
 
@@ -98,28 +91,28 @@ fn a_door_that_is_open_to_other_machines_is_warned_of_in_one_line() {
 fn what_is_wrong_with_a_secret_is_one_line() {
     let missing = "/no/such.secret";
     for flag in ["--auth-file", "--token-file"] {
-        refused(&[&FREE[..], &[flag, missing]].concat(), &[missing, "No such file", flag]);
+        SUBMETER.refuses(&[&FREE[..], &[flag, missing]].concat(), &[missing, "No such file", flag]);
         let open = TempFile::new(&format!("open{flag}"), "acme:correct-horse-battery\n");
         for mode in [0o604, 0o602, 0o666] {
             std::fs::set_permissions(&open.0, PermissionsExt::from_mode(mode)).expect("open");
             let chmod = format!("chmod o= {}", open.path());
-            refused(&[&FREE[..], &[flag, open.path()]].concat(), &[&chmod, flag]);
+            SUBMETER.refuses(&[&FREE[..], &[flag, open.path()]].concat(), &[&chmod, flag]);
         }
         let empty = secret(&format!("empty{flag}"), "\n");
-        refused(&[&FREE[..], &[flag, empty.path()]].concat(), &[empty.path(), flag]);
+        SUBMETER.refuses(&[&FREE[..], &[flag, empty.path()]].concat(), &[empty.path(), flag]);
     }
     let bad = secret("bad.users", "acme:correct-horse\nweb\n");
     let args = [&FREE[..], &["--auth-file", bad.path()]].concat();
-    refused(&args, &[bad.path(), "line 2", "USER:PASSWORD"]);
-    refused(&[&args[..], &["--load", "2"]].concat(), &["--auth-file", "--load"]);
+    SUBMETER.refuses(&args, &[bad.path(), "line 2", "USER:PASSWORD"]);
+    SUBMETER.refuses(&[&args[..], &["--load", "2"]].concat(), &["--auth-file", "--load"]);
     let short = secret("short.token", "guess\n");
-    refused(&[&FREE[..], &["--token-file", short.path()]].concat(), &[short.path(), "16"]);
-    refused(&["serve", "--listen", "unix:"], &["unix:", "unix:/PATH"]);
-    refused(&["serve", "--unix-mode", "rw"], &["rw", "660"]);
-    refused(&["serve", "--unix-mode", "4777"], &["4777"]);
+    SUBMETER.refuses(&[&FREE[..], &["--token-file", short.path()]].concat(), &[short.path(), "16"]);
+    SUBMETER.refuses(&["serve", "--listen", "unix:"], &["unix:", "unix:/PATH"]);
+    SUBMETER.refuses(&["serve", "--unix-mode", "rw"], &["rw", "660"]);
+    SUBMETER.refuses(&["serve", "--unix-mode", "4777"], &["4777"]);
     let socket = ["serve", "--listen", "unix:/tmp/x", "--http", "127.0.0.1:0", "--load", "1"];
-    refused(&socket, &["--load", "unix:/tmp/x"]);
+    SUBMETER.refuses(&socket, &["--load", "unix:/tmp/x"]);
     let nowhere = ["serve", "--listen", "unix:/no/such/x", "--http", "127.0.0.1:0"];
-    refused(&nowhere, &["unix:/no/such/x", "No such file"]);
-    refused(&["top", "--once", "--token-file", missing], &[missing, "--token-file"]);
+    SUBMETER.refuses(&nowhere, &["unix:/no/such/x", "No such file"]);
+    SUBMETER.refuses(&["top", "--once", "--token-file", missing], &[missing, "--token-file"]);
 }

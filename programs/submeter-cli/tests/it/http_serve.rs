@@ -4,16 +4,16 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
-use crate::support::Running;
 use serde_json::Value;
+use submeter_program::Running;
 
-const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+use crate::support::{FREE, SUBMETER, cache_address};
 
 /// Returns the page's address without a final slash, and the cache's.
 fn addresses(server: &mut Running) -> (String, SocketAddr) {
     let line = server.line_with("http://");
     let page = line.split_whitespace().last().expect("an address").trim_end_matches('/').to_owned();
-    (page, server.cache())
+    (page, cache_address(server))
 }
 
 fn get(url: &str) -> (String, String) {
@@ -40,7 +40,7 @@ fn group<'a>(tree: &'a Value, path: &str) -> &'a Value {
 
 #[test]
 fn what_clients_did_is_in_the_tree_at_once_and_adds_up() {
-    let mut server = Running::start(&FREE);
+    let mut server = SUBMETER.start(&FREE);
     let (page, addr) = addresses(&mut server);
     cache(addr, &[b"set acme:web:k 0 0 2\r\nhi\r\n", b"set acme:api:k 0 0 2\r\nhi\r\n"]);
     cache(addr, &[b"get acme:web:none\r\n", b"get acme:web:none\r\n", b"delete k\r\n"]);
@@ -61,7 +61,7 @@ fn what_clients_did_is_in_the_tree_at_once_and_adds_up() {
 
 #[test]
 fn a_tenant_named_like_markup_stays_text() {
-    let mut server = Running::start(&FREE);
+    let mut server = SUBMETER.start(&FREE);
     let (page, addr) = addresses(&mut server);
     cache(addr, &[b"set <script>alert(1)<|script>:\"k 0 0 2\r\nhi\r\n"]);
     let (_, tree) = get(&format!("{page}/api/tree"));
@@ -74,7 +74,7 @@ fn a_tenant_named_like_markup_stays_text() {
 
 #[test]
 fn a_scrape_is_valid_in_the_eyes_of_prometheus_own_parser() {
-    let mut server = Running::start(&[&FREE[..], &["--load", "2"]].concat());
+    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
     let (page, _) = addresses(&mut server);
     let (kind, text) = get(&format!("{page}/metrics"));
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -101,12 +101,12 @@ fn a_scrape_is_valid_in_the_eyes_of_prometheus_own_parser() {
     let output = child.wait_with_output().expect("python ends");
     assert!(output.status.success());
     let samples = text.lines().filter(|line| !line.starts_with('#')).count();
-    assert_eq!(crate::support::text(&output.stdout).trim(), samples.to_string());
+    assert_eq!(submeter_program::text(&output.stdout).trim(), samples.to_string());
 }
 
 #[test]
 fn a_page_that_is_open_does_not_keep_the_server_from_ending() {
-    let mut server = Running::start(&FREE);
+    let mut server = SUBMETER.start(&FREE);
     let (page, _) = addresses(&mut server);
     let addr: SocketAddr = page.trim_start_matches("http://").parse().expect("an address");
     let stream = TcpStream::connect(addr).expect("it listens");
@@ -120,7 +120,7 @@ fn a_page_that_is_open_does_not_keep_the_server_from_ending() {
 
 #[test]
 fn tenants_deleted_under_load_leave_exact_sums() {
-    let mut server = Running::start(&[&FREE[..], &["--load", "3"]].concat());
+    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "3"]].concat());
     let (page, addr) = addresses(&mut server);
     server.line_with("  ends   ");
     let delete = |path: &str| {

@@ -8,8 +8,9 @@ use std::process::Command;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 use serde_json::Value;
+use submeter_program::text;
 
-use crate::support::{submeter, text};
+use crate::support::SUBMETER;
 
 /// Lists system calls by name and number.
 macro_rules! calls {
@@ -97,7 +98,7 @@ fn updates_keep_their_backend_in_a_container() {
         let facts = objects.next().expect("an object").expect("JSON");
         facts["backend"].as_str().expect("its name").to_owned()
     };
-    assert_eq!(backend(&inside), backend(&text(&submeter(&["doctor", "--json"]).stdout)));
+    assert_eq!(backend(&inside), backend(&text(&SUBMETER.run(&["doctor", "--json"]).stdout)));
 }
 
 #[test]

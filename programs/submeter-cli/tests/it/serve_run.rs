@@ -3,13 +3,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-use crate::support::{Running, TempFile, submeter, text};
 use serde_json::Value;
+use submeter_program::{TempFile, text};
 
-const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+use crate::support::{FREE, SUBMETER, cache_address};
 
 fn serve(more: &[&str]) -> (Option<i32>, String) {
-    let output = submeter(&[&FREE[..], more].concat());
+    let output = SUBMETER.run(&[&FREE[..], more].concat());
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
@@ -39,8 +39,8 @@ fn a_load_of_two_tenants_ends_by_itself_with_exact_sums() {
 fn a_client_that_may_ends_the_server_which_then_sums_up() {
     for load in [&[][..], &["--load", "1"]] {
         let args = [&FREE[..], &["--enable-shutdown"], load].concat();
-        let mut server = Running::start(&args);
-        let mut client = TcpStream::connect(server.cache()).expect("it listens");
+        let mut server = SUBMETER.start(&args);
+        let mut client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
         client.write_all(b"get acme:k\r\nshutdown\r\n").expect("it reads");
         let (code, out) = server.end();
         assert_eq!(code, Some(0), "{out}");
@@ -51,8 +51,8 @@ fn a_client_that_may_ends_the_server_which_then_sums_up() {
 #[test]
 fn the_limits_of_the_store_are_what_the_flags_say() {
     let args = [&FREE[..], &["--value-max", "2k", "--no-evictions", "--no-flush-all"]].concat();
-    let mut server = Running::start(&args);
-    let mut client = TcpStream::connect(server.cache()).expect("it listens");
+    let mut server = SUBMETER.start(&args);
+    let mut client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
     client.write_all(b"stats settings\r\n").expect("it reads");
     let mut lines = BufReader::new(client).lines().map(|line| line.expect("text"));
     let settings: Vec<String> = lines.by_ref().take_while(|line| line != "END").collect();
@@ -110,7 +110,7 @@ fn another_delimiter_and_one_thread() {
 #[test]
 fn signals_end_a_load_with_its_summary() {
     for name in ["INT", "TERM"] {
-        let mut server = Running::start(&[&FREE[..], &["--load", "2"]].concat());
+        let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
         server.line_with("  ends   ");
         std::thread::sleep(std::time::Duration::from_millis(300));
         server.signal(name);
@@ -137,8 +137,8 @@ fn hanging(addr: std::net::SocketAddr) -> [TcpStream; 2] {
 fn a_signal_under_load_ends_it_in_time_whoever_hangs() {
     for name in ["INT", "TERM"] {
         let more = ["--load", "2", "--drain-seconds", "0.5"];
-        let mut server = Running::start(&[&FREE[..], &more].concat());
-        let hanging = hanging(server.cache());
+        let mut server = SUBMETER.start(&[&FREE[..], &more].concat());
+        let hanging = hanging(cache_address(&mut server));
         server.signal(name);
         let (code, out) = server.end();
         assert_eq!(code, Some(0), "{name}: {out}");
@@ -149,8 +149,8 @@ fn a_signal_under_load_ends_it_in_time_whoever_hangs() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let mut server = Running::start(&[&FREE[..], &["--drain-seconds", "3600"]].concat());
-    let addr = server.cache();
+    let mut server = SUBMETER.start(&[&FREE[..], &["--drain-seconds", "3600"]].concat());
+    let addr = cache_address(&mut server);
     let hanging = hanging(addr);
     server.signal("INT");
     // It no longer listens and waits for the clients that hang.
@@ -165,7 +165,7 @@ fn a_second_signal_ends_it_at_once() {
 
 #[test]
 fn a_signal_at_the_start_ends_it_too() {
-    let mut server = Running::start(&[&FREE[..], &["--load", "6"]].concat());
+    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "6"]].concat());
     server.line_with("submeter");
     server.signal("INT");
     let (code, out) = server.end();
@@ -175,8 +175,8 @@ fn a_signal_at_the_start_ends_it_too() {
 
 #[test]
 fn what_clients_of_their_own_did_is_in_the_summary() {
-    let mut server = Running::start(&[&FREE[..], &["--tenant-limit", "/acme=64k"]].concat());
-    let addr = server.cache();
+    let mut server = SUBMETER.start(&[&FREE[..], &["--tenant-limit", "/acme=64k"]].concat());
+    let addr = cache_address(&mut server);
     let stream = TcpStream::connect(addr).expect("it listens");
     let mut answers = BufReader::new(&stream).lines();
     for request in ["set acme:web:k 0 0 2\r\nhi\r\n", "get acme:web:k\r\n"] {
@@ -193,9 +193,9 @@ fn what_clients_of_their_own_did_is_in_the_summary() {
 
 #[test]
 fn load_and_serve_count_the_same_in_two_processes() {
-    let mut server = Running::start(&FREE);
-    let addr = server.cache().to_string();
-    let load = submeter(&["load", "--connect", &addr, "--requests", "20000", "--json", "-"]);
+    let mut server = SUBMETER.start(&FREE);
+    let addr = cache_address(&mut server).to_string();
+    let load = SUBMETER.run(&["load", "--connect", &addr, "--requests", "20000", "--json", "-"]);
     assert_eq!(load.status.code(), Some(0), "{}", text(&load.stderr));
     let json: Value = serde_json::from_slice(&load.stdout).expect("JSON");
     server.signal("TERM");
@@ -210,8 +210,8 @@ fn load_and_serve_count_the_same_in_two_processes() {
 
 #[test]
 fn more_clients_than_the_soft_limit_of_files_are_served() {
-    let mut server = Running::start_with_files(128, &FREE);
-    let addr = server.cache();
+    let mut server = SUBMETER.start_with_files(128, &FREE);
+    let addr = cache_address(&mut server);
     let clients: Vec<_> = (0..400).map(|_| TcpStream::connect(addr).expect("it listens")).collect();
     for mut client in &clients {
         client.write_all(b"mn\r\n").expect("sent");
@@ -225,7 +225,7 @@ fn more_clients_than_the_soft_limit_of_files_are_served() {
 #[test]
 fn a_signal_while_it_starts_ends_it_with_a_summary() {
     for _ in 0..20 {
-        let mut server = Running::start(&[&FREE[..], &["--load", "2"]].concat());
+        let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
         // /proc shows when its handlers are installed: SIGINT is bit 1 of `SigCgt`.
         let status = format!("/proc/{}/status", server.id());
         let caught = || {

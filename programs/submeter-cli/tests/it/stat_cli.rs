@@ -5,20 +5,20 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Running, refused, submeter, text};
 use serde_json::Value;
+use submeter_program::{Running, text};
 
-const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+use crate::support::{FREE, SUBMETER, cache_address};
 
 /// Longer than any operation takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a server with two tenants; returns the addresses of its page and its cache.
 fn server() -> (Running, String, SocketAddr) {
-    let mut server = Running::start(&FREE);
+    let mut server = SUBMETER.start(&FREE);
     let line = server.line_with("http://");
     let page = line.split_whitespace().last().expect("an address").to_owned();
-    let addr = server.cache();
+    let addr = cache_address(&mut server);
     for tenant in ["acme:web", "acme:api"] {
         exchange(addr, &format!("set {tenant}:k 0 0 2\r\nhi\r\n"));
     }
@@ -59,7 +59,7 @@ fn busy<T>(addr: SocketAddr, act: impl FnOnce() -> T) -> T {
 }
 
 fn ran(args: &[&str]) -> (String, String) {
-    let output = submeter(args);
+    let output = SUBMETER.run(args);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{args:?}: {out}{err}");
     (out, err)
@@ -114,7 +114,7 @@ fn totals_look_like_perfs_and_name_what_is_not_supported() {
 fn json_is_an_object_a_line_and_ctrl_c_ends_with_the_totals() {
     let (_server, page, addr) = server();
     let (code, out) = busy(addr, || {
-        let stat = Running::start(&["stat", "-e", "task-clock", "--json", &page]);
+        let stat = SUBMETER.start(&["stat", "-e", "task-clock", "--json", &page]);
         // Long enough for a first line of totals.
         std::thread::sleep(Duration::from_millis(500));
         stat.signal("INT");
@@ -136,7 +136,7 @@ fn ctrl_c_tells_what_was_counted_until_then() {
         let args = ["stat", "-e", "task-clock", "-G", "acme/web", "-x;", long, "3600000", &page];
         let counted = |wait_ms| {
             let (code, out) = busy(addr, || {
-                let stat = Running::start(&args);
+                let stat = SUBMETER.start(&args);
                 std::thread::sleep(Duration::from_millis(wait_ms));
                 stat.signal("INT");
                 stat.end()
@@ -169,7 +169,7 @@ fn the_servers_events_end_with_the_listener() {
     }
     let before = open_events(&server);
     busy(addr, || {
-        let stat = Running::start(&["stat", "-e", events, "-G", "acme/web", "-I", "100", &page]);
+        let stat = SUBMETER.start(&["stat", "-e", events, "-G", "acme/web", "-I", "100", &page]);
         let since = Instant::now();
         while open_events(&server) <= before {
             assert!(since.elapsed() < PATIENCE, "no thread opened its events");
@@ -189,13 +189,13 @@ fn the_servers_events_end_with_the_listener() {
 #[test]
 fn what_cannot_be_counted_at_all_is_one_line() {
     let (_server, page, _) = server();
-    refused(&["stat", "-e", "cylces", &page], &["cylces"]);
-    refused(&["stat", "-e", "cycles", "-G", "a,b", &page], &["a,b", "--for-each-group"]);
-    refused(&["stat", "-e", "task-clock", "-G", "nobody", &page], &["no group /nobody"]);
-    refused(&["stat", "-e", "task-clock", "-I", "1", &page], &["1", "milliseconds"]);
-    refused(
+    SUBMETER.refuses(&["stat", "-e", "cylces", &page], &["cylces"]);
+    SUBMETER.refuses(&["stat", "-e", "cycles", "-G", "a,b", &page], &["a,b", "--for-each-group"]);
+    SUBMETER.refuses(&["stat", "-e", "task-clock", "-G", "nobody", &page], &["no group /nobody"]);
+    SUBMETER.refuses(&["stat", "-e", "task-clock", "-I", "1", &page], &["1", "milliseconds"]);
+    SUBMETER.refuses(
         &["stat", "-e", "task-clock", "http://127.0.0.1:1"],
         &["127.0.0.1:1", "submeter serve"],
     );
-    refused(&["stat", &page], &["--event"]);
+    SUBMETER.refuses(&["stat", &page], &["--event"]);
 }

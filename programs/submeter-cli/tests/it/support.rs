@@ -1,141 +1,28 @@
-//! What the tests of the command share: running it, and a server that lies on request.
+//! Shared by the tests of the command: how to start it, secrets, and a server that lies on request.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a loaded machine; a test that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+use submeter_program::{Program, Running, TempFile};
 
-/// Runs the command to its end.
-pub(crate) fn submeter(args: &[&str]) -> Output {
-    submeter_in(args, &[])
+pub(crate) const SUBMETER: Program = Program::new(env!("CARGO_BIN_EXE_submeter"));
+
+/// The beginning of a command line that serves on free ports.
+pub(crate) const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+
+/// Waits until the cache of `submeter serve` listens, and returns its address.
+pub(crate) fn cache_address(server: &mut Running) -> SocketAddr {
+    server.address_after("  cache  ")
 }
 
-/// Runs the command to its end, with these variables in its environment.
-pub(crate) fn submeter_in(args: &[&str], variables: &[(&str, &str)]) -> Output {
-    assert_cmd::Command::new(env!("CARGO_BIN_EXE_submeter"))
-        .args(args)
-        .envs(variables.iter().copied())
-        .timeout(PATIENCE)
-        .output()
-        .expect("the command runs")
-}
-
-/// Asserts that the command refuses its input: exit code 2, nothing on standard output, and one
-/// line on standard error that contains every part.
-pub(crate) fn refused(args: &[&str], parts: &[&str]) {
-    let output = submeter(args);
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {out}{err}");
-    assert_eq!(out, "", "{args:?}");
-    assert_eq!(err.lines().count(), 1, "{args:?}: {err}");
-    assert!(err.starts_with("error: "), "{args:?}: {err}");
-    for part in parts {
-        assert!(err.contains(part), "{args:?}: {err} names {part}");
-    }
-}
-
-pub(crate) fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
-}
-
-/// A command that runs while the test does something; killed when dropped.
-pub(crate) struct Running {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-    seen: String,
-}
-
-impl Running {
-    /// Starts the command.
-    pub(crate) fn start(args: &[&str]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_submeter"));
-        command.args(args);
-        Running::spawn(command)
-    }
-
-    /// Starts the command with a soft limit of `n` open files.
-    pub(crate) fn start_with_files(n: u32, args: &[&str]) -> Running {
-        let mut command = Command::new("sh");
-        let script = format!("ulimit -S -n {n} && exec \"$0\" \"$@\"");
-        command.args(["-c", &script, env!("CARGO_BIN_EXE_submeter")]).args(args);
-        Running::spawn(command)
-    }
-
-    fn spawn(mut command: Command) -> Running {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the command starts");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        Running { child, stdout, seen: String::new() }
-    }
-
-    /// Reads lines until one contains `part`, and returns that line.
-    pub(crate) fn line_with(&mut self, part: &str) -> String {
-        loop {
-            let mut line = String::new();
-            let n = self.stdout.read_line(&mut line).expect("readable");
-            self.seen.push_str(&line);
-            assert!(n > 0, "ended without {part}: {}", self.seen);
-            if line.contains(part) {
-                return line;
-            }
-        }
-    }
-
-    /// Waits until the cache listens, and returns its address.
-    pub(crate) fn cache(&mut self) -> SocketAddr {
-        let line = self.line_with("  cache  ");
-        let addr = line.split_whitespace().nth(1).expect("an address");
-        addr.trim_end_matches(',').parse().expect("an address")
-    }
-
-    /// Returns the process' number.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Sends a signal by name.
-    pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status();
-        assert!(sent.expect("kill runs").success());
-    }
-
-    /// Returns whether it has ended.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_some()
-    }
-
-    /// Waits for the end; returns the exit code and everything printed.
-    pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let since = Instant::now();
-        self.stdout.read_to_string(&mut self.seen).expect("readable");
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                let mut err = String::new();
-                let mut stderr = self.child.stderr.take().expect("piped");
-                stderr.read_to_string(&mut err).expect("readable");
-                return (status.code(), std::mem::take(&mut self.seen) + &err);
-            }
-            assert!(since.elapsed() < PATIENCE, "it does not end: {}", self.seen);
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Makes a file that only its owner may read.
+pub(crate) fn secret(name: &str, content: &str) -> TempFile {
+    let file = TempFile::new(name, content);
+    std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o600)).expect("its owner's");
+    file
 }
 
 /// How a [`Fake`] server treats its clients.
@@ -248,28 +135,4 @@ fn retrieve(
     }
     let head = format!("VALUE {key} {flags} {}\r\n", data.len());
     [head.as_bytes(), &data, b"\r\nEND\r\n"].concat()
-}
-
-/// A file that is removed with its test.
-pub(crate) struct TempFile(pub(crate) std::path::PathBuf);
-
-impl TempFile {
-    /// Writes a file whose name is the test's own.
-    pub(crate) fn new(name: &str, content: &str) -> TempFile {
-        let name = format!("submeter-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, content).expect("writable");
-        TempFile(path)
-    }
-
-    pub(crate) fn path(&self) -> &str {
-        self.0.to_str().expect("UTF-8")
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        // A test may have removed it.
-        let _ = std::fs::remove_file(&self.0);
-    }
 }

@@ -1,30 +1,20 @@
 //! TLS on both ports, and the errors where it is not available.
 
-use std::os::unix::fs::PermissionsExt;
+use crate::support::{FREE, SUBMETER, secret};
 
-use crate::support::{TempFile, refused};
-
-const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 const CERTIFICATE: &str = include_str!("../../../submeter-cache/tests/certificates/server.pem");
 const KEY: &str = include_str!("../../../submeter-cache/tests/certificates/server.key");
-
-/// Makes a file that only its owner may read.
-fn secret(name: &str, content: &str) -> TempFile {
-    let file = TempFile::new(name, content);
-    std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o600)).expect("its owner's");
-    file
-}
 
 #[cfg(not(feature = "tls"))]
 #[test]
 fn a_build_without_tls_says_how_to_get_one_with_it() {
     let (certificate, key) = (secret("no.pem", CERTIFICATE), secret("no.key", KEY));
     let flags = ["--tls-cert", certificate.path(), "--tls-key", key.path()];
-    refused(&[&FREE[..], &flags].concat(), &[certificate.path(), "--features tls"]);
-    refused(&["top", "--once", "https://127.0.0.1:1"], &["--features tls"]);
+    SUBMETER.refuses(&[&FREE[..], &flags].concat(), &[certificate.path(), "--features tls"]);
+    SUBMETER.refuses(&["top", "--once", "https://127.0.0.1:1"], &["--features tls"]);
     let ca = ["stat", "-e", "task-clock", "--ca-file", certificate.path()];
-    refused(&ca, &["--features tls"]);
-    refused(&["serve", "--tls-cert", "x.pem"], &["--tls-key"]);
+    SUBMETER.refuses(&ca, &["--features tls"]);
+    SUBMETER.refuses(&["serve", "--tls-cert", "x.pem"], &["--tls-key"]);
 }
 
 #[cfg(feature = "tls")]
@@ -34,13 +24,14 @@ mod with {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use submeter_program::{Running, TempFile, text};
     use tokio_rustls::rustls::crypto::ring;
     use tokio_rustls::rustls::pki_types::CertificateDer;
     use tokio_rustls::rustls::pki_types::pem::PemObject;
     use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-    use super::{CERTIFICATE, FREE, KEY, refused, secret};
-    use crate::support::{Running, TempFile, submeter, text};
+    use super::{CERTIFICATE, FREE, KEY, SUBMETER, secret};
+    use crate::support::cache_address;
 
     const AUTHORITY: &str =
         include_str!("../../../submeter-cache/tests/certificates/authority.pem");
@@ -62,11 +53,11 @@ mod with {
         let certificate = secret(&format!("{name}.pem"), CERTIFICATE);
         let key = secret(&format!("{name}.key"), KEY);
         let tls = ["--tls-cert", certificate.path(), "--tls-key", key.path()];
-        let mut running = Running::start(&[&FREE[..], &tls, more].concat());
+        let mut running = SUBMETER.start(&[&FREE[..], &tls, more].concat());
         let line = running.line_with("https://");
         let page = line.split_whitespace().last().expect("an address");
         let page = page.trim_end_matches('/').to_owned();
-        let cache = running.cache();
+        let cache = cache_address(&mut running);
         Server { running, page, cache, _files: [certificate, key] }
     }
 
@@ -171,14 +162,14 @@ mod with {
             (TempFile::new("authority.pem", AUTHORITY), TempFile::new("stranger.pem", STRANGER));
         let with = ["--token-file", token.path(), "--ca-file", authority.path(), &server.page];
         for command in [&["top", "--once"][..], &["stat", "-e", "task-clock", "--timeout", "50"]] {
-            let shown = submeter(&[command, &with].concat());
+            let shown = SUBMETER.run(&[command, &with].concat());
             assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
-            refused(&[command, &[&server.page]].concat(), &["--ca-file FILE"]);
+            SUBMETER.refuses(&[command, &[&server.page]].concat(), &["--ca-file FILE"]);
             let strange = ["--ca-file", stranger.path(), &server.page];
-            refused(&[command, &strange].concat(), &[&server.page, "certificate"]);
+            SUBMETER.refuses(&[command, &strange].concat(), &[&server.page, "certificate"]);
         }
         let plain = server.page.replace("https:", "http:");
-        refused(&["top", "--once", &plain], &[&plain]);
+        SUBMETER.refuses(&["top", "--once", &plain], &[&plain]);
     }
 
     #[test]
@@ -188,7 +179,7 @@ mod with {
         let empty = secret("empty.pem", "\n");
         let serve = |certificate: &str, key: &str, parts: &[&str]| {
             let flags = ["--tls-cert", certificate, "--tls-key", key];
-            refused(&[&FREE[..], &flags].concat(), parts);
+            SUBMETER.refuses(&[&FREE[..], &flags].concat(), parts);
         };
         let missing = "/no/such.pem";
         serve(missing, key.path(), &[missing, "--tls-cert"]);
@@ -201,6 +192,6 @@ mod with {
             .expect("open");
         serve(certificate.path(), open.path(), &[open.path(), "chmod o="]);
         let top = ["top", "--once", "--ca-file", missing, "https://127.0.0.1:1"];
-        refused(&top, &[missing, "--ca-file"]);
+        SUBMETER.refuses(&top, &[missing, "--ca-file"]);
     }
 }

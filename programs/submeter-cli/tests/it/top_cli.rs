@@ -3,17 +3,17 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-use crate::support::{Running, refused, submeter, text};
 use serde_json::Value;
+use submeter_program::{Running, text};
 
-const FREE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+use crate::support::{FREE, SUBMETER, cache_address};
 
 /// Starts a server with one tenant and one item, and returns its page's address.
 fn server() -> (Running, String) {
-    let mut server = Running::start(&[&FREE[..], &["--tenant-limit", "/acme=1m"]].concat());
+    let mut server = SUBMETER.start(&[&FREE[..], &["--tenant-limit", "/acme=1m"]].concat());
     let line = server.line_with("http://");
     let page = line.split_whitespace().last().expect("an address").to_owned();
-    let stream = TcpStream::connect(server.cache()).expect("it listens");
+    let stream = TcpStream::connect(cache_address(&mut server)).expect("it listens");
     (&stream).write_all(b"set acme:web:k 0 0 2\r\nhi\r\n").expect("sent");
     let answer = BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
     assert_eq!(answer, "STORED");
@@ -23,7 +23,7 @@ fn server() -> (Running, String) {
 #[test]
 fn once_prints_one_table() {
     let (_server, page) = server();
-    let output = submeter(&["top", "--once", &page]);
+    let output = SUBMETER.run(&["top", "--once", &page]);
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
     let lines: Vec<&str> = out.lines().map(str::trim_start).collect();
@@ -41,7 +41,7 @@ fn once_json_prints_one_object() {
     // Scheme and slash are optional.
     let host = page.trim_start_matches("http://").trim_end_matches('/');
     for url in [page.as_str(), host] {
-        let output = submeter(&["top", "--once", "--json", url]);
+        let output = SUBMETER.run(&["top", "--once", "--json", url]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let out = text(&output.stdout);
         assert_eq!(out.lines().count(), 1);
@@ -54,7 +54,7 @@ fn once_json_prints_one_object() {
 #[test]
 fn json_prints_a_line_a_second_until_a_signal() {
     let (_server, page) = server();
-    let mut top = Running::start(&["top", "--json", &page]);
+    let mut top = SUBMETER.start(&["top", "--json", &page]);
     let mut at = 0;
     for _ in 0..2 {
         let tree: Value = serde_json::from_str(&top.line_with("{")).expect("JSON");
@@ -70,7 +70,7 @@ fn json_prints_a_line_a_second_until_a_signal() {
 #[test]
 fn json_ends_with_one_line_when_the_server_does() {
     let (server, page) = server();
-    let mut top = Running::start(&["top", "--json", &page]);
+    let mut top = SUBMETER.start(&["top", "--json", &page]);
     top.line_with("{");
     drop(server);
     let (code, out) = top.end();
@@ -86,19 +86,19 @@ fn a_server_that_is_not_there_is_named_with_a_remedy() {
     let url = format!("http://{}", free.local_addr().expect("bound"));
     drop(free);
     for flags in [&["--once"][..], &["--once", "--json"], &["--json"]] {
-        refused(&[&["top"], flags, &[&url]].concat(), &[&url, "submeter serve", "--http"]);
+        SUBMETER.refuses(&[&["top"], flags, &[&url]].concat(), &[&url, "submeter serve", "--http"]);
     }
 }
 
 #[test]
 fn what_is_no_submeter_is_told_apart() {
     let (_server, page) = server();
-    refused(&["top", "--once", &format!("{page}nowhere")], &["nowhere", "has no tree"]);
-    refused(&["top", "--once", "https://127.0.0.1:1"], &["https", "http://"]);
-    refused(&["top", "--once", "a b"], &["\"a b\"", "http://127.0.0.1:9411"]);
+    SUBMETER.refuses(&["top", "--once", &format!("{page}nowhere")], &["nowhere", "has no tree"]);
+    SUBMETER.refuses(&["top", "--once", "https://127.0.0.1:1"], &["https", "http://"]);
+    SUBMETER.refuses(&["top", "--once", "a b"], &["\"a b\"", "http://127.0.0.1:9411"]);
 }
 
 #[test]
 fn without_a_terminal_it_says_what_to_add() {
-    refused(&["top", "127.0.0.1:1"], &["--once", "--json"]);
+    SUBMETER.refuses(&["top", "127.0.0.1:1"], &["--once", "--json"]);
 }

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::support::{Running, TempFile, bench_in, text};
 use serde_json::{Value, json};
+use submeter_program::{TempFile, text};
+
+use super::BENCH;
 
 const OURS: [&str; 2] = ["submeter", "submeter_plain"];
 const THEIRS: [&str; 2] = ["memcached", "memcached_stats"];
@@ -33,7 +35,7 @@ fn value(rows: &[Value], params: &Value, variant: &str) -> f64 {
 fn run(path: &str) -> (String, Value) {
     let file = TempFile::new("bench-end-to-end.json", "");
     let args = ["end_to_end", "--quick", "--json", file.path()];
-    let output = bench_in(&args, &[("PATH", path)]);
+    let output = BENCH.run_in(&args, &[("PATH", path)]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(err, "", "no progress without a terminal");
@@ -117,7 +119,7 @@ fn children(parent: u32) -> Vec<u32> {
 #[test]
 fn when_interrupted_it_stops_its_servers_and_reports_what_it_has() {
     let servers = if has_memcached() { 4 } else { 2 };
-    let mut bench = Running::start(&["end_to_end", "--seconds", "600"]);
+    let mut bench = BENCH.start(&["end_to_end", "--seconds", "600"]);
     let mut found = Vec::new();
     while found.len() < servers && !bench.has_ended() {
         thread::sleep(Duration::from_millis(20));

@@ -4,5 +4,7 @@ mod end_to_end;
 mod perf;
 mod report;
 mod rstat;
-mod support;
 mod tables;
+
+const BENCH: submeter_program::Program =
+    submeter_program::Program::new(env!("CARGO_BIN_EXE_submeter-bench"));

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::support::{TempFile, bench, text};
 use serde_json::Value;
+use submeter_program::{TempFile, text};
+
+use super::BENCH;
 
 const RESPONSE: [&str; 5] = ["none", "unpatched", "patch_1", "submeter", "spin"];
 const DESIGNS: [&str; 3] = ["unpatched", "patch_1", "submeter"];
@@ -19,7 +21,7 @@ fn value(rows: &[Value], params: &Value, variant: &str) -> f64 {
 #[test]
 fn all_parts_are_measured() {
     let out_json = TempFile::new("perf.json", "");
-    let output = bench(&["perf", "--quick", "--json", out_json.path()]);
+    let output = BENCH.run(&["perf", "--quick", "--json", out_json.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(err, "", "no progress without a terminal");

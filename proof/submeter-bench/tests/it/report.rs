@@ -2,8 +2,10 @@
 
 use std::fs;
 
-use super::support::{TempFile, bench, refused, text};
 use scraper::{Html, Selector};
+use submeter_program::{TempFile, text};
+
+use super::BENCH;
 
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/record/x86_64-linux/2026-11-21.json");
 
@@ -20,7 +22,7 @@ fn count(page: &Html, selector: &str) -> usize {
 #[test]
 fn a_record_becomes_a_report_without_measuring() {
     let file = TempFile::new("report.html", "");
-    let output = bench(&["--from", RECORD, "--html", file.path()]);
+    let output = BENCH.run(&["--from", RECORD, "--html", file.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!((output.status.code(), out.as_str(), err.as_str()), (Some(0), "", ""));
     let page = page(file.path());
@@ -35,11 +37,11 @@ fn a_record_becomes_a_report_without_measuring() {
 fn a_run_writes_its_report_beside_its_record() {
     let (html, json) = (TempFile::new("run.html", ""), TempFile::new("run.json", ""));
     let args = ["rcuref", "--quick", "--html", html.path(), "--json", json.path()];
-    let output = bench(&args);
+    let output = BENCH.run(&args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(count(&page(html.path()), "#table-rcuref data") >= 12);
     let measured = fs::read_to_string(html.path()).expect("written");
-    let again = bench(&["--from", json.path(), "--html", html.path()]);
+    let again = BENCH.run(&["--from", json.path(), "--html", html.path()]);
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
     let again = fs::read_to_string(html.path()).expect("written");
     assert!(measured == again, "the report from the record equals that of the run");
@@ -47,7 +49,7 @@ fn a_run_writes_its_report_beside_its_record() {
 
 #[test]
 fn a_record_becomes_tables_in_a_document() {
-    let output = bench(&["--from", RECORD, "--markdown", "-"]);
+    let output = BENCH.run(&["--from", RECORD, "--markdown", "-"]);
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     for part in [
@@ -66,7 +68,7 @@ fn a_record_becomes_tables_in_a_document() {
         }
     }
     let file = TempFile::new("report.md", "");
-    bench(&["--from", RECORD, "--markdown", file.path()]);
+    BENCH.run(&["--from", RECORD, "--markdown", file.path()]);
     assert_eq!(fs::read_to_string(file.path()).expect("written"), out);
 }
 
@@ -74,14 +76,14 @@ fn a_record_becomes_tables_in_a_document() {
 fn a_file_that_cannot_be_read_or_written_is_a_one_line_error() {
     let (html, odd) = (TempFile::new("never.html", ""), TempFile::new("odd.json", "{\"rows\": 7}"));
     let none = "/nonexistent/record.json";
-    refused(&["--from", none, "--html", html.path()], &[none, "cannot read", "--json"]);
-    refused(&["--from", odd.path(), "--html", html.path()], &[odd.path(), "--json"]);
+    BENCH.refuses(&["--from", none, "--html", html.path()], &[none, "cannot read", "--json"]);
+    BENCH.refuses(&["--from", odd.path(), "--html", html.path()], &[odd.path(), "--json"]);
     let place = "/nonexistent/report.html";
-    refused(&["--from", RECORD, "--html", place], &[place, "cannot write", "--html"]);
-    refused(&["rcuref", "--html", place], &[place, "cannot write", "--html"]);
-    refused(&["--from", RECORD], &["--html", "--markdown"]);
-    refused(&["--markdown", "-"], &["--from"]);
-    refused(&["--from", RECORD, "--markdown", place], &[place, "--markdown"]);
-    refused(&["rcuref", "--from", RECORD, "--html", html.path()], &["--from"]);
+    BENCH.refuses(&["--from", RECORD, "--html", place], &[place, "cannot write", "--html"]);
+    BENCH.refuses(&["rcuref", "--html", place], &[place, "cannot write", "--html"]);
+    BENCH.refuses(&["--from", RECORD], &["--html", "--markdown"]);
+    BENCH.refuses(&["--markdown", "-"], &["--from"]);
+    BENCH.refuses(&["--from", RECORD, "--markdown", place], &[place, "--markdown"]);
+    BENCH.refuses(&["rcuref", "--from", RECORD, "--html", html.path()], &["--from"]);
     assert_eq!(fs::read_to_string(html.path()).expect("there"), "", "nothing was written");
 }

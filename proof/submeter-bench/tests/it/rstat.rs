@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::support::{TempFile, bench, refused, text};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::Value;
+use submeter_program::{TempFile, text};
+
+use super::BENCH;
 
 const GROUPS: [&str; 5] = ["/", "/a", "/a/b", "/c", "/a/b/d"];
 const METRICS: [&str; 3] = ["state.1", "event.2", "lruvec.3"];
@@ -90,7 +92,7 @@ fn a_trace_is_replayed_measured_and_totalled() {
     let trace = file("rstat.zst", &recording(&records));
     let (out_csv, out_json) = (TempFile::new("rstat.csv", ""), TempFile::new("rstat.json", ""));
     let args = ["rstat", "--quick", "--trace", trace.path(), "--totals", out_csv.path()];
-    let output = bench(&[&args[..], &["--json", out_json.path()]].concat());
+    let output = BENCH.run(&[&args[..], &["--json", out_json.path()]].concat());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(err, "", "no progress without a terminal");
@@ -188,14 +190,14 @@ fn bad_input_is_one_line() {
     let foreign = compress_to_vec(&b"\x02\0\0\0{}"[..], CompressionLevel::Fastest);
     let foreign = file("rstat-foreign.zst", &foreign);
     let trace = |path| ["rstat", "--quick", "--trace", path];
-    refused(&trace("/no/such.zst"), &["/no/such.zst", "--trace"]);
-    refused(&trace(cut.path()), &[cut.path(), "byte ", "truncated"]);
-    refused(&trace(plain.path()), &[plain.path(), "zstd"]);
-    refused(&trace(wrong.path()), &[wrong.path(), "byte ", "record 0", "group 9 of 5"]);
-    refused(&trace(foreign.path()), &[foreign.path(), "byte 4", "header"]);
+    BENCH.refuses(&trace("/no/such.zst"), &["/no/such.zst", "--trace"]);
+    BENCH.refuses(&trace(cut.path()), &[cut.path(), "byte ", "truncated"]);
+    BENCH.refuses(&trace(plain.path()), &[plain.path(), "zstd"]);
+    BENCH.refuses(&trace(wrong.path()), &[wrong.path(), "byte ", "record 0", "group 9 of 5"]);
+    BENCH.refuses(&trace(foreign.path()), &[foreign.path(), "byte 4", "header"]);
     let good = file("rstat-good.zst", &good);
     let totals = [&trace(good.path())[..], &["--totals", "/no/such/totals.csv"]].concat();
-    refused(&totals, &["/no/such/totals.csv", "--totals"]);
-    refused(&["rstat", "--totals", "x.csv"], &["--trace"]);
-    refused(&["kill", "--trace", good.path()], &["--trace", "rstat"]);
+    BENCH.refuses(&totals, &["/no/such/totals.csv", "--totals"]);
+    BENCH.refuses(&["rstat", "--totals", "x.csv"], &["--trace"]);
+    BENCH.refuses(&["kill", "--trace", good.path()], &["--trace", "rstat"]);
 }

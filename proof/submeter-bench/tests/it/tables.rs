@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::support::{Running, TempFile, bench, refused, text};
 use serde_json::Value;
+use submeter_program::{TempFile, text};
+
+use super::BENCH;
 
 fn read(path: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).expect("written")).expect("JSON")
@@ -52,7 +54,7 @@ fn is_coherent(json: &Value) -> BTreeMap<String, usize> {
 #[test]
 fn rcuref_is_measured_shown_and_written() {
     let file = TempFile::new("bench.json", "");
-    let output = bench(&["rcuref", "--quick", "--json", file.path()]);
+    let output = BENCH.run(&["rcuref", "--quick", "--json", file.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(err, "", "no progress without a terminal");
@@ -73,7 +75,7 @@ fn rcuref_is_measured_shown_and_written() {
 
 #[test]
 fn json_goes_to_standard_output_alone() {
-    let output = bench(&["kill", "--quick", "--json", "-"]);
+    let output = BENCH.run(&["kill", "--quick", "--json", "-"]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let json: Value = serde_json::from_str(&out).expect("only JSON");
@@ -85,7 +87,7 @@ fn json_goes_to_standard_output_alone() {
 #[test]
 fn percpu_counter_has_the_three_tests_of_the_document() {
     let file = TempFile::new("bench-counter.json", "");
-    let output = bench(&["percpu_counter", "--quick", "--json", file.path()]);
+    let output = BENCH.run(&["percpu_counter", "--quick", "--json", file.path()]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     for part in ["lock_fold", "submeter", "atomic", "the document: 1.53×"] {
@@ -113,7 +115,7 @@ fn when_interrupted_it_reports_what_it_has() {
     std::fs::remove_file(file.path()).expect("it was there");
     let page = TempFile::new("bench-signal.html", "");
     let args = ["--seconds", "600", "--json", file.path(), "--html", page.path()];
-    let mut bench = Running::start(&args);
+    let mut bench = BENCH.start(&args);
     // The program installs its signal handler before it checks that it can write, and measures
     // after that. If the signal comes during the warm-up, there is nothing to show, and the report
     // says so.
@@ -134,9 +136,9 @@ fn when_interrupted_it_reports_what_it_has() {
 
 #[test]
 fn bad_input_is_one_line() {
-    refused(&["rcurf"], &["rcurf", "rcuref", "percpu_ref", "kill"]);
-    refused(&["--quick", "--seconds", "2"], &["--quick", "--seconds"]);
-    refused(&["--seconds", "0"], &["--seconds", "0"]);
-    refused(&["--htlm", "x.html"], &["--htlm"]);
-    refused(&["--json", "/no/such/file.json"], &["/no/such/file.json", "--json"]);
+    BENCH.refuses(&["rcurf"], &["rcurf", "rcuref", "percpu_ref", "kill"]);
+    BENCH.refuses(&["--quick", "--seconds", "2"], &["--quick", "--seconds"]);
+    BENCH.refuses(&["--seconds", "0"], &["--seconds", "0"]);
+    BENCH.refuses(&["--htlm", "x.html"], &["--htlm"]);
+    BENCH.refuses(&["--json", "/no/such/file.json"], &["/no/such/file.json", "--json"]);
 }

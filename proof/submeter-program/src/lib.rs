@@ -1,0 +1,229 @@
+//! Runs a program of this workspace from its tests: until it exits, beside the test, or with input
+//! that it must refuse. Every wait is bounded, and a failed assertion leaves no process behind.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than any step takes on a loaded machine; a test that reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A program to test.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    path: &'static str,
+}
+
+impl Program {
+    /// Names the program at `path`, which is `env!("CARGO_BIN_EXE_…")`: only the package that
+    /// builds a program knows where it is.
+    #[must_use]
+    pub const fn new(path: &'static str) -> Program {
+        Program { path }
+    }
+
+    /// Runs it until it exits.
+    ///
+    /// # Panics
+    /// When it cannot be started, or does not exit in time.
+    pub fn run(self, args: &[&str]) -> Output {
+        self.run_in(args, &[])
+    }
+
+    /// Runs it until it exits, with these variables in its environment.
+    ///
+    /// # Panics
+    /// When it cannot be started, or does not exit in time.
+    pub fn run_in(self, args: &[&str], variables: &[(&str, &str)]) -> Output {
+        assert_cmd::Command::new(self.path)
+            .args(args)
+            .envs(variables.iter().copied())
+            .timeout(PATIENCE)
+            .output()
+            .expect("the program runs")
+    }
+
+    /// Asserts that it refuses its input: exit code 2, nothing on standard output, and one line on
+    /// standard error that contains every part.
+    ///
+    /// # Panics
+    /// When it does anything else.
+    pub fn refuses(self, args: &[&str], parts: &[&str]) {
+        let output = self.run(args);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {out}{err}");
+        assert_eq!(out, "", "{args:?}");
+        assert_eq!(err.lines().count(), 1, "{args:?}: {err}");
+        assert!(err.starts_with("error: "), "{args:?}: {err}");
+        for part in parts {
+            assert!(err.contains(part), "{args:?}: {err} names {part}");
+        }
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(self, args: &[&str]) -> Running {
+        let mut command = Command::new(self.path);
+        command.args(args);
+        Running::spawn(command)
+    }
+
+    /// Starts it with a soft limit of `n` open files.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_with_files(self, n: u32, args: &[&str]) -> Running {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -S -n {n} && exec \"$0\" \"$@\"");
+        command.args(["-c", &script, self.path]).args(args);
+        Running::spawn(command)
+    }
+}
+
+/// A program that runs concurrently with the test; killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    seen: String,
+}
+
+impl Running {
+    fn spawn(mut command: Command) -> Running {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        Running { child, stdout, seen: String::new() }
+    }
+
+    /// Reads lines until one contains `part`, and returns that line.
+    ///
+    /// # Panics
+    /// When its output ends before.
+    pub fn line_with(&mut self, part: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let n = self.stdout.read_line(&mut line).expect("readable");
+            self.seen.push_str(&line);
+            assert!(n > 0, "ended without {part}: {}", self.seen);
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// Reads lines until one contains `label`, and returns the socket address that follows it.
+    ///
+    /// # Panics
+    /// When its output ends before, or something else follows.
+    pub fn address_after(&mut self, label: &str) -> SocketAddr {
+        let line = self.line_with(label);
+        let address = line.split(label).nth(1).and_then(|rest| rest.split_whitespace().next());
+        let address = address.unwrap_or_default().trim_end_matches([',', '/']);
+        address.parse().unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// Returns its process ID.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal by name.
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Returns whether it has exited.
+    ///
+    /// # Panics
+    /// When the system does not know it.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
+    /// Waits for it to exit; returns the exit code and all output.
+    ///
+    /// # Panics
+    /// When it does not exit in time.
+    #[must_use]
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let since = Instant::now();
+        self.stdout.read_to_string(&mut self.seen).expect("readable");
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                let mut err = String::new();
+                let mut stderr = self.child.stderr.take().expect("piped");
+                stderr.read_to_string(&mut err).expect("readable");
+                return (status.code(), std::mem::take(&mut self.seen) + &err);
+            }
+            assert!(since.elapsed() < PATIENCE, "it does not exit: {}", self.seen);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have exited already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A file that is removed with its test.
+#[derive(Debug)]
+pub struct TempFile(pub PathBuf);
+
+impl TempFile {
+    /// Writes a file. `name` must be unique among the tests of a process.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    #[must_use]
+    pub fn new(name: &str, content: &str) -> TempFile {
+        let name = format!("submeter-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, content).expect("writable");
+        TempFile(path)
+    }
+
+    /// Returns its path.
+    ///
+    /// # Panics
+    /// When the path is not UTF-8.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        // A test may have removed it.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Returns output as text.
+///
+/// # Panics
+/// When it is not UTF-8.
+#[must_use]
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
