@@ -17,3 +17,6 @@ pub(crate) use linux::*;
 mod portable;
 #[cfg(not(all(target_os = "linux", not(any(miri, submeter_portable)))))]
 pub(crate) use portable::*;
+
+#[cfg(all(unix, not(miri)))]
+pub(crate) mod posix_clock;

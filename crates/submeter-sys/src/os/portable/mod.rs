@@ -17,6 +17,8 @@ mod system;
 
 #[cfg(any(miri, not(unix)))]
 pub(crate) mod heap;
+#[cfg(any(miri, not(unix)))]
+pub(crate) mod no_fork;
 
 pub(crate) mod clock;
 pub(crate) mod cpu;

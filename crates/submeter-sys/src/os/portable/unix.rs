@@ -1,5 +1,7 @@
 //! What POSIX has.
 
+pub(crate) use crate::os::posix_clock as clock;
+
 pub(crate) mod memory {
     //! Mappings without a file.
 
@@ -100,28 +102,5 @@ pub(crate) mod fork {
         // is there as long as it may be called: a library that is unloaded takes its handlers
         // along.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    }
-}
-
-pub(crate) mod clock {
-    //! POSIX' clocks of CPU time.
-
-    /// What is asked.
-    pub(crate) const NAME: &str = "CLOCK_THREAD_CPUTIME_ID";
-
-    pub(crate) fn thread_cpu_ns() -> u64 {
-        cpu_ns(libc::CLOCK_THREAD_CPUTIME_ID)
-    }
-
-    pub(crate) fn process_cpu_ns() -> u64 {
-        cpu_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
-    }
-
-    fn cpu_ns(clock: libc::clockid_t) -> u64 {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // A system that lacks the clock leaves zero, and charges nothing.
-        // SAFETY: 1. `time` is live and writable.
-        unsafe { libc::clock_gettime(clock, &raw mut time) };
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 }

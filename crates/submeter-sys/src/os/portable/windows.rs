@@ -1,20 +1,6 @@
 //! What Windows has.
 
-pub(crate) use super::heap as memory;
-
-pub(crate) mod fork {
-    //! No forks.
-
-    use std::io;
-
-    use crate::memory::Reservation;
-
-    pub(crate) fn wipe(_: &Reservation) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(crate) fn note_handler(_: extern "C" fn()) {}
-}
+pub(crate) use super::{heap as memory, no_fork as fork};
 
 pub(crate) mod clock {
     //! The times that the scheduler notes at each tick.

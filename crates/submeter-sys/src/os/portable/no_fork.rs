@@ -1,0 +1,11 @@
+//! Systems without forks.
+
+use std::io;
+
+use crate::memory::Reservation;
+
+pub(crate) fn wipe(_: &Reservation) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn note_handler(_: extern "C" fn()) {}
