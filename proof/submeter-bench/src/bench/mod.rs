@@ -9,6 +9,7 @@ mod part;
 mod percpu_counter;
 mod percpu_ref;
 mod perf;
+mod proc_memory;
 mod progress;
 mod rcuref;
 mod record;

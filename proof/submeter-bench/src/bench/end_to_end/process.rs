@@ -16,6 +16,7 @@ use submeter_sys::cpu::affinity;
 use super::Variant;
 use super::control::Control;
 use super::workload::{DELIMITER, MEMORY_MIB};
+use crate::bench::proc_memory::resident_bytes_of;
 
 /// How long a server may take to answer for the first time.
 const START: Duration = Duration::from_secs(10);
@@ -65,11 +66,7 @@ impl Process {
 
     /// Returns its resident memory. `None` if the kernel does not report it.
     pub(super) fn resident_bytes(&self) -> Option<u64> {
-        // Exact: the cheaper figure in `status` may be off by some pages per thread.
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kib << 10)
+        resident_bytes_of(self.child.id())
     }
 }
 

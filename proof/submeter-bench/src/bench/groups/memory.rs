@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::crowd;
 use super::{VARIANT, params};
+use crate::bench::proc_memory::anonymous_bytes;
 use crate::bench::runner::{Cell, Sample};
 
 /// Grows a tree of `size` groups in this process; returns bytes per group, idle and then updated
@@ -81,24 +82,6 @@ fn parse(text: &str) -> Option<[f64; 2]> {
     numbers.next().is_none().then_some(both)
 }
 
-/// Returns the anonymous memory of this process. Exact: the cheaper figures in `status` are
-/// estimates.
-pub(super) fn anonymous_bytes() -> io::Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
-    kib(&text, "Anonymous:").ok_or_else(|| io::ErrorKind::Unsupported.into())
-}
-
-/// Returns the available memory: free, or reclaimable on demand.
-pub(super) fn available_bytes() -> Option<u64> {
-    kib(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
-}
-
-/// Finds a line such as `Anonymous:  1234 kB`; returns bytes.
-fn kib(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,7 +106,5 @@ mod tests {
         for text in ["", "1", "1 x", "1 2 3", "running 0 tests\n"] {
             assert_eq!(parse(text), None, "{text:?}");
         }
-        let rollup = "5600-7fff ---p 0 00:00 0 [rollup]\nRss:  12 kB\nAnonymous:   8 kB\n";
-        assert_eq!((kib(rollup, "Anonymous:"), kib(rollup, "Swap:")), (Some(8192), None));
     }
 }

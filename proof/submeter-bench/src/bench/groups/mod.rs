@@ -17,6 +17,7 @@ use std::time::Instant;
 use submeter_sys::cpu::{affinity, set_affinity};
 
 use super::Inputs;
+use super::proc_memory::available_bytes;
 use super::runner::{Plan, Sample};
 use super::threads::Preemptions;
 use crate::row::{Param, Params};
@@ -44,7 +45,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     if inputs.quick {
         sizes.pop();
         notes.push("no tree of 1,000,000 groups: run without --quick to measure it".to_owned());
-    } else if memory::available_bytes().is_some_and(|bytes| bytes < MEMORY_BYTES_MIN) {
+    } else if available_bytes().is_some_and(|bytes| bytes < MEMORY_BYTES_MIN) {
         sizes.pop();
         notes.push(
             "no tree of 1,000,000 groups, because less than 4 GiB of memory are free".to_owned(),

@@ -7,7 +7,8 @@ use std::time::Instant;
 use submeter_percpu::Area;
 
 use super::crowd::Made;
-use super::{VARIANT, memory, ns_each, params, pinned};
+use super::{VARIANT, ns_each, params, pinned};
+use crate::bench::proc_memory::anonymous_bytes;
 use crate::bench::runner::{Cell, Sample};
 
 /// The numbers of simulated CPUs; in a quick run, up to `QUICK_MAX`.
@@ -149,7 +150,7 @@ fn flush_all(machine: &Machine) -> io::Result<f64> {
 /// Measured after a flush, which stores what it read of each CPU.
 fn growth(cpus: usize, by_all: bool) -> io::Result<f64> {
     let machine = Machine::new(cpus)?;
-    let before = memory::anonymous_bytes()?;
+    let before = anonymous_bytes()?;
     if by_all {
         machine.add_all();
     } else {
@@ -159,7 +160,7 @@ fn growth(cpus: usize, by_all: bool) -> io::Result<f64> {
         }
     }
     machine.made.tree.flush();
-    let after = memory::anonymous_bytes()?;
+    let after = anonymous_bytes()?;
     Ok(after.saturating_sub(before) as f64 / GROUPS as f64)
 }
 

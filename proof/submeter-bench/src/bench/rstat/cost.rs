@@ -15,6 +15,7 @@ use super::designs::{
 };
 use super::synthetic::METRICS;
 use super::{cells, reading, team, variants};
+use crate::bench::proc_memory::{available_bytes, resident_bytes};
 use crate::bench::runner::{Cell, Measure, Sample};
 use crate::bench::threads::{Preemptions, Work, rate, settings};
 use crate::row::{Param, Params};
@@ -279,32 +280,9 @@ fn marks<D: Design>(_counts: bool) -> Measure {
     })
 }
 
-/// Returns the resident memory of this process.
-fn resident_bytes() -> Option<u64> {
-    kib(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
-}
-
-/// Returns the available memory: free, or reclaimable on demand.
-fn available_bytes() -> Option<u64> {
-    kib(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
-}
-
-/// Finds a line such as `VmRSS:  1234 kB`; returns bytes.
-fn kib(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_kernel_s_files_are_read() {
-        let status = "Name:\tx\nVmRSS:\t    1234 kB\nThreads:\t1\n";
-        assert_eq!(kib(status, "VmRSS:"), Some(1234 << 10));
-        assert_eq!(kib(status, "VmSwap:"), None);
-    }
 
     #[test]
     fn the_order_has_every_leaf() {
