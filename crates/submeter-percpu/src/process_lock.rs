@@ -1,12 +1,12 @@
-//! Locks that notice when their holder stayed behind at a fork.
+//! Locks that detect that their holder was left behind by a fork.
 //!
-//! A forked child inherits a lock that another thread of its parent held, and nobody lets go of it.
-//! What it guards may be half-changed, so that it cannot be taken over (as `percpu_ref` does with
-//! what was written for that): a caller gets an answer within seconds instead of waiting for ever.
+//! A forked child inherits the locks that other threads of its parent held, and no thread of the
+//! child releases them. What they guard may be half-changed, so they cannot be taken over, as
+//! `percpu_ref` takes over states that were designed for it. A caller gets an error within seconds
+//! instead of hanging.
 //!
-//! Locks that nobody held at the fork work in the child as in its parent. That is why these are
-//! std's, whose state is one word: parking_lot has a table for the whole process, with locks of its
-//! own.
+//! Locks that were free at the fork work in the child as usual. This is why these are std's, whose
+//! state is one word: parking_lot has a table for the whole process, with locks of its own.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{
@@ -38,7 +38,7 @@ pub struct ProcessMutex<T> {
 }
 
 impl<T> ProcessMutex<T> {
-    /// Makes one that nobody holds.
+    /// Makes a free lock.
     pub fn new(value: T) -> ProcessMutex<T> {
         watch();
         let zero = || AtomicU32::new(0);
@@ -53,7 +53,7 @@ impl<T> ProcessMutex<T> {
         self.lock_unless_abandoned().expect(ABANDONED)
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = unpoisoned(self.value.try_lock())?;
         // Relaxed: a thread that finds it held looks at this, and looks again if it is too early.
@@ -94,7 +94,7 @@ impl<T> ProcessMutex<T> {
 /// A lock for many readers or one writer.
 #[derive(Debug)]
 pub struct ProcessRwLock<T> {
-    /// The generation of the process that made it, in which nobody can have stayed behind.
+    /// The generation of the process that made the lock, in which no holder can be missing.
     made_in: u32,
     value: RwLock<T>,
 }
@@ -107,7 +107,7 @@ impl<T: Default> Default for ProcessRwLock<T> {
 }
 
 impl<T> ProcessRwLock<T> {
-    /// Waits until nobody writes.
+    /// Waits until there is no writer.
     ///
     /// # Panics
     /// When a writer stayed behind at a fork.
@@ -119,7 +119,7 @@ impl<T> ProcessRwLock<T> {
         patiently(|| unpoisoned(self.value.try_read()))
     }
 
-    /// Waits until nobody else holds it.
+    /// Waits until the lock is free.
     ///
     /// # Panics
     /// When a holder stayed behind at a fork.
@@ -132,7 +132,7 @@ impl<T> ProcessRwLock<T> {
     }
 }
 
-/// Asks again and again: in a child, where waiting could be for ever.
+/// Polls with a limit, for a child, where the holder may never release the lock.
 #[cold]
 #[inline(never)]
 fn patiently<G>(mut take: impl FnMut() -> Option<G>) -> G {

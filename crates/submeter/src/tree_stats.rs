@@ -51,7 +51,7 @@ impl TreeStats {
         self.sections[1..].iter().fold(first, |report, rstat| report.and(rstat.flush()))
     }
 
-    /// Forgets killed groups that nobody holds.
+    /// Removes killed groups that have no holder.
     pub(crate) fn reclaim(&self) {
         self.sections.iter().for_each(|rstat| rstat.reclaim());
     }

@@ -134,9 +134,9 @@ impl Cache {
         &self.inner.statistics
     }
 
-    /// Waits until a client has sent `shutdown`; for ever unless
+    /// Waits until a client has sent `shutdown`; never ends unless
     /// [`Config::shutdown`](crate::Config::shutdown) allows it. For one waiter, which passes it to
-    /// [`Server::run`](crate::Server::run) as the end, alone or beside others.
+    /// [`Server::run`](crate::Server::run) as the end, alone or combined with others.
     ///
     /// # Examples
     /// ```

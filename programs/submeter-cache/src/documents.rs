@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(text(&first).as_deref(), Ok("first"));
         assert_eq!(text(&second).as_deref(), Ok("second"));
         assert!(Arc::ptr_eq(&second, &third));
-        // Nobody asked at the same time.
+        // No other client asked at the same time.
         let fourth = get(&documents, "fourth").await;
         assert_eq!(text(&fourth).as_deref(), Ok("fourth"));
     }
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(text(&first), Err(WithdrawnError));
         assert_eq!(text(&second).as_deref(), Ok("second"));
         drop(second);
-        // One that nobody reads takes no place.
+        // A version without readers takes no place.
         let fourth = get(&documents, "fourth").await;
         assert_eq!(text(&third).as_deref(), Ok("third"));
         assert_eq!(text(&fourth).as_deref(), Ok("fourth"));

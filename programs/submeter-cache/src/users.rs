@@ -76,7 +76,7 @@ impl Users {
         self.by_name.is_empty()
     }
 
-    /// Returns what the client may do that sent `login`, or nothing if it is nobody.
+    /// Returns the access of the user that `login` names, or nothing if there is no such user.
     pub(crate) fn admit(&self, login: &[u8]) -> Option<Access> {
         let space = memchr::memchr(b' ', login)?;
         let (name, password) = (&login[..space], &login[space + 1..]);

@@ -43,7 +43,7 @@ pub(crate) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>
     Ok(Arc::new(config))
 }
 
-/// Trusts the authorities of a file and nobody else.
+/// Trusts only the authorities of a file.
 pub(crate) fn client(authorities: &Path) -> Result<TlsConfig, Failure> {
     let trusted = certificates("--ca-file", authorities)?;
     let trusted = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();

@@ -348,8 +348,8 @@ impl Life {
         // Woken outside of the lock: a waker runs a user's code.
         let list = self.waiters.with(|waiters| Some(std::mem::take(&mut waiters.as_mut()?.list)));
         for (_, waker) in list.into_iter().flatten() {
-            // Contained: the panic hook has reported it, the others must wake too, and whoever
-            // happened to put the last reference has nothing to do with any of them. The payload
+            // Contained: the panic hook has reported it, the other wakers must run too, and the
+            // thread that put the last reference has nothing to do with any of them. The payload
             // is leaked, as its drop may panic as well.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
                 std::mem::forget(payload);

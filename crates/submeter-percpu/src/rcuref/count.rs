@@ -47,10 +47,9 @@ impl Notice {
 ///
 /// **The ledger.** Once dead, the word is `DEAD + gets in flight − unsettled excess puts`,
 /// exactly: a failed get takes its own increment back, where a plain store of `DEAD` would lose
-/// what others wrote meanwhile. A value below `DEAD` therefore *proves* an excess put, and a
-/// putter that finds the word dead needs no more than the sign its own decrement returned. Had
-/// it asked for the whole returned number, x86-64 would pay `lock xadd` on every put for the sake
-/// of the last one.
+/// what others wrote in between. A value below `DEAD` therefore *proves* an excess put, and a
+/// putter that finds the word dead needs only the sign of what its decrement returned. If it needed
+/// the whole number, x86-64 would pay `lock xadd` on every put for the sake of the last one.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct Count(AtomicI32);

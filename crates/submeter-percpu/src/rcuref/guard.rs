@@ -18,9 +18,9 @@ use super::guard_model as epoch;
 /// Keeps every object that can be reached now in memory until it is dropped.
 ///
 /// Costs one locked instruction and a thread-local lookup, or the lookup alone while the thread
-/// holds another guard; it neither blocks nor makes a system call. Do not hold one across waiting
-/// of any kind: nothing that is released anywhere in the process is freed meanwhile. A guard stays
-/// on its thread, which the compiler sees to:
+/// holds another guard; it neither blocks nor makes a system call. Do not hold one while waiting:
+/// nothing that the process releases is freed until the guard is dropped. A guard stays on its
+/// thread, which the compiler enforces:
 ///
 /// ```compile_fail,E0277
 /// let guard = submeter_percpu::rcuref::pin();

@@ -137,7 +137,7 @@ impl<K, S> Coalescer<K, S> {
     /// Notes that a group's last handle is gone. After its last update and before its parent's end.
     /// Returns how many wait to be taken.
     pub(crate) fn bury(&self, id: u32) -> usize {
-        // In a forked child the group may be kept for ever.
+        // In a forked child the lock may never be released: then the group stays.
         let Some(mut deaths) = self.deaths.lock_unless_abandoned() else { return 0 };
         deaths.push_back(id);
         deaths.len()

@@ -1,7 +1,7 @@
 //! Lists that each flush fills anew.
 
-/// Empties a list that is used again, and gives back half of its memory where less than a quarter
-/// was used: after the flush of a large tree it would be kept for ever.
+/// Empties a list for reuse, and returns half of its memory if less than a quarter was used:
+/// otherwise the memory of one flush of a large tree would never be returned.
 pub(crate) fn empty<T>(list: &mut Vec<T>) {
     let used = list.len();
     list.clear();

@@ -1,4 +1,4 @@
-//! How groups end: out of the tree at once, released when nobody holds them any more.
+//! How groups end: they leave the tree at once, and are released with the last handle.
 
 use std::sync::atomic::Ordering;
 
@@ -9,14 +9,14 @@ use crate::error::Error;
 use crate::killed::Killed;
 
 impl Group {
-    /// Takes the group out of the tree: its name is free at once, nobody finds it any more, and
-    /// what it has counted stays in every ancestor. Handles and charges that others hold keep
-    /// working; what they still count goes to the ancestors as well. When the last of them is
-    /// dropped the group is *released*: wait for that with what this returns, or drop it.
+    /// Takes the group out of the tree: its name is free at once, lookups no longer find it, and
+    /// what it has counted stays in every ancestor. Other handles and charges keep working; what
+    /// they count from now on goes to the ancestors as well. When the last of them is dropped the
+    /// group is *released*: wait for that with the returned [`Killed`], or drop it.
     ///
     /// Costs one barrier: some tens of microseconds where other CPUs run threads of this process.
-    /// What the group has counted is read, and its memory used again, once its last handle is gone:
-    /// by the next flush, or by the thread that ends the 256th, for these and no more.
+    /// Once the last handle is gone, the next flush reads what the group has counted and frees its
+    /// memory for reuse. Without flushes, the thread that ends the 256th such group does so.
     ///
     /// # Examples
     /// ```
@@ -70,8 +70,8 @@ impl Group {
     }
 
     /// Takes the group and everything below it out of the tree as [`kill`](Group::kill) does,
-    /// behind one barrier, and returns what was killed: itself last. From the first moment on
-    /// nobody finds any of them, nor can anything be created below; the name of the topmost is free
+    /// behind one barrier, and returns the killed groups, this one last. From the first moment on
+    /// lookups find none of them, and nothing can be created below; the name of the topmost is free
     /// at once.
     ///
     /// # Examples

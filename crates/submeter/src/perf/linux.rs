@@ -10,7 +10,6 @@
 //! that is no longer counted keeps its counter until another needs it. Events of the kernel need no
 //! counter, and count from when they are opened until they are closed.
 
-mod open;
 mod opened;
 
 use std::marker::PhantomData;
@@ -142,10 +141,10 @@ impl LinuxPmu {
     }
 
     fn open(&mut self, event: &Event) -> Result<Opened, NotSupportedError> {
-        let refuse = |error| NotSupportedError::new(event, open::reason(event, &error));
+        let refuse = |error| NotSupportedError::new(event, opened::reason(event, &error));
         match Way::of(event) {
             Way::AtSwitch if !event.counts_kernel() => {
-                Err(NotSupportedError::new(event, open::ONLY_IN_THE_KERNEL))
+                Err(NotSupportedError::new(event, opened::ONLY_IN_THE_KERNEL))
             }
             Way::AtSwitch => {
                 if self.switches.is_none() {

@@ -13,8 +13,8 @@ pub trait InGroup: Future + Sized {
     /// Makes a future that enters `group` at each poll, leaves it at the end of the poll, and is
     /// dropped in it. Keeps the group's handle as long as it lives.
     ///
-    /// Costs two switches a poll. What the executor does between polls is charged to nobody; tasks
-    /// that the future spawns are not in the group, unless they are told to be.
+    /// Costs two switches per poll. What the executor does between polls is charged to no group;
+    /// tasks that the future spawns are not in the group, unless they are placed there.
     ///
     /// # Examples
     /// ```
@@ -92,7 +92,7 @@ impl<F: Future> Future for GroupFuture<F> {
         let _entered = this.group.as_ref().map(Group::enter);
         match this.future.as_pin_mut() {
             Some(future) => future.poll(context),
-            // Polled while being dropped: nobody can.
+            // Polled while being dropped, which safe code cannot do.
             None => Poll::Pending,
         }
     }

@@ -5,9 +5,9 @@
 //! linked list of slots, so that one whose guards end before those above it is unlinked at once,
 //! with its handle: what a thread keeps follows the guards that are alive, whatever has been.
 //!
-//! Rejected: handles in the guards, each with what was before it. A guard cannot reach the next
-//! one, which would keep a group that nobody is in any more; and notes of guards that ended early
-//! add up where each is made before the last one ends.
+//! Rejected: handles in the guards, each with its predecessor. A guard cannot reach its successor,
+//! which would keep a group that no guard is in any more; and notes of guards that ended early
+//! would add up where each is made before the last one ends.
 
 /// Where a level is kept. Reused once all its guards are gone.
 type Slot = u32;

@@ -1,4 +1,4 @@
-//! The group switch: which group a thread works for, and what it uses meanwhile.
+//! The group switch: which group a thread works for, and what it uses there.
 //!
 //! A thread enters a group and leaves it; a future enters its group for each poll. Where the schema
 //! declares [`cpu_time`](crate::SchemaBuilder::cpu_time), the CPU time between two switches is
@@ -31,24 +31,24 @@
 //! - **Each guard that is alive**: a handle of its group, if that was another than the one before
 //!   it. What ended leaves nothing behind, in whatever order guards end.
 //! - **A tree whose schema declares no CPU time**: no clock.
-//! - **Each event** that the schema declares: a system call a switch, and a descriptor a thread.
+//! - **Each event** that the schema declares: a system call per switch, a descriptor per thread.
 //! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses
 //!   perf's.
-//! - **Observers** ([`observe`]): a call per switch, on the same read of the clock.
-//!   Nobody does: a load and a comparison.
+//! - **Observers** ([`observe`]): a call per switch, on the same read of the clock. Without any: a
+//!   load and a comparison.
 //!
 //! # When not to use it
-//! In a signal handler: where it interrupts a switch, another one in the middle of it attributes
-//! nothing (and changes nothing: the thread finds its guards as they were). For intervals shorter
-//! than the clock takes to read.
+//! In a signal handler: a switch that interrupts another one attributes nothing (and changes
+//! nothing: the thread finds its guards as they were). For intervals shorter than a read of the
+//! clock.
 //!
 //! # Whose time is it
-//! - A thread that *waits* in a group uses no CPU time; [`park`] makes what it used before visible
-//!   meanwhile.
+//! - A thread that *waits* in a group uses no CPU time; call [`park`] first, so that what it used
+//!   before is visible while it waits.
 //! - A thread that *ends* in a group is charged to it until its thread-local values are dropped.
-//! - A *forked child* goes on in its parent's group, in its own copy of the tree.
-//! - A future that is *stolen* by another worker is charged wherever it is polled; what a poll
-//!   *panics* out of is left.
+//! - A *forked child* stays in its parent's group, in its own copy of the tree.
+//! - A future that is *stolen* by another worker is charged wherever it is polled; a *panic* leaves
+//!   the group of the poll.
 //! - The latest guard that is alive decides: guards may be dropped in any order.
 //!
 //! # Differences from Linux
@@ -117,7 +117,7 @@ impl Group {
     /// tree.root().enter();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    /// One that is kept across a wait would charge whatever runs on the thread meanwhile:
+    /// A guard that is kept across an `.await` would charge other tasks that the thread runs:
     /// ```compile_fail
     /// fn spawn(future: impl Future<Output = ()> + Send) {}
     /// # let tree = submeter::Tree::new(submeter::Schema::builder().build()?)?;

@@ -155,8 +155,7 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// What no registry's generation ever is.
 const NEVER: u64 = u64::MAX;
 
-/// How long a switch waits for a change of the registry: that copies a list, and may be preempted
-/// meanwhile.
+/// How long a switch waits for a change of the registry, which copies a list and may be preempted.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn change(how: impl FnOnce(&mut Vec<Arc<ObserverEntry>>)) {

@@ -28,7 +28,7 @@ where
 
 /// Spawns a function into `scope` that runs in `group`.
 ///
-/// A thread that waits inside of rayon may run other jobs meanwhile, in their own groups.
+/// While a thread waits inside of rayon, it may run other jobs, in their own groups.
 ///
 /// # Examples
 /// ```

@@ -150,7 +150,7 @@ struct Metered {
 }
 
 impl Metered {
-    /// Of no schema: they are numbered from 0, and nobody makes so many.
+    /// Belongs to no schema: schemas are numbered from 0, and no program makes so many.
     const NOTHING: Metered = Metered { schema_id: u32::MAX, cpu_time: None, events: false };
 
     #[cold]
@@ -313,9 +313,9 @@ fn with<T>(act: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| thread.try_borrow_mut().ok().map(|mut t| act(&mut t))).ok().flatten()
 }
 
-/// Calls what may call back: meanwhile no group is the current one, so that none is entered again,
-/// and any other has no effect as a switch is under way. A guard that an observer keeps would else
-/// hold the thread in its group.
+/// Calls code that may call back. During the call no group is current, so that entering one again
+/// is no shortcut, and switches have no effect because one is in progress. Otherwise a guard that
+/// an observer keeps would hold the thread in its group.
 #[inline(always)]
 fn apart(call: impl FnOnce()) {
     let group = NOW.with(|now| now.group.replace(NOWHERE));
@@ -408,7 +408,7 @@ impl Thread {
     }
 }
 
-/// Calls who observes. Not inlined: most programs have nobody who does.
+/// Calls the observers. Not inlined: most programs have none.
 #[inline(never)]
 fn tell(
     observers: &mut Observers,

@@ -2,7 +2,7 @@
 //! much memory they hold together.
 //!
 //! A connection notes what it waits for in its [`Seat`], with one store for each batch of requests.
-//! Nobody arms a timer: the server looks at all seats a few times a second, because a timer for
+//! There are no timers: the server looks at all seats a few times a second, because a timer for
 //! each wait would cost every batch a lock that all connections share.
 
 mod listing;
@@ -98,7 +98,7 @@ pub(crate) struct Seat {
 impl Seat {
     /// Notes what the connection waits for from now on.
     pub(crate) fn enter(&self, phase: Phase, now_ms: u64) {
-        // Relaxed: whoever reads it decides by its value alone.
+        // Relaxed: readers decide by its value alone.
         self.state.store(now_ms << 2 | phase as u64, Ordering::Relaxed);
     }
 
@@ -119,7 +119,7 @@ impl Seat {
     }
 
     fn state(&self) -> (Phase, u64) {
-        // Relaxed: whoever reads it decides by its value alone.
+        // Relaxed: this decides by its value alone.
         let state = self.state.load(Ordering::Relaxed);
         let phase = match state & 3 {
             1 => Phase::Reading,

@@ -1,17 +1,17 @@
 //! The memory that connections hold while they wait for their clients, bounded for all of them
 //! together.
 //!
-//! What is whole and fits the usual buffers is never asked for: a server whose clients send whole
-//! requests and read their answers does not come here. What a connection holds beyond that is
-//! charged to the quota `buffers` of the root. It is charged before it grows, and to no tenant: a
-//! tenant that is being deleted must not wait for a client that never ends its request.
+//! Whole requests that fit into the usual buffers need no room: a server whose clients send whole
+//! requests and read their answers never gets here. What a connection holds beyond that is charged
+//! to the quota `buffers` of the root. It is charged before it grows, and to no tenant: a tenant
+//! that is being deleted must not wait for a client that never ends its request.
 //!
-//! *Where there is no room* a connection waits, as a sender waits for the window of a TCP peer, in
-//! the order of arrival. It asks for a value's room at once, before it holds any, so that two
-//! uploads cannot wait for each other. Meanwhile whoever has held room for longest is closed, if
-//! that is longer than [`STALLED`]. Refusing what comes last instead would let a few clients that
-//! never end their requests keep all others out; closing those that waited only for a moment would
-//! punish a burst.
+//! *Without room* a connection waits, as a sender waits for the window of a TCP peer, in the order
+//! of arrival. It requests the room for a value as a whole, before it holds any, so that two
+//! uploads cannot wait for each other. While one waits, the server closes the connection that has
+//! held room for longest, if that is longer than [`STALLED`]. Refusing the latest request instead
+//! would let a few clients that never end theirs keep all others out; closing connections that held
+//! room only for a moment would punish a burst.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ pub(super) struct Room {
     quota: Quota<Bytes>,
     /// Whose turn it is to look for room: first come, first served.
     turn: Mutex<()>,
-    /// How many look for room. While there are any, nobody passes them.
+    /// How many connections wait for room. While there are any, no other passes them.
     waiting: AtomicUsize,
 }
 
@@ -142,7 +142,7 @@ mod tests {
             // It would fit, but it came later.
             let mut third = pin!(third.set(10, clock));
             assert!(is_pending(third.as_mut()));
-            // Whoever gives something back need not wait.
+            // A connection that shrinks need not wait.
             first.set(MAX - 3000, clock).await;
             let soon = Duration::from_secs(30);
             timeout(soon, second).await.expect("there is room");

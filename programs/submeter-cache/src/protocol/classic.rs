@@ -77,8 +77,8 @@ fn store(line: &[u8], mode: Mode, value_max: usize) -> Command<'_> {
     let Some(length) = length(words.get(4)) else {
         return refuse_quiet(reply::BAD_FORMAT, quiet);
     };
-    // From here on the value's length is known. It is skipped with the line: taken for commands, a
-    // value would let whoever chose it speak for the client that sent it.
+    // From here on the value's length is known. It is skipped with the line: if it were taken for
+    // commands, the author of a value could speak for the client that stores it.
     let refused = || {
         let refusal = Refusal::new(reply::BAD_FORMAT).quiet_if(quiet);
         Command::RefusedValue(refusal, length as u64 + 2)
@@ -175,7 +175,7 @@ fn flush_all(line: &[u8]) -> Command<'_> {
 
 fn shutdown(line: &[u8]) -> Command<'_> {
     let words = Words::new(line);
-    // Either drains: an abrupt end would serve nobody.
+    // Both words drain: an abrupt end has no use.
     let known = matches!((words.len(), words.get(1)), (1, _) | (2, b"graceful"));
     Command::Request(Request::Shutdown { known })
 }

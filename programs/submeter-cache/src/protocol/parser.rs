@@ -66,7 +66,7 @@ impl Parser {
             self.swallow -= consumed as u64;
             return Step { consumed, outcome: Outcome::Swallowed };
         }
-        // Nobody's lists of keys are long.
+        // Before the login there are no long lists of keys.
         let most = if self.access == Access::Login { LINE_MAX } else { line_max(input) };
         let seen = &input[..input.len().min(most)];
         let searched = std::mem::take(&mut self.searched);
@@ -110,7 +110,8 @@ impl Parser {
                     Outcome::Request(Request::Store { value, .. }) if login => {
                         Outcome::Login(value)
                     }
-                    // Nobody's attempt is charged to a tenant, or made one: not even a bad chunk.
+                    // A failed login is charged to no tenant and creates none, not even by a bad
+                    // chunk.
                     Outcome::Refused(refusal) if login => {
                         let refused = Refusal::new(reply::UNAUTHENTICATED);
                         Outcome::Refused(refused.quiet_if(refusal.quiet))

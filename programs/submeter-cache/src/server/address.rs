@@ -24,7 +24,7 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A socket in the file system.
     Unix {
-        /// Its path. A socket that nobody listens on any more is replaced.
+        /// Its path. An abandoned socket, on which no process listens, is replaced.
         path: PathBuf,
         /// Its permissions. Who may write to it may connect.
         mode: u32,

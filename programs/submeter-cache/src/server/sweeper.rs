@@ -1,5 +1,5 @@
-//! The background: drops what has expired while nobody asks for it, and ends connections whose time
-//! is over.
+//! The background: drops expired items that are never requested, and ends connections whose time is
+//! over.
 
 use std::time::Duration;
 

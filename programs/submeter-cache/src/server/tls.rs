@@ -62,8 +62,8 @@ impl Stream {
         self.0.read_buf(buffer).await
     }
 
-    /// Encrypts and sends what is taken without waiting. Nobody is woken: whoever has more to send
-    /// waits in [`flush`](Stream::flush).
+    /// Encrypts and sends as much as the socket takes without waiting. It registers no waker: a
+    /// caller with more to send waits in [`flush`](Stream::flush).
     pub(super) fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut context = Context::from_waker(Waker::noop());
         match Pin::new(&mut self.0).poll_write_vectored(&mut context, slices) {

@@ -18,8 +18,8 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    /// Lets `stats` count from these values on. The totals themselves never go back: whoever
-    /// scrapes them relies on that.
+    /// Lets `stats` count from these values on. The totals themselves never go back, on which
+    /// scrapers rely.
     pub(crate) fn reset(&self, totals: impl Iterator<Item = (&'static str, u64)>) {
         *self.zero.lock() = totals.collect();
     }

@@ -20,7 +20,7 @@ pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand};
 
-/// What is said to whoever asks for TLS of a build without it.
+/// The error for a request for TLS in a build without it.
 pub(crate) const NO_TLS: &str =
     "this build has no TLS: build it with `cargo install submeter-cli --features tls`";
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a client may let something wait, unless it takes this much meanwhile: 17 KiB/s is less
-/// than any line that a page is looked at over.
+/// How long a client may let bytes wait, unless it takes this much in that time: 17 KiB/s is slower
+/// than any connection over which people look at a page.
 const WINDOW: Duration = Duration::from_secs(30);
 const WINDOW_BYTES: usize = 512 << 10;
 

@@ -35,9 +35,9 @@ const WATCHED_AFTER: Duration = Duration::from_secs(5);
 /// Events that a slow client may be behind before it is sent the whole tree instead.
 const BACKLOG: usize = 4;
 
-/// Versions of `/metrics`, and of `/api/tree`, that clients may be reading, and how long the oldest
-/// of them is waited for: meanwhile clients share the newest, which is no older. With 10,000
-/// tenants a version of `/metrics` has 60 MB.
+/// How many versions of `/metrics`, and of `/api/tree`, clients may be reading, and how long the
+/// oldest may block a new one: until then clients share the newest. With 10,000 tenants a version
+/// of `/metrics` has 60 MB.
 const VERSIONS_MAX: usize = 2;
 const VERSION_PATIENCE: Duration = Duration::from_secs(30);
 

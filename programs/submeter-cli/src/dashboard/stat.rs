@@ -1,10 +1,10 @@
 //! `/api/stat`: counts events of groups for as long as a client listens.
 //!
-//! It makes every switch dearer, and few may run at once, so it takes a POST with the header that a
-//! page of another site cannot send, see [`guard`].
+//! It makes every switch more expensive, and few may run at once, so it takes a POST with a header
+//! that a page of another site cannot send, see [`guard`].
 //!
-//! The count is the connection's: it ends with it, so that nobody who has gone leaves events behind
-//! that each switch would go on to count.
+//! A count ends with its connection, so that clients that have left leave no events behind for
+//! every switch to count.
 
 use std::convert::Infallible;
 use std::sync::Arc;

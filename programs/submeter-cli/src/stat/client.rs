@@ -59,7 +59,7 @@ impl Client {
         let agent = self.agent.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(failure) = listen(&url, &query, token.as_ref(), &agent, &sender) {
-                // The receiver was dropped, so nobody needs the reason.
+                // If this fails, the receiver was dropped and does not need the reason.
                 let _ = sender.blocking_send(Err(failure));
             }
         });

@@ -5,12 +5,12 @@
 //! `membarrier` returns only when no sequence that was running still can commit. Sandboxes that
 //! fake rseq are caught the same way. The test takes about a millisecond, once a process.
 //!
-//! It has to decide on a busy machine too: a process that did not learn what its kernel does would
-//! run on a lower backend for as long as it lives. There a thread runs a few milliseconds at a
-//! time, and then waits for as long as it takes all others to have theirs. So nothing here gives up
-//! its turn while it could decide; the two threads of the second test, which must run at the same
-//! time, sleep and wake together, because whoever has slept is soon next; and the test goes on for
-//! seconds until it has seen what it needs.
+//! It has to decide on a busy machine too: a process without a verdict would run on a lower backend
+//! for its whole life. On such a machine a thread runs for a few milliseconds, then waits until all
+//! others have had their turns. So no thread here gives up its turn while it could decide; the two
+//! threads of the second test, which must run at the same time, sleep and wake together, because
+//! the scheduler soon runs a thread that has slept; and the test continues for seconds until it has
+//! seen what it needs.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -78,10 +78,9 @@ fn preemption(offset: isize, target: usize, prepare: fn() -> bool) -> SelfTest {
 /// The watcher waits until a section runs, issues the barrier, and only then lets that section, and
 /// no other, through: one that notices outlived the barrier, and must not commit.
 ///
-/// Each thread on a CPU of its own, where there are two, so that the scheduler does not put the one
-/// behind the other, and an abort counts only if its thread kept the CPU meanwhile. Where there is
-/// one, no barrier meets a section that runs: the section is preempted instead, and nothing is
-/// learned of barriers.
+/// With two CPUs each thread has its own, so that the scheduler does not queue one behind the
+/// other, and an abort counts only if its thread kept the CPU throughout. With one CPU no barrier
+/// meets a running section: the section is preempted instead, and barriers remain untested.
 fn barrier(offset: isize, target: usize, other: Option<usize>, prepare: fn() -> bool) -> SelfTest {
     let start = Instant::now();
     let watch = |shared: &SpinShared, stop: &AtomicBool| {
@@ -119,8 +118,8 @@ fn barrier(offset: isize, target: usize, other: Option<usize>, prepare: fn() -> 
 #[derive(Clone, Copy)]
 struct Meetings {
     start: Instant,
-    /// When this thread came. Not when the meeting began: whoever has the CPU may keep it for some
-    /// milliseconds more, and a thread that came late would leave at once.
+    /// When this thread arrived. Not when the meeting began: another thread may keep the CPU for
+    /// some milliseconds, and a thread that arrives late would leave at once.
     came: Instant,
 }
 
@@ -239,7 +238,7 @@ fn let_through(shared: &SpinShared, ticket: u32) -> bool {
     }
 }
 
-/// Returns how often the calling thread was switched out; `None` where nobody says.
+/// Returns how often the calling thread was switched out; `None` if the kernel does not report it.
 fn switches() -> Option<i64> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: 1. `usage` is live and writable.

@@ -1,10 +1,9 @@
-//! One opened event, with its count when it was last read.
+//! One event: how it is opened, why that is refused, and its count when it was last read.
 
 use std::io;
 
-use submeter_sys::perf_event::{self, FastRead, Together};
+use submeter_sys::perf_event::{self, Config, FastRead, Together};
 
-use super::open;
 use crate::perf::event::{Event, EventKind};
 
 /// How an event is read, which depends on when its count can change.
@@ -60,14 +59,14 @@ impl Opened {
     /// Opens an event that is read by itself.
     pub(super) fn alone(event: &Event) -> io::Result<Opened> {
         let on_a_counter = Way::of(event) == Way::Counter;
-        let file = open::open_file(event, on_a_counter)?;
+        let file = open_file(event, on_a_counter)?;
         let fast = if on_a_counter { FastRead::of(&file).ok() } else { None };
         Ok(Opened { fast, ..Opened::new(event, file) })
     }
 
     /// Opens an event that is read with others, if possible.
     pub(super) fn together(event: &Event, others: Option<&mut Together>) -> io::Result<Opened> {
-        let config = open::config(event, false);
+        let config = config(event, false);
         match others.and_then(|others| others.open(&config).ok()) {
             Some((file, number)) => Ok(Opened { number: Some(number), ..Opened::new(event, file) }),
             None => Opened::alone(event),
@@ -158,5 +157,58 @@ impl Opened {
     pub(super) fn note(&mut self, value: u64, moment: u64) -> u64 {
         (self.value, self.moment) = (self.before + value, moment);
         self.value
+    }
+}
+
+/// Why `context-switches:u` is refused: the kernel would take it, and always report 0.
+pub(super) const ONLY_IN_THE_KERNEL: &str = "it happens only in the kernel: leave out the `:u`, \
+     and set kernel.perf_event_paranoid to 1 or grant CAP_PERFMON if that is refused";
+
+/// Opens an event for the calling thread; a pinned one starts off its counter.
+fn open_file(event: &Event, pinned: bool) -> io::Result<perf_event::Event> {
+    let file = perf_event::Event::open(&config(event, pinned), None)?;
+    if pinned {
+        file.disable()?;
+    }
+    Ok(file)
+}
+
+fn config(event: &Event, pinned: bool) -> Config {
+    // `PERF_TYPE_RAW`
+    const RAW: u32 = 4;
+    let (kind, number) = match event.kind() {
+        EventKind::Hardware(number) => (perf_event::TYPE_HARDWARE, number),
+        EventKind::Software(number) => (perf_event::TYPE_SOFTWARE, number),
+        EventKind::Raw(code) => (RAW, code),
+    };
+    let (user, kernel) = (event.counts_user(), event.counts_kernel());
+    Config { user, kernel, pinned, ..Config::new(kind, number) }
+}
+
+/// Returns why the kernel refused, with a remedy.
+pub(super) fn reason(event: &Event, error: &io::Error) -> String {
+    use io::ErrorKind;
+    // `EMFILE` and `ENFILE`, for which the standard library has no kind.
+    match error.raw_os_error() {
+        Some(24) => return format!("{error}: raise `ulimit -n`, or ask for fewer events"),
+        Some(23) => return format!("{error}: raise fs.file-max, or ask for fewer events"),
+        _ => {}
+    }
+    match error.kind() {
+        ErrorKind::NotFound => {
+            "the CPU does not count it, or the hypervisor hides it: use a software event".to_owned()
+        }
+        ErrorKind::PermissionDenied if matches!(event.kind(), EventKind::Software(3 | 4)) => {
+            format!("{error}: set kernel.perf_event_paranoid to 1, or grant CAP_PERFMON")
+        }
+        ErrorKind::PermissionDenied if event.counts_kernel() => format!(
+            "{error}: count user mode only ({}:u), set kernel.perf_event_paranoid to 1, or grant CAP_PERFMON",
+            event.kind()
+        ),
+        ErrorKind::PermissionDenied => {
+            format!("{error}: allow perf_event_open in the container, or grant CAP_PERFMON")
+        }
+        ErrorKind::Unsupported => format!("{error}: the kernel or the CPU lacks it"),
+        _ => error.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! Who may come in: where the cache listens, for whom, and what is said about doors that are open.
+//! Access to the cache: where it listens, for whom, and the warnings about unprotected ports.
 
 use std::io;
 use std::net::SocketAddr;
