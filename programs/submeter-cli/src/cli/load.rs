@@ -27,27 +27,28 @@ pub(crate) struct LoadArgs {
     /// Write configuration and results to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Statistics (CSV) to draw tenants from, instead of those built in
+    /// Statistics (CSV) to draw tenants from, instead of the built-in ones
     #[arg(long, value_name = "FILE")]
     pub(crate) tenants_file: Option<PathBuf>,
     /// Connections
     #[arg(long, value_name = "C", default_value_t = 8,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) connections: u16,
-    /// End after this many requests in all
+    /// Stop after this many requests
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
-    /// Requests a second in all, sent on schedule [default: as fast as answers come]
+    /// Requests per second over all connections, sent on schedule [default: as fast as answers
+    /// come]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rate: Option<u64>,
     /// Seed of keys and operations
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Requests that a connection may have under way
+    /// Requests in flight on each connection
     #[arg(long, value_name = "D", default_value_t = 8,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) pipeline: u16,
-    /// Separates the tenants' names at the front of a key; must be the server's
+    /// Character between the names of tenants at the front of a key; must be the server's
     #[arg(long, value_name = "CHAR", default_value = ":", value_parser = delimiter)]
     pub(crate) delimiter: u8,
 }

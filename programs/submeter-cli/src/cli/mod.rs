@@ -34,11 +34,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a memcached-compatible cache whose every tenant is a group, with a live page
+    /// Serve a memcached-compatible cache in which every tenant is a group, with a live page
     Serve(ServeArgs),
     /// Drive a memcached-compatible server with tenants drawn from production statistics
     Load(LoadArgs),
-    /// Say what this machine offers, what was decided, and what an add costs either way
+    /// Report what this machine offers, which backend is in use and why, and what an add costs
     Doctor(DoctorArgs),
     /// Watch the tenants of a running server
     Top(TopArgs),
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
-    /// Says where the bench went, to those who remember it here
+    /// Says where the bench is now, for callers who look for it here
     #[command(hide = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]

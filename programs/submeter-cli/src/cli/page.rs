@@ -7,10 +7,10 @@ use clap::Args;
 /// The page of a running server.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PageArgs {
-    /// Send the token of this file, if the server asks for one
+    /// Send the token in this file, for a server with --token-file
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Trust the authorities of this file, in PEM, with an address of https://
+    /// Trust the certificate authorities in this file, in PEM, for an https:// address
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
     /// Address of the server's page
