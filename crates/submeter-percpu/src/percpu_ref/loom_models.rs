@@ -37,13 +37,10 @@ macro_rules! on_both {
 fn users_and_a_kill<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
-    let user = thread::spawn({
-        let model = Arc::clone(&model);
-        move || {
-            model.get();
-            model.put();
-            model.write_and_put(0);
-        }
+    let user = model.spawn(|model| {
+        model.get();
+        model.put();
+        model.write_and_put(0);
     });
     model.kill();
     user.join().unwrap();
@@ -57,12 +54,8 @@ fn each_put_meets_the_fold<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     model.get();
-    let users: Vec<_> = (0..2)
-        .map(|place| {
-            let model = Arc::clone(&model);
-            thread::spawn(move || model.write_and_put(place))
-        })
-        .collect();
+    let users: Vec<_> =
+        (0..2).map(|place| model.spawn(move |model| model.write_and_put(place))).collect();
     model.kill();
     users.into_iter().for_each(|user| user.join().unwrap());
     model.must_be_released();
@@ -128,10 +121,7 @@ fn a_get_meets<S: Modelled>(stop: Stop, mistake: Mistake) {
         let model = Model::over(S::with(mistake));
         // What the other get goes by.
         model.get();
-        let user = thread::spawn({
-            let model = Arc::clone(&model);
-            move || model.get()
-        });
+        let user = model.spawn(|model| model.get());
         stop.run(&model);
         user.join().unwrap();
         model.must_be_exact(&format!("{stop:?}, {mistake:?}"));
@@ -186,9 +176,9 @@ fn confirm_against_tryget<S: Modelled>(atomic: bool, live: bool) {
         model.to_atomic();
     }
     let confirmed = Arc::new(AtomicBool::new(false));
-    let user = thread::spawn({
-        let (model, confirmed) = (Arc::clone(&model), Arc::clone(&confirmed));
-        move || {
+    let user = model.spawn({
+        let confirmed = Arc::clone(&confirmed);
+        move |model| {
             // Acquire: pairs with the Release below: after the confirmation means after it.
             let late = confirmed.load(Ordering::Acquire);
             let took = model.try_get(live);
@@ -230,16 +220,10 @@ fn a_late_fold<S: Modelled>(fold: fn(&Model<S>, Stopping)) {
     model.get();
     let first = model.switch.begin_atomic().expect("it counts per CPU");
     model.switch.slots.barrier();
-    let user = thread::spawn({
-        let model = Arc::clone(&model);
-        move || model.get()
-    });
-    let other = thread::spawn({
-        let model = Arc::clone(&model);
-        move || {
-            model.to_percpu();
-            model.to_atomic();
-        }
+    let user = model.spawn(|model| model.get());
+    let other = model.spawn(|model| {
+        model.to_percpu();
+        model.to_atomic();
     });
     fold(&model, first);
     user.join().unwrap();
@@ -263,20 +247,14 @@ fn loom_percpu_ref_5_finds_a_late_fold_of_any_opening() {
 fn changes_of_mode<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
-    let user = thread::spawn({
-        let model = Arc::clone(&model);
-        move || {
-            model.get();
-            model.put();
-            model.put();
-        }
+    let user = model.spawn(|model| {
+        model.get();
+        model.put();
+        model.put();
     });
-    let other = thread::spawn({
-        let model = Arc::clone(&model);
-        move || {
-            model.to_atomic();
-            model.to_percpu();
-        }
+    let other = model.spawn(|model| {
+        model.to_atomic();
+        model.to_percpu();
     });
     model.kill();
     user.join().unwrap();
@@ -303,14 +281,8 @@ fn kill_against_resurrect<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
     let begun = model.begin_kill();
-    let user = thread::spawn({
-        let model = Arc::clone(&model);
-        move || model.put()
-    });
-    let other = thread::spawn({
-        let model = Arc::clone(&model);
-        move || model.resurrect()
-    });
+    let user = model.spawn(|model| model.put());
+    let other = model.spawn(|model| model.resurrect());
     model.finish(begun);
     user.join().unwrap();
     if other.join().unwrap() {
@@ -330,10 +302,7 @@ fn lookup_against_reinit<S: Modelled>() {
     model.put();
     model.kill();
     model.must_be_released();
-    let lookup = thread::spawn({
-        let model = Arc::clone(&model);
-        move || model.try_get(true)
-    });
+    let lookup = model.spawn(|model| model.try_get(true));
     model.reinit();
     if lookup.join().unwrap() {
         model.put();
@@ -349,10 +318,7 @@ on_both!(lookup_against_reinit: loom_percpu_ref_5_a_lookup_that_races_reinit_is_
 fn writes_before_puts<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
-    let user = thread::spawn({
-        let model = Arc::clone(&model);
-        move || model.write_and_put(0)
-    });
+    let user = model.spawn(|model| model.write_and_put(0));
     model.get();
     let begun = model.begin_kill();
     model.write_and_put(1);
@@ -369,14 +335,8 @@ fn helpers_of_a_vanished_killer<S: Modelled>() {
     model.get();
     let (after, _vanished) = model.begin_kill();
     model.act(after);
-    let helper = thread::spawn({
-        let model = Arc::clone(&model);
-        move || model.act(model.switch.help())
-    });
-    let user = thread::spawn({
-        let model = Arc::clone(&model);
-        move || model.put()
-    });
+    let helper = model.spawn(|model| model.act(model.switch.help()));
+    let user = model.spawn(|model| model.put());
     model.act(model.switch.help());
     helper.join().unwrap();
     user.join().unwrap();
@@ -388,20 +348,14 @@ on_both!(helpers_of_a_vanished_killer: loom_percpu_ref_a_vanished_killer_is_help
 /// Users, a change of mode, and a kill that is taken back: the mix that no model above has.
 fn changes_of_mode_against_resurrect<S: Modelled>() {
     let model = Model::<S>::new();
-    let user = thread::spawn({
-        let model = Arc::clone(&model);
-        move || {
-            if model.try_get(false) {
-                model.write_and_put(0);
-            }
+    let user = model.spawn(|model| {
+        if model.try_get(false) {
+            model.write_and_put(0);
         }
     });
-    let other = thread::spawn({
-        let model = Arc::clone(&model);
-        move || {
-            model.to_atomic();
-            model.to_percpu();
-        }
+    let other = model.spawn(|model| {
+        model.to_atomic();
+        model.to_percpu();
     });
     // Held across the kill, so that the user may still try.
     model.get();

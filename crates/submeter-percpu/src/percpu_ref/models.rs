@@ -15,8 +15,8 @@ use super::rows;
 use super::switch::{After, Put, Revival, Slots, Stopping, Switch};
 use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-#[cfg(loom)]
 use loom::sync::Mutex;
+use loom::thread::{self, JoinHandle};
 
 /// What slots get wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -249,6 +249,15 @@ impl<S: Modelled> Model<S> {
             written: std::array::from_fn(|_| AtomicU32::new(0)),
             writers: Notes::new(0),
         })
+    }
+
+    /// Calls `act` on a thread of its own.
+    pub(super) fn spawn<T: Send + 'static>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&Model<S>) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let model = Arc::clone(self);
+        thread::spawn(move || act(&model))
     }
 
     pub(super) fn get(&self) {
