@@ -83,6 +83,12 @@ impl Shared {
     }
 }
 
+/// Adds to `line` on a thread of its own.
+fn spawn_add(shared: &Arc<Shared>, line: usize) -> thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || shared.add(line))
+}
+
 /// Three threads without a bound take hours. Three preemptions are more than the known bugs need:
 /// the negative models below need one.
 fn check_three_threads(model: impl Fn() + Sync + Send + 'static) {
@@ -96,14 +102,8 @@ fn check_three_threads(model: impl Fn() + Sync + Send + 'static) {
 fn loom_a_flush_finds_every_update_that_returned() {
     check_three_threads(|| {
         let shared = Shared::new();
-        let updater = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.add(0))
-        };
-        let second = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.add(0))
-        };
+        let updater = spawn_add(&shared, 0);
+        let second = spawn_add(&shared, 0);
         let mut flusher = Flusher::default();
         let mut total = shared.flush(&mut flusher);
         second.join().expect("no panic");
@@ -122,14 +122,8 @@ fn loom_a_flush_finds_every_update_that_returned() {
 fn loom_a_partial_flush_finds_its_part_and_loses_nothing_else() {
     check_three_threads(|| {
         let shared = Shared::new();
-        let first = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.add(0))
-        };
-        let second = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.add(1))
-        };
+        let first = spawn_add(&shared, 0);
+        let second = spawn_add(&shared, 1);
         let mut flusher = Flusher::default();
         let mut total = shared.flush_part(&mut flusher, 1);
         second.join().expect("no panic");
@@ -141,25 +135,30 @@ fn loom_a_partial_flush_finds_its_part_and_loses_nothing_else() {
     });
 }
 
+/// A flush of line 1 alone that takes its mark in a wrong way, while another thread adds to line 0.
+fn check_partial_flush(take: fn(&Shared) -> u64) {
+    loom::model(move || {
+        let shared = Shared::new();
+        shared.add(1);
+        let updater = spawn_add(&shared, 0);
+        let mut flusher = Flusher::default();
+        let taken = take(&shared);
+        let mut total = shared.finish(&mut flusher, taken & 2);
+        updater.join().expect("no panic");
+        total += shared.flush(&mut flusher);
+        assert_eq!(total, 2, "an update was lost");
+    });
+}
+
 /// A partial flush that stores the word less its bits, where another thread may mark at the same
 /// time, loses a mark: the locked instruction earns its place.
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn loom_clearing_some_bits_by_load_and_store_loses_a_mark() {
-    loom::model(|| {
-        let shared = Shared::new();
-        shared.add(1);
-        let updater = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.add(0))
-        };
-        let mut flusher = Flusher::default();
+    check_partial_flush(|shared| {
         let bits = shared.lines.load(Ordering::SeqCst);
         shared.lines.store(bits & !2, Ordering::SeqCst);
-        let mut total = shared.finish(&mut flusher, bits & 2);
-        updater.join().expect("no panic");
-        total += shared.flush(&mut flusher);
-        assert_eq!(total, 2, "an update was lost");
+        bits
     });
 }
 
@@ -168,22 +167,12 @@ fn loom_clearing_some_bits_by_load_and_store_loses_a_mark() {
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn loom_clearing_the_summary_after_a_part_loses_a_mark() {
-    loom::model(|| {
-        let shared = Shared::new();
-        shared.add(1);
-        let updater = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.add(0))
-        };
-        let mut flusher = Flusher::default();
+    check_partial_flush(|shared| {
         let before = shared.lines.fetch_and(!2, Ordering::SeqCst);
         if before & !2 == 0 {
             shared.summary.store(0, Ordering::SeqCst);
         }
-        let mut total = shared.finish(&mut flusher, before & 2);
-        updater.join().expect("no panic");
-        total += shared.flush(&mut flusher);
-        assert_eq!(total, 2, "an update was lost");
+        before
     });
 }
 
@@ -194,10 +183,7 @@ fn loom_a_count_of_zero_means_that_the_total_has_all() {
     check_three_threads(|| {
         let shared = Shared::new();
         shared.add(0);
-        let updater = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.add(1))
-        };
+        let updater = spawn_add(&shared, 1);
         let reader = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
