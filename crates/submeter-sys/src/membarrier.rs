@@ -26,7 +26,7 @@ pub fn query() -> io::Result<u32> {
 /// # Errors
 /// `EINVAL` when the kernel lacks the command (before 5.10), `ENOSYS` or `EPERM` in sandboxes.
 pub fn register_rseq() -> io::Result<()> {
-    // No cache and no lock: it is a system call once a process, and a lock could be held by a
+    // No cache and no lock: it is a system call once per process, and a lock could be held by a
     // thread that a fork left behind.
     membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ).map(drop)
 }

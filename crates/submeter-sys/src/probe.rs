@@ -181,7 +181,7 @@ pub fn probe() -> &'static Probe {
                 let _ = DECIDER.compare_exchange(decider, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
             Err(_) if asked.elapsed() > PATIENCE => return &PROVISIONAL,
-            // Not a futex: waiting happens once a process, for a millisecond.
+            // Not a futex: waiting happens once per process, for a millisecond.
             Err(_) => std::thread::sleep(Duration::from_micros(100)),
         }
     }

@@ -23,7 +23,7 @@ use std::ops::BitOr;
 use super::lock::{ForkLock, Held};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering, fence};
 
-/// Words, one a CPU, that take adds while they are open. Changed with the switch's lock held.
+/// Words, one per CPU, that take adds while they are open. Changed with the switch's lock held.
 pub(super) trait Slots {
     /// Tries once to add the constant 1 or -1, if open. Returns whether it was done.
     fn add_one<const N: i32>(&self) -> bool;

@@ -3,7 +3,7 @@
 //!
 //! `CLOCK_THREAD_CPUTIME_ID` is right, and a system call. Between two switches of a thread its CPU
 //! time is the time that passes, which one instruction tells. So all that is needed is to know that
-//! no switch came between, and to ask the kernel again when one did: once a switch, which costs
+//! no switch came between, and to ask the kernel again when one did: once per switch, which costs
 //! many times more. Two words tell it ([`Source`]); which one works here is tried at start-up, as
 //! restartable sequences are.
 //!

@@ -1,4 +1,4 @@
-//! What of the process's CPU time was charged to groups, and what was not.
+//! How much of the process's CPU time was charged to groups.
 
 use submeter_sys::{clock, fork};
 
@@ -9,14 +9,14 @@ use crate::tree::Tree;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuBalance {
-    /// What all threads have used, as the kernel counts it.
+    /// The CPU time of all threads, as the kernel counts it.
     pub process_ns: u64,
-    /// What was charged to the tree's groups.
+    /// The part that was charged to the tree's groups.
     pub attributed_ns: u64,
 }
 
 impl CpuBalance {
-    /// Returns what was charged to no group.
+    /// Returns the part that was charged to no group.
     ///
     /// # Examples
     /// ```
@@ -33,16 +33,16 @@ impl CpuBalance {
     /// ```
     #[must_use]
     pub fn unattributed_ns(&self) -> u64 {
-        // The two are read one after the other, and a thread's clock may be ahead of the kernel's
-        // by a moment.
+        // The two are read one after the other, and a thread's clock may be slightly ahead of the
+        // kernel's.
         self.process_ns.saturating_sub(self.attributed_ns)
     }
 }
 
 impl Tree {
-    /// Compares what its groups were charged with what the process has used since the tree was
-    /// made, so that groups and [unattributed](CpuBalance::unattributed_ns) time sum up to the
-    /// process. `None` where the schema declares no CPU time, and in a forked child, where the
+    /// Compares the CPU time that its groups were charged with that of the process since the tree
+    /// was created: the groups' and the [unattributed](CpuBalance::unattributed_ns) time add up to
+    /// the process's. `None` if the schema declares no CPU time, and in a forked child, where the
     /// kernel counts from 0 again.
     ///
     /// Costs a flush of one section, and a system call that visits each thread: for pages and
@@ -72,13 +72,13 @@ impl Tree {
         }
         super::park();
         let attributed_ns = self.root().sum(counter);
-        // After the sum: what is charged between the two was used before this.
+        // After the sum, so that time charged between the two is included here.
         let process_ns = clock::process_cpu_ns().saturating_sub(start.process_ns);
         Some(CpuBalance { process_ns, attributed_ns })
     }
 }
 
-/// The moment from which a tree's groups are charged.
+/// The start of a tree's accounting of CPU time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuStart {
     process_ns: u64,
@@ -87,11 +87,11 @@ pub(crate) struct CpuStart {
 }
 
 impl CpuStart {
-    /// Now, if `schema` meters CPU time.
+    /// Notes the present moment, if `schema` meters CPU time.
     pub(crate) fn of(schema: &Schema) -> Option<CpuStart> {
         schema.cpu_time()?;
-        // Here, and not in the first switch, where its self-test would delay a request, and where a
-        // program may have put itself under a filter of system calls.
+        // Here, and not in the first switch: there its self-test would delay a request, and the
+        // program may already have restricted its system calls.
         clock::choice();
         fork::watch();
         Some(CpuStart { process_ns: clock::process_cpu_ns(), generation: fork::generation() })

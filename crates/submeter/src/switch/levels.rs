@@ -1,35 +1,35 @@
-//! The levels of a thread: the groups that its guards are in, in whatever order those end.
+//! The levels of a thread: the groups that its guards are in. Guards may end in any order.
 //!
-//! A level is one stay in a group: begun by the guard that switched to it, kept alive by this guard
-//! and by those that entered the same group again while it was the topmost. Levels are a doubly
-//! linked list of slots, so that one whose guards end before those above it is unlinked at once,
-//! with its handle: what a thread keeps follows the guards that are alive, whatever has been.
+//! A level is one stay in a group. The guard that switched to the group begins it; this guard and
+//! those that entered the same group again while it was the topmost keep it alive. Levels are a
+//! doubly linked list of slots, so that a level whose guards end before those above it is unlinked
+//! at once, with its handle: a thread keeps as much as its live guards need, whatever came before.
 //!
 //! Rejected: handles in the guards, each with its predecessor. A guard cannot reach its successor,
 //! which would keep a group that no guard is in any more; and notes of guards that ended early
 //! would add up where each is made before the last one ends.
 
-/// Where a level is kept. Reused once all its guards are gone.
+/// The index of a level's slot, which is reused once all guards of the level are gone.
 type Slot = u32;
 
-/// Of no group, below all others, and always there.
+/// The level of no group, which is always below all others.
 const BASE: Slot = 0;
 
-/// A guard: its level's slot, and its number in the level, from 1 on. Later guards have higher
-/// numbers. Of a level: its last guard, and of one that has none, the number 0.
+/// A guard: the slot of its level, and its number there, from 1 on. Later guards have higher
+/// numbers. For a level it means its last guard, with the number 0 if it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
 const NUMBER_BITS: u32 = 6;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
-/// Marks what the guard holds that began its level, so that it is no level's last guard by
-/// comparison: when the others end, nothing but a number changes.
+/// Marks the guard that began its level, so that it never compares equal to a level's last guard:
+/// when the other guards end, only a number changes.
 const FIRST: u64 = 1 << 63;
 
 impl Place {
-    /// The base level's.
+    /// The base level.
     pub(super) const BASE: Place = Place(0);
-    /// Of a guard without effect.
+    /// A guard without effect.
     pub(super) const NOWHERE: Place = Place(u64::MAX);
 
     #[inline(always)]
@@ -55,13 +55,13 @@ impl Place {
         Place(self.0 - 1)
     }
 
-    /// What the guard holds that begins a level, by what the level has.
+    /// Marks it as the guard that began its level.
     #[inline(always)]
     pub(super) fn as_first(self) -> Place {
         Place(self.0 | FIRST)
     }
 
-    /// What the level has of a guard, by what that holds.
+    /// Removes that mark, as levels store their guards without it.
     #[inline(always)]
     pub(super) fn in_level(self) -> Place {
         Place(self.0 & !FIRST)
@@ -72,24 +72,23 @@ impl Place {
     }
 }
 
-/// The guards of a level that are alive: all up to the last one, but for those that ended before
-/// it.
+/// The live guards of a level: all up to the last one, except those that ended early.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guards {
-    /// Not ended early itself.
+    /// The last live guard.
     pub(super) last: Place,
-    /// Guards before it that ended early, a bit for each.
+    /// A bit for each guard before it that ended early.
     pub(super) holes: u64,
 }
 
 impl Guards {
     pub(super) const BASE: Guards = Guards { last: Place::BASE, holes: 0 };
 
-    /// Ends one of the guards. Returns what is left, if any is.
+    /// Ends one of the guards. Returns the others, if there are any.
     pub(super) fn without(self, guard: Place) -> Option<Guards> {
         let ended = self.holes | 1 << guard.number();
         let mut last = self.last;
-        // The guards that ended before the last one do so with it.
+        // Guards that ended early, right before the last one, are forgotten with it.
         while ended >> last.number() & 1 == 1 {
             last = last.previous();
         }
@@ -105,13 +104,13 @@ impl Guards {
 
 #[derive(Debug)]
 struct Level<T> {
-    /// `None` of the base, and of one that is free.
+    /// `None` for the base, and for a free slot.
     group: Option<T>,
-    /// Of no meaning while it is the topmost.
+    /// Not valid while the level is the topmost.
     guards: Guards,
-    /// As `guards`.
+    /// Not valid while the level is the topmost.
     above: Slot,
-    /// Of a free one: the next that is free, or `BASE`.
+    /// For a free slot, the next free one, or `BASE`.
     below: Slot,
 }
 
@@ -122,14 +121,14 @@ pub(super) struct Levels<T> {
     free: Slot,
 }
 
-/// Levels in place of a pointer to them: threads seldom nest deeper, and a switch that allocates
-/// nothing may be in a handler or an allocator.
+/// Levels that need no allocation: threads rarely nest deeper, and a switch that does not allocate
+/// may run inside an allocator or a signal handler.
 const NEAR: usize = 8;
 
 #[derive(Debug)]
 struct Slots<T> {
     near: [Level<T>; NEAR],
-    /// From slot `NEAR` on. Grows to the most levels that there ever were.
+    /// The slots from `NEAR` on, as many as were ever needed.
     far: Vec<Level<T>>,
 }
 
@@ -150,7 +149,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Makes a slot; returns it.
+    /// Adds a slot and returns it.
     fn grow(&mut self) -> Slot {
         let slot = Slot::try_from(NEAR + self.far.len()).expect("as many guards have no room");
         self.far.push(Level::free(BASE));
@@ -176,12 +175,12 @@ impl<T> Level<T> {
     }
 }
 
-/// What follows the end of the topmost level.
+/// The result of ending the topmost level.
 #[derive(Debug)]
 pub(super) struct Ended<'a, T> {
-    /// The group of the one that ended.
+    /// The group of the level that ended.
     pub(super) last: Option<T>,
-    /// Of the topmost one now.
+    /// The guards of the new topmost level.
     pub(super) guards: Guards,
     pub(super) group: Option<&'a T>,
 }
@@ -207,14 +206,14 @@ impl<T> Levels<T> {
         self.slots.get(level.slot()).group.as_ref()
     }
 
-    /// Puts another group in the place of a level's.
+    /// Replaces the group of a level.
     #[inline(always)]
     pub(super) fn replace(&mut self, level: Place, group: T) -> Option<T> {
         self.slots.at(level.slot()).group.replace(group)
     }
 
-    /// Begins a level above the topmost, of which these are the guards; returns its first guard and
-    /// lends its group. Allocates where levels are more than a few, and more than there ever were.
+    /// Begins a level above the topmost, whose guards are passed; returns its first guard and lends
+    /// its group. Allocates only when there are more levels than `NEAR`, and than ever before.
     #[inline(always)]
     pub(super) fn begin(&mut self, top: Guards, group: T) -> (Place, Option<&T>) {
         if self.free == BASE {
@@ -226,7 +225,7 @@ impl<T> Levels<T> {
         below.guards = top;
         let level = self.slots.at(slot);
         self.free = std::mem::replace(&mut level.below, top.last.slot());
-        // What is there is `None`, which a drop would have to find out.
+        // The old value is `None`, which a drop would have to check.
         std::mem::forget(level.group.replace(group));
         (Place(u64::from(slot) << NUMBER_BITS | 1), level.group.as_ref())
     }

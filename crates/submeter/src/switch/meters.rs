@@ -1,8 +1,8 @@
 //! The events of a thread, read at each switch.
 //!
-//! One set of events counts all the time, and what it gained is the group's that is left: nothing
-//! is programmed at a switch, and the leaf alone is charged. Where each group has events of its
-//! own, [`perf`](crate::perf) schedules them.
+//! One set of events counts all the time, and the group that is left is charged with the increase:
+//! a switch programs nothing and charges only the leaf. Where groups have events of their own,
+//! [`perf`](crate::perf) schedules them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ use crate::schema::Schema;
 /// The events that a thread has opened: when it first enters a group whose schema declares them.
 #[derive(Debug)]
 pub(super) struct Meters {
-    /// Made with the first event: a thread that counts none has no use for it.
+    /// Created with the first event: a thread without events needs none.
     pmu: Option<KernelPmu>,
     open: Vec<Meter>,
 }
@@ -33,7 +33,7 @@ pub(super) fn lost_events() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Whether `schema` declares events.
+/// Returns whether `schema` declares events.
 pub(super) fn are_declared(schema: &Schema) -> bool {
     !schema.events().is_empty()
 }
@@ -53,8 +53,8 @@ impl Meters {
         }
     }
 
-    /// Ends an interval: adds what the events of `group`'s schema have gained to it. The next one
-    /// begins.
+    /// Ends an interval: charges `group` with the increase of its schema's events. The next
+    /// interval begins.
     #[cold]
     #[inline(never)]
     pub(super) fn charge(&mut self, group: &Group) {
@@ -67,13 +67,13 @@ impl Meters {
         }
     }
 
-    /// All events are read at one moment: by one system call, where it takes any.
+    /// Begins a moment, at which all events are read: by one system call, if one is needed.
     fn begin(&mut self) {
-        // The time is a clock's to know, and CPU time is not charged here.
+        // The time does not matter, because CPU time is not charged here.
         self.pmu.get_or_insert_default().begin(0);
     }
 
-    /// Returns how often `event` happened since this was last asked.
+    /// Returns how often `event` happened since the last call for it.
     fn gained(&mut self, event: &Event) -> u64 {
         let pmu = self.pmu.get_or_insert_default();
         let found = self.open.iter().position(|meter| meter.event == *event);
@@ -90,8 +90,7 @@ impl Meters {
                 gained
             }
             None => {
-                // Kept as broken: an event that comes and goes would look like one that seldom
-                // happens.
+                // Not opened again: an event that counts only at times would look like a rare one.
                 meter.handle = None;
                 // Relaxed: a statistic.
                 LOST.fetch_add(1, Ordering::Relaxed);

@@ -23,17 +23,15 @@
 //! ```
 //!
 //! # What it costs
-//! - **Entering the group that is current already**, and leaving it again: a few instructions, no
-//!   clock, no meter.
+//! - **Entering the current group**, and leaving it again: a few instructions, no clock, no meter.
 //! - **A switch to another group**: one read of the clock ([`clock`]), one update, and a clone and
-//!   a drop of the handle. No lock, no system call where the clock needs none, and no allocation
-//!   but where a thread is in more groups at once than ever before, and in more than seven.
-//! - **Each guard that is alive**: a handle of its group, if that was another than the one before
-//!   it. What ended leaves nothing behind, in whatever order guards end.
+//!   a drop of the handle. It takes no lock, makes no system call if the clock needs none, and
+//!   allocates only when a thread is in more than seven groups at once, and more than ever before.
+//! - **Each live guard**: a handle of its group, unless its predecessor is in the same group. Ended
+//!   guards leave nothing behind, in whatever order they end.
 //! - **A tree whose schema declares no CPU time**: no clock.
 //! - **Each event** that the schema declares: a system call per switch, a descriptor per thread.
-//! - **Each thread** that ever enters a group which meters CPU time: one page, where the clock uses
-//!   perf's.
+//! - **Each thread** that ever enters a group with CPU time: one page, if the clock uses perf's.
 //! - **Observers** ([`observe`]): a call per switch, on the same read of the clock. Without any: a
 //!   load and a comparison.
 //!
@@ -53,8 +51,8 @@
 //!
 //! # Differences from Linux
 //! There the scheduler switches, here the program says when; waiting threads need no switch. Linux
-//! charges a switch to each level of the hierarchy, here the leaf is charged and the flush carries
-//! it up.
+//! charges each level of the hierarchy at a switch; here only the leaf is charged, and the flush
+//! propagates.
 
 mod balance;
 mod future;
@@ -92,9 +90,9 @@ impl Group {
     /// Makes this group the calling thread's until the guard is dropped. Nests; see
     /// [`switch`](crate::switch) for what it costs.
     ///
-    /// The guard stays on its thread: across an `.await` a task may move, so that futures use
-    /// [`in_group`](InGroup::in_group), and the compiler refuses the guard in a future that is to
-    /// be sent. Prefer [`run`](Group::run) where a closure will do.
+    /// The guard stays on its thread. A task may move at an `.await`: the compiler refuses the
+    /// guard in a future that is sent to other threads; use [`in_group`](InGroup::in_group) there.
+    /// Prefer [`run`](Group::run) where a closure will do.
     ///
     /// # Examples
     /// ```
@@ -197,17 +195,17 @@ impl Group {
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn current() -> Option<Group> {
     let group = thread::current()?;
-    // Taken again where the caller is: a closure took the first one.
+    // Cloned again here, to record the caller: a closure made the first clone.
     #[cfg(debug_assertions)]
     let group = group.clone();
     Some(group)
 }
 
-/// Charges what the calling thread has used since its last switch, and stays in its group.
+/// Charges the calling thread's CPU time and events since its last switch; it stays in its group.
 ///
 /// For runtimes, before a thread waits (`on_thread_park` of tokio's builder), and for long
-/// computations: otherwise that time is seen only when the thread leaves the group. Costs what a
-/// switch does. [Observers](Observer) are told, also on a thread that is in no group.
+/// computations: otherwise that time becomes visible only when the thread leaves the group. Costs
+/// as much as a switch. [Observers](Observer) are called too, even on a thread in no group.
 ///
 /// # Examples
 /// ```
@@ -221,9 +219,9 @@ pub fn park() {
     thread::park();
 }
 
-/// Returns how many guards were forgotten: alive when their threads ended, as after `mem::forget`
-/// or in a leaked box. (One that is kept in a thread-local value counts if that ends after the
-/// switch's own.) What ran on those threads since may have been charged to the wrong group.
+/// Returns how many guards were forgotten: still alive when their threads ended, as after
+/// `mem::forget` or in a leaked box. (A guard in a thread-local value counts if that is dropped
+/// after the switch's own.) Later work of those threads may have been charged to the wrong group.
 ///
 /// # Examples
 /// ```
@@ -240,8 +238,8 @@ pub fn forgotten_guards() -> u64 {
     thread::forgotten_guards()
 }
 
-/// Returns how often an event could not be read at a switch: a thread that found no descriptor or
-/// no counter for it. Above 0, counters of events are short of what happened.
+/// Returns how many reads of an event failed at a switch, for lack of a descriptor or a counter. If
+/// not 0, event counters undercount.
 ///
 /// # Examples
 /// ```
@@ -255,7 +253,7 @@ pub fn lost_events() -> u64 {
     meters::lost_events()
 }
 
-/// Where CPU time comes from, and what processes and threads have used of it.
+/// The source of CPU time, and the CPU time of the process and its threads.
 ///
 /// # Examples
 /// ```

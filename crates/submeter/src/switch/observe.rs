@@ -1,8 +1,8 @@
-//! What is called at each switch: the seam between the group switch and what follows it.
+//! Observers, which are called at each switch.
 //!
-//! A registry of factories for the process, and in each thread the observers that they made. A
-//! thread learns that the registry has changed from one number, which it compares at each switch to
-//! another group.
+//! The process has a registry of factories, and each thread the observers that they made. A thread
+//! notices a change of the registry by one number, which it compares at each switch to another
+//! group.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,45 +17,43 @@ use crate::group::Group;
 
 /// A follower of one thread from group to group. See [`observe`].
 ///
-/// It is made by its thread, called by it, and dropped by it, so that it needs neither locks nor
-/// `Send`. It runs inside the switch: what it does there, every switch pays for. It may update any
-/// group; entering one has no effect, and [`current`](crate::switch::current) is `None` there.
-/// One that panics is dropped and not called again on that thread.
+/// Its thread creates, calls and drops it, so that it needs neither locks nor `Send`. It runs
+/// inside the switch, and every switch pays for its work. It may update any group; entering one has
+/// no effect, and [`current`](crate::switch::current) is `None` there. An observer that panics is
+/// dropped and not called again on that thread.
 pub trait Observer {
-    /// Called after the thread switched from `last` to `next`; `None` is no
-    /// group.
+    /// Called after the thread switched from `last` to `next`; `None` is no group.
     ///
-    /// `now_ns` is the thread's CPU time ([`clock`](crate::switch::clock)), read once for all that
-    /// follow the switch. A thread that ends in a group leaves it.
+    /// `now_ns` is the thread's CPU time ([`clock`](crate::switch::clock)), read once for all
+    /// observers. A thread that ends in a group leaves it.
     fn switched(&mut self, last: Option<&Group>, next: Option<&Group>, now_ns: u64);
 
     /// Called when the thread is about to wait ([`park`](crate::switch::park)) or to end: the
-    /// time to make visible what it has kept to itself. `group` stays the thread's.
+    /// moment to publish what is known only to this thread. The thread stays in `group`.
     fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
         let _ = (group, now_ns);
     }
 }
 
-/// Makes the observer of the calling thread, given its CPU time; `None` to leave the thread alone.
+/// Creates the observer of the calling thread, given its CPU time; `None` to leave it alone.
 type Factory = dyn Fn(u64) -> Option<Box<dyn Observer>> + Send + Sync;
 
-/// Has every thread of the process followed by an observer of its own, until the result is dropped.
+/// Gives every thread of the process an observer of its own, until the result is dropped.
 ///
 /// A thread calls `factory` once, at its next switch to another group or its next
-/// [`park`](crate::switch::park): before that it is not followed, and what it did is not known. An
-/// observer is dropped by its thread, at the first such occasion after the [`Observation`] is gone,
-/// or at the thread's end; until then it may still be called.
+/// [`park`](crate::switch::park); it is not observed before. The thread drops its observer at the
+/// first such occasion after the [`Observation`] is gone, or when it ends; until then the observer
+/// may still be called.
 ///
 /// # What it costs
-/// Nothing but a load and a comparison at each switch to another group, where there is no observer.
-/// The first switch after a change of who observes takes a lock that others hold for moments, and
-/// makes and drops observers. Otherwise a call for each observer, and a read of the clock for all
-/// of them together, which is the one that metering CPU time makes too. Entering the current group
-/// again calls none.
+/// Without observers, a load and a comparison at each switch to another group. The first switch
+/// after a change of the registry takes a lock, which others hold only briefly, and creates and
+/// drops observers. Otherwise a call for each observer, and one read of the clock for all of them,
+/// which metering CPU time needs as well. Entering the current group again calls none.
 ///
 /// # When not to use it
-/// To count events by group: [`perf::Session`](crate::perf::Session) does, and
-/// [`SchemaBuilder::event`](crate::SchemaBuilder::event) where all groups count the same.
+/// To count events by group: use [`perf::Session`](crate::perf::Session), or
+/// [`SchemaBuilder::event`](crate::SchemaBuilder::event) if all groups count the same.
 ///
 /// # Examples
 /// ```
@@ -89,7 +87,7 @@ pub fn observe(
     Observation { entry }
 }
 
-/// A guard: threads are followed until it is dropped. See [`observe`].
+/// A guard that keeps threads observed until it is dropped. See [`observe`].
 ///
 /// # Examples
 /// ```
@@ -107,7 +105,7 @@ pub struct Observation {
 
 impl Observation {
     /// Returns how many observers were dropped because they, or the factory, panicked: those
-    /// threads are not followed any more.
+    /// threads are no longer observed.
     ///
     /// # Examples
     /// ```
@@ -138,7 +136,7 @@ struct ObserverEntry {
     panicked: AtomicU64,
 }
 
-/// All that is observed, copied on write: a thread takes the list and lets go of the lock.
+/// All factories, copied on write: a thread takes the list and releases the lock.
 struct Registry {
     generation: u64,
     entries: Arc<Vec<Arc<ObserverEntry>>>,
@@ -152,7 +150,7 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// [`fork::generation`] of the process that changed the registry last.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// What no registry's generation ever is.
+/// A value that is no registry's generation.
 const NEVER: u64 = u64::MAX;
 
 /// How long a switch waits for a change of the registry, which copies a list and may be preempted.
@@ -171,7 +169,7 @@ fn change(how: impl FnOnce(&mut Vec<Arc<ObserverEntry>>)) {
     // Relaxed: a hint to look; what is looked at is read under the lock.
     GENERATION.store(registry.generation, Ordering::Relaxed);
     drop(slot);
-    // Factories are the user's: they are not dropped with the lock held.
+    // Factories are user code: they are not dropped with the lock held.
     drop(old);
 }
 
@@ -180,9 +178,9 @@ type ObserverSlot = Option<Box<dyn Observer>>;
 
 /// The observers of one thread.
 pub(super) struct Observers {
-    /// The generation in which no observer follows this thread, `NEVER` if one does.
+    /// The last generation without an observer for this thread, `NEVER` if it has one.
     unfollowed: u64,
-    /// The generation that was looked at last.
+    /// The generation that was seen last.
     seen: u64,
     /// In the order of the registry.
     list: Vec<(Arc<ObserverEntry>, ObserverSlot)>,

@@ -484,7 +484,7 @@ fn now_ns(clock: &mut Option<ThreadClock>) -> u64 {
     }
 }
 
-/// Out of the way, as it happens once a thread.
+/// Out of the way, as it happens once per thread.
 #[cold]
 #[inline(never)]
 fn start(clock: &mut Option<ThreadClock>) -> u64 {

@@ -22,7 +22,7 @@ const REFUSED: u32 = 2;
 /// The thread is ending and has been unregistered; it stays so.
 const ENDED: u32 = 3;
 
-/// Makes what [`register`] needs, once a process. Not for signal handlers.
+/// Makes what [`register`] needs, once per process. Not for signal handlers.
 pub(crate) fn prepare_process() -> io::Result<()> {
     // Acquire: pairs with the Release below, so that the key exists.
     if KEY.load(Ordering::Acquire) != 0 {
@@ -41,7 +41,7 @@ pub(crate) fn prepare_process() -> io::Result<()> {
     Ok(())
 }
 
-/// Registers the calling thread's area, at most once a thread.
+/// Registers the calling thread's area, at most once per thread.
 pub(crate) fn register() -> io::Result<()> {
     // Acquire: pairs with the Release in `prepare_process`.
     let key = KEY.load(Ordering::Acquire);

@@ -3,7 +3,7 @@
 //! Two promises are tested, because kernels have broken each: that a thread which is preempted
 //! inside a sequence never commits it, although it was not migrated (arm64, 6.19); and that
 //! `membarrier` returns only when no sequence that was running still can commit. Sandboxes that
-//! fake rseq are caught the same way. The test takes about a millisecond, once a process.
+//! fake rseq are caught the same way. The test takes about a millisecond, once per process.
 //!
 //! It has to decide on a busy machine too: a process without a verdict would run on a lower backend
 //! for its whole life. On such a machine a thread runs for a few milliseconds, then waits until all

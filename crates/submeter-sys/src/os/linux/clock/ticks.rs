@@ -35,7 +35,7 @@ pub(crate) fn now() -> u64 {
     0
 }
 
-/// Returns the counter's rate, measured once a process, or why the counter cannot serve.
+/// Returns the counter's rate, measured once per process, or why the counter cannot serve.
 pub(crate) fn rate() -> Result<Rate, &'static str> {
     /// 0: not measured yet.
     static FACTOR: AtomicU64 = AtomicU64::new(0);
