@@ -54,10 +54,11 @@ pub struct DirtySet {
 #[cfg(not(loom))]
 #[derive(Debug)]
 struct Row {
-    /// See [`DirtyBits`] for these three.
+    /// See [`DirtyBits`] for these four.
     lines: Box<[AtomicU64]>,
     summary: Box<[AtomicU64]>,
-    state: AtomicU64,
+    linking: AtomicU64,
+    tally: AtomicU64,
 }
 
 /// The most rows. Beyond this many CPUs two share one.
@@ -77,7 +78,8 @@ impl DirtySet {
             CachePadded::new(Row {
                 lines: zeroed(len.div_ceil(64)),
                 summary: zeroed(len.div_ceil(64 * 64)),
-                state: AtomicU64::new(0),
+                linking: AtomicU64::new(0),
+                tally: AtomicU64::new(0),
             })
         };
         DirtySet { rows: (0..rows).map(|_| row()).collect(), len, hint: probe.cpu_hint() }
@@ -147,7 +149,8 @@ impl DirtySet {
 impl Row {
     #[inline]
     fn marks(&self) -> DirtyBits<'_> {
-        DirtyBits { lines: &self.lines, summary: &self.summary, state: &self.state }
+        let Row { lines, summary, linking, tally } = self;
+        DirtyBits { lines, summary, linking, tally }
     }
 }
 
@@ -246,6 +249,7 @@ mod loom_tests {
     struct Shared {
         line: AtomicU64,
         summary: AtomicU64,
+        linking: AtomicU64,
         count: AtomicU64,
         state: AtomicU64,
     }
@@ -256,6 +260,7 @@ mod loom_tests {
             Arc::new(Shared {
                 line: AtomicU64::new(1),
                 summary: AtomicU64::new(1),
+                linking: AtomicU64::new(0),
                 count: AtomicU64::new(1),
                 state: AtomicU64::new(0),
             })
@@ -265,7 +270,8 @@ mod loom_tests {
             DirtyBits {
                 lines: std::slice::from_ref(&self.line),
                 summary: std::slice::from_ref(&self.summary),
-                state: &self.count,
+                linking: &self.linking,
+                tally: &self.count,
             }
         }
 

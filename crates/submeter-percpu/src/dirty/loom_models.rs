@@ -9,7 +9,8 @@ use loom::thread;
 struct Shared {
     lines: AtomicU64,
     summary: AtomicU64,
-    state: AtomicU64,
+    linking: AtomicU64,
+    tally: AtomicU64,
     words: [AtomicI64; 2],
     total: AtomicI64,
 }
@@ -25,7 +26,8 @@ impl Shared {
         Arc::new(Shared {
             lines: AtomicU64::new(0),
             summary: AtomicU64::new(0),
-            state: AtomicU64::new(0),
+            linking: AtomicU64::new(0),
+            tally: AtomicU64::new(0),
             words: [AtomicI64::new(0), AtomicI64::new(0)],
             total: AtomicI64::new(0),
         })
@@ -35,7 +37,8 @@ impl Shared {
         DirtyBits {
             lines: std::slice::from_ref(&self.lines),
             summary: std::slice::from_ref(&self.summary),
-            state: &self.state,
+            linking: &self.linking,
+            tally: &self.tally,
         }
     }
 
@@ -232,7 +235,7 @@ fn loom_without_linking_an_update_is_missed() {
     loom::model(|| {
         let shared = Shared::new();
         let mark = |shared: &Shared| {
-            shared.state.fetch_add(1, Ordering::SeqCst);
+            shared.tally.fetch_add(1, Ordering::SeqCst);
             shared.lines.fetch_or(1, Ordering::SeqCst);
             shared.summary.fetch_or(1, Ordering::SeqCst);
         };
@@ -256,6 +259,36 @@ fn loom_without_linking_an_update_is_missed() {
         let total = shared.flush(&mut Flusher::default());
         assert!(total >= 1, "a returned update was not found");
         updater.join().expect("no panic");
+    });
+}
+
+/// A thread that finds the summary's bit set leaves it at that, but only after it has set its own:
+/// a flush may clear the one and take its lines before the other is set.
+#[test]
+#[should_panic(expected = "an update was lost")]
+fn loom_looking_at_the_summary_before_the_line_is_marked_loses_it() {
+    loom::model(|| {
+        let shared = Shared::new();
+        shared.add(1);
+        let updater = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.words[0].fetch_add(1, Ordering::SeqCst);
+                shared.linking.fetch_add(1, Ordering::SeqCst);
+                shared.tally.fetch_add(1, Ordering::SeqCst);
+                let linked = shared.summary.load(Ordering::SeqCst) & 1 == 1;
+                shared.lines.fetch_or(1, Ordering::SeqCst);
+                if !linked {
+                    shared.summary.fetch_or(1, Ordering::SeqCst);
+                }
+                shared.linking.fetch_sub(1, Ordering::SeqCst);
+            })
+        };
+        let mut flusher = Flusher::default();
+        let mut total = shared.flush(&mut flusher);
+        updater.join().expect("no panic");
+        total += shared.flush(&mut flusher);
+        assert_eq!(total, 2, "an update was lost");
     });
 }
 

@@ -18,25 +18,24 @@
 //!   the word. Both are sequentially consistent, so one of them sees the other.
 //!
 //! The summary (a bit for each word of bits) would break this if a flush trusted it alone: between
-//! the setting of the two bits, another thread can find the first one set, add and return. `state`
-//! counts the threads that are between them; a flush that finds some scans every word of bits.
+//! the setting of the two bits, another thread can find the first one set, add and return.
+//! `linking` counts the threads that are between them; a flush that finds some scans every word of
+//! bits.
 //!
 //! A flush of a part takes some bits of a word and leaves the summary's bit: it cannot know that
 //! the word stays empty, and a bit too many costs one load at the next flush.
 //!
 //! # The count
-//! `state` also counts the marks: raised before a bit is set, lowered by
+//! `tally` counts the marks: raised before a bit is set, lowered by
 //! [`release`](DirtyBits::release) once what the flush read is where readers find it. So it is
 //! never below the number of lines that hold something that readers do not find, not even while a
-//! flush runs, and zero means that they find all.
+//! flush runs, and zero means that they find all. It may be of several rows together: readers want
+//! the sum, and pay for each that they load.
 
 use std::ops::Range;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
-
-/// In `DirtyBits::state`: one thread between setting a bit in `lines` and the one in `summary`.
-/// Below it: marks, of which a row has less than 2^24, and each such thread one more.
-const LINKING: u64 = 1 << 32;
+use crate::sync::seq_cst_order;
 
 /// The dirty bits of one row.
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +44,10 @@ pub struct DirtyBits<'a> {
     pub lines: &'a [AtomicU64],
     /// Bits: one per word of `lines`. Same writers.
     pub summary: &'a [AtomicU64],
-    /// Below 2^32 the marks that were made and not released, above it the threads between setting a
-    /// bit in `lines` and the one in `summary`.
-    pub state: &'a AtomicU64,
+    /// Threads between setting a bit in `lines` and the one in `summary`.
+    pub linking: &'a AtomicU64,
+    /// Marks that were made and not released, those of other rows with the same tally included.
+    pub tally: &'a AtomicU64,
 }
 
 impl DirtyBits<'_> {
@@ -60,21 +60,30 @@ impl DirtyBits<'_> {
         self.lines[line / 64].load(Ordering::SeqCst) >> (line % 64) & 1 == 1
     }
 
-    /// Marks `line`. Wait-free, async-signal-safe, idempotent; four locked instructions.
+    /// Marks `line`. Wait-free, async-signal-safe, idempotent; four locked instructions, and a
+    /// fifth for the first of 64 lines.
     pub fn mark(&self, line: usize) {
         let bit = 1 << (line % 64);
-        // SeqCst: before the bits; a flush that misses the summary's bit must see this, and so must
-        // a reader that counts.
-        self.state.fetch_add(LINKING + 1, Ordering::SeqCst);
-        // SeqCst: orders the bit against a flush's swap, as `is_dirty` does, and against `state`.
+        // SeqCst: before the bits: a flush that misses the summary's bit must see this.
+        self.linking.fetch_add(1, Ordering::SeqCst);
+        // SeqCst: before the bits: so must a reader that counts, and a flush that asks for it.
+        self.tally.fetch_add(1, Ordering::SeqCst);
+        // SeqCst: orders the bit against a flush's swap, as `is_dirty` does, and against `linking`.
         let before = self.lines[line / 64].fetch_or(bit, Ordering::SeqCst);
-        // SeqCst: after the line's bit: a flush clears the summary first, so that a bit in `lines`
-        // without its bit here is always followed by this instruction.
-        self.summary[line / 4096].fetch_or(1 << (line / 64 % 64), Ordering::SeqCst);
-        // The thread that set the bit has counted it.
-        let again = u64::from(before & bit != 0);
+        let (summary, word) = (&self.summary[line / 4096], 1 << (line / 64 % 64));
+        // SeqCst, both: after the line's bit: a flush clears the summary first, so that a bit in
+        // `lines` without its bit here is always followed by this instruction. And a flush that has
+        // yet to clear a bit seen here has yet to take the line.
+        seq_cst_order();
+        if summary.load(Ordering::SeqCst) & word == 0 {
+            summary.fetch_or(word, Ordering::SeqCst);
+        }
+        if before & bit != 0 {
+            // The thread that set the bit has counted it. SeqCst: as `release`.
+            self.tally.fetch_sub(1, Ordering::SeqCst);
+        }
         // SeqCst: after both bits, so that a flush that finds no thread linking finds both.
-        self.state.fetch_sub(LINKING + again, Ordering::SeqCst);
+        self.linking.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Clears every mark below `lines_end` and calls `found` with the index and the bits of each
@@ -83,8 +92,9 @@ impl DirtyBits<'_> {
     /// [released](DirtyBits::release), or marked again.
     pub fn take(&self, lines_end: usize, mut found: impl FnMut(usize, u64)) {
         let mut take_word = |index: usize| {
-            // Relaxed: a hint that spares the swap; a bit set after it is the next flush's.
-            if self.lines[index].load(Ordering::Relaxed) == 0 {
+            // SeqCst: spares the swap. After the summary's swap: a bit whose thread found the
+            // summary's bit set was set before that.
+            if self.lines[index].load(Ordering::SeqCst) == 0 {
                 return;
             }
             // SeqCst: before the flush's barrier and its reads of the words; see `is_dirty`.
@@ -94,26 +104,26 @@ impl DirtyBits<'_> {
             }
         };
         let words_end = lines_end.div_ceil(64);
-        // SeqCst: pairs with `mark`: every mark made so far is counted, and in the summary unless
-        // some thread is linking.
-        let state = self.state.load(Ordering::SeqCst);
-        if state == 0 {
+        if self.count() == 0 {
             return;
         }
-        if state >= LINKING {
+        // SeqCst: pairs with `mark`: every mark made so far is in the summary, unless some thread
+        // is linking.
+        if self.linking.load(Ordering::SeqCst) != 0 {
             // The summary stays as it is: a bit too many costs one load at the next flush.
             (0..words_end).for_each(take_word);
             return;
         }
         for (index, summary) in self.summary[..words_end.div_ceil(64)].iter().enumerate() {
             // Relaxed: a hint that spares the swap. Not stale for marks that this flush owes:
-            // `state` was read before, in the same order in which they were written.
+            // `linking` was read before, in the same order in which they were written.
             if summary.load(Ordering::Relaxed) == 0 {
                 continue;
             }
             // SeqCst: before the swaps of `lines`: clearing in the order in which marks are found
             // is what keeps a bit in `lines` from outliving its bit in the summary.
             let mut bits = summary.swap(0, Ordering::SeqCst);
+            seq_cst_order();
             while bits != 0 {
                 take_word(index * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
@@ -154,17 +164,16 @@ impl DirtyBits<'_> {
                 }
             }
         };
-        // SeqCst: pairs with `mark`, as in `take`: every mark made so far is counted.
-        let state = self.state.load(Ordering::SeqCst);
-        if state == 0 {
+        if self.count() == 0 {
             return;
         }
-        if state >= LINKING {
+        // SeqCst: pairs with `mark`, as in `take`.
+        if self.linking.load(Ordering::SeqCst) != 0 {
             (0..words_end).for_each(visit);
             return;
         }
         for (index, summary) in self.summary[..words_end.div_ceil(64)].iter().enumerate() {
-            // SeqCst: after `state`, so that it has every mark that was linked by then.
+            // SeqCst: after `linking`, so that it has every mark that was linked by then.
             let mut bits = summary.load(Ordering::SeqCst);
             while bits != 0 {
                 visit(index * 64 + bits.trailing_zeros() as usize);
@@ -204,7 +213,7 @@ impl DirtyBits<'_> {
     /// it.
     pub fn release(&self, marks: u32) {
         // SeqCst: after the flush stored the totals; pairs with the load in `count`.
-        self.state.fetch_sub(u64::from(marks), Ordering::SeqCst);
+        self.tally.fetch_sub(u64::from(marks), Ordering::SeqCst);
     }
 
     /// Returns how many lines at most hold something that readers do not find yet. One load.
@@ -216,7 +225,7 @@ impl DirtyBits<'_> {
     pub fn count(&self) -> u64 {
         // SeqCst: pairs with `mark` (raised before an update returns) and `release` (lowered after
         // the totals are stored).
-        self.state.load(Ordering::SeqCst) % LINKING
+        self.tally.load(Ordering::SeqCst)
     }
 }
 
@@ -227,7 +236,8 @@ mod tests {
     struct Owned {
         lines: Vec<AtomicU64>,
         summary: Vec<AtomicU64>,
-        state: AtomicU64,
+        linking: AtomicU64,
+        tally: AtomicU64,
     }
 
     impl Owned {
@@ -236,12 +246,14 @@ mod tests {
             Owned {
                 lines: zeroed(lines.div_ceil(64)),
                 summary: zeroed(lines.div_ceil(4096)),
-                state: AtomicU64::new(0),
+                linking: AtomicU64::new(0),
+                tally: AtomicU64::new(0),
             }
         }
 
         fn row(&self) -> DirtyBits<'_> {
-            DirtyBits { lines: &self.lines, summary: &self.summary, state: &self.state }
+            let Owned { lines, summary, linking, tally } = self;
+            DirtyBits { lines, summary, linking, tally }
         }
     }
 
@@ -287,14 +299,15 @@ mod tests {
         let owned = Owned::new(4096);
         let row = owned.row();
         // The first two steps of `mark`, as a preempted thread leaves them.
-        owned.state.fetch_add(LINKING + 1, Ordering::SeqCst);
+        owned.linking.fetch_add(1, Ordering::SeqCst);
+        owned.tally.fetch_add(1, Ordering::SeqCst);
         owned.lines[3].fetch_or(1 << 7, Ordering::SeqCst);
         assert_eq!(row.count(), 1);
         assert_eq!(take_some(row, 4096, &[0]), [0usize; 0]);
         assert_eq!(take(row, 4096), [3 * 64 + 7]);
         // The thread goes on: a summary bit without a line's is harmless.
         owned.summary[0].fetch_or(1 << 3, Ordering::SeqCst);
-        owned.state.fetch_sub(LINKING, Ordering::SeqCst);
+        owned.linking.fetch_sub(1, Ordering::SeqCst);
         assert_eq!(row.count(), 0);
         assert_eq!(take(row, 4096), [0usize; 0]);
         row.mark(200);

@@ -22,7 +22,8 @@ struct Cpu<const BARRIER: bool, const INSIDE: bool> {
     word: AtomicI64,
     lines: [AtomicU64; 1],
     summary: [AtomicU64; 1],
-    state: AtomicU64,
+    linking: AtomicU64,
+    tally: AtomicU64,
 }
 
 /// Each flush makes at most one attempt fail.
@@ -35,12 +36,14 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
             word: AtomicI64::new(0),
             lines: [AtomicU64::new(0)],
             summary: [AtomicU64::new(0)],
-            state: AtomicU64::new(0),
+            linking: AtomicU64::new(0),
+            tally: AtomicU64::new(0),
         })
     }
 
     fn row(&self) -> DirtyBits<'_> {
-        DirtyBits { lines: &self.lines, summary: &self.summary, state: &self.state }
+        let Cpu { lines, summary, linking, tally, .. } = self;
+        DirtyBits { lines, summary, linking, tally }
     }
 
     fn is_dirty(&self) -> bool {

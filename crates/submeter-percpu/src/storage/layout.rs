@@ -14,11 +14,13 @@ pub(crate) const LINES: usize = WORDS / LINE_WORDS;
 
 pub(super) const MARKS_AT: usize = WORDS * 8;
 const MARK_WORDS: usize = LINES.div_ceil(64);
-pub(super) const SUMMARY_AT: usize = MARKS_AT + MARK_WORDS * 8;
+/// Next to the summary's first word, which is looked at together with it: a page and a line for
+/// both.
+pub(super) const LINKING_AT: usize = MARKS_AT + MARK_WORDS * 8;
+pub(super) const SUMMARY_AT: usize = LINKING_AT + 8;
 const SUMMARY_WORDS: usize = MARK_WORDS.div_ceil(64);
-pub(super) const STATE_AT: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
-pub(super) const IN_FLIGHT_AT: usize = STATE_AT + 8;
-const _: () = assert!(IN_FLIGHT_AT + 8 <= STRIDE && MARKS_AT.is_multiple_of(64));
+pub(super) const END: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
+const _: () = assert!(END <= STRIDE && MARKS_AT.is_multiple_of(64));
 
 /// By how much owned rows are shifted. Strides are powers of two, so that the same line of any two
 /// rows has the same low bits, and a CPU mistakes a load that follows a store to one for dependent

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use submeter_sys::STRIDE_SHIFT;
 use submeter_sys::memory::{Reservation, page_size};
 
-use super::layout::{IN_FLIGHT_AT, LINE_WORDS, LINES, MARKS_AT, OWNED_SHIFT, STRIDE, SUMMARY_AT};
+use super::layout::{END, LINE_WORDS, LINES, LINKING_AT, MARKS_AT, OWNED_SHIFT, STRIDE};
 
 /// Lines are opened in multiples of this: 256 KiB of a row.
 const STEP: usize = 4096;
@@ -110,8 +110,8 @@ impl Mapping {
             return self.open(1);
         }
         (0..self.atomic).try_for_each(|row| {
-            let start = (row << STRIDE_SHIFT) + SUMMARY_AT;
-            self.reservation.open(start, IN_FLIGHT_AT + 8 - SUMMARY_AT)
+            let start = (row << STRIDE_SHIFT) + LINKING_AT;
+            self.reservation.open(start, END - LINKING_AT)
         })
     }
 

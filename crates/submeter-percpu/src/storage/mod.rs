@@ -23,13 +23,15 @@ mod layout;
 mod mapping;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
+mod tallies;
 mod word;
 
 use alloc::Allocator;
 use raw::Rows;
+use tallies::Tallies;
 
 use crate::backend::emulated;
-use crate::overflow::in_flight;
+use crate::dirty::DirtyBits;
 use crate::process_lock::ProcessMutex;
 
 pub(crate) use block::Words;
@@ -49,6 +51,8 @@ pub struct Area {
 struct Inner {
     rows: Rows,
     hint: Option<CpuHint>,
+    /// Of the data rows.
+    tallies: Tallies,
     allocator: ProcessMutex<Allocator>,
     /// One more than the last line handed out: what a scan must cover. Only grows.
     lines_end: AtomicUsize,
@@ -143,7 +147,8 @@ impl Area {
     fn over(rows: Rows, hint: Option<CpuHint>) -> Area {
         let allocator = ProcessMutex::new(Allocator::default());
         let (lines_end, locked_used) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Area { inner: Arc::new(Inner { rows, hint, allocator, lines_end, locked_used }) }
+        let tallies = Tallies::new(rows.data_rows());
+        Area { inner: Arc::new(Inner { rows, hint, tallies, allocator, lines_end, locked_used }) }
     }
 
     /// Returns the area that counters use by default, reserved on first use.
@@ -247,7 +252,7 @@ impl Area {
     pub fn take_dirty(&self, rows: Range<usize>, mut lines: Lines<'_>, out: &mut Vec<DirtyLines>) {
         let end = self.lines_end();
         for row in rows {
-            let bits = self.inner.rows.dirty_bits(row);
+            let bits = self.inner.dirty_bits(row);
             let found = |word: usize, bits| {
                 out.push(DirtyLines { row: row as u32, word: word as u32, bits });
             };
@@ -268,14 +273,14 @@ impl Area {
     /// before.
     pub fn release_dirty(&self, marked: &[DirtyLines]) {
         for marked in marked {
-            self.inner.rows.dirty_bits(marked.row as usize).release(marked.bits.count_ones());
+            self.inner.dirty_bits(marked.row as usize).release(marked.bits.count_ones());
         }
     }
 
     /// Undoes taking: marks the lines dirty again.
     pub fn restore_dirty(&self, marked: &[DirtyLines]) {
         for at in marked {
-            let marks = self.inner.rows.dirty_bits(at.row as usize);
+            let marks = self.inner.dirty_bits(at.row as usize);
             at.lines().for_each(|line| marks.mark(line));
         }
         // After they were marked again, so that at no moment too few lines count.
@@ -287,20 +292,22 @@ impl Area {
     /// # Panics
     /// When there is no such row or line.
     pub fn mark_shared(&self, row: usize, line: usize) {
-        let marks = self.inner.rows.dirty_bits(self.shared_row(row).start);
+        let marks = self.inner.dirty_bits(self.shared_row(row).start);
         if !marks.is_dirty(line) {
             marks.mark(line);
         }
     }
 
-    /// Returns how many lines of each data row in use hold something that readers do not find yet,
-    /// at most.
+    /// Returns how many lines hold something that readers do not find yet, at most, where no more
+    /// than `most` of a row matter. Costs at most nine loads, however many rows there are.
     ///
     /// # Ordering
-    /// A reader that iterates over this and then loads what flushes store finds in it every update
-    /// that returned before, but for those of the lines counted.
-    pub fn dirty_lines(&self) -> impl Iterator<Item = u64> {
-        self.rows_in_use().map(|row| self.inner.rows.dirty_bits(row).count())
+    /// A reader that calls this and then loads what flushes store finds in it every update that
+    /// returned before, but for those of the lines counted.
+    #[inline]
+    #[must_use]
+    pub fn dirty_lines(&self, most: u64) -> u64 {
+        self.inner.tallies.dirty(most, || self.rows_in_use().end)
     }
 
     /// Returns how many adds are in flight: they may have reached their word, and have not posted
@@ -314,13 +321,13 @@ impl Area {
     /// overflow is found, or everything that came upon it in the same word had not returned.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.rows_in_use().map(|row| in_flight(self.inner.rows.in_flight(row))).sum()
+        self.inner.tallies.in_flight()
     }
 
-    /// Returns whether any line may be dirty. Visits rows, not lines.
+    /// Returns whether any line may be dirty. Visits neither rows nor lines.
     #[must_use]
     pub fn any_dirty(&self) -> bool {
-        self.dirty_lines().any(|lines| lines != 0)
+        self.dirty_lines(u64::MAX) != 0
     }
 
     /// Waits until every sequence that saw a dirty bit before it was taken has committed or will
@@ -504,6 +511,12 @@ impl Area {
 }
 
 impl Inner {
+    /// The dirty bits of a row, by its number among all.
+    #[inline]
+    fn dirty_bits(&self, row: usize) -> DirtyBits<'_> {
+        self.rows.dirty_bits(row, self.tallies.dirty_of(row))
+    }
+
     /// Called before a locked add.
     #[inline]
     fn use_locked(&self) {

@@ -3,7 +3,6 @@
 //! ```text
 //! row 0            row 1            ...  row cpus           ...  row cpus+locked    ...
 //! | words | marks ||| words | marks |||  | words | marks |||     | words | marks ||| | words |
-//!           \- and two counts: of dirty lines that are not released, of adds in flight
 //! \--- written by sequences, one CPU each ---/\- locked adds -/  \- shared, atomic -/ \- owned -/
 //! <- 2^STRIDE_SHIFT ->
 //! ```
@@ -18,9 +17,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use submeter_sys::memory::page_size;
 use submeter_sys::{Rseq, STRIDE_SHIFT};
 
-use super::layout::{
-    IN_FLIGHT_AT, LINE_WORDS, LINES, MARKS_AT, OWNED_SHIFT, STATE_AT, SUMMARY_AT, WORDS,
-};
+use super::layout::{LINE_WORDS, LINES, LINKING_AT, MARKS_AT, OWNED_SHIFT, SUMMARY_AT, WORDS};
 use super::mapping::Mapping;
 use crate::dirty::DirtyBits;
 
@@ -211,18 +208,18 @@ impl Rows {
     }
 
     /// The dirty bits of the lines that are open now, of a data row, or of a shared one by its
-    /// number among all.
+    /// number among all, with the tally that counts them.
     ///
     /// # Panics
     /// When there is no such row.
     #[inline]
-    pub(crate) fn dirty_bits(&self, row: usize) -> DirtyBits<'_> {
+    pub(crate) fn dirty_bits<'a>(&'a self, row: usize, tally: &'a AtomicU64) -> DirtyBits<'a> {
         assert!(row < self.atomic(), "no such row");
         let (base, open) = (self.row(row), self.mapping.open_lines());
-        // SAFETY: 1. In bounds: the row was checked, and the three regions lie inside of it (the
+        // SAFETY: 1. In bounds: the row was checked, and the three parts lie inside of it (the
         // constants assert that), apart from its words. The bits are open as far as the lines are
         // (`open`), the rest from the start (`open_states`). 2. Aligned to 8: `MARKS_AT` is a
-        // multiple of 64, and each region a multiple of 8. 3. Initialised: mappings start zeroed.
+        // multiple of 64, and each part a multiple of 8. 3. Initialised: mappings start zeroed.
         // 4. Every access is atomic: this file hands out atomics only, and the sequences' loads are
         // single aligned loads. 5. The result borrows `self`, which keeps the reservation.
         unsafe {
@@ -235,20 +232,10 @@ impl Rows {
                     base.add(SUMMARY_AT).cast::<AtomicU64>().as_ptr(),
                     open.div_ceil(64 * 64),
                 ),
-                state: base.add(STATE_AT).cast::<AtomicU64>().as_ref(),
+                linking: base.add(LINKING_AT).cast::<AtomicU64>().as_ref(),
+                tally,
             }
         }
-    }
-
-    /// The count of adds in flight of a row.
-    ///
-    /// # Panics
-    /// When there is no such row.
-    #[inline]
-    pub(crate) fn in_flight(&self, row: usize) -> &AtomicU64 {
-        assert!(row < self.atomic(), "no such row");
-        // SAFETY: 1 to 5 as in `dirty_bits`, for the word after the state, which is open with it.
-        unsafe { self.row(row).add(IN_FLIGHT_AT).cast::<AtomicU64>().as_ref() }
     }
 
     /// Zeroes words in every row that is accessed atomically, for their next user.

@@ -107,7 +107,7 @@ impl GroupStats {
         }
     }
 
-    /// Reads a cached total: one load for each row, another while marks are out, and a few more.
+    /// Reads a cached total. Visits neither rows nor groups.
     pub(crate) fn read(&self, word: usize, batch_mask: u64) -> Reading<i64> {
         self.read_words(word..word + 1, batch_mask, || self.total(word))
     }
@@ -138,7 +138,7 @@ impl GroupStats {
         // is in `value`.
         let spanned = (words.end.div_ceil(LINE_WORDS) - words.start / LINE_WORDS) as u64;
         let most = population.saturating_mul(spanned);
-        let lines: u64 = rstat.area.dirty_lines().map(|lines| lines.min(most)).sum();
+        let lines = rstat.area.dirty_lines(most);
         let dirty = lines * words.len().min(LINE_WORDS) as u64;
         // Before the pending error. An add that has not posted its overflow yet keeps what others
         // add after it in the same word from overflowing: less than a batch for each.

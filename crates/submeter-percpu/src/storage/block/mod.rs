@@ -275,11 +275,9 @@ impl Words {
             return row.inspect(|&row| self.mark_locked(row, line)).is_some();
         };
         let rseq = at.rseq();
-        // Here, and not once it is in flight: that would put into use a locked row that the add has
-        // no need of.
         let adopted = || rseq.adopt_thread().then(|| rseq.cpu()).flatten();
         let Some(cpu) = rseq.cpu().or_else(adopted) else { return false };
-        let bits = inner.rows.dirty_bits(cpu as usize);
+        let bits = inner.dirty_bits(cpu as usize);
         if bits.is_dirty(line) {
             // An add that is refused while its line is dirty crosses a boundary, or was disturbed,
             // which is rare.
@@ -300,7 +298,7 @@ impl Words {
                     // The thread may move before it tries again; then it finds another line clean,
                     // and this is a mark too many.
                     if let Some(cpu) = at.rseq().cpu() {
-                        self.area().inner.rows.dirty_bits(cpu as usize).mark(line);
+                        self.area().inner.dirty_bits(cpu as usize).mark(line);
                     }
                 }
                 may_retry(at.rseq(), exit)
@@ -318,24 +316,19 @@ impl Words {
     /// Marks a line of a locked row, unless it is dirty. After the add, unlike a sequence: see the
     /// protocol in `dirty`.
     fn mark_locked(&self, row: usize, line: usize) {
-        let rows = &self.area().inner.rows;
-        let bits = rows.dirty_bits(rows.cpus() + row);
+        let inner: &Inner = &self.area().inner;
+        let bits = inner.dirty_bits(inner.rows.cpus() + row);
         if !bits.is_dirty(line) {
             bits.mark(line);
         }
     }
 
-    /// Counts an add as in flight, in a row that is close: any serves, as a reader sums over all.
+    /// Counts an add as in flight, with a row that is close: any serves, as a reader sums over all.
     fn begin_in_flight(&self) -> InFlight<'_> {
         let inner: &Inner = &self.area().inner;
-        let row = inner.rows.rseq().and_then(Rseq::cpu).map_or_else(
-            || {
-                inner.use_locked();
-                inner.rows.cpus() + self.locked_row()
-            },
-            |cpu| cpu as usize,
-        );
-        InFlight::new(inner.rows.in_flight(row))
+        let cpu = inner.rows.rseq().and_then(Rseq::cpu);
+        let row = cpu.map_or_else(|| inner.rows.cpus() + self.locked_row(), |cpu| cpu as usize);
+        inner.tallies.begin(row)
     }
 
     /// The locked row for the calling thread.

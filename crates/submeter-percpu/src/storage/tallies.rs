@@ -1,0 +1,106 @@
+//! What readers ask of all rows at once: how many lines are marked, how many adds are in flight.
+//!
+//! A row of its CPU's own would be the natural place, as no count then passes between CPUs. But a
+//! reader would load a line of every row, each in a page of its own and all in the same set of the
+//! cache: with 512 CPUs, 400 times as long as the rest of a read takes. One count for all rows
+//! would be the shortest to read, and every CPU would wait for it. So there are a few: a row has
+//! one to itself up to [`TALLIES_MAX`] rows, and 64 of 512 share one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::overflow::{InFlight, in_flight};
+
+/// The most for data rows. A read costs two loads for each.
+const TALLIES_MAX: usize = 8;
+
+/// Counts over all rows.
+#[derive(Debug)]
+pub(super) struct Tallies {
+    /// Each of the data rows whose number has the same remainder.
+    data: Box<[CachePadded<Tally>]>,
+    data_rows: usize,
+    /// Marks of the shared rows, which nobody asks for.
+    shared: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    /// See [`DirtyBits`](crate::dirty::DirtyBits).
+    dirty: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+impl Tallies {
+    pub(super) fn new(data_rows: usize) -> Tallies {
+        let tallies = data_rows.clamp(1, TALLIES_MAX);
+        Tallies {
+            data: (0..tallies).map(|_| CachePadded::default()).collect(),
+            data_rows,
+            shared: AtomicU64::new(0),
+        }
+    }
+
+    fn of(&self, row: usize) -> &Tally {
+        &self.data[row % self.data.len()]
+    }
+
+    /// The marks that are counted with those of `row`, by its number among all.
+    #[inline]
+    pub(super) fn dirty_of(&self, row: usize) -> &AtomicU64 {
+        if row < self.data_rows { &self.of(row).dirty } else { &self.shared }
+    }
+
+    /// Returns how many lines of data rows are marked, where no more than `most` of a row matter.
+    /// `rows` returns how many rows are in use.
+    #[inline]
+    pub(super) fn dirty(&self, most: u64, rows: impl FnOnce() -> usize) -> u64 {
+        let (mut counts, tallies) = ([0; TALLIES_MAX], self.data.len());
+        for (count, tally) in counts.iter_mut().zip(&self.data) {
+            // SeqCst: pairs with `DirtyBits::mark` and `release`, as `DirtyBits::count` does.
+            *count = tally.dirty.load(Ordering::SeqCst);
+        }
+        // Asked last: a row that has a mark is in use by then.
+        let rows = rows();
+        let of = |(n, count): (usize, u64)| {
+            count.min(most.saturating_mul(rows.saturating_sub(n).div_ceil(tallies) as u64))
+        };
+        counts.into_iter().enumerate().map(of).sum()
+    }
+
+    /// Counts an add as in flight, with those of `row`, until what is returned goes.
+    pub(super) fn begin(&self, row: usize) -> InFlight<'_> {
+        InFlight::new(&self.of(row).in_flight)
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.data.iter().map(|tally| in_flight(&tally.in_flight)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_counts_for_no_more_than_matters_whatever_rows_it_is_counted_with() {
+        for rows in [1, 2, 7, 8, 9, 64, 512] {
+            let tallies = Tallies::new(rows);
+            // Relaxed: one thread.
+            (0..rows).for_each(|row| {
+                tallies.dirty_of(row).fetch_add(3, Ordering::Relaxed);
+            });
+            // Of a shared row.
+            tallies.dirty_of(rows).fetch_add(1, Ordering::Relaxed);
+            for (most, each) in [(0, 0), (1, 1), (3, 3), (4, 3), (u64::MAX, 3)] {
+                assert_eq!(tallies.dirty(most, || rows), rows as u64 * each, "{rows}, {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_visits_no_more_tallies_however_many_rows_there_are() {
+        assert_eq!([1, 8, 512].map(|rows| Tallies::new(rows).data.len()), [1, 8, 8]);
+    }
+}
