@@ -136,7 +136,7 @@ impl Victim {
 
 /// Runs `sequence` on a thread that is delayed at `point`, calls `disturb` until enough aborts were
 /// seen, then lets it run undisturbed. The sum must hold every commit and nothing else.
-fn cross(point: Point, sequence: Sequence, disturb: impl Fn(&Victim, u64)) {
+fn cross(point: Point, sequence: Sequence, disturb: impl Fn(Point, &Victim, u64)) {
     let Some(rows) = Rows::new() else { return };
     let victim = Victim::new(rows);
     let start = Instant::now();
@@ -153,7 +153,7 @@ fn cross(point: Point, sequence: Sequence, disturb: impl Fn(&Victim, u64)) {
         // Relaxed, here and below: statistics, asked again and again.
         while victim.aborts.load(Ordering::Relaxed) < ABORTS_WANTED && start.elapsed() < PATIENCE {
             if inject::entered(point) {
-                disturb(&victim, turn);
+                disturb(point, &victim, turn);
                 turn += 1;
             } else {
                 std::thread::yield_now();
@@ -183,7 +183,7 @@ fn cross(point: Point, sequence: Sequence, disturb: impl Fn(&Victim, u64)) {
 }
 
 /// Combines every point with each of `sequences`.
-fn cross_all(sequences: &[Sequence], disturb: impl Fn(&Victim, u64)) {
+fn cross_all(sequences: &[Sequence], disturb: impl Fn(Point, &Victim, u64)) {
     let _alone = alone();
     for point in Point::ALL {
         for &sequence in sequences {
@@ -205,7 +205,7 @@ fn migration_at_every_point_loses_nothing() {
         eprintln!("skipped: one CPU allowed, nowhere to migrate to");
         return;
     }
-    cross_all(&SEQUENCES, |victim, turn| {
+    cross_all(&SEQUENCES, |_, victim, turn| {
         // Relaxed: set once, before the first call.
         let tid = victim.tid.load(Ordering::Relaxed) as libc::pid_t;
         let target = allowed[turn as usize % allowed.len()];
@@ -221,12 +221,12 @@ fn migration_at_every_point_loses_nothing() {
 
 #[test]
 fn a_barrier_at_every_point_loses_nothing() {
-    cross_all(&SEQUENCES, |_, _| membarrier::rseq_barrier().expect("registered"));
+    cross_all(&SEQUENCES, |_, _, _| membarrier::rseq_barrier().expect("registered"));
 }
 
 #[test]
 fn a_kill_at_every_point_is_final_once_the_barrier_returns() {
-    cross_all(&[Sequence::AddWhile, Sequence::AddValueWhile], |victim, _| {
+    cross_all(&[Sequence::AddWhile, Sequence::AddValueWhile], |_, victim, _| {
         // Relaxed: the barrier orders it.
         victim.mode.store(0, Ordering::Relaxed);
         membarrier::rseq_barrier().expect("registered");
@@ -244,8 +244,16 @@ static HANDLER: OnceLock<Rseq> = OnceLock::new();
 /// The address of the word, 0 while there is none.
 static HANDLER_WORD: AtomicU64 = AtomicU64::new(0);
 static HANDLED: AtomicI64 = AtomicI64::new(0);
+/// How many signals were handled, whether or not an add of the handler committed.
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn add_in_handler(_: libc::c_int) {
+extern "C" fn handle(_: libc::c_int) {
+    add_in_handler();
+    // Release: pairs with the Acquire in the test, which then forgets where this handler was.
+    SIGNALS.fetch_add(1, Ordering::Release);
+}
+
+fn add_in_handler() {
     // Acquire: pairs with the Release in the test.
     let word = HANDLER_WORD.load(Ordering::Acquire) as *mut i64;
     let Some(&rseq) = HANDLER.get() else { return };
@@ -268,17 +276,26 @@ fn a_signal_whose_handler_adds_to_the_same_word_at_every_point_loses_nothing() {
     // SAFETY: 1. The handler does only what a handler may: sequences and atomics.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = add_in_handler as extern "C" fn(libc::c_int) as usize;
+        action.sa_sigaction = handle as extern "C" fn(libc::c_int) as usize;
         action.sa_flags = libc::SA_RESTART;
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
     }
-    cross_all(&SEQUENCES, |victim, _| {
+    cross_all(&SEQUENCES, |point, victim, _| {
         // Release: pairs with the Acquire in the handler.
         HANDLER_WORD.store(victim.rows.word(WORD) as u64, Ordering::Release);
         // Relaxed: set once, before the first call.
         let pthread = victim.pthread.load(Ordering::Relaxed);
+        // Acquire, here and below: pairs with the Release in `handle`.
+        let before = SIGNALS.load(Ordering::Acquire);
         // SAFETY: 1. The thread exists: the victim runs until it is told to stop.
         assert_eq!(unsafe { libc::pthread_kill(pthread, libc::SIGUSR1) }, 0);
+        // The handler passes the point too. A signal for that would be taken as soon as the handler
+        // returns, and so on: the victim itself would not run as long as nobody disturbs the two.
+        let start = Instant::now();
+        while SIGNALS.load(Ordering::Acquire) == before && start.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+        let _ = inject::entered(point);
     });
 }
 
@@ -286,7 +303,7 @@ fn a_signal_whose_handler_adds_to_the_same_word_at_every_point_loses_nothing() {
 fn a_stop_and_a_continue_at_every_point_lose_nothing() {
     if std::env::var_os("SUBMETER_TEST_CHILD").is_some() {
         // The parent stops this process; this thread only watches.
-        cross_all(&SEQUENCES, |_, _| std::thread::sleep(Duration::from_micros(50)));
+        cross_all(&SEQUENCES, |_, _, _| std::thread::sleep(Duration::from_micros(50)));
         return;
     }
     let _alone = alone();
