@@ -80,28 +80,50 @@ pub(super) fn cannot_listen(address: &Address, error: &io::Error) -> Failure {
     }
 }
 
-/// Says in one line what other machines may do, if anything.
-pub(super) fn warning(
-    cache: &Address,
-    has_users: bool,
-    page: SocketAddr,
-    has_token: bool,
-) -> Option<String> {
-    let mut risks = Vec::new();
-    let reached = |addr: &SocketAddr| !addr.ip().to_canonical().is_loopback();
-    if let Some(addr) = cache.tcp().filter(reached)
-        && !has_users
-    {
-        risks.push(format!(
-            "anybody who reaches {addr} may read, change and delete all items (--auth-file names \
-             who may)"
-        ));
+/// A port that other machines may reach.
+#[derive(Clone, Copy)]
+pub(super) struct Port {
+    /// `None` for a socket of the file system.
+    pub(super) addr: Option<SocketAddr>,
+    /// Whether clients must show a password or a token.
+    pub(super) is_guarded: bool,
+}
+
+impl Port {
+    /// Returns the address if other machines reach it.
+    fn reached(self) -> Option<SocketAddr> {
+        self.addr.filter(|addr| !addr.ip().to_canonical().is_loopback())
     }
-    if reached(&page) && !has_token {
-        risks.push(format!(
-            "anybody who reaches {page} may read all tenants' figures and delete tenants \
-             (--token-file asks for a token)"
-        ));
+}
+
+/// Returns in one line what other machines may do, if anything.
+pub(super) fn warning(cache: Port, page: Port, is_encrypted: bool) -> Option<String> {
+    let mut risks = Vec::new();
+    if let Some(addr) = cache.reached() {
+        if !cache.is_guarded {
+            risks.push(format!(
+                "anybody who reaches {addr} may read, change and delete all items (--auth-file \
+                 names who may)"
+            ));
+        } else if !is_encrypted {
+            risks.push(format!(
+                "anybody on the way to {addr} may read passwords and items, which are not \
+                 encrypted (--tls-cert and --tls-key encrypt them)"
+            ));
+        }
+    }
+    if let Some(addr) = page.reached() {
+        if !page.is_guarded {
+            risks.push(format!(
+                "anybody who reaches {addr} may read all tenants' figures and delete tenants \
+                 (--token-file asks for a token)"
+            ));
+        } else if !is_encrypted {
+            risks.push(format!(
+                "anybody on the way to {addr} may read the token, which is not encrypted \
+                 (--tls-cert and --tls-key encrypt it)"
+            ));
+        }
     }
     if risks.is_empty() {
         return None;
@@ -113,26 +135,46 @@ pub(super) fn warning(
 mod tests {
     use super::*;
 
-    fn warned(cache: &str, has_users: bool, page: &str, has_token: bool) -> Option<String> {
-        let cache = cache.parse().expect("an address");
-        warning(&cache, has_users, page.parse().expect("an address"), has_token)
+    fn port(addr: &str, is_guarded: bool) -> Port {
+        let address: Address = addr.parse().expect("an address");
+        Port { addr: address.tcp(), is_guarded }
     }
+
+    const HOME: &str = "127.0.0.1:1";
 
     #[test]
     fn only_doors_that_are_open_to_other_machines_are_warned_of() {
-        let home = "127.0.0.1:1";
-        for cache in [home, "[::1]:1", "127.3.2.1:1", "[::ffff:127.0.0.1]:1", "unix:/tmp/x"] {
-            assert_eq!(warned(cache, false, home, false), None, "{cache}");
+        let page = port(HOME, false);
+        for cache in [HOME, "[::1]:1", "127.3.2.1:1", "[::ffff:127.0.0.1]:1", "unix:/tmp/x"] {
+            assert_eq!(warning(port(cache, false), page, false), None, "{cache}");
+            assert_eq!(warning(port(cache, true), page, false), None, "{cache}");
         }
-        assert_eq!(warned("0.0.0.0:1", true, "[::]:2", true), None);
-        let cache = warned("0.0.0.0:1", false, home, false).expect("a warning");
+        let other = ["0.0.0.0:1", "[::]:2"];
+        assert_eq!(warning(port(other[0], true), port(other[1], true), true), None);
+        let cache = warning(port(other[0], false), page, true).expect("a warning");
         assert!(cache.contains("0.0.0.0:1") && cache.contains("--auth-file"), "{cache}");
         assert!(!cache.contains("--token-file"), "{cache}");
-        let page = warned("0.0.0.0:1", true, "192.0.2.1:2", false).expect("a warning");
+        let guarded = port(other[0], true);
+        let page = warning(guarded, port("192.0.2.1:2", false), true).expect("a warning");
         assert!(page.contains("192.0.2.1:2") && page.contains("--token-file"), "{page}");
         assert!(!page.contains("--auth-file"), "{page}");
-        let both = warned("[::]:1", false, "[::]:2", false).expect("a warning");
+        let both = warning(port(other[1], false), port(other[1], false), false).expect("a warning");
         assert!(both.contains("--auth-file") && both.contains("--token-file"), "{both}");
+        assert!(!both.contains("--tls-cert"), "nothing is secret yet: {both}");
+        assert_eq!(both.lines().count(), 1);
+    }
+
+    #[test]
+    fn secrets_that_cross_the_network_as_they_are_are_warned_of() {
+        let (home, cache, page) = (port(HOME, true), "192.0.2.1:1", "192.0.2.1:2");
+        let passwords = warning(port(cache, true), home, false).expect("a warning");
+        assert!(passwords.contains(cache) && passwords.contains("passwords"), "{passwords}");
+        assert!(passwords.contains("--tls-cert") && !passwords.contains("token"), "{passwords}");
+        let token = warning(home, port(page, true), false).expect("a warning");
+        assert!(token.contains(page) && token.contains("token"), "{token}");
+        assert!(token.contains("--tls-cert") && !token.contains("passwords"), "{token}");
+        let both = warning(port(cache, true), port(page, true), false).expect("a warning");
+        assert!(both.contains(cache) && both.contains(page), "{both}");
         assert_eq!(both.lines().count(), 1);
     }
 }

@@ -62,7 +62,9 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let listen = server.address().clone();
     let page = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    if let Some(warning) = doors::warning(&listen, users.is_some(), page, token.is_some()) {
+    let cache_port = doors::Port { addr: listen.tcp(), is_guarded: users.is_some() };
+    let page_port = doors::Port { addr: Some(page), is_guarded: token.is_some() };
+    if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
         show::warn(&warning);
     }
     show::print(&greeting(args, &listen, page, scheme)).map_err(Failure::new)?;
