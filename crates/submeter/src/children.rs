@@ -1,107 +1,57 @@
-//! The live children of one group.
+//! The live children of one group, by name.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 
-use hashbrown::HashTable;
-use submeter_percpu::PercpuOwner;
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
+use submeter_percpu::percpu_ref::OwnerMap;
 
-use crate::path;
-
-/// The owners of a group's children, by name.
+/// The owners of a group's children.
 ///
 /// It is a table of owners, not a map from names: each child knows its path, and a separate key
 /// would take as much memory again for every group. It is not a sorted set either: that would
 /// follow a pointer for each comparison, ten of them among a thousand children, where this follows
 /// one. Callers that need an order sort.
-///
-/// Most groups have no children, and pay one pointer for the table.
-pub(crate) struct Children<T> {
-    table: Option<Box<HashTable<Child<T>>>>,
+pub(crate) type Children<T> = OwnerMap<T>;
+
+/// What a child is looked for by: its name, hashed, and how long its parent's path is.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought<'a> {
+    pub(crate) hash: u64,
+    name: &'a str,
+    /// Where the names of the parent's children begin in their paths.
+    begin: usize,
 }
 
-/// An owner and its name's hash. A growing table needs the hashes of all children, whose names are
-/// far apart in memory.
-struct Child<T> {
-    hash: u64,
-    owner: PercpuOwner<T>,
-}
-
-/// Room for so many is kept: children come and go.
-const ROOM_MIN: usize = 64;
-
-// Not derived, because that would require the same of `T`.
-impl<T> Default for Children<T> {
-    fn default() -> Self {
-        Children { table: None }
-    }
-}
-
-impl<T> Children<T> {
+impl<'a> Sought<'a> {
     #[inline]
-    pub(crate) fn get(&self, name: &str) -> Option<&PercpuOwner<T>> {
-        let hash = hash(name);
-        let child = self.table.as_ref()?.find(hash, |child| child.is(hash, name))?;
-        Some(&child.owner)
+    pub(crate) fn new(parent: &str, name: &'a str) -> Sought<'a> {
+        // The root's path ends with the slash that others' lack.
+        let begin = if parent.len() == 1 { 1 } else { parent.len() + 1 };
+        Sought { hash: hash(name), name, begin }
     }
 
-    /// Adds a child; it replaces a killed one with the same name.
-    pub(crate) fn insert(&mut self, owner: PercpuOwner<T>) {
-        let hash = hash(last(&owner));
-        let table = self.table.get_or_insert_default();
-        match table.find_mut(hash, |child| child.is(hash, last(&owner))) {
-            Some(child) => child.owner = owner,
-            None => _ = table.insert_unique(hash, Child { hash, owner }, |child| child.hash),
-        }
-    }
-
-    pub(crate) fn remove(&mut self, name: &str) -> Option<PercpuOwner<T>> {
-        let hash = hash(name);
-        let table = self.table.as_mut()?;
-        let entry = table.find_entry(hash, |child| child.is(hash, name)).ok()?;
-        let owner = entry.remove().0.owner;
-        // A table never shrinks by itself. By half, so that each child pays for a few.
-        if table.capacity() > ROOM_MIN && table.len() < table.capacity() / 4 {
-            table.shrink_to(table.capacity() / 2, |child| child.hash);
-        }
-        Some(owner)
-    }
-
-    /// In no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &PercpuOwner<T>> {
-        self.table.iter().flat_map(|table| table.iter()).map(|child| &child.owner)
-    }
-
-    /// Empties it, in no order.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = PercpuOwner<T>> {
-        self.table.take().into_iter().flat_map(|table| *table).map(|child| child.owner)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.table.as_ref().map_or(0, |table| table.len())
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl<T> Child<T> {
+    /// Returns whether a child of the parent has the name.
     #[inline]
-    fn is(&self, hash: u64, name: &str) -> bool {
-        self.hash == hash && last(&self.owner) == name
+    pub(crate) fn is(self, path: &str) -> bool {
+        path.as_bytes().get(self.begin..) == Some(self.name.as_bytes())
     }
 }
 
-#[inline]
-fn last<T>(owner: &PercpuOwner<T>) -> &str {
-    path::last(owner.name())
-}
-
-/// Names may come from untrusted sources, so collisions must be unpredictable. One seed serves the
-/// whole process: a seed per group would take twice as much memory as its pointer to the table.
+/// Names may come from strangers, so that collisions must be unpredictable: the seed is of the
+/// system's randomness. One serves the whole process: a seed per group would take twice as much
+/// memory as its pointer to the table. std's SipHash would take half of a lookup's time.
 #[inline]
 fn hash(name: &str) -> u64 {
-    static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    SEED.hash_one(name)
+    static SHARED: LazyLock<SharedSeed> = LazyLock::new(|| SharedSeed::from_u64(random()));
+    static SEED: LazyLock<SeedableRandomState> =
+        LazyLock::new(|| SeedableRandomState::with_seed(random(), &SHARED));
+    let mut hasher = SEED.build_hasher();
+    hasher.write(name.as_bytes());
+    hasher.finish()
+}
+
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
 }

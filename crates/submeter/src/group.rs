@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use submeter_percpu::percpu_ref::Options;
-use submeter_percpu::process_lock::ProcessRwLock;
+use submeter_percpu::rcuref::{Guard, pin};
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
 use crate::attachments::Attachments;
-use crate::children::Children;
+use crate::children::{Children, Sought};
 use crate::error::Error;
 use crate::path;
 use crate::quota::Quotas;
@@ -79,9 +79,9 @@ pub(crate) struct GroupInner {
     /// of the group's end: children end first.
     attachments: Attachments,
     parent: Option<Group>,
-    /// Live children by name. Guards `dead` too: a group is killed with this lock held for
+    /// Live children by name. Its lock guards `dead` too: a group is killed with it held for
     /// writing, so no child is created in a group that is dying.
-    children: ProcessRwLock<Children<GroupInner>>,
+    children: Children<GroupInner>,
 }
 
 /// In the schema's order.
@@ -145,7 +145,7 @@ impl Group {
             id: next_id(),
             attachments: Attachments::default(),
             parent,
-            children: ProcessRwLock::default(),
+            children: Children::default(),
         };
         let (owner, inner) = PercpuArc::with(options, inner).map_err(Error::storage)?;
         Ok((owner, Group { inner }))
@@ -264,7 +264,8 @@ impl Group {
         self.inner.attachments.data()
     }
 
-    /// Returns the live child called `name`: hashes the name, reads a lock and takes a reference.
+    /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
+    /// without a lock or a retry. Allocates once in each thread.
     ///
     /// # Examples
     /// ```
@@ -279,7 +280,16 @@ impl Group {
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn child(&self, name: &str) -> Option<Group> {
-        Some(Group { inner: self.inner.children.read().get(name)?.try_clone_live()? })
+        self.child_under(name, &pin())
+    }
+
+    /// As [`child`](Group::child), for those that look up several levels under one guard.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn child_under(&self, name: &str, guard: &Guard) -> Option<Group> {
+        let sought = Sought::new(self.path(), name);
+        let inner = self.inner.children.get(sought.hash, |path| sought.is(path), guard)?;
+        Some(Group { inner })
     }
 
     /// Returns the live children in the order of their names. Takes a reference to each: where only
@@ -299,13 +309,7 @@ impl Group {
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn children(&self) -> Vec<Group> {
-        let children = self.inner.children.read();
-        let mut live = Vec::with_capacity(children.len());
-        // No closure: it would hide where the caller is.
-        for child in children.iter() {
-            live.extend(child.try_clone_live());
-        }
-        drop(children);
+        let live = self.inner.children.read().clone_live();
         let mut live: Vec<Group> = live.into_iter().map(|inner| Group { inner }).collect();
         live.sort_unstable_by(|a, b| a.name().cmp(b.name()));
         live
@@ -324,7 +328,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn child_count(&self) -> usize {
-        self.inner.children.read().len()
+        self.inner.children.len(&pin())
     }
 
     /// Creates a child.
@@ -391,14 +395,15 @@ impl Group {
             return Err(Error::killed(self.path()));
         }
         let path = path::join(self.path(), name);
-        if let Some(child) = children.get(name)
-            && let Some(inner) = child.try_clone_live()
-        {
+        let sought = Sought::new(self.path(), name);
+        if let Some(inner) = children.get(sought.hash, |path| sought.is(path)) {
             return if or_get { Ok(Group { inner }) } else { Err(Error::already_exists(path)) };
         }
         let inner = &self.inner;
         let (owner, child) = Group::new(Arc::clone(&inner.tree), Some(self), path)?;
-        children.insert(owner);
+        let replaced = children.insert(sought.hash, owner, |path| sought.is(path));
+        drop(children);
+        drop(replaced);
         Ok(child)
     }
 

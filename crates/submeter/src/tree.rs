@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use submeter_percpu::PercpuOwner;
+use submeter_percpu::rcuref::pin;
 
 use crate::error::Error;
 use crate::group::{Group, GroupInner};
@@ -231,7 +232,8 @@ impl Tree {
         self.inner.stats.group_count()
     }
 
-    /// Finds a group. Takes one shared lock per level: look it up once and keep the handle.
+    /// Finds a group: hashes each name of the path and probes a table for it, without a lock. For
+    /// more than one update, keep the handle.
     ///
     /// # Examples
     /// ```
@@ -246,11 +248,16 @@ impl Tree {
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get(&self, path: &str) -> Option<Group> {
-        let mut group = self.inner.root.clone();
+        let guard = pin();
+        let mut found = None;
         for name in path::names(path).ok()? {
-            group = group.child(name)?;
+            let parent = found.as_ref().unwrap_or(&self.inner.root);
+            found = Some(parent.child_under(name, &guard)?);
         }
-        Some(group)
+        Some(match found {
+            Some(group) => group,
+            None => self.inner.root.clone(),
+        })
     }
 
     /// Creates one group; its parent must exist.

@@ -9,8 +9,8 @@
 //! that come and go with each request use [`RcuRef`](crate::rcuref::RcuRef) or `Arc`.
 //!
 //! From the bottom up, each file using only those before it: `lock`, `rows`, `switch` (the count
-//! and its two modes), `kill`, `raw` (the words), `holders`, `core`, and the two faces, `api` and
-//! `arc`.
+//! and its two modes), `kill`, `raw` (the words), `holders`, `core`, the two faces, `api` and
+//! `arc`, and `index` and `owner_map`, where owners are found by name.
 
 #[cfg(not(loom))]
 mod api;
@@ -20,8 +20,12 @@ mod arc;
 mod core;
 #[cfg(not(loom))]
 mod holders;
+#[cfg(any(test, not(loom)))]
+mod index;
 mod kill;
 mod lock;
+#[cfg(not(loom))]
+mod owner_map;
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "words behind a gate, and a value under a lock")]
 mod raw;
@@ -34,6 +38,7 @@ pub use self::{
     arc::{PercpuArc, PercpuOwner},
     core::{Options, Released, Start},
     holders::StillHeldError,
+    owner_map::{OwnerMap, Reading, Writing},
 };
 
 #[cfg(all(test, loom))]

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use submeter_percpu::PercpuOwner;
 
 use super::{Group, GroupInner};
+use crate::children::Sought;
 use crate::error::Error;
 use crate::killed::Killed;
 
@@ -45,7 +46,9 @@ impl Group {
         if self.inner.dead.swap(true, Ordering::Relaxed) {
             return Err(Error::killed(self.path()));
         }
-        let owner = siblings.remove(self.name()).ok_or_else(|| Error::killed(self.path()))?;
+        let sought = Sought::new(parent.path(), self.name());
+        let owner = siblings.remove(sought.hash, |path| sought.is(path));
+        let owner = owner.ok_or_else(|| Error::killed(self.path()))?;
         drop((siblings, children));
         owner.kill();
         Ok(Killed { owner })
@@ -99,7 +102,9 @@ impl Group {
             if self.inner.dead.swap(true, Ordering::Relaxed) {
                 return Err(Error::killed(self.path()));
             }
-            siblings.remove(self.name()).ok_or_else(|| Error::killed(self.path()))?
+            let sought = Sought::new(parent.path(), self.name());
+            let owner = siblings.remove(sought.hash, |path| sought.is(path));
+            owner.ok_or_else(|| Error::killed(self.path()))?
         };
         let mut owners = self.take_below();
         owners.push(owner);

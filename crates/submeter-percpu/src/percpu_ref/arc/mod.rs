@@ -12,7 +12,7 @@ use super::holders::StillHeldError;
 
 #[expect(unsafe_code, reason = "objects that free themselves")]
 mod raw;
-use raw::{Reference, Shared};
+pub(super) use raw::{Reference, Shared};
 
 /// A pointer like [`Arc`] whose clones are counted per CPU until its [owner](PercpuOwner) kills the
 /// value.
@@ -49,14 +49,14 @@ use raw::{Reference, Shared};
 /// # Differences from Linux
 /// There, get and put are calls that the caller must balance; here the type does.
 pub struct PercpuArc<T> {
-    reference: Reference<T>,
+    pub(super) reference: Reference<T>,
 }
 
 /// The owner of a value shared by [`PercpuArc`]: hands out pointers to it, and ends it.
 ///
 /// Its drop kills, at the price of one barrier.
 pub struct PercpuOwner<T> {
-    shared: Arc<Shared<T>>,
+    pub(super) shared: Arc<Shared<T>>,
 }
 
 impl<T> PercpuArc<T> {

@@ -27,7 +27,7 @@ use crate::percpu_ref::switch::{After, Put, Switch};
 
 /// An object with its reference count.
 #[repr(C)]
-pub(super) struct Shared<T> {
+pub(in crate::percpu_ref) struct Shared<T> {
     core: Core,
     /// Dropped by the release, never by the `Arc`.
     value: UnsafeCell<ManuallyDrop<T>>,
@@ -40,7 +40,7 @@ unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
 
 /// One reference to an object. Its drop puts it.
-pub(super) struct Reference<T> {
+pub(in crate::percpu_ref) struct Reference<T> {
     shared: NonNull<Shared<T>>,
     site: Site,
     /// Dropping one may drop the value.
@@ -69,14 +69,23 @@ impl<T> Shared<T> {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn try_get(self: &Arc<Self>, live: bool) -> Option<Reference<T>> {
-        let shared = NonNull::new(Arc::as_ptr(self).cast_mut()).expect("an Arc is never null");
-        let took = self.core.switch.try_get_one(live);
-        // Not `then`: in a closure, the caller's place in the source is the closure's.
-        if took {
-            Some(Reference { shared, site: self.core.sites.took(1), owns: PhantomData })
-        } else {
-            None
-        }
+        // SAFETY: 1. The `Arc` keeps the memory.
+        unsafe { Reference::try_of(Self::pointer(self), live) }
+    }
+
+    pub(in crate::percpu_ref) fn pointer(self: &Arc<Self>) -> NonNull<Shared<T>> {
+        NonNull::new(Arc::as_ptr(self).cast_mut()).expect("an Arc is never null")
+    }
+
+    /// Borrows the count of an object whose value may be dropped meanwhile.
+    ///
+    /// # Safety
+    /// The memory lives for `'a`.
+    #[inline(always)]
+    pub(in crate::percpu_ref) unsafe fn core_at<'a>(shared: NonNull<Shared<T>>) -> &'a Core {
+        // SAFETY: 1. The memory lives: the caller's promise. 2. The value, of which a release may
+        // make a mutable reference, is another field.
+        unsafe { &(*shared.as_ptr()).core }
     }
 
     /// Kills each, behind one barrier. Returns how many were alive.
@@ -121,11 +130,33 @@ impl<T> Counted for Killing<'_, T> {
 }
 
 impl<T> Reference<T> {
+    /// Takes a reference, unless none is left, or, with `live`, the object was killed.
+    ///
+    /// # Safety
+    /// The memory of the object lives until this returns.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(in crate::percpu_ref) unsafe fn try_of(
+        shared: NonNull<Shared<T>>,
+        live: bool,
+    ) -> Option<Reference<T>> {
+        // SAFETY: 1. The memory lives: the caller's promise, and then, if there is a reference, 1
+        // (counted) and 3 (freed last).
+        let core = unsafe { Shared::core_at(shared) };
+        let took = core.switch.try_get_one(live);
+        // Not `then`: in a closure, the caller's place in the source is the closure's.
+        if took {
+            Some(Reference { shared, site: core.sites.took(1), owns: PhantomData })
+        } else {
+            None
+        }
+    }
+
     #[inline(always)]
     fn core(&self) -> &Core {
         // SAFETY: 1 (counted) and 3 (freed last): this reference keeps the memory as long as
         // `self`.
-        unsafe { &(*self.shared.as_ptr()).core }
+        unsafe { Shared::core_at(self.shared) }
     }
 
     pub(super) fn view(&self) -> View<'_> {

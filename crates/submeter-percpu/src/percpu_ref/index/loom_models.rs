@@ -1,0 +1,278 @@
+//! Every interleaving, within loom's memory model: `RUSTFLAGS="--cfg loom" cargo test --release`.
+//!
+//! Those of mistakes pass only while loom finds the mistake, each by a message of its own.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use loom::thread;
+
+use super::{Index, Table};
+use crate::rcuref::{RcuArc, pin};
+
+/// What is looked for: a word of memory that is made, and freed.
+///
+/// Relaxed throughout: what is modelled alone is to order its accesses.
+struct Object(AtomicU32);
+
+const MADE: u32 = 1;
+const FREED: u32 = 2;
+
+impl Object {
+    fn make(&self) {
+        self.0.store(MADE, Ordering::Relaxed);
+    }
+
+    fn free(&self) {
+        self.0.store(FREED, Ordering::Relaxed);
+    }
+
+    /// As a reader does under a guard.
+    fn read(&self) {
+        match self.0.load(Ordering::Relaxed) {
+            MADE => {}
+            FREED => panic!("freed under a reader"),
+            _ => panic!("found half made"),
+        }
+    }
+}
+
+/// An index and what may be in it. Objects are known by their places in `objects`, which are their
+/// hashes too.
+struct Model {
+    index: Index<Object>,
+    objects: Vec<Object>,
+    /// Whether readers let others run between making their guards and looking. Loom does not try
+    /// that by itself: of what was done to a word it compares the last only, and a writer looks at
+    /// a place before it changes it.
+    lingering: bool,
+}
+
+/// As many as the smallest table takes: one more, and it is replaced.
+const FULL: usize = 3;
+
+impl Model {
+    fn new(lingering: bool) -> Arc<Model> {
+        let objects = (0..=FULL).map(|_| Object(AtomicU32::new(0))).collect();
+        Arc::new(Model { index: Index::new(), objects, lingering })
+    }
+
+    /// Holds all but the last object.
+    fn full(lingering: bool) -> Arc<Model> {
+        let model = Model::new(lingering);
+        (0..FULL).for_each(|object| model.insert(object));
+        model
+    }
+
+    fn pointer(&self, object: usize) -> NonNull<Object> {
+        NonNull::from(&self.objects[object])
+    }
+
+    fn insert(&self, object: usize) {
+        let wanted = self.pointer(object);
+        self.objects[object].make();
+        assert!(self.index.insert(object, wanted, &pin(), |found| found == wanted).is_none());
+    }
+
+    /// Takes an object out, and ends it when no reader can have it.
+    fn remove(self: &Arc<Model>, object: usize) {
+        let guard = pin();
+        let wanted = self.pointer(object);
+        assert!(self.index.remove(object, &guard, |found| found == wanted).is_some());
+        let model = Arc::clone(self);
+        guard.defer(move || model.objects[object].free());
+    }
+
+    /// Returns whether the object was found, after reading it.
+    fn find(&self, object: usize) -> bool {
+        let guard = pin();
+        if self.lingering {
+            thread::yield_now();
+        }
+        let wanted = self.pointer(object);
+        let found = self.index.find(object, &guard, |found| found == wanted).is_some();
+        if found {
+            self.objects[object].read();
+        }
+        found
+    }
+
+    /// The table, for the mistakes.
+    fn with_table(&self, with: impl FnOnce(&Table<Object>)) {
+        let guard = pin();
+        with(self.index.table.peek(&guard).expect("it holds objects").value());
+    }
+}
+
+/// Explores with readers that linger, and with such as do not.
+fn explore(model: impl Fn(bool) + Clone + Sync + Send + 'static) {
+    for lingering in [false, true] {
+        let model = model.clone();
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || model(lingering));
+    }
+}
+
+/// Runs a reader beside a writer.
+fn beside(model: &Arc<Model>, read: impl FnOnce(&Model) + 'static, write: impl FnOnce()) {
+    let reader = thread::spawn({
+        let model = Arc::clone(model);
+        move || read(&model)
+    });
+    write();
+    reader.join().unwrap();
+}
+
+#[test]
+fn loom_index_1_what_is_found_is_seen_as_it_was_put_in() {
+    explore(|lingering| {
+        let model = Model::new(lingering);
+        model.insert(0);
+        let read = |model: &Model| _ = model.find(1);
+        beside(&model, read, || model.insert(1));
+    });
+}
+
+#[test]
+#[should_panic(expected = "found half made")]
+fn loom_index_1_finds_that_a_relaxed_store_publishes_nothing() {
+    explore(|lingering| {
+        let model = Model::new(lingering);
+        model.insert(0);
+        let read = |model: &Model| _ = model.find(1);
+        beside(&model, read, || {
+            model.objects[1].make();
+            let pointer = model.pointer(1).as_ptr();
+            model.with_table(|table| {
+                let place = &table.places[1];
+                // Relaxed: the mistake.
+                place.object.store(pointer, Ordering::Relaxed);
+                // Relaxed: as in `Table::add`.
+                place.hash.store(super::used(1), Ordering::Relaxed);
+            });
+        });
+    });
+}
+
+#[test]
+fn loom_index_2_what_stays_is_found_while_the_table_is_replaced() {
+    explore(|lingering| {
+        let model = Model::full(lingering);
+        beside(&model, |model| assert!(model.find(0), "missed"), || model.insert(FULL));
+        assert!((0..=FULL).all(|object| model.find(object)));
+    });
+}
+
+#[test]
+#[should_panic(expected = "missed")]
+fn loom_index_2_finds_that_a_table_is_filled_before_it_is_published() {
+    explore(|lingering| {
+        let model = Model::full(lingering);
+        beside(
+            &model,
+            |model| assert!(model.find(0), "missed"),
+            || {
+                let guard = pin();
+                let larger = RcuArc::new(Table::with_room(FULL + 1));
+                let old = model.index.table.replace(larger.clone()).expect("it was full");
+                for place in &old.places {
+                    if let Some(object) = place.object() {
+                        // Relaxed: with the lock held.
+                        larger.add(place.hash.load(Ordering::Relaxed), object);
+                    }
+                }
+                RcuArc::release(old, &guard);
+            },
+        );
+    });
+}
+
+#[test]
+fn loom_index_3_what_is_removed_stays_in_memory_for_those_that_found_it() {
+    explore(|lingering| {
+        let model = Model::full(lingering);
+        beside(&model, |model| _ = model.find(0), || model.remove(0));
+    });
+}
+
+#[test]
+#[should_panic(expected = "freed under a reader")]
+fn loom_index_3_finds_that_the_removed_is_freed_under_a_reader() {
+    explore(|lingering| {
+        let model = Model::full(lingering);
+        let removed = model.pointer(0);
+        beside(
+            &model,
+            |model| _ = model.find(0),
+            || {
+                model.index.remove(0, &pin(), |found| found == removed);
+                model.objects[0].free();
+            },
+        );
+    });
+}
+
+#[test]
+fn loom_index_4_a_reader_of_a_table_that_was_replaced_keeps_what_is_removed_after() {
+    explore(|lingering| {
+        let model = Model::full(lingering);
+        beside(
+            &model,
+            |model| _ = model.find(0),
+            || {
+                model.insert(FULL);
+                model.remove(0);
+            },
+        );
+    });
+}
+
+/// Removes an object, of which a thread that knows finds no trace, `by` whichever way.
+fn knows_of_a_removal(by: impl Fn(&Arc<Model>) + Clone + Sync + Send + 'static) {
+    explore(move |lingering| {
+        let model = Model::full(lingering);
+        let removed = Arc::new(AtomicBool::new(false));
+        let read = {
+            let removed = Arc::clone(&removed);
+            move |model: &Model| {
+                // Acquire: pairs with the Release below, as a kill's return.
+                if removed.load(Ordering::Acquire) {
+                    assert!(!model.find(0), "risen from the dead");
+                }
+            }
+        };
+        beside(&model, read, || {
+            by(&model);
+            // Release: pairs with the Acquire above.
+            removed.store(true, Ordering::Release);
+        });
+    });
+}
+
+#[test]
+fn loom_index_5_nobody_who_knows_of_a_removal_finds_what_was_removed() {
+    knows_of_a_removal(|model| model.remove(0));
+    knows_of_a_removal(|model| {
+        model.insert(FULL);
+        model.remove(0);
+    });
+    knows_of_a_removal(|model| {
+        model.remove(0);
+        model.insert(FULL);
+    });
+}
+
+#[test]
+#[should_panic(expected = "risen from the dead")]
+fn loom_index_5_finds_that_a_copy_from_before_a_removal_brings_it_back() {
+    knows_of_a_removal(|model| {
+        let guard = pin();
+        let copy = Table::with_room(FULL + 1);
+        model.index.fill(&copy, &guard);
+        let wanted = model.pointer(0);
+        assert!(model.index.remove(0, &guard, |found| found == wanted).is_some());
+        model.index.publish(copy, &guard);
+    });
+}

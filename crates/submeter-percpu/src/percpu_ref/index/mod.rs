@@ -1,0 +1,254 @@
+//! Pointers by hash: found without a lock, changed under one.
+//!
+//! An open-addressed table, so that a lookup is one probe of one line in most cases; a chain of
+//! nodes would take an allocation for each entry, and a walk. Nothing moves in a table: what is
+//! removed leaves its place behind, and a table with too few places left is replaced by a copy. A
+//! reader therefore never misses an entry that stays, whatever changes around it.
+
+use std::ptr::{self, NonNull};
+
+use crate::rcuref::{Guard, RcuArc, RcuSlot};
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// Pointers by hash.
+///
+/// It neither follows nor owns them. Law: what [`find`](Index::find) returns was put in by
+/// [`insert`](Index::insert), and was not taken out before `guard` was made.
+pub(super) struct Index<P> {
+    /// None until the first entry: most groups have no children.
+    table: RcuSlot<Table<P>>,
+}
+
+/// The places, a power of two, of which at least a quarter was never used.
+struct Table<P> {
+    places: Box<[Place<P>]>,
+    /// How many have an object. Writer: the lock's holder, as of all below.
+    live: AtomicUsize,
+    /// How many ever had one.
+    used: AtomicUsize,
+}
+
+struct Place<P> {
+    /// 0 until the place is used. A place that is used again changes it.
+    hash: AtomicUsize,
+    /// Null before, and once the object was removed.
+    object: AtomicPtr<P>,
+}
+
+/// The fewest places of a table.
+const PLACES_MIN: usize = 4;
+/// So many are kept: entries come and go.
+const PLACES_KEPT: usize = 128;
+
+impl<P: 'static> Index<P> {
+    pub(super) fn new() -> Index<P> {
+        Index { table: RcuSlot::empty() }
+    }
+
+    /// Returns the object with this hash that `is` accepts, if there is one.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        hash: usize,
+        guard: &Guard,
+        is: impl Fn(NonNull<P>) -> bool,
+    ) -> Option<NonNull<P>> {
+        self.table.peek(guard)?.value().find(used(hash), is)
+    }
+
+    /// Returns how many objects there are.
+    pub(super) fn len(&self, guard: &Guard) -> usize {
+        // Relaxed: a number.
+        self.table.peek(guard).map_or(0, |table| table.live.load(Ordering::Relaxed))
+    }
+
+    /// Puts an object in, and returns the one that it replaces. With the lock held.
+    pub(super) fn insert(
+        &self,
+        hash: usize,
+        object: NonNull<P>,
+        guard: &Guard,
+        is: impl Fn(NonNull<P>) -> bool,
+    ) -> Option<NonNull<P>> {
+        let hash = used(hash);
+        if let Some(table) = self.table.peek(guard) {
+            if let Some(place) = table.place(hash, &is) {
+                return place.set(object.as_ptr());
+            }
+            if table.add(hash, object) {
+                return None;
+            }
+        }
+        let larger = Table::with_room(self.len(guard) + 1);
+        self.fill(&larger, guard);
+        assert!(larger.add(hash, object), "a new table has room");
+        self.publish(larger, guard);
+        None
+    }
+
+    /// Takes an object out. With the lock held.
+    pub(super) fn remove(
+        &self,
+        hash: usize,
+        guard: &Guard,
+        is: impl Fn(NonNull<P>) -> bool,
+    ) -> Option<NonNull<P>> {
+        let table = self.table.peek(guard)?;
+        let removed = table.place(used(hash), &is)?.set(ptr::null_mut());
+        let live = table.live(-1);
+        if table.places.len() > PLACES_KEPT && live < table.places.len() / 8 {
+            let smaller = Table::with_room(live);
+            self.fill(&smaller, guard);
+            self.publish(smaller, guard);
+        }
+        removed
+    }
+
+    /// Returns the objects, in no order. With the lock held, or what changes is missed.
+    #[cfg(not(loom))]
+    pub(super) fn iter<'g>(&self, guard: &'g Guard) -> impl Iterator<Item = NonNull<P>> + 'g {
+        let table = self.table.peek(guard).map(|table| table.value());
+        table.into_iter().flat_map(|table| table.places.iter()).filter_map(Place::object)
+    }
+
+    /// Takes all objects out, in no order. With the lock held.
+    #[cfg(not(loom))]
+    pub(super) fn take(&self, guard: &Guard) -> Vec<NonNull<P>> {
+        let Some(table) = self.table.take() else { return Vec::new() };
+        let objects = table.places.iter().filter_map(Place::object).collect();
+        RcuArc::release(table, guard);
+        objects
+    }
+
+    /// Takes all objects out, when nobody else can reach it any more.
+    #[cfg(not(loom))]
+    pub(super) fn end(&mut self) -> impl Iterator<Item = NonNull<P>> + use<P> {
+        let table = self.table.take();
+        let objects = table.iter().flat_map(|table| table.places.iter().filter_map(Place::object));
+        objects.collect::<Vec<_>>().into_iter()
+    }
+
+    /// Copies what there is to a table that no reader has yet.
+    fn fill(&self, new: &Table<P>, guard: &Guard) {
+        let table = self.table.peek(guard).map(|table| table.value());
+        for place in table.into_iter().flat_map(|table| table.places.iter()) {
+            if let Some(object) = place.object() {
+                // Relaxed: with the lock held.
+                assert!(new.add(place.hash.load(Ordering::Relaxed), object), "it has room for all");
+            }
+        }
+    }
+
+    /// Lets readers that come from now on use `new`; those of the old one keep that until they are
+    /// done, as they would an entry that is removed meanwhile.
+    fn publish(&self, new: Table<P>, guard: &Guard) {
+        if let Some(old) = self.table.replace(RcuArc::new(new)) {
+            RcuArc::release(old, guard);
+        }
+    }
+}
+
+impl<P> Table<P> {
+    /// A table for `live` objects, and at least as many more.
+    fn with_room(live: usize) -> Table<P> {
+        let places = (2 * live).next_power_of_two().max(PLACES_MIN);
+        let zero = || AtomicUsize::new(0);
+        let free = |_| Place { hash: zero(), object: AtomicPtr::new(ptr::null_mut()) };
+        Table { places: (0..places).map(free).collect(), live: zero(), used: zero() }
+    }
+
+    /// The places where an object with this hash may be, the most likely first.
+    #[inline]
+    fn path(&self, hash: usize) -> impl Iterator<Item = &Place<P>> {
+        let mask = self.places.len() - 1;
+        (0..self.places.len()).map(move |step| &self.places[hash.wrapping_add(step) & mask])
+    }
+
+    #[inline]
+    fn find(&self, hash: usize, is: impl Fn(NonNull<P>) -> bool) -> Option<NonNull<P>> {
+        for place in self.path(hash) {
+            // Relaxed: whoever may rely on an entry comes after its insertion, and hence sees no
+            // place before it on its path as free. To see an object without its hash, or the other
+            // way round, is to have come before it.
+            let found = place.hash.load(Ordering::Relaxed);
+            if found == 0 {
+                return None;
+            }
+            if found == hash
+                && let Some(object) = place.object()
+                && is(object)
+            {
+                return Some(object);
+            }
+        }
+        None
+    }
+
+    /// Returns the place of an object. With the lock held.
+    fn place(&self, hash: usize, is: impl Fn(NonNull<P>) -> bool) -> Option<&Place<P>> {
+        // Relaxed: with the lock held.
+        let hash_of = |place: &&Place<P>| place.hash.load(Ordering::Relaxed);
+        let mut path = self.path(hash).take_while(|place| hash_of(place) != 0);
+        path.find(|place| hash_of(place) == hash && place.object().is_some_and(&is))
+    }
+
+    /// Puts a further object in, if there is room. With the lock held.
+    fn add(&self, hash: usize, object: NonNull<P>) -> bool {
+        let place = self.path(hash).find(|place| place.object().is_none());
+        let Some(place) = place else { return false };
+        // Relaxed: with the lock held.
+        if place.hash.load(Ordering::Relaxed) == 0 {
+            // Relaxed: with the lock held.
+            let used = self.used.load(Ordering::Relaxed) + 1;
+            // A path ends at a place that was never used: few of these make long paths, and none
+            // would let a search for what is missing visit all.
+            if used > self.places.len() / 4 * 3 {
+                return false;
+            }
+            // Relaxed: with the lock held.
+            self.used.store(used, Ordering::Relaxed);
+        }
+        place.set(object.as_ptr());
+        // Relaxed: see `find`.
+        place.hash.store(hash, Ordering::Relaxed);
+        self.live(1);
+        true
+    }
+
+    /// Counts objects, and returns how many there are. With the lock held.
+    fn live(&self, change: isize) -> usize {
+        // Relaxed, both: with the lock held.
+        let live = self.live.load(Ordering::Relaxed).wrapping_add_signed(change);
+        self.live.store(live, Ordering::Relaxed);
+        live
+    }
+}
+
+impl<P> Place<P> {
+    #[inline]
+    fn object(&self) -> Option<NonNull<P>> {
+        // Acquire: pairs with the Release in `set`, so that an object is seen as it was put in.
+        NonNull::new(self.object.load(Ordering::Acquire))
+    }
+
+    /// Exchanges the object. With the lock held.
+    fn set(&self, object: *mut P) -> Option<NonNull<P>> {
+        // Relaxed: with the lock held.
+        let old = self.object.load(Ordering::Relaxed);
+        // Release: pairs with the Acquire in `object`.
+        self.object.store(object, Ordering::Release);
+        NonNull::new(old)
+    }
+}
+
+/// The hash as a used place has it: never 0.
+#[inline]
+fn used(hash: usize) -> usize {
+    // The uppermost bit: the low ones choose the place.
+    hash | 1 << (usize::BITS - 1)
+}
+
+#[cfg(all(test, loom))]
+mod loom_models;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,146 @@
+//! Beside std's map, with as many collisions as there can be.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+
+use super::{Index, PLACES_KEPT, PLACES_MIN};
+use crate::rcuref::pin;
+
+/// More than one table's worth.
+const OBJECTS: usize = if cfg!(miri) { 12 } else { 400 };
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Insert(usize),
+    Remove(usize),
+    Take,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        200 => (0..OBJECTS).prop_map(Op::Insert),
+        150 => (0..OBJECTS).prop_map(Op::Remove),
+        1 => Just(Op::Take),
+    ]
+}
+
+/// Objects and their hashes, few of which differ.
+struct Objects(Vec<usize>);
+
+impl Objects {
+    fn pointer(&self, object: usize) -> NonNull<usize> {
+        NonNull::from(&self.0[object])
+    }
+}
+
+fn places(index: &Index<usize>) -> usize {
+    index.table.peek(&pin()).map_or(0, |table| table.places.len())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 64 },
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn it_agrees_with_a_map_whatever_collides(
+        hashes in prop::collection::vec(
+            prop_oneof![0..4_usize, any::<usize>(), Just(usize::MAX)], OBJECTS
+        ),
+        ops in prop::collection::vec(op(), 0..4 * OBJECTS),
+    ) {
+        let objects = Objects(hashes);
+        let (index, guard) = (Index::new(), pin());
+        let mut naive: HashMap<usize, NonNull<usize>> = HashMap::new();
+        for op in ops {
+            match op {
+                Op::Insert(object) => {
+                    let (hash, pointer) = (objects.0[object], objects.pointer(object));
+                    let replaced = index.insert(hash, pointer, &guard, |found| found == pointer);
+                    prop_assert_eq!(replaced, naive.insert(object, pointer));
+                }
+                Op::Remove(object) => {
+                    let (hash, pointer) = (objects.0[object], objects.pointer(object));
+                    let removed = index.remove(hash, &guard, |found| found == pointer);
+                    prop_assert_eq!(removed, naive.remove(&object));
+                }
+                Op::Take => {
+                    let mut taken = index.take(&guard);
+                    let mut expected: Vec<_> = naive.drain().map(|(_, pointer)| pointer).collect();
+                    taken.sort();
+                    expected.sort();
+                    prop_assert_eq!(taken, expected);
+                }
+            }
+            prop_assert_eq!(index.len(&guard), naive.len());
+            let most = (8 * naive.len() + 8).max(PLACES_KEPT);
+            prop_assert!(places(&index) <= most, "{} for {}", places(&index), naive.len());
+        }
+        for object in 0..OBJECTS {
+            let (hash, pointer) = (objects.0[object], objects.pointer(object));
+            let found = index.find(hash, &guard, |found| found == pointer);
+            prop_assert_eq!(found, naive.get(&object).copied());
+        }
+        let mut all: Vec<_> = index.iter(&guard).collect();
+        let mut expected: Vec<_> = naive.into_values().collect();
+        all.sort();
+        expected.sort();
+        prop_assert_eq!(all, expected);
+    }
+}
+
+/// What comes and goes leaves places behind, which are used again, or swept out.
+#[test]
+fn a_table_does_not_grow_by_what_comes_and_goes() {
+    let (index, guard) = (Index::new(), pin());
+    let objects = Objects((0..OBJECTS).map(|object| object.wrapping_mul(0x9E37_79B9)).collect());
+    for round in 0..10 * OBJECTS {
+        let object = round % OBJECTS;
+        let pointer = objects.pointer(object);
+        let is = |found| found == pointer;
+        assert!(index.insert(objects.0[object], pointer, &guard, is).is_none());
+        assert!(index.remove(objects.0[object], &guard, is).is_some());
+        assert_eq!(places(&index), PLACES_MIN);
+    }
+}
+
+#[test]
+fn an_object_that_stays_is_never_missed_while_others_come_and_go_stress() {
+    const STAYS: usize = 7;
+    let objects: Vec<usize> = (0..OBJECTS).map(|n| n % 32).collect();
+    let index = Index::new();
+    let find = |object: usize| {
+        let wanted = NonNull::from(&objects[object]);
+        index.find(objects[object], &pin(), |found| found == wanted).is_some()
+    };
+    let insert = |object: usize| {
+        let wanted = NonNull::from(&objects[object]);
+        assert!(index.insert(objects[object], wanted, &pin(), |found| found == wanted).is_none());
+    };
+    insert(STAYS);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                // Relaxed: a flag.
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(find(STAYS));
+                }
+            });
+        }
+        for _ in 0..if cfg!(miri) { 2 } else { 10 } {
+            (0..OBJECTS).filter(|&object| object != STAYS).for_each(insert);
+            for object in (0..OBJECTS).filter(|&object| object != STAYS) {
+                let wanted = NonNull::from(&objects[object]);
+                let removed = index.remove(objects[object], &pin(), |found| found == wanted);
+                assert_eq!(removed, Some(wanted));
+            }
+        }
+        // Relaxed: a flag.
+        stop.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,256 @@
+//! The map, and every pointer that it follows.
+//!
+//! Two facts carry all of it, and each SAFETY comment names those it uses:
+//!
+//! 1. **Owned.** Each object in the index stands for one count of its `Arc`, which `insert` put in
+//!    and `retire` takes back, once, as the index gives each object back once. Upheld by `Index`,
+//!    whose methods that change it are called by `Writing` alone, with the lock held.
+//! 2. **Freed last.** Memory that was in the index is freed after a grace period that begins once
+//!    it was taken out, so that a guard keeps what is found under it. Upheld by `retire`.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::percpu_ref::arc::{PercpuArc, PercpuOwner, Reference, Shared};
+use crate::percpu_ref::index::Index;
+use crate::process_lock::ProcessRwLock;
+use crate::rcuref::{Guard, pin};
+
+/// Owners of shared values by their names, in which a lookup takes no lock and a pointer.
+///
+/// A lookup costs one probe and what [`PercpuOwner::try_clone_live`] does: it writes to no memory
+/// that CPUs share, but for its [`Guard`]. Changes take a lock, and now and then the time to copy
+/// the table. Readers never wait, and a change never waits for readers: what was removed keeps its
+/// memory, though not its value, for a grace period.
+///
+/// The caller hashes, and compares the names that [`Options::name`] gave: they may be a part of
+/// what is looked for, or the other way round. Where names come from strangers the hash must be
+/// keyed. For values that nobody kills, a `HashMap` behind a lock is simpler.
+///
+/// Its drop kills what is left in it.
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::PercpuArc;
+/// use submeter_percpu::percpu_ref::{Options, OwnerMap};
+/// use submeter_percpu::rcuref::pin;
+///
+/// let map = OwnerMap::default();
+/// let (owner, _) = PercpuArc::with(Options::new().name("web"), 7)?;
+/// map.write().insert(1, owner, |name| name == "web");
+///
+/// assert_eq!(map.get(1, |name| name == "web", &pin()).as_deref(), Some(&7));
+/// let owner = map.write().remove(1, |name| name == "web").expect("inserted above");
+/// assert!(map.get(1, |name| name == "web", &pin()).is_none());
+/// owner.kill();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Ordering
+/// What was done to a value before its owner was inserted is visible to a thread that finds it.
+///
+/// [`Options::name`]: super::Options::name
+pub struct OwnerMap<T: 'static> {
+    lock: ProcessRwLock<()>,
+    index: Index<Shared<T>>,
+    /// The index is neither `Send` nor not: it holds pointers.
+    owns: PhantomData<PercpuOwner<T>>,
+}
+
+/// A map that nobody changes meanwhile; others may read and look up.
+///
+/// It holds a [`Guard`] too.
+pub struct Reading<'a, T: 'static> {
+    map: &'a OwnerMap<T>,
+    _lock: RwLockReadGuard<'a, ()>,
+    guard: Guard,
+}
+
+/// A map that nobody else changes or reads meanwhile; others may look up.
+///
+/// It holds a [`Guard`], which was made before the lock was taken and goes after it was given back:
+/// to make or flush one collects garbage, which runs the drops of any value in the process, and
+/// they may want the same lock.
+pub struct Writing<'a, T: 'static> {
+    map: &'a OwnerMap<T>,
+    _lock: RwLockWriteGuard<'a, ()>,
+    guard: Guard,
+}
+
+impl<T: Send + Sync + 'static> OwnerMap<T> {
+    /// Finds the owner with this hash whose name `is` accepts, and returns a pointer to its value;
+    /// `None` if there is no such owner, or it was killed.
+    ///
+    /// Never `None` for one that is in the map and lives throughout the call.
+    #[inline]
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn get(&self, hash: u64, is: impl Fn(&str) -> bool, guard: &Guard) -> Option<PercpuArc<T>> {
+        let is = |shared| {
+            // SAFETY: 2 (freed last): it was in the index while `guard` existed.
+            is(unsafe { name(shared) })
+        };
+        let shared = self.index.find(hash as usize, guard, is)?;
+        // SAFETY: 2 (freed last): it was in the index while `guard` existed.
+        let reference = unsafe { Reference::try_of(shared, true) }?;
+        Some(PercpuArc { reference })
+    }
+
+    /// Returns how many owners there are; out of date when it is returned.
+    #[must_use]
+    pub fn len(&self, guard: &Guard) -> usize {
+        self.index.len(guard)
+    }
+
+    /// Waits until nobody writes.
+    ///
+    /// # Panics
+    /// When a writer stayed behind at a fork.
+    #[must_use]
+    pub fn read(&self) -> Reading<'_, T> {
+        let guard = pin();
+        Reading { map: self, _lock: self.lock.read(), guard }
+    }
+
+    /// Waits until nobody else reads or writes.
+    ///
+    /// # Panics
+    /// When a holder stayed behind at a fork.
+    #[must_use]
+    pub fn write(&self) -> Writing<'_, T> {
+        let guard = pin();
+        Writing { map: self, _lock: self.lock.write(), guard }
+    }
+}
+
+impl<T: Send + Sync + 'static> Reading<'_, T> {
+    /// Returns a pointer to each value that was not killed, in no order.
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn clone_live(&self) -> Vec<PercpuArc<T>> {
+        let mut live = Vec::with_capacity(self.map.len(&self.guard));
+        // No closure: it would hide where the caller is.
+        for shared in self.map.index.iter(&self.guard) {
+            // SAFETY: 2 (freed last): it is in the index, and the guard exists.
+            if let Some(reference) = unsafe { Reference::try_of(shared, true) } {
+                live.push(PercpuArc { reference });
+            }
+        }
+        live
+    }
+}
+
+impl<T: Send + Sync + 'static> Writing<'_, T> {
+    /// As [`OwnerMap::get`].
+    #[must_use]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn get(&self, hash: u64, is: impl Fn(&str) -> bool) -> Option<PercpuArc<T>> {
+        self.map.get(hash, is, &self.guard)
+    }
+
+    /// Inserts an owner, whose name `is` accepts. Returns the one with such a name, which it
+    /// replaces, if there is one.
+    pub fn insert(
+        &mut self,
+        hash: u64,
+        owner: PercpuOwner<T>,
+        is: impl Fn(&str) -> bool,
+    ) -> Option<PercpuOwner<T>> {
+        let Writing { map, guard, .. } = self;
+        let shared = Shared::pointer(&owner.shared);
+        // 1 (owned): its count is the index's from here on.
+        mem::forget(owner);
+        let is = |old| {
+            // SAFETY: 2 (freed last): it is in the index, and the guard exists.
+            is(unsafe { name(old) })
+        };
+        let old = map.index.insert(hash as usize, shared, guard, is)?;
+        // SAFETY: 1 (owned): the index has just given it back.
+        Some(unsafe { retire(old, guard) })
+    }
+
+    /// Removes the owner with this hash whose name `is` accepts.
+    pub fn remove(&mut self, hash: u64, is: impl Fn(&str) -> bool) -> Option<PercpuOwner<T>> {
+        let Writing { map, guard, .. } = self;
+        let is = |old| {
+            // SAFETY: 2 (freed last): it is in the index, and the guard exists.
+            is(unsafe { name(old) })
+        };
+        let old = map.index.remove(hash as usize, guard, is)?;
+        // SAFETY: 1 (owned): the index has just given it back.
+        Some(unsafe { retire(old, guard) })
+    }
+
+    /// Removes all, in no order.
+    pub fn take(&mut self) -> Vec<PercpuOwner<T>> {
+        let all = self.map.index.take(&self.guard).into_iter();
+        // SAFETY: 1 (owned): the index has just given each back.
+        all.map(|shared| unsafe { retire(shared, &self.guard) }).collect()
+    }
+
+    /// Returns how many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len(&self.guard)
+    }
+
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: 'static> Default for OwnerMap<T> {
+    fn default() -> OwnerMap<T> {
+        OwnerMap { lock: ProcessRwLock::default(), index: Index::new(), owns: PhantomData }
+    }
+}
+
+impl<T: 'static> Drop for OwnerMap<T> {
+    fn drop(&mut self) {
+        for shared in self.index.end() {
+            // SAFETY: 1 (owned): the index has just given it back. 2. No lookup is under way, as
+            // each borrows the map.
+            drop(PercpuOwner { shared: unsafe { Arc::from_raw(shared.as_ptr()) } });
+        }
+    }
+}
+
+impl<T: 'static> fmt::Debug for OwnerMap<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerMap").field("len", &self.index.len(&pin())).finish_non_exhaustive()
+    }
+}
+
+/// Returns an object's name.
+///
+/// # Safety
+/// Its memory lives for `'a`.
+#[inline]
+unsafe fn name<'a, T>(shared: NonNull<Shared<T>>) -> &'a str {
+    // SAFETY: 1. The memory lives: the caller's promise. 2. The value, which may be dropped
+    // meanwhile, is not borrowed.
+    unsafe { Shared::core_at(shared) }.view().name()
+}
+
+/// Turns an object into its owner, and keeps its memory for a grace period.
+///
+/// # Safety
+/// The object was inserted, and the index has given it back: to this caller, this once.
+unsafe fn retire<T: Send + Sync + 'static>(
+    shared: NonNull<Shared<T>>,
+    guard: &Guard,
+) -> PercpuOwner<T> {
+    // SAFETY: 1 (owned): the count that `insert` left to the index.
+    let shared = unsafe { Arc::from_raw(shared.as_ptr()) };
+    // One more count, for those that have found it and not counted yet. All that its end may run is
+    // the drop of a name and of per-CPU words: values end with their last references, not with
+    // their memory.
+    let kept = Arc::clone(&shared);
+    guard.defer(move || drop(kept));
+    PercpuOwner { shared }
+}
