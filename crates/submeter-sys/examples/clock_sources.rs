@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use submeter_sys::clock::{self, Source, ThreadClock};
 use submeter_sys::memory::Reservation;
-use submeter_sys::{Rseq, STRIDE_SHIFT, cpu};
+use submeter_sys::{Rseq, STRIDE, cpu};
 
 const SOURCES: [Source; 3] = [Source::PerfPage, Source::RseqMark, Source::Syscall];
 const ROUNDS: usize = 200;
@@ -86,7 +86,7 @@ struct Word {
 impl Word {
     fn new() -> Word {
         let reserve = |rseq: Rseq| {
-            let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).ok()?;
+            let rows = Reservation::new(rseq.cpus() as usize * STRIDE).ok()?;
             Some((rows, rseq))
         };
         Word { rows: Rseq::get().and_then(reserve) }

@@ -6,14 +6,14 @@
 use std::sync::OnceLock;
 
 use submeter_sys::memory::Reservation;
-use submeter_sys::{Rseq, STRIDE_SHIFT};
+use submeter_sys::{Rseq, STRIDE};
 
 static ROWS: OnceLock<Option<(Rseq, Reservation)>> = OnceLock::new();
 
 fn rows() -> Option<&'static (Rseq, Reservation)> {
     let make = || {
         let rseq = Rseq::get()?;
-        let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).ok()?;
+        let rows = Reservation::new(rseq.cpus() as usize * STRIDE).ok()?;
         Some((rseq, rows))
     };
     ROWS.get_or_init(make).as_ref()

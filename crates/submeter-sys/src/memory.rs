@@ -16,7 +16,7 @@ use crate::os;
 /// so still: `RLIMIT_AS`, and `RLIMIT_MEMLOCK` after `mlockall(MCL_FUTURE)`.
 ///
 /// On Windows all of it counts as committed from the start, and nothing is given back before the
-/// drop. Rows are smaller there for that reason: [`STRIDE_SHIFT`](crate::STRIDE_SHIFT).
+/// drop. Rows are smaller there for that reason: [`STRIDE`](crate::STRIDE).
 #[derive(Debug)]
 pub struct Reservation {
     base: NonNull<u8>,

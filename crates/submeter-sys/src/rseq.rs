@@ -1,9 +1,9 @@
 //! Restartable sequences: one add on the running CPU's own word, at the price of a plain one.
 
-use crate::{STRIDE_SHIFT, arch, os};
+use crate::{STRIDE, arch, os};
 
-/// Words that lie side by side are 8 bytes apart.
-const WORD_SHIFT: u32 = 3;
+/// The distance between words that lie side by side.
+const WORD: usize = size_of::<i64>();
 
 /// [`Added::at`] when the kernel aborted the sequence. Not an address: the first page is never
 /// mapped.
@@ -121,7 +121,7 @@ impl Rseq {
     /// Adds 1 to the running CPU's word. Returns whether it was done.
     ///
     /// # Safety
-    /// `word + (cpu << STRIDE_SHIFT)` is valid for reads and writes of an aligned `i64` for every
+    /// `word + cpu * STRIDE` is valid for reads and writes of an aligned `i64` for every
     /// `cpu < self.cpus()`, and nothing else ever writes those words while a sequence may run on
     /// them: not even with an atomic instruction, which a plain add would overwrite.
     ///
@@ -143,7 +143,7 @@ impl Rseq {
     #[must_use]
     pub unsafe fn add(self, word: *mut i64, n: i64) -> bool {
         // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add::<STRIDE_SHIFT>(self.offset, self.cpus, word, n) }
+        unsafe { arch::add::<STRIDE>(self.offset, self.cpus, word, n) }
     }
 
     /// Adds `n` to the running CPU's word of an array that has one for each CPU. Returns whether it
@@ -158,7 +158,7 @@ impl Rseq {
     #[must_use]
     pub unsafe fn add_packed(self, words: *mut i64, n: i64) -> bool {
         // SAFETY: 1. The caller's promise, passed on: rows of one word.
-        unsafe { arch::add::<WORD_SHIFT>(self.offset, self.cpus, words, n) }
+        unsafe { arch::add::<WORD>(self.offset, self.cpus, words, n) }
     }
 
     /// Adds the constant `N` to the running CPU's word while its number is below `*mode`. Returns

@@ -4,7 +4,7 @@
 use std::cell::UnsafeCell;
 use std::io;
 
-use submeter_sys::{CpuHint, Rseq, STRIDE_SHIFT, membarrier};
+use submeter_sys::{CpuHint, Rseq, STRIDE, membarrier};
 
 use super::lock::ForkLock;
 use super::rows;
@@ -259,7 +259,7 @@ impl GatedWord {
     /// Sums the rows. 0 without sequences, where there are none.
     pub(super) fn sum(&self) -> i64 {
         let load = |row: usize| {
-            let word = self.address.wrapping_byte_add(row << STRIDE_SHIFT);
+            let word = self.address.wrapping_byte_add(row * STRIDE);
             // SAFETY: 1. Valid: `row` is below the number of rows (the range below), and `_words`
             // keeps them. 2. Aligned: `CpuWord` vouches for row 0, and strides are multiples of 8.
             // 3. Concurrent writes are atomic: sequences store an aligned word by one instruction.

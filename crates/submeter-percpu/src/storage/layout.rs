@@ -1,12 +1,15 @@
 //! Where things lie in a row.
 
-use submeter_sys::STRIDE_SHIFT;
+use std::ops::Range;
 
-pub(super) const STRIDE: usize = 1 << STRIDE_SHIFT;
+use submeter_sys::STRIDE;
+
+/// The part of a row that is used; the rest is its distance from the next.
+const ROW: usize = 1 << STRIDE.ilog2();
 
 /// Words in a row: all but the last 1/128, which holds the dirty bits (1/512 for a bit per line;
 /// the rest is slack up to a round number).
-pub(crate) const WORDS: usize = (STRIDE - STRIDE / 128) / 8;
+pub(crate) const WORDS: usize = (ROW - ROW / 128) / 8;
 /// Words in a line: a dirty bit is for 64 bytes, which is what CPUs pass around.
 pub const LINE_WORDS: usize = 8;
 /// Lines in a row.
@@ -20,10 +23,74 @@ pub(super) const LINKING_AT: usize = MARKS_AT + MARK_WORDS * 8;
 pub(super) const SUMMARY_AT: usize = LINKING_AT + 8;
 const SUMMARY_WORDS: usize = MARK_WORDS.div_ceil(64);
 pub(super) const END: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
-const _: () = assert!(END <= STRIDE && MARKS_AT.is_multiple_of(64));
+const _: () = assert!(END <= ROW && MARKS_AT.is_multiple_of(64));
+const _: () = assert!(ROW < STRIDE && STRIDE.is_multiple_of(64));
 
-/// By how much owned rows are shifted. Strides are powers of two, so that the same line of any two
-/// rows has the same low bits, and a CPU mistakes a load that follows a store to one for dependent
-/// on it. Owned rows have no dirty bits, so that there is room.
-pub(super) const OWNED_SHIFT: usize = if cfg!(miri) { 64 } else { 2048 };
-const _: () = assert!(WORDS * 8 + OWNED_SHIFT <= STRIDE && OWNED_SHIFT.is_multiple_of(64));
+/// The bytes of whole pages in `lines` of a row, from the start of the reservation: what can be
+/// given back without a look at other lines. Rows begin anywhere in a page.
+pub(super) fn whole_pages(row: usize, lines: &Range<usize>, page: usize) -> Range<usize> {
+    const LINE: usize = LINE_WORDS * 8;
+    let from = |line: usize| row * STRIDE + line * LINE;
+    let start = from(lines.start).next_multiple_of(page);
+    start..(from(lines.end) / page * page).max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_lie_apart_and_whatever_a_row_keeps_lies_within_it() {
+        let regions = [
+            0..WORDS * 8,
+            MARKS_AT..MARKS_AT + MARK_WORDS * 8,
+            LINKING_AT..LINKING_AT + 8,
+            SUMMARY_AT..SUMMARY_AT + SUMMARY_WORDS * 8,
+        ];
+        assert!(regions.is_sorted_by(|a, b| a.end <= b.start), "{regions:?}");
+        assert!(regions.iter().all(|region| region.start.is_multiple_of(8) && region.end <= END));
+        const { assert!(MARK_WORDS * 64 >= LINES && SUMMARY_WORDS * 64 >= MARK_WORDS) };
+        // Not even a page is of two rows, which the memory of one would keep for the other.
+        let page = if cfg!(miri) { 64 } else { 4096 };
+        for row in 0..8192 {
+            let Some(next) = (row + 1usize).checked_mul(STRIDE) else { break };
+            assert!((row * STRIDE + END).next_multiple_of(page) <= next / page * page, "{row}");
+        }
+    }
+
+    /// How many of the copies of a word share a set, where there are `sets` of them, of `unit`
+    /// bytes each.
+    fn crowd(rows: usize, unit: usize, sets: usize) -> usize {
+        let mut found = vec![0; sets];
+        (0..rows).for_each(|row| found[row * STRIDE / unit % sets] += 1);
+        found.into_iter().max().expect("a set")
+    }
+
+    #[test]
+    fn copies_of_a_word_are_spread_over_the_sets_of_caches_and_tlbs() {
+        if !cfg!(target_pointer_width = "64") || cfg!(miri) || cfg!(windows) {
+            eprintln!("skipped: rows are short here: take a 64-bit system, without Miri");
+            return;
+        }
+        // Lines: L1 of 32 or 48 KiB. Pages of 4 and of 64 KiB: first and second TLBs of today.
+        for (unit, sets) in [(64, 64), (4 << 10, 16), (4 << 10, 128), (64 << 10, 16)] {
+            for rows in [16_usize, 64, 512] {
+                let fair = rows.div_ceil(sets);
+                assert!(crowd(rows, unit, sets) <= 2 * fair, "{rows} rows, {sets} sets of {unit}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_is_whole_pages_of_the_lines_and_all_of_them() {
+        for page in [4096, 65_536] {
+            for (row, lines) in [(0, 0..64), (1, 0..64), (3, 63..1200), (70, 5..5), (9, 0..5000)] {
+                let pages = whole_pages(row, &lines, page);
+                let [start, end] = [lines.start, lines.end].map(|line| row * STRIDE + line * 64);
+                assert!([pages.start, pages.end].iter().all(|at| at.is_multiple_of(page)));
+                assert!(pages.is_empty() || start <= pages.start && pages.end <= end);
+                assert!(pages.len() + 2 * page > end - start, "{row} {lines:?} {pages:?}");
+            }
+        }
+    }
+}

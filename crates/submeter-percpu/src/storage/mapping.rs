@@ -9,10 +9,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use submeter_sys::STRIDE_SHIFT;
+use submeter_sys::STRIDE;
 use submeter_sys::memory::{Reservation, page_size};
 
-use super::layout::{END, LINE_WORDS, LINES, LINKING_AT, MARKS_AT, OWNED_SHIFT, STRIDE};
+use super::layout::{END, LINE_WORDS, LINES, LINKING_AT, MARKS_AT};
 
 /// Lines are opened in multiples of this: 256 KiB of a row.
 const STEP: usize = 4096;
@@ -93,14 +93,14 @@ impl Mapping {
     /// Opens lines of a row, of which those before are open, and their dirty bits.
     fn open_row(&self, row: usize, lines: Range<usize>) -> io::Result<()> {
         const LINE: usize = LINE_WORDS * 8;
-        let start = row << STRIDE_SHIFT;
+        let start = row * STRIDE;
         let words = lines.start * LINE..lines.end * LINE;
+        self.open_more(start, words)?;
         if row >= self.atomic {
-            return self.open_more(start + OWNED_SHIFT, words);
+            return Ok(());
         }
         // A bit for each line, in whole words.
         let bits = |lines: usize| lines.div_ceil(64) * 8;
-        self.open_more(start, words)?;
         self.open_more(start + MARKS_AT, bits(lines.start)..bits(lines.end))
     }
 
@@ -110,7 +110,7 @@ impl Mapping {
             return self.open(1);
         }
         (0..self.atomic).try_for_each(|row| {
-            let start = (row << STRIDE_SHIFT) + LINKING_AT;
+            let start = row * STRIDE + LINKING_AT;
             self.reservation.open(start, END - LINKING_AT)
         })
     }

@@ -400,7 +400,8 @@ impl Area {
 /// Memory of words that no block has goes back to the system, a page at a time.
 impl Area {
     /// Gives back the memory of pages in which no block has a line, and returns how many bytes of a
-    /// row that is: a row has as much memory there as was ever written.
+    /// row that is: a row has as much memory there as was ever written. Of a run of such pages,
+    /// rows whose pages begin elsewhere keep up to one.
     ///
     /// Costs a look at everything that is free, and a system call for each run of pages and row.
     /// Blocks may be taken and dropped at the same time. Words reused later cost a page fault

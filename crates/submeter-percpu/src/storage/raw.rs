@@ -4,7 +4,7 @@
 //! row 0            row 1            ...  row cpus           ...  row cpus+locked    ...
 //! | words | marks ||| words | marks |||  | words | marks |||     | words | marks ||| | words |
 //! \--- written by sequences, one CPU each ---/\- locked adds -/  \- shared, atomic -/ \- owned -/
-//! <- 2^STRIDE_SHIFT ->
+//! <---- STRIDE --->
 //! ```
 
 use std::io;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use submeter_sys::memory::page_size;
-use submeter_sys::{Rseq, STRIDE_SHIFT};
+use submeter_sys::{Rseq, STRIDE};
 
-use super::layout::{LINE_WORDS, LINES, LINKING_AT, MARKS_AT, OWNED_SHIFT, SUMMARY_AT, WORDS};
+use super::layout::{LINE_WORDS, LINES, LINKING_AT, MARKS_AT, SUMMARY_AT, WORDS, whole_pages};
 use super::mapping::Mapping;
 use crate::dirty::DirtyBits;
 
@@ -50,11 +50,11 @@ impl Rows {
         let mapping = Arc::new(Mapping::new(atomic.ok_or(io::ErrorKind::OutOfMemory)?, owned)?);
         let rows = Rows { mapping, rseq, locked, shared };
         // Wrapping: not dereferenced where there are none; else in bounds.
-        let offset = rows.atomic() << STRIDE_SHIFT;
-        let base = rows.mapping.reservation.base().as_ptr().wrapping_add(offset);
+        let first = rows.atomic();
+        let base = rows.mapping.reservation.base().as_ptr().wrapping_add(first * STRIDE);
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
         let keeper = Arc::clone(&rows.mapping);
-        Ok((rows, OwnedRows { base, offset, rows: owned, open: 0, keeper }))
+        Ok((rows, OwnedRows { base, first, rows: owned, open: 0, keeper }))
     }
 
     pub(crate) fn rseq(&self) -> Option<Rseq> {
@@ -176,6 +176,22 @@ impl Rows {
         self.at(row, word).load(order)
     }
 
+    /// Sums a word over the first `rows` rows. Checks once that they exist; to check for each load
+    /// would cost as much as the load.
+    ///
+    /// # Panics
+    /// When row or word does not exist, or is not open.
+    pub(crate) fn sum(&self, rows: usize, word: usize, order: Ordering) -> i64 {
+        assert!(word < WORDS && self.is_open(word + 1) && rows <= self.atomic(), "no such word");
+        // SAFETY: 1. In bounds, and open: the word was checked, and `new` reserved a row at least.
+        let first = unsafe { self.mapping.reservation.base().add(word * 8) };
+        let load = |row: usize| {
+            // SAFETY: 1 to 5 as in `at`, of a row below the number that was checked.
+            unsafe { AtomicI64::from_ptr(first.add(row * STRIDE).cast().as_ptr()) }.load(order)
+        };
+        (0..rows).map(load).fold(0, i64::wrapping_add)
+    }
+
     /// A word of a locked row, counted from 0.
     ///
     /// # Panics
@@ -265,13 +281,12 @@ impl Rows {
     /// When there are no such lines.
     pub(crate) fn discard(&self, lines: Range<usize>) -> io::Result<()> {
         assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
-        const LINE: usize = LINE_WORDS * 8;
         for row in 0..self.atomic() {
-            let offset = (row << STRIDE_SHIFT) + lines.start * LINE;
+            let pages = whole_pages(row, &lines, page_size());
             // SAFETY: 1. Words are accessed atomically, or by the sequences' single stores (`at`,
             // 4), so that a word that becomes zero is no data race. 2. The caller knows that no
             // count relies on them; a caller that is wrong loses counts, and no memory.
-            unsafe { self.mapping.reservation.discard(offset, lines.len() * LINE) }?;
+            unsafe { self.mapping.reservation.discard(pages.start, pages.len()) }?;
         }
         Ok(())
     }
@@ -281,7 +296,7 @@ impl Rows {
         debug_assert!(row < self.atomic());
         // SAFETY: 1. In bounds: every caller in this file checked that `row` is below `atomic`, and
         // `new` reserved `STRIDE` bytes for each row.
-        unsafe { self.mapping.reservation.base().add(row << STRIDE_SHIFT) }
+        unsafe { self.mapping.reservation.base().add(row * STRIDE) }
     }
 }
 
@@ -374,7 +389,7 @@ impl LockedWord {
         // SAFETY: 1. In bounds, and open: the row was checked, `Rows::locked_word` the word. 2.
         // Aligned and initialised: as in `Rows::at`, 2 and 3. 3. Locked rows are accessed
         // atomically only, by this file. 4. The result borrows `self`, which keeps the reservation.
-        unsafe { AtomicI64::from_ptr(self.base.add(row << STRIDE_SHIFT).cast().as_ptr()) }
+        unsafe { AtomicI64::from_ptr(self.base.add(row * STRIDE).cast().as_ptr()) }
     }
 }
 
@@ -386,8 +401,8 @@ impl LockedWord {
 pub struct OwnedRows {
     /// The first owned row.
     base: NonNull<u8>,
-    /// From the start of the reservation to it.
-    offset: usize,
+    /// Its number among all rows.
+    first: usize,
     rows: usize,
     /// How many lines of each were open when this was last asked: a load less on most ways.
     open: usize,
@@ -411,9 +426,9 @@ impl OwnedRows {
             self.open = self.keeper.open_lines();
         }
         assert!(row < self.rows && line < self.open, "no such line");
-        let at = (row << STRIDE_SHIFT) + OWNED_SHIFT + line * LINE_WORDS * 8;
+        let at = row * STRIDE + line * LINE_WORDS * 8;
         // SAFETY: 1. In bounds, and open: `row` and `line` were checked, and the reservation, which
-        // `keeper` keeps, has `rows` rows from `base` on, with room for the shift (asserted above).
+        // `keeper` keeps, has `rows` rows from `base` on, of which each has room for its lines.
         // 2. Aligned: the base is page-aligned, `at` a multiple of 64. 3. Initialised: mappings
         // start zeroed. 4. Not aliased: `Rows::new` makes one `OwnedRows`, no function of `Rows`
         // goes beyond the atomic rows, and the result borrows `self` mutably.
@@ -431,14 +446,11 @@ impl OwnedRows {
     /// When there are no such lines.
     pub fn discard(&mut self, lines: Range<usize>) -> io::Result<()> {
         assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
-        let page = page_size();
-        let start = (OWNED_SHIFT + lines.start * LINE_WORDS * 8).next_multiple_of(page);
-        let end = (OWNED_SHIFT + lines.end * LINE_WORDS * 8) / page * page;
-        for row in 0..if start < end { self.rows } else { 0 } {
-            let offset = self.offset + (row << STRIDE_SHIFT) + start;
+        for row in self.first..self.first + self.rows {
+            let pages = whole_pages(row, &lines, page_size());
             // SAFETY: 1. In bounds: the row exists, and `lines` was checked. 2. No reference to
             // these bytes lives: this is the only way to them (`line`, 4), and borrowed mutably.
-            unsafe { self.keeper.reservation.discard(offset, end - start) }?;
+            unsafe { self.keeper.reservation.discard(pages.start, pages.len()) }?;
         }
         Ok(())
     }
@@ -467,7 +479,7 @@ impl DataRows<'_> {
     #[must_use]
     pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {
         assert!(row < self.rows && line < self.lines, "no such line");
-        let at = (row << STRIDE_SHIFT) + line * LINE_WORDS * 8;
+        let at = row * STRIDE + line * LINE_WORDS * 8;
         // SAFETY: 1 to 4 as in `Rows::at`, for eight words of a line that was checked; an array of
         // atomics has the layout of its words. 5. The rows are borrowed for as long as `self`
         // exists, and the reference does not leave this function.

@@ -354,7 +354,7 @@ fn a_row_is_used_as_far_as_blocks_reach_and_no_further() {
         found.dedup();
         assert_eq!(found, expected);
         // Lines that were never handed out are refused without being touched.
-        let behind = (1 << submeter_sys::STRIDE_SHIFT) / 8 - 1;
+        let behind = submeter_sys::STRIDE / 8 - 1;
         let catch = |look: &dyn Fn() -> i64| {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)).is_err()
         };

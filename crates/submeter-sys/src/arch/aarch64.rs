@@ -11,7 +11,7 @@
 use std::arch::asm;
 
 use super::SpinShared;
-use crate::STRIDE_SHIFT;
+use crate::STRIDE;
 use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
 
 /// The signature that precedes every abort path; must equal what the area was registered with.
@@ -124,15 +124,15 @@ fn area(offset: isize) -> usize {
 pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word: *mut i64) -> bool {
     // SAFETY: 1. The caller's promise, passed on: this is `add` with a constant, for which this
     // instruction set has no cheaper form.
-    unsafe { add::<STRIDE_SHIFT>(offset, cpus, word, N as i64) }
+    unsafe { add::<STRIDE>(offset, cpus, word, N as i64) }
 }
 
-/// `row[cpu].word += n`, with rows `2^SHIFT` bytes apart. Returns whether it was done.
+/// `row[cpu].word += n`, with rows `BYTES` bytes apart. Returns whether it was done.
 ///
 /// # Safety
 /// As [`crate::Rseq::add`].
 #[inline(always)]
-pub(crate) unsafe fn add<const SHIFT: u32>(
+pub(crate) unsafe fn add<const BYTES: usize>(
     offset: isize,
     cpus: u32,
     word: *mut i64,
@@ -148,7 +148,7 @@ pub(crate) unsafe fn add<const SHIFT: u32>(
             "cmp {t:w}, {cpus:w}",
             "b.hs {left}",
             point!(2),
-            "add {t}, {word}, {t}, lsl #{shift}",
+            "madd {t}, {t}, {stride}, {word}",
             "ldr {d}, [{t}]",
             "add {d}, {d}, {n}",
             point!(3),
@@ -160,7 +160,7 @@ pub(crate) unsafe fn add<const SHIFT: u32>(
             cpus = in(reg) cpus,
             word = in(reg) word,
             n = in(reg) n,
-            shift = const SHIFT,
+            stride = in(reg) BYTES,
             left = label { return false },
             options(nostack),
         );
@@ -202,7 +202,7 @@ pub(crate) unsafe fn add_value_while(
             "cmp {t:w}, {d:w}",
             "b.hs {left}",
             point!(2),
-            "add {t}, {word}, {t}, lsl #{shift}",
+            "madd {t}, {t}, {stride}, {word}",
             "ldr {d}, [{t}]",
             "add {d}, {d}, {n}",
             point!(3),
@@ -214,7 +214,7 @@ pub(crate) unsafe fn add_value_while(
             mode = in(reg) mode,
             word = in(reg) word,
             n = in(reg) n,
-            shift = const STRIDE_SHIFT,
+            stride = in(reg) STRIDE,
             left = label { return false },
             options(nostack),
         );
@@ -238,7 +238,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
             "cmp {t:w}, {cpus:w}",
             "b.hs 5f",
             point!(2),
-            "add {t}, {word}, {t}, lsl #{shift}",
+            "madd {t}, {t}, {stride}, {word}",
             "ldr {changed}, [{t}]",
             "add {after}, {changed}, {n}",
             "eor {changed}, {changed}, {after}",
@@ -252,7 +252,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
             cpus = in(reg) cpus,
             word = in(reg) word,
             n = in(reg) n,
-            shift = const STRIDE_SHIFT,
+            stride = in(reg) STRIDE,
             aborted = const EXIT_ABORTED,
             outside = const EXIT_OUTSIDE,
             options(nostack),
@@ -283,7 +283,7 @@ pub(crate) unsafe fn add_marked(
             "cmp {t:w}, {cpus:w}",
             "b.hs 5f",
             point!(2),
-            "lsl {t}, {t}, #{shift}",
+            "mul {t}, {t}, {stride}",
             "ldr {changed}, [{marks}, {t}]",
             "lsr {changed}, {changed}, {bit:x}",
             "tbz {changed}, #0, 7f",
@@ -312,7 +312,7 @@ pub(crate) unsafe fn add_marked(
             n = in(reg) n,
             marks = in(reg) marks,
             bit = in(reg) u64::from(bit),
-            shift = const STRIDE_SHIFT,
+            stride = in(reg) STRIDE,
             aborted = const EXIT_ABORTED,
             outside = const EXIT_OUTSIDE,
             unmarked = const EXIT_UNMARKED,
@@ -341,7 +341,7 @@ pub(crate) unsafe fn add_within(
             "cmp {t:w}, {cpus:w}",
             "b.hs {left}",
             point!(2),
-            "add {t}, {word}, {t}, lsl #{shift}",
+            "madd {t}, {t}, {stride}, {word}",
             "ldr {d}, [{t}]",
             "add {after}, {d}, {n}",
             "eor {d}, {d}, {after}",
@@ -358,7 +358,7 @@ pub(crate) unsafe fn add_within(
             word = in(reg) word,
             n = in(reg) n,
             mask = in(reg) mask,
-            shift = const STRIDE_SHIFT,
+            stride = in(reg) STRIDE,
             left = label { return false },
             options(nostack),
         );
@@ -388,7 +388,7 @@ pub(crate) unsafe fn add_marked_within(
             "cmp {t:w}, {cpus:w}",
             "b.hs {left}",
             point!(2),
-            "lsl {t}, {t}, #{shift}",
+            "mul {t}, {t}, {stride}",
             "ldr {d}, [{marks}, {t}]",
             "lsr {d}, {d}, {bit:x}",
             // Not `tbz`, which reaches 32 KiB only: the label may be further away.
@@ -413,7 +413,7 @@ pub(crate) unsafe fn add_marked_within(
             mask = in(reg) mask,
             marks = in(reg) marks,
             bit = in(reg) u64::from(bit),
-            shift = const STRIDE_SHIFT,
+            stride = in(reg) STRIDE,
             left = label { return false },
             options(nostack),
         );

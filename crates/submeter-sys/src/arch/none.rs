@@ -20,7 +20,7 @@ pub(crate) unsafe fn add_immediate<const N: i32>(_: isize, _: u32, _: *mut i64) 
 ///
 /// # Safety
 /// Never called: an [`crate::Rseq`] cannot be had here.
-pub(crate) unsafe fn add<const SHIFT: u32>(_: isize, _: u32, _: *mut i64, _: i64) -> bool {
+pub(crate) unsafe fn add<const BYTES: usize>(_: isize, _: u32, _: *mut i64, _: i64) -> bool {
     unreachable!("{NEVER}")
 }
 

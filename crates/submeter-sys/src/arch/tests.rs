@@ -3,7 +3,7 @@
 
 use crate::memory::Reservation;
 use crate::rseq::{Exit, FIELD_CPU_ID, Rseq};
-use crate::{STRIDE_SHIFT, arch};
+use crate::{STRIDE, arch};
 
 const CPUS: u32 = 3;
 const FIELD_RSEQ_CS: usize = 8;
@@ -30,7 +30,7 @@ struct Descriptor {
 
 impl Fake {
     fn new() -> Fake {
-        let rows = Reservation::new((CPUS as usize) << STRIDE_SHIFT).expect("reserves");
+        let rows = Reservation::new(CPUS as usize * STRIDE).expect("reserves");
         Fake { area: Box::new(Area([0; 32])), rows }
     }
 
@@ -59,9 +59,7 @@ impl Fake {
     fn words(&self) -> [i64; CPUS as usize] {
         // SAFETY: 1. The address is inside the reservation: it has `CPUS` rows. 2. This thread
         // alone uses it: the test keeps it.
-        std::array::from_fn(|cpu| unsafe {
-            self.word().wrapping_byte_add(cpu << STRIDE_SHIFT).read()
-        })
+        std::array::from_fn(|cpu| unsafe { self.word().wrapping_byte_add(cpu * STRIDE).read() })
     }
 
     /// Returns what the last sequence armed.
@@ -123,7 +121,7 @@ fn outputs_are_the_word_after_and_the_bits_that_changed() {
         let rseq = fake.on(1);
         // SAFETY: 1. As above.
         let added = unsafe {
-            fake.word().wrapping_byte_add(1 << STRIDE_SHIFT).write(was);
+            fake.word().wrapping_byte_add(STRIDE).write(was);
             rseq.add_carry(fake.word(), n)
         };
         let after = was.wrapping_add(n);
@@ -137,7 +135,7 @@ fn outputs_are_the_word_after_and_the_bits_that_changed() {
 fn a_mark_is_tested_on_the_same_cpu_modulo_64() {
     let mut fake = Fake::new();
     // SAFETY: 1. As above.
-    unsafe { fake.marks().wrapping_byte_add(2 << STRIDE_SHIFT).write(1 << 37) };
+    unsafe { fake.marks().wrapping_byte_add(2 * STRIDE).write(1 << 37) };
     for (cpu, bit, adds) in
         [(2, 37, true), (2, 37 + 64, true), (2, 36, false), (1, 37, false), (2, 38, false)]
     {
@@ -193,8 +191,8 @@ fn an_add_that_leaves_its_batch_is_refused_in_either_direction_and_where_the_wor
             let rseq = fake.on(1);
             // SAFETY: 1. As above.
             let done = unsafe {
-                fake.word().wrapping_byte_add(1 << STRIDE_SHIFT).write(was);
-                fake.marks().wrapping_byte_add(1 << STRIDE_SHIFT).write(1 << 63);
+                fake.word().wrapping_byte_add(STRIDE).write(was);
+                fake.marks().wrapping_byte_add(STRIDE).write(1 << 63);
                 if marked {
                     rseq.add_marked_within(fake.word(), n, mask, fake.marks(), 63)
                 } else {

@@ -16,7 +16,7 @@
 use std::arch::asm;
 
 use super::SpinShared;
-use crate::STRIDE_SHIFT;
+use crate::STRIDE;
 use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
 
 /// The signature that precedes every abort path; must equal what the area was registered with.
@@ -129,7 +129,7 @@ pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word:
             "cmp {t:e}, {cpus:e}",
             "jae {left}",
             point!(2),
-            "shl {t}, {shift}",
+            "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
             "lea {d}, [{d} + {n}]",
@@ -142,7 +142,7 @@ pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word:
             cpus = in(reg) cpus,
             word = in(reg) word,
             n = const N,
-            shift = const STRIDE_SHIFT,
+            stride = const STRIDE,
             left = label { return false },
             options(nostack),
         );
@@ -150,12 +150,12 @@ pub(crate) unsafe fn add_immediate<const N: i32>(offset: isize, cpus: u32, word:
     true
 }
 
-/// `row[cpu].word += n`, with rows `2^SHIFT` bytes apart. Returns whether it was done.
+/// `row[cpu].word += n`, with rows `BYTES` bytes apart. Returns whether it was done.
 ///
 /// # Safety
 /// As [`crate::Rseq::add`].
 #[inline(always)]
-pub(crate) unsafe fn add<const SHIFT: u32>(
+pub(crate) unsafe fn add<const BYTES: usize>(
     offset: isize,
     cpus: u32,
     word: *mut i64,
@@ -168,7 +168,7 @@ pub(crate) unsafe fn add<const SHIFT: u32>(
             "cmp {t:e}, {cpus:e}",
             "jae {left}",
             point!(2),
-            "shl {t}, {shift}",
+            "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
             "lea {d}, [{d} + {n}]",
@@ -181,7 +181,7 @@ pub(crate) unsafe fn add<const SHIFT: u32>(
             cpus = in(reg) cpus,
             word = in(reg) word,
             n = in(reg) n,
-            shift = const SHIFT,
+            stride = const BYTES,
             left = label { return false },
             options(nostack),
         );
@@ -207,7 +207,7 @@ pub(crate) unsafe fn add_while<const N: i32>(
             "cmp {t:e}, dword ptr [{mode}]",
             "jae {left}",
             point!(2),
-            "shl {t}, {shift}",
+            "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             point!(3),
             "add qword ptr [{t}], {n}",
@@ -217,7 +217,7 @@ pub(crate) unsafe fn add_while<const N: i32>(
             mode = in(reg) mode,
             word = in(reg) word,
             n = const N,
-            shift = const STRIDE_SHIFT,
+            stride = const STRIDE,
             left = label { return false },
             options(nostack),
         );
@@ -243,7 +243,7 @@ pub(crate) unsafe fn add_value_while(
             "cmp {t:e}, dword ptr [{mode}]",
             "jae {left}",
             point!(2),
-            "shl {t}, {shift}",
+            "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
             "lea {d}, [{d} + {n}]",
@@ -256,7 +256,7 @@ pub(crate) unsafe fn add_value_while(
             mode = in(reg) mode,
             word = in(reg) word,
             n = in(reg) n,
-            shift = const STRIDE_SHIFT,
+            stride = const STRIDE,
             left = label { return false },
             options(nostack),
         );
@@ -280,7 +280,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
             "cmp {t:e}, {cpus:e}",
             "jae 5f",
             point!(2),
-            "shl {t}, {shift}",
+            "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {after}, qword ptr [{t}]",
             "mov {changed}, {after}",
@@ -296,7 +296,7 @@ pub(crate) unsafe fn add_carry(offset: isize, cpus: u32, word: *mut i64, n: i64)
             cpus = in(reg) cpus,
             word = in(reg) word,
             n = in(reg) n,
-            shift = const STRIDE_SHIFT,
+            stride = const STRIDE,
             aborted = const EXIT_ABORTED,
             outside = const EXIT_OUTSIDE,
             options(nostack),
@@ -327,7 +327,7 @@ pub(crate) unsafe fn add_marked(
             "cmp {t:e}, {cpus:e}",
             "jae 5f",
             point!(2),
-            "shl {t}, {shift}",
+            "imul {t}, {t}, {stride}",
             "mov {changed}, qword ptr [{marks} + {t}]",
             "bt {changed}, {bit:r}",
             "jnc 7f",
@@ -353,7 +353,7 @@ pub(crate) unsafe fn add_marked(
             n = in(reg) n,
             marks = in(reg) marks,
             bit = in(reg) bit,
-            shift = const STRIDE_SHIFT,
+            stride = const STRIDE,
             aborted = const EXIT_ABORTED,
             outside = const EXIT_OUTSIDE,
             unmarked = const EXIT_UNMARKED,
@@ -382,7 +382,7 @@ pub(crate) unsafe fn add_within(
             "cmp {t:e}, {cpus:e}",
             "jae {left}",
             point!(2),
-            "shl {t}, {shift}",
+            "imul {t}, {t}, {stride}",
             "add {t}, {word}",
             "mov {d}, qword ptr [{t}]",
             "lea {after}, [{d} + {n}]",
@@ -400,7 +400,7 @@ pub(crate) unsafe fn add_within(
             word = in(reg) word,
             n = in(reg) n,
             mask = in(reg) mask,
-            shift = const STRIDE_SHIFT,
+            stride = const STRIDE,
             left = label { return false },
             options(nostack),
         );
@@ -430,7 +430,7 @@ pub(crate) unsafe fn add_marked_within(
             "cmp {t:e}, {cpus:e}",
             "jae {left}",
             point!(2),
-            "shl {t}, {shift}",
+            "imul {t}, {t}, {stride}",
             "mov {d}, qword ptr [{marks} + {t}]",
             "bt {d}, {bit:r}",
             "jnc {left}",
@@ -453,7 +453,7 @@ pub(crate) unsafe fn add_marked_within(
             mask = in(reg) mask,
             marks = in(reg) marks,
             bit = in(reg) bit,
-            shift = const STRIDE_SHIFT,
+            stride = const STRIDE,
             left = label { return false },
             options(nostack),
         );

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use submeter_sys::memory::Reservation;
-use submeter_sys::{Rseq, STRIDE_SHIFT};
+use submeter_sys::{Rseq, STRIDE};
 
 /// One page of words for each CPU.
 pub(crate) struct Rows {
@@ -18,8 +18,7 @@ impl Rows {
             eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
             return None;
         };
-        let reservation =
-            Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).expect("reserves");
+        let reservation = Reservation::new(rseq.cpus() as usize * STRIDE).expect("reserves");
         Some(Rows { reservation, rseq })
     }
 
@@ -31,7 +30,7 @@ impl Rows {
 
     /// Returns word `index` in the row of `cpu`.
     pub(crate) fn row(&self, cpu: u32, index: usize) -> &AtomicI64 {
-        let word = self.word(index).wrapping_byte_add((cpu as usize) << STRIDE_SHIFT);
+        let word = self.word(index).wrapping_byte_add(cpu as usize * STRIDE);
         // SAFETY: 1. Row `cpu` of word `index` lies inside the reservation: `self` keeps it.
         unsafe { AtomicI64::from_ptr(word) }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use submeter_sys::{Exit, Rseq, STRIDE_SHIFT, cpu, membarrier};
+use submeter_sys::{Exit, Rseq, STRIDE, cpu, membarrier};
 
 use crate::rows::Rows;
 use crate::stop::StopOnDrop;
@@ -117,7 +117,7 @@ fn a_commit_that_changes_every_bit_is_not_taken_for_an_exit() {
 fn add_marked_adds_only_where_the_mark_is_set_stress() {
     let Some(rows) = Rows::new() else { return };
     let mark = |cpu: u32| {
-        let word = rows.word(16).wrapping_byte_add((cpu as usize) << STRIDE_SHIFT);
+        let word = rows.word(16).wrapping_byte_add(cpu as usize * STRIDE);
         // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. It is accessed
         // atomically everywhere but in the sequence's load.
         unsafe { AtomicU64::from_ptr(word.cast()) }

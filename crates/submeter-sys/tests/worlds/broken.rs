@@ -1,14 +1,14 @@
 //! Where rseq is missing or refused, the probe says so and nothing hangs.
 
 use submeter_sys::memory::Reservation;
-use submeter_sys::{Backend, STRIDE_SHIFT, SelfTest, membarrier, probe};
+use submeter_sys::{Backend, STRIDE, SelfTest, membarrier, probe};
 
 use crate::again::{again, is_child};
 
 /// Adds on several threads through whatever the probe offers.
 pub(crate) fn add_on_threads() {
     let Some(rseq) = probe().rseq() else { return };
-    let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).expect("reserves");
+    let rows = Reservation::new(rseq.cpus() as usize * STRIDE).expect("reserves");
     let word = rows.base().as_ptr() as usize;
     let done: i64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..3)
@@ -28,7 +28,7 @@ pub(crate) fn add_on_threads() {
     let total: i64 = (0..rseq.cpus() as usize)
         // SAFETY: 1. The word is inside the reservation: the test keeps it. 2. Nobody writes: every
         // writer has been joined.
-        .map(|cpu| unsafe { ((word + (cpu << STRIDE_SHIFT)) as *const i64).read() })
+        .map(|cpu| unsafe { ((word + cpu * STRIDE) as *const i64).read() })
         .sum();
     assert_eq!(total, done);
     assert!(done > 250_000, "only {done} of 300,000 committed");
@@ -107,7 +107,7 @@ fn the_usual_world_is_exact() {
 #[test]
 fn a_forked_child_keeps_registration_and_barrier() {
     let Some(rseq) = probe().rseq() else { return };
-    let rows = Reservation::new((rseq.cpus() as usize) << STRIDE_SHIFT).expect("reserves");
+    let rows = Reservation::new(rseq.cpus() as usize * STRIDE).expect("reserves");
     let word = rows.base().as_ptr().cast::<i64>();
     // SAFETY: 1. The child does only what a child of threads may: it runs sequences and system
     // calls, and ends.

@@ -1,6 +1,8 @@
 |     mrs xr1, TPIDR_EL0
-      add xr1, xr1, xr7
-      mov wr7, wzr
+      mov wr4, #4160
+      add xr1, xr1, xr8
+      movk wr4, #16385, lsl #16
+      mov wr8, wzr
 |     .section __rseq_cs
 | L1:
 |     .word 0
@@ -16,16 +18,16 @@
 |     ldr wr2, [xr1, #4]
 |     cmp wr2, wr3
 |     b.hs L5
-|     add xr2, xr4, xr2, lsl #30
-|     ldr xr5, [xr2]
-|     add xr5, xr5, xr6
-|     str xr5, [xr2]
+|     madd xr2, xr2, xr4, xr5
+|     ldr xr6, [xr2]
+|     add xr6, xr6, xr7
+|     str xr6, [xr2]
 | L3:
 |     .section __rseq_failure
 |     .inst 0xd428bc00
 | L4:
 |     b L5
 |     .section .text
-      mov wr7, #1
+      mov wr8, #1
   L5:
       ret

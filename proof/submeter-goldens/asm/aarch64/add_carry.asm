@@ -1,5 +1,7 @@
 |     mrs xr1, TPIDR_EL0
-      add xr1, xr1, xr8
+      mov wr4, #4160
+      add xr1, xr1, xr9
+      movk wr4, #16385, lsl #16
 |     .section __rseq_cs
 | L1:
 |     .word 0
@@ -15,22 +17,22 @@
 |     ldr wr2, [xr1, #4]
 |     cmp wr2, wr3
 |     b.hs L5
-|     add xr2, xr4, xr2, lsl #30
-|     ldr xr5, [xr2]
-|     add xr6, xr5, xr7
-|     eor xr5, xr5, xr6
-|     str xr6, [xr2]
+|     madd xr2, xr2, xr4, xr5
+|     ldr xr6, [xr2]
+|     add xr7, xr6, xr8
+|     eor xr6, xr6, xr7
+|     str xr7, [xr2]
 | L3:
 |     b L6
 |     .inst 0xd428bc00
 | L4:
 |     mov xr2, #1
-|     mov xr5, #-1
+|     mov xr6, #-1
 |     b L6
 | L5:
 |     mov xr2, #2
-|     mov xr5, #-1
+|     mov xr6, #-1
 | L6:
-      stp xr6, xr5, [xr9]
-      str xr2, [xr9, #16]
+      stp xr7, xr6, [xr10]
+      str xr2, [xr10, #16]
       ret

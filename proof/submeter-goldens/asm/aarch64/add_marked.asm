@@ -1,6 +1,8 @@
 |     mrs xr1, TPIDR_EL0
-      mov wr6, wr10
-      add xr1, xr1, xr11
+      mov wr4, #4160
+      mov wr7, wr11
+      add xr1, xr1, xr12
+      movk wr4, #16385, lsl #16
 |     .section __rseq_cs
 | L1:
 |     .word 0
@@ -16,15 +18,15 @@
 |     ldr wr2, [xr1, #4]
 |     cmp wr2, wr3
 |     b.hs L5
-|     lsl xr2, xr2, #30
-|     ldr xr4, [xr5, xr2]
-|     lsr xr4, xr4, xr6
-|     tbz wr4, #0, L6
-|     add xr2, xr2, xr7
-|     ldr xr4, [xr2]
-|     add xr8, xr4, xr9
-|     eor xr4, xr4, xr8
-|     str xr8, [xr2]
+|     mul xr2, xr2, xr4
+|     ldr xr5, [xr6, xr2]
+|     lsr xr5, xr5, xr7
+|     tbz wr5, #0, L6
+|     add xr2, xr2, xr8
+|     ldr xr5, [xr2]
+|     add xr9, xr5, xr10
+|     eor xr5, xr5, xr9
+|     str xr9, [xr2]
 | L3:
 |     b L7
 |     .inst 0xd428bc00
@@ -37,8 +39,8 @@
 | L5:
 |     mov xr2, #2
 | L8:
-|     mov xr4, #-1
+|     mov xr5, #-1
 | L7:
-      stp xr8, xr4, [xr12]
-      str xr2, [xr12, #16]
+      stp xr9, xr5, [xr13]
+      str xr2, [xr13, #16]
       ret

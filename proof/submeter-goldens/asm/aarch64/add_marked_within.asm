@@ -1,7 +1,9 @@
 |     mrs xr1, TPIDR_EL0
-      mov wr6, wr11
-      add xr1, xr1, xr12
-      mov wr12, wzr
+      mov wr4, #4160
+      mov wr7, wr12
+      add xr1, xr1, xr13
+      movk wr4, #16385, lsl #16
+      mov wr13, wzr
 |     .section __rseq_cs
 | L1:
 |     .word 0
@@ -17,24 +19,24 @@
 |     ldr wr2, [xr1, #4]
 |     cmp wr2, wr3
 |     b.hs L5
-|     lsl xr2, xr2, #30
-|     ldr xr4, [xr5, xr2]
-|     lsr xr4, xr4, xr6
-|     tst xr4, #0x1
+|     mul xr2, xr2, xr4
+|     ldr xr5, [xr6, xr2]
+|     lsr xr5, xr5, xr7
+|     tst xr5, #0x1
 |     b.eq L5
-|     add xr2, xr2, xr7
-|     ldr xr4, [xr2]
-|     add xr8, xr4, xr9
-|     eor xr4, xr4, xr8
-|     cmp xr4, xr10
+|     add xr2, xr2, xr8
+|     ldr xr5, [xr2]
+|     add xr9, xr5, xr10
+|     eor xr5, xr5, xr9
+|     cmp xr5, xr11
 |     b.hi L5
-|     str xr8, [xr2]
+|     str xr9, [xr2]
 | L3:
 |     .section __rseq_failure
 |     .inst 0xd428bc00
 | L4:
 |     b L5
 |     .section .text
-      mov wr12, #1
+      mov wr13, #1
   L5:
       ret

@@ -1,6 +1,8 @@
 |     mrs xr1, TPIDR_EL0
-      add xr1, xr1, xr9
-      mov wr9, wzr
+      mov wr4, #4160
+      add xr1, xr1, xr10
+      movk wr4, #16385, lsl #16
+      mov wr10, wzr
 |     .section __rseq_cs
 | L1:
 |     .word 0
@@ -16,19 +18,19 @@
 |     ldr wr2, [xr1, #4]
 |     cmp wr2, wr3
 |     b.hs L5
-|     add xr2, xr4, xr2, lsl #30
-|     ldr xr5, [xr2]
-|     add xr6, xr5, xr7
-|     eor xr5, xr5, xr6
-|     cmp xr5, xr8
+|     madd xr2, xr2, xr4, xr5
+|     ldr xr6, [xr2]
+|     add xr7, xr6, xr8
+|     eor xr6, xr6, xr7
+|     cmp xr6, xr9
 |     b.hi L5
-|     str xr6, [xr2]
+|     str xr7, [xr2]
 | L3:
 |     .section __rseq_failure
 |     .inst 0xd428bc00
 | L4:
 |     b L5
 |     .section .text
-      mov wr9, #1
+      mov wr10, #1
   L5:
       ret

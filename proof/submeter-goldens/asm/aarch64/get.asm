@@ -1,7 +1,9 @@
 |     mrs xr1, TPIDR_EL0
-      mov wr6, #1
-      add xr1, xr1, xr7
-      mov wr7, wzr
+      mov wr5, #4160
+      mov wr7, #1
+      add xr1, xr1, xr8
+      movk wr5, #16385, lsl #16
+      mov wr8, wzr
 |     .section __rseq_cs
 | L1:
 |     .word 0
@@ -18,9 +20,9 @@
 |     ldr wr3, [xr4]
 |     cmp wr2, wr3
 |     b.hs L5
-|     add xr2, xr5, xr2, lsl #30
+|     madd xr2, xr2, xr5, xr6
 |     ldr xr3, [xr2]
-|     add xr3, xr3, xr6
+|     add xr3, xr3, xr7
 |     str xr3, [xr2]
 | L3:
 |     .section __rseq_failure
@@ -28,6 +30,6 @@
 | L4:
 |     b L5
 |     .section .text
-      mov wr7, #1
+      mov wr8, #1
   L5:
       ret

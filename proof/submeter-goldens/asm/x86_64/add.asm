@@ -13,7 +13,7 @@
 |     movl %fs:4(%r2), %r1d
 |     cmpl %r3d, %r1d
 |     jae L5
-|     shlq $30, %r1
+|     imulq $1073811520, %r1, %r1
 |     addq %r4, %r1
 |     movq (%r1), %r5
 |     leaq (%r5,%r6), %r5

@@ -16,7 +16,7 @@
 |     movl %fs:4(%r2), %r1d
 |     cmpl %r3d, %r1d
 |     jae L5
-|     shlq $30, %r1
+|     imulq $1073811520, %r1, %r1
 |     movq (%r4,%r1), %r5
 |     btq %r6, %r5
 |     jae L5

@@ -13,7 +13,7 @@
 |     movl %fs:4(%r2), %r1d
 |     cmpl %r3d, %r1d
 |     jae L5
-|     shlq $3, %r1
+|     imulq $8, %r1, %r1
 |     addq %r4, %r1
 |     movq (%r1), %r5
 |     leaq (%r5,%r6), %r5

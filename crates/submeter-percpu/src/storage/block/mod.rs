@@ -205,9 +205,9 @@ impl<T> Block<T> {
     pub fn sum(&self, word: usize) -> i64 {
         assert!(word < self.len(), "no such word");
         let area = self.area();
-        area.rows_in_use()
-            .map(|row| area.load(row, self.first_word() + word))
-            .fold(0, i64::wrapping_add)
+        let rows = area.rows_in_use();
+        // SeqCst: as `Area::load`.
+        area.inner.rows.sum(rows.end, self.first_word() + word, Ordering::SeqCst)
     }
 }
 
