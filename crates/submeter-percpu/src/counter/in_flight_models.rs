@@ -314,3 +314,54 @@ fn loom_counter_a_read_covers_the_first_add_of_a_row() {
 fn loom_counter_finds_a_reader_that_asks_for_the_rows_first() {
     a_read_beside_the_first_add_of_a_row(Mistake::RowsFirst);
 }
+
+/// A step that crosses, a step that is stuck with it, and whole batches that are stuck without a
+/// word: they hide nothing.
+fn a_read_beside_whole_batches(n: i64, sign: i64) {
+    explore(move || {
+        let counter = Counter::new(Mistake::Nothing, sign);
+        let whole = thread::spawn({
+            let counter = Arc::clone(&counter);
+            move || {
+                counter.overflows.post(counter.cpu.add(n, MASK));
+            }
+        });
+        let add = thread::spawn({
+            let counter = Arc::clone(&counter);
+            move || {
+                counter.add();
+                counter.add();
+            }
+        });
+        let start = i64::from(sign > 0);
+        let reads = |returned: i64, adds: i64| {
+            let read = counter.overflows.read(|| MASK, 1, MASK + 1);
+            let holds = |truth: i64| read.low() <= truth && truth <= read.high();
+            let steps = || (returned..=adds).map(|steps| start + sign * steps);
+            assert!(steps().any(|truth| holds(truth) || holds(truth + n)), "{n}: {read:?}");
+        };
+        // SeqCst: as in `read`.
+        reads(counter.returned.load(Ordering::SeqCst), 2);
+        whole.join().unwrap();
+        add.join().unwrap();
+        reads(2, 2);
+        let read = counter.overflows.read(|| MASK, 1, MASK + 1);
+        let truth = start + 2 * sign + n;
+        assert!(read.low() <= truth && truth <= read.high(), "{n}: {read:?} for {truth}");
+    });
+}
+
+#[test]
+fn loom_counter_whole_batches_hide_nothing_while_they_are_unannounced() {
+    for n in [2, -2, 6] {
+        a_read_beside_whole_batches(n, 1);
+        a_read_beside_whole_batches(n, -1);
+    }
+}
+
+/// The mistake: what is more than a batch, and no multiple of it, goes unannounced too.
+#[test]
+#[should_panic(expected = "31: ")]
+fn loom_counter_finds_that_an_unannounced_part_of_a_batch_hides_others() {
+    a_read_beside_whole_batches(31, 1);
+}

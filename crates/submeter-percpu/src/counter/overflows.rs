@@ -115,14 +115,14 @@ impl<W: CpuWords> Overflows<W> {
     ///
     /// `missing` is asked last: an add may be the first in its row, and what it posted counts
     /// against what that row keeps.
+    #[inline]
     pub(super) fn read(&self, missing: impl FnOnce() -> u64, rows: u64, batch: u64) -> Approximate {
         let in_flight = self.in_flight();
         // Relaxed: written before the add that needs it, see `gather`.
         let pending = self.widest.load(Ordering::Relaxed).saturating_sub(1);
         let hidden = in_flight.saturating_mul(batch - 1 + pending).min(IN_FLIGHT_MAX);
-        // Relaxed: after `in_flight`, whose loads are Acquire. A racing add may be in or not.
-        let posted = self.posted.load(Ordering::Relaxed);
-        let posted = posted.wrapping_add(self.sum(Kept::Posted));
+        // After `in_flight`, whose loads are Acquire.
+        let posted = self.posted();
         // Acquire: pairs with the Release in `post`.
         fence(Ordering::Acquire);
         // What a word has beyond a boundary is missing, never too much; all else may be either.
@@ -130,18 +130,49 @@ impl<W: CpuWords> Overflows<W> {
         Approximate::new(posted.wrapping_sub_unsigned(either), missing() + 2 * either)
     }
 
+    /// Compares the value with `rhs` where nothing is in flight or pending, and the answer is the
+    /// same for all that `missing` leaves open: whatever words may keep, in use or not. Otherwise
+    /// `None`: then [`read`](Self::read) may still know.
+    #[inline]
+    pub(super) fn compare(&self, missing: u64, rhs: i64) -> Option<std::cmp::Ordering> {
+        // Relaxed: as in `read`.
+        if self.in_flight() != 0 || self.widest.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        // Nothing to order after it: `missing` is asked of nobody.
+        Approximate::new(self.posted(), missing).compare(rhs)
+    }
+
+    /// The posted sum.
+    #[inline]
+    pub(super) fn posted(&self) -> i64 {
+        // Relaxed: the callers order it. A racing add may be in or not.
+        let posted = self.posted.load(Ordering::Relaxed);
+        match &self.packed {
+            None => posted,
+            Some(packed) => posted.wrapping_add(packed.sum(Kept::Posted)),
+        }
+    }
+
     /// How many adds are in flight, or more: call it before the posted sum is loaded.
+    #[inline]
     fn in_flight(&self) -> u64 {
+        let Some(packed) = &self.packed else {
+            // SeqCst: pairs with those in `begin` and in the drop.
+            return self.in_flight.load(Ordering::SeqCst);
+        };
         // In the order of an add's own steps backwards, see the top of this file.
-        let ended = self.sum(Kept::Ended);
+        let ended = packed.sum(Kept::Ended);
         // SeqCst: pairs with those in `begin` and in the drop; ends before begins here too.
         let elsewhere = self.in_flight.load(Ordering::SeqCst);
-        let begun = self.sum(Kept::Begun);
+        let begun = packed.sum(Kept::Begun);
         elsewhere.wrapping_add_signed(begun.wrapping_sub(ended))
     }
 
-    fn sum(&self, kept: Kept) -> i64 {
-        self.packed.as_ref().map_or(0, |packed| packed.sum(kept))
+    /// How many adds were ever announced by sequence.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn announced(&self) -> i64 {
+        self.packed.as_ref().map_or(0, |packed| packed.sum(Kept::Begun))
     }
 }
 

@@ -17,8 +17,13 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// Returns the value, which is exact once all adds have finished.
     fn sum(&self) -> i64;
 
-    /// Returns an approximate value, without reading every CPU's part.
+    /// Returns an approximate value, without reading every CPU's part and without a bound.
     fn read(&self) -> i64;
+
+    /// Returns an approximate value and computes its bound, where the design has one.
+    fn read_bounded(&self) -> i64 {
+        self.read()
+    }
 
     /// Compares the exact value with `rhs`, using only `read` if that is enough.
     fn compare(&self, rhs: i64) -> cmp::Ordering;
@@ -37,7 +42,13 @@ impl Counter for CachePadded<PercpuCounter> {
 
     #[inline]
     fn read(&self) -> i64 {
-        (**self).read().value()
+        (**self).estimate()
+    }
+
+    #[inline]
+    fn read_bounded(&self) -> i64 {
+        let read = (**self).read();
+        read.low() ^ read.high()
     }
 
     #[inline]

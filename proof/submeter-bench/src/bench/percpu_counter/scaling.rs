@@ -18,7 +18,7 @@ use crate::bench::threads::rates;
 use crate::row::{Param, Params};
 
 /// The numbers of simulated CPUs.
-pub(super) const CPUS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+pub(super) const CPUS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 512];
 
 /// Operations between two clock reads.
 const LOOPS: u32 = 256;
@@ -27,14 +27,16 @@ const LOOPS: u32 = 256;
 #[derive(Clone, Copy)]
 pub(super) enum Operation {
     Read,
+    ReadBounded,
     Sum,
     /// Compares the counter with its value plus this much.
     Compare(i64),
 }
 
 /// A value beyond all bounds is compared with a read, a close one with a sum.
-pub(super) const OPERATIONS: [(&str, Operation); 4] = [
+pub(super) const OPERATIONS: [(&str, Operation); 5] = [
     ("read", Operation::Read),
+    ("read_bounded", Operation::ReadBounded),
     ("sum", Operation::Sum),
     ("compare_far", Operation::Compare(1 << 40)),
     ("compare_near", Operation::Compare(1)),
@@ -136,6 +138,7 @@ impl Operation {
     fn run<C: Counter>(self, counter: &C, value: i64, loops: u32) {
         match self {
             Operation::Read => sum_of(loops, || counter.read()),
+            Operation::ReadBounded => sum_of(loops, || counter.read_bounded()),
             Operation::Sum => sum_of(loops, || counter.sum()),
             Operation::Compare(more) => sum_of(loops, || {
                 let found = counter.compare(value + more);
