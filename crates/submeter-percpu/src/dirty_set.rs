@@ -200,6 +200,11 @@ mod tests {
     }
 
     #[test]
+    fn a_set_is_empty_when_it_is_for_nothing_not_when_nothing_is_marked() {
+        assert!(DirtySet::new(0).is_empty() && !DirtySet::new(1).is_empty());
+    }
+
+    #[test]
     #[should_panic(expected = "no such mark")]
     fn a_thing_beyond_the_end_is_refused() {
         // 10 is in the same word of marks as 9.

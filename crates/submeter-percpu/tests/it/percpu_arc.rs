@@ -71,6 +71,13 @@ fn percpu_arc_drops_its_value_once_after_the_kill_and_the_last_pointer() {
 }
 
 #[test]
+fn percpu_arc_has_the_name_that_it_was_given() {
+    let options = Options::new().name("session");
+    let (_owner, pointer) = PercpuArc::with(options, ()).expect("room");
+    assert_eq!((pointer.name(), pointer.clone().name()), ("session", "session"));
+}
+
+#[test]
 fn percpu_arc_is_never_used_after_its_drop_stress() {
     on_every_backend(|area| {
         let drops = Arc::new(AtomicU32::new(0));

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Barrier, mpsc};
+use std::time::Duration;
 
 use fastrand::Rng;
 
@@ -391,6 +392,19 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
             assert_eq!(joined, READERS - flushes);
         });
     }
+}
+
+#[test]
+fn a_report_says_how_long_the_flush_took() {
+    let (forest, pause) = (Forest::new(1), Duration::from_millis(1));
+    forest.leaves[0].add(0, 1, MASK);
+    let mut state = forest.rstat.flushes.lock();
+    let barrier = |_: &Area| {
+        std::thread::sleep(pause);
+        Ok(())
+    };
+    let report = forest.rstat.flush_locked(&mut state, FlushScope::Tree, barrier).expect("granted");
+    assert!(report.duration >= pause, "{report}");
 }
 
 /// Dead groups are forgotten by the flushes of parts as well, and without any once many wait.

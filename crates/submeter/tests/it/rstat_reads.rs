@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use submeter::{Bytes, Count, Counter, Gauge, Quota, Schema, Tolerance, Tree};
 
@@ -64,8 +64,11 @@ fn a_flush_of_a_part_is_exact_there_and_leaves_the_rest() {
         group.add(f.requests, 10);
         group.adjust(f.open, -3);
     }
+    let before = Instant::now();
     let report = a.flush();
     assert_eq!(report.groups, 4, "/a/web, /a/api, /a and /");
+    // Of this flush, not of one of the whole tree.
+    assert!(a.read(f.requests).age <= before.elapsed());
     assert_eq!((a.read(f.requests).value, web.read(f.requests).value), (30, 10));
     assert_eq!((f.tree.root().read(f.requests).value, other.read(f.requests).value), (30, 0));
     assert_eq!(f.tree.root().read(f.open).value, -9);
