@@ -201,7 +201,9 @@ mod tests {
 
     #[test]
     fn a_set_is_empty_when_it_is_for_nothing_not_when_nothing_is_marked() {
-        assert!(DirtySet::new(0).is_empty() && !DirtySet::new(1).is_empty());
+        let sets = [0, 1, 5000].map(DirtySet::new);
+        assert_eq!(sets.each_ref().map(DirtySet::len), [0, 1, 5000]);
+        assert_eq!(sets.each_ref().map(DirtySet::is_empty), [true, false, false]);
     }
 
     #[test]

@@ -187,3 +187,18 @@ impl Sum {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_never_ran_and_never_happened_is_not_counted() {
+        let state = |running_ns, value| {
+            Sum { values: [0, value].into(), running_ns, ..Sum::new(2) }.state(None, None)
+        };
+        assert_eq!(state(0, 0), RequestState::NotCounted);
+        // It ran and nothing happened; an event of the kernel happened while no time passed.
+        assert_eq!([state(1, 0), state(0, 1), state(1, 1)], [const { RequestState::Counting }; 3]);
+    }
+}
