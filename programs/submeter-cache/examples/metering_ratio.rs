@@ -1,6 +1,6 @@
 //! Measures what metering costs: `cargo run --release -p submeter-cache --example metering_ratio`,
-//! with `-- ROUNDS PIPELINE CONNECTIONS REQUESTS` for other than 21, 32, 2 and 200000 (a round and
-//! server).
+//! with `-- ROUNDS PIPELINE CONNECTIONS REQUESTS TENANTS` for other than 21, 32, 2, 200000 (a round
+//! and server) and 6.
 //!
 //! Two servers run in this process, one that meters and one that does not. Each round drives both
 //! over loopback with the same requests, in turn and in alternating order, so that what else the
@@ -22,9 +22,8 @@ use tokio::runtime::{Builder, Runtime};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-const TENANTS: u64 = 6;
-/// Keys of each tenant: all fit, so that every retrieval hits and answers have known lengths.
-const KEYS: u64 = 2_000;
+/// Keys of all tenants: all fit, so that every retrieval hits and answers have known lengths.
+const KEYS: u64 = 12_000;
 const SEED: u64 = 42;
 /// How long a server may take for an answer.
 const QUIET: Duration = Duration::from_secs(30);
@@ -34,6 +33,7 @@ struct Plan {
     pipeline: usize,
     connections: usize,
     requests: usize,
+    tenants: usize,
 }
 
 /// One server, with the clients that stay connected to it.
@@ -93,18 +93,31 @@ fn main() -> Result<()> {
 }
 
 fn plan() -> Result<Plan> {
-    let mut numbers = [21, 32, 2, 200_000];
+    let mut numbers = [21, 32, 2, 200_000, 6];
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.len() > numbers.len() {
-        return Err("usage: metering_ratio [ROUNDS [PIPELINE [CONNECTIONS [REQUESTS]]]]".into());
+        return Err(
+            "usage: metering_ratio [ROUNDS [PIPELINE [CONNECTIONS [REQUESTS [TENANTS]]]]]".into()
+        );
     }
     for (number, arg) in numbers.iter_mut().zip(&args) {
         *number = arg.parse().ok().filter(|&n| n > 0).ok_or_else(|| {
-            format!("{arg:?} is not a number above 0: ROUNDS PIPELINE CONNECTIONS REQUESTS")
+            format!("{arg:?} is not a number above 0: ROUNDS PIPELINE CONNECTIONS REQUESTS TENANTS")
         })?;
     }
-    let [rounds, pipeline, connections, requests] = numbers;
-    Ok(Plan { rounds, pipeline, connections, requests })
+    let [rounds, pipeline, connections, requests, tenants] = numbers;
+    Ok(Plan { rounds, pipeline, connections, requests, tenants })
+}
+
+impl Plan {
+    fn tenants(&self) -> u64 {
+        self.tenants as u64
+    }
+
+    /// Keys of each tenant.
+    fn keys(&self) -> u64 {
+        (KEYS / self.tenants()).max(1)
+    }
 }
 
 /// Sizes spread over two orders of magnitude, and fixed for a key.
@@ -130,7 +143,7 @@ fn batches(plan: &Plan, connection: u64) -> Vec<Batch> {
     let batch = |_| {
         let mut batch = Batch { request: Vec::new(), answer_bytes: 0 };
         for _ in 0..plan.pipeline {
-            let (tenant, index) = (random.u64(..TENANTS), random.u64(..KEYS));
+            let (tenant, index) = (random.u64(..plan.tenants()), random.u64(..plan.keys()));
             if random.u8(..10) == 0 {
                 push_set(&mut batch.request, tenant, index);
                 batch.answer_bytes += "STORED\r\n".len();
@@ -161,8 +174,8 @@ impl Side {
             client.set_read_timeout(Some(QUIET))?;
             clients.push(client);
         }
-        for tenant in 0..TENANTS {
-            for index in 0..KEYS {
+        for tenant in 0..plan.tenants() {
+            for index in 0..plan.keys() {
                 let mut batch = Batch { request: Vec::new(), answer_bytes: "STORED\r\n".len() };
                 push_set(&mut batch.request, tenant, index);
                 exchange(&mut clients[0], &batch, &mut Vec::new())?;
