@@ -60,29 +60,31 @@ impl Metrics {
     /// Never in practice: the names are fixed and distinct.
     pub fn new() -> Result<Metrics, SchemaError> {
         let mut s = Schema::builder();
+        // First what each request adds to: eight words, the last of them the sum of the latencies,
+        // which are a line of memory; the buckets behind them begin another.
         let cmd_get = s.counter("cmd_get", "Keys asked for by get, gets and mg");
         let cmd_set =
             s.counter("cmd_set", "Stores: set, add, replace, append, prepend, cas and ms");
-        let cmd_delete = s.counter("cmd_delete", "Deletions: delete and md");
-        let cmd_touch = s.counter("cmd_touch", "Keys touched by touch, gat and gats");
-        let cmd_arithmetic = s.counter("cmd_arithmetic", "incr, decr and ma");
-        let cmd_debug = s.counter("cmd_debug", "me");
         let get_hits = s.counter("get_hits", "Retrievals that found the item");
         let get_misses = s.counter("get_misses", "Retrievals that found nothing");
-        let items = s.gauge("items", "Items held");
         let bytes_in = s.counter("bytes_in", "Bytes of requests");
         let bytes_out = s.counter("bytes_out", "Bytes of answers");
-        let memory = s.quota("memory", "Memory held by items");
-        let buffers = s.quota("buffers", "Memory held by connections that wait for their clients");
-        let evictions = s.counter("evictions", "Items dropped to make room");
-        let expired = s.counter("expired", "Items dropped because their time was over");
-        let store_failures = s.counter("store_failures", "Stores refused for want of memory");
         let cpu = s.cpu_time("cpu", "CPU time that worker threads spent on requests");
         let latency = s.histogram(
             "latency",
             "From a request's arrival to its answer being ready",
             Buckets::LATENCY_NS,
         );
+        let cmd_delete = s.counter("cmd_delete", "Deletions: delete and md");
+        let cmd_touch = s.counter("cmd_touch", "Keys touched by touch, gat and gats");
+        let cmd_arithmetic = s.counter("cmd_arithmetic", "incr, decr and ma");
+        let cmd_debug = s.counter("cmd_debug", "me");
+        let items = s.gauge("items", "Items held");
+        let memory = s.quota("memory", "Memory held by items");
+        let buffers = s.quota("buffers", "Memory held by connections that wait for their clients");
+        let evictions = s.counter("evictions", "Items dropped to make room");
+        let expired = s.counter("expired", "Items dropped because their time was over");
+        let store_failures = s.counter("store_failures", "Stores refused for want of memory");
         Ok(Metrics {
             schema: s.build()?,
             cmd_get,
@@ -104,5 +106,26 @@ impl Metrics {
             cpu,
             latency,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter::MetricKind;
+
+    use super::*;
+
+    #[test]
+    fn what_a_request_adds_to_fills_one_line_of_memory() {
+        let metrics = Metrics::new().expect("the names are distinct").schema;
+        let before = metrics.metrics().iter().take_while(|metric| metric.name() != "latency");
+        let words: Vec<&str> = before
+            .inspect(|metric| assert_eq!(metric.kind(), MetricKind::Counter, "a word"))
+            .map(|metric| metric.name())
+            .collect();
+        // With the sum of the latencies, which is in front of their buckets, eight words.
+        let every =
+            ["cmd_get", "cmd_set", "get_hits", "get_misses", "bytes_in", "bytes_out", "cpu"];
+        assert_eq!(words, every);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use submeter::Charge;
 use submeter::refs::{Guard, RcuBorrow, pin};
 
-use super::{CurrentGroup, Effect, Kind, Next, Paused, Session};
+use super::{Batch, Effect, Kind, Next, Paused, Session};
 use crate::item::{BINARY_KEY, Draft, STALE, WON};
 use crate::output::Output;
 use crate::protocol::{Mode, Request, reply, token};
@@ -74,17 +74,17 @@ pub(super) const RETRIES_MAX: usize = 8;
 /// and sending another piece.
 const COPY_MAX: usize = 4096;
 
-impl Session {
+impl Session<'_> {
     /// Executes a request with one key; returns nothing for other requests.
     pub(super) fn classic(
         &mut self,
         request: &Request<'_>,
-        current: &mut CurrentGroup,
+        batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> Option<(Account, Effect)> {
         match *request {
             Request::Store { mode, key, flags, exptime, cas, value, quiet } => {
-                let account = self.enter(key, current);
+                let account = batch.enter(key);
                 let draft = Draft {
                     key,
                     value: [value, b""],
@@ -92,12 +92,12 @@ impl Session {
                     expires_ms: self.now.deadline_ms(exptime),
                     marks: 0,
                 };
-                Some((account, self.classic_store(account, mode, draft, cas, quiet, out)))
+                let tenant = batch.resolver.tenant(account);
+                Some((account, self.classic_store(tenant, mode, draft, cas, quiet, out)))
             }
             Request::Delete { key, quiet } => {
-                let account = self.enter(key, current);
-                let guard = pin();
-                let mut slot = self.cache.store().slot(key, self.now, &guard);
+                let account = batch.enter(key);
+                let mut slot = self.cache.store().slot(key, self.now, batch.resolver.guard());
                 let found = slot.item().is_some();
                 slot.remove();
                 drop(slot);
@@ -106,16 +106,16 @@ impl Session {
                 Some((account, Effect::new(Kind::Delete)))
             }
             Request::Touch { key, exptime, quiet } => {
-                let account = self.enter(key, current);
-                let found = self.fetch(key, Some(exptime), &pin()).is_some();
+                let account = batch.enter(key);
+                let found = self.fetch(key, Some(exptime), batch.resolver.guard()).is_some();
                 self.totals().hit_or_miss(found, Total::TouchHits, Total::TouchMisses);
                 answer(if found { "TOUCHED" } else { "NOT_FOUND" }, quiet, out);
                 Some((account, Effect::new(Kind::Touch)))
             }
             Request::Arithmetic { key, up, delta, quiet } => {
-                let account = self.enter(key, current);
+                let account = batch.enter(key);
                 let mut effect = Effect::new(Kind::Arithmetic);
-                let tenant = self.resolver.tenant(account);
+                let tenant = batch.resolver.tenant(account);
                 match self.count(
                     tenant,
                     key,
@@ -143,7 +143,7 @@ impl Session {
 
     fn classic_store(
         &self,
-        account: Account,
+        tenant: &Arc<Tenant>,
         mode: Mode,
         draft: Draft<'_>,
         cas: u64,
@@ -152,7 +152,7 @@ impl Session {
     ) -> Effect {
         let store =
             StoreRequest { mode, draft, cas, new_cas: None, invalidate: false, vivify_ms: None };
-        let line = match self.store(self.resolver.tenant(account), &store) {
+        let line = match self.store(tenant, &store) {
             StoreOutcome::Yes { .. } => "STORED",
             StoreOutcome::No => "NOT_STORED",
             StoreOutcome::Exists => "EXISTS",
@@ -171,12 +171,13 @@ impl Session {
         &mut self,
         mut paused: Paused,
         keys: &[u8],
-        current: &mut CurrentGroup,
+        batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> Next {
         let kind = if paused.touch.is_some() { Kind::Touch } else { Kind::Get };
         let metering = self.cache.config().metering;
-        let guard = pin();
+        let guard = batch.resolver.guard();
+        let mut last = Account::ROOT;
         let mut rest = keys;
         loop {
             let (key, after) = token::first(rest);
@@ -189,8 +190,8 @@ impl Session {
                 return Next::Pause(paused);
             }
             let before = out.written();
-            let account = metering.then(|| self.enter(key, current));
-            let item = self.fetch(key, paused.touch, &guard);
+            let account = metering.then(|| batch.enter(key));
+            let item = self.fetch(key, paused.touch, guard);
             let hit = item.is_some();
             if kind == Kind::Touch {
                 self.totals().hit_or_miss(hit, Total::GatHits, Total::GatMisses);
@@ -202,11 +203,9 @@ impl Session {
                 // The bytes of later keys are theirs; the rest of the line is the first one's.
                 let later = after.len();
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
-                let (meter, context) = self.meter_with_context();
-                meter.add(account, Effect::fetch(kind, hit), bytes_in, out.written() - before);
-                if !meter.may_share(0) {
-                    meter.boundary(context);
-                }
+                let bytes_out = out.written() - before;
+                batch.meter.add(account, Effect::fetch(kind, hit), bytes_in, bytes_out);
+                last = account;
             }
             rest = after;
         }
@@ -214,9 +213,9 @@ impl Session {
         out.line("END");
         if token::first(keys).0.is_empty() {
             let nothing = Effect::new(Kind::Other);
-            self.account(Account::ROOT, nothing, paused.bytes_in, out.written() - before);
+            self.account(batch, Account::ROOT, nothing, paused.bytes_in, out.written() - before);
         } else if metering {
-            self.meter.add_bytes(paused.bytes_in, out.written() - before);
+            batch.meter.add_bytes(last, paused.bytes_in, out.written() - before);
         }
         Next::Go
     }

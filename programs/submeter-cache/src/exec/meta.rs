@@ -9,7 +9,7 @@ use submeter::refs::{Guard, pin};
 use super::classic::{
     CountOutcome, CountRequest, RETRIES_MAX, Room, StoreOutcome, StoreRequest, data,
 };
-use super::{CurrentGroup, Effect, Kind, Session};
+use super::{Batch, Effect, Kind, Session};
 use crate::clock::Tick;
 use crate::item::{BINARY_KEY, Draft, FETCHED, STALE, WON};
 use crate::output::Output;
@@ -18,15 +18,15 @@ use crate::statistics::Total;
 use crate::store::Slot;
 use crate::tenant::{Account, Item, Tenant};
 
-impl Session {
+impl Session<'_> {
     pub(super) fn meta(
         &mut self,
         meta: &Meta<'_>,
-        current: &mut CurrentGroup,
+        batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> (Account, Effect) {
-        let account = self.enter(&meta.key, current);
-        let tenant = self.resolver.tenant(account);
+        let account = batch.enter(&meta.key);
+        let tenant = batch.resolver.tenant(account);
         let effect = match meta.verb {
             Verb::Get => self.meta_get(tenant, meta, out),
             Verb::Set(mode) => self.meta_set(tenant, mode, meta, out),

@@ -9,18 +9,19 @@
 //! closing `END` to the last one's. What the tenants are charged therefore adds up to what went
 //! over the wire.
 //!
-//! Up to [`SHARE_MAX`] small neighbours in a batch share one reading of the clock as the end of
-//! their latency. Their answers leave together, and a reading costs as much as a small request's
-//! lookup.
+//! The requests of a batch share one reading of the clock as the end of their latency: their
+//! answers leave together, and a reading costs as much as a small request's lookup.
 //!
 //! CPU time needs no tally: the thread is in the group of the request that it executes
 //! ([`CurrentGroup`](super::current_group::CurrentGroup)).
 
-use submeter::{Count, Counter};
+use std::cell::Cell;
 
-use crate::clock::Clock;
+use submeter::{Count, Counter, Group};
+
+use crate::cache::Cache;
 use crate::metrics::Metrics;
-use crate::tenant::{Account, KNOWN_KEPT, Resolver};
+use crate::tenant::{Account, Resolver};
 
 /// The counter that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,29 +62,17 @@ impl Effect {
     }
 }
 
-/// What the accounts of one connection have consumed in this batch.
-#[derive(Default)]
+/// What the accounts of one batch have consumed.
 pub(crate) struct BatchMeter {
     /// By account; shorter than the list of accounts.
     tallies: Vec<AccountTally>,
-    /// The accounts that have something in their tally.
-    touched: Vec<Account>,
-    /// The account of the request that was added last.
-    current: Account,
-    /// The accounts of the requests since the last reading of the clock.
-    run: Vec<Account>,
-    /// How many requests those are.
-    running: u32,
     /// When the bytes of the batch arrived.
     arrival: u64,
 }
 
 /// What one account has consumed in this batch.
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, Default)]
 struct AccountTally {
-    touched: bool,
-    /// Requests since the last reading of the clock.
-    running: u32,
     kinds: [u32; KINDS],
     hits: u32,
     misses: u32,
@@ -92,24 +81,15 @@ struct AccountTally {
     bytes_out: u64,
 }
 
-/// The most requests that share one reading of the clock.
-const SHARE_MAX: u32 = 32;
-
-/// A request of this many bytes has a reading of its own, as copying its value takes time.
-const LARGE_BYTES: usize = 4096;
-
-/// What turns accounts and readings of the clock into groups and times.
-#[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub(crate) resolver: &'a Resolver,
-    pub(crate) clock: &'a Clock,
-    pub(crate) metrics: &'a Metrics,
+thread_local! {
+    /// The memory of a meter that is through, for the next one.
+    static SPARE: Cell<Vec<AccountTally>> = const { Cell::new(Vec::new()) };
 }
 
 impl BatchMeter {
-    /// Begins a batch whose bytes arrived at `raw`.
-    pub(crate) fn begin(&mut self, raw: u64) {
-        self.arrival = raw;
+    /// Begins a batch whose bytes arrived at `arrival`.
+    pub(crate) fn new(arrival: u64) -> BatchMeter {
+        BatchMeter { tallies: SPARE.take(), arrival }
     }
 
     /// Adds one request, or one key of a retrieval.
@@ -121,10 +101,7 @@ impl BatchMeter {
         bytes_in: usize,
         bytes_out: usize,
     ) {
-        self.current = account;
-        self.running += 1;
-        let tally = self.tally();
-        tally.running += 1;
+        let tally = self.tally(account);
         tally.kinds[effect.kind as usize] += 1;
         match effect.hit {
             Some(true) => tally.hits += 1,
@@ -134,77 +111,48 @@ impl BatchMeter {
         tally.store_failures += u32::from(effect.no_memory);
         tally.bytes_in += bytes_in as u64;
         tally.bytes_out += bytes_out as u64;
-        if tally.running == 1 {
-            self.run.push(account);
-        }
     }
 
-    /// Adds bytes that belong to the request added last.
+    /// Adds bytes that belong to a request which was added.
     #[inline]
-    pub(crate) fn add_bytes(&mut self, bytes_in: usize, bytes_out: usize) {
-        let tally = self.tally();
+    pub(crate) fn add_bytes(&mut self, account: Account, bytes_in: usize, bytes_out: usize) {
+        let tally = self.tally(account);
         tally.bytes_in += bytes_in as u64;
         tally.bytes_out += bytes_out as u64;
     }
 
-    /// Returns whether the next request may share a reading of the clock with those before it.
-    #[inline]
-    pub(crate) fn may_share(&self, bytes_in: usize) -> bool {
-        self.running < SHARE_MAX && bytes_in < LARGE_BYTES
-    }
-
-    /// Reads the clock and records the latency of the requests since the last reading.
-    pub(crate) fn boundary(&mut self, context: Context<'_>) {
-        if self.running == 0 {
-            return;
-        }
-        let now = context.clock.raw();
-        let latency_ns = context.clock.between_ns(self.arrival, now);
-        self.running = 0;
-        for account in self.run.drain(..) {
-            let tally = &mut self.tallies[account.index()];
-            let requests = std::mem::take(&mut tally.running);
-            let group = &context.resolver.tenant(account).group;
-            group.record_many(context.metrics.latency, latency_ns, u64::from(requests));
-        }
-    }
-
     /// Adds what was gathered to the groups.
-    pub(crate) fn flush(&mut self, context: Context<'_>) {
-        self.boundary(context);
-        for account in self.touched.drain(..) {
-            let tally = std::mem::take(&mut self.tallies[account.index()]);
-            tally.hand_over(account, context);
-        }
-        if self.tallies.len() > KNOWN_KEPT {
-            for list in [&mut self.touched, &mut self.run] {
-                list.shrink_to(KNOWN_KEPT);
-            }
-            self.tallies.truncate(KNOWN_KEPT);
-            self.tallies.shrink_to_fit();
+    pub(crate) fn settle(&mut self, resolver: &Resolver<'_>, cache: &Cache) {
+        let clock = &cache.store().clock;
+        let latency_ns = clock.between_ns(self.arrival, clock.raw());
+        for (index, tally) in self.tallies.drain(..).enumerate() {
+            tally.hand_over(
+                &resolver.tenant(Account::of(index)).group,
+                latency_ns,
+                cache.metrics(),
+            );
         }
     }
 
-    /// The tally of the current account.
+    /// The tally of an account.
     #[inline]
-    fn tally(&mut self) -> &mut AccountTally {
-        let index = self.current.index();
+    fn tally(&mut self, account: Account) -> &mut AccountTally {
+        let index = account.index();
         if index >= self.tallies.len() {
             self.tallies.resize(index + 1, AccountTally::default());
         }
-        let tally = &mut self.tallies[index];
-        if !tally.touched {
-            tally.touched = true;
-            self.touched.push(self.current);
-        }
-        tally
+        &mut self.tallies[index]
+    }
+}
+
+impl Drop for BatchMeter {
+    fn drop(&mut self) {
+        SPARE.set(std::mem::take(&mut self.tallies));
     }
 }
 
 impl AccountTally {
-    fn hand_over(self, account: Account, context: Context<'_>) {
-        let group = &context.resolver.tenant(account).group;
-        let metrics = context.metrics;
+    fn hand_over(&self, group: &Group, latency_ns: u64, metrics: &Metrics) {
         let count = |counter: Counter<Count>, n: u32| {
             if n > 0 {
                 group.add(counter, u64::from(n));
@@ -213,16 +161,24 @@ impl AccountTally {
         let [gets, sets, deletes, touches, arithmetic, debugs, _] = self.kinds;
         count(metrics.cmd_get, gets);
         count(metrics.cmd_set, sets);
-        count(metrics.cmd_delete, deletes);
-        count(metrics.cmd_touch, touches);
-        count(metrics.cmd_arithmetic, arithmetic);
-        count(metrics.cmd_debug, debugs);
         count(metrics.get_hits, self.hits);
         count(metrics.get_misses, self.misses);
-        count(metrics.store_failures, self.store_failures);
-        group.add(metrics.bytes_in, self.bytes_in);
+        if deletes | touches | arithmetic | debugs | self.store_failures != 0 {
+            count(metrics.cmd_delete, deletes);
+            count(metrics.cmd_touch, touches);
+            count(metrics.cmd_arithmetic, arithmetic);
+            count(metrics.cmd_debug, debugs);
+            count(metrics.store_failures, self.store_failures);
+        }
+        if self.bytes_in > 0 {
+            group.add(metrics.bytes_in, self.bytes_in);
+        }
         if self.bytes_out > 0 {
             group.add(metrics.bytes_out, self.bytes_out);
+        }
+        let requests: u32 = self.kinds.iter().sum();
+        if requests > 0 {
+            group.record_many(metrics.latency, latency_ns, u64::from(requests));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Executes requests: from a parsed request to its metered answer.
 
+mod batch;
 mod classic;
 mod current_group;
 mod meta;
@@ -8,7 +9,7 @@ mod stats;
 
 use std::sync::Arc;
 
-use submeter::refs::pin;
+use submeter::refs::{Guard, pin};
 
 use crate::cache::{Cache, List};
 use crate::clock::{Clock, Tick};
@@ -16,18 +17,18 @@ use crate::documents::Document;
 use crate::output::Output;
 use crate::protocol::{Refusal, Request, reply};
 use crate::statistics::{Total, Totals};
-use crate::tenant::{Account, Resolver};
+use crate::tenant::Account;
 
-use meter::{BatchMeter, Context, Effect, Kind};
+use meter::{Effect, Kind};
 
-pub(crate) use current_group::CurrentGroup;
+pub(crate) use batch::Batch;
 
 /// The state of one connection: executes and meters its requests.
-pub(crate) struct Session {
-    cache: Cache,
-    resolver: Resolver,
-    meter: BatchMeter,
+pub(crate) struct Session<'c> {
+    cache: &'c Cache,
     now: Tick,
+    /// When the bytes arrived that are being worked on.
+    arrival: u64,
     /// The key, if there is one, whose value is being skipped. Not its tenant: the rest of the
     /// value may take long to arrive, and a waiting connection must not hold a deleted tenant.
     swallowing: Box<[u8]>,
@@ -55,46 +56,35 @@ pub(crate) struct Paused {
     bytes_in: usize,
 }
 
-impl Session {
-    pub(crate) fn new(cache: Cache) -> Session {
-        let now = cache.store().clock.now();
-        let resolver = Resolver::new(cache.tenants());
-        let meter = BatchMeter::default();
-        Session { cache, resolver, meter, now, swallowing: Box::default() }
+impl<'c> Session<'c> {
+    pub(crate) fn new(cache: &'c Cache) -> Session<'c> {
+        let arrival = cache.store().clock.raw();
+        let now = cache.store().clock.tick(arrival);
+        Session { cache, now, arrival, swallowing: Box::default() }
     }
 
-    /// Begins a batch whose bytes have just arrived.
+    /// Begins to work on bytes that have just arrived.
     pub(crate) fn begin(&mut self) {
-        let raw = self.cache.store().clock.raw();
-        self.now = self.cache.store().clock.tick(raw);
-        self.meter.begin(raw);
-        self.cache.store().flush_if_due(self.now);
+        self.arrival = self.resume();
     }
 
     /// Continues after answers were sent.
-    pub(crate) fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) -> u64 {
         let raw = self.cache.store().clock.raw();
         self.now = self.cache.store().clock.tick(raw);
         self.cache.store().flush_if_due(self.now);
+        raw
     }
 
-    /// Ends a batch: adds all that its requests consumed to the totals, and holds no tenant after
-    /// that.
-    pub(crate) fn settle(&mut self) {
-        if self.cache.config().metering {
-            let (meter, context) = self.meter_with_context();
-            meter.flush(context);
-        }
-        self.resolver.forget();
+    /// Returns a batch to execute requests in.
+    pub(crate) fn batch<'g>(&self, guard: &'g Guard) -> Batch<'g>
+    where
+        'c: 'g,
+    {
+        Batch::new(self.cache, guard, self.arrival)
     }
 
-    fn meter_with_context(&mut self) -> (&mut BatchMeter, Context<'_>) {
-        let Session { cache, resolver, meter, .. } = self;
-        let context = Context { resolver, clock: &cache.store().clock, metrics: cache.metrics() };
-        (meter, context)
-    }
-
-    fn totals(&self) -> &Totals {
+    fn totals(&self) -> &'c Totals {
         &self.cache.store().totals
     }
 
@@ -103,29 +93,25 @@ impl Session {
         &mut self,
         request: Request<'_>,
         bytes_in: usize,
-        current: &mut CurrentGroup,
+        batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> Next {
         let before = out.written();
-        if self.cache.config().metering && !self.meter.may_share(bytes_in) {
-            let (meter, context) = self.meter_with_context();
-            meter.boundary(context);
-        }
         let (account, effect) = match request {
             Request::Get { with_cas, touch, keys_at, keys } => {
                 let paused = Paused { with_cas, touch, keys_at, bytes_in };
-                return self.get(paused, keys, current, out);
+                return self.get(paused, keys, batch, out);
             }
             Request::Meta(meta) => {
                 self.totals().count(Total::Meta);
-                self.meta(&meta, current, out)
+                self.meta(&meta, batch, out)
             }
             Request::Quit => {
-                self.account(Account::ROOT, Effect::new(Kind::Other), bytes_in, 0);
+                self.account(batch, Account::ROOT, Effect::new(Kind::Other), bytes_in, 0);
                 return Next::Close;
             }
             Request::Shutdown { known: true } if self.cache.config().shutdown => {
-                self.account(Account::ROOT, Effect::new(Kind::Other), bytes_in, 0);
+                self.account(batch, Account::ROOT, Effect::new(Kind::Other), bytes_in, 0);
                 self.cache.ask_shutdown();
                 return Next::Close;
             }
@@ -134,7 +120,7 @@ impl Session {
             Request::Stats { topic: b"detail", rest: b"dump" } => {
                 return Next::List(List::Prefixes);
             }
-            request => match self.classic(&request, current, out) {
+            request => match self.classic(&request, batch, out) {
                 Some(done) => done,
                 None => {
                     self.keyless(&request, out);
@@ -142,23 +128,32 @@ impl Session {
                 }
             },
         };
-        self.account(account, effect, bytes_in, out.written() - before);
+        self.account(batch, account, effect, bytes_in, out.written() - before);
         Next::Go
     }
 
     /// Answers a client that has said who it is.
-    pub(crate) fn login(&mut self, admitted: bool, bytes_in: usize, out: &mut Output) {
+    pub(crate) fn login(
+        &self,
+        admitted: bool,
+        bytes_in: usize,
+        batch: &mut Batch<'_>,
+        out: &mut Output,
+    ) {
         let before = out.written();
         out.line(if admitted { "STORED" } else { reply::LOGIN_FAILED });
         let effect = Effect::new(Kind::Other);
-        self.account(Account::ROOT, effect, bytes_in, out.written() - before);
+        self.account(batch, Account::ROOT, effect, bytes_in, out.written() - before);
     }
 
     /// Gets a list, and adds a request of `bytes_in` bytes with that answer to the totals.
-    pub(crate) async fn list(&mut self, list: List, bytes_in: usize) -> Arc<Document> {
+    pub(crate) async fn list(&self, list: List, bytes_in: usize) -> Arc<Document> {
         let document = self.cache.list(list).await;
-        self.account(Account::ROOT, Effect::new(Kind::Other), bytes_in, document.len());
-        self.settle();
+        let guard = pin();
+        let mut batch = self.batch(&guard);
+        let other = Effect::new(Kind::Other);
+        self.account(&mut batch, Account::ROOT, other, bytes_in, document.len());
+        batch.end();
         document
     }
 
@@ -171,7 +166,13 @@ impl Session {
     }
 
     /// Answers a request that was refused.
-    pub(crate) fn refuse(&mut self, refusal: &Refusal<'_>, bytes_in: usize, out: &mut Output) {
+    pub(crate) fn refuse(
+        &mut self,
+        refusal: &Refusal<'_>,
+        bytes_in: usize,
+        batch: &mut Batch<'_>,
+        out: &mut Output,
+    ) {
         let before = out.written();
         if !refusal.quiet {
             out.line(refusal.reply);
@@ -180,59 +181,36 @@ impl Session {
         let (account, effect) = match &refusal.store {
             Some(key) => {
                 if refusal.purge {
-                    self.cache.store().slot(key, self.now, &pin()).remove();
+                    self.cache.store().slot(key, self.now, batch.resolver.guard()).remove();
                 }
-                (self.resolve(key), Effect::new(Kind::Set))
+                (batch.resolve(key), Effect::new(Kind::Set))
             }
             None => (Account::ROOT, Effect::new(Kind::Other)),
         };
-        self.account(account, effect, bytes_in, out.written() - before);
+        self.account(batch, account, effect, bytes_in, out.written() - before);
         self.swallowing = refusal.store.as_deref().map(Box::from).unwrap_or_default();
     }
 
     /// Counts bytes of a refused value.
-    pub(crate) fn swallowed(&mut self, bytes: usize) {
+    pub(crate) fn swallowed(&self, bytes: usize, batch: &mut Batch<'_>) {
         if self.cache.config().metering {
-            let key = std::mem::take(&mut self.swallowing);
-            let account = self.resolve(&key);
-            let tenant = self.resolver.tenant(account);
-            tenant.group.add(self.cache.metrics().bytes_in, bytes as u64);
-            self.swallowing = key;
+            let account = batch.resolve(&self.swallowing);
+            batch.meter.add_bytes(account, bytes, 0);
         }
     }
 
     #[inline]
-    fn account(&mut self, account: Account, effect: Effect, bytes_in: usize, bytes_out: usize) {
+    fn account(
+        &self,
+        batch: &mut Batch<'_>,
+        account: Account,
+        effect: Effect,
+        bytes_in: usize,
+        bytes_out: usize,
+    ) {
         if self.cache.config().metering {
-            let (meter, context) = self.meter_with_context();
-            meter.add(account, effect, bytes_in, bytes_out);
-            if !meter.may_share(bytes_in) {
-                meter.boundary(context);
-            }
+            batch.meter.add(account, effect, bytes_in, bytes_out);
         }
-    }
-
-    /// Finds the account of a key and enters its group.
-    #[inline]
-    fn enter(&mut self, key: &[u8], current: &mut CurrentGroup) -> Account {
-        let account = self.resolve(key);
-        self.enter_account(account, current);
-        account
-    }
-
-    #[inline]
-    fn enter_account(&self, account: Account, current: &mut CurrentGroup) {
-        if self.cache.config().metering {
-            current.move_to(&self.resolver.tenant(account).group);
-        }
-    }
-
-    #[inline]
-    fn resolve(&mut self, key: &[u8]) -> Account {
-        if self.resolver.is_full() {
-            self.settle();
-        }
-        self.resolver.resolve(self.cache.tenants(), key)
     }
 
     /// Answers a request without a key.
@@ -253,7 +231,7 @@ impl Session {
             }
             Request::Verbosity { quiet: false } => out.line("OK"),
             Request::Version => out.line(stats::VERSION_LINE),
-            Request::Stats { topic, rest } => stats::answer(&self.cache, topic, rest, out),
+            Request::Stats { topic, rest } => stats::answer(self.cache, topic, rest, out),
             Request::Shutdown { .. } if self.cache.config().shutdown => {
                 out.line(reply::BAD_SHUTDOWN);
             }

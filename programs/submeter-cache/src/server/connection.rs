@@ -23,7 +23,7 @@ use super::stream::Stream;
 use crate::cache::Cache;
 use crate::cache::List;
 use crate::connections::{Hold, Phase, Place};
-use crate::exec::{CurrentGroup, Next, Paused, Session};
+use crate::exec::{self, Next, Paused, Session};
 use crate::output::{Output, SLICES_MAX};
 use crate::protocol::{Access, Outcome, Parser, Refusal, Step, reply};
 use crate::store;
@@ -59,7 +59,7 @@ pub(super) async fn serve(
     let mut connection = Connection {
         parser: Parser::new(cache.config().value_max, access),
         users,
-        session: Session::new(cache),
+        session: Session::new(&cache),
         hold: place.hold(),
         place,
         stream,
@@ -78,11 +78,11 @@ pub(super) async fn serve(
     buffers::give(connection.input);
 }
 
-struct Connection {
+struct Connection<'c> {
     stream: Stream,
     parser: Parser,
     users: Option<Arc<Users>>,
-    session: Session,
+    session: Session<'c>,
     place: Place,
     hold: Hold,
     input: Vec<u8>,
@@ -114,7 +114,7 @@ enum Batch {
     List(List, usize),
 }
 
-impl Connection {
+impl Connection<'_> {
     async fn serve(&mut self, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
         // Shows by a load what the future below waits for.
         let told = stopped.clone();
@@ -254,26 +254,25 @@ impl Connection {
     /// client that has its answer finds the request in the totals. Then sends what the socket takes
     /// at once.
     fn work(&mut self) -> Batch {
-        let mut current = CurrentGroup::default();
-        let batch = self.batch(&mut current);
+        let guard = pin();
+        let mut batch = self.session.batch(&guard);
+        let ended = self.batch(&mut batch);
         // The last request's tenant is charged for both: sending takes longer than a small request,
         // and most batches have one tenant.
-        self.session.settle();
+        let current = batch.end();
+        drop(guard);
         // `send` will meet the same error.
         let _ = self.send_now();
         drop(current);
         store::collect_if_due();
-        batch
+        ended
     }
 
     /// Executes what the input holds.
-    fn batch(&mut self, current: &mut CurrentGroup) -> Batch {
-        // One epoch for the whole batch: inside this guard, the guard of each request costs next to
-        // nothing.
-        let _guard = pin();
+    fn batch(&mut self, batch: &mut exec::Batch<'_>) -> Batch {
         for _ in 0..BATCH_MAX {
             if self.paused.is_some() || self.out.is_full() {
-                if !self.go_on(current) {
+                if !self.go_on(batch) {
                     return Batch::Long;
                 }
                 continue;
@@ -289,14 +288,14 @@ impl Connection {
                     self.wanted = wanted;
                     return Batch::Drained;
                 }
-                Outcome::Swallowed => self.session.swallowed(consumed),
+                Outcome::Swallowed => self.session.swallowed(consumed, batch),
                 Outcome::Request(request) => {
                     self.errors = 0;
-                    next = self.session.request(request, consumed, current, &mut self.out);
+                    next = self.session.request(request, consumed, batch, &mut self.out);
                 }
                 Outcome::Login(login) => {
                     let access = self.users.as_ref().and_then(|users| users.admit(login));
-                    self.session.login(access.is_some(), consumed, &mut self.out);
+                    self.session.login(access.is_some(), consumed, batch, &mut self.out);
                     self.errors = if access.is_some() { 0 } else { self.errors + 1 };
                     if let Some(access) = access {
                         self.parser.allow(access);
@@ -304,18 +303,18 @@ impl Connection {
                 }
                 Outcome::Refused(refusal) => {
                     self.errors += 1;
-                    self.session.refuse(&refusal, consumed, &mut self.out);
+                    self.session.refuse(&refusal, consumed, batch, &mut self.out);
                 }
                 Outcome::Foreign => {
                     let unread = self.input.len() - self.at;
                     let silence = Refusal::new(reply::ERROR).quiet_if(true);
-                    self.session.refuse(&silence, unread, &mut self.out);
+                    self.session.refuse(&silence, unread, batch, &mut self.out);
                     return Batch::Refused;
                 }
             }
             if self.errors == ERRORS_MAX {
                 let refusal = Refusal::new(reply::TOO_MANY_ERRORS);
-                self.session.refuse(&refusal, 0, &mut self.out);
+                self.session.refuse(&refusal, 0, batch, &mut self.out);
                 return Batch::Refused;
             }
             match next {
@@ -337,7 +336,7 @@ impl Connection {
     }
 
     /// Resumes an interrupted retrieval. Returns whether there is room for more answers.
-    fn go_on(&mut self, current: &mut CurrentGroup) -> bool {
+    fn go_on(&mut self, batch: &mut exec::Batch<'_>) -> bool {
         if self.out.is_full() {
             return false;
         }
@@ -345,7 +344,7 @@ impl Connection {
         let line = &self.input[self.at..self.at + consumed];
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        match self.session.get(paused, &line[paused.keys_at..], current, &mut self.out) {
+        match self.session.get(paused, &line[paused.keys_at..], batch, &mut self.out) {
             Next::Pause(paused) => {
                 self.paused = Some((paused, consumed));
                 false

@@ -129,13 +129,13 @@ mod tests {
     }
 
     fn put(cache: &Cache, key: &[u8], expires_ms: u64) {
-        let resolver = Resolver::new(cache.tenants());
+        let guard = pin();
+        let resolver = Resolver::new(cache.tenants(), &guard);
         let tenant = resolver.tenant(crate::tenant::Account::ROOT);
         let now = cache.store().clock.now();
         let value = [&b"v"[..], b""];
         let draft = Draft { key, value, client_flags: 0, expires_ms, marks: 0 };
         let charge = cache.store().charge(tenant, draft.cost(), now).expect("there is room");
-        let guard = pin();
         cache.store().slot(key, now, &guard).put(draft, tenant, charge, None);
     }
 

@@ -1,8 +1,8 @@
 //! The way from a key's prefix to its tenant, without a lock.
 //!
 //! A shard is a small immutable table: a change copies it, changes the copy and swaps it in.
-//! Tenants come and go rarely, while every batch of requests looks them up, which costs an epoch
-//! guard, a probe and the counts of what it returns. A lock for readers would be one more cache
+//! Tenants come and go rarely, while every batch of requests looks them up, which costs a probe
+//! under the batch's epoch guard. A lock for readers would be one more cache
 //! line that all CPUs write to; a concurrent map would bring a second reclamation scheme.
 
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use ahash::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use submeter::refs::{RcuArc, RcuSlot, pin};
+use submeter::refs::{Guard, RcuArc, RcuSlot, pin};
 
-use super::{Lease, Tenant};
+use super::Tenant;
 
 /// The tenants that have a prefix of their own.
 pub(super) struct Index {
@@ -52,15 +52,20 @@ impl Index {
         self.hasher.hash_one(prefix)
     }
 
-    /// Leases the tenant of a prefix, unless it is missing or was killed.
+    /// Finds the tenant of a prefix, unless it is missing or was killed.
+    ///
+    /// A kill may come right after the look: then the deletion waits for the guard, as what lists
+    /// the tenant has a handle to its group and is freed with its epoch.
     #[inline]
-    pub(super) fn find(&self, hash: u64, prefix: &[u8]) -> Option<Lease> {
-        let guard = pin();
-        let table = self.shard(hash).table.peek(&guard)?;
+    pub(super) fn find<'g>(
+        &self,
+        hash: u64,
+        prefix: &[u8],
+        guard: &'g Guard,
+    ) -> Option<&'g Arc<Tenant>> {
+        let table = self.shard(hash).table.peek(guard)?.value();
         let entry = table.find(hash, |entry| *entry.prefix == *prefix)?;
-        // Either the release waits for this reference, or the clone fails.
-        let hold = entry.tenant.group.try_clone_live()?;
-        Some(Lease { tenant: Arc::clone(&entry.tenant), _hold: hold })
+        (!entry.tenant.group.is_killed()).then_some(&entry.tenant)
     }
 
     /// Adds a tenant, unless it is dying: its deletion may have looked here already.

@@ -4,8 +4,8 @@
 //! *Finding* goes through the [`Index`]: from the bytes before the last delimiter straight to the
 //! tenant, under an epoch guard and without a lock. *Creating* walks the names from the root, with
 //! one lock per level, and adds the new tenant to the index. *Deleting* kills first, then removes
-//! tenants from every list; finding ends in a [live check](Group::try_clone_live), so that a killed
-//! tenant that is still listed is not returned.
+//! tenants from every list; finding ends in a [look at that](Group::is_killed), so that a killed
+//! tenant that is still listed is not returned to who asks after the kill.
 
 mod detach;
 mod index;
@@ -18,13 +18,15 @@ use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
 use parking_lot::{Mutex, RwLock};
+use submeter::refs::Guard;
 use submeter::{Bytes, Error, Group, Quota};
 
 use crate::config::{Config, ConfigError};
 use crate::item::{self, Ring};
 
 use index::Index;
-pub(crate) use resolver::{Account, KNOWN_KEPT, Resolver};
+use resolver::Found;
+pub(crate) use resolver::{Account, Resolver};
 
 /// The child that is charged for keys without a tenant of their own.
 pub(crate) const OTHER: &str = "other";
@@ -122,8 +124,8 @@ pub(crate) struct Tenants {
     limits: HashMap<String, u64>,
 }
 
-/// A tenant for as long as a request needs it.
-pub(crate) struct Lease {
+/// A tenant that no list keeps for as long as a request needs it.
+struct Lease {
     tenant: Arc<Tenant>,
     /// What a deletion waits for. The tenant has a handle too, but loses it when it is deleted;
     /// this one was cloned while the group was alive, in one step with the check.
@@ -185,31 +187,27 @@ impl Tenants {
         Ok(())
     }
 
-    /// Leases the tenant of a prefix with this hash, and creates what is missing.
-    fn lease(&self, hash: u64, prefix: &[u8]) -> Lease {
+    /// Finds the tenant of a prefix with this hash, and creates what is missing.
+    fn find<'g>(&'g self, hash: u64, prefix: &[u8], guard: &'g Guard) -> Found<'g> {
         for _ in 0..WALKS_MAX {
-            if let Some(lease) = self.index.find(hash, prefix) {
-                return lease;
+            if let Some(tenant) = self.index.find(hash, prefix, guard) {
+                return Found::Listed(tenant);
             }
             let tenant = match self.walk(prefix) {
                 Walk::Own(tenant) => {
                     self.index.insert(hash, prefix, &tenant);
-                    tenant
+                    continue;
                 }
                 // Not in the index: clients can invent more such prefixes than there may be
                 // tenants.
                 Walk::Instead(tenant) => tenant,
             };
             if let Some(hold) = tenant.group.try_clone_live() {
-                return Lease { tenant, _hold: hold };
+                return Found::Instead(Lease { tenant, _hold: hold });
             }
         }
-        self.lease_root()
-    }
-
-    fn lease_root(&self) -> Lease {
         // Lives as long as its tree.
-        Lease { tenant: Arc::clone(&self.root), _hold: self.root.group.clone() }
+        Found::Listed(&self.root)
     }
 
     /// Returns the part of `key` that decides its tenant, or nothing for the root's own keys: the

@@ -1,31 +1,58 @@
-//! From the keys of one connection to their tenants.
+//! From the keys of one batch of requests to their tenants.
 
-use hashbrown::HashTable;
+use std::cell::Cell;
+use std::ops::Deref;
+
+use submeter::refs::Guard;
 
 use super::{Arc, Lease, Tenant, Tenants};
 
 /// The tenants that one batch of requests has found.
 ///
-/// A batch holds what it found, and a deletion waits for that. Between batches only the root is
-/// held, so that an idle connection delays no release. Looking tenants up again costs a batch less
-/// than it would cost a deletion to reach every connection.
+/// It keeps them by the batch's epoch guard, not by references: the count of a tenant would be a
+/// line that all workers write to, four times a request where neighbours are of different tenants.
+/// A deletion waits for the guard as it would for a reference: the tables that list the tenant are
+/// freed with the epoch, and the tenant's handle to its group with them.
 ///
-/// It returns an index, so that moving from one tenant to another and back touches no count.
-pub(crate) struct Resolver {
+/// It returns an index, so that what a batch notes by tenant is a list.
+pub(crate) struct Resolver<'g> {
+    tenants: &'g Tenants,
+    guard: &'g Guard,
     /// The root first.
-    known: Vec<Known>,
+    known: Vec<Known<'g>>,
     /// The prefixes of `known`, one after the other.
     prefixes: Vec<u8>,
-    /// Indices into `known` by prefix.
-    table: HashTable<u32>,
+    /// Where in `known` a prefix was seen last, by the low bits of its hash; 0 for nowhere. A table
+    /// that drops what it has no room for: a tenant that is known twice is charged in two parts.
+    seen: [u16; SEEN],
     last: Account,
 }
 
-struct Known {
-    /// Where in `prefixes` its own is.
-    prefix: (usize, usize),
+struct Known<'g> {
+    tenant: Found<'g>,
     hash: u64,
-    lease: Lease,
+    /// Where in `prefixes` its own is.
+    prefix: (u32, u32),
+}
+
+/// A tenant for as long as a batch needs it.
+pub(super) enum Found<'g> {
+    /// Listed by the index when the batch's guard was there.
+    Listed(&'g Arc<Tenant>),
+    /// Stands in for a tenant, and is not listed under this prefix.
+    Instead(Lease),
+}
+
+impl Deref for Found<'_> {
+    type Target = Arc<Tenant>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Tenant> {
+        match self {
+            Found::Listed(tenant) => tenant,
+            Found::Instead(lease) => &lease.tenant,
+        }
+    }
 }
 
 /// A tenant by its index in the [`Resolver`] that returned it, valid until that forgets.
@@ -34,6 +61,10 @@ pub(crate) struct Account(u32);
 
 impl Account {
     pub(crate) const ROOT: Account = Account(0);
+
+    pub(crate) fn of(index: usize) -> Account {
+        Account(u32::try_from(index).unwrap_or(u32::MAX))
+    }
 
     pub(crate) fn index(self) -> usize {
         self.0 as usize
@@ -44,67 +75,73 @@ impl Account {
 /// choosing.
 pub(super) const KNOWN_MAX: usize = 256;
 
-/// The tenants that an idle connection keeps space for: most clients have fewer, and thousands of
-/// connections should not each keep what one large batch took.
-pub(crate) const KNOWN_KEPT: usize = 32;
+/// Two lines of memory, which are cleared for each batch. A power of two.
+const SEEN: usize = 64;
 
-impl Resolver {
-    pub(crate) fn new(tenants: &Tenants) -> Resolver {
-        let root = Known { prefix: (0, 0), hash: 0, lease: tenants.lease_root() };
-        Resolver {
-            known: vec![root],
-            prefixes: Vec::new(),
-            table: HashTable::new(),
-            last: Account::ROOT,
-        }
+/// The memory of a batch that is over, for the next one on this thread.
+#[derive(Default)]
+struct Spare {
+    known: Vec<Known<'static>>,
+    prefixes: Vec<u8>,
+}
+
+thread_local! {
+    static SPARE: Cell<Option<Spare>> = const { Cell::new(None) };
+}
+
+impl<'g> Resolver<'g> {
+    pub(crate) fn new(tenants: &'g Tenants, guard: &'g Guard) -> Resolver<'g> {
+        let Spare { mut known, prefixes } = SPARE.take().unwrap_or_default();
+        known.push(Known::root(tenants));
+        let seen = [0; SEEN];
+        Resolver { tenants, guard, known, prefixes, seen, last: Account::ROOT }
     }
 
     /// Finds the account of the tenant of `key`.
     #[inline]
-    pub(crate) fn resolve(&mut self, tenants: &Tenants, key: &[u8]) -> Account {
-        let Some(prefix) = tenants.prefix(key) else { return Account::ROOT };
-        let last = &self.known[self.last.index()];
+    pub(crate) fn resolve(&mut self, key: &[u8]) -> Account {
+        let Some(prefix) = self.tenants.prefix(key) else { return Account::ROOT };
         // The root has no prefix, so it is never mistaken for the tenant of an empty one.
-        let same = self.last != Account::ROOT && self.prefix(last) == prefix;
-        if !same || last.lease.tenant.group.is_killed() {
-            self.last = self.find(tenants, prefix);
+        if self.last == Account::ROOT || !self.is(self.last, prefix) {
+            self.last = self.find(prefix);
         }
         self.last
     }
 
-    fn find(&mut self, tenants: &Tenants, prefix: &[u8]) -> Account {
-        let hash = tenants.index.hash(prefix);
-        let Resolver { known, prefixes, table, .. } = self;
-        let new = Account(u32::try_from(known.len()).unwrap_or(u32::MAX));
-        let found = table.find_mut(hash, |&index| {
-            let (from, to) = known[index as usize].prefix;
-            index != 0 && prefixes[from..to] == *prefix
-        });
-        match found {
-            Some(&mut index) if !known[index as usize].lease.tenant.group.is_killed() => {
-                return Account(index);
-            }
-            // The account of a killed tenant stays, as something may still be charged to it.
-            Some(index) => *index = new.0,
-            None => {
-                // The newest is not in `known` yet, but it is not what is being moved.
-                table.insert_unique(hash, new.0, |&index| known[index as usize].hash);
-            }
+    fn find(&mut self, prefix: &[u8]) -> Account {
+        let hash = self.tenants.index.hash(prefix);
+        // The index takes its shard from the upper half.
+        let seen = hash as usize % SEEN;
+        let index = usize::from(self.seen[seen]);
+        if index != 0 && self.known[index].hash == hash && self.is(Account::of(index), prefix) {
+            return Account::of(index);
         }
-        let from = prefixes.len();
-        prefixes.extend_from_slice(prefix);
-        let lease = tenants.lease(hash, prefix);
-        known.push(Known { prefix: (from, prefixes.len()), hash, lease });
-        new
+        let new = self.known.len();
+        let from = self.prefixes.len();
+        self.prefixes.extend_from_slice(prefix);
+        let prefix_at = (from as u32, self.prefixes.len() as u32);
+        let tenant = self.tenants.find(hash, prefix, self.guard);
+        self.known.push(Known { tenant, hash, prefix: prefix_at });
+        // The account of a killed tenant stays, as something may still be charged to it.
+        self.seen[seen] = u16::try_from(new).unwrap_or(0);
+        Account::of(new)
+    }
+
+    /// Returns whether an account is of the live tenant of `prefix`.
+    #[inline]
+    fn is(&self, account: Account, prefix: &[u8]) -> bool {
+        let known = &self.known[account.index()];
+        let (from, to) = known.prefix;
+        self.prefixes[from as usize..to as usize] == *prefix && !known.tenant.group.is_killed()
     }
 
     #[inline]
     pub(crate) fn tenant(&self, account: Account) -> &Arc<Tenant> {
-        &self.known[account.index()].lease.tenant
+        &self.known[account.index()].tenant
     }
 
-    fn prefix(&self, known: &Known) -> &[u8] {
-        &self.prefixes[known.prefix.0..known.prefix.1]
+    pub(crate) fn guard(&self) -> &'g Guard {
+        self.guard
     }
 
     /// Returns whether it is time to [`forget`](Resolver::forget).
@@ -115,17 +152,28 @@ impl Resolver {
 
     /// Forgets all but the root. Accounts are void after this.
     pub(crate) fn forget(&mut self) {
-        if self.known.len() > 1 {
-            let were_many = self.known.len() > KNOWN_KEPT;
-            self.known.truncate(1);
-            self.prefixes.clear();
-            self.table.clear();
-            self.last = Account::ROOT;
-            if were_many {
-                self.known.shrink_to(KNOWN_KEPT);
-                self.prefixes = Vec::new();
-                self.table = HashTable::new();
-            }
-        }
+        self.known.truncate(1);
+        self.prefixes.clear();
+        self.seen = [0; SEEN];
+        self.last = Account::ROOT;
+    }
+}
+
+impl<'g> Known<'g> {
+    fn root(tenants: &'g Tenants) -> Known<'g> {
+        Known { tenant: Found::Listed(&tenants.root), hash: 0, prefix: (0, 0) }
+    }
+}
+
+impl Drop for Resolver<'_> {
+    fn drop(&mut self) {
+        let mut known = std::mem::take(&mut self.known);
+        known.clear();
+        let mut prefixes = std::mem::take(&mut self.prefixes);
+        prefixes.clear();
+        // Of no element, so that only the memory goes over to another life: the iterator collects
+        // in place.
+        let known: Vec<Known<'static>> = known.into_iter().map_while(|_| None).collect();
+        SPARE.set(Some(Spare { known, prefixes }));
     }
 }

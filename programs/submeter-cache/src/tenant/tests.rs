@@ -3,12 +3,13 @@
 use super::resolver::KNOWN_MAX;
 use super::*;
 use crate::{Cache, Config};
+use submeter::refs::pin;
 
-fn path(cache: &Cache, resolver: &mut Resolver, key: &[u8]) -> String {
+fn path(resolver: &mut Resolver<'_>, key: &[u8]) -> String {
     if resolver.is_full() {
         resolver.forget();
     }
-    let account = resolver.resolve(cache.tenants(), key);
+    let account = resolver.resolve(key);
     resolver.tenant(account).group.path().to_owned()
 }
 
@@ -19,7 +20,8 @@ fn cache(config: Config) -> Cache {
 #[test]
 fn the_names_before_the_last_delimiter_are_the_path() {
     let cache = cache(Config::default());
-    let mut resolver = Resolver::new(cache.tenants());
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
     for (key, expected) in [
         (&b"k"[..], "/"),
         (b"acme:k", "/acme"),
@@ -28,36 +30,39 @@ fn the_names_before_the_last_delimiter_are_the_path() {
         (b"acme:k", "/acme"),
         (b"a:b:c:d:k", "/a/b/c/d"),
     ] {
-        assert_eq!(path(&cache, &mut resolver, key), expected, "{key:?}");
+        assert_eq!(path(&mut resolver, key), expected, "{key:?}");
     }
 }
 
 #[test]
 fn what_is_too_deep_goes_to_other_of_the_deepest() {
     let cache = cache(Config { depth_max: 2, ..Config::default() });
-    let mut resolver = Resolver::new(cache.tenants());
-    assert_eq!(path(&cache, &mut resolver, b"a:b:k"), "/a/b");
-    assert_eq!(path(&cache, &mut resolver, b"a:b:c:k"), "/a/b/other");
-    assert_eq!(path(&cache, &mut resolver, b"a:b:c:d:e:k"), "/a/b/other");
-    assert_eq!(path(&cache, &mut resolver, b"a:b:k"), "/a/b");
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
+    assert_eq!(path(&mut resolver, b"a:b:k"), "/a/b");
+    assert_eq!(path(&mut resolver, b"a:b:c:k"), "/a/b/other");
+    assert_eq!(path(&mut resolver, b"a:b:c:d:e:k"), "/a/b/other");
+    assert_eq!(path(&mut resolver, b"a:b:k"), "/a/b");
 }
 
 #[test]
 fn what_is_too_many_goes_to_other_of_the_parent() {
     let cache = cache(Config { tenants_max: 3, ..Config::default() });
-    let mut resolver = Resolver::new(cache.tenants());
-    assert_eq!(path(&cache, &mut resolver, b"a:b:k"), "/a/b");
-    assert_eq!(path(&cache, &mut resolver, b"c:k"), "/c");
-    assert_eq!(path(&cache, &mut resolver, b"d:k"), "/other");
-    assert_eq!(path(&cache, &mut resolver, b"d:e:k"), "/other");
-    assert_eq!(path(&cache, &mut resolver, b"a:x:k"), "/a/other");
-    assert_eq!(path(&cache, &mut resolver, b"a:b:k"), "/a/b");
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
+    assert_eq!(path(&mut resolver, b"a:b:k"), "/a/b");
+    assert_eq!(path(&mut resolver, b"c:k"), "/c");
+    assert_eq!(path(&mut resolver, b"d:k"), "/other");
+    assert_eq!(path(&mut resolver, b"d:e:k"), "/other");
+    assert_eq!(path(&mut resolver, b"a:x:k"), "/a/other");
+    assert_eq!(path(&mut resolver, b"a:b:k"), "/a/b");
 }
 
 #[test]
 fn names_that_no_group_can_have_go_to_other() {
     let cache = cache(Config::default());
-    let mut resolver = Resolver::new(cache.tenants());
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
     for (key, expected) in [
         (&b":k"[..], "/other"),
         (b"a::k", "/a/other"),
@@ -67,18 +72,19 @@ fn names_that_no_group_can_have_go_to_other() {
         (b"\xff\xfe:k", "/other"),
         (b".:a:b:k", "/other"),
     ] {
-        assert_eq!(path(&cache, &mut resolver, key), expected, "{key:?}");
+        assert_eq!(path(&mut resolver, key), expected, "{key:?}");
     }
 }
 
 #[test]
 fn a_killed_tenant_is_created_anew_and_not_counted_twice() {
     let cache = cache(Config { tenants_max: 1, ..Config::default() });
-    let mut resolver = Resolver::new(cache.tenants());
-    let first = resolver.resolve(cache.tenants(), b"a:k");
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
+    let first = resolver.resolve(b"a:k");
     let first = resolver.tenant(first).group.clone();
     first.kill().expect("it has no children");
-    let second = resolver.resolve(cache.tenants(), b"a:k");
+    let second = resolver.resolve(b"a:k");
     let second = resolver.tenant(second).group.clone();
     assert_eq!(second.path(), "/a");
     assert_ne!(first, second);
@@ -88,12 +94,13 @@ fn a_killed_tenant_is_created_anew_and_not_counted_twice() {
 #[test]
 fn more_tenants_than_are_remembered_are_still_told_apart() {
     let cache = cache(Config::default());
-    let mut resolver = Resolver::new(cache.tenants());
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
     for round in 0..2 {
         for n in 0..2 * KNOWN_MAX {
             let expected = format!("/t{n}");
             let key = format!("t{n}:k");
-            assert_eq!(path(&cache, &mut resolver, key.as_bytes()), expected, "round {round}");
+            assert_eq!(path(&mut resolver, key.as_bytes()), expected, "round {round}");
         }
     }
 }
@@ -103,46 +110,90 @@ fn a_killed_tenant_is_not_handed_out_though_it_is_listed() {
     let cache = cache(Config::default());
     let tenants = cache.tenants();
     let hash = tenants.index.hash(b"a:b");
-    assert!(tenants.index.find(hash, b"a:b").is_none());
-    let first = tenants.lease(hash, b"a:b");
-    assert!(
-        tenants.index.find(hash, b"a:b").is_some_and(|it| Arc::ptr_eq(&it.tenant, &first.tenant))
-    );
-    first.tenant.group.kill().expect("it has no children");
-    assert!(tenants.index.find(hash, b"a:b").is_none());
-    tenants.index.insert(hash, b"a:b", &first.tenant);
-    assert!(tenants.index.find(hash, b"a:b").is_none());
-    let second = tenants.lease(hash, b"a:b");
-    assert!(!Arc::ptr_eq(&first.tenant, &second.tenant));
-    assert!(
-        tenants.index.find(hash, b"a:b").is_some_and(|it| Arc::ptr_eq(&it.tenant, &second.tenant))
-    );
+    let guard = pin();
+    assert!(tenants.index.find(hash, b"a:b", &guard).is_none());
+    let first = tenants.find(hash, b"a:b", &guard);
+    let listed = |it: &Arc<Tenant>| {
+        tenants.index.find(hash, b"a:b", &guard).is_some_and(|found| Arc::ptr_eq(found, it))
+    };
+    assert!(listed(&first));
+    first.group.kill().expect("it has no children");
+    assert!(tenants.index.find(hash, b"a:b", &guard).is_none());
+    tenants.index.insert(hash, b"a:b", &first);
+    assert!(tenants.index.find(hash, b"a:b", &guard).is_none());
+    let second = tenants.find(hash, b"a:b", &guard);
+    assert!(!Arc::ptr_eq(&first, &second));
+    assert!(listed(&second));
     // A late removal of the first does not remove the second.
-    tenants.index.remove(b"a:b", &first.tenant);
-    assert!(tenants.index.find(hash, b"a:b").is_some());
+    tenants.index.remove(b"a:b", &first);
+    assert!(listed(&second));
 }
 
 #[test]
 fn what_stands_in_for_a_tenant_is_not_listed() {
     let cache = cache(Config { tenants_max: 1, ..Config::default() });
     let tenants = cache.tenants();
+    let guard = pin();
     for prefix in [&b"a"[..], b"b", b"c:d", b"", b"a:.."] {
         let hash = tenants.index.hash(prefix);
-        let lease = tenants.lease(hash, prefix);
-        assert_eq!(tenants.index.find(hash, prefix).is_some(), lease.tenant.group.path() == "/a");
+        let found = tenants.find(hash, prefix, &guard);
+        let is_listed = tenants.index.find(hash, prefix, &guard).is_some();
+        assert_eq!(is_listed, found.group.path() == "/a");
     }
+}
+
+#[test]
+fn tenants_whose_hashes_share_a_place_are_told_apart_in_a_batch() {
+    let cache = cache(Config::default());
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
+    // More than places, so that some share one; in turns, so that each takes it from the other.
+    for round in 0..2 {
+        for n in 0..KNOWN_MAX / 2 {
+            let account = resolver.resolve(format!("t{n}:k").as_bytes());
+            let path = resolver.tenant(account).group.path();
+            assert_eq!(path, format!("/t{n}"), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_tenant_found_before_its_deletion_is_held_until_the_guard_ends() {
+    let cache = cache(Config::default());
+    let tenants = cache.tenants();
+    let guard = pin();
+    let mut resolver = Resolver::new(tenants, &guard);
+    let account = resolver.resolve(b"a:k");
+    let group = cache.tree().get("/a").expect("it was asked for");
+    let killed = group.kill().expect("it has no children");
+    drop(tenants.detach(&group));
+    drop(group);
+    pin().flush();
+    assert!(!killed.is_released(), "the batch may still charge it");
+    resolver.tenant(account).group.add(cache.metrics().bytes_in, 7);
+    drop(resolver);
+    drop(guard);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !killed.is_released() && std::time::Instant::now() < deadline {
+        pin().flush();
+        std::thread::yield_now();
+    }
+    assert!(killed.is_released(), "{}", killed.holders());
+    assert_eq!(cache.tree().root().sum(cache.metrics().bytes_in), 7);
 }
 
 #[test]
 fn a_detached_subtree_gives_its_places_back_and_is_freed() {
     let cache = cache(Config { tenants_max: 3, ..Config::default() });
     let tenants = cache.tenants();
-    let mut resolver = Resolver::new(tenants);
     for round in 0..3 {
+        let guard = pin();
+        let mut resolver = Resolver::new(tenants, &guard);
         for (key, expected) in [(&b"a:b:k"[..], "/a/b"), (b"a:c:k", "/a/c"), (b"d:k", "/other")] {
-            assert_eq!(path(&cache, &mut resolver, key), expected, "round {round}");
+            assert_eq!(path(&mut resolver, key), expected, "round {round}");
         }
-        resolver.forget();
+        drop(resolver);
+        drop(guard);
         let group = cache.tree().get("/a").expect("it was asked for");
         let killed = group.kill_subtree().expect("it is alive");
         let detached = tenants.detach(&group);
@@ -155,7 +206,7 @@ fn a_detached_subtree_gives_its_places_back_and_is_freed() {
         for killed in killed {
             // Old tables of the index are freed with their epoch.
             while !killed.is_released() && std::time::Instant::now() < deadline {
-                submeter::refs::pin().flush();
+                pin().flush();
                 std::thread::yield_now();
             }
             assert!(killed.is_released(), "{}", killed.holders());
@@ -174,8 +225,9 @@ fn a_tenant_that_comes_back_has_its_limit_again() {
     let first = cache.tree().get("/a").expect("it has a limit");
     assert_eq!(first.usage(memory).limit, Some(1 << 20));
     first.kill().expect("it has no children");
-    let mut resolver = Resolver::new(cache.tenants());
-    assert_eq!(path(&cache, &mut resolver, b"a:k"), "/a");
+    let guard = pin();
+    let mut resolver = Resolver::new(cache.tenants(), &guard);
+    assert_eq!(path(&mut resolver, b"a:k"), "/a");
     let second = cache.tree().get("/a").expect("it was asked for");
     assert!(second != first && second.usage(memory).limit == Some(1 << 20));
 }

@@ -228,6 +228,26 @@ fn parents_are_the_sum_of_their_children() {
 }
 
 #[test]
+fn a_retrieval_from_more_tenants_than_a_batch_remembers_charges_each_once() {
+    let server = start(Config::default());
+    let mut client = server.connect();
+    let keys: Vec<String> = (0..700).map(|n| format!("t{n}:k")).collect();
+    let request = format!("get {}\r\n", keys.join(" "));
+    client.send(&request);
+    assert_eq!(client.line(), "END");
+    let m = server.cache.metrics();
+    let snapshot = server.cache.tree().snapshot();
+    for n in 0..700 {
+        let group = snapshot.get(&format!("/t{n}")).expect("it was asked for");
+        assert_eq!((group.counter(m.cmd_get), group.counter(m.get_misses)), (1, 1), "t{n}");
+        assert_eq!(group.histogram(m.latency).count(), 1, "t{n}");
+    }
+    let root = snapshot.get("/").expect("there is a root");
+    assert_eq!(root.counter(m.bytes_in), request.len() as u64);
+    assert_eq!(root.counter(m.bytes_out), "END\r\n".len() as u64);
+}
+
+#[test]
 fn a_retrieval_of_several_tenants_keys_is_split() {
     let server = start(Config::default());
     let mut client = server.connect();

@@ -1,0 +1,63 @@
+//! What the requests of one batch share.
+
+use submeter::refs::Guard;
+
+use super::current_group::CurrentGroup;
+use super::meter::BatchMeter;
+use crate::cache::Cache;
+use crate::tenant::{Account, Resolver};
+
+/// The tenants that a batch of requests has found, what they have consumed, and the group that the
+/// thread is in. Lives within one epoch guard, and inside that the guard of each request costs next
+/// to nothing.
+pub(crate) struct Batch<'g> {
+    cache: &'g Cache,
+    pub(super) resolver: Resolver<'g>,
+    pub(super) meter: BatchMeter,
+    current: CurrentGroup,
+}
+
+impl<'g> Batch<'g> {
+    /// Begins a batch whose bytes arrived at `arrival`.
+    pub(super) fn new(cache: &'g Cache, guard: &'g Guard, arrival: u64) -> Batch<'g> {
+        Batch {
+            cache,
+            resolver: Resolver::new(cache.tenants(), guard),
+            meter: BatchMeter::new(arrival),
+            current: CurrentGroup::default(),
+        }
+    }
+
+    /// Finds the account of a key and enters its group.
+    #[inline]
+    pub(super) fn enter(&mut self, key: &[u8]) -> Account {
+        let account = self.resolve(key);
+        if self.cache.config().metering {
+            self.current.move_to(&self.resolver.tenant(account).group);
+        }
+        account
+    }
+
+    /// Finds the account of a key.
+    #[inline]
+    pub(super) fn resolve(&mut self, key: &[u8]) -> Account {
+        if self.resolver.is_full() {
+            self.settle();
+            self.resolver.forget();
+        }
+        self.resolver.resolve(key)
+    }
+
+    /// Adds all that the requests have consumed to the totals. Returns the group that the thread is
+    /// in, as sending the answers is part of the batch's work, but not under its guard.
+    pub(crate) fn end(mut self) -> CurrentGroup {
+        self.settle();
+        self.current
+    }
+
+    fn settle(&mut self) {
+        if self.cache.config().metering {
+            self.meter.settle(&self.resolver, self.cache);
+        }
+    }
+}
