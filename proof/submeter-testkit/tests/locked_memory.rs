@@ -6,7 +6,9 @@
 
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{PoisonError, RwLock};
 
 use submeter::{Count, Counter, Schema, Tree};
 
@@ -17,14 +19,23 @@ fn is_child() -> bool {
     std::env::var_os("SUBMETER_TEST_CHILD").is_some()
 }
 
+/// Held by a test that changes settings of the machine; shared by tests that rely on them.
+static MACHINE: RwLock<()> = RwLock::new(());
+
 /// Runs `test` again in a new process, after calling `prepare` there, which must return 0.
 fn again(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Output {
+    let _unchanged = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    again_holding(test, prepare)
+}
+
+/// As `again`, for a test that holds `MACHINE`.
+fn again_holding(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("known"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
-    command.env("SUBMETER_TEST_CHILD", "1").current_dir(env!("CARGO_TARGET_TMPDIR"));
+    command.env("SUBMETER_TEST_CHILD", "1").current_dir(scratch());
     let prepare = move || {
         // SAFETY: 1. The call takes a number; the signal ends a child that hangs.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(300) };
         match prepare() {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
@@ -34,6 +45,12 @@ fn again(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Outpu
     // exists already.
     unsafe { command.pre_exec(prepare) };
     command.output().expect("starts")
+}
+
+/// Returns the directory for cores: cargo's, unless the program was copied to another machine.
+fn scratch() -> PathBuf {
+    let built_here = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    if built_here.is_dir() { built_here.to_owned() } else { std::env::temp_dir() }
 }
 
 /// Returns a child's output; panics unless its test passed.
@@ -97,6 +114,24 @@ fn used_tree() -> Tree {
     });
     assert_eq!(tree.root().sum(requests), 3 * 2000);
     tree
+}
+
+/// Creates trees until one is refused; returns how many there are, and the refusal.
+fn trees_until_refused() -> (usize, String) {
+    let mut trees = vec![used_tree()];
+    let (schema, requests) = schema();
+    // Each tree is below the limit; all of them together are not.
+    let error = (0..10_000).find_map(|_| match Tree::new(schema.clone()) {
+        Ok(tree) => {
+            trees.push(tree);
+            None
+        }
+        Err(error) => Some(error.to_string()),
+    });
+    // The existing trees still work.
+    trees[1].root().add(requests, 1);
+    assert_eq!(trees[1].root().sum(requests), 1);
+    (trees.len(), error.expect("refused in the end"))
 }
 
 fn assert_small(when: &str) {
@@ -184,19 +219,8 @@ fn a_limit_on_addresses_refuses_a_tree_with_the_remedy() {
 #[test]
 fn a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy() {
     if is_child() {
-        let tree = used_tree();
-        let (schema, _) = schema();
-        let mut trees = vec![tree];
-        // Each tree is below the limit; all of them together are not.
-        let error = (0..10_000).find_map(|_| match Tree::new(schema.clone()) {
-            Ok(tree) => {
-                trees.push(tree);
-                None
-            }
-            Err(error) => Some(error.to_string()),
-        });
-        let error = error.expect("refused in the end");
-        assert!(trees.len() > 5 && error.contains("RLIMIT_DATA"), "{} trees: {error}", trees.len());
+        let (trees, error) = trees_until_refused();
+        assert!(trees > 5 && error.contains("RLIMIT_DATA"), "{trees} trees: {error}");
         return;
     }
     let name = "a_limit_on_data_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy";
@@ -270,12 +294,14 @@ fn a_core_dump_holds_what_is_used_and_no_more() {
         let _tree = used_tree();
         std::process::abort();
     }
+    // Before it is read: another test of this program changes it.
+    let _unchanged = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").expect("Linux");
     if pattern.trim() != "core" {
         eprintln!("skipped: core dumps do not go to a file here: set kernel.core_pattern to core");
         return;
     }
-    let output = again("a_core_dump_holds_what_is_used_and_no_more", || {
+    let output = again_holding("a_core_dump_holds_what_is_used_and_no_more", || {
         set_limit(libc::RLIMIT_CORE, libc::RLIM_INFINITY)
     });
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
@@ -284,7 +310,7 @@ fn a_core_dump_holds_what_is_used_and_no_more() {
         return;
     }
     let uses_pid = fs::read_to_string("/proc/sys/kernel/core_uses_pid").expect("Linux");
-    let dumped = fs::read_dir(env!("CARGO_TARGET_TMPDIR")).expect("readable").find_map(|entry| {
+    let dumped = fs::read_dir(scratch()).expect("readable").find_map(|entry| {
         let path = entry.expect("readable").path();
         let name = path.file_name().and_then(|name| name.to_str())?;
         let with_pid = uses_pid.trim() == "1" && name.starts_with("core.");
@@ -295,4 +321,87 @@ fn a_core_dump_holds_what_is_used_and_no_more() {
     fs::remove_file(&dumped).expect("ours");
     // A dump into a pipe includes all bytes, zeroes too.
     assert!(bytes < 2 * SMALL, "{} MiB", bytes >> 20);
+}
+
+/// A changed setting of the machine. Dropping it restores the old value.
+struct Setting {
+    path: &'static str,
+    before: String,
+}
+
+impl Setting {
+    fn set(path: &'static str, value: &str) -> Setting {
+        let before = fs::read_to_string(path).expect("Linux");
+        fs::write(path, value).expect("a machine of its own");
+        Setting { path, before }
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        let _ = fs::write(self.path, self.before.trim());
+    }
+}
+
+/// Returns whether tests may change settings of the whole machine; prints why not.
+fn machine_is_ours() -> bool {
+    let own = std::env::var_os("SUBMETER_TORTURE_MACHINE").is_some_and(|value| value == "own");
+    if !own {
+        eprintln!("skipped: settings of the whole machine: proof/worlds/run boots one of its own");
+    }
+    own
+}
+
+/// Returns a figure of /proc/meminfo, in bytes.
+fn meminfo(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").expect("Linux");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+    let kib: u64 =
+        line.trim_start_matches(':').trim_end_matches("kB").trim().parse().expect("a number");
+    kib << 10
+}
+
+#[test]
+fn strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy() {
+    if is_child() {
+        let (trees, error) = trees_until_refused();
+        assert!(trees > 5 && error.contains("vm.overcommit_memory"), "{trees} trees: {error}");
+        return;
+    }
+    if !machine_is_ours() {
+        return;
+    }
+    let _ours = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let limit = (meminfo("Committed_AS") + 4 * SMALL) >> 10;
+    let _settings = [
+        Setting::set("/proc/sys/vm/overcommit_kbytes", &limit.to_string()),
+        Setting::set("/proc/sys/vm/overcommit_memory", "2"),
+    ];
+    let name = "strict_overcommit_counts_what_a_tree_uses_and_refuses_the_rest_with_the_remedy";
+    passed(&again_holding(name, || 0));
+}
+
+#[test]
+fn a_core_dump_through_a_pipe_holds_what_is_used_and_no_more() {
+    if is_child() {
+        let _tree = used_tree();
+        std::process::abort();
+    }
+    if !machine_is_ours() {
+        return;
+    }
+    let _ours = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let file = "/tmp/submeter-piped-core";
+    let pattern: &'static str = "|/bin/dd of=/tmp/submeter-piped-core";
+    let _settings = [
+        Setting::set("/proc/sys/kernel/core_pattern", pattern),
+        // Makes the process wait for the reader of its core, so that the file is complete.
+        Setting::set("/proc/sys/kernel/core_pipe_limit", "4"),
+    ];
+    let output = again_holding("a_core_dump_through_a_pipe_holds_what_is_used_and_no_more", || 0);
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
+    assert!(output.status.core_dumped(), "{output:?}");
+    let bytes = fs::metadata(file).expect("written by dd").len();
+    fs::remove_file(file).expect("ours");
+    assert!((1 << 20..2 * SMALL).contains(&bytes), "{bytes} bytes");
 }
