@@ -66,7 +66,7 @@ impl Shared {
     /// What a flush of everything does.
     fn flush(&self, flusher: &mut Flusher) -> i64 {
         let mut taken = 0;
-        self.row().take(64, |_, bits| taken |= bits);
+        self.row().take(64, |_| 0, |_, bits| taken |= bits);
         self.finish(flusher, taken)
     }
 
@@ -219,7 +219,7 @@ fn loom_releasing_marks_before_the_total_is_stored_shows_too_little() {
             })
         };
         let mut taken = 0;
-        shared.row().take(64, |_, bits| taken |= bits);
+        shared.row().take(64, |_| 0, |_, bits| taken |= bits);
         shared.row().release(taken.count_ones());
         let found = shared.collect(&mut Flusher::default(), taken);
         shared.total.store(found, Ordering::Relaxed);

@@ -22,6 +22,8 @@
 //! `linking` counts the threads that are between them; a flush that finds some scans every word of
 //! bits.
 //!
+//! Lines that change again and again may keep their bits: see [`Kept`].
+//!
 //! A flush of a part takes some bits of a word and leaves the summary's bit: it cannot know that
 //! the word stays empty, and a bit too many costs one load at the next flush.
 //!
@@ -33,6 +35,10 @@
 //! the sum, and pay for each that they load.
 
 use std::ops::Range;
+
+mod kept;
+
+pub use kept::Kept;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::seq_cst_order;
@@ -56,7 +62,7 @@ impl DirtyBits<'_> {
     #[must_use]
     pub fn is_dirty(&self, line: usize) -> bool {
         // SeqCst: the second half of a locked add's "store, then look"; pairs with the swap in
-        // `take`, so that either this sees the bit taken or the flush sees the add.
+        // `take_bits`, so that either this sees the bit taken or the flush sees the add.
         self.lines[line / 64].load(Ordering::SeqCst) >> (line % 64) & 1 == 1
     }
 
@@ -86,19 +92,23 @@ impl DirtyBits<'_> {
         self.linking.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Clears every mark below `lines_end` and calls `found` with the index and the bits of each
-    /// word that had some: bit `b` of word `w` is line `64 w + b`. Costs one load for each 4,096
-    /// lines, and one swap for each 64 lines that have a marked one. What was found must be
+    /// Clears every mark below `lines_end`, but for those that `keep` returns for the index of a
+    /// word, and calls `found` with the index and the bits of each word that had some: bit `b` of
+    /// word `w` is line `64 w + b`. Costs one load for each 4,096 lines, and one locked instruction
+    /// for each 64 lines that have a marked one. What was found must be
     /// [released](DirtyBits::release), or marked again.
-    pub fn take(&self, lines_end: usize, mut found: impl FnMut(usize, u64)) {
+    ///
+    /// Marks that were kept are found by those who know where they are, with
+    /// [`take_bits`](DirtyBits::take_bits) and [`marked`](DirtyBits::marked), and not by a later
+    /// `take`: their bit in the summary is gone.
+    pub fn take(
+        &self,
+        lines_end: usize,
+        keep: impl Fn(usize) -> u64,
+        mut found: impl FnMut(usize, u64),
+    ) {
         let mut take_word = |index: usize| {
-            // SeqCst: spares the swap. After the summary's swap: a bit whose thread found the
-            // summary's bit set was set before that.
-            if self.lines[index].load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            // SeqCst: before the flush's barrier and its reads of the words; see `is_dirty`.
-            let bits = self.lines[index].swap(0, Ordering::SeqCst);
+            let bits = self.take_bits(index, !keep(index));
             if bits != 0 {
                 found(index, bits);
             }
@@ -134,13 +144,17 @@ impl DirtyBits<'_> {
     /// As [`take`](DirtyBits::take), line by line, and released at once: for owners without a
     /// reader that counts.
     pub fn take_lines(&self, lines_end: usize, mut found: impl FnMut(usize)) {
-        self.take(lines_end, |index, mut bits| {
-            self.release(bits.count_ones());
-            while bits != 0 {
-                found(index * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
-            }
-        });
+        self.take(
+            lines_end,
+            |_| 0,
+            |index, mut bits| {
+                self.release(bits.count_ones());
+                while bits != 0 {
+                    found(index * 64 + bits.trailing_zeros() as usize);
+                    bits &= bits - 1;
+                }
+            },
+        );
     }
 
     /// Clears some marks of each word of bits that has any: `which` is shown the word's index and
@@ -186,23 +200,42 @@ impl DirtyBits<'_> {
     /// released or made again, as what [`take`](DirtyBits::take) finds.
     pub fn take_bits(&self, index: usize, bits: u64) -> u64 {
         // SeqCst: spares the locked instruction, and is free where that is dear; an update that
-        // returned before the flush began has its mark in the single order before this.
+        // returned before the flush began has its mark in the single order before this, and so has
+        // one whose thread found the summary's bit set before `take` cleared it.
         if self.lines[index].load(Ordering::SeqCst) & bits == 0 {
             return 0;
         }
-        // SeqCst: as the swap in `take`. Other bits are left, and the summary's: their owner is
-        // linked through it.
-        self.lines[index].fetch_and(!bits, Ordering::SeqCst) & bits
+        // SeqCst, both: before the flush's barrier and its reads of the words; see `is_dirty`.
+        // Other bits are left, and the summary's: their owner is linked through it.
+        if bits == u64::MAX {
+            self.lines[index].swap(0, Ordering::SeqCst)
+        } else {
+            self.lines[index].fetch_and(!bits, Ordering::SeqCst) & bits
+        }
     }
 
-    /// Clears the marks of a range of lines, and calls `found` as [`take`](DirtyBits::take) does.
-    /// Costs a load for each 64 lines of the range, wherever else there are marks.
-    pub fn take_range(&self, lines: Range<usize>, mut found: impl FnMut(usize, u64)) {
+    /// Returns which of the marks `bits` of a word of bits are set. One load.
+    #[must_use]
+    pub fn marked(&self, index: usize, bits: u64) -> u64 {
+        // SeqCst: an update that returned before has its mark in the single order before this.
+        self.lines[index].load(Ordering::SeqCst) & bits
+    }
+
+    /// Clears the marks of a range of lines, but for those that `keep` returns, and calls `found`,
+    /// both as for [`take`](DirtyBits::take). Costs a load for each 64 lines of the range, wherever
+    /// else there are marks.
+    pub fn take_range(
+        &self,
+        lines: Range<usize>,
+        keep: impl Fn(usize) -> u64,
+        mut found: impl FnMut(usize, u64),
+    ) {
         for word in lines.start / 64..lines.end.div_ceil(64) {
             // Those of the word's lines that are in the range.
             let from = lines.start.saturating_sub(word * 64);
             let to = (lines.end - word * 64).min(64);
-            let bits = self.take_bits(word, u64::MAX << from & u64::MAX >> (64 - to));
+            let wanted = u64::MAX << from & u64::MAX >> (64 - to);
+            let bits = self.take_bits(word, wanted & !keep(word));
             if bits != 0 {
                 found(word, bits);
             }
@@ -264,7 +297,7 @@ mod tests {
 
     fn take(row: DirtyBits<'_>, end: usize) -> Vec<usize> {
         let mut lines = Vec::new();
-        row.take(end, |word, bits| lines.extend(lines_of(word, bits)));
+        row.take(end, |_| 0, |word, bits| lines.extend(lines_of(word, bits)));
         row.release(lines.len() as u32);
         lines
     }
@@ -338,7 +371,7 @@ mod tests {
         let row = owned.row();
         row.mark(1);
         let mut found = 0;
-        row.take(64, |_, bits| found = bits);
+        row.take(64, |_| 0, |_, bits| found = bits);
         assert_eq!((found, row.count()), (2, 1));
         row.mark(1);
         assert_eq!(row.count(), 2, "once for what is on its way, once for what came since");

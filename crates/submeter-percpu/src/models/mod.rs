@@ -3,6 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p submeter-percpu --lib loom_`
 
 mod in_flight;
+mod kept;
 mod linked;
 mod sequences;
 

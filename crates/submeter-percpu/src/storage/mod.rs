@@ -241,7 +241,8 @@ impl Area {
     }
 
     /// Takes dirty bits of `rows`: appends those of `lines` that were added to since they were last
-    /// taken. They count as unread until they are [released](Area::release_dirty).
+    /// taken, but for those to `keep`. They count as unread until they are
+    /// [released](Area::release_dirty).
     ///
     /// `rows` are [`rows_in_use`](Area::rows_in_use), or a [`shared_row`](Area::shared_row). Costs
     /// a load for each row, one for each 4,096 lines of a row that has dirty ones, and a locked
@@ -249,21 +250,40 @@ impl Area {
     ///
     /// # Panics
     /// When there are no such rows or lines.
-    pub fn take_dirty(&self, rows: Range<usize>, mut lines: Lines<'_>, out: &mut Vec<DirtyLines>) {
+    pub fn take_dirty(
+        &self,
+        rows: Range<usize>,
+        mut lines: Lines<'_>,
+        keep: &[DirtyLines],
+        out: &mut Vec<DirtyLines>,
+    ) {
         let end = self.lines_end();
         for row in rows {
             let bits = self.inner.dirty_bits(row);
+            let kept = |word: usize| {
+                let at = |kept: &&DirtyLines| (kept.row, kept.word) == (row as u32, word as u32);
+                keep.iter().filter(at).fold(0, |bits, kept| bits | kept.bits)
+            };
             let found = |word: usize, bits| {
                 out.push(DirtyLines { row: row as u32, word: word as u32, bits });
             };
             match &mut lines {
-                Lines::All => bits.take(end, found),
-                Lines::Range(range) => bits.take_range(range.clone(), found),
+                Lines::All => bits.take(end, kept, found),
+                Lines::Range(range) => bits.take_range(range.clone(), kept, found),
                 Lines::Which(which) => {
-                    bits.take_some(end, |word, bits| which(word * 64, bits), found)
+                    bits.take_some(end, |word, bits| which(word * 64, bits & !kept(word)), found)
                 }
             }
         }
+    }
+
+    /// Returns which of `lines` are dirty. Costs a load.
+    ///
+    /// # Panics
+    /// When there are no such lines.
+    #[must_use]
+    pub fn dirty_among(&self, lines: DirtyLines) -> u64 {
+        self.inner.dirty_bits(lines.row as usize).marked(lines.word as usize, lines.bits)
     }
 
     /// Stops counting lines that were taken: call it once what they held is where readers find it.

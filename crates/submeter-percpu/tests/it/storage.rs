@@ -226,7 +226,7 @@ fn a_batch_whose_width_would_wrap_around_is_refused() {
 /// Takes every mark and returns the lines, each once.
 fn take(area: &Area) -> Vec<usize> {
     let mut marked: Vec<DirtyLines> = Vec::new();
-    area.take_dirty(area.rows_in_use(), Lines::All, &mut marked);
+    area.take_dirty(area.rows_in_use(), Lines::All, &[], &mut marked);
     area.release_dirty(&marked);
     let mut lines: Vec<usize> = marked.into_iter().flat_map(DirtyLines::lines).collect();
     lines.sort_unstable();
@@ -260,10 +260,10 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
         }
         let mut marked = Vec::new();
         // Lines 63 to 65, of which 64 is marked; then all lines of block 22.
-        area.take_dirty(area.rows_in_use(), Lines::Range(63..66), &mut marked);
+        area.take_dirty(area.rows_in_use(), Lines::Range(63..66), &[], &mut marked);
         assert_eq!(marked.iter().copied().flat_map(DirtyLines::lines).collect::<Vec<_>>(), [64]);
         let mut which = |first, bits| if first == 0 { 0 } else { bits & 8 };
-        area.take_dirty(area.rows_in_use(), Lines::Which(&mut which), &mut marked);
+        area.take_dirty(area.rows_in_use(), Lines::Which(&mut which), &[], &mut marked);
         assert_eq!(
             marked.iter().copied().flat_map(DirtyLines::lines).collect::<Vec<_>>(),
             [64, 67]
@@ -277,6 +277,43 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
 }
 
 #[test]
+fn kept_lines_stay_marked_and_are_found_by_their_place() {
+    on_every_backend(|area| {
+        let blocks: Vec<_> = (0..100).map(|_| area.block(8).expect("room")).collect();
+        // Where the thread moves between adds, a line is marked in two rows.
+        let add = || [1, 2, 70].map(|block| blocks[block].add_dirty(0, 1, 63, drop));
+        let everywhere = |word: u32, bits: u64| {
+            let at = move |row: usize| DirtyLines { row: row as u32, word, bits };
+            area.rows_in_use().map(at).collect::<Vec<_>>()
+        };
+        let take = |lines: Lines<'_>, keep: &[DirtyLines]| {
+            let mut taken = Vec::new();
+            area.take_dirty(area.rows_in_use(), lines, keep, &mut taken);
+            area.release_dirty(&taken);
+            let mut lines: Vec<usize> = taken.into_iter().flat_map(DirtyLines::lines).collect();
+            lines.sort_unstable();
+            lines.dedup();
+            lines
+        };
+        add();
+        let keep = [everywhere(0, 1 << 2), everywhere(1, 1 << 6)].concat();
+        let marked = |keep: &[DirtyLines]| keep.iter().any(|&lines| area.dirty_among(lines) != 0);
+        assert_eq!(take(Lines::All, &keep), [1]);
+        assert!(marked(&keep) && area.any_dirty());
+        add();
+        assert_eq!(take(Lines::Range(0..100), &keep), [1]);
+        add();
+        assert_eq!(take(Lines::Which(&mut |_, bits| bits), &keep), [1]);
+        assert_eq!(take(Lines::All, &keep), [0usize; 0]);
+        // Let go: by their place, as the summary has forgotten them.
+        assert_eq!(take(Lines::Range(0..100), &[]), [2, 70]);
+        assert!(!marked(&keep) && !area.any_dirty());
+        add();
+        assert_eq!(take(Lines::All, &[]), [1, 2, 70], "they are as any other again");
+    });
+}
+
+#[test]
 fn shared_rows_have_marks_of_their_own() {
     on_every_backend(|area| {
         let block = area.block(24).expect("room");
@@ -285,16 +322,16 @@ fn shared_rows_have_marks_of_their_own() {
         area.mark_shared(1, line);
         assert!(!area.any_dirty(), "nothing was added");
         let mut marked = Vec::new();
-        area.take_dirty(area.shared_row(0), Lines::All, &mut marked);
-        area.take_dirty(area.shared_row(1), Lines::Which(&mut |_, _| 0), &mut marked);
-        area.take_dirty(area.shared_row(1), Lines::Range(line - 1..line), &mut marked);
-        area.take_dirty(area.shared_row(1), Lines::Range(line + 1..line + 2), &mut marked);
-        area.take_dirty(area.shared_row(0), Lines::Range(line..line + 1), &mut marked);
+        area.take_dirty(area.shared_row(0), Lines::All, &[], &mut marked);
+        area.take_dirty(area.shared_row(1), Lines::Which(&mut |_, _| 0), &[], &mut marked);
+        area.take_dirty(area.shared_row(1), Lines::Range(line - 1..line), &[], &mut marked);
+        area.take_dirty(area.shared_row(1), Lines::Range(line + 1..line + 2), &[], &mut marked);
+        area.take_dirty(area.shared_row(0), Lines::Range(line..line + 1), &[], &mut marked);
         assert!(marked.is_empty());
-        area.take_dirty(area.shared_row(1), Lines::Range(line..line + 1), &mut marked);
+        area.take_dirty(area.shared_row(1), Lines::Range(line..line + 1), &[], &mut marked);
         assert_eq!(marked.drain(..).flat_map(DirtyLines::lines).collect::<Vec<_>>(), [line]);
         area.mark_shared(1, line);
-        area.take_dirty(area.shared_row(1), Lines::All, &mut marked);
+        area.take_dirty(area.shared_row(1), Lines::All, &[], &mut marked);
         area.release_dirty(&marked);
         assert_eq!(marked.into_iter().flat_map(DirtyLines::lines).collect::<Vec<_>>(), [line]);
     });
@@ -399,7 +436,7 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
                 loop {
                     let returned = done.load(Ordering::SeqCst);
                     let mut marked: Vec<DirtyLines> = Vec::new();
-                    area.take_dirty(area.rows_in_use(), Lines::All, &mut marked);
+                    area.take_dirty(area.rows_in_use(), Lines::All, &[], &mut marked);
                     area.barrier();
                     for at in &marked {
                         for (line, word) in at.lines().flat_map(|l| (0..8).map(move |w| (l, w))) {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use submeter_percpu::process_lock::ProcessMutex;
@@ -63,6 +63,10 @@ impl<K, S> Coalescer<K, S> {
     /// Returns the number of the last flush that began: one with a higher number covers every
     /// update that returned before this call.
     pub(crate) fn ask(&self) -> u64 {
+        // SeqCst: before the load: what happened before this call is visible to a flush whose
+        // `begin` comes after it, and which may issue no barrier; pairs with the increment there.
+        // The load alone orders nothing that came before it.
+        fence(Ordering::SeqCst);
         // SeqCst: pairs with the increment in `begin`: a flush with a higher number takes its marks
         // after this load.
         self.begun.load(Ordering::SeqCst)

@@ -50,6 +50,12 @@ impl Node {
         self.place & INNER != 0
     }
 
+    /// Whether it has something pending.
+    #[inline]
+    pub(crate) fn is_scheduled(self) -> bool {
+        self.dirty != 0
+    }
+
     fn is_absent(self) -> bool {
         self.place == ABSENT.place
     }

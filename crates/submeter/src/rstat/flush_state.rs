@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, OwnedRows};
 
+use super::kept_lines::KeptLines;
 use super::lineage::Lineage;
 use super::propagate::{Propagator, View};
 use super::rows;
@@ -78,13 +79,26 @@ pub(super) enum FlushScope {
     Below(usize),
 }
 
+impl FlushScope {
+    /// Whether it has a group.
+    fn has(self, nodes: &NodeTable<BlockRef<Lineage>>, id: u32) -> bool {
+        match self {
+            FlushScope::Tree => true,
+            FlushScope::Below(root) => nodes.is_below(id as usize, root),
+        }
+    }
+}
+
 /// What one flush after another works with; locked while one runs.
 pub(crate) struct FlushState {
     area: Area,
     lines: usize,
     propagator: Propagator,
+    pub(super) kept: KeptLines,
     /// What was found marked; emptied by each flush.
     taken: Vec<DirtyLines>,
+    /// Kept lines that changed; emptied at once.
+    changed: Vec<(usize, [i64; LINE_WORDS])>,
     /// Lines whose pending error changed; emptied by each flush.
     erring: Vec<DirtyLines>,
     /// The pending error that this flush is going to subtract, by line.
@@ -97,7 +111,9 @@ impl FlushState {
             area,
             lines,
             propagator: Propagator::new(last, lines),
+            kept: KeptLines::new(lines),
             taken: Vec::new(),
+            changed: Vec::new(),
             erring: Vec::new(),
             noted: Vec::new(),
         }
@@ -120,12 +136,16 @@ impl FlushState {
     /// announced before anything is added to it, so that the groups known once the pending error is
     /// noted are all whose overflows it has. Those known before are not: a flush of a part would
     /// take away the pending error of a group whose marks it leaves.
-    pub(super) fn take(&mut self, scope: FlushScope, announced: impl Fn() -> Births) {
+    ///
+    /// `dead` are the groups, in order, that are to be forgotten after this flush.
+    pub(super) fn take(&mut self, scope: FlushScope, dead: &[u32], announced: impl Fn() -> Births) {
+        self.kept.begin();
         self.note_pending_error(scope);
         self.learn(announced());
         let mut taken = std::mem::take(&mut self.taken);
-        self.take_dirty(scope, self.area.rows_in_use(), &mut taken);
+        self.take_dirty(scope, self.area.rows_in_use(), self.kept.lines(), &mut taken);
         self.taken = taken;
+        self.let_go(Some(scope), dead);
         if scope == FlushScope::Tree {
             // Once more: all marks were taken, and a group is announced before it is marked.
             self.learn(announced());
@@ -139,37 +159,59 @@ impl FlushState {
     /// came before the end of the last handle, which a lock has told of. The pending error above
     /// them stays, for a flush that knows what else is in it.
     pub(super) fn reclaim(&mut self, ids: &mut [u32]) {
+        self.kept.begin();
+        self.let_go(None, ids);
         let runs = || ids.chunk_by(|&a, &b| a + 1 == b);
         for run in runs() {
             let lines =
                 run[0] as usize * self.lines..(run[run.len() - 1] as usize + 1) * self.lines;
             let take = |rows, out: &mut Vec<DirtyLines>| {
-                self.area.take_dirty(rows, Lines::Range(lines.clone()), out);
+                self.area.take_dirty(rows, Lines::Range(lines.clone()), &[], out);
             };
             take(self.area.shared_row(rows::PENDING_ERROR), &mut self.erring);
             take(self.area.rows_in_use(), &mut self.taken);
         }
         // Not a flush that anybody asked for.
         let report = self.report();
+        self.propagator.begin();
         self.bring_up();
-        self.finish();
+        self.finish(ids);
         self.forget(ids);
         self.propagator.report = report;
     }
 
-    /// Takes the dirty lines that a flush of `scope` brings up to date.
-    fn take_dirty(&self, scope: FlushScope, rows: Range<usize>, out: &mut Vec<DirtyLines>) {
+    /// Lets kept lines of `scope` go, and those of the dead: they are taken as others are.
+    fn let_go(&mut self, scope: Option<FlushScope>, dead: &[u32]) {
+        let FlushState { area, propagator, kept, taken, .. } = self;
+        let nodes = &propagator.nodes;
+        let ends = |group: u32| dead.binary_search(&group).is_ok();
+        let in_scope = |group: u32| scope.is_some_and(|scope| scope.has(nodes, group));
+        kept.let_go(!taken.is_empty(), ends, in_scope, |at, line, read| {
+            let row = at.row as usize;
+            *propagator.last.line(row, line) = read;
+            area.take_dirty(row..row + 1, Lines::Range(line..line + 1), &[], taken);
+        });
+    }
+
+    /// Takes the dirty lines that a flush of `scope` brings up to date, but for those to `keep`.
+    fn take_dirty(
+        &self,
+        scope: FlushScope,
+        rows: Range<usize>,
+        keep: &[DirtyLines],
+        out: &mut Vec<DirtyLines>,
+    ) {
         match scope {
-            FlushScope::Tree => self.area.take_dirty(rows, Lines::All, out),
+            FlushScope::Tree => self.area.take_dirty(rows, Lines::All, keep, out),
             // Without a look at any other: an exact read of one group must not cost more in a busy
             // tree.
             FlushScope::Below(root) if self.has_no_child(root) => {
                 let lines = root * self.lines..(root + 1) * self.lines;
-                self.area.take_dirty(rows, Lines::Range(lines), out);
+                self.area.take_dirty(rows, Lines::Range(lines), keep, out);
             }
             FlushScope::Below(root) => {
                 let mut which = below(&self.propagator, root);
-                self.area.take_dirty(rows, Lines::Which(&mut which), out);
+                self.area.take_dirty(rows, Lines::Which(&mut which), keep, out);
             }
         }
     }
@@ -180,7 +222,7 @@ impl FlushState {
 
     fn note_pending_error(&mut self, scope: FlushScope) {
         let mut erring = std::mem::take(&mut self.erring);
-        self.take_dirty(scope, self.area.shared_row(rows::PENDING_ERROR), &mut erring);
+        self.take_dirty(scope, self.area.shared_row(rows::PENDING_ERROR), &[], &mut erring);
         self.erring = erring;
         let pending = self.area.shared_lines(rows::PENDING_ERROR);
         for line in self.erring.iter().flat_map(|erring| erring.lines()) {
@@ -190,22 +232,38 @@ impl FlushState {
         }
     }
 
-    /// Takes what changed to the totals. Where `barrier` fails nothing has happened yet: what was
-    /// taken is marked again, and the next flush finds it.
+    /// Takes what changed in `scope` to the totals. Where `barrier` fails nothing has happened yet:
+    /// what was taken is marked again, and the next flush finds it.
     pub(super) fn propagate(
         &mut self,
+        scope: FlushScope,
         barrier: impl FnOnce(&Area) -> io::Result<()>,
     ) -> io::Result<()> {
+        // What keeps its mark needs no barrier.
         if !self.taken.is_empty()
             && let Err(error) = barrier(&self.area)
         {
             self.area.restore_dirty(&self.taken);
             self.area.restore_dirty(&self.erring);
+            self.kept.end(&self.area);
             self.clear();
             return Err(error);
         }
+        self.propagator.begin();
+        self.read_kept(scope);
         self.bring_up();
         Ok(())
+    }
+
+    /// Reads the lines of `scope` that keep their marks.
+    fn read_kept(&mut self, scope: FlushScope) {
+        let FlushState { area, propagator, kept, changed, .. } = self;
+        let nodes = &propagator.nodes;
+        let wanted = |group: u32| scope.has(nodes, group);
+        kept.read(area, wanted, |line, new| changed.push((line, *new)));
+        for (line, new) in changed.drain(..) {
+            propagator.add(line, &new);
+        }
     }
 
     fn bring_up(&mut self) {
@@ -214,8 +272,8 @@ impl FlushState {
         self.propagator.propagate(View::of(&self.area), &self.taken);
     }
 
-    /// Shows readers that the totals have it, once they do.
-    pub(super) fn finish(&mut self) {
+    /// Shows readers that the totals have it, once they do. `dead` are forgotten after it.
+    pub(super) fn finish(&mut self, dead: &[u32]) {
         let pending = self.area.shared_lines(rows::PENDING_ERROR);
         for (line, noted) in &self.noted {
             for (pending, &noted) in
@@ -225,8 +283,12 @@ impl FlushState {
                 pending.fetch_sub(noted.cast_signed(), Ordering::SeqCst);
             }
         }
-        self.area.release_dirty(&self.taken);
-        self.area.release_dirty(&self.erring);
+        let FlushState { area, propagator, kept, taken, .. } = self;
+        let lives = |group: u32| dead.binary_search(&group).is_err();
+        kept.learn(taken, lives, |row, line| *propagator.last.line(row, line));
+        area.release_dirty(taken);
+        area.release_dirty(&self.erring);
+        kept.end(area);
         self.clear();
     }
 

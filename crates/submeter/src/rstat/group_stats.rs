@@ -149,9 +149,14 @@ impl GroupStats {
         let pending = |word| self.shared(rows::PENDING_ERROR, word).load(Ordering::SeqCst);
         let pending = words.map(|word| pending(word).cast_unsigned()).fold(0, u64::saturating_add);
         let unbounded = rstat.error_unbounded.load(Ordering::SeqCst) != 0;
+        let unchanged = || {
+            let load = |row, line| rstat.area.data().load_line(row, line);
+            rstat.kept.is_unchanged(|| rstat.area.dirty_lines(u64::MAX), load)
+        };
+        let exact = lines == 0 || unchanged();
         let value = totals();
         let bound = match lines {
-            0 => 0,
+            _ if exact => 0,
             _ if unbounded => u64::MAX,
             _ => pending.saturating_add((dirty + in_flight).saturating_mul(batch_mask)),
         };

@@ -15,6 +15,10 @@
 //! brings what it found up to the root, so that a parent is its own plus its children at any time
 //! between flushes.
 //!
+//! Lines that change between any two flushes keep their marks ([`kept_lines`]): a flush reads them
+//! without a barrier, and the next update need not mark them. Where nothing else changed a flush
+//! makes no system call and interrupts nobody.
+//!
 //! # Groups that end
 //! A dead group is forgotten by the next flush, or with the others of its batch by the thread that
 //! ends the last of them ([`BATCH`]): a flush of those alone, that needs no barrier, as nobody adds
@@ -22,16 +26,19 @@
 //!
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
-//! no mark is out; otherwise what crossed a batch boundary since the last flush (`PENDING_ERROR`,
-//! kept by the updaters that crossed), plus less than a batch for each line that may hold more:
-//! those that are marked, and in each row no more than there are groups below. An add that crossed
-//! and has not said so yet (`announced`) may hide as much again.
+//! no mark is out but kept ones, whose lines it compares with what was read of them; otherwise what
+//! crossed a batch boundary since the last flush (`PENDING_ERROR`, kept by the updaters that
+//! crossed), plus less than a batch for each line that may hold more: those that are marked, and in
+//! each row no more than there are groups below. An add that crossed and has not said so yet (in
+//! flight) may hide as much again.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use submeter_percpu::Area;
+use submeter_percpu::dirty::Kept;
 use submeter_percpu::storage::{BlockRef, LINE_WORDS};
 
 use crate::error::Error;
@@ -40,6 +47,9 @@ use crate::flush::node_table::Birth;
 
 mod flush_state;
 mod group_stats;
+mod kept_lines;
+#[cfg(test)]
+mod kept_tests;
 mod lineage;
 mod propagate;
 #[cfg(test)]
@@ -85,6 +95,8 @@ pub(crate) struct Rstat {
     /// Groups that exist, the dying included.
     len: AtomicUsize,
     flushes: Coalescer<BlockRef<Lineage>, FlushState>,
+    /// Lines whose marks a flush leaves, for readers.
+    kept: Arc<Kept<LINE_WORDS>>,
     /// Updates so large, or so many, that the pending error may have wrapped around, since the last
     /// flush of the whole tree. Flushes of parts become one while there are any.
     error_unbounded: AtomicU64,
@@ -105,8 +117,10 @@ impl Rstat {
         let (area, last) = area.map_err(Error::storage)?;
         let words = words.max(1);
         let lines = words.div_ceil(LINE_WORDS);
+        let state = FlushState::new(area.clone(), last, lines);
         Ok(Rstat {
-            flushes: Coalescer::new(FlushState::new(area.clone(), last, lines)),
+            kept: Arc::clone(state.kept.shared()),
+            flushes: Coalescer::new(state),
             area,
             words,
             lines,
@@ -204,13 +218,15 @@ impl Rstat {
             let elsewhere = |id: &mut u32| !state.nodes().is_below(*id as usize, root);
             self.flushes.defer(deaths.extract_if(.., elsewhere).collect());
         }
-        state.take(scope, announced);
-        if let Err(error) = state.propagate(barrier) {
+        let mut dead = deaths.clone();
+        dead.sort_unstable();
+        state.take(scope, &dead, announced);
+        if let Err(error) = state.propagate(scope, barrier) {
             self.flushes.defer(deaths);
             return Err(error);
         }
         self.note_flushed(scope, &flush);
-        state.finish();
+        state.finish(&dead);
         // SeqCst: after the totals were stored; pairs with the load in `GroupStats::read`.
         self.error_unbounded.fetch_sub(unbounded, Ordering::SeqCst);
         // Relaxed: a statistic.

@@ -42,8 +42,9 @@ impl<'a> View<'a> {
 
 /// Carries differences from the groups that changed to the root: each group once.
 pub(super) struct Propagator {
-    /// What was read last: a row for each data row.
-    last: OwnedRows,
+    /// What was read last: a row for each data row. Of lines that keep their marks see
+    /// [`KeptLines`](super::kept_lines::KeptLines).
+    pub(super) last: OwnedRows,
     /// Lines of a group.
     lines: usize,
     /// 2^32 / `lines`, rounded up.
@@ -87,11 +88,28 @@ impl Propagator {
         (id, u64::MAX << from & u64::MAX >> (64 - to))
     }
 
-    /// Takes what is new in the marked lines to the totals of all groups up to the root. `taken` is
-    /// in the order of lines.
-    pub(super) fn propagate(&mut self, view: View<'_>, taken: &[DirtyLines]) {
+    /// Begins a flush.
+    pub(super) fn begin(&mut self) {
         self.report = FlushReport::default();
         self.collected = usize::MAX;
+    }
+
+    /// Adds what is new in a line. Its group is visited with those above it, whatever else of it
+    /// was marked.
+    pub(super) fn add(&mut self, line: usize, new: &Line) {
+        let (id, _) = self.group_of(line, line / 64 * 64);
+        let at = line - id * self.lines;
+        if self.nodes.get(id).is_none() {
+            return;
+        }
+        self.report.lines += 1;
+        let slot = schedule(&mut self.nodes, &mut self.pending, self.lines, id, 1 << at);
+        add(&mut self.pending[slot + at], new);
+    }
+
+    /// Takes what is new in the marked lines, and what was [added](Propagator::add), to the totals
+    /// of all groups up to the root. `taken` is in the order of lines.
+    pub(super) fn propagate(&mut self, view: View<'_>, taken: &[DirtyLines]) {
         for rows in taken.chunk_by(|a, b| a.word == b.word) {
             self.collect(view, rows);
         }
@@ -125,12 +143,14 @@ impl Propagator {
     ) {
         let Some(node) = self.nodes.get(id) else { return };
         let block = id * self.lines;
-        // A group that has children waits for what they bring, to be visited once.
-        let above = if node.is_inner() { Some(id) } else { node.parent() };
+        // A group that has children waits for what they bring, to be visited once; and so does one
+        // that waits already.
+        let waits = node.is_inner() || node.is_scheduled();
+        let above = if waits { Some(id) } else { node.parent() };
         let dirty = if first < block { bits >> (block - first) } else { bits << (first - block) };
         let (nodes, pending) = (&mut self.nodes, &mut self.pending);
         let slot = above.map(|above| schedule(nodes, pending, self.lines, above, dirty));
-        if !node.is_inner() && self.collected != id {
+        if !waits && self.collected != id {
             // Lines of a group come one after the other, but not always in one word.
             self.collected = id;
             self.visited(id);
@@ -139,7 +159,7 @@ impl Propagator {
             let bit = bits.trailing_zeros() as usize;
             bits &= bits - 1;
             let new = self.new_in(view, rows, first, bit);
-            if !node.is_inner() {
+            if !waits {
                 view.add_to_total(first + bit, &new);
             }
             if let Some(slot) = slot {

@@ -203,21 +203,25 @@ fn a_refused_barrier_loses_nothing() {
 #[test]
 fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
     let mut forest = Forest::new(1);
-    let child = forest.add_group(0);
     let mut truth = 0;
     for by in [3, 1000, -5, 64, -1_000_000, 1] {
+        // A new one each time: a line that changes in each flush needs no barrier.
+        let child = forest.add_group(0);
         forest.leaves[child].add(0, by, MASK);
         truth += by;
+        let mut in_the_middle = false;
         let mut state = forest.rstat.flushes.lock();
         let read = |_: &Area| {
             // Marks are taken and drift is noted, but the totals are still the old ones.
-            for group in [0, child] {
+            for (group, truth) in [(0, truth), (child, by)] {
                 let off = forest.total(group, 0).abs_diff(truth);
                 assert!(off > 0 && forest.bound(group, 0) >= off);
             }
+            in_the_middle = true;
             Ok(())
         };
         forest.rstat.flush_locked(&mut state, FlushScope::Tree, read).expect("granted");
+        assert!(in_the_middle);
         assert_eq!((forest.total(0, 0), forest.bound(0, 0)), (truth, 0));
     }
 }
@@ -279,9 +283,10 @@ fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
         state.learn(announced());
         let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
         born.add(0, by, MASK);
-        state.take(FlushScope::Below(forest.leaves[part].id() as usize), announced);
-        state.propagate(Area::try_barrier).expect("granted");
-        state.finish();
+        let scope = FlushScope::Below(forest.leaves[part].id() as usize);
+        state.take(scope, &[], announced);
+        state.propagate(scope, Area::try_barrier).expect("granted");
+        state.finish(&[]);
         for group in [0, part] {
             let off = forest.total(group, 0).abs_diff(truth);
             assert!(forest.bound(group, 0) >= off, "{has_children}, {group}: off by {off}");
@@ -360,12 +365,14 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
         (vec![below(a), below(below_a)], 2),
     ];
     for (scopes, at_most) in cases {
+        // Whose line was never flushed, so that it takes a barrier.
+        let new = forest.add_group(b);
         let asked = Barrier::new(READERS + 1);
         let (running, runs) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut state = forest.rstat.flushes.lock();
-                forest.leaves[b].add(0, 1, MASK);
+                forest.leaves[new].add(0, 1, MASK);
                 let barrier = |_: &Area| {
                     running.send(()).expect("heard");
                     asked.wait();

@@ -1,0 +1,335 @@
+//! Marks that a flush leaves: without a barrier while they stay, behind one when they go.
+//!
+//! Sequences, their barrier and handlers are modelled as in `sequences`; the marks and what readers
+//! compare are the real ones. A line has one word here, which is also its place.
+
+use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::explore;
+use crate::dirty::{DirtyBits, Kept};
+
+const LINES: usize = 3;
+
+/// One CPU's words and their marks, a total and what readers compare.
+struct Cpu {
+    section: Mutex<()>,
+    words: [AtomicI64; LINES],
+    lines: [AtomicU64; 1],
+    summary: [AtomicU64; 1],
+    linking: AtomicU64,
+    tally: AtomicU64,
+    kept: Kept<1>,
+    total: AtomicI64,
+    /// What updates that returned have added.
+    returned: AtomicI64,
+}
+
+/// What the flusher read last, and which lines it keeps.
+#[derive(Clone, Copy, Default)]
+struct Flusher {
+    last: [i64; LINES],
+    kept: u64,
+    total: i64,
+}
+
+impl Cpu {
+    fn new() -> Arc<Cpu> {
+        Arc::new(Cpu {
+            section: Mutex::new(()),
+            words: [(); LINES].map(|()| AtomicI64::new(0)),
+            lines: [AtomicU64::new(0)],
+            summary: [AtomicU64::new(0)],
+            linking: AtomicU64::new(0),
+            tally: AtomicU64::new(0),
+            kept: Kept::new(LINES),
+            total: AtomicI64::new(0),
+            returned: AtomicI64::new(0),
+        })
+    }
+
+    fn row(&self) -> DirtyBits<'_> {
+        let Cpu { lines, summary, linking, tally, .. } = self;
+        DirtyBits { lines, summary, linking, tally }
+    }
+
+    /// Each mark that is taken makes at most one attempt fail.
+    fn update(&self, line: usize) {
+        while !self.try_add(line) {
+            self.row().mark(line);
+        }
+        // SeqCst: the caller returns; who sees this has to find the add.
+        self.returned.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn try_add(&self, line: usize) -> bool {
+        let _section = self.section.lock().expect("no panic inside");
+        // Relaxed: a plain load of the sequence.
+        let marked = self.lines[0].load(Ordering::Relaxed) >> line & 1 == 1;
+        if marked {
+            let word = &self.words[line];
+            // Relaxed, both: plain, by the only CPU that writes it.
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        marked
+    }
+
+    fn barrier(&self) {
+        drop(self.section.lock().expect("no panic inside"));
+    }
+
+    /// Reads `lines`; returns by how much they changed.
+    fn read(&self, flusher: &mut Flusher, lines: u64) -> i64 {
+        let mut found = 0;
+        for line in (0..LINES).filter(|line| lines >> line & 1 == 1) {
+            // SeqCst: as the real one.
+            let now = self.words[line].load(Ordering::SeqCst);
+            found += now - flusher.last[line];
+            flusher.last[line] = now;
+        }
+        flusher.total += found;
+        found
+    }
+
+    /// A flush of everything: takes what is not kept behind a barrier, and reads what is.
+    fn flush(&self, flusher: &mut Flusher) {
+        let mut taken = 0;
+        self.row().take(64, |_| flusher.kept, |_, bits| taken |= bits);
+        if taken != 0 {
+            self.barrier();
+        }
+        self.read(flusher, taken | flusher.kept);
+        self.row().release(taken.count_ones());
+    }
+
+    /// Takes the mark of a kept line, which is kept no longer.
+    fn let_go<const BARRIER: bool, const AGAIN: bool>(&self, flusher: &mut Flusher) {
+        flusher.kept = 0;
+        let taken = self.row().take_bits(0, 1);
+        if !AGAIN {
+            self.read(flusher, taken);
+        }
+        if BARRIER {
+            self.barrier();
+        }
+        if AGAIN {
+            self.read(flusher, taken);
+        }
+        self.row().release(taken.count_ones());
+    }
+}
+
+fn update(cpu: &Arc<Cpu>, line: usize) -> thread::JoinHandle<()> {
+    let cpu = Arc::clone(cpu);
+    thread::spawn(move || cpu.update(line))
+}
+
+/// A kept line is read without a barrier, and has every update that happened before: also the one
+/// that set the mark, and one that found it set half-way.
+#[test]
+fn loom_kept_a_flush_without_a_barrier_finds_what_happened_before() {
+    explore(|| {
+        let cpu = Cpu::new();
+        let both = [0, 0].map(|line| update(&cpu, line));
+        let mut flusher = Flusher { kept: 1, ..Flusher::default() };
+        cpu.flush(&mut flusher);
+        for (n, update) in both.into_iter().enumerate() {
+            update.join().expect("no panic");
+            cpu.flush(&mut flusher);
+            assert!(flusher.total > n as i64, "a returned update was not found");
+        }
+        assert_eq!((flusher.total, cpu.row().count()), (2, 1));
+    });
+}
+
+/// A thread updates and asks for a flush; another's flush, whose number is higher than what the
+/// first was told, must have the update. There is no barrier to see to that. `FENCE`: who asks
+/// orders what came before.
+fn a_flush_that_another_issues<const FENCE: bool>() {
+    let cpu = Cpu::new();
+    cpu.row().mark(0);
+    let begun = Arc::new(AtomicU64::new(0));
+    let asks = {
+        let (cpu, begun) = (Arc::clone(&cpu), Arc::clone(&begun));
+        thread::spawn(move || {
+            cpu.update(0);
+            if FENCE {
+                // SeqCst, here and below: as the real ones.
+                fence(Ordering::SeqCst);
+            }
+            begun.load(Ordering::SeqCst)
+        })
+    };
+    let mut flusher = Flusher { kept: 1, ..Flusher::default() };
+    let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+    crate::sync::seq_cst_order();
+    cpu.flush(&mut flusher);
+    let asked = asks.join().expect("no panic");
+    assert!(number <= asked || flusher.total == 1, "a returned update was not found");
+}
+
+#[test]
+fn loom_kept_a_flush_that_another_issues_finds_what_happened_before_it_was_asked_for() {
+    explore(a_flush_that_another_issues::<true>);
+}
+
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_kept_finds_that_who_asks_without_a_fence_is_told_too_much() {
+    explore(a_flush_that_another_issues::<false>);
+}
+
+/// A mark goes while an update is under way; then a flush that must find the rest.
+fn a_mark_that_goes<const BARRIER: bool, const AGAIN: bool>() {
+    let cpu = Cpu::new();
+    cpu.row().mark(0);
+    let update = update(&cpu, 0);
+    let mut flusher = Flusher { kept: 1, ..Flusher::default() };
+    cpu.flush(&mut flusher);
+    cpu.let_go::<BARRIER, AGAIN>(&mut flusher);
+    update.join().expect("no panic");
+    cpu.flush(&mut flusher);
+    assert_eq!(flusher.total, 1, "a returned update was not found");
+}
+
+#[test]
+fn loom_kept_a_mark_that_goes_behind_a_barrier_loses_nothing() {
+    explore(a_mark_that_goes::<true, true>);
+}
+
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_kept_finds_that_a_mark_that_goes_without_a_barrier_loses_an_update() {
+    explore(a_mark_that_goes::<false, true>);
+}
+
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_kept_finds_that_a_line_not_read_again_behind_the_barrier_loses_an_update() {
+    explore(a_mark_that_goes::<true, false>);
+}
+
+/// A line that has no mark just now is let go while an update marks it. `LOOK`: because it has
+/// none, by a look, and not by taking what there is after the others were.
+fn a_line_that_is_let_go_unmarked<const LOOK: bool>() {
+    let cpu = Cpu::new();
+    let update = update(&cpu, 0);
+    let mut flusher = Flusher { kept: 1, ..Flusher::default() };
+    let unmarked = cpu.row().marked(0, 1) == 0;
+    cpu.flush(&mut flusher);
+    if !LOOK {
+        cpu.let_go::<true, true>(&mut flusher);
+    } else if unmarked {
+        flusher.kept = 0;
+    }
+    update.join().expect("no panic");
+    cpu.flush(&mut flusher);
+    // Read by its place until it was let go; from then on it must be found by its mark.
+    cpu.update(0);
+    cpu.flush(&mut flusher);
+    assert_eq!(flusher.total, 2, "a returned update was not found");
+}
+
+#[test]
+fn loom_kept_a_line_that_is_let_go_unmarked_is_found_by_its_next_mark() {
+    explore(a_line_that_is_let_go_unmarked::<false>);
+}
+
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_kept_finds_that_a_line_let_go_by_a_look_is_not_found_again() {
+    explore(a_line_that_is_let_go_unmarked::<true>);
+}
+
+/// What a flush of readers' totals may do wrong, and a reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// Lets readers compare before the totals are stored.
+    EndsBeforeTheTotals,
+    /// Does not tell readers that it runs.
+    DoesNotBegin,
+    /// The reader counts marks before it looks whether a flush runs.
+    CountsOutside,
+}
+
+/// Line 0 is kept. Updates come before or during a flush of a part, which leaves line 1, and comes
+/// upon line 2 and keeps it; and a reader.
+fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [usize]) {
+    let cpu = Cpu::new();
+    cpu.row().mark(0);
+    cpu.kept.put(0, 0, 0, &[0]);
+    cpu.kept.end(1, 1);
+    before.iter().for_each(|&line| cpu.update(line));
+    let updater = (!during.is_empty()).then(|| {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || during.iter().for_each(|&line| cpu.update(line)))
+    });
+    let reader = {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || {
+            // SeqCst, here and below: as the real ones.
+            let before = cpu.returned.load(Ordering::SeqCst);
+            let early = cpu.row().count();
+            let count = || match mistake {
+                Mistake::CountsOutside => early,
+                _ => cpu.row().count(),
+            };
+            let load = |_, line: usize| [cpu.words[line].load(Ordering::SeqCst)];
+            if cpu.kept.is_unchanged(count, load) {
+                let total = cpu.total.load(Ordering::Relaxed);
+                assert!(total >= before, "exact, but it is not");
+            }
+        })
+    };
+    if mistake != Mistake::DoesNotBegin {
+        cpu.kept.begin();
+    }
+    let (mut total, mut lines, mut marked) = (0, 1, 1);
+    // Line 0, without a barrier.
+    if let Some([new]) = cpu.kept.advance(0, &[cpu.words[0].load(Ordering::SeqCst)]) {
+        total += new;
+    }
+    if cpu.row().marked(0, 4) != 0 {
+        let now = cpu.words[2].load(Ordering::SeqCst);
+        total += now;
+        cpu.kept.put(1, 0, 2, &[now]);
+        (lines, marked) = (2, 2);
+    }
+    if mistake == Mistake::EndsBeforeTheTotals {
+        cpu.kept.end(lines, marked);
+    }
+    // Relaxed: as the real one.
+    cpu.total.store(total, Ordering::Relaxed);
+    if mistake != Mistake::EndsBeforeTheTotals {
+        cpu.kept.end(lines, marked);
+    }
+    updater.into_iter().for_each(|updater| updater.join().expect("no panic"));
+    reader.join().expect("no panic");
+}
+
+#[test]
+fn loom_kept_a_reader_that_finds_no_change_has_all_that_returned() {
+    explore(|| a_reader_of_kept_lines(Mistake::None, &[0], &[]));
+    explore(|| a_reader_of_kept_lines(Mistake::None, &[], &[0]));
+    explore(|| a_reader_of_kept_lines(Mistake::None, &[], &[1, 2]));
+}
+
+#[test]
+#[should_panic(expected = "exact, but it is not")]
+fn loom_kept_finds_a_flush_that_ends_before_its_totals_are_stored() {
+    explore(|| a_reader_of_kept_lines(Mistake::EndsBeforeTheTotals, &[0], &[]));
+}
+
+#[test]
+#[should_panic(expected = "exact, but it is not")]
+fn loom_kept_finds_a_flush_that_does_not_begin() {
+    explore(|| a_reader_of_kept_lines(Mistake::DoesNotBegin, &[0], &[]));
+}
+
+#[test]
+#[should_panic(expected = "exact, but it is not")]
+fn loom_kept_finds_a_reader_that_counts_marks_before_it_looks_whether_a_flush_runs() {
+    explore(|| a_reader_of_kept_lines(Mistake::CountsOutside, &[], &[1, 2]));
+}
