@@ -268,8 +268,10 @@ mod tests {
         // Both ask after the first has begun, which may miss what they know.
         let second = get(&documents, "second");
         let third = get(&documents, "third");
-        go.send(()).expect("it waits");
-        let (second, third) = tokio::join!(second, third);
+        // In this order, so that both have asked by the time the first is made.
+        let (second, third, ()) = tokio::join!(biased; second, third, async {
+            go.send(()).expect("it waits");
+        });
         let Ok(first) = first.await.expect("made");
         assert_eq!(text(&first).as_deref(), Ok("first"));
         assert_eq!(text(&second).as_deref(), Ok("second"));
