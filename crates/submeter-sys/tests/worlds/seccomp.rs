@@ -1,9 +1,10 @@
 //! Sandboxes that forbid the system calls of the probe.
 
-use submeter_sys::{Backend, SelfTest, probe};
+use submeter_sys::{Backend, SelfTest, cpu, probe};
 
 use crate::again::{again_under, deny, install, is_child};
 
+const RSEQ_BARRIER: u32 = 1 << 7;
 const REGISTER_RSEQ: u32 = 1 << 8;
 
 /// Lets the probe reach the forbidden call even on a kernel that may lose a restart, where it would
@@ -80,6 +81,21 @@ fn a_forbidden_affinity_makes_the_self_test_inconclusive() {
         return;
     }
     again_under(NAME, &[TRUST], &deny(libc::SYS_sched_setaffinity, None, libc::EPERM));
+}
+
+#[test]
+fn a_barrier_that_is_offered_and_refused_leaves_locked_adds() {
+    const NAME: &str = "seccomp::a_barrier_that_is_offered_and_refused_leaves_locked_adds";
+    if is_child() {
+        assert_locked();
+        if probe().membarrier.is_ok_and(submeter_sys::membarrier::supports_rseq)
+            && cpu::affinity().is_ok_and(|cpus| cpus.len() > 1)
+        {
+            assert_eq!(probe().self_test, SelfTest::Inconclusive);
+        }
+        return;
+    }
+    again_under(NAME, &[TRUST], &deny(libc::SYS_membarrier, Some(RSEQ_BARRIER), libc::EPERM));
 }
 
 #[test]

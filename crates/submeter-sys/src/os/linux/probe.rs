@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use super::{own_registration, pin, selftest};
 use crate::kernel::{CORRECTED_RELEASES, Kernel};
-use crate::probe::{Backend, CpuHint, Probe, SelfTest};
+use crate::probe::{Backend, CpuHint, Probe};
 use crate::rseq::Rseq;
 use crate::{arch, cpu, membarrier};
 
@@ -29,13 +29,12 @@ fn decide_on(kernel: &Kernel, variable: Option<&OsStr>) -> Probe {
     match usable(&probe, kernel, variable) {
         Ok((backend, offset, cpus)) => {
             probe.self_test = selftest::run(offset, prepare(backend));
-            if probe.self_test == SelfTest::Passed {
+            probe.reason = format!("the self-test {}", probe.self_test);
+            if probe.self_test.passed() {
                 probe.backend = backend;
-                probe.reason = "the self-test passed".to_owned();
                 probe.rseq = Some(Rseq::new(offset, cpus));
                 return probe;
             }
-            probe.reason = format!("the self-test {}", probe.self_test);
         }
         Err(reason) => probe.reason = reason,
     }
@@ -155,6 +154,7 @@ pub(crate) fn register_thread(probe: &Probe) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::SelfTest;
 
     fn kernel(release: &str) -> Kernel {
         Kernel { release: release.to_owned(), version: String::new(), signature: None }
