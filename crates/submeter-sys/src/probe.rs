@@ -71,9 +71,10 @@ impl CpuHint {
 pub enum SelfTest {
     /// Both promises were kept each time.
     Passed,
-    /// Each preemption was answered as promised, but no barrier met a sequence that ran: the
-    /// machine was too busy for two threads to run at the same time. Sequences are used, because
-    /// the kernel's release (or `SUBMETER_RSEQ=trust`) vouches for barriers before the test begins.
+    /// Each preemption was answered as promised, but no barrier met a sequence that ran: the process
+    /// may use one CPU only, or the machine was too busy for two threads to run at the same time.
+    /// Sequences are used, because the kernel's release (or `SUBMETER_RSEQ=trust`) vouches for
+    /// barriers before the test begins.
     PassedWithoutBarrier,
     /// A sequence committed although its thread had been preempted in it.
     CommittedAfterPreemption,
@@ -99,8 +100,8 @@ impl fmt::Display for SelfTest {
         f.write_str(match self {
             SelfTest::Passed => "passed",
             SelfTest::PassedWithoutBarrier => {
-                "passed for preemptions; for barriers the kernel's release vouches, as the machine \
-                 was too busy to test them"
+                "passed for preemptions; for barriers the kernel's release vouches, as no two \
+                 threads ran at the same time"
             }
             SelfTest::CommittedAfterPreemption => {
                 "failed: a sequence committed after a preemption on the same CPU"
