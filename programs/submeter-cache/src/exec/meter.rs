@@ -147,6 +147,8 @@ impl BatchMeter {
 
 impl Drop for BatchMeter {
     fn drop(&mut self) {
+        // A batch that panicked was not settled: the next one's accounts are others.
+        self.tallies.clear();
         SPARE.set(std::mem::take(&mut self.tallies));
     }
 }
@@ -180,5 +182,21 @@ impl AccountTally {
         if requests > 0 {
             group.record_many(metrics.latency, latency_ns, u64::from(requests));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_was_not_settled_leaves_nothing_to_the_next() {
+        let mut meter = BatchMeter::new(0);
+        meter.add_bytes(Account::of(2), 7, 7);
+        assert_eq!(meter.tallies.len(), 3);
+        drop(meter);
+        let next = BatchMeter::new(0);
+        assert!(next.tallies.is_empty(), "charged to accounts of another batch");
+        assert!(next.tallies.capacity() >= 3, "its memory is used again");
     }
 }

@@ -5,7 +5,7 @@
 //! tenant, under an epoch guard and without a lock. *Creating* walks the names from the root, with
 //! one lock per level, and adds the new tenant to the index. *Deleting* kills first, then removes
 //! tenants from every list; finding ends in a [look at that](Group::is_killed), so that a killed
-//! tenant that is still listed is not returned to who asks after the kill.
+//! tenant that is still listed is not returned after the kill.
 
 mod detach;
 mod index;
