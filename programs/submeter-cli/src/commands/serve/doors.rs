@@ -108,7 +108,8 @@ pub(super) fn warning(cache: Port, page: Port, is_encrypted: bool) -> Option<Str
         } else if !is_encrypted {
             risks.push(format!(
                 "anybody on the way to {addr} may read passwords and items, which are not \
-                 encrypted (--tls-cert and --tls-key encrypt them)"
+                 encrypted (--tls-cert and --tls-key, of a build with the feature tls, encrypt \
+                 them)"
             ));
         }
     }
@@ -121,7 +122,7 @@ pub(super) fn warning(cache: Port, page: Port, is_encrypted: bool) -> Option<Str
         } else if !is_encrypted {
             risks.push(format!(
                 "anybody on the way to {addr} may read the token, which is not encrypted \
-                 (--tls-cert and --tls-key encrypt it)"
+                 (--tls-cert and --tls-key, of a build with the feature tls, encrypt it)"
             ));
         }
     }
