@@ -1,7 +1,9 @@
 //! The core of a limited counter: which adds need no agreement, and what the others agree on.
 //!
-//! # The protocol Each row's word, rounded down to its batch, is *charged* to a shared sum; what
-//! the word has beyond that boundary is not charged. So the truth is never above `charged + slack`,
+//! # The protocol
+//!
+//! Each row's word, rounded down to its batch, is *charged* to a shared sum; what the word has
+//! beyond that boundary is not charged. So the truth is never above `charged + slack`,
 //! where `slack` is one less than a batch for each row. *Invariant*: `charged` is never below the
 //! sum of the rounded words and the exact word.
 //!

@@ -15,7 +15,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 /// With more, a read would visit more than 24 lines: then one word that is added to by locked
 /// instruction is the better bargain.
 #[cfg(not(loom))]
-const PACKED_CPUS_MAX: u32 = 64;
+pub(super) const PACKED_CPUS_MAX: u32 = 64;
 
 /// Attempts to leave an overflow where others gather. It is only saved work that fails with them.
 const GATHER_ATTEMPTS: u32 = 4;
