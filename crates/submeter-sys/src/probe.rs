@@ -71,10 +71,10 @@ impl CpuHint {
 pub enum SelfTest {
     /// Both promises were kept each time.
     Passed,
-    /// Each preemption was answered as promised, but no barrier met a sequence that ran: the process
-    /// may use one CPU only, or the machine was too busy for two threads to run at the same time.
-    /// Sequences are used, because the kernel's release (or `SUBMETER_RSEQ=trust`) vouches for
-    /// barriers before the test begins.
+    /// Each preemption was answered as promised, but no barrier met a sequence that ran: the
+    /// process may use one CPU only, or the machine was too busy for two threads to run at the
+    /// same time. Sequences are used, because the kernel's release (or `SUBMETER_RSEQ=trust`)
+    /// vouches for barriers before the test begins.
     PassedWithoutBarrier,
     /// A sequence committed although its thread had been preempted in it.
     CommittedAfterPreemption,

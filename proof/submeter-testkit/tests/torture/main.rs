@@ -62,7 +62,7 @@ impl Size {
 
 /// The limit of resident memory, in percent of that after the first round.
 const RESIDENT_PERCENT_MAX: u64 = 125;
-/// Steps of each thread before the first round, for each group: of random ones, so that one group in
+/// Steps of each thread before the first round, for each group: as their groups are random, one in
 /// three thousand is left out.
 const STEPS_A_GROUP: u64 = 8;
 /// An additional allowance for what the allocator keeps in reserve.
@@ -89,8 +89,8 @@ fn totals_are_exact_and_reads_within_their_bounds_whatever_happens_to_the_proces
         move || bounded.add_in_handler()
     });
     let mut soak = Soak::new(size.groups, 2, 1);
-    // Every group is used before memory is first looked at: where the machine lets a round do little,
-    // the groups that later rounds use for the first time would look like a leak.
+    // Every group is used before memory is first looked at: where a busy machine lets a round do
+    // little, the groups that later rounds use for the first time would look like a leak.
     soak.round(STEPS_A_GROUP * size.groups as u64, &AtomicBool::new(false), |_| ());
     let start = Instant::now();
     let mut first_resident = None;
