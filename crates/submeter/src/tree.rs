@@ -318,6 +318,11 @@ impl Tree {
     ///
     /// [Aggregators](crate::Aggregate) are flushed separately: a slow one delays no other flush.
     ///
+    /// # Ordering
+    /// An update returned *before* this call if it happened before it in the sense of the memory
+    /// model: on the same thread, or on one whose later Release this thread has acquired, as by a
+    /// join, a lock or a channel. A flag that both sides access with Relaxed orders nothing.
+    ///
     /// # Examples
     /// ```
     /// # use submeter::{Count, Schema, Tree};

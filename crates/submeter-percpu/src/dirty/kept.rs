@@ -174,9 +174,11 @@ impl<const WORDS: usize> Kept<WORDS> {
             && marked != 0
             && count() == marked
             && self.slots.iter().take(lines as usize).all(|slot| {
-                // Relaxed, both: torn ones are found out below.
-                let place = slot.place.load(Ordering::Relaxed);
+                // Acquire: pairs with the Release fence in `begin`, before which the line was
+                // opened: it can be loaded even if this slot is newer than the version.
+                let place = slot.place.load(Ordering::Acquire);
                 let now = load((place >> 32) as usize, place as u32 as usize);
+                // Relaxed: a torn slot is found out below.
                 let word = |n: usize| slot.last[n].load(Ordering::Relaxed);
                 (0..WORDS).all(|n| now[n] == word(n))
             });

@@ -21,8 +21,8 @@ pub(super) struct Tallies {
     /// Each of the data rows whose number has the same remainder.
     data: Box<[CachePadded<Tally>]>,
     data_rows: usize,
-    /// Marks of the shared rows, which nobody asks for.
-    shared: AtomicU64,
+    /// Marks of the shared rows, which nobody asks for. Padded, as every add loads its neighbours.
+    shared: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Tallies {
         Tallies {
             data: (0..tallies).map(|_| CachePadded::default()).collect(),
             data_rows,
-            shared: AtomicU64::new(0),
+            shared: CachePadded::default(),
         }
     }
 
