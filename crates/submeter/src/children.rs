@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 use submeter_percpu::percpu_ref::OwnerMap;
+use submeter_percpu::rcuref::pin;
 
 /// The owners of a group's children.
 ///
@@ -42,11 +43,19 @@ impl<'a> Sought<'a> {
 /// Names may come from strangers, so that collisions must be unpredictable: the seed is of the
 /// system's randomness. One serves the whole process: a seed per group would take twice as much
 /// memory as its pointer to the table. std's SipHash would take half of a lookup's time.
+static SEED: LazyLock<SeedableRandomState> =
+    LazyLock::new(|| SeedableRandomState::with_seed(random(), &SHARED));
+static SHARED: LazyLock<SharedSeed> = LazyLock::new(|| SharedSeed::from_u64(random()));
+
+/// Makes what the first lookup of the process would make. A thread that did so at a fork would
+/// leave it half made in the child, whose lookups would wait for that thread.
+pub(crate) fn prepare() {
+    LazyLock::force(&SEED);
+    drop(pin());
+}
+
 #[inline]
 fn hash(name: &str) -> u64 {
-    static SHARED: LazyLock<SharedSeed> = LazyLock::new(|| SharedSeed::from_u64(random()));
-    static SEED: LazyLock<SeedableRandomState> =
-        LazyLock::new(|| SeedableRandomState::with_seed(random(), &SHARED));
     let mut hasher = SEED.build_hasher();
     hasher.write(name.as_bytes());
     hasher.finish()

@@ -265,7 +265,8 @@ impl Group {
     }
 
     /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
-    /// without a lock or a retry. Allocates once in each thread.
+    /// without a lock or a retry. Allocates once in each thread, and now and then frees what others
+    /// removed.
     ///
     /// # Examples
     /// ```

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use submeter_percpu::PercpuOwner;
 use submeter_percpu::rcuref::pin;
 
+use crate::children;
 use crate::error::Error;
 use crate::group::{Group, GroupInner};
 use crate::path;
@@ -137,6 +138,7 @@ impl TreeBuilder {
     /// # Errors
     /// When the kernel refuses to reserve address space.
     pub fn build(self) -> Result<Tree, Error> {
+        children::prepare();
         let stats = Arc::new(TreeStats::new(&self.schema, self.groups_max, self.simulated)?);
         let (owner, root) = Group::new_root(Arc::clone(&stats))?;
         // Last, because the first tree of a process tests the machine's clocks.
@@ -232,8 +234,8 @@ impl Tree {
         self.inner.stats.group_count()
     }
 
-    /// Finds a group: hashes each name of the path and probes a table for it, without a lock. For
-    /// more than one update, keep the handle.
+    /// Finds a group: hashes each name of the path and probes a table for it, without a lock. Now
+    /// and then it frees what others removed. For more than one update, keep the handle.
     ///
     /// # Examples
     /// ```

@@ -18,18 +18,23 @@ use super::guard_model as epoch;
 /// Keeps every object that can be reached now in memory until it is dropped.
 ///
 /// Costs one locked instruction and a thread-local lookup, or the lookup alone while the thread
-/// holds another guard; it neither blocks nor makes a system call. Do not hold one while waiting:
-/// nothing that the process releases is freed until the guard is dropped. A guard stays on its
-/// thread, which the compiler enforces:
+/// holds another guard; it neither blocks nor makes a system call, but see [`pin`]. Do not hold one
+/// while waiting: nothing that the process releases is freed until the guard is dropped. A guard
+/// stays on its thread, which the compiler enforces:
 ///
 /// ```compile_fail,E0277
 /// let guard = submeter_percpu::rcuref::pin();
 /// std::thread::spawn(move || drop(guard));
 /// ```
 #[must_use = "an object is safe from being freed only while the guard is held"]
-pub struct Guard(epoch::Guard);
+// For `raw::unguarded`.
+#[repr(transparent)]
+pub struct Guard(pub(super) epoch::Guard);
 
 /// Enters a section in which nothing that is reachable now is freed.
+///
+/// Now and then, if the thread holds no other guard, it first frees what any thread removed, and
+/// runs the drops of those values. Do not call it with a lock held that such a drop may take.
 ///
 /// # Examples
 /// ```

@@ -46,6 +46,11 @@ pub(super) fn pin() -> Guard {
 }
 
 impl Guard {
+    /// Holds nothing off. Not to be dropped.
+    #[cfg(not(loom))]
+    pub(super) const UNCOUNTED: Guard =
+        Guard { deferred: RefCell::new(Vec::new()), stays_on_its_thread: PhantomData };
+
     pub(super) fn defer(&self, f: impl FnOnce() + Send + 'static) {
         self.deferred.borrow_mut().push(Box::new(f));
     }

@@ -23,6 +23,8 @@ use std::ptr;
 pub use arc::{RcuArc, RcuBorrow};
 use count::{Count, Notice};
 pub use guard::{Guard, pin};
+#[cfg(not(loom))]
+pub(crate) use raw::unguarded;
 pub use slot::RcuSlot;
 
 use crate::sync::model_const_fn;

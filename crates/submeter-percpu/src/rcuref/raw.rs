@@ -35,6 +35,34 @@ impl<T> Inner<T> {
     }
 }
 
+/// Returns a guard that guards nothing, where something else keeps objects from being retired.
+///
+/// It enters no section, and hence runs no drop of any value, as [`pin`] may: for use under locks.
+///
+/// # Safety
+/// 1. Until it is last used, what is reached with it is not retired, by any thread. 2. Nothing is
+///    deferred or released with it.
+#[cfg(not(any(loom, all(miri, not(submeter_real_epoch)))))]
+pub(crate) unsafe fn unguarded<'a>() -> &'a Guard {
+    // SAFETY: 1 and 2 as the caller promises.
+    let guard: &'static crossbeam_epoch::Guard = unsafe { crossbeam_epoch::unprotected() };
+    // SAFETY: 1. `Guard` is transparent over this type. 2. It is never moved or dropped.
+    unsafe { &*ptr::from_ref(guard).cast::<Guard>() }
+}
+
+/// As the other: the model's guards free nothing that this one could hold off.
+///
+/// # Safety
+/// As the other.
+#[cfg(all(miri, not(submeter_real_epoch)))]
+pub(crate) unsafe fn unguarded<'a>() -> &'a Guard {
+    struct Uncounted(Guard);
+    // SAFETY: 1. By the caller's second promise nobody touches what it would defer.
+    unsafe impl Sync for Uncounted {}
+    static UNCOUNTED: Uncounted = Uncounted(Guard(super::guard_model::Guard::UNCOUNTED));
+    &UNCOUNTED.0
+}
+
 /// One reference. Its drop puts it.
 pub(super) struct Owned<T> {
     inner: NonNull<Inner<T>>,

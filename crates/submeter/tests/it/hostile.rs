@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use submeter::refs::{RcuArc, pin};
 use submeter::{Bytes, Count, Counter, Schema, SchemaError, Tree};
 
 use crate::stop::StopOnDrop;
@@ -39,6 +40,51 @@ fn a_create_in_a_full_tree_and_a_snapshot_do_not_wait_for_each_other_stress() {
     }
     for _ in 0..2 {
         finished.recv_timeout(PATIENCE).expect("no deadlock");
+    }
+}
+
+/// A value that accounts for its end in the tree.
+struct Flushes(Tree, mpsc::Sender<()>);
+
+impl Drop for Flushes {
+    fn drop(&mut self) {
+        self.0.flush();
+        // The test may have failed, and be gone.
+        let _ = self.1.send(());
+    }
+}
+
+/// Whoever makes a guard may free what other threads dropped, and run its drops.
+#[test]
+fn a_snapshot_runs_no_drop_of_other_values_while_flushes_are_locked() {
+    const VALUES: usize = 200;
+    let (tree, _) = counting(1_000);
+    let groups: Vec<_> = (0..300).map(|n| tree.create(&format!("/{n}")).expect("room")).collect();
+    let (ended, ends) = mpsc::channel();
+    let left = tree.clone();
+    let leave = move || {
+        let guard = pin();
+        for _ in 0..VALUES {
+            RcuArc::release(RcuArc::new(Flushes(left.clone(), ended.clone())), &guard);
+        }
+    };
+    // They are left to other threads, as this one ends.
+    std::thread::spawn(leave).join().expect("ends");
+    let (done, finished) = mpsc::channel();
+    std::thread::spawn(move || {
+        for _ in 0..20 {
+            assert_eq!(tree.snapshot().groups().len(), 1 + groups.len());
+        }
+        done.send(()).expect("the test waits");
+    });
+    finished.recv_timeout(PATIENCE).expect("no deadlock");
+    let start = Instant::now();
+    let mut left = VALUES;
+    while left > 0 {
+        assert!(start.elapsed() < PATIENCE, "{left} have not ended");
+        pin().flush();
+        left -= ends.try_iter().count();
+        std::thread::yield_now();
     }
 }
 

@@ -1,12 +1,14 @@
 //! The map, and every pointer that it follows.
 //!
-//! Two facts carry all of it, and each SAFETY comment names those it uses:
+//! Three facts carry all of it, and each SAFETY comment names those it uses:
 //!
 //! 1. **Owned.** Each object in the index stands for one count of its `Arc`, which `insert` put in
 //!    and `retire` takes back, once, as the index gives each object back once. Upheld by `Index`,
 //!    whose methods that change it are called by `Writing` alone, with the lock held.
 //! 2. **Freed last.** Memory that was in the index is freed after a grace period that begins once
 //!    it was taken out, so that a guard keeps what is found under it. Upheld by `retire`.
+//! 3. **Still.** While the lock is held for reading nothing is put in or taken out, and no table is
+//!    replaced. Upheld by `Writing`, which alone changes the index.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,14 +19,15 @@ use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 use crate::percpu_ref::arc::{PercpuArc, PercpuOwner, Reference, Shared};
 use crate::percpu_ref::index::Index;
 use crate::process_lock::ProcessRwLock;
-use crate::rcuref::{Guard, pin};
+use crate::rcuref::{Guard, pin, unguarded};
 
-/// Owners of shared values by their names, in which a lookup takes no lock and a pointer.
+/// Owners of shared values by their names. A lookup takes no lock, and returns a pointer.
 ///
 /// A lookup costs one probe and what [`PercpuOwner::try_clone_live`] does: it writes to no memory
 /// that CPUs share, but for its [`Guard`]. Changes take a lock, and now and then the time to copy
-/// the table. Readers never wait, and a change never waits for readers: what was removed keeps its
-/// memory, though not its value, for a grace period.
+/// the table. Lookups never wait, and a change never waits for lookups: what was removed keeps its
+/// memory, though not its value, for a grace period. Now and then a new guard frees what others
+/// removed, some hundreds at most.
 ///
 /// The caller hashes, and compares the names that [`Options::name`] gave: they may be a part of
 /// what is looked for, or the other way round. Where names come from strangers the hash must be
@@ -62,11 +65,11 @@ pub struct OwnerMap<T: 'static> {
 
 /// A map that nobody changes meanwhile; others may read and look up.
 ///
-/// It holds a [`Guard`] too.
+/// It holds no [`Guard`]: a map may be read with other locks held, and to make one may collect
+/// garbage, as below.
 pub struct Reading<'a, T: 'static> {
     map: &'a OwnerMap<T>,
     _lock: RwLockReadGuard<'a, ()>,
-    guard: Guard,
 }
 
 /// A map that nobody else changes or reads meanwhile; others may look up.
@@ -111,8 +114,7 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
     /// When a writer stayed behind at a fork.
     #[must_use]
     pub fn read(&self) -> Reading<'_, T> {
-        let guard = pin();
-        Reading { map: self, _lock: self.lock.read(), guard }
+        Reading { map: self, _lock: self.lock.read() }
     }
 
     /// Waits until nobody else reads or writes.
@@ -131,10 +133,14 @@ impl<T: Send + Sync + 'static> Reading<'_, T> {
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn clone_live(&self) -> Vec<PercpuArc<T>> {
-        let mut live = Vec::with_capacity(self.map.len(&self.guard));
+        // SAFETY: 1 and 2. 3 (still): `self` has the lock, and the guard is used in here alone, to
+        // look at the table.
+        let guard = unsafe { unguarded() };
+        let mut live = Vec::with_capacity(self.map.len(guard));
         // No closure: it would hide where the caller is.
-        for shared in self.map.index.iter(&self.guard) {
-            // SAFETY: 2 (freed last): it is in the index, and the guard exists.
+        for shared in self.map.index.iter(guard) {
+            // SAFETY: 3 (still): it is in the index, which owns it (1), until the lock is given
+            // back.
             if let Some(reference) = unsafe { Reference::try_of(shared, true) } {
                 live.push(PercpuArc { reference });
             }
