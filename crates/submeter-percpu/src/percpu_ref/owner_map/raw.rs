@@ -55,7 +55,7 @@ use crate::rcuref::{Guard, pin, unguarded};
 /// # Ordering
 /// What was done to a value before its owner was inserted is visible to a thread that finds it.
 ///
-/// [`Options::name`]: super::Options::name
+/// [`Options::name`]: crate::percpu_ref::Options::name
 pub struct OwnerMap<T: 'static> {
     lock: ProcessRwLock<()>,
     index: Index<Shared<T>>,
