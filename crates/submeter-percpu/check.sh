@@ -4,7 +4,8 @@
 # loom  every interleaving of the small models, within loom's memory model
 # miri  undefined behaviour, twice: strictly over a simple grace period, and over
 #       crossbeam-epoch by Tree Borrows, with exposed pointers and its global garbage let pass
-# tsan  data races on the machine, with std instrumented too
+# tsan  data races on the machine, with std instrumented too; without sequences, since it sees
+#       neither their stores nor what the barrier orders, and takes what they order for races
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # The models and unit tests of both kinds of counts; tests/ of percpu_ref below.
@@ -33,10 +34,9 @@ for checker in "$@"; do
             cargo +nightly miri test -q -p submeter-percpu "${tests[@]}" percpu_ ;;
     tsan)
         # Doc tests and proc macros cannot be built for it, hence the explicit target and --lib.
-        run tsan env RUSTFLAGS="-Zsanitizer=thread" \
+        run tsan env RUSTFLAGS="-Zsanitizer=thread" SUBMETER_RSEQ=off \
             cargo +nightly test -q -Zbuild-std --target "$(rustc -vV | sed -n 's/^host: //p')" \
             -p submeter-percpu --lib "$filter"
-        # Without sequences: it sees neither their stores nor what the barrier orders.
         run tsan env RUSTFLAGS="-Zsanitizer=thread" SUBMETER_RSEQ=off \
             cargo +nightly test -q -Zbuild-std --target "$(rustc -vV | sed -n 's/^host: //p')" \
             -p submeter-percpu "${tests[@]}" percpu_ ;;
