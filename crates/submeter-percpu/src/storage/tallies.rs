@@ -21,7 +21,7 @@ pub(super) struct Tallies {
     /// Each of the data rows whose number has the same remainder.
     data: Box<[CachePadded<Tally>]>,
     data_rows: usize,
-    /// Marks of the shared rows, which nobody asks for. Padded, as every add loads its neighbours.
+    /// Marks of the shared rows, which nothing reads. Padded, as every add loads its neighbours.
     shared: CachePadded<AtomicU64>,
 }
 

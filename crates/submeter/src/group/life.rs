@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use submeter_percpu::PercpuOwner;
+use submeter_percpu::percpu_ref::Writing;
 
 use super::{Group, GroupInner};
 use crate::children::Sought;
@@ -42,13 +43,7 @@ impl Group {
         if !children.is_empty() {
             return Err(Error::busy(self.path(), children.len()));
         }
-        // Relaxed: guarded by `children`, see the field.
-        if self.inner.dead.swap(true, Ordering::Relaxed) {
-            return Err(Error::killed(self.path()));
-        }
-        let sought = Sought::new(parent.path(), self.name());
-        let owner = siblings.remove(sought.hash, |path| sought.is(path));
-        let owner = owner.ok_or_else(|| Error::killed(self.path()))?;
+        let owner = self.take_from(parent, &mut siblings)?;
         drop((siblings, children));
         owner.kill();
         Ok(Killed { owner })
@@ -98,13 +93,7 @@ impl Group {
         let owner = {
             let mut siblings = parent.inner.children.write();
             let _children = self.inner.children.write();
-            // Relaxed: guarded by `children`, see the field.
-            if self.inner.dead.swap(true, Ordering::Relaxed) {
-                return Err(Error::killed(self.path()));
-            }
-            let sought = Sought::new(parent.path(), self.name());
-            let owner = siblings.remove(sought.hash, |path| sought.is(path));
-            owner.ok_or_else(|| Error::killed(self.path()))?
+            self.take_from(parent, &mut siblings)?
         };
         let mut owners = self.take_below();
         owners.push(owner);
@@ -138,6 +127,22 @@ impl Group {
     /// Kills everything below and then `root`, behind one barrier.
     pub(crate) fn kill_tree(&self, root: &PercpuOwner<GroupInner>) {
         PercpuOwner::kill_many(self.take_below().iter().chain([root]));
+    }
+
+    /// Marks this group dead and takes it from among its parent's children. Its own children must
+    /// be locked as well.
+    fn take_from(
+        &self,
+        parent: &Group,
+        siblings: &mut Writing<'_, GroupInner>,
+    ) -> Result<PercpuOwner<GroupInner>, Error> {
+        // Relaxed: guarded by `children`, see the field.
+        if self.inner.dead.swap(true, Ordering::Relaxed) {
+            return Err(Error::killed(self.path()));
+        }
+        let sought = Sought::new(parent.path(), self.name());
+        let owner = siblings.remove(sought.hash, |path| sought.is(path));
+        owner.ok_or_else(|| Error::killed(self.path()))
     }
 
     /// Marks this group and everything below dead, without recursion, and takes what is below out

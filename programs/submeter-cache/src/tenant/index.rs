@@ -3,7 +3,9 @@
 //! A shard is a small immutable table: a change copies it, changes the copy and swaps it in.
 //! Tenants come and go rarely, while every batch of requests looks them up, which costs a probe
 //! under the batch's epoch guard. A lock for readers would be one more cache
-//! line that all CPUs write to; a concurrent map would bring a second reclamation scheme.
+//! line that all CPUs write to; a concurrent map would bring a second reclamation scheme. The
+//! tree's own lookup by name is no substitute: it clones a handle for each request, where a batch
+//! borrows the tenant under its guard.
 
 use std::sync::Arc;
 

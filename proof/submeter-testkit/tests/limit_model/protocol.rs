@@ -159,6 +159,24 @@ pub(crate) struct Thread {
     pub(crate) holds: [u8; 2],
 }
 
+impl Thread {
+    /// A thread between two operations.
+    pub(crate) fn before(op: u8, holds: [u8; 2]) -> Thread {
+        Thread {
+            op,
+            at: At::Next,
+            loaded: 0,
+            level: 0,
+            epoch: 0,
+            leaf: 0,
+            closing: [NONE; 2],
+            early: [0; 2],
+            justified: false,
+            holds,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) levels: [Level; 3],
@@ -180,22 +198,10 @@ impl State {
             locked: false,
             words: [0; 2],
         };
-        let thread = Thread {
-            op: 0,
-            at: At::Next,
-            loaded: 0,
-            level: 0,
-            epoch: 0,
-            leaf: 0,
-            closing: [NONE; 2],
-            early: [0; 2],
-            justified: false,
-            holds: [0; 2],
-        };
         State {
             levels: scenario.limits.map(level),
             stocks: [stock; 2],
-            threads: [thread; THREADS_MAX],
+            threads: [Thread::before(0, [0; 2]); THREADS_MAX],
             loosened: scenario.loosened,
         }
     }

@@ -60,18 +60,7 @@ impl<P: FnMut(State)> Step<'_, P> {
     fn done(&mut self) {
         let thread = self.thread();
         // Registers that are not read again would only multiply the states.
-        *thread = Thread {
-            op: thread.op + 1,
-            at: At::Next,
-            loaded: 0,
-            level: 0,
-            epoch: 0,
-            leaf: 0,
-            closing: [NONE; 2],
-            early: [0; 2],
-            justified: false,
-            holds: thread.holds,
-        };
+        *thread = Thread::before(thread.op + 1, thread.holds);
         self.go(At::Next);
     }
 

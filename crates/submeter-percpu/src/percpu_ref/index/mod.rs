@@ -139,8 +139,8 @@ impl<P: 'static> Index<P> {
         }
     }
 
-    /// Lets readers that come from now on use `new`; those of the old one keep that until they are
-    /// done, as they would an entry that is removed meanwhile.
+    /// Lets readers that come from now on use `new`. Readers of the old table keep it until they
+    /// are done, as they would keep an entry that is removed at the same time.
     fn publish(&self, new: Table<P>, guard: &Guard) {
         if let Some(old) = self.table.replace(RcuArc::new(new)) {
             RcuArc::release(old, guard);
@@ -167,9 +167,9 @@ impl<P> Table<P> {
     #[inline]
     fn find(&self, hash: usize, is: impl Fn(NonNull<P>) -> bool) -> Option<NonNull<P>> {
         for place in self.path(hash) {
-            // Relaxed: whoever may rely on an entry comes after its insertion, and hence sees no
-            // place before it on its path as free. To see an object without its hash, or the other
-            // way round, is to have come before it.
+            // Relaxed: a thread that may rely on an entry comes after its insertion, and hence sees
+            // no place before it on its path as free. A thread that sees an object without its
+            // hash, or the other way round, came before the insertion.
             let found = place.hash.load(Ordering::Relaxed);
             if found == 0 {
                 return None;

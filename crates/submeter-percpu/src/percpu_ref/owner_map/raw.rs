@@ -63,20 +63,20 @@ pub struct OwnerMap<T: 'static> {
     owns: PhantomData<PercpuOwner<T>>,
 }
 
-/// A map that nobody changes meanwhile; others may read and look up.
+/// A map locked against changes; other threads may read and look up.
 ///
-/// It holds no [`Guard`]: a map may be read with other locks held, and to make one may collect
+/// It holds no [`Guard`]: a map may be read with other locks held, and making a guard may collect
 /// garbage, as below.
 pub struct Reading<'a, T: 'static> {
     map: &'a OwnerMap<T>,
     _lock: RwLockReadGuard<'a, ()>,
 }
 
-/// A map that nobody else changes or reads meanwhile; others may look up.
+/// A map locked against changes and readers; other threads may look up.
 ///
-/// It holds a [`Guard`], which was made before the lock was taken and goes after it was given back:
-/// to make or flush one collects garbage, which runs the drops of any value in the process, and
-/// they may want the same lock.
+/// It holds a [`Guard`], which was made before the lock was taken and is dropped after the lock is
+/// released: making or flushing a guard collects garbage, which runs the drops of any value in the
+/// process, and a drop may take the same lock.
 pub struct Writing<'a, T: 'static> {
     map: &'a OwnerMap<T>,
     _lock: RwLockWriteGuard<'a, ()>,
@@ -108,7 +108,7 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
         self.index.len(guard)
     }
 
-    /// Waits until nobody writes.
+    /// Locks the map for reading: waits until no thread writes.
     ///
     /// # Panics
     /// When a writer stayed behind at a fork.
@@ -117,7 +117,7 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
         Reading { map: self, _lock: self.lock.read() }
     }
 
-    /// Waits until nobody else reads or writes.
+    /// Locks the map for writing: waits until no other thread reads or writes.
     ///
     /// # Panics
     /// When a holder stayed behind at a fork.
@@ -238,8 +238,8 @@ impl<T: 'static> fmt::Debug for OwnerMap<T> {
 /// Its memory lives for `'a`.
 #[inline]
 unsafe fn name<'a, T>(shared: NonNull<Shared<T>>) -> &'a str {
-    // SAFETY: 1. The memory lives: the caller's promise. 2. The value, which may be dropped
-    // meanwhile, is not borrowed.
+    // SAFETY: 1. The memory lives: the caller's promise. 2. The value is not borrowed: another
+    // thread may be dropping it.
     unsafe { Shared::core_at(shared) }.view().name()
 }
 
