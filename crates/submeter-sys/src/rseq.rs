@@ -91,8 +91,9 @@ impl Rseq {
     }
 
     /// Returns sequences that never commit, so that what must do without runs the same code up to
-    /// the refusal: a branch fewer on every other path. Only for [`add_while`](Rseq::add_while) and
-    /// [`add_value_while`](Rseq::add_value_while), on a mode that stays 0.
+    /// the refusal: a branch fewer on every other path. Only for [`add_while`](Rseq::add_while),
+    /// [`add_value_while`](Rseq::add_value_while) and [`add_capped`](Rseq::add_capped), on a mode
+    /// that stays 0.
     #[must_use]
     pub fn inert() -> Rseq {
         // Every thread has the area, registered or not; arming it is a store that is never read.
@@ -183,6 +184,18 @@ impl Rseq {
     pub unsafe fn add_value_while(self, word: *mut i64, mode: *const u32, n: i64) -> bool {
         // SAFETY: 1. The caller's promise, passed on.
         unsafe { arch::add_value_while(self.offset, word, mode, n) }
+    }
+
+    /// As [`add_value_while`](Rseq::add_value_while), unless the word would then be below 0 or
+    /// above `cap`, which is at most 2^62. A word that starts within these bounds stays there.
+    ///
+    /// # Safety
+    /// As [`add_while`](Rseq::add_while).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_capped(self, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool {
+        // SAFETY: 1. The caller's promise, passed on.
+        unsafe { arch::add_capped(self.offset, word, mode, n, cap) }
     }
 
     /// Adds `n` to the running CPU's word and returns the word after, with the bits that changed.

@@ -33,6 +33,9 @@ sequence!(/// `add_while`, a put
 sequence!(/// `add_value_while`
     submeter_codegen_add_value_while(rseq: Rseq, word: *mut i64, mode: *const u32, n: i64) -> bool
     = rseq.add_value_while(word, mode, n));
+sequence!(/// `add_capped`
+    submeter_codegen_add_capped(rseq: Rseq, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool
+    = rseq.add_capped(word, mode, n, cap));
 sequence!(/// `add_carry`
     submeter_codegen_add_carry(rseq: Rseq, word: *mut i64, n: i64) -> Added = rseq.add_carry(word, n));
 sequence!(/// `add_marked`

@@ -222,6 +222,50 @@ pub(crate) unsafe fn add_value_while(
     true
 }
 
+/// `row[cpu].word += n` while `cpu < *mode`, unless the word would be below 0 or above `cap`.
+/// Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::add_capped`].
+#[inline(always)]
+pub(crate) unsafe fn add_capped(
+    offset: isize,
+    word: *mut i64,
+    mode: *const u32,
+    n: i64,
+    cap: u64,
+) -> bool {
+    // SAFETY: 1. As in `add_value_while`, each condition.
+    unsafe {
+        sequence!(
+            arm!(),
+            "ldr {d:w}, [{mode}]",
+            "cmp {t:w}, {d:w}",
+            "b.hs {left}",
+            point!(2),
+            "madd {t}, {t}, {stride}, {word}",
+            "ldr {d}, [{t}]",
+            "add {d}, {d}, {n}",
+            "cmp {d}, {cap}",
+            "b.hi {left}",
+            point!(3),
+            "str {d}, [{t}]",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            area = in(reg) area(offset),
+            mode = in(reg) mode,
+            word = in(reg) word,
+            n = in(reg) n,
+            cap = in(reg) cap,
+            stride = in(reg) STRIDE,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
 /// `row[cpu].word += n`; returns the word after, and which bits changed.
 ///
 /// # Safety
@@ -475,7 +519,7 @@ pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
     value
 }
 
-// See `x86_64.rs` for why the area is in the initial TLS image.
+// See `x86_64/own_area.rs` for why the area is in the initial TLS image.
 std::arch::global_asm!(
     ".pushsection .tdata.submeter_rseq, \"awT\", %progbits",
     ".balign 32",

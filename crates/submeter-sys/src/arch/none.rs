@@ -42,6 +42,15 @@ pub(crate) unsafe fn add_value_while(_: isize, _: *mut i64, _: *const u32, _: i6
     false
 }
 
+/// Never commits, as [`add_while`].
+///
+/// # Safety
+/// None needed.
+#[inline(always)]
+pub(crate) unsafe fn add_capped(_: isize, _: *mut i64, _: *const u32, _: i64, _: u64) -> bool {
+    false
+}
+
 /// See `PSEUDOCODE.md`.
 ///
 /// # Safety

@@ -88,9 +88,10 @@ fn every_sequence_adds_on_the_cpu_that_the_area_names() {
             assert!(rseq.add(word, 1 << 40));
             assert!(rseq.add_while::<-3>(word, &raw const mode));
             assert!(rseq.add_value_while(word, &raw const mode, -(1 << 33)));
+            assert!(rseq.add_capped(word, &raw const mode, 9, 1 << 62));
         }
         let mut expected = before;
-        expected[cpu as usize] += 1 + (1 << 40) - 3 - (1 << 33);
+        expected[cpu as usize] += 1 + (1 << 40) - 3 - (1 << 33) + 9;
         assert_eq!(fake.words(), expected, "cpu {cpu}");
     }
 }
@@ -207,6 +208,38 @@ fn an_add_that_leaves_its_batch_is_refused_in_either_direction_and_where_the_wor
 }
 
 #[test]
+fn a_capped_word_is_never_below_zero_nor_above_its_cap() {
+    let mut fake = Fake::new();
+    let (mode, most) = (CPUS, 1 << 62);
+    // Before, added, the cap, whether it stays within.
+    let cases = [
+        (0, 1, 1, true),
+        (0, 1, 0, false),
+        (1, 0, 0, false),
+        (5, -5, 7, true),
+        (5, -6, 7, false),
+        (5, 2, 7, true),
+        (5, 3, 7, false),
+        (0, i64::MIN, most, false),
+        (1 << 62, i64::MAX, most, false),
+        (1 << 62, i64::MIN, most, false),
+        (0, 1 << 62, most, true),
+        (1 << 62, -(1 << 62), most, true),
+    ];
+    for (was, n, cap, stays) in cases {
+        let rseq = fake.on(2);
+        // SAFETY: 1. As above.
+        let done = unsafe {
+            fake.word().wrapping_byte_add(2 * STRIDE).write(was);
+            rseq.add_capped(fake.word(), &raw const mode, n, cap)
+        };
+        assert_eq!(done, stays, "{was} + {n}, cap {cap}");
+        let after = if stays { was + n } else { was };
+        assert_eq!(fake.words(), [0, 0, after], "{was} + {n}, cap {cap}");
+    }
+}
+
+#[test]
 fn no_row_and_no_mode_mean_no_add() {
     let mut fake = Fake::new();
     let (alive, dead) = (CPUS, 0);
@@ -224,6 +257,7 @@ fn no_row_and_no_mode_mean_no_add() {
             assert!(!rseq.add_marked_within(word, 7, u64::MAX, fake.marks(), 0));
             assert!(!rseq.add_while::<1>(word, &raw const alive));
             assert!(!rseq.add_value_while(word, &raw const alive, 7));
+            assert!(!rseq.add_capped(word, &raw const alive, 7, 100));
             let added = [rseq.add_carry(word, 7), rseq.add_marked(word, 7, fake.marks(), 0)];
             for added in added {
                 assert_eq!((added.exit(), added.changed()), (Some(Exit::Outside), u64::MAX));
@@ -235,6 +269,7 @@ fn no_row_and_no_mode_mean_no_add() {
     unsafe {
         assert!(!rseq.add_while::<1>(fake.word(), &raw const dead));
         assert!(!rseq.add_value_while(fake.word(), &raw const dead, 7));
+        assert!(!rseq.add_capped(fake.word(), &raw const dead, 7, 100));
     }
     assert_eq!(fake.words(), [0; 3]);
 }
@@ -244,7 +279,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
     let mut fake = Fake::new();
     let mode = CPUS;
     let mut seen = Vec::new();
-    for sequence in 0..9 {
+    for sequence in 0..10 {
         let rseq = fake.on(0);
         let (word, marks) = (fake.word(), fake.marks());
         // SAFETY: 1. As above.
@@ -258,6 +293,7 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
                 5 => drop(rseq.add_within(word, 1, 63)),
                 6 => drop(rseq.add_marked_within(word, 1, 63, marks, 0)),
                 7 => drop(rseq.add_packed(fake.packed(), 1)),
+                8 => drop(rseq.add_capped(word, &raw const mode, 1, 100)),
                 _ => drop(rseq.add_marked(word, 1, marks, 0)),
             }
         }

@@ -19,6 +19,11 @@ use super::SpinShared;
 use crate::STRIDE;
 use crate::rseq::{Added, EXIT_ABORTED, EXIT_OUTSIDE, EXIT_UNMARKED};
 
+#[path = "x86_64/own_area.rs"]
+mod own_area;
+
+pub(crate) use own_area::*;
+
 /// The signature that precedes every abort path; must equal what the area was registered with.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 
@@ -256,6 +261,50 @@ pub(crate) unsafe fn add_value_while(
             mode = in(reg) mode,
             word = in(reg) word,
             n = in(reg) n,
+            stride = const STRIDE,
+            left = label { return false },
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// `row[cpu].word += n` while `cpu < *mode`, unless the word would be below 0 or above `cap`.
+/// Returns whether it was done.
+///
+/// # Safety
+/// As [`crate::Rseq::add_capped`].
+#[inline(always)]
+pub(crate) unsafe fn add_capped(
+    offset: isize,
+    word: *mut i64,
+    mode: *const u32,
+    n: i64,
+    cap: u64,
+) -> bool {
+    // SAFETY: 1. As in `add_while`, each condition.
+    unsafe {
+        sequence!(
+            arm!(),
+            "cmp {t:e}, dword ptr [{mode}]",
+            "jae {left}",
+            point!(2),
+            "imul {t}, {t}, {stride}",
+            "add {t}, {word}",
+            "mov {d}, qword ptr [{t}]",
+            "lea {d}, [{d} + {n}]",
+            "cmp {d}, {cap}",
+            "ja {left}",
+            point!(3),
+            "mov qword ptr [{t}], {d}",
+            abort_to_label!(),
+            t = out(reg) _,
+            d = out(reg) _,
+            offset = in(reg) offset,
+            mode = in(reg) mode,
+            word = in(reg) word,
+            n = in(reg) n,
+            cap = in(reg) cap,
             stride = const STRIDE,
             left = label { return false },
             options(nostack),
@@ -512,80 +561,4 @@ pub(crate) unsafe fn read_u32(offset: isize, field: usize) -> u32 {
         );
     }
     value
-}
-
-// An area of our own, in the initial TLS image so that its distance from the thread pointer is one
-// constant for every thread, with `cpu_id` -1 (unregistered) until the thread registers it. Not
-// `thread_local!`: in a library loaded late its distance would differ from thread to thread, and
-// its first use could allocate, in a signal handler too. The 32 bytes after the kernel's are ours
-// (`own_registration.rs`).
-//
-// The symbol carries the version: two versions of this crate in one program each have an area, of
-// which the kernel accepts one a thread.
-std::arch::global_asm!(
-    ".pushsection .tdata.submeter_rseq, \"awT\", @progbits",
-    ".balign 32",
-    concat!(".hidden ", own_area!()),
-    concat!(".globl ", own_area!()),
-    concat!(".type ", own_area!(), ", @object"),
-    concat!(".size ", own_area!(), ", 64"),
-    concat!(own_area!(), ":"),
-    ".long 0",
-    ".long 0xffffffff",
-    ".quad 0, 0, 0",
-    ".quad 0, 0, 0, 0",
-    ".popsection",
-);
-
-/// Returns the distance of our own area from the thread pointer.
-// Not inlined: the hidden symbol can be reached from this object only.
-#[inline(never)]
-pub(crate) fn own_area_offset() -> isize {
-    let offset;
-    // SAFETY: 1. The entry is there: the linker makes one of this object's global offset table for
-    // the symbol that is named.
-    unsafe {
-        asm!(
-            concat!("mov {offset}, qword ptr [rip + ", own_area!(), "@GOTTPOFF]"),
-            offset = out(reg) offset,
-            options(nostack, preserves_flags, pure, readonly),
-        );
-    }
-    offset
-}
-
-/// Returns the thread pointer.
-pub(crate) fn thread_pointer() -> usize {
-    let pointer;
-    // SAFETY: 1. The word is there, and holds the pointer itself: the x86-64 ABI says so.
-    unsafe {
-        asm!(
-            "mov {pointer}, qword ptr fs:[0]",
-            pointer = out(reg) pointer,
-            // Not `pure`: a coroutine resumed on another thread has another thread pointer.
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    pointer
-}
-
-/// Returns the addresses of `__rseq_size` and `__rseq_offset` in a static program, null in one
-/// whose libc lacks them.
-#[cfg(target_feature = "crt-static")]
-pub(crate) fn libc_symbols() -> (*const u32, *const isize) {
-    let (size, offset);
-    // SAFETY: 1. The entries are there: the linker fills them with the address or with null, as the
-    // references are weak.
-    unsafe {
-        asm!(
-            ".weak __rseq_size",
-            ".weak __rseq_offset",
-            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
-            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
-            size = out(reg) size,
-            offset = out(reg) offset,
-            options(nostack, preserves_flags, pure, readonly),
-        );
-    }
-    (size, offset)
 }

@@ -31,23 +31,28 @@ enum Sequence {
     AddPacked,
     AddWhile,
     AddValueWhile,
+    AddCapped,
     AddCarry,
     AddMarked,
     AddWithin,
     AddMarkedWithin,
 }
 
-const SEQUENCES: [Sequence; 9] = [
+const SEQUENCES: [Sequence; 10] = [
     Sequence::Increment,
     Sequence::Add,
     Sequence::AddPacked,
     Sequence::AddWhile,
     Sequence::AddValueWhile,
+    Sequence::AddCapped,
     Sequence::AddCarry,
     Sequence::AddMarked,
     Sequence::AddWithin,
     Sequence::AddMarkedWithin,
 ];
+
+/// Those that a mode stops.
+const GATED: [Sequence; 3] = [Sequence::AddWhile, Sequence::AddValueWhile, Sequence::AddCapped];
 
 impl Sequence {
     /// Runs the sequence once. Returns what it added, 0 if it did not commit.
@@ -65,6 +70,7 @@ impl Sequence {
                 Sequence::AddPacked => took(rseq.add_packed(rows.word(PACKED), 5), 5),
                 Sequence::AddWhile => took(rseq.add_while::<-1>(word, mode.as_ptr()), -1),
                 Sequence::AddValueWhile => took(rseq.add_value_while(word, mode.as_ptr(), 7), 7),
+                Sequence::AddCapped => took(rseq.add_capped(word, mode.as_ptr(), 19, 1 << 62), 19),
                 Sequence::AddCarry => took(committed(rseq.add_carry(word, 3).exit()), 3),
                 Sequence::AddMarked => {
                     took(committed(rseq.add_marked(word, 11, marks, 5).exit()), 11)
@@ -226,7 +232,7 @@ fn a_barrier_at_every_point_loses_nothing() {
 
 #[test]
 fn a_kill_at_every_point_is_final_once_the_barrier_returns() {
-    cross_all(&[Sequence::AddWhile, Sequence::AddValueWhile], |_, victim, _| {
+    cross_all(&GATED, |_, victim, _| {
         // Relaxed: the barrier orders it.
         victim.mode.store(0, Ordering::Relaxed);
         membarrier::rseq_barrier().expect("registered");

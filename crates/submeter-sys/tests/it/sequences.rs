@@ -61,10 +61,14 @@ fn adds_of_every_shape_are_exact_under_migration_and_barriers_stress() {
                     rows.rseq.add_while::<1>(rows.word(0), mode.as_ptr()),
                     rows.rseq.add_value_while(rows.word(0), mode.as_ptr(), 7),
                     rows.rseq.add_within(rows.word(0), 11, 127),
+                    rows.rseq.add_capped(rows.word(0), mode.as_ptr(), 13, 1 << 62),
                 ]
             };
-            own +=
-                [1, 5, 1, 7, 11].iter().zip(ok).map(|(n, ok)| if ok { *n } else { 0 }).sum::<i64>();
+            own += [1, 5, 1, 7, 11, 13]
+                .iter()
+                .zip(ok)
+                .map(|(n, ok)| if ok { *n } else { 0 })
+                .sum::<i64>();
         });
         done.fetch_add(own, Ordering::Relaxed);
     });
