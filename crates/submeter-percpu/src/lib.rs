@@ -36,6 +36,10 @@ pub mod storage;
 
 #[cfg(not(loom))]
 mod backend;
+#[cfg(any(test, not(loom)))]
+mod fork_lock;
+#[cfg(any(test, not(loom)))]
+mod limits;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(any(test, not(loom)))]

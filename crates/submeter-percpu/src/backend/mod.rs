@@ -2,6 +2,8 @@
 //! one on the same word can lose each other.
 
 pub(crate) mod emulated;
+#[expect(unsafe_code, reason = "keeps a word, its gate and its rows together")]
+pub(crate) mod gated;
 #[expect(unsafe_code, reason = "runs the sequences on words of its own")]
 pub(crate) mod packed;
 #[expect(unsafe_code, reason = "runs the sequences on addresses that `storage::raw` vouches for")]

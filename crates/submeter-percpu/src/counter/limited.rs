@@ -4,26 +4,25 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::budget::{Budget, Words};
 use super::{Approximate, BATCH_DEFAULT, mask_of};
-use crate::storage::{Area, Block};
+use crate::limits::{Limited, StockRows};
+use crate::storage::Area;
 
 /// A counter that never goes above a limit, and counts on the running CPU's own word as long as the
 /// limit is not near.
 ///
-/// Each CPU may add, without asking, up to the next multiple of the batch: that much is set aside
-/// for it. So an add costs about a plain one and two loads of a line that is rarely written, a
-/// third of an exchange of one atomic
-/// (`proof/submeter-bench/record/x86_64-linux/2026-11-21-counter.md`); each time a CPU's word
-/// crosses a multiple, it costs two locked instructions; near the limit, one or two as well, and
-/// every CPU meets there.
+/// Each CPU has some room in *stock*: an add takes from it and a give-back puts back, for about a
+/// plain add and two loads of a line that is rarely written. Where the stock does not suffice, or
+/// has no room for more, it costs some locked instructions and moves half a batch at once.
+///
+/// Near the limit CPUs do not agree on stock, but on one number: for want of room all stock is
+/// given back, behind one barrier, and from then on each add costs a locked instruction where all
+/// CPUs meet, and a refusal some loads. That ends when there is room for all stock twice, 10 ms
+/// later at the earliest: a limit that is always near costs no barrier for each refusal.
 ///
 /// The limit comes with each add, so that it may change at any time and callers may have different
-/// ones; creating the counter only chooses a batch that suits it.
-///
-/// The price is room: what is set aside, [`slack`](LimitedCounter::slack), cannot be granted to
-/// other CPUs. An add may be refused when it would leave less than `slack` below the limit, and
-/// is never refused before. A batch of 1 has no slack, and costs what one shared atomic costs.
+/// ones; creating the counter only chooses a batch that suits it. An add is refused if and only if
+/// it does not fit.
 ///
 /// # Examples
 /// ```
@@ -37,30 +36,30 @@ use crate::storage::{Area, Block};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// # Signal handlers and forks
+/// Adds and reads may be made in a signal handler. On top of an add of its own thread that moves
+/// stock, a handler does not wait for that: its add may be refused although it would fit. A child
+/// that is forked while another thread moves stock keeps what that had reserved: it may be refused
+/// as much as [`slack`](LimitedCounter::slack) and that thread's add too early, and never exceeds
+/// the limit.
+///
 /// # Ordering
-/// An add that uses room which was given back comes after what its holder did before giving it
-/// back, if the give-back crossed a batch boundary; otherwise adds order nothing. `sum` never
-/// misses an add that returned before.
+/// An add that finds no room in its CPU's stock, and uses what was given back where CPUs meet,
+/// comes after what its holder did before; otherwise adds order nothing. `sum` never misses an add
+/// that returned before.
 ///
 /// # Differences from Linux
 /// `percpu_counter_limited_add` looks at the sum and then adds: adders that look at the same time
-/// exceed the limit. Here the look needs no agreement, because what a CPU may add on its own was
-/// set aside before; and what was not set aside is charged by an exchange before it is added.
+/// exceed the limit. Here an add takes what was charged before.
 #[repr(C, align(64))]
 pub struct LimitedCounter {
-    block: Block,
-    budget: Aligned,
+    limited: Limited<StockRows>,
 }
-
-/// On a line of its own: written when words cross, read by every add. 64 bytes, not the 128 of
-/// `CachePadded`, which would double the counter.
-#[repr(align(64))]
-struct Aligned(Budget);
 
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<LimitedCounter>() <= 128);
 
-/// Error of an add that was refused: the limit might have been exceeded.
+/// Error of an add that was refused: it would have exceeded the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverLimitError {
@@ -68,14 +67,15 @@ pub struct OverLimitError {
     pub n: i64,
     /// The limit.
     pub limit: i64,
-    /// The most that the value may have been.
+    /// What the value was when it did not fit; where the add may have fitted, in a signal handler,
+    /// the most that it may have been.
     pub high: i64,
 }
 
 impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let OverLimitError { n, limit, high } = self;
-        write!(f, "adding {n} to at most {high} may exceed the limit of {limit}: give back first")
+        write!(f, "adding {n} to {high} would exceed the limit of {limit}: give back first")
     }
 }
 
@@ -95,8 +95,8 @@ impl LimitedCounter {
         LimitedCounter::with_batch(area, BATCH_DEFAULT.min(batch))
     }
 
-    /// Creates a counter of 0 in `area`. A larger batch makes adds cheaper and keeps more room
-    /// aside. Choose one that is several times what is usually added at once.
+    /// Creates a counter of 0 in `area`. With a larger batch more lies in stock, less often moved.
+    /// Choose one that is several times what is usually added at once.
     ///
     /// # Errors
     /// `OutOfMemory` when the area has no word left.
@@ -104,42 +104,46 @@ impl LimitedCounter {
     /// # Panics
     /// Unless `batch` is a power of two and at most 2^48.
     pub fn with_batch(area: &Area, batch: u64) -> io::Result<LimitedCounter> {
-        let budget = Budget::new(mask_of(batch), area.data_rows() as u64);
-        Ok(LimitedCounter { block: area.word()?, budget: Aligned(budget) })
+        let (cap, rows) = (mask_of(batch), area.data_rows() as u64);
+        Ok(LimitedCounter { limited: Limited::new(StockRows::new(area)?, cap, rows) })
     }
 
     /// Adds `n` if the value stays at or below `limit`, whatever others add at the same time; a
     /// negative `n` gives back, and is never refused.
     ///
     /// Callers may bring different limits: each grant is right for its own at the moment when it is
-    /// made. Do not give back what was not granted: the value may go below zero, and wraps around
-    /// at the least `i64`.
+    /// made. While one with a low limit finds out that its add does not fit, that add may count
+    /// against those of the others.
+    ///
+    /// Do not give back what was not granted: the value may go below zero, and wraps around at the
+    /// least `i64`.
     ///
     /// # Errors
-    /// [`OverLimitError`] when the value might go above the limit: never while value, `n` and
-    /// [`slack`](LimitedCounter::slack) together fit, adds that are under way included with what
-    /// they may cross (a batch more each).
+    /// [`OverLimitError`] when the value would go above the limit; in a signal handler that
+    /// interrupted an add of its own thread to a counter with a limit, also where it would not,
+    /// but is near.
     #[inline]
     pub fn try_add(&self, n: i64, limit: i64) -> Result<(), OverLimitError> {
-        let (Aligned(budget), block) = (&self.budget, &self.block);
         if n <= 0 {
-            budget.give_back(block, n);
+            self.limited.release(n.wrapping_neg());
             return Ok(());
         }
-        if budget.try_add(block, n, limit) { Ok(()) } else { Err(self.over(n, limit)) }
+        self.limited.try_charge(n, limit).map_err(|high| OverLimitError { n, limit, high })
     }
 
-    /// Returns how much room is set aside: the most by which a refusal can come too early.
+    /// Returns the most that can lie in stock: by how much a [`read`](LimitedCounter::read) can be
+    /// off, far from the limit.
     #[must_use]
     pub fn slack(&self) -> u64 {
-        self.budget.0.slack()
+        self.limited.slack()
     }
 
-    /// Reads without visiting CPUs: O(1). The truth is never above `high`. It is below `low` only
-    /// by what adds under way have set aside and not added yet: `n` and a batch each.
+    /// Reads without visiting CPUs: O(1), and exact while there is no stock. The truth is never
+    /// above `high`. It is below `low` only by what adds under way have reserved and not added yet.
     #[must_use]
     pub fn read(&self) -> Approximate {
-        Approximate::new(self.budget.0.charged(), self.slack())
+        let (held, slack) = self.limited.held();
+        Approximate::new(held.wrapping_sub_unsigned(slack), slack)
     }
 
     /// Returns the exact value once the adds are over; visits every CPU's word. While adds and
@@ -147,24 +151,7 @@ impl LimitedCounter {
     /// made room for it.
     #[must_use]
     pub fn sum(&self) -> i64 {
-        self.block.sum(0).wrapping_add(self.budget.0.exact())
-    }
-
-    #[cold]
-    fn over(&self, n: i64, limit: i64) -> OverLimitError {
-        OverLimitError { n, limit, high: self.read().high() }
-    }
-}
-
-impl Words for Block {
-    #[inline(always)]
-    fn add_within(&self, n: i64, mask: u64) -> bool {
-        Block::add_within(self, 0, n, mask)
-    }
-
-    #[inline(always)]
-    fn add_overflow(&self, n: i64, mask: u64) -> i64 {
-        Block::add_overflow(self, 0, n, mask)
+        self.limited.charged()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every interleaving of overflows, folds and limited adds: `RUSTFLAGS="--cfg loom" cargo test
+//! Every interleaving of overflows and folds: `RUSTFLAGS="--cfg loom" cargo test
 //! --release`.
 //!
 //! A sequence is a critical section of its CPU: whole or not at all. The shared parts are the real
@@ -10,7 +10,6 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
-use super::budget::{Budget, Words};
 use super::cpu_words::{CpuWords, Kept};
 use super::overflows::Overflows;
 use super::setter::Setter;
@@ -35,21 +34,6 @@ impl Cpu {
 
     /// Returns the overflow.
     pub(super) fn add(&self, n: i64, mask: u64) -> i64 {
-        self.add_overflow(n, mask)
-    }
-}
-
-impl Words for Cpu {
-    fn add_within(&self, n: i64, mask: u64) -> bool {
-        let mut word = self.0.lock().unwrap();
-        let stays = batch_overflow(*word, n, mask) == 0;
-        if stays {
-            *word += n;
-        }
-        stays
-    }
-
-    fn add_overflow(&self, n: i64, mask: u64) -> i64 {
         let mut word = self.0.lock().unwrap();
         let overflow = batch_overflow(*word, n, mask);
         *word += n;
@@ -98,11 +82,11 @@ impl Default for Pending {
 
 impl Counter {
     fn add(&self, cpu: usize, n: i64) {
-        self.overflows.0.post(self.cpus[cpu].add_overflow(n, MASK));
+        self.overflows.0.post(self.cpus[cpu].add(n, MASK));
     }
 
     fn add_batch(&self, cpu: usize, n: i64, batch: u64) {
-        let overflow = self.cpus[cpu].add_overflow(n, MASK);
+        let overflow = self.cpus[cpu].add(n, MASK);
         if overflow != 0 {
             let all = self.overflows.0.gather(&self.pending[cpu].0, overflow, batch);
             self.overflows.0.post(all);
@@ -197,32 +181,6 @@ fn loom_counter_tree_keeps_less_than_a_batch_in_each_node() {
     });
 }
 
-/// N adders on two CPUs, and one that gives back: what is granted stays within the limit at every
-/// moment.
-#[test]
-fn loom_limited_try_add_never_exceeds_the_limit_under_n_adders() {
-    const LIMIT: i64 = 5;
-    explore(|| {
-        let cpus = Arc::new([Cpu::default(), Cpu::default()]);
-        let budget = Arc::new(Budget::new(MASK, 2));
-        assert!(budget.try_add(&cpus[0], 2, LIMIT));
-        let adders = [(0, 1), (1, 2)].map(|(cpu, n)| {
-            let (cpus, budget) = (Arc::clone(&cpus), Arc::clone(&budget));
-            thread::spawn(move || {
-                let first = i64::from(budget.try_add(&cpus[cpu], n, LIMIT)) * n;
-                first + i64::from(budget.try_add(&cpus[cpu], n, LIMIT)) * n
-            })
-        });
-        budget.give_back(&cpus[1], -1);
-        let granted: i64 = 1 + adders.map(|adder| adder.join().unwrap()).iter().sum::<i64>();
-        assert!(granted <= LIMIT, "the limit is exceeded: {granted}");
-        let value = cpus.iter().map(Cpu::load).sum::<i64>() + budget.exact();
-        assert_eq!(value, granted);
-        let behind = value - budget.charged();
-        assert!((0..=budget.slack() as i64).contains(&behind), "{behind}");
-    });
-}
-
 /// The mistake, as Linux makes it: look at the sum and what the words may hide, then add.
 #[test]
 #[should_panic(expected = "the limit is exceeded")]
@@ -245,112 +203,6 @@ fn loom_limited_finds_that_looking_before_adding_exceeds_the_limit() {
         let own = try_add(&counter, 1, 3);
         let granted = 3 * (i64::from(own) + i64::from(adder.join().unwrap()));
         assert!(granted <= LIMIT, "the limit is exceeded: {granted}");
-    });
-}
-
-/// The mistake: the batch is looked at before the section begins, so that a handler, or the
-/// thread that runs there next, adds in between.
-#[derive(Default)]
-struct LooksOutside(Cpu);
-
-impl Words for LooksOutside {
-    fn add_within(&self, n: i64, mask: u64) -> bool {
-        let stays = batch_overflow(self.0.load(), n, mask) == 0;
-        if stays {
-            *self.0.0.lock().unwrap() += n;
-        }
-        stays
-    }
-
-    fn add_overflow(&self, n: i64, mask: u64) -> i64 {
-        self.0.add_overflow(n, mask)
-    }
-}
-
-/// Two adders on one CPU, one of which may be a handler on top of the other.
-fn two_on_one_cpu<W: Words + Default + Send + Sync + 'static>() {
-    let (cpu, budget) = (Arc::new(W::default()), Arc::new(Budget::new(MASK, 1)));
-    let other = thread::spawn({
-        let (cpu, budget) = (Arc::clone(&cpu), Arc::clone(&budget));
-        move || budget.try_add(&*cpu, 1, 1)
-    });
-    let own = budget.try_add(&*cpu, 1, 1);
-    let granted = i64::from(own) + i64::from(other.join().unwrap());
-    assert!(granted <= 1, "the limit is exceeded: {granted}");
-}
-
-#[test]
-fn loom_limited_decision_and_update_are_atomic() {
-    explore(two_on_one_cpu::<Cpu>);
-}
-
-#[test]
-#[should_panic(expected = "the limit is exceeded")]
-fn loom_limited_finds_that_an_add_between_check_and_add_exceeds_the_limit() {
-    explore(two_on_one_cpu::<LooksOutside>);
-}
-
-/// A CPU that notes what its word held after an add that was granted within its batch.
-struct Noting<'a> {
-    cpu: &'a Cpu,
-    granted_at: std::cell::Cell<i64>,
-}
-
-impl Words for Noting<'_> {
-    fn add_within(&self, n: i64, mask: u64) -> bool {
-        let mut word = self.cpu.0.lock().unwrap();
-        let stays = batch_overflow(*word, n, mask) == 0;
-        if stays {
-            *word += n;
-            self.granted_at.set(*word);
-        }
-        stays
-    }
-
-    fn add_overflow(&self, n: i64, mask: u64) -> i64 {
-        self.cpu.add_overflow(n, mask)
-    }
-}
-
-/// Adders with different limits: each grant is within its own at the moment when it is made.
-fn a_narrow_add_among_wide_ones(try_add: fn(&Budget, &Noting<'_>, i64, i64) -> bool) {
-    let cpu = Arc::new(Cpu::default());
-    let budget = Arc::new(Budget::new(MASK, 1));
-    let wide = thread::spawn({
-        let (cpu, budget) = (Arc::clone(&cpu), Arc::clone(&budget));
-        move || {
-            assert!(budget.try_add(&*cpu, 2, 9));
-            assert!(budget.try_add(&*cpu, 2, 9));
-        }
-    });
-    // The value is never above 1: only while neither of the others has been granted.
-    let words = Noting { cpu: &cpu, granted_at: std::cell::Cell::new(0) };
-    if try_add(&budget, &words, 1, 1) {
-        let value = words.granted_at.get();
-        assert!(value <= 1, "granted a value of {value} where 1 is the limit");
-        budget.give_back(&*cpu, -1);
-    }
-    wide.join().unwrap();
-    assert!(!budget.try_add(&*cpu, 1, 4));
-    assert_eq!(cpu.load() + budget.exact(), 4);
-}
-
-#[test]
-fn loom_limited_a_grant_is_within_its_own_limit() {
-    explore(|| {
-        a_narrow_add_among_wide_ones(|budget, words, n, limit| budget.try_add(words, n, limit))
-    });
-}
-
-/// The mistake: no second look, after the add.
-#[test]
-#[should_panic(expected = "where 1 is the limit")]
-fn loom_limited_finds_that_one_look_grants_beyond_its_own_limit() {
-    explore(|| {
-        a_narrow_add_among_wide_ones(|budget, words, n, limit| {
-            let ceiling = limit - budget.slack() as i64;
-            budget.charged() <= ceiling && words.add_within(n, MASK)
-        });
     });
 }
 

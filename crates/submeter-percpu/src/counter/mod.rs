@@ -8,7 +8,6 @@
 //! Two types, because plain adds and limited ones on the same number would make the limit a wish.
 
 mod approximate;
-mod budget;
 pub(crate) mod cpu_words;
 mod overflows;
 mod setter;

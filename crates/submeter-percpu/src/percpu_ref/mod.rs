@@ -8,9 +8,9 @@
 //! microseconds, however many references one [`kill_many`](PercpuRef::kill_many) kills). For counts
 //! that come and go with each request use [`RcuRef`](crate::rcuref::RcuRef) or `Arc`.
 //!
-//! From the bottom up, each file using only those before it: `lock`, `rows`, `switch` (the count
-//! and its two modes), `kill`, `raw` (the words), `holders`, `core`, the two faces, `api` and
-//! `arc`, and `index` and `owner_map`, where owners are found by name.
+//! From the bottom up, each file using only those before it: `rows`, `switch` (the count and its
+//! two modes), `kill`, `raw` (the words), `holders`, `core`, the two faces, `api` and `arc`, and
+//! `index` and `owner_map`, where owners are found by name.
 
 #[cfg(not(loom))]
 mod api;
@@ -23,7 +23,6 @@ mod holders;
 #[cfg(any(test, not(loom)))]
 mod index;
 mod kill;
-mod lock;
 #[cfg(not(loom))]
 mod owner_map;
 #[cfg(not(loom))]

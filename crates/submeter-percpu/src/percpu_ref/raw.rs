@@ -4,16 +4,16 @@
 use std::cell::UnsafeCell;
 use std::io;
 
-use submeter_sys::{CpuHint, Rseq, STRIDE, membarrier};
+use submeter_sys::{CpuHint, membarrier};
 
-use super::lock::ForkLock;
 use super::rows;
 use super::switch::Slots;
 use crate::backend::emulated;
-use crate::backend::rseq::ATTEMPTS;
+use crate::backend::gated::GatedWord;
+use crate::fork_lock::ForkLock;
+use crate::storage::Area;
 use crate::storage::raw::LockedWord;
-use crate::storage::{Area, Block, Words};
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// The words of an area with sequences: one per CPU row. Without: two per locked row.
 #[derive(Debug)]
@@ -171,144 +171,6 @@ thread_local!(static BARRIERS: std::cell::Cell<u32> = const { std::cell::Cell::n
 #[cfg(test)]
 pub(super) fn barriers_of_this_thread() -> u32 {
     BARRIERS.get()
-}
-
-/// A word of every CPU row that takes adds by sequence while its gate is open.
-///
-/// Word, gate and owner are one object, so that no add can meet another word's gate, or outlive
-/// the rows. Laid out as written, as is everything that holds it first: the gate's address is then
-/// the count's own, and a get needs no instruction for it.
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct GatedWord {
-    /// What the sequences test in the section that commits.
-    ///
-    /// Law: 0 while closed, `rseq.cpus()` while open. Writer: the holder of the count's lock.
-    gate: AtomicU32,
-    /// Inert in an area without sequences: the gate then holds 0 even when open.
-    rseq: Rseq,
-    /// In row 0. Dangling where `rseq` is inert.
-    address: *mut i64,
-    /// Keeps the rows.
-    _words: Words,
-}
-
-// SAFETY: 1. `address` is dereferenced only by sequences and by atomic loads, both made for
-// concurrent use; `_words` keeps it valid. 2. The other fields are `Send` by themselves.
-unsafe impl Send for GatedWord {}
-// SAFETY: 1 and 2 as for `Send`; what changes is atomic.
-unsafe impl Sync for GatedWord {}
-
-/// The way to add to a [`GatedWord`], copied out of it.
-///
-/// Adds take this, not the word: the add that puts the last reference may be followed at once by
-/// the end of the object that holds the word, and a reference to a whole object must not be an
-/// argument of a function then. A reference to an atomic may.
-#[derive(Clone, Copy)]
-pub(super) struct Adder<'a> {
-    gate: &'a AtomicU32,
-    rseq: Rseq,
-    address: *mut i64,
-}
-
-impl GatedWord {
-    /// Takes over a block, of whose words the first is the one that is added to. Closed at first.
-    pub(super) fn new(block: Block) -> GatedWord {
-        let (rseq, address) = match block.cpu_word(0) {
-            Some(word) => (word.rseq(), word.address()),
-            None => (Rseq::inert(), std::ptr::NonNull::dangling().as_ptr()),
-        };
-        GatedWord { gate: AtomicU32::new(0), rseq, address, _words: block.into_words() }
-    }
-
-    #[inline(always)]
-    pub(super) fn adder(&self) -> Adder<'_> {
-        let GatedWord { gate, rseq, address, .. } = self;
-        Adder { gate, rseq: *rseq, address: *address }
-    }
-
-    /// As [`adder`](Self::adder), of a word that may end with the add.
-    ///
-    /// # Safety
-    /// 1. `this` points to a word that lives until the add with the result commits. 2. The result
-    ///    is not used after that.
-    #[inline(always)]
-    pub(super) unsafe fn adder_at<'a>(this: *const GatedWord) -> Adder<'a> {
-        // SAFETY: 1. The word lives: the caller's first promise. 2. No reference to the whole is
-        // made: each field is taken by itself.
-        unsafe { Adder { gate: &(*this).gate, rseq: (*this).rseq, address: (*this).address } }
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.adder().is_open()
-    }
-
-    /// Lets sequences commit that start from now on.
-    pub(super) fn open(&self) {
-        // Release: a sequence that finds it open, and every thread that is handed what that
-        // sequence counted, comes after what was written before (the count's bias).
-        self.gate.store(self.rseq.cpus(), Ordering::Release);
-    }
-
-    /// Lets no sequence commit that starts after the barrier which the caller issues next.
-    pub(super) fn close(&self) {
-        // Relaxed: the barrier orders it.
-        self.gate.store(0, Ordering::Relaxed);
-    }
-
-    /// Sums the rows. 0 without sequences, where there are none.
-    pub(super) fn sum(&self) -> i64 {
-        let load = |row: usize| {
-            let word = self.address.wrapping_byte_add(row * STRIDE);
-            // SAFETY: 1. Valid: `row` is below the number of rows (the range below), and `_words`
-            // keeps them. 2. Aligned: `CpuWord` vouches for row 0, and strides are multiples of 8.
-            // 3. Concurrent writes are atomic: sequences store an aligned word by one instruction.
-            let word = unsafe { AtomicI64::from_ptr(word) };
-            // Acquire: after the barrier, which the caller issued; before what it does with the
-            // sum.
-            word.load(Ordering::Acquire)
-        };
-        (0..self.rseq.cpus() as usize).map(load).fold(0, i64::wrapping_add)
-    }
-}
-
-impl Adder<'_> {
-    #[inline(always)]
-    fn is_open(self) -> bool {
-        // Relaxed: a hint to all but the lock's holder, whom the lock orders.
-        self.gate.load(Ordering::Relaxed) != 0
-    }
-
-    /// Adds the constant `N`, 1 or -1, if the gate is open. Returns whether it did.
-    #[inline(always)]
-    pub(super) fn add_one<const N: i32>(self) -> bool {
-        // SAFETY: 1. The word is valid in as many rows as an open gate holds: `GatedWord` has both,
-        // and lives (the lifetime, or the promise to `adder_at`). A closed gate, as an inert word's
-        // always is, lets nothing commit. 2. Only sequences write the word: it is `GatedWord`'s
-        // own, and `Words` zeroes it on drop, when none is left. 3. The gate is a live atomic.
-        unsafe { self.rseq.add_while::<N>(self.address, self.gate.as_ptr()) }
-    }
-
-    /// As [`add_one`](Self::add_one), with a value.
-    #[inline(always)]
-    pub(super) fn add(self, n: i64) -> bool {
-        // SAFETY: 1 to 3 as in `add_one`.
-        unsafe { self.rseq.add_value_while(self.address, self.gate.as_ptr(), n) }
-    }
-
-    /// Tries again where that may help. Returns whether the add was done.
-    #[cold]
-    pub(super) fn add_again(self, n: i64) -> bool {
-        for _ in 0..ATTEMPTS {
-            if !self.is_open() || !self.rseq.adopt_thread() {
-                return false;
-            }
-            if self.add(n) {
-                return true;
-            }
-        }
-        false
-    }
 }
 
 /// A value that one thread at a time can use. After a fork, a value that a vanished thread was

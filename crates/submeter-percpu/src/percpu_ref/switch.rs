@@ -20,7 +20,7 @@
 
 use std::ops::BitOr;
 
-use super::lock::{ForkLock, Held};
+use crate::fork_lock::{ForkLock, Held};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering, fence};
 
 /// Words, one per CPU, that take adds while they are open. Changed with the switch's lock held.

@@ -57,9 +57,9 @@ fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
     });
 }
 
-/// Several threads fill a counter by ones: it ends between the limit less the slack and the limit.
+/// Several threads fill a counter by ones: it ends at the limit, whatever lay in stock.
 #[test]
-fn a_refusal_comes_at_most_the_slack_too_early() {
+fn a_refusal_is_exact() {
     on_every_backend(|area| {
         let sizes = [(1, 100), (8, 1000), (32, 5000)];
         for (batch, limit) in sizes.into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
@@ -73,16 +73,13 @@ fn a_refusal_comes_at_most_the_slack_too_early() {
                     });
                 }
             });
-            let value = counter.sum();
-            let least = limit - counter.slack() as i64;
-            assert!((least..=limit).contains(&value), "{value} of {limit}, batch {batch}");
+            assert_eq!(counter.sum(), limit, "batch {batch}");
             assert_eq!(counter.slack(), area.data_rows() as u64 * (batch - 1));
-            // An add that leaves room for the slack is never refused.
-            counter.try_add(-200, limit).expect("never refused");
-            let fits = limit - counter.slack() as i64 - counter.sum();
-            if fits > 0 {
-                counter.try_add(fits, limit).expect("it fits with the slack");
-            }
+            counter.try_add(-limit / 2, limit).expect("never refused");
+            counter.try_add(limit / 2 + 1, limit).expect_err("one too many");
+            counter.try_add(limit / 2, limit).expect("to the unit");
+            let read = counter.read();
+            assert_eq!((read.low(), read.high()), (limit, limit), "all stock was given back");
         }
     });
 }
@@ -95,7 +92,7 @@ fn without_slack_a_limit_is_met_to_the_unit() {
         counter.try_add(99, 100).expect("fits");
         let refused = counter.try_add(2, 100).expect_err("101");
         assert_eq!((refused.n, refused.limit, refused.high), (2, 100, 99));
-        assert!(refused.to_string().contains("adding 2 to at most 99"));
+        assert!(refused.to_string().contains("adding 2 to 99 would exceed the limit of 100"));
         counter.try_add(1, 100).expect("fits");
         counter.try_add(i64::MAX, 100).expect_err("too much");
         counter.try_add(0, 50).expect("nothing is never refused");
@@ -140,20 +137,22 @@ fn a_counter_for_a_limit_keeps_a_sixteenth_of_it_aside_at_most() {
 }
 
 #[test]
-fn many_cpus_set_more_aside() {
+fn what_many_cpus_have_in_stock_is_found_where_it_is_wanted() {
     let cpus = if cfg!(miri) { 9 } else { 64 };
     let area = Area::simulated(cpus).expect("address space");
     let counter = LimitedCounter::with_batch(&area, 8).expect("room");
     assert_eq!(counter.slack(), 7 * cpus as u64);
-    let limit = 7 * cpus as i64 + 100;
-    for cpu in 0..cpus {
+    let limit = 1 << 20;
+    for (cpu, sum) in (0..cpus).zip(1..) {
         Area::simulate_cpu(cpu as u32);
-        // Within the batch nothing is charged to the shared part.
-        counter.try_add(7, limit).expect("set aside for this CPU");
-        assert_eq!(counter.read().low(), 0);
+        counter.try_add(1, limit).expect("far from the limit");
+        let read = counter.read();
+        assert!(counter.sum() == sum && read.low() <= sum && sum <= read.high(), "{read:?}");
     }
-    counter.try_add(101, limit).expect_err("more than there is");
-    counter.try_add(100, limit).expect("to the unit");
+    let (sum, high) = (cpus as i64, counter.read().high());
+    assert!(high > 2 * sum, "most CPUs have some in stock: {high}");
+    counter.try_add(limit - sum + 1, limit).expect_err("more than there is");
+    counter.try_add(limit - sum, limit).expect("to the unit");
     assert_eq!(counter.sum(), limit);
     counter.try_add(1, limit).expect_err("full");
 }

@@ -18,10 +18,11 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::backend::gated::{Adder, GatedWord};
 use crate::percpu_ref::core::{Core, View};
 use crate::percpu_ref::holders::Site;
 use crate::percpu_ref::kill::{Counted, kill_and_confirm, kill_many};
-use crate::percpu_ref::raw::{Adder, AreaSlots, GatedWord};
+use crate::percpu_ref::raw::AreaSlots;
 use crate::percpu_ref::rows;
 use crate::percpu_ref::switch::{After, Put, Switch};
 

@@ -181,21 +181,6 @@ impl<T> Block<T> {
         self.add_overflow(word, n, mask)
     }
 
-    /// Adds `n` to a word unless that crosses a boundary of the batch `mask + 1`; test and commit
-    /// are one. Returns whether it was done; may return false without such a reason.
-    ///
-    /// # Panics
-    /// When there is no such word.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn add_within(&self, word: usize, n: i64, mask: u64) -> bool {
-        debug_assert!((mask + 1).is_power_of_two());
-        match self.cpu_word(word) {
-            Some(at) => at.add_within(n, mask),
-            None => self.words().locked_add_within(word, n, mask).is_some(),
-        }
-    }
-
     /// Sums a word over its rows: exact once the adds are over, and never misses an add that
     /// returned before. Costs a load for each row in use.
     ///

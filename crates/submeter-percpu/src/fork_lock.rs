@@ -8,46 +8,55 @@
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 #[derive(Debug)]
-pub(super) struct ForkLock {
+pub(crate) struct ForkLock {
     /// The holder's fork generation, 0 when free.
     holder: AtomicU32,
 }
 
 /// Shows that the lock is held; lets go when dropped.
-pub(super) struct Held<'a> {
+pub(crate) struct Held<'a> {
     lock: &'a ForkLock,
     /// Whether a thread that a fork left behind held it: what it guards may be half-changed.
     #[cfg_attr(loom, expect(dead_code, reason = "models do not fork"))]
-    pub(super) stolen: bool,
+    pub(crate) stolen: bool,
 }
 
 impl ForkLock {
-    pub(super) fn new() -> ForkLock {
+    pub(crate) fn new() -> ForkLock {
         watch();
         ForkLock { holder: AtomicU32::new(0) }
     }
 
-    pub(super) fn lock(&self) -> Held<'_> {
-        let here = generation();
+    /// Makes it look as a fork leaves it whose parent holds it.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn abandon(&self) {
+        // Relaxed: one thread.
+        self.holder.store(generation() + 7, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lock(&self) -> Held<'_> {
         let mut rounds = 0;
         loop {
-            // Acquire: pairs with the Release in `drop`. Relaxed on failure: nothing is read on.
-            match self.holder.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Held { lock: self, stolen: false },
-                Err(holder) if holder != here => {
-                    // Acquire: as above; what the fork copied is visible anyway. Relaxed on
-                    // failure: another thread of this process was faster.
-                    let stolen = self.holder.compare_exchange(
-                        holder,
-                        here,
-                        Ordering::Acquire,
-                        Ordering::Relaxed,
-                    );
-                    if stolen.is_ok() {
-                        return Held { lock: self, stolen: true };
-                    }
-                }
-                Err(_) => wait(&mut rounds),
+            match self.try_lock() {
+                Some(held) => return held,
+                None => wait(&mut rounds),
+            }
+        }
+    }
+
+    /// Returns `None` where another thread of this process holds it, or was faster.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+        let here = generation();
+        // Acquire: pairs with the Release in `drop`. Relaxed on failure: nothing is read on.
+        match self.holder.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Held { lock: self, stolen: false }),
+            Err(holder) if holder == here => None,
+            Err(holder) => {
+                // Acquire: as above; what the fork copied is visible anyway. Relaxed on failure:
+                // another thread of this process was faster.
+                let (order, failed) = (Ordering::Acquire, Ordering::Relaxed);
+                let stolen = self.holder.compare_exchange(holder, here, order, failed);
+                stolen.ok().map(|_| Held { lock: self, stolen: true })
             }
         }
     }
@@ -114,8 +123,7 @@ mod tests {
     #[test]
     fn a_holder_of_another_generation_is_dispossessed() {
         let lock = ForkLock::new();
-        // Relaxed: one thread.
-        lock.holder.store(generation() + 7, Ordering::Relaxed);
+        lock.abandon();
         assert!(lock.lock().stolen);
         assert!(!lock.lock().stolen);
     }

@@ -1,0 +1,113 @@
+//! Stock in an area's words, by sequence or by locked row.
+//!
+//! ```text
+//! locked row   bit 62     open: any thread exchanges it.
+//!              bits 0..62 stock, which nobody uses while it is closed.
+//! ```
+//!
+//! A locked row is closed by one instruction on the word that its users exchange: no barrier.
+
+use std::io;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use submeter_sys::{CpuHint, membarrier};
+
+use super::Stock;
+use crate::backend::emulated;
+use crate::backend::gated::GatedWord;
+use crate::backend::rseq::ATTEMPTS;
+use crate::storage::Area;
+use crate::storage::raw::LockedWord;
+use crate::sync::atomic::{AtomicI64, Ordering};
+
+const OPEN: i64 = 1 << 62;
+
+/// The words of an area: one per CPU row, or one per locked row where there are no sequences.
+#[derive(Debug)]
+pub(crate) struct StockRows {
+    /// Never open where there are no sequences.
+    word: GatedWord,
+    /// In a box, as most machines have sequences.
+    locked: Option<Box<(LockedWord, Option<CpuHint>)>>,
+}
+
+impl StockRows {
+    pub(crate) fn new(area: &Area) -> io::Result<StockRows> {
+        let block = area.word()?;
+        let locked = area.rseq().is_none();
+        let locked = locked.then(|| Box::new((block.locked_word(0), block.hint())));
+        Ok(StockRows { word: GatedWord::new(block), locked })
+    }
+
+    #[inline(never)]
+    fn add_locked(&self, n: i64, cap: u64) -> bool {
+        let Some((word, hint)) = self.locked.as_deref() else { return false };
+        let row = word.at(emulated::row(*hint, word.rows()));
+        // Relaxed: the exchange decides.
+        let before = row.load(Ordering::Relaxed);
+        let after = before.wrapping_sub(OPEN).wrapping_add(n);
+        if before < OPEN || after.cast_unsigned() > cap {
+            return false;
+        }
+        // AcqRel: who takes what was put back comes after what its holder did before. Relaxed on
+        // failure: the caller does without.
+        let (order, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        row.compare_exchange(before, OPEN + after, order, failed).is_ok()
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &AtomicI64> {
+        let word = self.locked.as_deref().map(|(word, _)| word);
+        word.into_iter().flat_map(|word| (0..word.rows()).map(|row| word.at(row)))
+    }
+}
+
+impl Stock for StockRows {
+    #[inline(always)]
+    fn add(&self, n: i64, cap: u64) -> bool {
+        self.word.adder().add_capped(n, cap) || (self.locked.is_some() && self.add_locked(n, cap))
+    }
+
+    fn add_again(&self, n: i64, cap: u64) -> bool {
+        for _ in 0..ATTEMPTS {
+            if self.add(n, cap) {
+                return true;
+            }
+            if self.locked.is_none() && !self.word.adder().may_retry() {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn open(&self) {
+        self.word.open();
+        // Release: pairs with the exchanges of those that find it open. A bit, not a sum: a fork
+        // may copy this half done, and then it is done again.
+        self.rows().for_each(|row| _ = row.fetch_or(OPEN, Ordering::Release));
+    }
+
+    fn close(&self) {
+        self.word.close();
+        // Acquire: pairs with the exchanges of those that found it open.
+        self.rows().for_each(|row| _ = row.fetch_and(OPEN - 1, Ordering::Acquire));
+    }
+
+    fn barrier(&self) {
+        if self.locked.is_none() {
+            // Going on would grant what was given back.
+            membarrier::rseq_barrier().expect("membarrier was registered at start-up");
+        }
+    }
+
+    fn sum(&self) -> i64 {
+        // Acquire: before what the caller does with the sum.
+        let stocked = self.rows().map(|row| row.load(Ordering::Acquire) & (OPEN - 1));
+        stocked.sum::<i64>() + self.word.sum()
+    }
+
+    fn now_ms(&self) -> u32 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_millis() as u32
+    }
+}
