@@ -1,6 +1,6 @@
 //! Compares the sources of thread CPU time, interleaved in one process: what a question costs,
 //! alone and with an update between two questions, how far answers are off, and what a source adds
-//! to each switch of a thread.
+//! to each switch of a thread, alone and with an interval of CPU time after each wait.
 //!
 //! Run with `cargo run --release -p submeter-sys --example clock_sources`; it takes some seconds.
 #![expect(unsafe_code, reason = "the sequences and the counter are unsafe to call")]
@@ -128,22 +128,40 @@ fn accuracy(source: Source) {
     );
 }
 
+/// What the thread that is timed does after each wait.
+type Interval = fn(&mut ThreadClock) -> u64;
+
+const INTERVALS: [(&str, Interval); 3] = [
+    ("no interval", |_| 0),
+    ("now to now", |clock| {
+        let begin = clock.now_ns();
+        clock.now_ns() - begin
+    }),
+    ("begin to now", |clock| {
+        let begin = clock.begin_ns();
+        clock.now_ns() - begin
+    }),
+];
+
 /// Two threads of one CPU wake each other by pipes: what a switch of both costs, with and without a
 /// clock.
 fn switches() {
-    let mut samples = vec![Vec::new(); SOURCES.len()];
+    let cases: Vec<_> =
+        SOURCES.iter().flat_map(|&source| INTERVALS.map(|interval| (source, interval))).collect();
+    let mut samples = vec![Vec::new(); cases.len()];
     for _ in 0..15 {
-        for (samples, &source) in samples.iter_mut().zip(&SOURCES) {
-            samples.push(ping_pong(source));
+        for (samples, &(source, (_, interval))) in samples.iter_mut().zip(&cases) {
+            samples.push(ping_pong(source, interval));
         }
     }
-    for (mut samples, source) in samples.into_iter().zip(SOURCES) {
+    for (mut samples, (source, (name, _))) in samples.into_iter().zip(cases) {
         samples.sort_by(f64::total_cmp);
-        println!("{:<75} {:>7.0} {:>7.0} ns there and back", source.name(), samples[0], samples[7]);
+        let name = format!("{}, {name}", source.name());
+        println!("{name:<75} {:>7.0} {:>7.0} ns there and back", samples[0], samples[7]);
     }
 }
 
-fn ping_pong(source: Source) -> f64 {
+fn ping_pong(source: Source, interval: Interval) -> f64 {
     let (mut ping_out, mut ping_in) = std::io::pipe().expect("pipes");
     let (mut pong_out, mut pong_in) = std::io::pipe().expect("pipes");
     let here = cpu::affinity().expect("readable")[..1].to_vec();
@@ -161,11 +179,14 @@ fn ping_pong(source: Source) -> f64 {
             }
         });
         let timed = scope.spawn(move || {
-            let _clock = watched();
+            let mut clock = watched();
             let start = Instant::now();
             for _ in 0..SWITCHES {
                 ping_in.write_all(&[1]).expect("open");
                 pong_out.read_exact(&mut [0]).expect("open");
+                if let Some(clock) = &mut clock {
+                    black_box(interval(clock));
+                }
             }
             start.elapsed().as_nanos() as f64 / f64::from(SWITCHES)
         });

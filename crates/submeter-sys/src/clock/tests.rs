@@ -35,7 +35,7 @@ fn a_clock_never_goes_back() {
     for mut clock in clocks() {
         let (mut last, end) = (0, if cfg!(miri) { 100 } else { 200_000 });
         for i in 0..end {
-            let now = clock.now_ns();
+            let now = if i % 5 == 0 { clock.begin_ns() } else { clock.now_ns() };
             assert!(now >= last, "{}: {now} after {last}", clock.source().name());
             last = now;
             if i % 1000 == 0 {
@@ -83,6 +83,92 @@ fn intervals_of_a_preempted_thread_sum_up_to_the_kernels_answer_stress() {
     });
 }
 
+#[cfg(not(miri))]
+#[test]
+fn intervals_that_begin_after_waits_sum_up_to_the_kernels_answer_stress() {
+    // As above, but each interval follows a wait, and some are cut by a preemption.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for mut clock in clocks() {
+                    let (mut sum, mut truth, until) = (0, 0, Instant::now());
+                    while until.elapsed() < Duration::from_millis(300) {
+                        std::thread::sleep(Duration::from_micros(1));
+                        // Outside of both: it is the clock that must find out about the wait.
+                        let (oracle, begin) = (thread_cpu_ns(), clock.begin_ns());
+                        (0..500).for_each(|_| burn_a_little());
+                        sum += clock.now_ns() - begin;
+                        truth += thread_cpu_ns() - oracle;
+                    }
+                    // The kernel's two calls are in the truth, and an interrupt in either.
+                    let off = sum.abs_diff(truth);
+                    assert!(off < truth / 10 + 2_000_000, "{sum} against {truth}");
+                }
+            });
+        }
+    });
+}
+
+/// Begins an interval after a wait that `prepare` may make look shorter or longer than it was.
+/// Returns whether the kernel was asked. The thread that begins may be switched out again, which
+/// is a reason to ask: so one time of many that it was not is a no.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn asks_after_a_wait(clock: &mut ThreadClock, prepare: impl Fn(&mut ThreadClock)) -> bool {
+    (0..1_000).all(|_| {
+        // The anchor is made where the kernel is asked.
+        clock.base_ticks = clock.base_ticks.wrapping_sub(clock.ticks_max);
+        std::thread::sleep(Duration::from_micros(1));
+        clock.begin_ns();
+        if clock.anchor.is_none() {
+            return true;
+        }
+        // A thread that is preempted before it sleeps need not wait any more.
+        while clock.watch.holds(clock.armed) {
+            std::thread::sleep(Duration::from_micros(1));
+        }
+        prepare(clock);
+        let (armed, base) = (clock.armed, clock.base_ticks);
+        let anchor = clock.anchor.as_ref().map(|anchor| anchor.ticks);
+        let begin = clock.begin_ns();
+        assert_ne!(clock.armed, armed, "the wait was missed");
+        assert!(clock.base_ticks > base, "the interval begins before the wait");
+        let asked = clock.anchor.as_ref().map(|anchor| anchor.ticks) != anchor;
+        assert!(asked || clock.base_ns == begin, "goes on from {}, not {begin}", clock.base_ns);
+        asked
+    })
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn an_interval_after_a_short_wait_begins_without_a_system_call() {
+    let Ok(mut clock) = ThreadClock::on(Source::PerfPage) else {
+        eprintln!("skipped: perf pages cannot be had here: see kernel.perf_event_paranoid");
+        return;
+    };
+    let now = |clock: &mut ThreadClock| {
+        clock.base_ticks = ticks::now();
+        clock.anchor.as_mut().expect("made before the wait").ticks = clock.base_ticks;
+    };
+    assert!(!asks_after_a_wait(&mut clock, now), "asked though the last look was a moment ago");
+    let long = |clock: &mut ThreadClock| {
+        now(clock);
+        clock.base_ticks = clock.base_ticks.wrapping_sub(clock.ticks_max / 10);
+    };
+    assert!(asks_after_a_wait(&mut clock, long), "it may have run for long since it came back");
+    let old = |clock: &mut ThreadClock| {
+        now(clock);
+        let ticks_max = clock.ticks_max;
+        let anchor = clock.anchor.as_mut().expect("made before the wait");
+        anchor.ticks = anchor.ticks.wrapping_sub(ticks_max);
+    };
+    assert!(asks_after_a_wait(&mut clock, old), "the scales part with time");
+    let late = |clock: &mut ThreadClock| {
+        now(clock);
+        clock.last_ns += 1_000_000_000;
+    };
+    assert!(asks_after_a_wait(&mut clock, late), "it would have gone back");
+}
+
 fn burn_a_little() {
     std::hint::black_box((0..50u64).sum::<u64>());
 }
@@ -100,14 +186,19 @@ fn a_child_however_made_goes_on_without_the_parents_page() {
         // test needs none.
         unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }
     };
-    let each = |make| clocks().into_iter().map(move |clock| (clock, make));
+    let questions: [fn(&mut ThreadClock) -> u64; 2] =
+        [|clock| clock.now_ns(), |clock| clock.begin_ns()];
+    let each = |make| {
+        let of = move |ask| clocks().into_iter().map(move |clock| (clock, make, ask));
+        questions.into_iter().flat_map(of)
+    };
     let bare = fork::tests::pages_are_wiped().then_some(bare);
-    for (mut clock, make) in each(by_fork).chain(bare.into_iter().flat_map(each)) {
+    for (mut clock, make, ask) in each(by_fork).chain(bare.into_iter().flat_map(each)) {
         let before = clock.now_ns();
         let child = make();
         assert!(child >= 0, "{}", io::Error::last_os_error());
         if child == 0 {
-            let first = clock.now_ns();
+            let first = ask(&mut clock);
             burn(5);
             let right = first >= before && clock.now_ns() > first;
             drop(clock);

@@ -461,7 +461,7 @@ impl Time {
         }
         let reads = self.metered.cpu_time.is_some() && !charged;
         if reads {
-            self.since_ns = now_ns(&mut self.clock);
+            self.since_ns = begin_ns(&mut self.clock);
         }
         if self.metered.events {
             self.meters.mark(group.schema());
@@ -480,6 +480,16 @@ impl Time {
 fn now_ns(clock: &mut Option<ThreadClock>) -> u64 {
     match clock {
         Some(clock) => clock.now_ns(),
+        None => start(clock),
+    }
+}
+
+/// The start of an interval that no other one's end is: workers that wait for each request come
+/// from a wait here.
+#[inline(always)]
+fn begin_ns(clock: &mut Option<ThreadClock>) -> u64 {
+    match clock {
+        Some(clock) => clock.begin_ns(),
         None => start(clock),
     }
 }

@@ -50,5 +50,9 @@ impl Watch {
         false
     }
 
+    pub(crate) fn running_ns(&self) -> Option<(u64, u64)> {
+        None
+    }
+
     pub(crate) fn forget(self) {}
 }

@@ -79,6 +79,17 @@ impl Watch {
         unsafe { perf_event::load(self.word) == armed }
     }
 
+    /// Returns what [`arm`](Watch::arm) does, and how long the thread had run when it last came
+    /// back, if there is a page to tell: on a scale of the page's own.
+    #[inline]
+    pub(crate) fn running_ns(&self) -> Option<(u64, u64)> {
+        match &self.kind {
+            // SAFETY: 1. It is mapped here: `ThreadClock` asks only in the process that mapped it.
+            Kind::Page(page) => Some(unsafe { page.running_ns() }),
+            Kind::Mark { .. } | Kind::Nothing => None,
+        }
+    }
+
     /// Lets go without giving back, in a forked child.
     pub(crate) fn forget(self) {
         if let Kind::Page(page) = self.kind {
