@@ -61,8 +61,9 @@
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
-//! limits and reads remain. `tokio`, `tower` and `rayon` carry groups into tasks, services and
-//! parallel iterators. `serde` serializes the results of reads in these shapes:
+//! limits and reads remain. `tokio`, `futures`, `tower` and `rayon` carry groups into tasks,
+//! streams, services and parallel iterators. `http` counts requests and both of their bodies in the
+//! tenants' groups. `serde` serializes the results of reads in these shapes:
 //!
 //! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "limit": 100, "refused": 0}`
@@ -106,6 +107,8 @@ mod flusher;
 mod group;
 pub mod guide;
 mod histogram;
+#[cfg(feature = "http")]
+pub mod http;
 mod killed;
 mod path;
 #[cfg(feature = "perf")]

@@ -55,7 +55,9 @@
 //! propagates.
 
 mod balance;
-mod future;
+#[cfg(feature = "futures")]
+mod futures;
+mod grouped;
 mod levels;
 #[cfg(feature = "perf")]
 mod meters;
@@ -76,13 +78,13 @@ use crate::group::Group;
 pub(crate) use balance::CpuStart;
 
 pub use balance::CpuBalance;
-pub use future::{GroupFuture, InGroup};
+pub use grouped::{Grouped, InGroup};
 pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};
 pub use thread::Entered;
 #[cfg(feature = "tokio")]
-pub use tokio::{spawn_blocking_in, spawn_in};
+pub use tokio::{spawn, spawn_blocking_in, spawn_in};
 #[cfg(feature = "tower")]
 pub use tower::{GroupLayer, GroupService};
 
@@ -199,6 +201,33 @@ pub fn current() -> Option<Group> {
     #[cfg(debug_assertions)]
     let group = group.clone();
     Some(group)
+}
+
+/// Makes a function that runs in the group that the calling thread works for now, on whichever
+/// thread it is called: for new threads, `spawn_blocking` and jobs of thread pools. Outside of all
+/// groups it is the function itself.
+///
+/// Make it before the work is handed over, not inside: there it would inherit from the thread of
+/// the pool. For a function that is called more than once see [`Group::bind`].
+///
+/// # Examples
+/// ```
+/// use std::thread;
+/// use submeter::{Schema, Tree, switch};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let web = tree.create("/web")?;
+/// let seen = web.run(|| thread::spawn(switch::inherit(switch::current)).join());
+/// assert_eq!(seen.expect("no panic"), Some(web));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn inherit<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let group = current();
+    move || match group {
+        Some(group) => group.run(work),
+        None => work(),
+    }
 }
 
 /// Charges the calling thread's CPU time and events since its last switch; it stays in its group.

@@ -1,7 +1,10 @@
-//! Work of rayon's pools in a group. For parallel iterators, use [`Group::bind`] on the closure.
+//! Work of rayon's pools in a group.
 
 use rayon::Scope;
+use rayon::iter::ParallelIterator;
+use rayon::iter::plumbing::{Consumer, Folder, UnindexedConsumer};
 
+use super::{Entered, Grouped};
 use crate::group::Group;
 
 /// Runs both functions, perhaps at once, each in `group` on whichever thread it ends up.
@@ -48,4 +51,94 @@ where
 {
     let group = group.clone();
     scope.spawn(move |scope| group.run(|| work(scope)));
+}
+
+/// A parallel iterator whose items are made, and consumed, in the group: both what comes before
+/// [`in_group`](super::InGroup::in_group) and what comes after it in the chain. Costs two switches
+/// for each piece into which rayon splits the work, not for each item.
+///
+/// # Examples
+/// ```
+/// use rayon::prelude::*;
+/// use submeter::switch::{self, InGroup};
+/// use submeter::{Schema, Tree};
+///
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let web = tree.create("/web")?;
+/// let items = (0..100).into_par_iter().in_group(&web);
+/// assert!(items.map(|_| switch::current()).all(|group| group.as_ref() == Some(&web)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<I: ParallelIterator> ParallelIterator for Grouped<I> {
+    type Item = I::Item;
+
+    fn drive_unindexed<C: UnindexedConsumer<I::Item>>(self, consumer: C) -> C::Result {
+        let (items, group) = self.take();
+        items.drive_unindexed(InGroupConsumer { consumer, group })
+    }
+
+    fn opt_len(&self) -> Option<usize> {
+        self.value().opt_len()
+    }
+}
+
+struct InGroupConsumer<C> {
+    consumer: C,
+    group: Option<Group>,
+}
+
+impl<T, C: Consumer<T>> Consumer<T> for InGroupConsumer<C> {
+    type Folder = InGroupFolder<C::Folder>;
+    type Reducer = C::Reducer;
+    type Result = C::Result;
+
+    fn split_at(self, index: usize) -> (Self, Self, C::Reducer) {
+        let InGroupConsumer { consumer, group } = self;
+        let (left, right, reducer) = consumer.split_at(index);
+        let left = InGroupConsumer { consumer: left, group: group.clone() };
+        (left, InGroupConsumer { consumer: right, group }, reducer)
+    }
+
+    fn into_folder(self) -> InGroupFolder<C::Folder> {
+        let entered = self.group.as_ref().map(Group::enter);
+        InGroupFolder { folder: self.consumer.into_folder(), _entered: entered }
+    }
+
+    fn full(&self) -> bool {
+        self.consumer.full()
+    }
+}
+
+impl<T, C: UnindexedConsumer<T>> UnindexedConsumer<T> for InGroupConsumer<C> {
+    fn split_off_left(&self) -> Self {
+        let consumer = self.consumer.split_off_left();
+        InGroupConsumer { consumer, group: self.group.clone() }
+    }
+
+    fn to_reducer(&self) -> C::Reducer {
+        self.consumer.to_reducer()
+    }
+}
+
+/// Folds one piece of the work, on one thread. It enters the group when it is made, which is before
+/// the first item is.
+struct InGroupFolder<F> {
+    folder: F,
+    _entered: Option<Entered>,
+}
+
+impl<T, F: Folder<T>> Folder<T> for InGroupFolder<F> {
+    type Result = F::Result;
+
+    fn consume(self, item: T) -> Self {
+        InGroupFolder { folder: self.folder.consume(item), _entered: self._entered }
+    }
+
+    fn complete(self) -> F::Result {
+        self.folder.complete()
+    }
+
+    fn full(&self) -> bool {
+        self.folder.full()
+    }
 }

@@ -1,9 +1,46 @@
-//! Tasks of tokio in a group.
+//! Tasks, readers and writers of tokio in a group.
 
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 
-use super::InGroup;
+use super::{Grouped, InGroup};
 use crate::group::Group;
+
+/// Spawns a task that stays in the group of the calling thread, on whichever worker polls it.
+/// Outside of all groups it is [`tokio::spawn`].
+///
+/// For a `JoinSet`, a `TaskTracker` or a `LocalSet`, hand
+/// [`in_current_group`](InGroup::in_current_group) to their own spawning functions.
+///
+/// # Examples
+/// ```
+/// use submeter::switch::{self, InGroup};
+/// use submeter::{Schema, Tree};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let web = tree.get_or_create("/acme/web")?;
+/// let handler = async { switch::spawn(async { switch::current() }).await };
+/// assert_eq!(handler.in_group(&web).await?, Some(web));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+/// Outside of a tokio runtime, as [`tokio::spawn`] does.
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::spawn(future.in_current_group())
+}
 
 /// Spawns a task that runs in `group`, on whichever worker polls it.
 ///
@@ -57,4 +94,49 @@ where
 {
     let group = group.clone();
     tokio::task::spawn_blocking(move || group.run(work))
+}
+
+impl<R: AsyncRead> AsyncRead for Grouped<R> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (reader, _entered) = self.enter();
+        reader.poll_read(context, into)
+    }
+}
+
+impl<W: AsyncWrite> AsyncWrite for Grouped<W> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let (writer, _entered) = self.enter();
+        writer.poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let (writer, _entered) = self.enter();
+        writer.poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.value().is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (writer, _entered) = self.enter();
+        writer.poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (writer, _entered) = self.enter();
+        writer.poll_shutdown(context)
+    }
 }

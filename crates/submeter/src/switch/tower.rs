@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::GroupFuture;
+use super::Grouped;
 use crate::group::Group;
 
 /// Handles each request in the group that a function finds for it: the call and every poll of the
@@ -78,7 +78,7 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = GroupFuture<S::Future>;
+    type Future = Grouped<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -90,6 +90,6 @@ where
             let _entered = group.as_ref().map(Group::enter);
             self.inner.call(request)
         };
-        GroupFuture::new(future, group)
+        Grouped::new(future, group)
     }
 }

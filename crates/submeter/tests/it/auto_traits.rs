@@ -10,7 +10,7 @@ use submeter::refs::{
     Guard, HookAlreadySetError, Misuse, MisuseKind, Options, PercpuArc, PercpuOwner, PercpuRef,
     RcuArc, RcuBorrow, RcuRef, RcuSlot, Released, Start, StillHeldError,
 };
-use submeter::switch::{CpuBalance, Entered, GroupFuture, GroupLayer, Observation};
+use submeter::switch::{CpuBalance, Entered, GroupLayer, Grouped, Observation};
 use submeter::{
     Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, BoundMetric,
     Buckets, Bytes, Charge, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder, Gauge,
@@ -119,7 +119,7 @@ fn handles_keys_and_results_cross_threads() {
         NotSupportedError,
         ParseError,
     );
-    cross_threads!(CpuBalance, Observation, GroupFuture<std::future::Ready<()>>, GroupLayer<fn()>);
+    cross_threads!(CpuBalance, Observation, Grouped<std::future::Ready<()>>, GroupLayer<fn()>);
 }
 
 #[test]

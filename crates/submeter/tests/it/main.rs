@@ -12,6 +12,7 @@ mod bound_metric;
 mod callbacks;
 mod guards;
 mod hostile;
+mod http;
 mod openmetrics;
 mod perf_linux;
 mod perf_scheduler;

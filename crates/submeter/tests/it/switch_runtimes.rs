@@ -1,13 +1,18 @@
 //! Futures, tasks, requests and parallel work in groups.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::{SinkExt, Stream, StreamExt, sink, stream};
+use rayon::prelude::*;
 use submeter::switch::{self, GroupLayer, InGroup};
 use submeter::{Counter, Group, Nanoseconds, Schema, Tree};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::work::{burn, burn_ms};
@@ -188,7 +193,6 @@ fn each_request_is_handled_in_its_group() {
 
 #[test]
 fn parallel_work_is_in_its_group_on_every_thread() {
-    use rayon::prelude::*;
     let (tree, cpu, a, b) = fixture();
     let (left, right) = switch::join_in(&a, || burn_ms(2), || b.run(|| burn_ms(2)));
     let seen: Vec<_> = (0..64).into_par_iter().map(a.bind(|_: i32| switch::current())).collect();
@@ -206,4 +210,122 @@ fn parallel_work_is_in_its_group_on_every_thread() {
     let (in_a, in_b) = (a.read(cpu).value, b.read(cpu).value);
     assert!(in_a + 1_000_000 >= left, "{in_a} charged of {left}");
     assert!(in_b + 2_000_000 >= right + spawned, "{in_b} charged");
+}
+
+#[test]
+fn streams_and_sinks_work_in_their_group() {
+    let (_tree, _, a, b) = fixture();
+    let runtime = Builder::new_current_thread().build().expect("a thread");
+    runtime.block_on(b.clone().run(|| async {
+        let items = stream::iter(0..3).map(|_| switch::current()).in_group(&a);
+        assert_eq!(items.size_hint(), (3, Some(3)));
+        assert_eq!(items.collect::<Vec<_>>().await, vec![Some(a.clone()); 3]);
+        let mut seen = Vec::new();
+        let sent = sink::unfold(&mut seen, |seen: &mut Vec<_>, ()| {
+            // The first at the send, the second at the poll of what it started.
+            seen.push(switch::current());
+            async {
+                Ok::<_, std::io::Error>({
+                    seen.push(switch::current());
+                    seen
+                })
+            }
+        });
+        pin!(sent.in_group(&a)).send(()).await.expect("infallible");
+        assert_eq!(seen, vec![Some(a.clone()); 2]);
+    }));
+    assert_eq!(switch::current(), None);
+}
+
+#[test]
+fn readers_and_writers_work_in_their_group() {
+    /// Reports the group of each call.
+    struct Noting(Vec<Option<Group>>);
+    impl tokio::io::AsyncRead for Noting {
+        fn poll_read(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            into: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            self.0.push(switch::current());
+            into.put_slice(b"x");
+            std::task::Poll::Ready(Ok(()))
+        }
+    }
+    impl tokio::io::AsyncWrite for Noting {
+        fn poll_write(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            bytes: &[u8],
+        ) -> std::task::Poll<std::io::Result<usize>> {
+            self.0.push(switch::current());
+            std::task::Poll::Ready(Ok(bytes.len()))
+        }
+        fn poll_flush(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            self.0.push(switch::current());
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(
+            self: std::pin::Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            self.poll_flush(context)
+        }
+    }
+    let (_tree, _, a, _) = fixture();
+    let runtime = Builder::new_current_thread().build().expect("a thread");
+    let mut noting = Noting(Vec::new());
+    runtime.block_on(async {
+        let mut pipe = pin!((&mut noting).in_group(&a));
+        assert_eq!(pipe.read_u8().await.expect("a byte"), b'x');
+        pipe.write_all(b"hello").await.expect("room");
+        pipe.flush().await.expect("flushed");
+        pipe.shutdown().await.expect("shut down");
+        assert_eq!(switch::current(), None);
+    });
+    assert_eq!(noting.0, vec![Some(a); 4]);
+}
+
+#[test]
+fn what_is_spawned_without_a_name_stays_in_the_group_of_its_creator() {
+    let (_tree, _, a, _) = fixture();
+    let creator = async {
+        let spawned = switch::spawn(async { switch::current() }).await.expect("no panic");
+        let mut set = JoinSet::new();
+        set.spawn(async { switch::current() }.in_current_group());
+        set.spawn_blocking(switch::inherit(switch::current));
+        let set = set.join_all().await;
+        let thread = std::thread::scope(|scope| {
+            scope.spawn(switch::inherit(switch::current)).join().expect("no panic")
+        });
+        // Made here: inside of the scope it would inherit from a thread of the pool.
+        let inherited = switch::inherit(switch::current);
+        let pool = rayon::scope(|_| inherited());
+        [spawned, thread, pool].into_iter().chain(set).collect::<Vec<_>>()
+    };
+    let runtime = runtime();
+    assert_eq!(runtime.block_on(creator.in_group(&a)), vec![Some(a.clone()); 5]);
+    let outside = async { switch::spawn(async { switch::current() }).await.expect("no panic") };
+    assert_eq!(runtime.block_on(outside), None);
+    assert_eq!(switch::inherit(switch::current)(), None);
+}
+
+#[test]
+fn a_parallel_iterator_is_in_its_group_before_and_after_the_adaptor() {
+    let (_tree, _, a, b) = fixture();
+    let seen = |_: &i32| switch::current() == Some(a.clone());
+    let items = (0..1_000).into_par_iter().filter(seen).in_group(&a);
+    assert_eq!(items.opt_len(), None);
+    assert_eq!(items.filter(seen).count(), 1_000);
+    let indexed = (0..1_000).into_par_iter().in_group(&a);
+    assert_eq!(indexed.opt_len(), Some(1_000));
+    // In order, although the pieces end in any.
+    let squares: Vec<i32> = b.run(|| indexed.map(|n| n * n).collect());
+    assert!(squares.iter().enumerate().all(|(n, square)| (n * n) as i32 == *square));
+    assert_eq!((0..1_000).into_par_iter().in_group(&a).find_first(|n| *n == 700), Some(700));
+    assert_eq!(switch::current(), None);
+    rayon::broadcast(|_| assert_eq!(switch::current(), None));
 }

@@ -1,0 +1,155 @@
+//! A value that works in a group whenever it is polled.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use super::Entered;
+use crate::group::Group;
+
+/// Attaches a group to a future, a stream, a body, or anything else that is polled.
+pub trait InGroup: Sized {
+    /// Makes a value that enters `group` at each poll, leaves it at the end of the poll, and is
+    /// dropped in it. Keeps the group's handle as long as it lives.
+    ///
+    /// Costs two switches per poll. What the executor does between polls is charged to no group;
+    /// tasks that a future spawns are not in the group, unless they are placed there
+    /// ([`in_current_group`](InGroup::in_current_group)).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::{self, InGroup};
+    /// use submeter::{Schema, Tree};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// let seen = async { switch::current() }.in_group(&web).await;
+    /// assert_eq!(seen, Some(web));
+    /// assert_eq!(switch::current(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn in_group(self, group: &Group) -> Grouped<Self> {
+        Grouped::new(self, Some(group.clone()))
+    }
+
+    /// Attaches the group that the calling thread works for, if it works for one: what is handed to
+    /// a spawning function then stays in the group of its creator, without naming it.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::{self, InGroup};
+    /// use submeter::{Schema, Tree};
+    /// use tokio::task::JoinSet;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// let handler = async {
+    ///     let mut tasks = JoinSet::new();
+    ///     tasks.spawn(async { switch::current() }.in_current_group());
+    ///     tasks.join_next().await
+    /// };
+    /// let seen = handler.in_group(&web).await.expect("one task")?;
+    /// assert_eq!(seen, Some(web));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn in_current_group(self) -> Grouped<Self> {
+        Grouped::new(self, super::current())
+    }
+}
+
+impl<T> InGroup for T {}
+
+pin_project! {
+    /// A value that works in a group whenever it is polled. See [`InGroup`].
+    ///
+    /// It is a [`Future`] if the value is one. With the feature `futures` the same holds for
+    /// `Stream` and `Sink`, with `tokio` for tokio's `AsyncRead` and `AsyncWrite`, with `http` for
+    /// `http_body::Body`, and with `rayon` for `ParallelIterator`, which enters the group on every
+    /// thread that it uses.
+    #[must_use = "it does nothing unless it is polled"]
+    pub struct Grouped<T> {
+        // `None` only while being dropped or taken.
+        #[pin]
+        value: Option<T>,
+        group: Option<Group>,
+    }
+
+    impl<T> PinnedDrop for Grouped<T> {
+        fn drop(this: Pin<&mut Self>) {
+            // Its values may do work when they are dropped.
+            let mut this = this.project();
+            let _entered = this.group.as_ref().map(Group::enter);
+            this.value.set(None);
+        }
+    }
+}
+
+impl<T> Grouped<T> {
+    /// A value that is in a group only if there is one.
+    pub(crate) fn new(value: T, group: Option<Group>) -> Grouped<T> {
+        Grouped { value: Some(value), group }
+    }
+
+    /// Returns the group.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::InGroup;
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let future = async { 17 }.in_group(tree.root());
+    /// assert_eq!(future.group(), Some(tree.root()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// Enters the group, and returns the value with the guard, which is dropped after the poll, and
+    /// when the poll panics.
+    #[inline]
+    pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut T>, Option<Entered>) {
+        let this = self.project();
+        let entered = this.group.as_ref().map(Group::enter);
+        // It is missing only while being dropped or taken, when nobody has a reference to poll by.
+        (this.value.as_pin_mut().expect("polled while it exists"), entered)
+    }
+
+    /// Returns the value where no poll is needed to ask it.
+    #[cfg(any(feature = "futures", feature = "http", feature = "tokio", feature = "rayon"))]
+    pub(crate) fn value(&self) -> &T {
+        self.value.as_ref().expect("borrowed while it exists")
+    }
+
+    /// Takes the value out.
+    #[cfg(feature = "rayon")]
+    pub(crate) fn take(mut self) -> (T, Option<Group>) {
+        (self.value.take().expect("taken once"), self.group.clone())
+    }
+}
+
+impl<F: Future> Future for Grouped<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let (future, _entered) = self.enter();
+        future.poll(context)
+    }
+}
+
+impl<T> fmt::Debug for Grouped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grouped").field("group", &self.group).finish_non_exhaustive()
+    }
+}

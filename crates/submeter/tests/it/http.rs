@@ -1,0 +1,251 @@
+//! Requests and their bodies, counted in groups.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use futures_util::{StreamExt, stream};
+use http::{Method, Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use submeter::http::{HttpMetrics, MeterLayer, MeteredBody};
+use submeter::{Bytes as InBytes, Counter, Group, Nanoseconds, Schema, Tree, switch};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+use crate::work::burn_ms;
+
+type Data = &'static [u8];
+
+struct Fixture {
+    tree: Tree,
+    metrics: HttpMetrics,
+    cpu: Counter<Nanoseconds>,
+    web: Group,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let mut schema = Schema::builder();
+        let metrics = HttpMetrics::declare(&mut schema);
+        let cpu = schema.cpu_time("cpu", "CPU time");
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        let web = tree.create("/web").expect("new");
+        Fixture { tree, metrics, cpu, web }
+    }
+
+    /// Requests, errors, aborted, active, durations.
+    fn counts(&self) -> [u64; 5] {
+        let HttpMetrics { requests, errors, aborted, active, duration, .. } = self.metrics;
+        let [requests, errors, aborted] = [requests, errors, aborted].map(|key| self.web.sum(key));
+        let active = self.web.sum(active).cast_unsigned();
+        [requests, errors, aborted, active, self.web.sum_histogram(duration).count()]
+    }
+
+    fn bytes(&self) -> [u64; 2] {
+        let keys: [Counter<InBytes>; 2] = [self.metrics.request_bytes, self.metrics.response_bytes];
+        keys.map(|key| self.web.sum(key))
+    }
+
+    /// Serves one request: a path is a tenant's.
+    fn serve<B, A, E, F>(
+        &self,
+        request: Request<B>,
+        mut handler: impl FnMut(Request<MeteredBody<B>>) -> F,
+    ) -> Result<Response<MeteredBody<A>>, E>
+    where
+        B: Body,
+        A: Body,
+        F: Future<Output = Result<Response<A>, E>>,
+    {
+        let names = self.tree.clone();
+        let layer = MeterLayer::new(self.metrics, move |request: &Request<B>| {
+            names.get(request.uri().path())
+        });
+        let service = ServiceBuilder::new().layer(layer).service(service_fn(&mut handler));
+        block_on(service.oneshot(request))
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a thread");
+    runtime.block_on(future)
+}
+
+fn request<B>(path: &str, body: B) -> Request<B> {
+    Request::post(path).body(body).expect("valid")
+}
+
+/// A body of unknown length, whose frames are made by `frame`.
+fn frames<E>(
+    n: usize,
+    mut frame: impl FnMut(usize) -> Result<Data, E>,
+) -> impl Body<Data = Data, Error = E> {
+    StreamBody::new(stream::iter(0..n).map(move |index| frame(index).map(Frame::data)))
+}
+
+#[test]
+fn both_bodies_are_in_the_group_and_counted_to_the_last_byte() {
+    let fixture = Fixture::new();
+    let web = fixture.web.clone();
+    let here = |web: &Group| assert_eq!(switch::current().as_ref(), Some(web));
+    let upload = {
+        let web = web.clone();
+        frames(3, move |_| {
+            here(&web);
+            Ok::<_, Infallible>(b"upload")
+        })
+    };
+    let response = fixture.serve(request("/web", upload), |request| {
+        here(&web);
+        assert_eq!(request.extensions().get::<Group>(), Some(&web));
+        let web = web.clone();
+        async move {
+            here(&web);
+            let got = request.into_body().collect().await.expect("infallible").to_bytes();
+            assert_eq!(got.len(), 18);
+            let answer = frames(4, move |_| {
+                here(&web);
+                burn_ms(2);
+                Ok::<_, Infallible>(b"answer!")
+            });
+            Ok::<_, Infallible>(Response::new(answer))
+        }
+    });
+    let body = response.expect("infallible").into_body();
+    assert_eq!(fixture.counts(), [1, 0, 0, 1, 0], "the response has not ended");
+    let before = fixture.web.sum(fixture.cpu);
+    assert_eq!(block_on(body.collect()).expect("infallible").to_bytes().len(), 28);
+    assert_eq!(switch::current(), None);
+    assert_eq!(fixture.bytes(), [18, 28]);
+    assert_eq!(fixture.counts(), [1, 0, 0, 0, 1]);
+    // What the body's frames used, most of 8 ms, which no handler was running for.
+    assert!(fixture.web.sum(fixture.cpu) - before > 4_000_000);
+    let took = fixture.web.sum_histogram(fixture.metrics.duration).sum();
+    assert!(took > 4_000_000, "{took} ns end with the last byte");
+}
+
+#[test]
+fn a_body_of_known_length_is_complete_without_a_poll_of_its_end() {
+    let fixture = Fixture::new();
+    let full = Full::<Data>::new(b"hello");
+    let handler = |_| std::future::ready(Ok::<_, Infallible>(Response::new(full)));
+    let response = fixture.serve(request("/web", Empty::<Data>::new()), handler);
+    let mut body = pin!(response.expect("infallible").into_body());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(matches!(body.as_mut().poll_frame(&mut context), Poll::Ready(Some(Ok(_)))));
+    assert_eq!(fixture.counts(), [1, 0, 0, 0, 1], "as servers leave it");
+
+    let none = |_| std::future::ready(Ok::<_, Infallible>(Response::new(Empty::<Data>::new())));
+    drop(fixture.serve(request("/web", Empty::<Data>::new()), none));
+    assert_eq!(fixture.counts(), [2, 0, 0, 0, 2]);
+}
+
+#[test]
+fn the_body_of_a_response_to_head_is_not_awaited() {
+    let fixture = Fixture::new();
+    let mut head = request("/web", Empty::<Data>::new());
+    *head.method_mut() = Method::HEAD;
+    let body =
+        |_| async { Ok::<_, Infallible>(Response::new(frames(3, |_| Ok::<_, io::Error>(b"x")))) };
+    drop(fixture.serve(head, body));
+    assert_eq!(fixture.counts(), [1, 0, 0, 0, 1]);
+    assert_eq!(fixture.bytes(), [0, 0]);
+}
+
+#[test]
+fn a_response_that_is_dropped_before_its_end_is_aborted() {
+    let fixture = Fixture::new();
+    let three =
+        |_| async { Ok::<_, Infallible>(Response::new(frames(3, |_| Ok::<_, io::Error>(b"x")))) };
+    let response = fixture.serve(request("/web", Empty::<Data>::new()), three);
+    let mut body = Box::pin(response.expect("infallible").into_body());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(body.as_mut().poll_frame(&mut context).is_ready());
+    drop(body);
+    assert_eq!(fixture.counts(), [1, 0, 1, 0, 1]);
+    assert_eq!(fixture.bytes(), [0, 1]);
+
+    // A client that goes away before there is a response.
+    let names = fixture.tree.clone();
+    let layer = MeterLayer::new(fixture.metrics, move |request: &Request<Empty<Data>>| {
+        names.get(request.uri().path())
+    });
+    let never = service_fn(|_| std::future::pending::<Result<Response<Empty<Data>>, Infallible>>());
+    let service = ServiceBuilder::new().layer(layer).service(never);
+    let mut future = Box::pin(service.oneshot(request("/web", Empty::new())));
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    assert_eq!(fixture.counts(), [2, 0, 1, 1, 1]);
+    drop(future);
+    assert_eq!(fixture.counts(), [2, 0, 2, 0, 2]);
+}
+
+#[test]
+fn failures_of_every_kind_are_errors_once() {
+    let fixture = Fixture::new();
+    let post = || request("/web", Empty::<Data>::new());
+    let with = |status: StatusCode| {
+        move |_| {
+            let mut response = Response::new(Full::<Data>::new(b"sorry"));
+            *response.status_mut() = status;
+            std::future::ready(Ok::<_, Infallible>(response))
+        }
+    };
+    let response = fixture.serve(post(), with(StatusCode::INTERNAL_SERVER_ERROR));
+    block_on(response.expect("infallible").into_body().collect()).expect("infallible");
+    assert_eq!(fixture.counts(), [1, 1, 0, 0, 1]);
+    let response = fixture.serve(post(), with(StatusCode::NOT_FOUND));
+    block_on(response.expect("infallible").into_body().collect()).expect("infallible");
+    assert_eq!(fixture.counts(), [2, 1, 0, 0, 2], "the client's error");
+
+    let broken = |_| {
+        let body =
+            frames(2, |index| if index == 0 { Ok(&b"x"[..]) } else { Err(io::Error::other("!")) });
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    };
+    let response = fixture.serve(post(), broken).expect("infallible");
+    assert!(block_on(response.into_body().collect()).is_err());
+    assert_eq!(fixture.counts(), [3, 2, 0, 0, 3]);
+
+    let failing = |_| std::future::ready(Err::<Response<Full<Data>>, _>(io::Error::other("!")));
+    assert!(fixture.serve(post(), failing).is_err());
+    assert_eq!(fixture.counts(), [4, 3, 0, 0, 4]);
+
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let handler = |_| async { panic!("on purpose") };
+        let _: Result<Response<MeteredBody<Full<Data>>>, Infallible> =
+            fixture.serve(post(), handler);
+    }));
+    assert!(panics.is_err());
+    assert_eq!(fixture.counts(), [5, 4, 0, 0, 5]);
+}
+
+#[test]
+fn a_request_of_no_group_is_served_and_not_counted() {
+    let fixture = Fixture::new();
+    let handler = |request: Request<MeteredBody<Full<Data>>>| async move {
+        assert!(request.extensions().get::<Group>().is_none());
+        let got = request.into_body().collect().await.expect("infallible").to_bytes();
+        Ok::<_, Infallible>(Response::new(Full::new(got)))
+    };
+    let response = fixture.serve(request("/nobody", Full::new(&b"hello"[..])), handler);
+    let got = block_on(response.expect("infallible").into_body().collect()).expect("infallible");
+    assert_eq!(got.to_bytes(), "hello");
+    assert_eq!((fixture.counts(), fixture.bytes()), ([0; 5], [0; 2]));
+}
+
+#[test]
+fn a_refused_charge_becomes_a_status_without_the_names_of_others() {
+    let mut schema = Schema::builder();
+    let memory = schema.quota::<InBytes>("memory", "Memory held");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    tree.root().set_limit(memory, Some(10));
+    let [secret, web] = ["/secret", "/web"].map(|path| tree.create(path).expect("new"));
+    let _held = secret.try_charge(memory, 8).expect("room");
+    let refused = web.try_charge(memory, 8).expect_err("no room");
+    assert!(refused.to_string().contains("secret"), "what the operator reads");
+    let response = submeter::http::refused(&refused);
+    assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(response.body(), "the limit of memory is reached: try again later\n");
+}
