@@ -138,6 +138,30 @@ fn it_stays_exact_for_10_ms_after_a_fold() {
 }
 
 #[test]
+fn it_opens_where_there_is_room_for_all_stock_twice() {
+    on_each(|limited| {
+        let twice = 2 * limited.slack.cast_signed();
+        assert!(fits(&limited, LIMIT - twice + 1, LIMIT));
+        assert_eq!(limited.turn().phase(), Phase::Closed, "one less");
+        limited.release(2);
+        assert!(fits(&limited, 1, LIMIT));
+        assert_eq!(limited.turn().phase(), Phase::Open);
+    });
+}
+
+#[test]
+fn all_cpus_together_move_a_sixteenth_of_the_room_at_once() {
+    on_each(|limited| {
+        stocked(&limited);
+        let rows = (limited.slack / limited.cap).cast_signed();
+        let (room, before) = (16 * rows * 10, limited.level.held());
+        let n = LIMIT - room - before;
+        assert!(fits(&limited, n, LIMIT));
+        assert_eq!(limited.level.held() - before, n + 10);
+    });
+}
+
+#[test]
 fn what_is_held_is_what_is_charged_while_there_is_no_stock() {
     on_each(|limited| {
         assert_eq!(limited.held(), (0, 0), "it starts closed");

@@ -1,0 +1,116 @@
+//! A counter with a limit works in a forked child, whatever stock the parent's threads were moving.
+#![cfg(not(miri))]
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use submeter_percpu::{Area, LimitedCounter};
+use submeter_sys::{Backend, probe};
+
+#[path = "common/fork.rs"]
+#[expect(unsafe_code, reason = "forks")]
+mod fork;
+#[path = "common/stop.rs"]
+mod stop;
+
+use stop::StopOnDrop;
+
+const THREADS: i64 = 2;
+/// A time that only threads which do not run exceed.
+const SOON: Duration = Duration::from_secs(10);
+/// The most that is added or given back at once.
+const MOST: i64 = 40;
+
+struct Shared {
+    counter: LimitedCounter,
+    /// Many times what may lie in stock, so that the counter goes both ways near it.
+    limit: i64,
+    /// Raised after what was granted, and lowered before it is given back: by at most `MOST` for
+    /// each thread it is less than what is charged, and never more.
+    noted: AtomicI64,
+    /// How often a thread has emptied it.
+    rounds: AtomicU32,
+}
+
+impl Shared {
+    /// Fills and empties it over and over.
+    fn move_stock(&self, mut going: impl FnMut() -> bool) {
+        let (mut own, mut random) = (0, fastrand::Rng::with_seed(7));
+        while going() {
+            let n = random.i64(1..=MOST);
+            if self.counter.try_add(n, self.limit).is_ok() {
+                own += n;
+                // SeqCst, here and below: the other half of a fork sees them in this order.
+                self.noted.fetch_add(n, Ordering::SeqCst);
+                continue;
+            }
+            while own > self.limit / 8 {
+                let n = own.min(MOST);
+                own -= n;
+                self.noted.fetch_sub(n, Ordering::SeqCst);
+                self.counter.try_add(-n, self.limit).expect("never refused");
+            }
+            // Relaxed: see `wait`.
+            self.rounds.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until some stock has moved.
+    fn wait(&self) {
+        // Relaxed, both: a hint to fork at another moment than the last time.
+        let before = self.rounds.load(Ordering::Relaxed);
+        let began = Instant::now();
+        while self.rounds.load(Ordering::Relaxed) == before && began.elapsed() < SOON {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Fills it in the child, where only this thread is left.
+    fn must_work(&self) {
+        let (counter, limit) = (&self.counter, self.limit);
+        let before = counter.sum();
+        let noted = self.noted.load(Ordering::SeqCst);
+        let mut granted = 0;
+        for n in [MOST, 1] {
+            while granted <= limit && counter.try_add(n, limit).is_ok() {
+                granted += n;
+            }
+        }
+        let read = counter.read();
+        let left = limit - granted;
+        assert_eq!((read.low(), read.high(), counter.sum()), (limit, limit, limit), "to the unit");
+        // What the parent's threads held, had under way, or had in a move of stock.
+        let most = noted + THREADS * MOST + counter.slack() as i64;
+        assert!((noted..=most).contains(&left), "{noted} noted, {left} left");
+        assert_eq!(before, left, "the sum counted what was reserved, and no stock");
+        counter.try_add(-granted, limit).expect("never refused");
+        assert_eq!(counter.sum(), left);
+    }
+}
+
+#[test]
+fn a_limited_counter_is_exact_in_a_child_forked_while_stock_moves_stress() {
+    for backend in [probe().backend, Backend::LockedByCpu, Backend::LockedByThread] {
+        let area = Area::with_backend(backend, |_| 0).expect("address space");
+        let counter = LimitedCounter::with_batch(&area, 16).expect("room");
+        let limit = 40 * counter.slack() as i64;
+        let shared = Shared { counter, limit, noted: AtomicI64::new(0), rounds: AtomicU32::new(0) };
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Also when a child failed: the scope would wait for the others for ever.
+            let _stop = StopOnDrop(&stop);
+            for _ in 0..THREADS {
+                // Relaxed: only ends the loop.
+                scope.spawn(|| shared.move_stock(|| !stop.load(Ordering::Relaxed)));
+            }
+            for round in 0..100 {
+                shared.wait();
+                let passed = fork::in_a_fork(|| {
+                    shared.must_work();
+                    true
+                });
+                assert!(passed, "{backend:?}: the child failed in round {round}");
+            }
+        });
+    }
+}
