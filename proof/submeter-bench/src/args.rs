@@ -53,6 +53,9 @@ pub(crate) struct BenchArgs {
     /// Measures the memory of a tree with GROUPS groups in this process, for the table groups
     #[arg(long, value_name = "GROUPS", hide = true)]
     pub(crate) weigh: Option<usize>,
+    /// With --weigh: of groups with so many quotas, for the table limits
+    #[arg(long, value_name = "QUOTAS", hide = true, requires = "weigh", value_parser = clap::value_parser!(u8).range(..=1))]
+    pub(crate) quotas: Option<u8>,
     /// Serves the cache with THREADS threads in this process, for the table end_to_end
     #[arg(long, value_name = "THREADS", hide = true)]
     pub(crate) serve: Option<usize>,

@@ -22,7 +22,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(groups) = args.weigh {
-        let bytes = bench::measure_memory(groups).map_err(Failure::new)?;
+        let bytes = match args.quotas {
+            None => bench::measure_memory(groups),
+            Some(quotas) => bench::measure_quota_memory(groups, quotas > 0),
+        };
+        let bytes = bytes.map_err(Failure::new)?;
         show::print(&bytes).map_err(Failure::new)?;
         return Ok(ExitCode::SUCCESS);
     }

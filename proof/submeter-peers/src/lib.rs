@@ -1,5 +1,5 @@
 //! Alternatives to submeter for counting the requests of tenants: other counters, metrics
-//! libraries, a pool with a limit on each level, and counters of other languages.
+//! libraries, and counters of other languages.
 //!
 //! Only `submeter-bench count` uses it, behind the feature `peers`: nothing that ships depends on
 //! it. Each peer does exactly what its own documentation shows for the case, and reports afterwards
@@ -14,7 +14,6 @@ mod family;
 mod labels;
 mod otel;
 pub mod outside;
-mod pool;
 
 use std::fmt;
 
@@ -84,7 +83,6 @@ pub fn peers() -> Vec<Peer> {
     peers.extend(labels::peers());
     peers.extend(family::peers());
     peers.extend(otel::peers());
-    peers.push(pool::peer());
     peers
 }
 

@@ -4,6 +4,7 @@ mod count;
 mod end_to_end;
 mod groups;
 mod kill;
+mod limits;
 mod machine;
 mod part;
 mod percpu_counter;
@@ -17,6 +18,7 @@ mod rstat;
 mod runner;
 mod threads;
 mod warnings;
+mod weigh;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -30,6 +32,7 @@ use runner::Plan;
 
 pub(crate) use end_to_end::serve;
 pub(crate) use groups::measure_memory;
+pub(crate) use limits::measure_quota_memory;
 pub(crate) use machine::Machine;
 pub(crate) use part::{Part, record};
 pub(crate) use rstat::{Trace, write_totals};
@@ -99,7 +102,7 @@ pub(crate) struct Inputs {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 9] = [
+pub(crate) const TABLES: [Table; 10] = [
     Table { name: "rcuref", full: 30, quick: 1, conclusion: |_| None, plan: |_| rcuref::plan() },
     Table {
         name: "percpu_ref",
@@ -126,6 +129,7 @@ pub(crate) const TABLES: [Table; 9] = [
     Table { name: "perf", full: 180, quick: 5, conclusion: |_| None, plan: perf::plan },
     Table { name: "rstat", full: 150, quick: 3, conclusion: |_| None, plan: rstat::plan },
     Table { name: "count", full: 60, quick: 4, conclusion: |_| None, plan: |_| count::plan() },
+    Table { name: "limits", full: 60, quick: 4, conclusion: |_| None, plan: |_| limits::plan() },
     Table { name: "groups", full: 60, quick: 3, conclusion: |_| None, plan: groups::plan },
     Table { name: "end_to_end", full: 60, quick: 7, conclusion: |_| None, plan: end_to_end::plan },
 ];

@@ -36,7 +36,7 @@ pub(crate) struct Definition {
 }
 
 /// The tables in reading order: those of documents, from the smallest part to the whole.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "rcuref",
     "percpu_ref",
     "percpu_counter",
@@ -44,6 +44,7 @@ const ORDER: [&str; 9] = [
     "perf",
     "kill",
     "count",
+    "limits",
     "groups",
     "end_to_end",
 ];

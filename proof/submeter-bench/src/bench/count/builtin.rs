@@ -10,6 +10,7 @@ use submeter::counter::PercpuCounter;
 use submeter::{Count as Requests, Counter, Group, Quota, Schema, Tree};
 
 use super::{Case, Subject};
+use crate::bench::limits::Pools;
 
 /// The leaf under which a request of [`Case::Levels`] is counted; the root is its fourth level.
 const LEAF: &str = "/acme/web/checkout";
@@ -26,6 +27,7 @@ pub(super) fn subjects(tenants: &[String]) -> io::Result<Vec<Subject>> {
     subjects.push(charge()?);
     subjects.extend(percpu_counter()?);
     subjects.extend(std_atomic(tenants));
+    subjects.push(pool_per_level());
     Ok(subjects)
 }
 
@@ -173,6 +175,17 @@ fn std_atomic(tenants: &[String]) -> [Subject; 3] {
         subject("std_atomic", Case::Lookup, add, total),
         every(Case::Levels, levels),
     ]
+}
+
+/// A memory pool on each level: every request takes one unit and keeps it.
+fn pool_per_level() -> Subject {
+    let pools = Arc::new(Pools::far(Case::Levels.totals()));
+    let own = Arc::clone(&pools);
+    let grow = move |asked: &[String]| {
+        let path = own.path(0);
+        asked.iter().for_each(|_| assert!(Pools::try_grow(path, 1), "far below the limit"));
+    };
+    subject("pool_per_level", Case::Levels, grow, move |_| pools.used_by_level())
 }
 
 fn atomics(case: Case) -> Arc<[CachePadded<AtomicU64>]> {

@@ -1,15 +1,14 @@
-//! The memory of a group, measured by the growth of a fresh process: in a used one, memory that
-//! another tree freed would be reused and look like no growth.
+//! The memory of a group, measured by the growth of a fresh process.
 
 use std::cell::RefCell;
 use std::io;
-use std::process::Command;
 use std::rc::Rc;
 
 use super::crowd;
 use super::{VARIANT, params};
 use crate::bench::proc_memory::anonymous_bytes;
 use crate::bench::runner::{Cell, Sample};
+use crate::bench::weigh::weigh;
 
 /// Grows a tree of `size` groups in this process; returns bytes per group, idle and then updated
 /// once, as two numbers for the parent process.
@@ -47,7 +46,7 @@ pub(super) fn cells(size: usize) -> Vec<Vec<Cell>> {
             let mut shared = shared.borrow_mut();
             let weighed = match *shared {
                 Some(bytes) => Ok(bytes),
-                None => in_a_process(size),
+                None => weigh(size, &[]),
             };
             Ok(match weighed {
                 Ok(bytes) => {
@@ -65,26 +64,10 @@ pub(super) fn cells(size: usize) -> Vec<Vec<Cell>> {
     ["memory_idle", "memory_updated"].into_iter().enumerate().map(cell).collect()
 }
 
-/// Measures in a separate process.
-fn in_a_process(size: usize) -> Result<[f64; 2], String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let output = Command::new(program).args(["--weigh", &size.to_string()]).output();
-    let output = output.map_err(|error| error.to_string())?;
-    parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        format!("{}: {}", output.status, said.lines().next().unwrap_or("no answer"))
-    })
-}
-
-fn parse(text: &str) -> Option<[f64; 2]> {
-    let mut numbers = text.split_whitespace().map(str::parse);
-    let both = [numbers.next()?.ok()?, numbers.next()?.ok()?];
-    numbers.next().is_none().then_some(both)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::weigh::parse;
 
     #[test]
     fn a_crowd_takes_memory_and_more_once_it_is_used() {
@@ -98,13 +81,5 @@ mod tests {
             idle > 50.0 && updated > idle && updated < 20_000.0
         });
         assert!(plausible, "{tried:?}");
-    }
-
-    #[test]
-    fn a_process_reports_two_numbers_or_none() {
-        assert_eq!(parse("1.5 2\n"), Some([1.5, 2.0]));
-        for text in ["", "1", "1 x", "1 2 3", "running 0 tests\n"] {
-            assert_eq!(parse(text), None, "{text:?}");
-        }
     }
 }
