@@ -80,11 +80,16 @@ pub(super) enum FlushScope {
 }
 
 impl FlushScope {
-    /// Whether it has a group.
-    fn has(self, nodes: &NodeTable<BlockRef<Lineage>>, id: u32) -> bool {
-        match self {
+    /// Returns a filter for its groups, by id.
+    pub(super) fn groups(
+        self,
+        nodes: &NodeTable<BlockRef<Lineage>>,
+    ) -> impl FnMut(usize) -> bool + use<'_> {
+        // Neighbours are mostly siblings: one answer for all of them.
+        let mut answered = None;
+        move |id| match self {
             FlushScope::Tree => true,
-            FlushScope::Below(root) => nodes.is_below(id as usize, root),
+            FlushScope::Below(root) => is_below(nodes, id, root, &mut answered),
         }
     }
 }
@@ -185,7 +190,8 @@ impl FlushState {
         let FlushState { area, propagator, kept, taken, .. } = self;
         let nodes = &propagator.nodes;
         let ends = |group: u32| dead.binary_search(&group).is_ok();
-        let in_scope = |group: u32| scope.is_some_and(|scope| scope.has(nodes, group));
+        let mut in_scope = scope.map(|scope| scope.groups(nodes));
+        let in_scope = |group: u32| in_scope.as_mut().is_some_and(|has| has(group as usize));
         kept.let_go(!taken.is_empty(), ends, in_scope, |at, line, read| {
             let row = at.row as usize;
             *propagator.last.line(row, line) = read;
@@ -209,8 +215,8 @@ impl FlushState {
                 let lines = root * self.lines..(root + 1) * self.lines;
                 self.area.take_dirty(rows, Lines::Range(lines), keep, out);
             }
-            FlushScope::Below(root) => {
-                let mut which = below(&self.propagator, root);
+            FlushScope::Below(_) => {
+                let mut which = marked_in(scope, &self.propagator);
                 self.area.take_dirty(rows, Lines::Which(&mut which), keep, out);
             }
         }
@@ -259,7 +265,8 @@ impl FlushState {
     fn read_kept(&mut self, scope: FlushScope) {
         let FlushState { area, propagator, kept, changed, .. } = self;
         let nodes = &propagator.nodes;
-        let wanted = |group: u32| scope.has(nodes, group);
+        let mut wanted = scope.groups(nodes);
+        let wanted = move |group: u32| wanted(group as usize);
         kept.read(area, wanted, |line, new| changed.push((line, *new)));
         for (line, new) in changed.drain(..) {
             propagator.add(line, &new);
@@ -337,16 +344,15 @@ impl FlushState {
     }
 }
 
-/// Returns a filter for marked lines of `root` and of groups below it.
-fn below(propagator: &Propagator, root: usize) -> impl FnMut(usize, u64) -> u64 {
-    // Neighbours are mostly siblings: one answer for all of them.
-    let mut answered = None;
+/// Returns a filter for marked lines of the groups of `scope`.
+fn marked_in(scope: FlushScope, propagator: &Propagator) -> impl FnMut(usize, u64) -> u64 {
+    let mut has = scope.groups(&propagator.nodes);
     move |first, bits| {
         let (mut rest, mut wanted) = (bits, 0);
         while rest != 0 {
             let (id, mask) = propagator.group_of(first + rest.trailing_zeros() as usize, first);
             rest &= !mask;
-            if is_below(&propagator.nodes, id, root, &mut answered) {
+            if has(id) {
                 wanted |= bits & mask;
             }
         }

@@ -214,8 +214,9 @@ impl Rstat {
         if unbounded != 0 {
             scope = FlushScope::Tree;
         }
-        if let FlushScope::Below(root) = scope {
-            let elsewhere = |id: &mut u32| !state.nodes().is_below(*id as usize, root);
+        if scope != FlushScope::Tree {
+            let mut has = scope.groups(state.nodes());
+            let elsewhere = |id: &mut u32| !has(*id as usize);
             self.flushes.defer(deaths.extract_if(.., elsewhere).collect());
         }
         let mut dead = deaths.clone();
