@@ -193,7 +193,7 @@ impl<K> NodeTable<K> {
     pub(crate) fn schedule(&mut self, id: usize, dirty: u64) -> (usize, bool) {
         debug_assert!(dirty != 0);
         let Some(node) = get_mut(&mut self.pieces, id) else {
-            unreachable!("a parent lives longer")
+            unreachable!("a group is known until its last mark is gone, and so is its parent")
         };
         let new = node.dirty == 0;
         if new {

@@ -94,14 +94,11 @@ impl Propagator {
         self.collected = usize::MAX;
     }
 
-    /// Adds what is new in a line. Its group is visited with those above it, whatever else of it
-    /// was marked.
+    /// Adds what is new in a line of a group that is known: what is new was noted as read, and
+    /// would be lost. Its group is visited with those above it, whatever else of it was marked.
     pub(super) fn add(&mut self, line: usize, new: &Line) {
         let (id, _) = self.group_of(line, line / 64 * 64);
         let at = line - id * self.lines;
-        if self.nodes.get(id).is_none() {
-            return;
-        }
         self.report.lines += 1;
         let slot = schedule(&mut self.nodes, &mut self.pending, self.lines, id, 1 << at);
         add(&mut self.pending[slot + at], new);
