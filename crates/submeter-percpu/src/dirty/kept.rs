@@ -17,6 +17,10 @@
 //! reader that counts marks would find a quiet tree inexact. So what a flush read last of each kept
 //! line is where readers can compare it ([`Kept::is_unchanged`]): where no other line is marked and
 //! none of these has changed, totals are exact.
+//!
+//! A flush that changes nothing of this shows readers nothing either: the version stays as it is.
+//! If every flush made it odd, two readers of a quiet tree that want exact totals would each find
+//! the other's flush under way, and flush again without end.
 
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
@@ -34,7 +38,6 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 /// use submeter_percpu::dirty::Kept;
 ///
 /// let kept = Kept::<2>::new(4);
-/// kept.begin();
 /// kept.put(0, 1, 7, &[3, 30]);
 /// kept.end(1, 1);
 /// let reads = |now: [i64; 2]| kept.is_unchanged(|| 1, |row, line| {
@@ -43,7 +46,6 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 /// });
 /// assert!(reads([3, 30]) && !reads([3, 31]));
 ///
-/// kept.begin();
 /// assert_eq!(kept.advance(0, &[3, 31]), Some([0, 1]));
 /// assert!(!reads([3, 31]), "not in any total yet");
 /// kept.end(1, 1);
@@ -51,7 +53,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 /// ```
 #[derive(Debug)]
 pub struct Kept<const WORDS: usize> {
-    /// Odd while a flush runs.
+    /// Odd from the first change that a flush makes until its end.
     version: AtomicU64,
     /// How many slots are in use.
     lines: AtomicU64,
@@ -88,11 +90,15 @@ impl<const WORDS: usize> Kept<WORDS> {
         self.slots.len()
     }
 
-    /// Begins a flush. Until [`end`](Kept::end), readers learn nothing here.
+    /// Tells readers that totals are about to change: until [`end`](Kept::end) they learn nothing
+    /// here. To be called before a flush stores totals of lines that it took, and so before it
+    /// releases their marks; [`put`](Kept::put) and [`advance`](Kept::advance) do so by themselves.
+    /// Costs a store.
     pub fn begin(&self) {
         // Relaxed: written by the flusher only.
         let version = self.version.load(Ordering::Relaxed);
-        // Relaxed: the fence orders it. Odd already after a flusher that vanished half-way.
+        // Relaxed: the fence orders it. May be odd already, also after a flusher that vanished
+        // half-way.
         self.version.store(version | 1, Ordering::Relaxed);
         // Release: pairs with the Acquire fence in `is_unchanged`: a reader that loads what is
         // stored below sees the odd version, or a later one, when it looks again.
@@ -100,13 +106,22 @@ impl<const WORDS: usize> Kept<WORDS> {
     }
 
     /// Ends a flush that left `lines` lines in the first slots, of which `marked` have a mark.
-    /// After the totals have what it read.
+    /// After the totals have what it read. Of a flush that changed nothing, also not these two,
+    /// readers learn nothing.
     pub fn end(&self, lines: usize, marked: u64) {
-        // Relaxed, both: the version below publishes them.
-        self.lines.store(lines as u64, Ordering::Relaxed);
-        self.marked.store(marked, Ordering::Relaxed);
-        // Relaxed: written by the flusher only.
+        let now = (lines as u64, marked);
+        // Relaxed, all three: written by the flusher only.
         let version = self.version.load(Ordering::Relaxed);
+        let before = (self.lines.load(Ordering::Relaxed), self.marked.load(Ordering::Relaxed));
+        if version.is_multiple_of(2) {
+            if before == now {
+                return;
+            }
+            self.begin();
+        }
+        // Relaxed, both: the version below publishes them.
+        self.lines.store(now.0, Ordering::Relaxed);
+        self.marked.store(now.1, Ordering::Relaxed);
         // Release: after the totals and the slots; pairs with the Acquire in `is_unchanged`.
         self.version.store((version | 1) + 1, Ordering::Release);
     }
@@ -116,6 +131,7 @@ impl<const WORDS: usize> Kept<WORDS> {
     /// # Panics
     /// When there is no such slot; so do the two below.
     pub fn put(&self, slot: usize, row: u32, line: u32, last: &[i64; WORDS]) {
+        self.begin();
         let slot = &self.slots[slot];
         // Relaxed, here and below: between `begin` and `end`, which publish it.
         slot.place.store(u64::from(row) << 32 | u64::from(line), Ordering::Relaxed);
@@ -144,6 +160,7 @@ impl<const WORDS: usize> Kept<WORDS> {
         if new == [0; WORDS] {
             return None;
         }
+        self.begin();
         for (word, &now) in slot.last.iter().zip(now) {
             // Relaxed: as in `put`.
             word.store(now, Ordering::Relaxed);
@@ -152,7 +169,7 @@ impl<const WORDS: usize> Kept<WORDS> {
     }
 
     /// Returns whether all updates that returned before are in the totals though lines are marked:
-    /// they are kept ones, and none of those has changed. False while a flush runs.
+    /// they are kept ones, and none of those has changed. False while a flush changes totals.
     ///
     /// `count` counts the marks that were not released; `load` loads a line of a row.
     ///

@@ -248,8 +248,6 @@ enum Mistake {
     None,
     /// Lets readers compare before the totals are stored.
     EndsBeforeTheTotals,
-    /// Does not tell readers that it runs.
-    DoesNotBegin,
     /// The reader counts marks before it looks whether a flush runs.
     CountsOutside,
 }
@@ -283,7 +281,8 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
             }
         })
     };
-    if mistake != Mistake::DoesNotBegin {
+    if mistake == Mistake::CountsOutside {
+        // Earlier than it must: within its preemptions, loom finds the mistake only so.
         cpu.kept.begin();
     }
     let (mut total, mut lines, mut marked) = (0, 1, 1);
@@ -322,10 +321,81 @@ fn loom_kept_finds_a_flush_that_ends_before_its_totals_are_stored() {
     explore(|| a_reader_of_kept_lines(Mistake::EndsBeforeTheTotals, &[0], &[]));
 }
 
+/// A flush lets the only kept line go, while an update marks another: then as many marks count as
+/// before, and the line has not changed. `BEGINS`: it tells readers before it releases the mark.
+fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
+    let cpu = Cpu::new();
+    cpu.row().mark(0);
+    cpu.kept.put(0, 0, 0, &[0]);
+    cpu.kept.end(1, 1);
+    let update = update(&cpu, 1);
+    let reader = {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || {
+            // SeqCst, here and below: as the real ones.
+            let before = cpu.returned.load(Ordering::SeqCst);
+            let load = |_, line: usize| [cpu.words[line].load(Ordering::SeqCst)];
+            if cpu.kept.is_unchanged(|| cpu.row().count(), load) {
+                assert_eq!(before, 0, "exact, but it is not");
+            }
+        })
+    };
+    let mut flusher = Flusher { kept: 1, ..Flusher::default() };
+    if BEGINS {
+        cpu.kept.begin();
+    }
+    cpu.let_go::<true, true>(&mut flusher);
+    // Begins by itself where nothing did, which is too late.
+    cpu.kept.end(0, 0);
+    update.join().expect("no panic");
+    reader.join().expect("no panic");
+}
+
+#[test]
+fn loom_kept_a_reader_is_told_before_a_mark_is_released() {
+    explore(a_reader_while_a_line_is_let_go::<true>);
+}
+
 #[test]
 #[should_panic(expected = "exact, but it is not")]
-fn loom_kept_finds_a_flush_that_does_not_begin() {
-    explore(|| a_reader_of_kept_lines(Mistake::DoesNotBegin, &[0], &[]));
+fn loom_kept_finds_a_flush_that_begins_after_it_released_a_mark() {
+    explore(a_reader_while_a_line_is_let_go::<false>);
+}
+
+/// A flush and a reader where nothing is new. `BEGINS`: it tells readers of changes that it does
+/// not make.
+fn a_reader_while_nothing_is_new<const BEGINS: bool>() {
+    let cpu = Cpu::new();
+    cpu.update(0);
+    cpu.kept.put(0, 0, 0, &[1]);
+    cpu.kept.end(1, 1);
+    let reader = {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || {
+            // SeqCst: as the real one.
+            let load = |_, line: usize| [cpu.words[line].load(Ordering::SeqCst)];
+            assert!(cpu.kept.is_unchanged(|| cpu.row().count(), load), "noticed a flush");
+        })
+    };
+    if BEGINS {
+        cpu.kept.begin();
+    }
+    cpu.row().take(64, |_| 1, |_, _| unreachable!("it is kept"));
+    // SeqCst: as the real one.
+    assert_eq!(cpu.kept.advance(0, &[cpu.words[0].load(Ordering::SeqCst)]), None);
+    cpu.kept.end(1, 1);
+    reader.join().expect("no panic");
+}
+
+#[test]
+fn loom_kept_a_reader_does_not_notice_a_flush_that_finds_nothing() {
+    explore(a_reader_while_nothing_is_new::<false>);
+}
+
+#[test]
+#[should_panic(expected = "noticed a flush")]
+fn loom_kept_finds_that_a_flush_that_always_begins_is_noticed() {
+    explore(a_reader_while_nothing_is_new::<true>);
 }
 
 #[test]

@@ -261,8 +261,9 @@ impl FlushState {
         Ok(())
     }
 
-    /// Reads the lines of `scope` that keep their marks.
-    fn read_kept(&mut self, scope: FlushScope) {
+    /// Reads the lines of `scope` that keep their marks. Their groups are known: a line is kept
+    /// once it was taken, and goes before its group is forgotten.
+    pub(super) fn read_kept(&mut self, scope: FlushScope) {
         let FlushState { area, propagator, kept, changed, .. } = self;
         let nodes = &propagator.nodes;
         let mut wanted = scope.groups(nodes);
@@ -273,7 +274,10 @@ impl FlushState {
         }
     }
 
-    fn bring_up(&mut self) {
+    pub(super) fn bring_up(&mut self) {
+        if !self.taken.is_empty() {
+            self.kept.totals_change();
+        }
         // By line, so that a group is visited once, for all of its rows.
         self.taken.sort_unstable_by_key(|marked| (marked.word, marked.row));
         self.propagator.propagate(View::of(&self.area), &self.taken);

@@ -95,13 +95,18 @@ impl KeptLines {
         &self.lines
     }
 
-    /// Begins a flush: before it takes any mark. It must [end](KeptLines::end).
+    /// Begins a flush, of which readers notice nothing yet. It must [end](KeptLines::end).
     pub(super) fn begin(&mut self) {
-        self.shared.begin();
         self.flush = self.flush.wrapping_add(1);
     }
 
-    /// Ends a flush: once totals are stored, and marks that were taken are released.
+    /// Tells readers that totals of lines that were taken are about to change.
+    pub(super) fn totals_change(&self) {
+        self.shared.begin();
+    }
+
+    /// Ends a flush: once totals are stored, and marks that were taken are released. A mark that a
+    /// line got since the last flush is told of too, whether or not the line has changed.
     pub(super) fn end(&self, area: &Area) {
         let marked = |&lines: &DirtyLines| u64::from(area.dirty_among(lines).count_ones());
         self.shared.end(self.entries.len(), self.lines.iter().map(marked).sum());
@@ -119,7 +124,7 @@ impl KeptLines {
     ) {
         let cold = |entry: &Entry| entry.unchanged >= COLD;
         barrier |= self.entries.iter().filter(|entry| cold(entry)).count() > COLD_MAX;
-        let mut slot = 0;
+        let (before, mut slot) = (self.entries.len(), 0);
         while let Some(entry) = self.entries.get(slot) {
             let Entry { place, group, .. } = *entry;
             let goes = ends(group) || barrier && cold(entry) && in_scope(group);
@@ -133,8 +138,8 @@ impl KeptLines {
                 let last = self.shared.last(self.entries.len());
                 self.shared.put(slot, moved.place.row, moved.place.line, &last);
             }
-            self.note_lines();
         }
+        self.note_lines_unless(before);
     }
 
     /// Reads the lines of the groups that `wanted` names, and calls `changed` with each that
@@ -171,6 +176,7 @@ impl KeptLines {
         if lines == 0 || lines as usize > LINES_MAX {
             return;
         }
+        let before = self.entries.len();
         self.seen.resize(4 * LINES_MAX, None);
         for taken in taken {
             for line in taken.lines() {
@@ -185,9 +191,9 @@ impl KeptLines {
                 let last = last(place.row as usize, line);
                 self.shared.put(self.entries.len(), place.row, place.line, &last);
                 self.entries.push(Entry { place, group, unchanged: 0 });
-                self.note_lines();
             }
         }
+        self.note_lines_unless(before);
     }
 
     /// Notes that a line was taken; returns in how many flushes, one soon after the other.
@@ -200,7 +206,12 @@ impl KeptLines {
         streak
     }
 
-    fn note_lines(&mut self) {
+    /// Notes which lines there are, unless there are as many as `before`: lines only come in one
+    /// place, and only go in another.
+    fn note_lines_unless(&mut self, before: usize) {
+        if self.entries.len() == before {
+            return;
+        }
         self.lines.clear();
         for entry in &self.entries {
             let new = entry.place.dirty_lines();

@@ -1,6 +1,7 @@
 //! Lines that keep their marks, from inside: who needs a barrier, and who loses a mark again.
 
 use super::*;
+use crate::reading::Reading;
 use crate::{Count, Unit};
 use kept_lines::{COLD, COLD_MAX, LINES_MAX, STREAK};
 
@@ -59,6 +60,25 @@ impl Tree {
         let reading = self.groups[0].read(0, MASK);
         assert_eq!((reading.value, reading.bound), (self.total(), 0));
         barrier
+    }
+
+    /// Flushes `scope`, and reads all groups between its steps, as a reader on another CPU may.
+    fn flush_with_reads(&self, scope: FlushScope, mut check: impl FnMut(usize, Reading<i64>)) {
+        let mut read = || {
+            for (n, group) in self.groups.iter().enumerate() {
+                check(n, group.read(0, MASK));
+            }
+        };
+        let mut state = self.rstat.flushes.lock();
+        state.take(scope, &[], || self.rstat.flushes.take_births(usize::MAX));
+        read();
+        // No barrier: nobody else adds.
+        state.read_kept(scope);
+        read();
+        state.bring_up();
+        read();
+        state.finish(&[]);
+        read();
     }
 
     fn total(&self) -> i64 {
@@ -231,4 +251,228 @@ fn kept_lines_of_groups_that_end_are_let_go_with_them() {
             tree.flush_all();
         }
     }
+}
+
+/// Readers whose tolerance is 0 flush where a bound is not 0: if a flush that finds nothing made
+/// bounds meaningless while it runs, two of them would make each other flush without end.
+#[test]
+fn a_flush_that_finds_nothing_is_not_noticed_by_readers_of_kept_lines() {
+    let mut tree = Tree::new(3);
+    tree.warm(1..3);
+    tree.add(1..3);
+    tree.flush_all();
+    assert_eq!(tree.marked(), 2);
+    for scope in [FlushScope::Tree, FlushScope::Below(tree.groups[1].id() as usize)] {
+        tree.flush_with_reads(scope, |_, reading| assert_eq!(reading.bound, 0));
+    }
+}
+
+#[test]
+fn a_kept_line_that_is_marked_again_and_not_changed_keeps_no_reader_in_doubt() {
+    let mut tree = Tree::new(1);
+    tree.warm(1..2);
+    // Its mark was taken with the flush that began to keep it.
+    tree.groups[1].add(0, 0, MASK);
+    assert_eq!(tree.marked(), 1);
+    assert!(!tree.flush_all());
+}
+
+/// Once the mark of a line that is let go is released, another line may be marked: as many marks
+/// count as before, and no line that is kept has changed.
+#[test]
+fn readers_are_told_of_a_flush_before_it_releases_the_mark_of_a_line_that_is_let_go() {
+    let mut tree = Tree::new(3);
+    tree.warm(1..2);
+    tree.add(1..2);
+    for _ in 0..=COLD {
+        tree.flush_all();
+    }
+    let load = |row, line| tree.rstat.area.data().load_line(row, line);
+    let exact = || tree.rstat.kept.is_unchanged(|| 1, load);
+    assert!(exact());
+    tree.groups[2].add(0, 1, MASK);
+    let mut state = tree.rstat.flushes.lock();
+    state.take(FlushScope::Tree, &[], || tree.rstat.flushes.take_births(usize::MAX));
+    assert!(state.kept.lines().is_empty(), "it was let go");
+    state.read_kept(FlushScope::Tree);
+    state.bring_up();
+    assert!(!exact());
+    state.finish(&[]);
+}
+
+#[test]
+fn a_read_in_the_middle_of_a_flush_of_kept_lines_stays_within_its_bound() {
+    let mut tree = Tree::new(4);
+    tree.warm(1..3);
+    for round in 0..40 {
+        // Kept lines alone, then with others, which take a barrier; some of those become kept.
+        tree.add(1..if round % 3 == 0 { 5 } else { 2 + round % 2 });
+        let scope = match round % 5 {
+            0 => FlushScope::Below(tree.groups[1].id() as usize),
+            _ => FlushScope::Tree,
+        };
+        let counted: Vec<i64> =
+            std::iter::once(tree.total()).chain(tree.counted[1..].to_vec()).collect();
+        let mut reads = 0;
+        tree.flush_with_reads(scope, |group, reading| {
+            reads += 1;
+            let off = counted[group].abs_diff(reading.value);
+            assert!(off <= reading.bound, "round {round}, group {group}: off by {off}");
+        });
+        assert_eq!(reads, 4 * counted.len());
+    }
+    tree.flush_all();
+}
+
+/// A dead group's line is kept for as long as a flush puts the group off or is refused its barrier,
+/// and then goes with it, whatever other lines are kept.
+#[test]
+fn a_kept_line_of_a_dead_group_is_read_once_more_however_late_it_is_forgotten() {
+    let mut tree = Tree::new(4);
+    for _ in 0..3 {
+        for _ in 0..STREAK {
+            tree.add(1..5);
+            tree.flush_all();
+        }
+        tree.add(1..5);
+        assert!(!tree.flush_all(), "all are kept");
+        tree.add(1..5);
+        let id = tree.groups[4].id();
+        drop(tree.groups.pop());
+        let gone = tree.counted.pop().expect("as many");
+        tree.counted[0] += gone;
+        let elsewhere = FlushScope::Below(tree.groups[1].id() as usize);
+        assert!(!tree.flush(elsewhere), "nothing is taken there");
+        let refused = |_: &Area| Err(io::ErrorKind::PermissionDenied.into());
+        let mut state = tree.rstat.flushes.lock();
+        tree.rstat.flush_locked(&mut state, FlushScope::Tree, refused).expect_err("refused");
+        drop(state);
+        let reading = tree.groups[0].read(0, MASK);
+        assert!(tree.total().abs_diff(reading.value) <= reading.bound);
+        assert!(tree.flush_all(), "the mark of the dead goes behind a barrier");
+        assert_eq!((tree.marked(), tree.rstat.len()), (3, 4));
+        tree.add_child();
+        assert_eq!((tree.groups[4].id(), tree.groups[4].total(0)), (id, 0));
+        tree.flush_all();
+    }
+}
+
+/// A group that threads add to, and what they know of it.
+struct Counted {
+    stats: GroupStats,
+    started: AtomicI64,
+    returned: AtomicI64,
+}
+
+impl Counted {
+    fn new(rstat: &Arc<Rstat>, parent: Option<&GroupStats>) -> Counted {
+        let stats = GroupStats::new(rstat, parent).expect("room");
+        Counted { stats, started: AtomicI64::new(0), returned: AtomicI64::new(0) }
+    }
+
+    /// Adds here, and notes it `above` too.
+    fn add(&self, above: &Counted, by: i64) {
+        for at in [self, above] {
+            // SeqCst, in all of this: what a reader finds returned before it reads has returned.
+            at.started.fetch_add(by, Ordering::SeqCst);
+        }
+        self.stats.add(0, by, MASK);
+        for at in [self, above] {
+            // SeqCst: as above.
+            at.returned.fetch_add(by, Ordering::SeqCst);
+        }
+    }
+
+    fn check(&self) {
+        // SeqCst, both: as in `add`.
+        let returned = self.returned.load(Ordering::SeqCst);
+        let Reading { value, bound, .. } = self.stats.read(0, MASK);
+        let started = self.started.load(Ordering::SeqCst);
+        let bound = bound.min(i64::MAX.cast_unsigned()).cast_signed();
+        assert!(returned <= value.saturating_add(bound), "{returned} > {value} + {bound}");
+        assert!(value <= started, "{value} > {started}");
+    }
+}
+
+/// Who adds, and to what.
+struct Adders {
+    rstat: Arc<Rstat>,
+    root: Counted,
+    leaves: [Counted; 4],
+    adding: AtomicUsize,
+}
+
+impl Adders {
+    const ADDS: i64 = if cfg!(miri) { 40 } else { 60_000 };
+
+    /// To two of the leaves, now and then across a batch.
+    fn add(&self, thread: usize) {
+        for n in 0..Adders::ADDS {
+            let by = if n % 1000 == 0 { 3 * MASK.cast_signed() } else { 1 };
+            self.leaves[(thread + usize::from(n % 3 == 0)) % 4].add(&self.root, by);
+        }
+        // SeqCst, here and below: any order will do.
+        self.adding.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// To groups that are kept, and go.
+    fn come_and_go(&self) {
+        for _ in 0..Adders::ADDS / 400 {
+            let brief = Counted::new(&self.rstat, Some(&self.root.stats));
+            for _ in 0..2 * STREAK {
+                brief.add(&self.root, 1);
+                self.rstat.flush_below(&brief.stats);
+                brief.check();
+            }
+        }
+        self.adding.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn read(&self, part: Option<usize>) {
+        while self.adding.load(Ordering::SeqCst) != 0 {
+            self.root.check();
+            self.leaves.iter().for_each(Counted::check);
+            if let Some(part) = part {
+                self.rstat.flush_below(&self.leaves[part].stats);
+            }
+        }
+    }
+
+    /// Flushes all the time; returns how many lines were kept at most.
+    fn flush(&self) -> usize {
+        let mut kept = 0;
+        while self.adding.load(Ordering::SeqCst) != 0 {
+            self.rstat.flush();
+            kept = kept.max(self.rstat.flushes.lock().kept.lines().len());
+            self.root.check();
+        }
+        kept
+    }
+}
+
+/// Few groups that change all the time, so that their lines keep their marks; others that come, are
+/// kept and go. Real sequences, where the machine has them.
+#[test]
+fn totals_are_exact_and_reads_within_bounds_while_marks_are_kept_stress() {
+    let rstat = Arc::new(Rstat::new(1, 1000, None).expect("address space"));
+    let root = Counted::new(&rstat, None);
+    let leaves = [(); 4].map(|()| Counted::new(&rstat, Some(&root.stats)));
+    let all = Adders { rstat, root, leaves, adding: AtomicUsize::new(6) };
+    let kept = std::thread::scope(|threads| {
+        let all = &all;
+        (0..4).for_each(|thread| drop(threads.spawn(move || all.add(thread))));
+        (0..2).for_each(|_| drop(threads.spawn(|| all.come_and_go())));
+        [None, Some(0)].into_iter().for_each(|part| drop(threads.spawn(move || all.read(part))));
+        all.flush()
+    });
+    let Adders { rstat, root, leaves, .. } = all;
+    rstat.flush();
+    for counted in leaves.iter().chain([&root]) {
+        // SeqCst: as in `add`.
+        let returned = counted.returned.load(Ordering::SeqCst);
+        let reading = counted.stats.read(0, MASK);
+        assert_eq!((reading.value, reading.bound), (returned, 0));
+    }
+    assert!(cfg!(miri) || kept > 0, "nothing was kept");
+    leaves.into_iter().for_each(drop);
 }
