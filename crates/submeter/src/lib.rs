@@ -63,7 +63,8 @@
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
 //! limits and reads remain. `tokio`, `futures`, `tower` and `rayon` carry groups into tasks,
 //! streams, services and parallel iterators. `http` counts requests and both of their bodies in the
-//! tenants' groups. `serde` serializes the results of reads in these shapes:
+//! tenants' groups. `derive` makes a struct of keys declare its metrics ([`Metrics`]). `serde`
+//! serializes the results of reads in these shapes:
 //!
 //! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "limit": 100, "refused": 0}`
@@ -143,9 +144,11 @@ pub use quota::Usage;
 pub use reading::{Reading, Scalar, Tolerance};
 pub use rstat::FlushReport;
 pub use schema::{
-    Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKind, Quota, SECTIONS_MAX, Schema,
-    SchemaBuilder, SchemaError, Section, WORDS_MAX,
+    Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKey, MetricKind, Metrics, Quota,
+    SECTIONS_MAX, Schema, SchemaBuilder, SchemaError, Section, WORDS_MAX,
 };
 pub use snapshot::{GroupValues, Snapshot, Value};
+#[cfg(feature = "derive")]
+pub use submeter_derive::Metrics;
 pub use tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};

@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use submeter::switch::{self, InGroup};
 use submeter::{
-    Buckets, Bytes, Count, Counter, Error, Group, Histogram, LimitError, Nanoseconds, Quota,
-    Schema, Tree,
+    Buckets, Bytes, Count, Counter, Error, Group, Histogram, LimitError, Metrics, Nanoseconds,
+    Quota, Schema, Tree,
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,28 +27,37 @@ const LINE_MAX: u64 = 64 << 10;
 const TENANT_MEMORY: u64 = 256 << 10;
 const TOTAL_MEMORY: u64 = 4 << 20;
 
-/// The tree of tenants, and the keys of its metrics.
+/// What is counted for each tenant.
+#[derive(Metrics)]
+struct Keys {
+    /// Requests answered
+    requests: Counter<Count>,
+    /// Requests refused by a limit
+    refused: Counter<Count>,
+    /// Time to answer
+    #[metric(buckets = Buckets::LATENCY_NS)]
+    latency: Histogram<Nanoseconds>,
+    /// Bytes that requests hold
+    memory: Quota<Bytes>,
+    /// Time on a CPU: charged when threads switch groups, without further code here
+    #[metric(cpu_time)]
+    _cpu: Counter<Nanoseconds>,
+}
+
+/// The tree of tenants.
 struct Service {
     tree: Tree,
-    requests: Counter<Count>,
-    refused: Counter<Count>,
-    latency: Histogram<Nanoseconds>,
-    memory: Quota<Bytes>,
+    keys: Keys,
 }
 
 impl Service {
     fn new() -> Result<Service, Box<dyn std::error::Error>> {
         let mut schema = Schema::builder();
-        let requests = schema.counter("requests", "Requests answered");
-        let refused = schema.counter("refused", "Requests refused by a limit");
-        let latency = schema.histogram("latency", "Time to answer", Buckets::LATENCY_NS);
-        let memory = schema.quota("memory", "Bytes that requests hold");
-        // Charged when threads switch groups, without further code here.
-        schema.cpu_time("cpu", "Time on a CPU");
+        let keys: Keys = schema.declare();
         // Clients choose the names of tenants, so their number is bounded.
         let tree = Tree::builder(schema.build()?).groups_max(10_000).build()?;
-        tree.root().set_limit(memory, Some(TOTAL_MEMORY));
-        Ok(Service { tree, requests, refused, latency, memory })
+        tree.root().set_limit(keys.memory, Some(TOTAL_MEMORY));
+        Ok(Service { tree, keys })
     }
 
     /// Finds a tenant, or creates it with its limit on its first request.
@@ -58,7 +67,7 @@ impl Service {
             return Ok(tenant);
         }
         let tenant = self.tree.get_or_create(&path)?;
-        tenant.set_limit(self.memory, Some(TENANT_MEMORY));
+        tenant.set_limit(self.keys.memory, Some(TENANT_MEMORY));
         Ok(tenant)
     }
 
@@ -66,15 +75,15 @@ impl Service {
     async fn answer(&self, tenant: &Group, words: &str) -> Result<String, LimitError> {
         let begun = Instant::now();
         // The words, the references to them and the answer: about four times the line.
-        let held = tenant.try_charge(self.memory, 4 * words.len() as u64);
-        let held = held.inspect_err(|_| tenant.inc(self.refused))?;
+        let held = tenant.try_charge(self.keys.memory, 4 * words.len() as u64);
+        let held = held.inspect_err(|_| tenant.inc(self.keys.refused))?;
         let mut sorted: Vec<&str> = words.split_whitespace().collect();
         sorted.sort_unstable();
         // After an await, this future is still in the group, on whichever thread it continues.
         tokio::task::yield_now().await;
         let answer = sorted.join(" ");
-        tenant.inc(self.requests);
-        tenant.record_duration(self.latency, begun.elapsed());
+        tenant.inc(self.keys.requests);
+        tenant.record_duration(self.keys.latency, begun.elapsed());
         drop(held);
         Ok(answer)
     }
@@ -180,13 +189,13 @@ mod tests {
         assert!(ask(at.0, "a//b x\n").await.starts_with("error: "));
 
         let web = service.tree.get("/acme/web").expect("created by its first request");
-        let all = web.try_charge(service.memory, TENANT_MEMORY).expect("nothing is held");
+        let all = web.try_charge(service.keys.memory, TENANT_MEMORY).expect("nothing is held");
         let busy = ask(at.0, "acme/web fig apple\n").await;
         assert!(busy.starts_with("busy: ") && busy.contains("/acme/web"), "{busy}");
         drop(all);
 
-        assert_eq!(service.tree.root().sum(service.requests), 2);
-        assert_eq!(web.sum(service.refused), 1);
+        assert_eq!(service.tree.root().sum(service.keys.requests), 2);
+        assert_eq!(web.sum(service.keys.refused), 1);
         let page = ask(at.1, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
         assert!(page.contains("service_requests_total{group=\"/acme/web\"} 1\n"), "{page}");
         running.abort();

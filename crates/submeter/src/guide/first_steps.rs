@@ -37,37 +37,38 @@
 //! bytes, or nanoseconds.
 //!
 //! **Where the keys live.** Keys are `Copy`. Most programs put them into one struct next to the
-//! tree:
+//! tree. With the feature `derive` the struct declares its metrics itself: names and help texts are
+//! those of its fields.
 //!
 //! ```
-//! use submeter::{Bytes, Count, Counter, Quota, Schema, SchemaError};
+//! use submeter::{Buckets, Bytes, Count, Counter, Histogram, Metrics, Nanoseconds, Quota, Schema};
 //!
-//! struct Metrics {
+//! #[derive(Metrics)]
+//! struct Keys {
+//!     /// Requests answered
 //!     requests: Counter<Count>,
+//!     /// Time to answer
+//!     #[metric(buckets = Buckets::LATENCY_NS)]
+//!     latency: Histogram<Nanoseconds>,
+//!     /// Memory held
 //!     memory: Quota<Bytes>,
 //! }
 //!
-//! impl Metrics {
-//!     fn declare() -> Result<(Metrics, Schema), SchemaError> {
-//!         let mut schema = Schema::builder();
-//!         let metrics = Metrics {
-//!             requests: schema.counter("requests", "Requests answered"),
-//!             memory: schema.quota("memory", "Memory held"),
-//!         };
-//!         Ok((metrics, schema.build()?))
-//!     }
-//! }
-//!
-//! let (metrics, schema) = Metrics::declare()?;
-//! let tree = submeter::Tree::new(schema)?;
-//! tree.root().add(metrics.requests, 1);
-//! assert_eq!(tree.root().usage(metrics.memory).current, 0);
+//! let mut schema = Schema::builder();
+//! let keys: Keys = schema.declare();
+//! let tree = submeter::Tree::new(schema.build()?)?;
+//! tree.root().add(keys.requests, 1);
+//! assert_eq!(tree.root().usage(keys.memory).current, 0);
+//! # let _ = keys.latency;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A library can offer such a struct, and any program declares it beside its own: see [`Metrics`].
 //!
 //! Next: [Reads](super::reads).
 //!
 //! [`Group`]: crate::Group
 //! [`Group::bound`]: crate::Group::bound
+//! [`Metrics`]: crate::Metrics
 //! [`Schema`]: crate::Schema
 //! [`Tree::get`]: crate::Tree::get

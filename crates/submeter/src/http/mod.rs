@@ -18,7 +18,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let mut schema = Schema::builder();
-//! let metrics = HttpMetrics::declare(&mut schema);
+//! let metrics: HttpMetrics = schema.declare();
 //! let tree = Tree::new(schema.build()?)?;
 //! let web = tree.create("/web")?;
 //!
@@ -49,7 +49,7 @@ pub use layer::{MeterFuture, MeterLayer, MeterService};
 
 use crate::charge::LimitError;
 use crate::histogram::Buckets;
-use crate::schema::{Counter, Gauge, Histogram, SchemaBuilder};
+use crate::schema::{Counter, Gauge, Histogram, Metrics, SchemaBuilder};
 use crate::unit::{Bytes, Count, Nanoseconds, UnitKind};
 
 /// The keys of what [`MeterLayer`] counts in the group of each request.
@@ -74,21 +74,21 @@ pub struct HttpMetrics {
     pub duration: Histogram<Nanoseconds>,
 }
 
-impl HttpMetrics {
-    /// Declares the metrics in a schema. They take some 120 of a section's 512 words.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::Schema;
-    /// use submeter::http::HttpMetrics;
-    ///
-    /// let mut schema = Schema::builder();
-    /// let metrics = HttpMetrics::declare(&mut schema);
-    /// assert!(schema.build()?.metric("http_requests").is_some());
-    /// # let _ = metrics;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn declare(schema: &mut SchemaBuilder) -> HttpMetrics {
+/// Takes some 120 of a section's 512 words.
+///
+/// # Examples
+/// ```
+/// use submeter::Schema;
+/// use submeter::http::HttpMetrics;
+///
+/// let mut schema = Schema::builder();
+/// let metrics: HttpMetrics = schema.declare();
+/// assert!(schema.build()?.metric("http_requests").is_some());
+/// # let _ = metrics;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Metrics for HttpMetrics {
+    fn declare(schema: &mut SchemaBuilder) -> HttpMetrics {
         HttpMetrics {
             requests: schema.counter("http_requests", "Requests received"),
             active: schema.gauge("http_active_requests", "Requests whose responses have not ended"),

@@ -16,12 +16,14 @@ mod builder;
 mod error;
 mod keys;
 mod metric;
+mod metrics;
 
 pub use builder::SchemaBuilder;
 pub use error::SchemaError;
 pub(crate) use keys::Key;
 pub use keys::{Counter, Gauge, Histogram, Quota, Section};
 pub use metric::{Metric, MetricKind};
+pub use metrics::{MetricKey, Metrics};
 
 /// The maximum of words (8 bytes each) that the metrics of one section may take in a group.
 ///

@@ -27,7 +27,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Fixture {
         let mut schema = Schema::builder();
-        let metrics = HttpMetrics::declare(&mut schema);
+        let metrics: HttpMetrics = schema.declare();
         let cpu = schema.cpu_time("cpu", "CPU time");
         let tree = Tree::new(schema.build().expect("valid")).expect("address space");
         let web = tree.create("/web").expect("new");

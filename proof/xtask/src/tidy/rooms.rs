@@ -19,7 +19,12 @@ struct Room {
 const ROOMS: &[Room] = &[
     Room { name: "submeter-sys", depends_on: &[], shipped: true },
     Room { name: "submeter-percpu", depends_on: &["submeter-sys"], shipped: true },
-    Room { name: "submeter", depends_on: &["submeter-sys", "submeter-percpu"], shipped: true },
+    Room { name: "submeter-derive", depends_on: &[], shipped: true },
+    Room {
+        name: "submeter",
+        depends_on: &["submeter-sys", "submeter-percpu", "submeter-derive"],
+        shipped: true,
+    },
     Room { name: "submeter-cache", depends_on: &["submeter"], shipped: true },
     Room {
         name: "submeter-cli",

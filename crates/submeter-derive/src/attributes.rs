@@ -1,0 +1,116 @@
+//! What the attributes of a struct and of its fields say.
+
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Error, Expr, ExprLit, Ident, Lit, LitStr, Meta, Token};
+
+/// What `#[metrics(…)]` says of a struct.
+pub(crate) struct Struct {
+    prefix: String,
+    pub(crate) section: Option<LitStr>,
+}
+
+/// How a field is declared.
+pub(crate) enum Field {
+    /// A set of metrics.
+    All,
+    CpuTime {
+        name: String,
+        help: String,
+    },
+    Histogram {
+        name: String,
+        help: String,
+        buckets: Expr,
+    },
+    /// By its type alone.
+    Plain {
+        name: String,
+        help: String,
+    },
+}
+
+impl Struct {
+    pub(crate) fn new(attributes: &[Attribute]) -> Result<Struct, Error> {
+        let mut whole = Struct { prefix: String::new(), section: None };
+        for option in options(attributes, "metrics")? {
+            match (name_of(&option)?.as_str(), &option) {
+                ("prefix", Meta::NameValue(pair)) => whole.prefix = text(&pair.value)?.value(),
+                ("section", Meta::NameValue(pair)) => whole.section = Some(text(&pair.value)?),
+                _ => {
+                    let known = "known are `prefix = \"http_\"` and `section = \"io\"`";
+                    return Err(Error::new_spanned(option, known));
+                }
+            }
+        }
+        Ok(whole)
+    }
+}
+
+impl Field {
+    pub(crate) fn new(field: &syn::Field, whole: &Struct) -> Result<Field, Error> {
+        let named = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
+        // `r#type` is called `type`, and `_cpu`, whose key is not used, `cpu`.
+        let mut name = named.trim_start_matches("r#").trim_start_matches('_').to_owned();
+        let (mut all, mut cpu_time, mut buckets) = (false, false, None);
+        for option in options(&field.attrs, "metric")? {
+            match (name_of(&option)?.as_str(), &option) {
+                ("all", Meta::Path(_)) => all = true,
+                ("cpu_time", Meta::Path(_)) => cpu_time = true,
+                ("buckets", Meta::NameValue(pair)) => buckets = Some(pair.value.clone()),
+                ("name", Meta::NameValue(pair)) => name = text(&pair.value)?.value(),
+                _ => {
+                    let known = "known are `all`, `cpu_time`, `name = \"…\"` and `buckets = …`";
+                    return Err(Error::new_spanned(option, known));
+                }
+            }
+        }
+        let (name, help) = (format!("{}{name}", whole.prefix), help(&field.attrs)?);
+        match (all, cpu_time, buckets) {
+            (true, false, None) => Ok(Field::All),
+            (false, true, None) => Ok(Field::CpuTime { name, help }),
+            (false, false, Some(buckets)) => Ok(Field::Histogram { name, help, buckets }),
+            (false, false, None) => Ok(Field::Plain { name, help }),
+            _ => {
+                let one = "a metric is one of `all`, `cpu_time` and a histogram with `buckets`";
+                Err(Error::new_spanned(field, one))
+            }
+        }
+    }
+}
+
+/// Returns the options of each attribute of a name.
+fn options(attributes: &[Attribute], name: &str) -> Result<Vec<Meta>, Error> {
+    let mut all = Vec::new();
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident(name)) {
+        let options = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)?;
+        all.extend(options);
+    }
+    Ok(all)
+}
+
+fn name_of(option: &Meta) -> Result<String, Error> {
+    option.path().require_ident().map(Ident::to_string)
+}
+
+fn text(value: &Expr) -> Result<LitStr, Error> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text.clone()),
+        other => Err(Error::new_spanned(other, "a text in quotes is wanted here")),
+    }
+}
+
+/// Returns the first paragraph of the documentation, without the full stop: a help text is a title.
+fn help(attributes: &[Attribute]) -> Result<String, Error> {
+    let mut lines = Vec::new();
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
+        // Other forms, as `doc(hidden)`, say nothing.
+        let Meta::NameValue(pair) = &attribute.meta else { continue };
+        let line = text(&pair.value)?.value();
+        if line.trim().is_empty() && !lines.is_empty() {
+            break;
+        }
+        lines.push(line.trim().to_owned());
+    }
+    let help = lines.join(" ");
+    Ok(help.trim().trim_end_matches('.').to_owned())
+}

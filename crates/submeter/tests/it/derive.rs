@@ -1,0 +1,97 @@
+//! Structs of keys that declare their metrics.
+
+use submeter::http::HttpMetrics;
+use submeter::{
+    Buckets, Bytes, Count, Counter, Gauge, Histogram, MetricKind, Metrics, Nanoseconds, Quota,
+    Schema, Tree, Unit,
+};
+
+/// Of every kind, with every option of a field.
+#[derive(Metrics)]
+struct Keys {
+    /// Requests answered.
+    ///
+    /// Not those that were refused.
+    requests: Counter<Count>,
+    /// Requests in the queue,
+    /// and those that are read
+    waiting: Gauge<Count>,
+    #[metric(buckets = Buckets::powers(10, 20))]
+    /// Size of answers
+    size: Histogram<Bytes>,
+    #[metric(name = "memory_held")]
+    memory: Quota<Bytes>,
+    /** CPU time used */
+    #[metric(cpu_time)]
+    cpu: Counter<Nanoseconds>,
+    r#type: Counter<Count>,
+    _unused: Counter<Count>,
+    #[metric(all)]
+    io: Io<Bytes>,
+    #[metric(all)]
+    http: HttpMetrics,
+}
+
+/// A set that a library would bring, in a section of its own.
+#[derive(Metrics)]
+#[metrics(prefix = "io_", section = "io")]
+struct Io<U>
+where
+    U: Unit,
+{
+    /// Written
+    written: Counter<U>,
+    /// Read
+    read: Counter<U>,
+}
+
+#[test]
+fn fields_become_metrics_of_their_names_in_their_order() {
+    let mut schema = Schema::builder();
+    let keys: Keys = schema.declare();
+    let schema = schema.build().expect("valid");
+    let found: Vec<_> = schema.metrics().iter().map(|m| (m.name(), m.kind(), m.help())).collect();
+    let (counter, gauge) = (MetricKind::Counter, MetricKind::Gauge);
+    let own = [
+        ("requests", counter, "Requests answered"),
+        ("waiting", gauge, "Requests in the queue, and those that are read"),
+        ("size", MetricKind::Histogram, "Size of answers"),
+        ("memory_held", MetricKind::Quota, ""),
+        ("cpu", counter, "CPU time used"),
+        ("type", counter, ""),
+        ("unused", counter, ""),
+        ("io_written", counter, "Written"),
+        ("io_read", counter, "Read"),
+    ];
+    assert_eq!(found[..own.len()], own);
+    assert_eq!(found[own.len()].0, "http_requests");
+    assert_eq!(schema.metric("size").expect("declared").buckets(), Some(Buckets::powers(10, 20)));
+    assert_eq!(schema.cpu_time(), Some(keys.cpu));
+    let io = schema.section("io").expect("declared");
+    assert_eq!(schema.metric("io_read").expect("declared").section(), io);
+    assert_ne!(schema.metric("requests").expect("declared").section(), io);
+
+    let tree = Tree::new(schema).expect("address space");
+    let root = tree.root();
+    root.inc(keys.requests);
+    root.inc(keys.waiting);
+    root.record(keys.size, 5_000);
+    root.inc(keys.r#type);
+    root.add(keys.io.written, 7);
+    root.add(keys.io.read, 8);
+    root.inc(keys.http.requests);
+    let _held = root.try_charge(keys.memory, 9).expect("no limit");
+    let sums = [keys.requests, keys.r#type, keys.http.requests].map(|key| root.sum(key));
+    assert_eq!((sums, root.sum(keys.waiting)), ([1, 1, 1], 1));
+    assert_eq!([keys.io.written, keys.io.read].map(|key| root.sum(key)), [7, 8]);
+    assert_eq!(root.sum_histogram(keys.size).count(), 1);
+    assert_eq!(root.usage(keys.memory).current, 9);
+}
+
+#[test]
+fn two_sets_of_one_name_are_refused_by_the_schema() {
+    let mut schema = Schema::builder();
+    let _: [Io<Count>; 2] = [schema.declare(), schema.declare()];
+    let error = schema.build().expect_err("each name twice");
+    assert!(error.to_string().contains("io_written"), "{error}");
+}
