@@ -108,7 +108,7 @@ impl DirtyBits<'_> {
         mut found: impl FnMut(usize, u64),
     ) {
         let mut take_word = |index: usize| {
-            let bits = self.take_bits(index, !keep(index));
+            let bits = self.take_word(index, u64::MAX, &keep);
             if bits != 0 {
                 found(index, bits);
             }
@@ -199,10 +199,21 @@ impl DirtyBits<'_> {
     /// Clears the marks `bits` of a word of bits, and returns which of them were set. To be
     /// released or made again, as what [`take`](DirtyBits::take) finds.
     pub fn take_bits(&self, index: usize, bits: u64) -> u64 {
+        self.take_word(index, bits, |_| 0)
+    }
+
+    /// As [`take_bits`](DirtyBits::take_bits), but for the marks that `keep` returns. It is asked
+    /// only where there are marks: most words of a range have none.
+    fn take_word(&self, index: usize, mut bits: u64, keep: impl Fn(usize) -> u64) -> u64 {
         // SeqCst: spares the locked instruction, and is free where that is dear; an update that
         // returned before the flush began has its mark in the single order before this, and so has
         // one whose thread found the summary's bit set before `take` cleared it.
-        if self.lines[index].load(Ordering::SeqCst) & bits == 0 {
+        let marked = self.lines[index].load(Ordering::SeqCst) & bits;
+        if marked == 0 {
+            return 0;
+        }
+        bits &= !keep(index);
+        if marked & bits == 0 {
             return 0;
         }
         // SeqCst, both: before the flush's barrier and its reads of the words; see `is_dirty`.
@@ -235,7 +246,7 @@ impl DirtyBits<'_> {
             let from = lines.start.saturating_sub(word * 64);
             let to = (lines.end - word * 64).min(64);
             let wanted = u64::MAX << from & u64::MAX >> (64 - to);
-            let bits = self.take_bits(word, wanted & !keep(word));
+            let bits = self.take_word(word, wanted, &keep);
             if bits != 0 {
                 found(word, bits);
             }
@@ -325,6 +336,25 @@ mod tests {
         assert_eq!(take(row, 20_000), [0, 1, 63, 64, 4095, 4096, 8191, 19_999]);
         assert_eq!(row.count(), 0);
         assert_eq!(take(row, 20_000), [0usize; 0]);
+    }
+
+    #[test]
+    fn what_is_to_be_kept_is_asked_only_of_words_with_marks() {
+        let owned = Owned::new(4096);
+        let row = owned.row();
+        [70, 71].into_iter().for_each(|line| row.mark(line));
+        // A thread is linking, so that every word is looked at.
+        owned.linking.fetch_add(1, Ordering::SeqCst);
+        let asked = std::cell::RefCell::new(Vec::new());
+        let keep = |word| {
+            asked.borrow_mut().push(word);
+            1 << 6
+        };
+        let mut found = Vec::new();
+        row.take_range(0..4096, keep, |word, bits| found.push((word, bits)));
+        row.take(4096, keep, |word, bits| found.push((word, bits)));
+        assert_eq!((found, asked.into_inner()), (vec![(1, 1 << 7)], vec![1, 1]));
+        assert_eq!((row.marked(1, u64::MAX), row.count()), (1 << 6, 2));
     }
 
     #[test]
