@@ -171,6 +171,10 @@ impl<const WORDS: usize> Kept<WORDS> {
     /// Returns whether all updates that returned before are in the totals though lines are marked:
     /// they are kept ones, and none of those has changed. False while a flush changes totals.
     ///
+    /// The next update of a line that this loads waits for the line to come back from the reader's
+    /// cache. So it loads none where others are marked too, and stops at the first that has
+    /// changed: a tree in which much changes waits for few.
+    ///
     /// `count` counts the marks that were not released; `load` loads a line of a row.
     ///
     /// # Ordering
