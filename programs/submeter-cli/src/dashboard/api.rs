@@ -1,44 +1,29 @@
 //! Turns samples into the documents of the JSON API.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
-use submeter::{GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, UnitKind, Value};
-use submeter_cache::{Address, Config, Metrics};
-
-use super::history::round;
-use super::overview::overview;
-use super::sample::{Sample, unix_ms};
-use super::wire::{
-    DetailDoc, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, ServerDoc, TreeDoc, ValueDoc,
+use submeter::{
+    GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, Tree, UnitKind, Value,
 };
 
-/// What the page says about the server it belongs to, beyond what its cache was told.
+use super::history::round;
+use super::sample::{Sample, unix_ms};
+use super::views::Views;
+use super::wire::{
+    DetailDoc, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, ServerDoc, TreeDoc, ValueDoc,
+};
+
+/// A program as its page shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerInfo {
-    /// Where the cache listens.
-    pub(crate) listen: Address,
-    /// When it started.
-    pub(crate) started: SystemTime,
-}
-
-impl ServerInfo {
-    /// Describes a server that starts now.
-    pub(crate) fn new(listen: Address) -> ServerInfo {
-        ServerInfo { listen, started: SystemTime::now() }
-    }
-}
-
-/// Describes the server.
-pub(super) fn server(info: &ServerInfo, config: &Config) -> ServerDoc {
-    ServerDoc {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        listen: info.listen.to_string(),
-        started_ms: unix_ms(info.started),
-        metering: config.metering,
-        delimiter: char::from(config.delimiter),
-        cpus: std::thread::available_parallelism().map_or(1, usize::from),
-    }
+pub(crate) struct Shown {
+    /// Its groups.
+    pub(crate) tree: Tree,
+    /// What is shown of them.
+    pub(crate) views: Views,
+    /// What every metric's name starts with in `/metrics`.
+    pub(crate) prefix: &'static str,
+    /// What is said about the program itself.
+    pub(crate) server: ServerDoc,
 }
 
 /// Describes the metrics.
@@ -68,46 +53,39 @@ pub(super) fn schema(schema: &Schema) -> Vec<MetricDoc> {
 }
 
 /// Answers `/api/tree`: the values of `fresh`, the rates of `sample`.
-pub(super) fn tree(
-    fresh: &Snapshot,
-    sample: &Sample,
-    metrics: &Metrics,
-    server: ServerDoc,
-) -> TreeDoc {
+pub(super) fn tree(fresh: &Snapshot, sample: &Sample, shown: &Shown) -> TreeDoc {
     let groups = fresh.groups().iter();
     let groups = groups
         .map(|group| {
-            let mut overview = match sample.row(group.path()) {
-                Some(row) => row.overview,
+            let mut figures = match sample.row(group.path()) {
+                Some(row) => row.figures.clone(),
                 // Younger than the sample: it has values, and rates from the next one on.
-                None => overview(metrics, group, Some(group), sample.window),
+                None => shown.views.figures(group, Some(group), sample.window),
             };
-            // Not rates: as fresh as the values beside them.
-            let memory = group.usage(metrics.memory);
-            overview.memory_bytes = memory.current;
-            overview.memory_limit_bytes = memory.limit;
-            overview.items = group.gauge(metrics.items);
+            // As fresh as the values beside them.
+            shown.views.freshen(&mut figures, group);
             GroupDoc {
                 path: group.path().to_owned(),
                 depth: group.depth(),
                 parent: group.parent(),
-                overview,
+                overview: overview(&shown.views, &figures),
                 values: values(fresh.schema(), group),
                 rates: rates(sample, group.path()),
             }
         })
         .collect();
     TreeDoc {
-        server,
+        server: shown.server.clone(),
         at_ms: unix_ms(fresh.system_time()),
         window_s: sample.window.as_secs_f64(),
         schema: schema(fresh.schema()),
+        views: shown.views.docs().cloned().collect(),
         groups,
     }
 }
 
 /// Answers `/api/group`.
-pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc) -> DetailDoc {
+pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc, views: &Views) -> DetailDoc {
     let groups = sample.now.snapshot.groups();
     let group = &groups[at];
     let metrics = sample.now.snapshot.schema().metrics().iter();
@@ -129,13 +107,18 @@ pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc) -> DetailD
             path: group.path().to_owned(),
             depth: group.depth(),
             parent: group.parent(),
-            overview: sample.rows[at].overview,
+            overview: overview(views, &sample.rows[at].figures),
             values: values(sample.now.snapshot.schema(), group),
             rates: rates(sample, group.path()),
         },
         histograms,
         history,
     }
+}
+
+fn overview(views: &Views, figures: &[Figure]) -> BTreeMap<String, Figure> {
+    let figures = views.docs().zip(figures);
+    figures.map(|(view, figure)| (view.key.clone(), *figure)).collect()
 }
 
 fn values(schema: &Schema, group: &GroupValues) -> BTreeMap<String, ValueDoc> {

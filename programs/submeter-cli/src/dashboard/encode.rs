@@ -1,45 +1,36 @@
 //! The events of the page, as compact as JSON gets: arrays in a fixed order instead of objects.
 //!
-//! The order of a row is in [`COLUMNS`], and the first event says it, so the page and the server
-//! cannot disagree silently.
+//! A row has its figures in the order of the views, which the first event describes, so the page
+//! and the server cannot disagree silently.
 
 use serde_json::{Value, json};
 
 use super::api;
 use super::history::{History, round};
-use super::sample::{Sample, unix_ms};
-use super::wire::{Overview, ServerDoc};
-
-/// What follows the id in a row.
-pub(super) const COLUMNS: [&str; 11] = [
-    "requests_per_s",
-    "hit_ratio",
-    "memory_bytes",
-    "memory_limit_bytes",
-    "p99_ns",
-    "cpu_cores",
-    "evictions_per_s",
-    "refused_per_s",
-    "items",
-    "bytes_in_per_s",
-    "bytes_out_per_s",
-];
+use super::sample::{Row, Sample, unix_ms};
+use super::views::Views;
+use super::wire::{Figure, ServerDoc, Shape, ViewDoc};
 
 /// Encodes everything: what a page shows when it opens.
-pub(super) fn full(sample: &Sample, history: &History, server: ServerDoc) -> String {
+pub(super) fn full(
+    sample: &Sample,
+    history: &History,
+    views: &Views,
+    server: &ServerDoc,
+) -> String {
     let groups = sample.now.snapshot.groups().iter().zip(&sample.rows);
     let groups: Vec<Value> = groups
-        .map(|(group, row)| json!([row.id, row.parent, group.name(), columns(&row.overview)]))
+        .map(|(group, row)| json!([row.id, row.parent, group.name(), columns(views, row)]))
         .collect();
     let lines = sample.rows.iter().filter_map(|row| Some((row.id, history.lines(row.id)?)));
-    let lines: Vec<Value> = lines.map(|(id, [requests, p99])| json!([id, requests, p99])).collect();
+    let lines: Vec<Value> = lines.map(|(id, lines)| json!([id, lines])).collect();
     let root = sample.rows.first().map(|root| history.of(root.id));
     json!({
         "number": sample.number,
         "at_ms": unix_ms(sample.now.snapshot.system_time()),
         "server": server,
         "schema": api::schema(sample.now.snapshot.schema()),
-        "columns": COLUMNS,
+        "views": views.docs().collect::<Vec<&ViewDoc>>(),
         "groups": groups,
         "lines": lines,
         "root_history": root,
@@ -48,16 +39,19 @@ pub(super) fn full(sample: &Sample, history: &History, server: ServerDoc) -> Str
 }
 
 /// Encodes what changed since `before`.
-pub(super) fn tick(sample: &Sample, before: Option<&Sample>, gone: &[u32]) -> String {
+pub(super) fn tick(
+    sample: &Sample,
+    before: Option<&Sample>,
+    gone: &[u32],
+    views: &Views,
+) -> String {
     let mut new = Vec::new();
     let mut rows = Vec::new();
     for (group, row) in sample.now.snapshot.groups().iter().zip(&sample.rows) {
         match before.and_then(|before| before.row(group.path())) {
-            Some(earlier) if earlier.overview == row.overview => {}
-            Some(_) => rows.push(json!([row.id, columns(&row.overview)])),
-            None => {
-                new.push(json!([row.id, row.parent, group.name(), columns(&row.overview)]));
-            }
+            Some(earlier) if earlier.figures == row.figures => {}
+            Some(_) => rows.push(json!([row.id, columns(views, row)])),
+            None => new.push(json!([row.id, row.parent, group.name(), columns(views, row)])),
         }
     }
     json!({
@@ -70,19 +64,18 @@ pub(super) fn tick(sample: &Sample, before: Option<&Sample>, gone: &[u32]) -> St
     .to_string()
 }
 
-/// A row in the order of [`COLUMNS`].
-fn columns(row: &Overview) -> Value {
-    json!([
-        round(row.requests_per_s, 1),
-        row.hit_ratio.map(|ratio| round(ratio, 4)),
-        row.memory_bytes,
-        row.memory_limit_bytes,
-        row.p99_ns,
-        round(row.cpu_cores, 4),
-        round(row.evictions_per_s, 1),
-        round(row.refused_per_s, 1),
-        row.items,
-        round(row.bytes_in_per_s, 0),
-        round(row.bytes_out_per_s, 0),
-    ])
+/// A row in the order of the views.
+fn columns(views: &Views, row: &Row) -> Vec<Figure> {
+    let figures = views.docs().zip(&row.figures);
+    figures.map(|(view, figure)| rounded(*figure, view.shape)).collect()
+}
+
+/// Rounds to what is shown.
+pub(super) fn rounded(figure: Figure, shape: Shape) -> Figure {
+    let digits = match shape {
+        Shape::Rate => 1,
+        Shape::Share | Shape::Cores => 4,
+        Shape::ByteRate | Shape::Count | Shape::Bytes | Shape::Time => 0,
+    };
+    Figure(figure.0.map(|value| round(value, digits)))
 }

@@ -106,14 +106,13 @@ impl Place {
 mod tests {
     use submeter_cache::{Address, Cache, Config};
 
-    use super::super::ServerInfo;
     use super::*;
+    use crate::commands::serve::shown::shown;
 
     #[tokio::test]
     async fn who_falls_behind_is_sent_everything_and_then_what_follows() {
         let cache = Cache::new(Config::default()).expect("the default configuration");
-        let sampler =
-            Sampler::new(cache, ServerInfo::new(Address::Tcp(([127, 0, 0, 1], 1).into())));
+        let sampler = Sampler::new(shown(&cache, &Address::Tcp(([127, 0, 0, 1], 1).into())));
         let receiver = sampler.subscribe().expect("not closed");
         let mut place = Place { sampler: sampler.clone(), receiver, has: None, event: None };
         assert!(place.next().await.is_some(), "everything");

@@ -3,59 +3,45 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::wire::{HistoryDoc, Overview};
+use super::encode::rounded;
+use super::sample::Row;
+use super::views::Views;
+use super::wire::{Figure, HistoryDoc, Place, Shape, ViewDoc};
 
 /// How many samples are kept.
 pub(super) const SAMPLES: usize = 120;
 
-/// The most tenants whose past is kept: 12 MB. Beyond it a tenant simply has no past to show;
-/// refusing to grow with what clients can create is worth more than the thousandth sparkline.
-const TENANTS_MAX: usize = 4096;
+/// How much memory the past may take. Beyond it a tenant simply has no past to show; refusing to
+/// grow with what clients can create is worth more than the thousandth sparkline.
+const BYTES_MAX: usize = 12 << 20;
 
-/// What is kept of each sample. `f32`: a line in a chart shows no eighth digit. NaN is "nothing".
-#[derive(Clone, Copy, Debug)]
-struct Point {
-    requests: f32,
-    hit: f32,
-    memory: f32,
-    p99: f32,
-    cpu: f32,
-    evictions: f32,
-}
+/// How many of the first headlines have a line in each row: more would be seen by nobody.
+const LINES: usize = 2;
 
-impl Point {
-    const NONE: Point = Point {
-        requests: f32::NAN,
-        hit: f32::NAN,
-        memory: f32::NAN,
-        p99: f32::NAN,
-        cpu: f32::NAN,
-        evictions: f32::NAN,
-    };
-
-    fn new(row: &Overview) -> Point {
-        Point {
-            requests: row.requests_per_s as f32,
-            hit: row.hit_ratio.map_or(f32::NAN, |v| v as f32),
-            memory: row.memory_bytes as f32,
-            p99: row.p99_ns.map_or(f32::NAN, |v| v as f32),
-            cpu: row.cpu_cores as f32,
-            evictions: row.evictions_per_s as f32,
-        }
-    }
-}
-
-/// One tenant's ring, indexed by sample number modulo its length.
+/// One tenant's ring of samples, indexed by sample number modulo their count, each with one number
+/// for every view that is kept. `f32`: a line in a chart shows no eighth digit. NaN is "nothing".
 #[derive(Debug)]
 struct Ring {
-    points: Box<[Point; SAMPLES]>,
+    points: Box<[f32]>,
     /// The last sample in which anything happened.
     active: u64,
 }
 
+/// A view whose past is kept.
+#[derive(Debug)]
+struct Kept {
+    key: String,
+    shape: Shape,
+    /// Its place among the figures of a row.
+    at: usize,
+}
+
 /// The past of all groups.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct History {
+    views: Views,
+    kept: Vec<Kept>,
+    tenants_max: usize,
     /// The number of the newest sample, from 1; 0 is "none yet".
     newest: u64,
     times: Vec<(u64, Instant)>,
@@ -63,26 +49,40 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Takes the sample of one moment: every live tenant's row by its id.
-    pub(super) fn push(&mut self, at: Instant, rows: impl Iterator<Item = (u32, Overview)>) {
+    /// Makes an empty one, which keeps the headlines.
+    pub(super) fn new(views: Views) -> History {
+        let is_kept = |(_, doc): &(usize, &ViewDoc)| doc.place == Place::Headline;
+        let kept = views.docs().enumerate().filter(is_kept);
+        let kept: Vec<Kept> =
+            kept.map(|(at, doc)| Kept { key: doc.key.clone(), shape: doc.shape, at }).collect();
+        let ring = SAMPLES * kept.len().max(1) * size_of::<f32>();
+        let (times, rings) = (Vec::new(), HashMap::new());
+        History { views, kept, tenants_max: BYTES_MAX / ring, newest: 0, times, rings }
+    }
+
+    /// Takes the sample of one moment: the row of every live tenant.
+    pub(super) fn push(&mut self, at: Instant, rows: &[Row]) {
         self.newest += 1;
         let newest = self.newest;
         if self.times.len() == SAMPLES {
             self.times.remove(0);
         }
         self.times.push((newest, at));
-        let slot = (newest % SAMPLES as u64) as usize;
+        let width = self.kept.len();
+        let first = (newest % SAMPLES as u64) as usize * width;
         for ring in self.rings.values_mut() {
-            ring.points[slot] = Point::NONE;
+            ring.points[first..first + width].fill(f32::NAN);
         }
-        for (id, row) in rows {
-            let active = row.requests_per_s > 0.0 || row.evictions_per_s > 0.0;
-            if active && !self.rings.contains_key(&id) && self.rings.len() < TENANTS_MAX {
-                let points = Box::new([Point::NONE; SAMPLES]);
-                self.rings.insert(id, Ring { points, active: newest });
+        for Row { id, figures, .. } in rows {
+            let active = self.views.is_active(figures);
+            if active && !self.rings.contains_key(id) && self.rings.len() < self.tenants_max {
+                let points = vec![f32::NAN; SAMPLES * width].into();
+                self.rings.insert(*id, Ring { points, active: newest });
             }
-            if let Some(ring) = self.rings.get_mut(&id) {
-                ring.points[slot] = Point::new(&row);
+            if let Some(ring) = self.rings.get_mut(id) {
+                for (point, kept) in ring.points[first..first + width].iter_mut().zip(&self.kept) {
+                    *point = figures[kept.at].0.map_or(f32::NAN, |value| value as f32);
+                }
                 if active {
                     ring.active = newest;
                 }
@@ -101,33 +101,28 @@ impl History {
     pub(super) fn of(&self, id: u32) -> HistoryDoc {
         let newest = self.times.last().map(|(_, at)| *at);
         let ago = |at: Instant| newest.map_or(0.0, |newest| (newest - at).as_secs_f64());
+        let kept = self.kept.iter().enumerate();
         HistoryDoc {
             ago_s: self.times.iter().map(|(_, at)| round(ago(*at), 1)).collect(),
-            requests_per_s: self.series(id, |p| p.requests, 1),
-            hit_ratio: self.series(id, |p| p.hit, 4),
-            memory_bytes: self.series(id, |p| p.memory, 0),
-            p99_ns: self.series(id, |p| p.p99, 0),
-            cpu_cores: self.series(id, |p| p.cpu, 4),
-            evictions_per_s: self.series(id, |p| p.evictions, 1),
+            series: kept.map(|(at, kept)| (kept.key.clone(), self.series(id, at))).collect(),
         }
     }
 
-    /// Returns the two lines that a row shows, requests and p99, or `None` for an idle tenant.
-    pub(super) fn lines(&self, id: u32) -> Option<[Vec<Option<f64>>; 2]> {
-        self.rings
-            .contains_key(&id)
-            .then(|| [self.series(id, |p| p.requests, 1), self.series(id, |p| p.p99, 0)])
+    /// Returns the lines that a row shows, of the first headlines, or `None` for an idle tenant.
+    pub(super) fn lines(&self, id: u32) -> Option<Vec<Vec<Figure>>> {
+        let lines = 0..self.kept.len().min(LINES);
+        self.rings.contains_key(&id).then(|| lines.map(|at| self.series(id, at)).collect())
     }
 
-    fn series(&self, id: u32, of: impl Fn(&Point) -> f32, digits: i32) -> Vec<Option<f64>> {
+    fn series(&self, id: u32, view: usize) -> Vec<Figure> {
         let ring = self.rings.get(&id);
-        self.times
-            .iter()
-            .map(|(number, _)| {
-                let value = f64::from(of(&ring?.points[(number % SAMPLES as u64) as usize]));
-                (!value.is_nan()).then(|| round(value, digits))
-            })
-            .collect()
+        let value = |number: u64| {
+            let sample = (number % SAMPLES as u64) as usize;
+            let value = f64::from(ring?.points[sample * self.kept.len() + view]);
+            (!value.is_nan()).then_some(value)
+        };
+        let shape = self.kept[view].shape;
+        self.times.iter().map(|(number, _)| rounded(Figure(value(*number)), shape)).collect()
     }
 }
 
@@ -141,46 +136,61 @@ pub(super) fn round(value: f64, digits: i32) -> f64 {
 mod tests {
     use std::time::Duration;
 
+    use submeter::{Count, Schema};
+
+    use super::super::views::View;
     use super::*;
 
-    fn row(requests_per_s: f64) -> Overview {
-        Overview { requests_per_s, ..Overview::default() }
+    fn history() -> History {
+        let mut s = Schema::builder();
+        let (jobs, failed) = (s.counter("jobs", "Jobs"), s.counter("failed", "Failures"));
+        s.build().expect("distinct names");
+        let jobs_per_s = View::rate::<Count, 1>("jobs_per_s", "Jobs/s", [jobs]);
+        let failures = View::ratio("failures", "Failed", failed, [jobs]);
+        History::new(Views::new(vec![jobs_per_s, failures]))
+    }
+
+    fn row(id: u32, rate: f64) -> Row {
+        Row { id, parent: None, figures: [Figure(Some(rate)), Figure(None)].into() }
     }
 
     #[test]
     fn keeps_the_newest_samples_in_order() {
-        let mut history = History::default();
+        let mut history = history();
         let start = Instant::now();
         for n in 1..=SAMPLES as u64 + 7 {
-            history.push(start + Duration::from_secs(n), [(0, row(n as f64))].into_iter());
+            history.push(start + Duration::from_secs(n), &[row(0, n as f64)]);
         }
         let doc = history.of(0);
         assert_eq!(doc.ago_s.len(), SAMPLES);
         assert_eq!((doc.ago_s[0], doc.ago_s[SAMPLES - 1]), (SAMPLES as f64 - 1.0, 0.0));
-        assert_eq!(doc.requests_per_s[0], Some(8.0));
-        assert_eq!(doc.requests_per_s[SAMPLES - 1], Some(SAMPLES as f64 + 7.0));
-        assert_eq!(doc.hit_ratio[0], None);
+        let jobs = &doc.series["jobs_per_s"];
+        assert_eq!(jobs[0], Figure(Some(8.0)));
+        assert_eq!(jobs[SAMPLES - 1], Figure(Some(SAMPLES as f64 + 7.0)));
+        assert_eq!(doc.series["failures"][0], Figure(None));
     }
 
     #[test]
     fn a_late_comer_has_nothing_before_it_came_and_an_idle_one_costs_nothing() {
-        let mut history = History::default();
+        let mut history = history();
         let start = Instant::now();
-        history.push(start, [(0, row(1.0)), (1, row(0.0))].into_iter());
-        history.push(start, [(0, row(1.0)), (1, row(0.0)), (2, row(5.0))].into_iter());
-        assert_eq!(history.of(2).requests_per_s, [None, Some(5.0)]);
+        history.push(start, &[row(0, 1.0), row(1, 0.0)]);
+        history.push(start, &[row(0, 1.0), row(1, 0.0), row(2, 5.0)]);
+        assert_eq!(history.of(2).series["jobs_per_s"], [Figure(None), Figure(Some(5.0))]);
         assert!(history.lines(1).is_none());
         for _ in 0..SAMPLES {
-            history.push(start, [(0, row(1.0)), (2, row(0.0))].into_iter());
+            history.push(start, &[row(0, 1.0), row(2, 0.0)]);
         }
         assert!(history.lines(0).is_some());
         assert!(history.lines(2).is_none(), "idle for the whole window");
     }
 
     #[test]
-    fn is_bounded() {
-        let mut history = History::default();
-        history.push(Instant::now(), (0..TENANTS_MAX as u32 + 9).map(|id| (id, row(1.0))));
-        assert_eq!(history.rings.len(), TENANTS_MAX);
+    fn is_bounded_in_bytes() {
+        let mut history = history();
+        let rows: Vec<Row> = (0..20_000).map(|id| row(id, 1.0)).collect();
+        history.push(Instant::now(), &rows);
+        let bytes: usize = history.rings.values().map(|ring| size_of_val(&*ring.points)).sum();
+        assert!((BYTES_MAX / 2..=BYTES_MAX).contains(&bytes), "{bytes}");
     }
 }

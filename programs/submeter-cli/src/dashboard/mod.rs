@@ -11,7 +11,6 @@ mod events;
 mod frame;
 mod guard;
 mod history;
-mod overview;
 mod pace;
 mod page;
 mod routes;
@@ -20,18 +19,20 @@ mod sampler;
 mod stat;
 #[cfg(test)]
 mod tests;
+mod views;
 pub(crate) mod wire;
 
 use std::io;
 
 use submeter_cache::Cache;
 
-pub(crate) use self::api::ServerInfo;
+pub(crate) use self::api::Shown;
 pub(crate) use self::connections::Door;
 use self::deletion::Desk;
 pub(crate) use self::deletion::{Deleted, Deletions};
 pub(crate) use self::guard::Guard;
 use self::sampler::Sampler;
+pub(crate) use self::views::{View, Views};
 
 /// Serves until `shutdown` resolves, then ends the event streams and returns within seconds. Notes
 /// in `deleted` what clients asked it to delete.
@@ -41,14 +42,14 @@ use self::sampler::Sampler;
 pub(crate) async fn serve(
     door: Door,
     cache: Cache,
-    info: ServerInfo,
+    shown: Shown,
     deleted: Deleted,
     guard: Guard,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let desk = Desk { cache: cache.clone(), deleted };
     let grace = cache.config().drain;
-    let sampler = Sampler::new(cache, info);
+    let desk = Desk { cache, deleted };
+    let sampler = Sampler::new(shown);
     let ticking = tokio::spawn(sampler::run(sampler.clone()));
     let app = routes::router(sampler.clone(), desk, guard);
     connections::serve(door, app, shutdown, || sampler.close(), grace).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use submeter::{GroupValues, Snapshot};
 
-use super::wire::Overview;
+use super::wire::Figure;
 
 /// One copy of the tree with everything that was computed from it.
 pub(super) struct Sample {
@@ -40,12 +40,13 @@ impl Indexed {
 }
 
 /// One group in a sample.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     /// Stays the same as long as the group lives.
     pub(super) id: u32,
     pub(super) parent: Option<u32>,
-    pub(super) overview: Overview,
+    /// In the order of the views.
+    pub(super) figures: Box<[Figure]>,
 }
 
 impl Sample {

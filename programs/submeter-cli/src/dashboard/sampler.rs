@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use submeter::Snapshot;
 use submeter::export::{openmetrics, openmetrics_backend};
-use submeter_cache::{Cache, Document, Documents, Metrics, Versions};
+use submeter_cache::{Document, Documents, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
-use super::api::{self, ServerInfo};
+use super::api::{self, Shown};
 use super::encode;
 use super::frame;
 use super::history::History;
-use super::overview::overview;
 use super::sample::{Indexed, Row, Sample};
-use super::wire::{DetailDoc, ServerDoc};
+use super::views::Views;
+use super::wire::DetailDoc;
 
 /// Between two samples while a client watches.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -46,11 +46,8 @@ const VERSION_PATIENCE: Duration = Duration::from_secs(30);
 const FULLS_MAX: usize = 4;
 const TICKS_MAX: usize = 8;
 
-/// What every metric's name starts with.
-const METRICS_PREFIX: &str = "submeter_cache";
-
-/// Encodings and snapshots made at once on behalf of clients: more would starve the cache, whose
-/// processors these are.
+/// Encodings and snapshots made at once on behalf of clients: more would starve the
+/// program, whose processors these are.
 const WORK_MAX: usize = 2;
 
 /// A handle to the sampler. Cloning copies a pointer.
@@ -60,8 +57,7 @@ pub(super) struct Sampler {
 }
 
 struct Shared {
-    cache: Cache,
-    info: ServerInfo,
+    shown: Shown,
     state: Mutex<State>,
     /// Taken away at the end, which ends every stream of events.
     events: Mutex<Option<broadcast::Sender<Tick>>>,
@@ -92,11 +88,11 @@ pub(super) struct Tick {
 }
 
 impl Sampler {
-    pub(super) fn new(cache: Cache, info: ServerInfo) -> Sampler {
+    pub(super) fn new(shown: Shown) -> Sampler {
         let (events, _) = broadcast::channel(BACKLOG);
         let state = State {
             ids: Ids::default(),
-            history: History::default(),
+            history: History::new(shown.views.clone()),
             sample: None,
             full: None,
             fulls: Versions::new(FULLS_MAX, Duration::ZERO),
@@ -105,8 +101,7 @@ impl Sampler {
         };
         let sampler = Sampler {
             shared: Arc::new(Shared {
-                cache,
-                info,
+                shown,
                 state: Mutex::new(state),
                 events: Mutex::new(Some(events)),
                 work: Arc::new(Semaphore::new(WORK_MAX)),
@@ -166,7 +161,10 @@ impl Sampler {
         {
             return (*number, full);
         }
-        let full = frame::first(&encode::full(&sample, &state.history, self.server()));
+        let full = frame::first(&{
+            let Shown { views, server, .. } = &self.shared.shown;
+            encode::full(&sample, &state.history, views, server)
+        });
         let full = state.fulls.add(full);
         state.full = Some((sample.number, Arc::downgrade(&full)));
         (sample.number, full)
@@ -179,8 +177,7 @@ impl Sampler {
         let make = move || {
             let sample = sampler.shared.state.lock().newest();
             let fresh = sampler.snapshot();
-            let metrics = sampler.shared.cache.metrics();
-            let tree = api::tree(&fresh, &sample, metrics, sampler.server());
+            let tree = api::tree(&fresh, &sample, &sampler.shared.shown);
             drop(fresh);
             serde_json::to_vec(&tree).map_err(|e| format!("the tree is not JSON: {e}"))
         };
@@ -192,8 +189,9 @@ impl Sampler {
         let sampler = self.clone();
         let make = move || {
             let mut text = String::new();
-            openmetrics_backend(submeter::backend(), METRICS_PREFIX, &mut text)
-                .and_then(|()| openmetrics(&sampler.snapshot(), METRICS_PREFIX, &mut text))
+            let prefix = sampler.shared.shown.prefix;
+            openmetrics_backend(submeter::backend(), prefix, &mut text)
+                .and_then(|()| openmetrics(&sampler.snapshot(), prefix, &mut text))
                 .map_err(|e| format!("no exposition: {e}"))?;
             Ok(text.into_bytes())
         };
@@ -208,15 +206,16 @@ impl Sampler {
         let at = *sample.now.index.get(path)?;
         let history = state.history.of(sample.rows[at].id);
         drop(state);
-        Some(api::detail(&sample, at, history))
+        Some(api::detail(&sample, at, history, &self.shared.shown.views))
     }
 
     fn snapshot(&self) -> Snapshot {
-        self.shared.cache.tree().snapshot()
+        self.tree_of_groups().snapshot()
     }
 
-    fn server(&self) -> ServerDoc {
-        api::server(&self.shared.info, self.shared.cache.config())
+    /// Returns the tree that is shown.
+    pub(super) fn tree_of_groups(&self) -> &submeter::Tree {
+        &self.shared.shown.tree
     }
 
     fn asked(&self) {
@@ -233,21 +232,21 @@ impl Sampler {
 
     /// Takes one sample, and sends what changed to those who watch.
     pub(super) fn tick(&self) {
-        let Shared { cache, state, events, .. } = &*self.shared;
-        let snapshot = cache.tree().snapshot();
+        let Shared { shown, state, events, .. } = &*self.shared;
+        let snapshot = shown.tree.snapshot();
         let mut state = state.lock();
         let before = state.sample.clone();
-        let sample = Arc::new(state.take(snapshot, before.as_deref(), cache.metrics()));
+        let sample = Arc::new(state.take(snapshot, before.as_deref(), &shown.views));
         let State { ids, history, .. } = &mut *state;
         let gone = ids.retire(&sample.now.index);
         for id in &gone {
             history.forget(*id);
         }
         let at = sample.now.snapshot.at();
-        history.push(at, sample.rows.iter().map(|row| (row.id, row.overview)));
+        history.push(at, &sample.rows);
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
-            let tick = frame::next(&encode::tick(&sample, before.as_deref(), &gone));
+            let tick = frame::next(&encode::tick(&sample, before.as_deref(), &gone, &shown.views));
             let event = state.ticks.add(tick);
             // No client is left to miss it.
             let _ = events.send(Tick { number: sample.number, event });
@@ -261,7 +260,7 @@ impl State {
         Arc::clone(self.sample.as_ref().expect("a sampler is born with a sample"))
     }
 
-    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, metrics: &Metrics) -> Sample {
+    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, views: &Views) -> Sample {
         let window = before.map_or(Duration::ZERO, |b| snapshot.at() - b.now.snapshot.at());
         let mut rows: Vec<Row> = Vec::with_capacity(snapshot.groups().len());
         for group in snapshot.groups() {
@@ -269,7 +268,7 @@ impl State {
             rows.push(Row {
                 id: self.ids.of(group.path()),
                 parent: group.parent().map(|parent| rows[parent].id),
-                overview: overview(metrics, group, earlier, window),
+                figures: views.figures(group, earlier, window),
             });
         }
         let number = before.map_or(1, |b| b.number + 1);

@@ -17,12 +17,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use submeter::Tree;
 use submeter::perf::{self, EVENTS_MAX, Request, RequestCounts, RequestState, Session};
-use submeter_cache::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-use super::deletion::Desk;
 use super::guard;
 use super::sampler::Sampler;
 use crate::stat::NDJSON;
@@ -52,7 +51,6 @@ impl Counts {
 /// Answers `POST /api/stat?e=EVENTS&g=GROUP&…&interval=MS`, with `e` and `g` in turns.
 pub(super) async fn stat(
     State(sampler): State<Sampler>,
-    Extension(desk): Extension<Desk>,
     Extension(counts): Extension<Counts>,
     headers: HeaderMap,
     Query(query): Query<Vec<(String, String)>>,
@@ -60,7 +58,7 @@ pub(super) async fn stat(
     if let Err(why) = guard::is_meant(&headers, "counting") {
         return why.into_response();
     }
-    let (requests, interval) = match read(&desk.cache, &query) {
+    let (requests, interval) = match read(sampler.tree_of_groups(), &query) {
         Ok(wanted) => wanted,
         Err((status, message)) => return (status, message).into_response(),
     };
@@ -69,7 +67,7 @@ pub(super) async fn stat(
             format!("{COUNTS_MAX} counts are under way, the most allowed: end one of them\n");
         return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
-    let session = Session::open(desk.cache.tree(), requests);
+    let session = Session::open(sampler.tree_of_groups(), requests);
     let began = Instant::now();
     let count = Count { sampler, session, began, interval, due: 1, _permit: permit };
     let lines = stream::unfold(count, |mut count| async move {
@@ -150,7 +148,7 @@ fn documents(counts: &RequestCounts) -> impl Iterator<Item = CountDoc> {
 
 type Refusal = (StatusCode, String);
 
-fn read(cache: &Cache, query: &[(String, String)]) -> Result<(Vec<Request>, Duration), Refusal> {
+fn read(tree: &Tree, query: &[(String, String)]) -> Result<(Vec<Request>, Duration), Refusal> {
     let bad = |message: String| (StatusCode::BAD_REQUEST, message);
     let (mut requests, mut events, mut interval) = (Vec::new(), None, Duration::from_secs(1));
     let mut total = 0;
@@ -161,7 +159,7 @@ fn read(cache: &Cache, query: &[(String, String)]) -> Result<(Vec<Request>, Dura
                 total += parsed.iter().map(|group| group.events().len()).sum::<usize>();
                 events = Some(parsed);
             }
-            ("g", Some(events)) => requests.extend(for_group(cache, value, events)?),
+            ("g", Some(events)) => requests.extend(for_group(tree, value, events)?),
             ("interval", None) => {
                 let ms = value.parse().ok().map(Duration::from_millis);
                 interval = ms.filter(|ms| *ms >= INTERVAL_MIN).ok_or_else(|| {
@@ -185,14 +183,14 @@ fn read(cache: &Cache, query: &[(String, String)]) -> Result<(Vec<Request>, Dura
 }
 
 fn for_group(
-    cache: &Cache,
+    tree: &Tree,
     path: &str,
     events: Vec<perf::EventGroup>,
 ) -> Result<Vec<Request>, Refusal> {
     if path.is_empty() {
         return Ok(events.into_iter().map(Request::everywhere).collect());
     }
-    let Some(group) = cache.tree().get(path) else {
+    let Some(group) = tree.get(path) else {
         let message = format!("no group {path}: /api/tree lists those that live\n");
         return Err((StatusCode::NOT_FOUND, message));
     };

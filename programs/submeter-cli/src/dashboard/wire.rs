@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The answer of `/api/tree`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -13,6 +13,8 @@ pub(crate) struct TreeDoc {
     /// How long the sample is that the rates are from.
     pub(crate) window_s: f64,
     pub(crate) schema: Vec<MetricDoc>,
+    /// In the order in which they are shown.
+    pub(crate) views: Vec<ViewDoc>,
     /// Root first, each before its children.
     pub(crate) groups: Vec<GroupDoc>,
 }
@@ -21,15 +23,23 @@ pub(crate) struct TreeDoc {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct ServerDoc {
     pub(crate) version: String,
-    /// Where the cache listens.
+    /// Where the program serves its own clients.
     pub(crate) listen: String,
     pub(crate) started_ms: u64,
-    /// Whether requests are metered; if not, only memory is known.
-    pub(crate) metering: bool,
-    /// What separates the names of tenants in a key.
-    pub(crate) delimiter: char,
-    /// Processors of the machine, to read `cpu_cores` by.
+    /// Processors of the machine, to read figures of CPU time by.
     pub(crate) cpus: usize,
+    /// What everybody who looks must know.
+    pub(crate) notice: Option<String>,
+    /// What to do while there are no groups but the root.
+    pub(crate) first_steps: Option<FirstStepsDoc>,
+}
+
+/// How the first group comes into being.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct FirstStepsDoc {
+    pub(crate) text: String,
+    /// A line to paste into a shell.
+    pub(crate) command: String,
 }
 
 /// Describes one metric.
@@ -50,30 +60,77 @@ pub(crate) struct GroupDoc {
     pub(crate) depth: usize,
     /// Index of the parent in `groups`.
     pub(crate) parent: Option<usize>,
-    pub(crate) overview: Overview,
+    /// By the key of the view. Rates are over the last sample.
+    pub(crate) overview: BTreeMap<String, Figure>,
     pub(crate) values: BTreeMap<String, ValueDoc>,
     /// Per second, of every counter, over the last sample.
     pub(crate) rates: BTreeMap<String, f64>,
 }
 
-/// What a row shows. Rates are over the last sample.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub(crate) struct Overview {
-    pub(crate) requests_per_s: f64,
-    /// `None` when nothing was looked up.
-    pub(crate) hit_ratio: Option<f64>,
-    pub(crate) memory_bytes: u64,
-    pub(crate) memory_limit_bytes: Option<u64>,
-    /// `None` when nothing was answered.
-    pub(crate) p99_ns: Option<u64>,
-    /// Processors in use: 1.0 is one of them all the time.
-    pub(crate) cpu_cores: f64,
-    pub(crate) evictions_per_s: f64,
-    /// Charges that the group's own limit refused.
-    pub(crate) refused_per_s: f64,
-    pub(crate) items: i64,
-    pub(crate) bytes_in_per_s: f64,
-    pub(crate) bytes_out_per_s: f64,
+/// One number of a row, or nothing: what was not measured is not zero.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
+pub(crate) struct Figure(pub(crate) Option<f64>);
+
+impl Serialize for Figure {
+    /// Writes whole numbers without a fraction, so that bytes and counts read as such.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Beyond it not every whole number is a float.
+        const WHOLE_MAX: f64 = (1u64 << 53) as f64;
+        match self.0 {
+            None => serializer.serialize_none(),
+            Some(n) if n.fract() == 0.0 && n.abs() <= WHOLE_MAX => {
+                serializer.serialize_i64(n as i64)
+            }
+            Some(n) => serializer.serialize_f64(n),
+        }
+    }
+}
+
+/// Describes one figure of a row.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct ViewDoc {
+    /// Its key in `overview`, and its name in the history.
+    pub(crate) key: String,
+    pub(crate) title: String,
+    pub(crate) help: String,
+    pub(crate) shape: Shape,
+    pub(crate) place: Place,
+    /// The key of the view that is the limit of this one.
+    pub(crate) limit: Option<String>,
+    /// Whether anything but zero deserves attention; of what has a limit, that little is left.
+    pub(crate) is_trouble: bool,
+}
+
+/// What a figure is, and so how it is written.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Shape {
+    /// Per second.
+    Rate,
+    /// Bytes per second.
+    ByteRate,
+    /// A part of a whole: 1.0 is all of it.
+    Share,
+    /// Processors in use.
+    Cores,
+    Count,
+    Bytes,
+    /// Nanoseconds.
+    Time,
+}
+
+/// Where a figure is shown.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Place {
+    /// Everywhere: over the table, in it, and in the detail of a group with its past.
+    Headline,
+    /// In the table.
+    Table,
+    /// In the detail of a group.
+    Detail,
+    /// Not by itself: it is another one's limit.
+    Nowhere,
 }
 
 /// A metric's value, in the schema's unit.
@@ -124,12 +181,8 @@ pub(crate) struct HistogramDoc {
 pub(crate) struct HistoryDoc {
     /// Seconds before the newest sample.
     pub(crate) ago_s: Vec<f64>,
-    pub(crate) requests_per_s: Vec<Option<f64>>,
-    pub(crate) hit_ratio: Vec<Option<f64>>,
-    pub(crate) memory_bytes: Vec<Option<f64>>,
-    pub(crate) p99_ns: Vec<Option<f64>>,
-    pub(crate) cpu_cores: Vec<Option<f64>>,
-    pub(crate) evictions_per_s: Vec<Option<f64>>,
+    /// By the key of the view, of those that are headlines.
+    pub(crate) series: BTreeMap<String, Vec<Figure>>,
 }
 
 /// `DELETE /api/group`.
@@ -148,4 +201,17 @@ pub(crate) struct DeletionDoc {
     /// What still holds it, if anything does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_figures_have_no_fraction_and_all_are_read_as_written() {
+        let figures = [Some(64_000.0), Some(-1.0), Some(0.25), Some(1e300), None].map(Figure);
+        let text = serde_json::to_string(&figures).expect("JSON");
+        assert_eq!(text, "[64000,-1,0.25,1e+300,null]");
+        assert_eq!(serde_json::from_str::<Vec<Figure>>(&text).expect("JSON"), figures);
+    }
 }

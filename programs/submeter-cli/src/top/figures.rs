@@ -1,9 +1,29 @@
 //! Formats figures narrow enough for a column.
 
-use submeter_terminal::three_digits;
+use submeter_terminal::{self as show, three_digits};
+
+use crate::dashboard::wire::Shape;
+
+/// Writes a figure as its view says.
+pub(super) fn figure(shape: Shape, value: Option<f64>) -> String {
+    let Some(value) = value else { return "–".to_owned() };
+    match shape {
+        Shape::Rate => rate(value),
+        Shape::ByteRate => format!("{}/s", show::bytes(whole(value))),
+        Shape::Share | Shape::Cores => percent(value),
+        Shape::Count => show::count(whole(value)),
+        Shape::Bytes => show::bytes(whole(value)),
+        Shape::Time => show::time(whole(value)),
+    }
+}
+
+/// A gauge that is below zero for a moment, because a subtraction came first, is shown as zero.
+fn whole(value: f64) -> u64 {
+    value.max(0.0).round() as u64
+}
 
 /// Writes a rate with three digits: `0`, `0.4`, `812`, `12.3k`.
-pub(super) fn rate(n: f64) -> String {
+fn rate(n: f64) -> String {
     if n <= 0.0 {
         return "0".to_owned();
     }
@@ -18,19 +38,13 @@ pub(super) fn rate(n: f64) -> String {
     three_digits(n / 1e9) + "G"
 }
 
-/// Writes a share as a percentage; a dash if there is none.
-pub(super) fn percent(share: Option<f64>) -> String {
+/// Writes a share as a percentage.
+fn percent(share: f64) -> String {
     match share {
-        None => "–".to_owned(),
-        Some(share) if share >= 0.9995 => format!("{:.0} %", share * 100.0),
-        Some(share) if share > 0.0 => format!("{:.1} %", share * 100.0),
-        Some(_) => "0 %".to_owned(),
+        share if share >= 0.9995 => format!("{:.0} %", share * 100.0),
+        share if share > 0.0 => format!("{:.1} %", share * 100.0),
+        _ => "0 %".to_owned(),
     }
-}
-
-/// Writes a time; a dash if there is none.
-pub(super) fn time(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "–".to_owned(), submeter_terminal::time)
 }
 
 /// Writes a rate without a prefix, with at most one decimal: a column has no room for more.
@@ -64,10 +78,10 @@ mod tests {
 
     #[test]
     fn shares_are_percentages() {
-        assert_eq!(percent(None), "–");
-        assert_eq!(percent(Some(0.0)), "0 %");
-        assert_eq!(percent(Some(0.8765)), "87.6 %");
-        assert_eq!(percent(Some(1.0)), "100 %");
-        assert_eq!(percent(Some(1.5)), "150 %");
+        assert_eq!(figure(Shape::Share, None), "–");
+        assert_eq!(percent(0.0), "0 %");
+        assert_eq!(percent(0.8765), "87.6 %");
+        assert_eq!(percent(1.0), "100 %");
+        assert_eq!(percent(1.5), "150 %");
     }
 }

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use super::client::Client;
-use super::figures::{percent, rate, time};
-use super::state::{Row, State};
+use super::figures::figure;
+use super::state::{Column, Row, State};
+use crate::dashboard::wire::ViewDoc;
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 
@@ -21,25 +22,40 @@ pub(super) fn run(client: &Client) -> Result<ExitCode, Failure> {
 
 /// Lays the table out.
 pub(super) fn table(state: &State) -> String {
-    let heading =
-        ["tenant", "requests/s", "hits", "p99", "cpu", "memory", "limit", "evictions/s", "items"];
-    let rows: Vec<Vec<String>> = state.rows().map(|row| cells(&row)).collect();
+    let views = shown(state);
+    let mut heading = vec!["tenant".to_owned()];
+    for &view in &views {
+        heading.push(state.views[view].title.to_lowercase());
+        if state.views[view].limit.is_some() {
+            heading.push("limit".to_owned());
+        }
+    }
+    let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
+    let rows: Vec<Vec<String>> = state.rows().map(|row| cells(state, &views, &row)).collect();
     show::table(&heading, &rows, false)
 }
 
-fn cells(row: &Row<'_>) -> Vec<String> {
-    let figures = &row.node.overview;
+fn cells(state: &State, views: &[usize], row: &Row<'_>) -> Vec<String> {
     let name = if row.depth == 0 { "/" } else { row.node.name() };
-    vec![
-        // No-break spaces, because a table trims ordinary ones at the edge of a cell.
-        format!("{}{}", "\u{a0}".repeat(2 * row.depth), name),
-        rate(figures.requests_per_s),
-        percent(figures.hit_ratio),
-        time(figures.p99_ns),
-        percent(Some(figures.cpu_cores)),
-        show::bytes(figures.memory_bytes),
-        figures.memory_limit_bytes.map_or_else(|| "–".to_owned(), show::bytes),
-        rate(figures.evictions_per_s),
-        figures.items.to_string(),
-    ]
+    // No-break spaces, because a table trims ordinary ones at the edge of a cell.
+    let mut cells = vec![format!("{}{}", "\u{a0}".repeat(2 * row.depth), name)];
+    for &view in views {
+        let ViewDoc { shape, limit, .. } = &state.views[view];
+        cells.push(figure(*shape, row.node.figures[view]));
+        if limit.is_some() {
+            cells.push(figure(*shape, state.limit(row.node, view)));
+        }
+    }
+    cells
+}
+
+/// The views that have a column.
+fn shown(state: &State) -> Vec<usize> {
+    let columns = state.columns().into_iter();
+    columns
+        .filter_map(|column| match column {
+            Column::View(view) => Some(view),
+            Column::Name => None,
+        })
+        .collect()
 }

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::dashboard::wire::{Overview, ServerDoc, TreeDoc};
+use crate::dashboard::wire::{Place, ServerDoc, TreeDoc, ViewDoc};
 
 /// How many past samples a row keeps.
 pub(super) const PAST: usize = 120;
@@ -14,26 +14,8 @@ pub(super) const PAST: usize = 120;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     Name,
-    Requests,
-    Hits,
-    P99,
-    Cpu,
-    Memory,
-    Evictions,
-    Items,
-}
-
-impl Column {
-    pub(super) const ALL: [Column; 8] = [
-        Column::Name,
-        Column::Requests,
-        Column::Hits,
-        Column::P99,
-        Column::Cpu,
-        Column::Memory,
-        Column::Evictions,
-        Column::Items,
-    ];
+    /// A view, by its place among those of the server.
+    View(usize),
 }
 
 /// A request from the keyboard.
@@ -79,7 +61,8 @@ pub(super) enum Link {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) path: String,
-    pub(super) overview: Overview,
+    /// In the order of the views.
+    pub(super) figures: Vec<Option<f64>>,
     depth: usize,
     parent: Option<usize>,
     kids: Vec<usize>,
@@ -111,6 +94,7 @@ pub(super) struct Row<'a> {
 pub(super) struct State {
     pub(super) link: Link,
     pub(super) server: Option<ServerDoc>,
+    pub(super) views: Vec<ViewDoc>,
     pub(super) at_ms: u64,
     pub(super) sort: Column,
     pub(super) descending: bool,
@@ -131,8 +115,9 @@ impl State {
         State {
             link: Link::Connecting,
             server: None,
+            views: Vec::new(),
             at_ms: 0,
-            sort: Column::Requests,
+            sort: Column::View(0),
             descending: true,
             filter: String::new(),
             is_typing: false,
@@ -150,6 +135,12 @@ impl State {
     pub(super) fn update(&mut self, tree: TreeDoc) {
         self.link = Link::Live;
         self.server = Some(tree.server);
+        self.views = tree.views;
+        // submeter's names have no control characters, but any server may be at the address, and it
+        // must not control the terminal.
+        for view in &mut self.views {
+            view.title = harmless(&view.title);
+        }
         self.at_ms = tree.at_ms;
         self.nodes.clear();
         for group in tree.groups {
@@ -159,21 +150,15 @@ impl State {
             if let Some(parent) = parent {
                 self.nodes[parent].kids.push(index);
             }
-            // submeter's names have no control characters, but any server may be at the address,
-            // and it must not control the terminal.
-            let path = group.path.replace(char::is_control, "\u{fffd}");
+            let path = harmless(&group.path);
+            let figure = |view: &ViewDoc| group.overview.get(&view.key).and_then(|f| f.0);
+            let figures: Vec<Option<f64>> = self.views.iter().map(figure).collect();
             let past = self.past.entry(path.clone()).or_default();
-            past.push_back(group.overview.requests_per_s);
+            past.push_back(figures.first().copied().flatten().unwrap_or(0.0));
             if past.len() > PAST {
                 past.pop_front();
             }
-            self.nodes.push(Node {
-                path,
-                overview: group.overview,
-                depth: group.depth,
-                parent,
-                kids: Vec::new(),
-            });
+            self.nodes.push(Node { path, figures, depth: group.depth, parent, kids: Vec::new() });
         }
         let live: HashSet<&str> = self.nodes.iter().map(|node| node.path.as_str()).collect();
         self.past.retain(|path, _| live.contains(path.as_str()));
@@ -196,7 +181,7 @@ impl State {
         self.nodes.iter().filter(|node| node.parent.is_some() && node.kids.is_empty()).count()
     }
 
-    /// Returns past rates of requests per second, oldest first.
+    /// Returns the past of the first view, oldest first.
     pub(super) fn past(&self, path: &str) -> impl DoubleEndedIterator<Item = f64> + '_ {
         self.past.get(path).into_iter().flatten().copied()
     }
@@ -236,10 +221,10 @@ impl State {
                 self.closed = below_root.map(|node| node.path.clone()).collect();
             }
             Action::Sort(by) => {
-                let count = Column::ALL.len().cast_signed();
-                let at = Column::ALL.iter().position(|&c| c == self.sort).unwrap_or(0);
-                let to = (at.cast_signed() + by).rem_euclid(count);
-                self.sort_by(Column::ALL[to.cast_unsigned()]);
+                let columns = self.columns();
+                let at = columns.iter().position(|&c| c == self.sort).unwrap_or(0);
+                let to = (at.cast_signed() + by).rem_euclid(columns.len().cast_signed());
+                self.sort_by(columns[to.cast_unsigned()]);
             }
             Action::SortBy(column) => self.sort_by(column),
             Action::Reverse => self.descending = !self.descending,
@@ -256,6 +241,20 @@ impl State {
             Action::Quit => self.is_done = true,
         }
         self.arrange();
+    }
+
+    /// Returns what rows can be ordered by: the name, and each view that has a column.
+    pub(super) fn columns(&self) -> Vec<Column> {
+        let in_table = |view: &ViewDoc| matches!(view.place, Place::Headline | Place::Table);
+        let views = self.views.iter().enumerate().filter(|(_, view)| in_table(view));
+        [Column::Name].into_iter().chain(views.map(|(at, _)| Column::View(at))).collect()
+    }
+
+    /// Returns the figure that is the limit of a view in a row.
+    pub(super) fn limit(&self, node: &Node, view: usize) -> Option<f64> {
+        let key = self.views[view].limit.as_ref()?;
+        let at = self.views.iter().position(|view| view.key == *key)?;
+        node.figures[at]
     }
 
     fn sort_by(&mut self, column: Column) {
@@ -364,11 +363,10 @@ impl State {
     }
 
     fn value(&self, node: &Node) -> f64 {
-        let row = &node.overview;
         match self.sort {
             Column::Name => 0.0,
             // The mean of five samples, so that two similar tenants do not swap places each second.
-            Column::Requests => {
+            Column::View(0) => {
                 let (sum, n) = self
                     .past(&node.path)
                     .rev()
@@ -376,12 +374,12 @@ impl State {
                     .fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
                 if n > 0.0 { sum / n } else { 0.0 }
             }
-            Column::Hits => row.hit_ratio.unwrap_or(-1.0),
-            Column::P99 => row.p99_ns.map_or(-1.0, |ns| ns as f64),
-            Column::Cpu => row.cpu_cores,
-            Column::Memory => row.memory_bytes as f64,
-            Column::Evictions => row.evictions_per_s,
-            Column::Items => row.items as f64,
+            Column::View(at) => node.figures.get(at).copied().flatten().unwrap_or(-1.0),
         }
     }
+}
+
+/// Takes what controls a terminal out of a text.
+fn harmless(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }

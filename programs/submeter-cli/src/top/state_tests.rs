@@ -3,7 +3,36 @@
 use std::collections::BTreeMap;
 
 use super::state::{Action, Column, Link, State};
-use crate::dashboard::wire::{GroupDoc, Overview, ServerDoc, TreeDoc};
+use crate::dashboard::wire::{Figure, GroupDoc, Place, ServerDoc, Shape, TreeDoc, ViewDoc};
+
+const VIEWS: [(&str, &str, Shape, Place); 8] = [
+    ("requests_per_s", "Requests/s", Shape::Rate, Place::Headline),
+    ("p99_ns", "p99", Shape::Time, Place::Headline),
+    ("hit_ratio", "Hits", Shape::Share, Place::Headline),
+    ("cpu_cores", "CPU", Shape::Cores, Place::Headline),
+    ("memory_bytes", "Memory", Shape::Bytes, Place::Headline),
+    ("memory_limit_bytes", "Limit", Shape::Bytes, Place::Nowhere),
+    ("refused_per_s", "Refused/s", Shape::Rate, Place::Headline),
+    ("items", "Items", Shape::Count, Place::Table),
+];
+
+fn views() -> Vec<ViewDoc> {
+    let view = |&(key, title, shape, place): &(&str, &str, Shape, Place)| ViewDoc {
+        key: key.to_owned(),
+        title: title.to_owned(),
+        help: String::new(),
+        shape,
+        place,
+        limit: (key == "memory_bytes").then(|| "memory_limit_bytes".to_owned()),
+        is_trouble: key == "refused_per_s",
+    };
+    VIEWS.iter().map(view).collect()
+}
+
+fn overview(figures: [Option<f64>; 8]) -> BTreeMap<String, Figure> {
+    let named = VIEWS.iter().zip(figures);
+    named.map(|((key, ..), figure)| ((*key).to_owned(), Figure(figure))).collect()
+}
 
 /// Makes a tree of groups given by path and requests per second; parents must come first.
 pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
@@ -20,17 +49,16 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
             depth: if path == "/" { 0 } else { path.matches('/').count() },
             parent: parent_of(path)
                 .map(|parent| groups.iter().position(|(p, _)| *p == parent).expect("a parent")),
-            overview: Overview {
-                requests_per_s,
-                hit_ratio: (requests_per_s > 0.0).then_some(0.925),
-                memory_bytes: (requests_per_s * 1024.0) as u64,
-                memory_limit_bytes: (path == "/").then_some(4 << 20),
-                p99_ns: (requests_per_s > 0.0).then_some(180_000),
-                cpu_cores: requests_per_s / 10_000.0,
-                evictions_per_s: if path == "/b" { 12.0 } else { 0.0 },
-                items: requests_per_s as i64,
-                ..Overview::default()
-            },
+            overview: overview([
+                Some(requests_per_s),
+                (requests_per_s > 0.0).then_some(180_000.0),
+                (requests_per_s > 0.0).then_some(0.925),
+                Some(requests_per_s / 10_000.0),
+                Some(requests_per_s * 1024.0),
+                (path == "/").then_some(4_194_304.0),
+                Some(if path == "/b" { 12.0 } else { 0.0 }),
+                Some(requests_per_s),
+            ]),
             values: BTreeMap::new(),
             rates: BTreeMap::new(),
         })
@@ -40,13 +68,14 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
             version: "0.0.0".to_owned(),
             listen: "127.0.0.1:11211".to_owned(),
             started_ms: 0,
-            metering: true,
-            delimiter: ':',
             cpus: 2,
+            notice: None,
+            first_steps: None,
         },
         at_ms: 75_000,
         window_s: 1.0,
         schema: Vec::new(),
+        views: views(),
         groups,
     }
 }
@@ -78,7 +107,7 @@ fn siblings_are_ordered_below_their_parent() {
     state.act(Action::SortBy(Column::Name));
     assert_eq!(paths(&state), ["/", "/a", "/a/x", "/a/y", "/b", "/c"]);
     state.act(Action::Sort(-1));
-    assert_eq!(state.sort, Column::Items);
+    assert_eq!(state.sort, Column::View(7), "items");
     assert_eq!(paths(&state), ["/", "/b", "/a", "/a/y", "/a/x", "/c"]);
     state.act(Action::Sort(1));
     assert_eq!(state.sort, Column::Name);
@@ -89,22 +118,16 @@ fn every_column_orders_by_its_own_figure() {
     let mut doc = tree(&[("/", 9.0), ("/p", 1.0), ("/q", 2.0)]);
     let (p, q) = (1, 2);
     // Higher in every figure except requests.
-    doc.groups[p].overview = Overview {
-        requests_per_s: 1.0,
-        hit_ratio: Some(0.9),
-        memory_bytes: 90,
-        p99_ns: Some(90),
-        cpu_cores: 0.9,
-        evictions_per_s: 9.0,
-        items: 9,
-        ..Overview::default()
-    };
-    doc.groups[q].overview = Overview { requests_per_s: 2.0, ..Overview::default() };
+    let high = [1.0, 0.9, 90.0, 0.9, 90.0, 90.0, 9.0, 9.0].map(Some);
+    doc.groups[p].overview = overview(high);
+    doc.groups[q].overview = overview([2.0, 0.1, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0].map(Some));
     let mut state = State::new();
     state.update(doc);
-    for column in Column::ALL {
+    let columns = state.columns();
+    assert_eq!(columns.len(), 8, "the name, and every view but the limit");
+    for column in columns {
         state.act(Action::SortBy(column));
-        let first = if column == Column::Requests { "/q" } else { "/p" };
+        let first = if column == Column::View(0) { "/q" } else { "/p" };
         assert_eq!(paths(&state)[1], first, "{column:?}");
     }
 }
@@ -194,6 +217,18 @@ fn past_samples_are_bounded_and_removed_with_their_tenant() {
 #[test]
 fn a_name_cannot_control_the_terminal() {
     let mut state = State::new();
-    state.update(tree(&[("/", 1.0), ("/\u{1b}[2Jx", 1.0)]));
+    let mut doc = tree(&[("/", 1.0), ("/\u{1b}[2Jx", 1.0)]);
+    doc.views[0].title.push('\u{1b}');
+    state.update(doc);
     assert_eq!(paths(&state)[1], "/\u{fffd}[2Jx");
+    assert_eq!(state.views[0].title, "Requests/s\u{fffd}");
+}
+
+#[test]
+fn a_limit_that_is_not_among_the_views_is_none() {
+    let mut doc = tree(&GROUPS);
+    doc.views[4].limit = Some("elsewhere".to_owned());
+    let mut state = State::new();
+    state.update(doc);
+    assert_eq!(state.limit(state.total().expect("a root"), 4), None);
 }

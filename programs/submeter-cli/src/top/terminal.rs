@@ -8,11 +8,11 @@ use std::time::Duration;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 
 use super::client::Client;
-use super::figures::{percent, rate};
+use super::figures::figure;
 use super::screen::Terminal;
-use super::state::{Action, Column, State};
+use super::state::{Action, State};
 use super::view::{self, Theme};
-use crate::dashboard::wire::TreeDoc;
+use crate::dashboard::wire::{Place, TreeDoc};
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 
@@ -143,9 +143,9 @@ fn action(state: &State, key: KeyEvent) -> Option<Action> {
         KeyCode::Char('/') => Some(Action::Filter),
         KeyCode::Char('?') => Some(Action::Help),
         KeyCode::Char('q') => Some(Action::Quit),
-        KeyCode::Char(c @ '1'..='8') => {
+        KeyCode::Char(c @ '1'..='9') => {
             let index = c as usize - '1' as usize;
-            Column::ALL.get(index).map(|&column| Action::SortBy(column))
+            state.columns().get(index).map(|&column| Action::SortBy(column))
         }
         _ => None,
     }
@@ -154,14 +154,14 @@ fn action(state: &State, key: KeyEvent) -> Option<Action> {
 /// Prints the last figures, so that they stay in the scroll-back after the screen is gone.
 fn print_summary(state: &State, url: &str) {
     let Some(root) = state.total() else { return };
-    let figures = &root.overview;
-    let line = format!(
-        "{url}: {} requests/s, {} hits, {} held by {} tenants",
-        rate(figures.requests_per_s),
-        percent(figures.hit_ratio),
-        show::bytes(figures.memory_bytes),
-        show::count(state.tenants() as u64),
-    );
+    let figures = state.views.iter().zip(&root.figures);
+    let headlines = figures.filter(|(view, _)| view.place == Place::Headline);
+    let headlines = headlines.map(|(view, value)| {
+        let title = view.title.as_str();
+        format!("{title} {}, ", figure(view.shape, *value))
+    });
+    let tenants = show::count(state.tenants() as u64);
+    let line = format!("{url}: {}tenants {tenants}", headlines.collect::<String>());
     // If this cannot be written, the error cannot be reported either.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

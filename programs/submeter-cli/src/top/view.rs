@@ -5,8 +5,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::screen::{Line, Screen};
 
-use super::figures::{percent, rate, time};
+use super::figures::figure as figure_text;
 use super::state::{Column, Link, Row, State};
+use crate::dashboard::wire::{Place, Shape, ViewDoc};
 use submeter_terminal as show;
 
 /// The styles. Colours come from the terminal's palette, so that they suit its background.
@@ -49,6 +50,12 @@ const TOTALS: usize = 1;
 const HEADING: usize = 4;
 const ROWS: usize = 5;
 
+/// Cells of a sparkline, or of a bar, with the space before it.
+const PAST_WIDTH: usize = 14;
+
+/// Cells that a name keeps when there are several figures.
+const NAME_LEAST: usize = 22;
+
 /// Draws everything. `top` is the first visible row, kept between frames so that the list scrolls
 /// only when the selection would leave the screen.
 pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, top: &mut usize) {
@@ -56,7 +63,7 @@ pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, top: &mut u
     for (y, line) in (TOTALS..).zip(totals_lines(state, theme, screen.width())) {
         screen.put(0, y, &line);
     }
-    let columns = Columns::fit(screen.width());
+    let columns = Columns::fit(state, screen.width());
     screen.put(0, HEADING, &columns.heading(state, theme));
     draw_rows(screen, state, theme, top, &columns);
     let last = screen.height().saturating_sub(1);
@@ -78,8 +85,8 @@ fn header(state: &State, theme: Theme, width: usize) -> Line {
     if let Some(server) = server {
         let up = state.at_ms.saturating_sub(server.started_ms) / 1000;
         line.push(format!("  {}  up {}", server.listen, uptime(up)), theme.dim);
-        if !server.metering {
-            line.push("  metering is off: only memory is counted", theme.warn);
+        if let Some(notice) = &server.notice {
+            line.push(format!("  {notice}"), theme.warn);
         }
     }
     let gap = width.saturating_sub(line.width() + word.width());
@@ -95,26 +102,21 @@ fn header(state: &State, theme: Theme, width: usize) -> Line {
 
 fn totals_lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
     let Some(root) = state.total() else { return Vec::new() };
-    let row = &root.overview;
-    let memory = match row.memory_limit_bytes {
-        Some(limit) => {
-            format!("{} of {}", show::bytes(row.memory_bytes), show::bytes(limit))
-        }
-        None => show::bytes(row.memory_bytes),
-    };
-    // The most important first: facts that do not fit are left out, not cut.
-    let facts = [
-        ("requests/s", rate(row.requests_per_s)),
-        ("hits", percent(row.hit_ratio)),
-        ("p99", time(row.p99_ns)),
-        ("memory", memory),
-        ("cpu", percent(Some(row.cpu_cores))),
-        ("evictions/s", rate(row.evictions_per_s)),
-        ("tenants", show::count(state.tenants() as u64)),
-    ];
+    // In the order of the views: facts that do not fit are left out, not cut.
+    let views = state.views.iter().enumerate();
+    let headlines = views.filter(|(_, view)| view.place == Place::Headline);
+    let facts = headlines.map(|(at, view)| {
+        let value = figure_text(view.shape, root.figures[at]);
+        let value = match state.limit(root, at) {
+            Some(limit) => format!("{value} of {}", figure_text(view.shape, Some(limit))),
+            None => value,
+        };
+        (in_a_sentence(&view.title), value)
+    });
+    let tenants = ("tenants".to_owned(), show::count(state.tenants() as u64));
     let mut line = Line::default();
     let mut used = 0;
-    for (name, value) in facts {
+    for (name, value) in facts.chain([tenants]) {
         used += name.width() + value.width() + 4;
         if used > width + 3 {
             break;
@@ -133,46 +135,48 @@ struct Columns {
     name: usize,
     past: usize,
     bar: usize,
-    shown: Vec<(Column, usize)>,
+    /// Views with the widths of their columns.
+    shown: Vec<(usize, usize)>,
 }
 
 impl Columns {
-    /// Gives the name the width that the figures leave; the least important figures are dropped
-    /// first.
-    fn fit(width: usize) -> Columns {
-        const FIGURES: [(Column, usize, usize); 7] = [
-            (Column::Requests, 12, 0),
-            (Column::Hits, 8, 56),
-            (Column::P99, 9, 46),
-            (Column::Cpu, 8, 74),
-            (Column::Memory, 11, 64),
-            (Column::Evictions, 13, 100),
-            (Column::Items, 10, 112),
-        ];
-        let fits = FIGURES.iter().filter(|(.., least)| width >= *least);
-        let shown: Vec<(Column, usize)> = fits.map(|&(column, w, _)| (column, w)).collect();
-        let past = if width >= 90 { 14 } else { 0 };
-        let bar = if width >= 124 { 14 } else { 0 };
-        let figures: usize = shown.iter().map(|(_, w)| w).sum();
-        let rest = width.saturating_sub(figures + past + bar);
+    /// Gives the name the width that the figures leave; the last figures are dropped first.
+    fn fit(state: &State, width: usize) -> Columns {
+        let past = if width >= 90 { PAST_WIDTH } else { 0 };
+        let bar = if width >= 124 { PAST_WIDTH } else { 0 };
+        let mut rest = width.saturating_sub(past);
+        let mut shown = Vec::new();
+        for column in state.columns() {
+            let Column::View(view) = column else { continue };
+            let ViewDoc { title, shape, limit, .. } = &state.views[view];
+            let wide = figure_width(*shape).max(title.width() + 2);
+            let with_bar = wide + if limit.is_some() { bar } else { 0 };
+            // The first is shown wherever it leaves anything to the name.
+            let least = if shown.is_empty() { 1 } else { NAME_LEAST };
+            if rest < with_bar + least {
+                break;
+            }
+            rest -= with_bar;
+            shown.push((view, wide));
+        }
         Columns { name: rest, past, bar, shown }
     }
 
     fn heading(&self, state: &State, theme: Theme) -> Line {
         let mut line = Line::default();
-        let title = |column: Column| {
-            let title = heading_of(column);
+        let title = |title: &str, column: Column| {
             let arrow = if state.descending { "▼" } else { "▲" };
             if state.sort == column { format!("{title} {arrow}") } else { title.to_owned() }
         };
         let style = |column: Column| if state.sort == column { theme.bold } else { theme.dim };
-        line.push(pad(&title(Column::Name), self.name), style(Column::Name));
-        for &(column, width) in &self.shown {
-            if column == Column::Requests {
+        line.push(pad(&title("Tenant", Column::Name), self.name), style(Column::Name));
+        for (place, &(view, width)) in self.shown.iter().enumerate() {
+            let column = Column::View(view);
+            if place == 0 {
                 line.push(" ".repeat(self.past), Style::new());
             }
-            line.push(right(&title(column), width), style(column));
-            if column == Column::Memory {
+            line.push(right(&title(&state.views[view].title, column), width), style(column));
+            if state.views[view].limit.is_some() {
                 line.push(" ".repeat(self.bar), Style::new());
             }
         }
@@ -180,7 +184,6 @@ impl Columns {
     }
 
     fn line(&self, state: &State, row: &Row<'_>, theme: Theme) -> Line {
-        let figures = &row.node.overview;
         let mark = match (row.kids, row.is_open) {
             (0, _) => " ",
             (_, true) => "▾",
@@ -197,15 +200,19 @@ impl Columns {
         };
         let mut line = Line::default();
         line.push(pad(&name, self.name), name_style);
-        for &(column, width) in &self.shown {
-            let (text, style) = figure(column, figures, theme);
-            if column == Column::Requests && self.past > 0 {
+        for (place, &(view, width)) in self.shown.iter().enumerate() {
+            let value = row.node.figures[view];
+            if place == 0 && self.past > 0 {
                 let past: Vec<f64> = state.past(&row.node.path).collect();
                 line.push(format!("  {}", sparkline(&past, self.past - 2)), theme.accent);
             }
+            let (text, style) = figure(&state.views[view], value, theme);
             line.push(right(&text, width), style);
-            if column == Column::Memory && self.bar > 0 {
-                bar(&mut line, figures, self.bar, theme);
+            if state.views[view].limit.is_some() && self.bar > 0 {
+                let near_full =
+                    if state.views[view].is_trouble { theme.warn } else { theme.accent };
+                let limit = state.limit(row.node, view);
+                bar(&mut line, (value, limit), self.bar, theme, near_full);
             }
         }
         if row.is_selected {
@@ -269,7 +276,7 @@ fn draw_help(screen: &mut Screen, theme: Theme) {
         ("Space Enter", "close or open"),
         ("+ -", "open, close all"),
         ("s S", "sort by the next, previous column"),
-        ("1 … 8", "sort by that column"),
+        ("1 … 9", "sort by that column"),
         ("r", "reverse the order"),
         ("/", "filter by path"),
         ("Esc", "clear the filter"),
@@ -302,50 +309,55 @@ fn draw_help(screen: &mut Screen, theme: Theme) {
     screen.put(x, below, &edge(format!("╰{}╯", "─".repeat(WIDTH))));
 }
 
-fn heading_of(column: Column) -> &'static str {
-    match column {
-        Column::Name => "Tenant",
-        Column::Requests => "Requests/s",
-        Column::Hits => "Hits",
-        Column::P99 => "p99",
-        Column::Cpu => "CPU",
-        Column::Memory => "Memory",
-        Column::Evictions => "Evictions/s",
-        Column::Items => "Items",
+/// Returns how many cells the column of a figure takes, with the space before it.
+fn figure_width(shape: Shape) -> usize {
+    match shape {
+        Shape::Share | Shape::Cores => 8,
+        Shape::Time => 9,
+        Shape::Rate | Shape::Count => 10,
+        Shape::Bytes => 11,
+        Shape::ByteRate => 13,
     }
 }
 
-/// Returns a figure and its style: dim for zero, a warm colour for pressure.
-fn figure(column: Column, row: &crate::dashboard::wire::Overview, theme: Theme) -> (String, Style) {
-    let text = match column {
-        Column::Name => String::new(),
-        Column::Requests => rate(row.requests_per_s),
-        Column::Hits => percent(row.hit_ratio),
-        Column::P99 => time(row.p99_ns),
-        Column::Cpu => percent(Some(row.cpu_cores)),
-        Column::Memory => show::bytes(row.memory_bytes),
-        Column::Evictions => rate(row.evictions_per_s),
-        Column::Items => show::count(row.items.max(0).cast_unsigned()),
-    };
-    let style = match text.as_str() {
-        "0" | "–" | "0 %" | "0 B" => theme.dim,
-        _ if column == Column::Evictions => theme.warn,
-        _ => Style::new(),
-    };
-    (text, style)
+/// Returns a title as it stands within a line: `CPU` and `p99` stay what they are.
+fn in_a_sentence(title: &str) -> String {
+    let mut chars = title.chars();
+    match (chars.next(), chars.next()) {
+        (Some(first), Some(second)) if first.is_uppercase() && second.is_lowercase() => {
+            first.to_lowercase().chain(title.chars().skip(1)).collect()
+        }
+        _ => title.to_owned(),
+    }
 }
 
-/// Appends a bar for usage of a limit; nothing if there is no limit.
-fn bar(line: &mut Line, row: &crate::dashboard::wire::Overview, width: usize, theme: Theme) {
+/// Returns a figure and its style: dim for zero, a warm colour for trouble.
+fn figure(view: &ViewDoc, value: Option<f64>, theme: Theme) -> (String, Style) {
+    let style = match value {
+        None | Some(0.0) => theme.dim,
+        _ if view.is_trouble => theme.warn,
+        _ => Style::new(),
+    };
+    (figure_text(view.shape, value), style)
+}
+
+/// Appends a bar for usage of a limit, in the style `near_full` near its end; nothing if there is
+/// no limit.
+fn bar(
+    line: &mut Line,
+    (held, limit): (Option<f64>, Option<f64>),
+    width: usize,
+    theme: Theme,
+    near_full: Style,
+) {
     let inner = width - 2;
-    let Some(limit) = row.memory_limit_bytes else {
+    let Some(limit) = limit else {
         line.push(" ".repeat(width), Style::new());
         return;
     };
-    let held = row.memory_bytes as f64;
-    let share = if limit == 0 { 1.0 } else { (held / limit as f64).min(1.0) };
+    let share = if limit == 0.0 { 1.0 } else { (held.unwrap_or(0.0) / limit).clamp(0.0, 1.0) };
     let full = (share * inner as f64).round() as usize;
-    let style = if share >= 0.97 { theme.warn } else { theme.accent };
+    let style = if share >= 0.97 { near_full } else { theme.accent };
     line.push("  ", Style::new());
     line.push("━".repeat(full), style);
     line.push("─".repeat(inner - full), theme.dim);

@@ -23,16 +23,16 @@ fn a_wide_terminal_shows_every_column() {
     #[rustfmt::skip]
     let expected = [
         "submeter  127.0.0.1:11211  up 1 min 15 s                                                                                  live",
-        "requests/s 2.10k   hits 92.5 %   p99 180 µs   memory 2.05 MiB of 4.00 MiB   cpu 21.0 %   evictions/s 0   tenants 4",
+        "requests/s 2.10k   p99 180 µs   hits 92.5 %   CPU 21.0 %   memory 2.05 MiB of 4.00 MiB   refused/s 0   tenants 4",
         "                                                                                                                            ██",
         "",
-        "Tenant                                   Requests/s ▼    Hits      p99     CPU     Memory                Evictions/s     Items",
-        "▾ All tenants                          ██       2.10k  92.5 %   180 µs  21.0 %   2.05 MiB  ━━━━━━──────            0     2,100",
-        "    b                                  ██       1.20k  92.5 %   180 µs  12.0 %   1.17 MiB                         12     1,200",
-        "  ▾ a                                  ██         900  92.5 %   180 µs   9.0 %    900 KiB                          0       900",
-        "      y                                ██         600  92.5 %   180 µs   6.0 %    600 KiB                          0       600",
-        "      x                                ██         300  92.5 %   180 µs   3.0 %    300 KiB                          0       300",
-        "    c                                  ▁▁           0       –        –     0 %        0 B                          0         0",
+        "Tenant                                     Requests/s ▼      p99    Hits     CPU     Memory                Refused/s     Items",
+        "▾ All tenants                            ██       2.10k   180 µs  92.5 %  21.0 %   2.05 MiB  ━━━━━━──────          0     2,100",
+        "    b                                    ██       1.20k   180 µs  92.5 %  12.0 %   1.17 MiB                       12     1,200",
+        "  ▾ a                                    ██         900   180 µs  92.5 %   9.0 %    900 KiB                        0       900",
+        "      y                                  ██         600   180 µs  92.5 %   6.0 %    600 KiB                        0       600",
+        "      x                                  ██         300   180 µs  92.5 %   3.0 %    300 KiB                        0       300",
+        "    c                                    ▁▁           0        –       –     0 %        0 B                        0         0",
         "↑↓ move   ←→ fold   / filter   s sort   r reverse   ? help   q quit",
     ];
     assert_eq!(lines, expected, "\n{}\n", lines.join("\n"));
@@ -46,7 +46,7 @@ fn a_narrow_terminal_shows_the_most_important_columns() {
     let (lines, _) = frame(&state, 48, 10);
     let expected = [
         "submeter  127.0.0.1:11211  up 1 min 15 s    live",
-        "requests/s 2.10k   hits 92.5 %   p99 180 µs",
+        "requests/s 2.10k   p99 180 µs   hits 92.5 %",
         "                                               █",
         "",
         "Tenant ▲                     Requests/s      p99",

@@ -3,6 +3,7 @@
 mod conservation;
 mod doors;
 mod limits;
+pub(crate) mod shown;
 mod summary;
 
 use std::fmt::Display;
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::ServeArgs;
-use crate::dashboard::{self, Deleted, Door, Guard, ServerInfo};
+use crate::dashboard::{self, Deleted, Door, Guard};
 use crate::secrets::Token;
 use submeter_load::drive::{self, Outcome, Plan};
 use submeter_load::tenants_file;
@@ -72,7 +73,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
 
     let (end, ended) = watch::channel(false);
     let driven_at = listen.tcp().map(reachable);
-    let info = ServerInfo::new(listen);
+    let shown = shown::shown(&cache, &listen);
     let started = Instant::now();
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
@@ -82,7 +83,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let page = dashboard::serve(
         Door::new(http, tls),
         cache.clone(),
-        info,
+        shown,
         deleted.clone(),
         guard,
         shutdown,

@@ -1,16 +1,7 @@
-// One tenant: every metric, the shape of its latency, its limit, its past.
-
-const CHARTS = [
-  { key: "requests_per_s", label: "Requests/s", show: format.rate },
-  { key: "hit_ratio", label: "Hits", show: format.percent, top: 1 },
-  { key: "p99_ns", label: "p99", show: format.ns },
-  { key: "cpu_cores", label: "CPU", show: format.percent },
-  { key: "memory_bytes", label: "Memory", show: format.bytes, base: 1024 },
-  { key: "evictions_per_s", label: "Evictions/s", show: format.rate },
-];
+// One tenant: its views and their past, its quotas, the shape of its histograms, every metric.
 
 const detail = {
-  chart: CHARTS[0], doc: null, lost: null, asking: null, cross: null,
+  chart: null, doc: null, lost: null, asking: null, cross: null,
 
   start() {
     this.box = document.getElementById("detail");
@@ -88,39 +79,51 @@ const detail = {
     };
     const facts = (className, names) => {
       const list = el("dl", { class: className });
-      for (const [key, label] of names) {
-        part[key] = el("dd");
-        part[key].append(part[key].figure = figure());
-        list.append(el("div", {}, el("dt", { text: label }), part[key]));
-      }
-      return list;
+      const figures = names.map((label) => {
+        const one = figure();
+        list.append(el("div", {}, el("dt", { text: label }), el("dd", {}, one)));
+        return one;
+      });
+      return [list, figures];
     };
-    const figures = el("section", {}, facts("figures", [["req", "Requests/s"], ["hit", "Hits"], ["p99", "p99 latency"], ["cpu", "CPU"], ["in", "Received"], ["out", "Sent"]]));
+    this.chart ||= model.headlines[0] || null;
+    part.views = model.views.filter((view) => view.place !== "nowhere" && !view.limit);
+    const [list, all] = facts("figures", part.views.map((view) => view.title));
+    part.figures = all;
+    const sections = [el("section", {}, list)];
 
-    part.tabs = el("div", { class: "tabs", role: "tablist" });
-    for (const chart of CHARTS) {
-      part.tabs.append(el("button", { type: "button", role: "tab", text: chart.label, on: { click: () => { this.chart = chart; this.paint(); } } }));
+    if (this.chart) {
+      part.tabs = el("div", { class: "tabs", role: "tablist" });
+      for (const view of model.headlines) {
+        part.tabs.append(el("button", { type: "button", role: "tab", text: view.title, on: { click: () => { this.chart = view; this.paint(); } } }));
+      }
+      part.chart = svg("svg", { class: "chart", role: "img" });
+      part.chart.addEventListener("pointermove", (event) => this.point(event));
+      part.chart.addEventListener("pointerleave", () => { this.cross = null; this.paintChart(); });
+      const [past, pastAside] = section("Last two minutes", part.tabs, part.chart);
+      part.pastAside = pastAside;
+      sections.push(past);
     }
-    part.chart = svg("svg", { class: "chart", role: "img" });
-    part.chart.addEventListener("pointermove", (event) => this.point(event));
-    part.chart.addEventListener("pointerleave", () => { this.cross = null; this.paintChart(); });
-    const [past, pastAside] = section("Last two minutes", part.tabs, part.chart);
-    part.pastAside = pastAside;
 
-    part.histogram = svg("svg", { class: "histogram", role: "img" });
-    part.legend = el("p", { class: "legend" }, el("span", {}, el("i"), "last second"), el("span", {}, el("i", { class: "all" }), "since the start"));
-    const [latency, latencyAside] = section("Latency", part.histogram, part.legend,
-      facts("quantiles", [["q50", "p50"], ["q90", "p90"], ["q99", "p99"], ["q999", "p99.9"]]));
-    part.latencyAside = latencyAside;
-
-    part.meter = meter();
-    part.held = el("span");
-    part.peak = el("span");
-    const [memory, memoryAside] = section("Memory", part.meter, el("div", { class: "limit-line" }, part.held, part.peak));
-    part.memoryAside = memoryAside;
+    const byKind = (kind) => model.schema.filter((metric) => metric.kind === kind);
+    part.quotas = byKind("quota").map((metric) => {
+      const one = { metric, meter: meter(), held: el("span"), refused: el("span") };
+      [one.box, one.aside] = section(titled(metric.name), one.meter, el("div", { class: "limit-line" }, one.held, one.refused));
+      sections.push(one.box);
+      return one;
+    });
+    part.histograms = byKind("histogram").map((metric) => {
+      const one = { metric, plot: svg("svg", { class: "histogram", role: "img" }) };
+      const legend = el("p", { class: "legend" }, el("span", {}, el("i"), "last second"), el("span", {}, el("i", { class: "all" }), "since the start"));
+      const [quantiles, figures] = facts("quantiles", ["p50", "p90", "p99", "p99.9"]);
+      one.figures = figures;
+      [one.box, one.aside] = section(titled(metric.name), one.plot, legend, quantiles);
+      sections.push(one.box);
+      return one;
+    });
 
     const body = part.metrics = el("tbody");
-    const [all, allAside] = section("All metrics", el("table", { class: "all-metrics" },
+    const [metrics, allAside] = section("All metrics", el("table", { class: "all-metrics" },
       el("thead", {}, el("tr", {}, el("th", { text: "Metric", scope: "col" }), el("th", { text: "Total", scope: "col" }), el("th", { text: "Per second", scope: "col" }))), body));
     part.allAside = allAside;
     for (const metric of model.schema) {
@@ -129,7 +132,7 @@ const detail = {
       part["m:" + metric.name] = [total, rate];
     }
     this.lost = null;
-    this.box.replaceChildren(this.header(doc.group.path), figures, past, memory, latency, all);
+    this.box.replaceChildren(this.header(doc.group.path), ...sections, metrics);
     this.built = true;
   },
 
@@ -137,27 +140,22 @@ const detail = {
     const doc = this.doc;
     if (!this.built) this.build(doc);
     const { part } = this;
-    const row = doc.group.overview;
-    part.req.figure.set(format.rate(row.requests_per_s));
-    part.hit.figure.set(format.percent(row.hit_ratio));
-    part.p99.figure.set(format.ns(row.p99_ns));
-    part.cpu.figure.set(row.cpu_cores ? format.percent(row.cpu_cores) : ["0", "%"]);
-    part.in.figure.set(format.byteRate(row.bytes_in_per_s));
-    part.out.figure.set(format.byteRate(row.bytes_out_per_s));
+    part.views.forEach((view, i) => part.figures[i].set(view.as.show(doc.group.overview[view.key])));
     setText(part.allAside, doc.children ? `${doc.children} ${doc.children === 1 ? "child" : "children"} included` : "");
-    this.paintChart();
-    this.paintMemory(doc.group.values.memory, row);
-    const latency = doc.group.values.latency;
-    for (const [key, q] of [["q50", "p50"], ["q90", "p90"], ["q99", "p99"], ["q999", "p999"]]) part[key].figure.set(format.ns(latency && latency[q]));
-    if (doc.histograms.latency) this.paintHistogram(doc.histograms.latency, latency);
+    if (this.chart) this.paintChart();
+    for (const quota of part.quotas) this.paintQuota(quota, doc.group.values[quota.metric.name]);
+    for (const one of part.histograms) {
+      const value = doc.group.values[one.metric.name];
+      ["p50", "p90", "p99", "p999"].forEach((q, i) => one.figures[i].set(or(unitOf(one.metric).show)(value && value[q])));
+      if (doc.histograms[one.metric.name]) this.paintHistogram(one, doc.histograms[one.metric.name], value);
+    }
     for (const metric of model.schema) this.paintMetric(metric, doc.group);
   },
 
   paintMetric(metric, group) {
     const [total, rate] = this.part["m:" + metric.name];
     const value = group.values[metric.name];
-    const show = metric.unit === "bytes" ? format.bytes : metric.unit === "nanoseconds" ? format.ns : format.exact;
-    const per = metric.unit === "bytes" ? format.byteRate : metric.unit === "nanoseconds" ? format.ns : format.rate;
+    const { show, per } = unitOf(metric);
     if (metric.kind === "histogram") setText(total, format.exact(value.count)[0]);
     else setText(total, format.text(show(metric.kind === "quota" ? value.current : value)));
     const r = group.rates[metric.name];
@@ -165,17 +163,16 @@ const detail = {
     rate.className = r ? "" : "zero";
   },
 
-  paintMemory(memory, row) {
-    if (!memory) return;
-    const { part } = this;
-    const text = (n) => format.text(format.bytes(n));
-    part.meter.set(memory.current, memory.limit, memory.peak || 1);
-    setText(part.memoryAside, memory.limit === null ? "no limit of its own" : `limit ${text(memory.limit)}`);
-    const share = memory.limit ? ` (${format.text(format.percent(memory.current / memory.limit))})` : "";
-    setText(part.held, `${text(memory.current)} held${share}, peak ${text(memory.peak)}`);
-    const evicts = row.evictions_per_s > 0 ? `${format.text(format.rate(row.evictions_per_s))} evictions/s` : "";
-    const refused = memory.refused ? `${format.exact(memory.refused)[0]} refused` : "none refused";
-    setText(part.peak, [evicts, refused].filter(Boolean).join(", "));
+  paintQuota({ metric, box, aside, meter, held, refused }, usage) {
+    // One that the group never used and that does not bind it says nothing.
+    box.hidden = !usage || (!usage.peak && usage.limit === null);
+    if (box.hidden) return;
+    const text = (n) => format.text(unitOf(metric).show(n));
+    meter.set(usage.current, usage.limit, usage.peak || 1);
+    setText(aside, usage.limit === null ? "no limit of its own" : `limit ${text(usage.limit)}`);
+    const share = usage.limit ? ` (${format.text(format.percent(usage.current / usage.limit))})` : "";
+    setText(held, `${text(usage.current)} held${share}, peak ${text(usage.peak)}`);
+    setText(refused, usage.refused ? `${format.exact(usage.refused)[0]} refused` : "none refused");
   },
 
   point(event) {
@@ -187,20 +184,20 @@ const detail = {
 
   paintChart() {
     const { part, chart, doc } = this;
-    for (const [i, tab] of [...part.tabs.children].entries()) setAttr(tab, "aria-selected", String(CHARTS[i] === chart));
+    for (const [i, tab] of [...part.tabs.children].entries()) setAttr(tab, "aria-selected", String(model.headlines[i] === chart));
     const ago = doc.history.ago_s;
-    let values = doc.history[chart.key];
-    const memory = chart.key === "memory_bytes";
+    let values = doc.history.series[chart.key] || [];
+    const level = chart.limit || ["bytes", "count"].includes(chart.shape);
     // The server keeps no past of an idle tenant: what it holds has not changed.
-    if (memory && values.every((v) => v === null)) values = values.map(() => doc.group.overview.memory_bytes);
-    const limit = memory ? doc.group.overview.memory_limit_bytes : null;
+    if (level && values.every((v) => v === null)) values = values.map(() => doc.group.overview[chart.key]);
+    const limit = chart.limit ? doc.group.overview[chart.limit.key] : null;
     const [left, width, height] = [40, 356, 108];
-    const { top, ticks } = scale(chart.top || Math.max(...values.map((v) => v || 0), limit || 0), chart.base);
+    const { top, ticks } = scale(chart.as.top || Math.max(...values.map((v) => v || 0), limit || 0), chart.as.base);
     const nodes = [];
     for (const tick of ticks) {
       const y = (4 + height - tick / top * height).toFixed(1);
       nodes.push(svg("line", { class: "grid", x1: left, x2: left + width, y1: y, y2: y }));
-      nodes.push(svg("text", { x: left - 6, y: +y + 3.5, "text-anchor": "end", text: format.tick(chart.show(tick)) }));
+      nodes.push(svg("text", { x: left - 6, y: +y + 3.5, "text-anchor": "end", text: format.tick(chart.as.show(tick)) }));
     }
     const span = ago.length ? ago[0] : 0;
     for (const [at, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
@@ -215,22 +212,22 @@ const detail = {
       const x = at / (values.length - 1) * width;
       plot.append(svg("line", { class: "cross", x1: x, x2: x, y1: 0, y2: height }));
       if (values[at] !== null) plot.append(svg("circle", { class: "dot", r: 4, cx: x, cy: height - Math.min(1, values[at] / top) * height }));
-      setText(part.pastAside, `${format.text(chart.show(values[at]))}, ${Math.round(ago[at])}${NBSP}s ago`);
+      setText(part.pastAside, `${format.text(chart.as.show(values[at]))}, ${Math.round(ago[at])}${NBSP}s ago`);
     } else setText(part.pastAside, "");
     part.chart.setAttribute("viewBox", "0 0 400 132");
-    part.chart.setAttribute("aria-label", `${chart.label} over the last ${Math.round(span)} seconds`);
+    part.chart.setAttribute("aria-label", `${chart.title} over the last ${Math.round(span)} seconds`);
     part.chart.replaceChildren(...nodes, plot);
   },
 
-  paintHistogram({ upper, total, recent }, quantiles) {
-    const { part } = this;
+  paintHistogram({ metric, plot, aside }, { upper, total, recent }, quantiles) {
+    const { show } = unitOf(metric);
     const used = total.map((n, i) => n ? i : -1).filter((i) => i >= 0);
     const sum = (counts) => counts.reduce((a, b) => a + b, 0);
-    setText(part.latencyAside, `${format.text(format.count(sum(recent)))} in the last second, ${format.text(format.count(sum(total)))} in all`);
-    part.histogram.setAttribute("viewBox", "0 0 400 118");
-    part.histogram.setAttribute("aria-label", "Distribution of latency");
+    setText(aside, `${format.text(format.count(sum(recent)))} in the last second, ${format.text(format.count(sum(total)))} in all`);
+    plot.setAttribute("viewBox", "0 0 400 118");
+    plot.setAttribute("aria-label", `Distribution of ${metric.name}`);
     if (!used.length) {
-      part.histogram.replaceChildren(svg("text", { x: 200, y: 56, "text-anchor": "middle", text: "Nothing was answered yet" }));
+      plot.replaceChildren(svg("text", { x: 200, y: 56, "text-anchor": "middle", text: "Nothing was recorded yet" }));
       return;
     }
     // A margin of two octaves at most, so that a lone bucket is not as wide as the box.
@@ -248,13 +245,13 @@ const detail = {
     }
     // Decades, not the buckets' own bounds: "1 ms" is read at a glance, "1.05 ms" is not.
     let free = 24;
-    for (let ns = 1; ns < 1e12; ns *= 10) {
-      const i = upper.findIndex((u) => u === null || u >= ns);
+    for (let n = 1; n < 1e12; n *= 10) {
+      const i = upper.findIndex((u) => u === null || u >= n);
       if (i < first || i > last || !upper[i]) continue;
       const low = i ? upper[i - 1] : upper[i] / 2;
-      const x = (i - first + Math.log(ns / low) / Math.log(upper[i] / low)) * step;
+      const x = (i - first + Math.log(n / low) / Math.log(upper[i] / low)) * step;
       if (x < free || x > 376) continue;
-      nodes.push(svg("text", { x: x.toFixed(1), y: 111, "text-anchor": "middle", text: format.tick(format.ns(ns)) }));
+      nodes.push(svg("text", { x: x.toFixed(1), y: 111, "text-anchor": "middle", text: format.tick(show(n)) }));
       free = x + 56;
     }
     if (quantiles && quantiles.p99) {
@@ -267,10 +264,15 @@ const detail = {
     }
     for (let i = first; i <= last; i++) {
       const hit = svg("rect", { class: "hit-area", x: (i - first) * step, width: step, y: 0, height });
-      const range = `${i ? format.text(format.ns(upper[i - 1])) : "0"} to ${upper[i] === null ? "∞" : format.text(format.ns(upper[i]))}`;
+      const range = `${i ? format.text(show(upper[i - 1])) : "0"} to ${upper[i] === null ? "∞" : format.text(show(upper[i]))}`;
       hit.append(svg("title", { text: `${range}: ${recent[i]} in the last second, ${total[i]} in all` }));
       nodes.push(hit);
     }
-    part.histogram.replaceChildren(...nodes);
+    plot.replaceChildren(...nodes);
   },
 };
+
+// A metric's name as a heading.
+function titled(name) {
+  return name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
+}

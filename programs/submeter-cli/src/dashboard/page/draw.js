@@ -77,15 +77,16 @@ function sparkline(className) {
   return node;
 }
 
-function meter() {
+// `isTrouble`: little left of the limit deserves attention, unlike in a cache, which is meant to be
+// full.
+function meter(isTrouble) {
   const fill = el("i");
   const node = el("span", { class: "meter", "aria-hidden": "true" }, fill);
   node.set = (value, limit, scale) => {
     const open = limit === null || limit === undefined;
     const part = open ? (scale ? value / scale : 0) : limit ? value / limit : 1;
     fill.style.width = (100 * Math.min(1, part)).toFixed(1) + "%";
-    // A cache is meant to be full; only the last few percent say that something must go.
-    node.className = "meter" + (open ? " open" : part >= 0.97 ? " warn" : "");
+    node.className = "meter" + (open ? " open" : isTrouble && part >= 0.97 ? " warn" : "");
   };
   return node;
 }

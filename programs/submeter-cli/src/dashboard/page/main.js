@@ -1,36 +1,36 @@
 // Connection, tiles, and the rest of the page's furniture.
 
-const TILES = [
-  { key: "req", label: "Requests/s", show: format.rate, note: () => "" },
-  { key: "hit", label: "Hits", show: format.percent, top: 1, note: () => "" },
-  { key: "p99", label: "p99 latency", show: format.ns, second: true, note: () => "" },
-  { key: "cpu", label: "CPU", show: (v) => v ? format.percent(v) : ["0", "%"], note: () => `of ${model.server.cpus * 100}${NBSP}%` },
-  { key: "mem", label: "Memory", show: format.bytes, meter: true, note: (get) => get("limit") === null ? "" : "of " + format.text(format.bytes(get("limit"))) },
-  { key: "evict", label: "Evictions/s", show: format.rate, note: (get) => get("items") ? `${format.text(format.count(get("items")))} items` : "" },
-];
-
 const tiles = {
+  all: null,
+
   start() {
     const box = document.getElementById("tiles");
-    for (const tile of TILES) {
-      tile.figure = figure("figure");
-      tile.noteBox = el("span", { class: "note" });
-      tile.line = tile.meter ? meter() : sparkline(tile.second ? "second" : "");
-      tile.figure.set(["–", ""]);
-      box.append(el("div", { class: "tile" }, el("h2", { text: tile.label }), tile.noteBox, tile.figure, tile.line));
-    }
+    this.all = model.headlines.map((view, at) => {
+      const tile = { view, figure: figure("figure"), note: el("span", { class: "note" }) };
+      tile.line = view.limit ? meter(view.is_trouble) : sparkline(at > 0 && view.shape === "time" ? "second" : "");
+      box.append(el("div", { class: "tile", title: view.help }, el("h2", { text: view.title }), tile.note, tile.figure, tile.line));
+      return tile;
+    });
   },
+
+  note(view) {
+    if (view.shape === "cores") return `of ${model.server.cpus * 100}${NBSP}%`;
+    const limit = view.limit && model.get(model.root, view.limit);
+    return limit === null ? "" : "of " + format.text(view.as.show(limit));
+  },
+
   paint() {
     if (!model.root) return;
-    const get = (key) => model.get(model.root, key);
-    for (const tile of TILES) {
-      const value = get(tile.key);
-      tile.figure.set(tile.show(value));
-      setText(tile.noteBox, tile.note(get));
-      if (tile.meter) tile.line.set(value, get("limit"), value);
-      else tile.line.draw(model.rootHistory[tile.key] || [], SLOTS, tile.top || 0);
+    if (!this.all) this.start();
+    for (const { view, figure, note, line } of this.all) {
+      const value = model.get(model.root, view);
+      figure.set(view.as.show(value));
+      setText(note, this.note(view));
+      if (view.limit) line.set(value, model.get(model.root, view.limit), value);
+      else line.draw(model.rootHistory[view.key] || [], SLOTS, view.as.top || 0);
     }
-    document.title = get("req") ? `${format.text(format.rate(get("req")))}/s · submeter` : "submeter";
+    const [first] = model.headlines;
+    document.title = first && model.get(model.root, first) ? `${format.text(first.as.show(model.get(model.root, first)))} ${first.title} · submeter` : "submeter";
   },
 };
 
@@ -44,6 +44,7 @@ const link = {
     const take = (f) => (event) => { if (source === this.source) { this.last = Date.now(); f(JSON.parse(event.data)); this.state("live"); } };
     source.addEventListener("full", take((doc) => {
       model.full(doc);
+      table.columns();
       setText(document.getElementById("where"), doc.server.listen);
       setText(document.getElementById("uptime"), `up ${duration(doc.at_ms - doc.server.started_ms)}`);
       paint(true);
@@ -72,9 +73,7 @@ const link = {
     let text = "";
     if (this.was === "lost") {
       text = `The server does not answer; its figures are from ${duration(Date.now() - this.last)} ago. Retrying.`;
-    } else if (model.server && !model.server.metering) {
-      text = "Metering is off (--no-metering): memory and limits are known, requests are not.";
-    }
+    } else if (model.server && model.server.notice) text = model.server.notice;
     setText(box, text);
     box.hidden = !text;
   },
@@ -125,7 +124,6 @@ const theme = {
 
 theme.set(theme.read());
 document.getElementById("theme").addEventListener("click", () => theme.next());
-tiles.start();
 table.start();
 detail.start();
 document.getElementById("filter").addEventListener("input", (event) => {

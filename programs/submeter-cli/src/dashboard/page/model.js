@@ -2,42 +2,58 @@
 
 const SLOTS = 60;
 
-const columns = [
-  { key: "name", label: "Tenant", title: "Path of the group; figures include everything below it" },
-  { key: "req", label: "Requests/s", title: "Requests answered in the last second" },
-  { key: "hit", label: "Hits", title: "Retrievals of the last second that found the item" },
-  { key: "p99", label: "p99", title: "99 of 100 requests of the last second were answered within this" },
-  { key: "cpu", label: "CPU", title: "Time of worker threads; 100 % is one processor" },
-  { key: "mem", label: "Memory", title: "Held by items, and its limit if there is one" },
-  { key: "evict", label: "Evictions/s", title: "Items dropped to make room in the last second" },
-  { key: "items", label: "Items", title: "Items held" },
-];
-
-// The server's name of each figure that is shown.
-const FIELDS = {
-  req: "requests_per_s", hit: "hit_ratio", mem: "memory_bytes", limit: "memory_limit_bytes", p99: "p99_ns",
-  cpu: "cpu_cores", evict: "evictions_per_s", refused: "refused_per_s", items: "items",
-  in: "bytes_in_per_s", out: "bytes_out_per_s",
+// How figures of each shape are written. `top` is the whole that a chart shows, `floor` what keeps
+// the noise of a nearly constant line from filling its box.
+const or = (show) => (v) => v === null || v === undefined ? ["–", ""] : show(v);
+const SHAPES = {
+  rate: { show: or(format.rate), floor: 1, width: 74 },
+  byte_rate: { show: or(format.byteRate), base: 1024, floor: 1024, width: 92 },
+  share: { show: format.percent, top: 1, floor: 1, width: 64 },
+  cores: { show: or((v) => v ? format.percent(v) : ["0", "%"]), floor: 0.01, width: 74 },
+  count: { show: or(format.count), floor: 1, width: 76 },
+  bytes: { show: or(format.bytes), base: 1024, floor: 1024, width: 84 },
+  time: { show: format.ns, floor: 1000, width: 70 },
 };
+
+// Of each unit of the schema: how values are written, and their growth per second.
+const UNITS = {
+  bytes: { show: format.bytes, per: format.byteRate },
+  nanoseconds: { show: format.ns, per: format.ns },
+  count: { show: format.exact, per: format.rate },
+};
+const unitOf = (metric) => UNITS[metric.unit] || UNITS.count;
+
+// How many of the first headlines have a line in each row.
+const LINES = 2;
 
 const model = {
   groups: new Map(), root: null, server: null, schema: [], number: 0, at: 0, rootHistory: {},
-  folded: new Map(), filter: "", sort: { key: "req", down: true }, selected: null, at_: {},
+  views: null, headlines: [], columns: [], folded: new Map(), filter: "", sort: null, selected: null,
+
+  // The views are declared by the program: nothing here knows a metric.
+  declare(views) {
+    this.views = views.map((view, at) => ({ ...view, at, as: SHAPES[view.shape] || SHAPES.count }));
+    for (const view of this.views) view.limit = this.views.find((other) => other.key === view.limit) || null;
+    this.headlines = this.views.filter((view) => view.place === "headline");
+    this.columns = this.views.filter((view) => view.place === "headline" || view.place === "table");
+    this.sort = { key: this.columns.length ? this.columns[0].key : "name", down: true };
+  },
 
   full(doc) {
-    const at = Object.fromEntries(doc.columns.map((name, i) => [name, i]));
-    this.at_ = Object.fromEntries(Object.entries(FIELDS).map(([key, name]) => [key, at[name]]));
+    if (!this.views) this.declare(doc.views);
+    this.said ||= JSON.stringify(doc.views);
+    // The server came back as a program that shows something else.
+    if (this.said !== JSON.stringify(doc.views)) location.reload();
     this.groups = new Map();
     this.root = null;
     for (const group of doc.groups) this.add(group);
-    for (const [id, req, p99] of doc.lines) {
+    for (const [id, lines] of doc.lines) {
       const group = this.groups.get(id);
-      if (group) { group.lines = { req: req.slice(-SLOTS), p99: p99.slice(-SLOTS) }; }
+      if (group) group.lines = lines.map((line) => line.slice(-SLOTS));
     }
     Object.assign(this, { server: doc.server, schema: doc.schema, number: doc.number, at: doc.at_ms });
-    const past = doc.root_history || {};
-    const keys = { req: "requests_per_s", hit: "hit_ratio", p99: "p99_ns", cpu: "cpu_cores", mem: "memory_bytes", evict: "evictions_per_s" };
-    this.rootHistory = Object.fromEntries(Object.entries(keys).map(([k, name]) => [k, (past[name] || []).slice(-SLOTS)]));
+    const past = doc.root_history ? doc.root_history.series : {};
+    this.rootHistory = Object.fromEntries(this.headlines.map(({ key }) => [key, (past[key] || []).slice(-SLOTS)]));
   },
 
   tick(doc) {
@@ -50,15 +66,17 @@ const model = {
     this.number = doc.number;
     this.at = doc.at_ms;
     for (const group of this.groups.values()) {
-      const req = this.get(group, "req");
+      const [first] = this.headlines;
+      if (!first) continue;
+      const value = this.get(group, first) || 0;
       // A tenant that was never busy has no line, which is a line at zero for nothing.
-      if (!group.lines && req === 0) continue;
-      group.lines ||= { req: [], p99: [] };
-      push(group.lines.req, req);
-      push(group.lines.p99, this.get(group, "p99"));
-      group.calm = group.calm === undefined ? req : group.calm + (req - group.calm) * 0.3;
+      if (!group.lines && value === 0) continue;
+      const lined = this.headlines.slice(0, LINES);
+      group.lines ||= lined.map(() => []);
+      lined.forEach((view, i) => push(group.lines[i], this.get(group, view)));
+      group.calm = group.calm === undefined ? value : group.calm + (value - group.calm) * 0.3;
     }
-    if (this.root) for (const [key, line] of Object.entries(this.rootHistory)) push(line, this.get(this.root, key));
+    if (this.root) for (const view of this.headlines) push(this.rootHistory[view.key], this.get(this.root, view));
   },
 
   add([id, parentId, name, row]) {
@@ -84,7 +102,7 @@ const model = {
     return n;
   },
 
-  get(group, key) { return group.row[this.at_[key]]; },
+  get(group, view) { return group.row[view.at]; },
   byPath(path) {
     for (const group of this.groups.values()) if (group.path === path) return group;
     return null;
@@ -134,8 +152,9 @@ const model = {
     const { key, down } = this.sort;
     const byName = (a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
     if (key === "name") return down ? (a, b) => byName(b, a) : byName;
-    // Requests are ordered by a moving average, so that two alike do not change places each second.
-    const value = (g) => (key === "req" && g.calm !== undefined ? g.calm : this.get(g, key)) ?? -1;
+    const view = this.columns.find((column) => column.key === key);
+    // The first is ordered by a moving average, so that two alike do not change places each second.
+    const value = (g) => (view === this.headlines[0] && g.calm !== undefined ? g.calm : this.get(g, view)) ?? -1;
     return (a, b) => (down ? value(b) - value(a) : value(a) - value(b)) || byName(a, b);
   },
 };

@@ -7,22 +7,53 @@ const table = {
     this.box = document.getElementById("rows");
     this.grid = document.getElementById("table");
     this.emptyBox = document.getElementById("empty");
-    const head = document.getElementById("head");
-    const select = document.getElementById("sort-select");
-    for (const column of columns) {
-      const button = el("button", { type: "button", title: column.title, on: { click: () => this.sortBy(column.key) } },
-        el("span", { text: column.label }), el("span", { class: "arrow", "aria-hidden": "true" }));
-      head.append(el("div", { class: `c-${column.key} ${column.key === "name" ? "" : "num"}`, role: "columnheader", "data-key": column.key }, button));
-      select.append(el("option", { value: column.key, text: column.label }));
-    }
-    select.addEventListener("change", () => this.sortBy(select.value, select.value !== "name"));
+    this.sheet = el("style");
+    document.head.append(this.sheet);
+    document.getElementById("sort-select").addEventListener("change", (event) => this.sortBy(event.target.value, event.target.value !== "name"));
     this.box.addEventListener("click", (event) => this.clicked(event));
     this.box.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") this.hoverUntil = Date.now() + 2500; });
     this.box.addEventListener("pointerleave", () => { this.hoverUntil = 0; });
     this.grid.addEventListener("keydown", (event) => this.key(event));
     addEventListener("scroll", () => this.paint(), { passive: true });
     addEventListener("resize", () => this.paint());
+    // The detail takes a part of the width, and the browser's window another.
+    new ResizeObserver(() => this.fit()).observe(this.grid);
+  },
+
+  // Heads the columns, once it is known which there are.
+  columns() {
+    const head = document.getElementById("head");
+    const select = document.getElementById("sort-select");
+    if (head.children.length) return;
+    const name = { key: "name", title: "Tenant", help: "Path of the group; figures include everything below it" };
+    for (const [i, column] of [name, ...model.columns].entries()) {
+      const button = el("button", { type: "button", title: column.help, on: { click: () => this.sortBy(column.key) } },
+        el("span", { text: column.title }), el("span", { class: "arrow", "aria-hidden": "true" }));
+      head.append(el("div", { class: i ? `num v${i - 1}` : "c-name", role: "columnheader", "data-key": column.key }, button));
+      select.append(el("option", { value: column.key, text: column.title }));
+    }
     this.showSort();
+    this.fit();
+  },
+
+  // Shows what fits: first the later lines go, then the later columns. A phone shows the first, and
+  // the others below the name.
+  fit() {
+    if (!model.views) return;
+    const gap = 18, name = 170;
+    const width = this.grid.clientWidth - 26;
+    const wide = (column, i, lines) => column.limit ? 150 : column.as.width + (i < lines ? 84 : 0) + (column.title.length > 11 ? 16 : 0);
+    const total = (count, lines) => model.columns.slice(0, count).reduce((sum, column, i) => sum + gap + wide(column, i, lines), name);
+    let count = model.columns.length, lines = LINES;
+    while (lines > 1 && total(count, lines) > width) lines--;
+    while (count > 1 && total(count, lines) > width) count--;
+    const phone = matchMedia("(max-width: 720px)").matches;
+    if (phone) count = lines = 1;
+    const hidden = model.columns.map((_, i) => i >= count ? `.v${i}` : "").filter(Boolean);
+    const bare = model.columns.map((_, i) => i >= lines && i < LINES ? `.v${i} .spark` : "").filter(Boolean);
+    const off = [...hidden, ...bare].join(",");
+    const tracks = model.columns.slice(0, count).map((column, i) => wide(column, i, lines) + "px").join(" ");
+    setText(this.sheet, (phone ? "" : `.head, .r { grid-template-columns: minmax(0, 1fr) ${tracks}; }`) + (off ? `${off} { display: none; }` : ""));
   },
 
   sortBy(key, down) {
@@ -67,11 +98,9 @@ const table = {
     this.said = said;
     this.emptyBox.replaceChildren();
     if (none) {
-      const [host, port] = split(model.server.listen);
-      this.emptyBox.append(
-        el("h2", { text: "No tenants yet" }),
-        el("p", { text: "A tenant comes into being with its first key: what stands before the last delimiter is its path. Store one, and it appears here within a second." }),
-        el("pre", { text: `printf 'set ${["acme", "web", "greeting"].join(model.server.delimiter)} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc ${host} ${port}` }));
+      this.emptyBox.append(el("h2", { text: "No tenants yet" }));
+      const steps = model.server.first_steps;
+      if (steps) this.emptyBox.append(el("p", { text: steps.text }), el("pre", { text: steps.command }));
     } else if (unmatched) {
       this.emptyBox.append(
         el("h2", { text: "Nothing matches" }),
@@ -92,7 +121,9 @@ const table = {
     this.first = first;
     this.box.classList.toggle("glide", calm);
     const seen = new Set();
-    const widest = Math.max(1, ...(model.root ? model.root.kids.map((kid) => model.get(kid, "mem")) : [1]));
+    const kids = model.root ? model.root.kids : [];
+    // The scale of a level without a limit: not by spreading, which takes no ten thousand arguments.
+    const widest = model.columns.map((view) => view.limit ? kids.reduce((most, kid) => Math.max(most, model.get(kid, view) || 0), 1) : 1);
     for (let i = first; i < last; i++) {
       const group = this.rows[i];
       let node = this.nodes.get(group.id);
@@ -172,18 +203,27 @@ const table = {
 };
 
 function makeRow(group) {
-  const cell = (key, ...inner) => el("div", { class: `c-${key} num`, role: "gridcell" }, ...inner);
   const part = {
     fold: el("span", { class: "fold", "aria-hidden": "true" }, svg("svg", { viewBox: "0 0 10 10" }, svg("path", { d: "M3.5 1.8 6.8 5 3.5 8.2" }))),
-    label: el("span", { class: "label" }), kids: el("span", { class: "kids" }),
-    reqLine: sparkline(), p99Line: sparkline("second"), meter: meter(), of: el("span", { class: "of" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
+    label: el("span", { class: "label" }), kids: el("span", { class: "kids" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
   };
-  for (const key of ["req", "hit", "p99", "cpu", "mem", "evict", "items"]) part[key] = figure();
+  part.cells = model.columns.map((view, i) => {
+    const cell = { figure: figure() };
+    const node = el("div", { class: `num v${i} s-${view.shape}`, role: "gridcell" });
+    if (view.limit) {
+      cell.of = el("span", { class: "of" });
+      cell.meter = meter(view.is_trouble);
+      node.classList.add("limited");
+      node.append(el("div", { class: "held" }, cell.figure, cell.of), cell.meter);
+    } else if (i < LINES && view.place === "headline") {
+      cell.line = sparkline(i ? "second" : "");
+      node.append(el("div", { class: "withline" }, cell.line, cell.figure));
+    } else node.append(cell.figure);
+    cell.node = node;
+    return cell;
+  });
   const node = el("div", { class: "r", role: "row", "aria-level": group.depth + 1 },
-    el("div", { class: "c-name", role: "rowheader" }, part.fold, part.label, part.kids),
-    cell("req", el("div", { class: "withline" }, part.reqLine, part.req)),
-    cell("hit", part.hit), cell("p99", el("div", { class: "withline" }, part.p99Line, part.p99)), cell("cpu", part.cpu),
-    cell("mem", el("div", { class: "held" }, part.mem, part.of), part.meter), cell("evict", part.evict), cell("items", part.items), part.sub);
+    el("div", { class: "c-name", role: "rowheader" }, part.fold, part.label, part.kids), ...part.cells.map((cell) => cell.node), part.sub);
   node.group = group;
   node.cells = part;
   node.style.setProperty("--depth", Math.min(group.depth, 12));
@@ -194,7 +234,6 @@ function makeRow(group) {
 
 function fillRow(node, group, widest) {
   const part = node.cells;
-  const get = (key) => model.get(group, key);
   const parent = group.kids.length > 0;
   const folded = model.isFolded(group) && !model.filter;
   setAttr(node, "aria-expanded", parent ? String(!folded) : null);
@@ -202,28 +241,22 @@ function fillRow(node, group, widest) {
   node.classList.toggle("parent", parent);
   node.classList.toggle("context", model.filter !== "" && !(group.parent && model.matches(group)));
   setText(part.kids, parent && folded ? format.exact(group.kids.length)[0] : "");
-  part.req.set(format.rate(get("req")));
-  part.hit.set(format.percent(get("hit")));
-  part.p99.set(format.ns(get("p99")));
-  part.cpu.set(get("cpu") ? format.percent(get("cpu")) : ["0", "%"]);
-  part.mem.set(format.bytes(get("mem")));
-  const limit = get("limit");
-  setText(part.of, limit === null ? "" : "of " + format.text(format.bytes(limit)));
-  part.meter.set(get("mem"), limit, widest);
-  part.evict.set(format.rate(get("evict")));
-  part.evict.classList.toggle("hot", get("evict") > 0);
-  part.items.set(format.count(get("items")));
-  const lines = group.lines;
-  part.reqLine.draw(lines ? lines.req : [0, 0], lines ? SLOTS : 2, 1);
-  part.p99Line.draw(lines ? lines.p99 : [], SLOTS, 1000);
-  setText(part.sub, [
-    get("hit") === null ? "" : format.text(format.percent(get("hit"))) + " hits",
-    get("p99") === null ? "" : "p99 " + format.text(format.ns(get("p99"))),
-    format.text(format.bytes(get("mem"))),
-  ].filter(Boolean).join(" · "));
-}
-
-function split(address) {
-  const at = address.lastIndexOf(":");
-  return [address.slice(0, at).replace(/[[\]]/g, ""), address.slice(at + 1)];
+  const below = [];
+  for (const [i, view] of model.columns.entries()) {
+    const cell = part.cells[i];
+    const value = model.get(group, view);
+    const shown = view.as.show(value);
+    cell.figure.set(shown);
+    cell.figure.classList.toggle("hot", view.is_trouble && !view.limit && value > 0);
+    if (view.limit) {
+      const limit = model.get(group, view.limit);
+      setText(cell.of, limit === null ? "" : "of " + format.text(view.as.show(limit)));
+      cell.meter.set(value, limit, widest[i]);
+    } else if (cell.line) {
+      const lines = group.lines;
+      cell.line.draw(lines ? lines[i] : i ? [] : [0, 0], lines || i ? SLOTS : 2, view.as.floor);
+    }
+    if (i && view.place === "headline" && value) below.push((view.shape === "bytes" ? "" : view.title + " ") + format.text(shown));
+  }
+  setText(part.sub, below.join(" · "));
 }

@@ -1,10 +1,11 @@
 //! What each address answers.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 
 use super::super::connections::CONNECTIONS_MAX;
 use super::super::page;
-use super::super::wire::{DetailDoc, TreeDoc, ValueDoc};
+use super::super::wire::{DetailDoc, Figure, TreeDoc, ValueDoc};
 use super::World;
 
 #[test]
@@ -70,9 +71,12 @@ fn the_tree_has_this_moments_values_and_parents_are_sums() {
     for (index, gets) in [(0, 12), (1, 12), (2, 5), (3, 7)] {
         assert_eq!(tree.groups[index].values["cmd_get"], ValueDoc::Unsigned(gets));
     }
-    assert_eq!(tree.groups[0].overview.memory_bytes, 1000);
-    assert_eq!(tree.groups[3].overview.memory_limit_bytes, Some(5000));
-    assert_eq!(tree.groups[2].overview.memory_limit_bytes, None);
+    assert_eq!(tree.groups[0].overview["memory_bytes"], Figure(Some(1000.0)));
+    assert_eq!(tree.groups[3].overview["memory_limit_bytes"], Figure(Some(5000.0)));
+    assert_eq!(tree.groups[2].overview["memory_limit_bytes"], Figure(None));
+    let views: Vec<&str> = tree.views.iter().map(|view| view.key.as_str()).collect();
+    let shown: Vec<&str> = tree.groups[0].overview.keys().map(String::as_str).collect();
+    assert_eq!(BTreeSet::from_iter(views), BTreeSet::from_iter(shown), "each is described");
     assert_eq!(tree.schema.len(), world.cache.metrics().schema.metrics().len());
 }
 
@@ -99,7 +103,7 @@ fn a_group_comes_with_its_histogram_and_its_past() {
     let latency = &detail.histograms["latency"];
     assert_eq!(latency.total.iter().sum::<u64>(), 1);
     assert_eq!(latency.upper.len(), latency.total.len());
-    assert_eq!(detail.history.ago_s.len(), detail.history.requests_per_s.len());
+    assert_eq!(detail.history.ago_s.len(), detail.history.series["requests_per_s"].len());
     assert!(!detail.history.ago_s.is_empty());
 }
 

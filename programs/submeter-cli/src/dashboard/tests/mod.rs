@@ -15,7 +15,8 @@ use submeter::Group;
 use submeter_cache::{Address, Cache, Config};
 use tokio::sync::oneshot;
 
-use super::{Door, Guard, ServerInfo};
+use super::{Door, Guard};
+use crate::commands::serve::shown::shown;
 use crate::secrets::Token;
 
 /// How long an operation may take on a busy machine.
@@ -54,9 +55,9 @@ impl World {
                 .expect("a runtime");
             runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-                let info = ServerInfo::new(Address::Tcp(([127, 0, 0, 1], 11211).into()));
+                let shown = shown(&served, &Address::Tcp(([127, 0, 0, 1], 11211).into()));
                 let shutdown = async move { drop(stopped.await) };
-                super::serve(Door::new(listener, None), served, info, noted, guard, shutdown)
+                super::serve(Door::new(listener, None), served, shown, noted, guard, shutdown)
                     .await
                     .expect("serves");
             });

@@ -87,8 +87,9 @@ fn the_first_event_is_everything_and_the_next_what_changed() {
     let number = full["number"].as_u64().expect("a number");
 
     world.gets("/acme", 10);
-    let requests = full["columns"].as_array().expect("columns");
-    let requests = requests.iter().position(|column| column == "requests_per_s").expect("a column");
+    let requests = full["views"].as_array().expect("views");
+    let requests =
+        requests.iter().position(|view| view["key"] == "requests_per_s").expect("a view");
     // Not necessarily in one event: a sample may fall between a group's creation and its counts.
     let (mut id, mut rate) = (None, None);
     let (id, rate) = events.find(|name, tick| {

@@ -1,0 +1,80 @@
+//! What the page, `/api/tree` and `submeter top` show of the cache.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use submeter::{Count, Counter};
+use submeter_cache::{Address, Cache, Metrics};
+
+use crate::dashboard::wire::{FirstStepsDoc, Place, ServerDoc};
+use crate::dashboard::{Shown, View, Views};
+
+/// Declares a cache that starts now and listens at `listen`.
+pub(crate) fn shown(cache: &Cache, listen: &Address) -> Shown {
+    let metered = cache.config().metering;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Shown {
+        tree: cache.tree().clone(),
+        views: views(cache.metrics()),
+        prefix: "submeter_cache",
+        server: ServerDoc {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            listen: listen.to_string(),
+            started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            notice: (!metered)
+                .then(|| "Metering is off (--no-metering): only memory is counted".to_owned()),
+            first_steps: Some(first_steps(listen, cache.config().delimiter)),
+        },
+    }
+}
+
+fn first_steps(listen: &Address, delimiter: u8) -> FirstStepsDoc {
+    let key = ["acme", "web", "greeting"].join(&char::from(delimiter).to_string());
+    // nc takes the two apart, and a socket by its path.
+    let to = match listen.tcp() {
+        Some(addr) => format!("{} {}", addr.ip(), addr.port()),
+        None => format!("-U {listen}"),
+    };
+    FirstStepsDoc {
+        text: "A tenant comes into being with its first key: what stands before the last \
+               delimiter is its path. Store one, and it appears here within a second."
+            .to_owned(),
+        command: format!("printf 'set {key} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc {to}"),
+    }
+}
+
+fn views(m: &Metrics) -> Views {
+    let lookups = [m.get_hits, m.get_misses];
+    Views::new(vec![
+        View::rate("requests_per_s", "Requests/s", requests(m))
+            .help("Requests answered in the last second"),
+        View::quantile("p99_ns", "p99", m.latency, 0.99)
+            .help("99 of 100 requests of the last second were answered within this"),
+        View::ratio("hit_ratio", "Hits", m.get_hits, lookups)
+            .help("Retrievals of the last second that found the item"),
+        View::rate("cpu_cores", "CPU", [m.cpu])
+            .help("Time of worker threads; 100 % is one processor"),
+        View::held("memory_bytes", "Memory", m.memory)
+            .help("Held by items, and its limit if there is one")
+            .within("memory_limit_bytes"),
+        View::limit("memory_limit_bytes", "Memory limit", m.memory).place(Place::Nowhere),
+        View::rate("evictions_per_s", "Evictions/s", [m.evictions])
+            .help("Items dropped to make room in the last second"),
+        View::gauge("items", "Items", m.items).help("Items held").place(Place::Table),
+        View::rate("store_failures_per_s", "Failed/s", [m.store_failures])
+            .help("Stores refused in the last second for want of memory")
+            .place(Place::Table)
+            .trouble(),
+        // No trouble: what a limit refuses is stored after an eviction.
+        View::refusals("refused_per_s", "Over limit/s", m.memory)
+            .help("Charges that the group's own limit refused in the last second")
+            .place(Place::Detail),
+        View::rate("bytes_in_per_s", "Received", [m.bytes_in]).place(Place::Detail),
+        View::rate("bytes_out_per_s", "Sent", [m.bytes_out]).place(Place::Detail),
+    ])
+}
+
+/// The counters whose sum is the number of requests: each request counts in exactly one.
+fn requests(m: &Metrics) -> [Counter<Count>; 6] {
+    [m.cmd_get, m.cmd_set, m.cmd_delete, m.cmd_touch, m.cmd_arithmetic, m.cmd_debug]
+}
