@@ -29,8 +29,8 @@ fn allowed() -> BTreeMap<&'static str, i64> {
         SYS_munmap SYS_nanosleep SYS_newfstatat SYS_open SYS_openat SYS_poll SYS_prctl
         SYS_pread64 SYS_prlimit64 SYS_read SYS_recvfrom SYS_rseq SYS_rt_sigaction
         SYS_rt_sigprocmask SYS_rt_sigreturn SYS_sched_getaffinity SYS_sched_setaffinity
-        SYS_sched_yield SYS_sendto SYS_set_robust_list SYS_set_tid_address SYS_setsockopt
-        SYS_sigaltstack SYS_shutdown SYS_socket SYS_socketpair SYS_statx SYS_uname SYS_write
+        SYS_sched_setscheduler SYS_sched_yield SYS_sendto SYS_set_robust_list
+        SYS_set_tid_address SYS_setsockopt SYS_sigaltstack SYS_shutdown SYS_socket SYS_socketpair SYS_statx SYS_uname SYS_write
         SYS_writev
     };
     calls.into_iter().map(|(name, number)| (name.trim_start_matches("SYS_"), number)).collect()

@@ -197,17 +197,36 @@ fn in_threads(
     let stop = AtomicBool::new(false);
     let result = OnceLock::new();
     let section = || {
+        share_the_cpu();
         if prepare() {
             let _ = result.set(repeat(offset, meetings, &shared, trial));
         }
     };
+    let watch = || {
+        share_the_cpu();
+        watch(&shared, &stop);
+    };
     // Without threads (a limit on them) nothing is known; only speed is at stake.
-    thread::beside(&|| watch(&shared, &stop), || {
+    thread::beside(&watch, || {
         thread::beside(&section, || ());
         // Relaxed: a plain signal; `beside` joins the watcher.
         stop.store(true, Ordering::Relaxed);
     });
     result.into_inner().unwrap_or(SelfTest::Inconclusive)
+}
+
+/// Puts the calling thread under the ordinary scheduling policy. It inherits that of the program:
+/// under `SCHED_FIFO` no thread preempts another of its priority, under `SCHED_BATCH` none that
+/// wakes up does, and no section would be interrupted.
+fn share_the_cpu() {
+    // SAFETY: 1. Zeroes are a valid parameter: plain data, and the priority of this policy is 0.
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    // Not by libc's function, which musl leaves out. A refusal leaves the policy as it is, and
+    // perhaps the test without a verdict.
+    // SAFETY: 1. The parameter is live. 2. It concerns the calling thread alone: 0 names it.
+    unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const parameter);
+    }
 }
 
 /// Runs sections until enough of those let through were aborted, one committed, or time is up.
@@ -348,6 +367,32 @@ mod tests {
         let other = allowed.get(1).copied();
         let found = barrier(unregistered(), allowed[0], other, || true, PATIENCE);
         assert_eq!(found, SelfTest::CommittedAfterBarrier);
+    }
+
+    #[test]
+    fn a_program_of_fixed_priority_gets_a_verdict() {
+        let Some(offset) = probe().libc_offset.filter(|_| probe().rseq().is_some()) else {
+            eprintln!("skipped: no sequences of libc's here: {}", probe().reason);
+            return;
+        };
+        let verdict = |policy: libc::c_int| {
+            // SAFETY: 1. Zeroes are a valid parameter: plain data.
+            let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+            parameter.sched_priority = libc::c_int::from(policy == libc::SCHED_FIFO);
+            // SAFETY: 1. The parameter is live. 2. It concerns this test's thread alone.
+            let set = unsafe {
+                libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameter)
+            };
+            (set == 0).then(|| run(offset, || true))
+        };
+        for policy in [libc::SCHED_BATCH, libc::SCHED_FIFO] {
+            // A thread of its own, as it does not get its policy back.
+            let found = std::thread::scope(|scope| scope.spawn(|| verdict(policy)).join());
+            match found.expect("no panic") {
+                Some(found) => assert!(found.passed(), "policy {policy}: {found:?}"),
+                None => eprintln!("skipped: policy {policy} is not allowed here (root may)"),
+            }
+        }
     }
 
     #[test]
