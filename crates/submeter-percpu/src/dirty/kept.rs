@@ -156,8 +156,9 @@ impl<const WORDS: usize> Kept<WORDS> {
         let slot = &self.slots[slot];
         // Relaxed: for the flusher, which wrote it.
         let last = |n: usize| slot.last[n].load(Ordering::Relaxed);
-        let new = std::array::from_fn(|n| now[n].wrapping_sub(last(n)));
-        if new == [0; WORDS] {
+        let new: [i64; WORDS] = std::array::from_fn(|n| now[n].wrapping_sub(last(n)));
+        // Not by comparison of arrays, which calls a function of libc.
+        if new.iter().fold(0, |any, word| any | word) == 0 {
             return None;
         }
         self.begin();

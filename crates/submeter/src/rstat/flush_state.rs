@@ -102,8 +102,6 @@ pub(crate) struct FlushState {
     pub(super) kept: KeptLines,
     /// What was found marked; emptied by each flush.
     taken: Vec<DirtyLines>,
-    /// Kept lines that changed; emptied at once.
-    changed: Vec<(usize, [i64; LINE_WORDS])>,
     /// Lines whose pending error changed; emptied by each flush.
     erring: Vec<DirtyLines>,
     /// The pending error that this flush is going to subtract, by line.
@@ -118,7 +116,6 @@ impl FlushState {
             propagator: Propagator::new(last, lines),
             kept: KeptLines::new(lines),
             taken: Vec::new(),
-            changed: Vec::new(),
             erring: Vec::new(),
             noted: Vec::new(),
         }
@@ -189,10 +186,9 @@ impl FlushState {
     fn let_go(&mut self, scope: Option<FlushScope>, dead: &[u32]) {
         let FlushState { area, propagator, kept, taken, .. } = self;
         let nodes = &propagator.nodes;
-        let ends = |group: u32| dead.binary_search(&group).is_ok();
         let mut in_scope = scope.map(|scope| scope.groups(nodes));
         let in_scope = |group: u32| in_scope.as_mut().is_some_and(|has| has(group as usize));
-        kept.let_go(!taken.is_empty(), ends, in_scope, |at, line, read| {
+        kept.let_go(!taken.is_empty(), dead, in_scope, |at, line, read| {
             let row = at.row as usize;
             *propagator.last.line(row, line) = read;
             area.take_dirty(row..row + 1, Lines::Range(line..line + 1), &[], taken);
@@ -264,14 +260,12 @@ impl FlushState {
     /// Reads the lines of `scope` that keep their marks. Their groups are known: a line is kept
     /// once it was taken, and goes before its group is forgotten.
     pub(super) fn read_kept(&mut self, scope: FlushScope) {
-        let FlushState { area, propagator, kept, changed, .. } = self;
-        let nodes = &propagator.nodes;
-        let mut wanted = scope.groups(nodes);
-        let wanted = move |group: u32| wanted(group as usize);
-        kept.read(area, wanted, |line, new| changed.push((line, *new)));
-        for (line, new) in changed.drain(..) {
-            propagator.add(line, &new);
-        }
+        let FlushState { area, propagator, kept, .. } = self;
+        let slots = match scope {
+            FlushScope::Tree => u64::MAX,
+            FlushScope::Below(_) => kept.slots_of(scope.groups(&propagator.nodes)),
+        };
+        kept.read(area, slots, |line, new| propagator.add(line, new));
     }
 
     pub(super) fn bring_up(&mut self) {

@@ -112,18 +112,22 @@ impl KeptLines {
         self.shared.end(self.entries.len(), self.lines.iter().map(marked).sum());
     }
 
-    /// Lets the lines of those groups go that `ends` names, and of those in scope the cold ones, if
-    /// there is a barrier anyway or there are many. Of each, `left` gets the line and what was read
-    /// of it last, to take its mark and read it once more.
+    /// Lets the lines of the groups `dead` go, which are in order, and of those in scope the cold
+    /// ones, if there is a barrier anyway or there are many. Of each, `left` gets the line and what
+    /// was read of it last, to take its mark and read it once more.
     pub(super) fn let_go(
         &mut self,
         mut barrier: bool,
-        mut ends: impl FnMut(u32) -> bool,
+        dead: &[u32],
         mut in_scope: impl FnMut(u32) -> bool,
         mut left: impl FnMut(DirtyLines, usize, [i64; LINE_WORDS]),
     ) {
         let cold = |entry: &Entry| entry.unchanged >= COLD;
         barrier |= self.entries.iter().filter(|entry| cold(entry)).count() > COLD_MAX;
+        if dead.is_empty() && !barrier {
+            return;
+        }
+        let ends = |group: u32| dead.binary_search(&group).is_ok();
         let (before, mut slot) = (self.entries.len(), 0);
         while let Some(entry) = self.entries.get(slot) {
             let Entry { place, group, .. } = *entry;
@@ -142,18 +146,25 @@ impl KeptLines {
         self.note_lines_unless(before);
     }
 
-    /// Reads the lines of the groups that `wanted` names, and calls `changed` with each that
-    /// differs from last time, and by how much.
+    /// Returns a bit for each slot whose line is of a group that `has` names.
+    pub(super) fn slots_of(&self, mut has: impl FnMut(usize) -> bool) -> u64 {
+        let groups = self.entries.iter().map(|entry| entry.group as usize).enumerate();
+        groups.fold(0, |slots, (slot, group)| slots | u64::from(has(group)) << slot)
+    }
+
+    /// Reads the lines in `slots`, and calls `changed` with each that differs from last time, and
+    /// by how much.
     pub(super) fn read(
         &mut self,
         area: &Area,
-        mut wanted: impl FnMut(u32) -> bool,
+        slots: u64,
         mut changed: impl FnMut(usize, &[i64; LINE_WORDS]),
     ) {
+        const { assert!(LINES_MAX <= 64) };
         let data = area.data();
         for (slot, entry) in self.entries.iter_mut().enumerate() {
             let (row, line) = (entry.place.row as usize, entry.place.line as usize);
-            if !wanted(entry.group) {
+            if slots >> slot & 1 == 0 {
                 continue;
             }
             entry.unchanged = entry.unchanged.saturating_add(1);
