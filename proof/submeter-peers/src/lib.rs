@@ -1,11 +1,11 @@
 //! Alternatives to submeter for counting the requests of tenants: other counters, metrics
 //! libraries, and counters of other languages.
 //!
-//! Only `submeter-bench count` uses it, behind the feature `peers`: nothing that ships depends on
-//! it. Each peer does exactly what its own documentation shows for the case, and reports afterwards
-//! what it counted: a peer that loses requests is not measured. Those of other languages run in
-//! separate processes, see [`outside`]; if their compilers are missing, the reason is reported
-//! instead.
+//! Only `submeter-bench` uses it, for the tables `count` and `limits`, behind the feature `peers`:
+//! nothing that ships depends on it. Each peer does exactly what its own documentation shows for
+//! the case, and reports afterwards what it counted: a peer that loses requests is not measured.
+//! Those of other languages run in separate processes, see [`outside`]; if their compilers are
+//! missing, the reason is reported instead.
 
 #![forbid(unsafe_code)]
 

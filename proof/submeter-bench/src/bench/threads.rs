@@ -112,13 +112,20 @@ impl Run {
     }
 }
 
-/// Returns whether all threads ran all the time, except for at most a tenth.
-fn together(runs: &[Run]) -> bool {
+/// Returns whether threads whose starts were so far `apart`, and the longest of whose gaps was
+/// `longest`, ran all the time, except for at most a tenth.
+pub(crate) fn ran_together(apart: Duration, longest: Duration) -> bool {
     let tolerated = SAMPLE / 10;
+    apart <= tolerated && longest <= tolerated
+}
+
+/// Returns whether all threads ran all the time.
+fn together(runs: &[Run]) -> bool {
     let first = runs.iter().map(|run| run.from).min();
     let last = runs.iter().map(|run| run.from).max();
     let apart = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
-    apart <= tolerated && runs.iter().all(|run| run.longest <= tolerated)
+    let longest = runs.iter().map(|run| run.longest).max().unwrap_or_default();
+    ran_together(apart, longest)
 }
 
 /// A count of how often the thread that created it was preempted.

@@ -4,8 +4,10 @@
 //! They are compiled on demand into a temporary folder, if the machine has their compilers. Linked
 //! into this program they would need `unsafe` and a call for each operation; a separate process
 //! measures the loop that their users write, with their own clock. Two processes can only alternate
-//! sample by sample, which is how all variants of a table are measured.
+//! sample by sample, which is how all variants of a table are measured. What takes minutes to
+//! compile is not compiled on demand: see [`DataFusion`].
 
+mod datafusion;
 mod process;
 
 use std::env;
@@ -16,6 +18,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use datafusion::{DataFusion, Pool};
 pub use process::{Process, Sampled};
 
 use crate::Absence;
@@ -92,7 +95,7 @@ impl Program {
                 peer
             }
         };
-        Process::start(self.variant, command, cpus, Rc::clone(&self.folder))
+        Process::start(self.variant, command, cpus, Some(Rc::clone(&self.folder)))
     }
 }
 

@@ -20,8 +20,8 @@ pub struct Process {
     /// `None` once it is to end.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// The folder of its program.
-    _folder: Rc<Folder>,
+    /// The folder of its program, if it is to be removed.
+    _folder: Option<Rc<Folder>>,
 }
 
 /// A sample that a process measured.
@@ -45,7 +45,7 @@ impl Process {
         variant: &'static str,
         mut command: Command,
         cpus: &[usize],
-        folder: Rc<Folder>,
+        folder: Option<Rc<Folder>>,
     ) -> io::Result<Process> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // In a process group of its own: an interrupt goes only to this process, which ends the

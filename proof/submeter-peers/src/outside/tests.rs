@@ -50,8 +50,7 @@ fn a_process_that_answers_wrong_or_exits_is_an_error_that_names_it() {
     let begun = |script: &str| {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);
-        let folder = Rc::new(Folder::new().expect("a temporary folder"));
-        Process::start("shell", shell, &cpus, folder)
+        Process::start("shell", shell, &cpus, None)
     };
     let error = begun("echo no").expect_err("not ready").to_string();
     assert_eq!(error, "shell started with \"no\" instead of \"ready\"");

@@ -45,6 +45,7 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-bench", depends_on: &[], shipped: false },
     Room { name: "submeter-fuzz", depends_on: &["submeter", "submeter-cache"], shipped: false },
     Room { name: "submeter-goldens", depends_on: &[], shipped: false },
+    Room { name: "submeter-peer-datafusion", depends_on: &[], shipped: false },
     Room { name: "submeter-peers", depends_on: &[], shipped: false },
     Room { name: "submeter-program", depends_on: &[], shipped: false },
     Room { name: "tenant-service", depends_on: &["submeter"], shipped: false },
@@ -120,8 +121,10 @@ fn manifest(file: &File, table: &Table, findings: &mut Vec<Finding>) {
         );
         return;
     };
+    // A package that is a workspace of its own has none to inherit from, and is never shipped.
+    let alone = table.contains_key("workspace") && !room.shipped;
     for key in ["version", "edition", "rust-version", "license", "repository"] {
-        if !is_inherited(package.get(key)) {
+        if !alone && !is_inherited(package.get(key)) {
             find(
                 1,
                 format!(
@@ -130,7 +133,7 @@ fn manifest(file: &File, table: &Table, findings: &mut Vec<Finding>) {
             );
         }
     }
-    if !is_inherited(table.get("lints")) {
+    if !alone && !is_inherited(table.get("lints")) {
         find(
             1,
             "lints are not inherited from the workspace – write `[lints] workspace = true`"
@@ -256,6 +259,12 @@ mod tests {
         assert_eq!(found("crates/submeter/Cargo.toml", &text).len(), 1);
         let text = manifest_text("submeter", "").replace("[lints]\nworkspace = true\n", "");
         assert_eq!(found("crates/submeter/Cargo.toml", &text).len(), 1);
+        let alone = |name: &str, publish: &str| {
+            let text = format!("[package]\nname = \"{name}\"\n{publish}\n[workspace]\n");
+            found("x/Cargo.toml", &text).len()
+        };
+        assert_eq!(alone("submeter-peer-datafusion", "publish = false"), 0);
+        assert!(alone("submeter", "") > 5, "what is shipped is of the workspace");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The peers: those in this process, and those in processes of their own.
 
-use submeter_peers::outside::{Process, Program, Sampled, programs};
+use submeter_peers::outside::{Process, Program, programs};
 
 use super::{Case, Subject, UNIT, counted, params};
 use crate::bench::runner::{Absent, Cell, Sample};
-use crate::bench::threads::SAMPLE;
+use crate::bench::threads::{SAMPLE, ran_together};
 
 /// The peers that this machine can run.
 pub(super) struct Peers {
@@ -61,13 +61,7 @@ fn cell(program: &Program, name: &'static str, cpus: &[usize]) -> Cell {
         };
         let sampled = process.sample()?;
         counted(variant, Case::Held, sampled.asked, &[sampled.counted])?;
-        Ok(Sample::of(UNIT, sampled.rate, disturbed(&sampled)))
+        Ok(Sample::of(UNIT, sampled.rate, !ran_together(sampled.apart, sampled.longest)))
     };
     Cell::new(params(Case::Held, name), variant, measure)
-}
-
-/// Returns whether one of its threads was preempted, by the same criterion as for threads of this
-/// process.
-fn disturbed(sampled: &Sampled) -> bool {
-    sampled.apart > SAMPLE / 10 || sampled.longest > SAMPLE / 10
 }

@@ -8,6 +8,8 @@
 mod crossing;
 mod limiter;
 mod memory;
+#[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
+mod peers;
 mod variants;
 
 use std::io;
@@ -20,6 +22,7 @@ use limiter::{
     AMOUNT, Expected, FILL, Limiter, Shape, Tallies, Tally, check_empty, every_second_refused,
     fill, pairs,
 };
+use peers::Peers;
 use variants::{Exchange, Flat, Groups, MutexTree, TwoAdds};
 
 pub(super) use variants::Pools;
@@ -43,12 +46,13 @@ const BATCH_FIRST: u32 = 8;
 /// When the CPUs of this process cannot be determined, or there is no memory for a tree.
 pub(crate) fn plan() -> io::Result<Plan> {
     let [(one, first), (all, cpus)] = settings()?;
+    let peers = Peers::new();
     let mut groups = Vec::new();
     for levels in LEVELS {
         for (name, cpus, own) in [(one, &first, false), (all, &cpus, true), (all, &cpus, false)] {
             // One level has only one leaf.
             if levels > 1 || !own {
-                groups.push(far(&Setting { levels, name, cpus, own })?);
+                groups.push(far(&Setting { levels, name, cpus, own }, &peers)?);
             }
         }
     }
@@ -59,7 +63,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
         (USUAL, all, &cpus, true),
         (USUAL, all, &cpus, false),
     ] {
-        groups.push(at_limit(&Setting { levels, name, cpus, own: true }, at_leaf)?);
+        groups.push(at_limit(&Setting { levels, name, cpus, own: true }, at_leaf, &peers)?);
     }
     crossing::cells(&cpus, &mut groups)?;
     groups.push(memory::cells());
@@ -69,7 +73,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
         mixed: true,
         rounds_max: usize::MAX,
         notes: notes(),
-        absent: Vec::new(),
+        absent: peers.absent,
     })
 }
 
@@ -109,7 +113,7 @@ impl Setting<'_> {
 }
 
 /// Returns the cells of one setting, far from the limits.
-fn far(setting: &Setting<'_>) -> io::Result<Vec<Cell>> {
+fn far(setting: &Setting<'_>, peers: &Peers) -> io::Result<Vec<Cell>> {
     let shape = Shape::far(setting.levels, setting.leaves());
     let params = setting.params("leaves", if setting.own { "own" } else { "one" });
     let mut subjects = vec![
@@ -124,11 +128,13 @@ fn far(setting: &Setting<'_>) -> io::Result<Vec<Cell>> {
         subjects.push(subject::<Flat>("limited_counter", shape)?);
     }
     let cell = |subject| cell(subject, &params, setting.cpus, Expected::Granted, no_check());
-    Ok(subjects.into_iter().map(cell).collect())
+    let mut cells: Vec<Cell> = subjects.into_iter().map(cell).collect();
+    cells.extend(peers.cells(&params, setting, Expected::Granted));
+    Ok(cells)
 }
 
 /// Returns the cells of one setting, at the limit of each leaf or at that of the root.
-fn at_limit(setting: &Setting<'_>, at_leaf: bool) -> io::Result<Vec<Cell>> {
+fn at_limit(setting: &Setting<'_>, at_leaf: bool, peers: &Peers) -> io::Result<Vec<Cell>> {
     let params = setting.params("limit_at", if at_leaf { "leaf" } else { "root" });
     let alone = at_leaf || setting.cpus.len() == 1;
     let expected = if alone { Expected::Half } else { Expected::AtMostHalf };
@@ -149,13 +155,13 @@ fn at_limit(setting: &Setting<'_>, at_leaf: bool) -> io::Result<Vec<Cell>> {
     if setting.levels == 1 {
         cells.push(cell(limited::<Flat>("limited_counter", one, many, shared)?));
     }
+    cells.extend(peers.cells(&params, setting, expected));
     Ok(cells)
 }
 
 /// What is measured: a limiter and its loop.
 struct Subject {
     variant: &'static str,
-    unit: &'static str,
     work: Work,
     used: Box<dyn Fn() -> Vec<u64>>,
 }
@@ -174,7 +180,7 @@ fn subject<L: Limiter>(variant: &'static str, shape: Shape) -> io::Result<Subjec
     let limiter = Arc::new(L::new(shape)?);
     let own = Arc::clone(&limiter);
     let work = Box::new(move |place, times| pairs(&*own, place, times));
-    Ok(Subject { variant, unit: "pairs/s", work, used: Box::new(move || limiter.used()) })
+    Ok(Subject { variant, work, used: Box::new(move || limiter.used()) })
 }
 
 /// A charge that is resized: the guard and the handle in it stay.
@@ -195,7 +201,7 @@ fn resized(shape: Shape) -> io::Result<Subject> {
         tally
     };
     let used = Box::new(move || limiter.used());
-    Ok(Subject { variant: "submeter_resize", unit: "pairs/s", work: Box::new(work), used })
+    Ok(Subject { variant: "submeter_resize", work: Box::new(work), used })
 }
 
 /// Makes a limiter in which one charge fits, and the check of one in which [`FILL`] do.
@@ -210,7 +216,12 @@ fn limited<L: Limiter>(
     let work = Box::new(move |place, times| every_second_refused(&*own, place, times));
     let used = Box::new(move || limiter.used());
     let check: Check = Box::new(move |cpus| fill(variant, &filled, cpus, shared));
-    Ok((Subject { variant, unit: "charges/s", work, used }, check))
+    Ok((Subject { variant, work, used }, check))
+}
+
+/// Returns the unit of rates: of a charge with its release, or of charges that may be refused.
+fn unit(expected: Expected) -> &'static str {
+    if expected == Expected::Granted { "pairs/s" } else { "charges/s" }
 }
 
 /// Makes a cell that measures the rate of all `cpus`, and checks what was granted.
@@ -222,7 +233,8 @@ fn cell(
     check: Check,
 ) -> Cell {
     let (cpus, tallies) = (cpus.to_vec(), Tallies::new(cpus.len()));
-    let Subject { variant, unit, work, used } = subject;
+    let Subject { variant, work, used } = subject;
+    let unit = unit(expected);
     let mut batch = BATCH_FIRST;
     Cell::new(params.clone(), variant, move || {
         let work = &*work;

@@ -1,0 +1,24 @@
+//! The peers in a build without the feature `peers`.
+
+use super::{Expected, Setting};
+use crate::bench::runner::{Absent, Cell};
+use crate::row::Params;
+
+/// No peers, and why.
+pub(super) struct Peers {
+    pub(super) absent: Vec<Absent>,
+}
+
+impl Peers {
+    /// Makes the list of absent peers, with the command that builds them.
+    pub(super) fn new() -> Peers {
+        let reason = "this program was built without peers: cargo build --release -p submeter-bench \
+            --features peers";
+        Peers { absent: vec![Absent { variant: "peers", reason: reason.to_owned() }] }
+    }
+
+    /// Returns none.
+    pub(super) fn cells(&self, _: &Params, _: &Setting<'_>, _: Expected) -> Vec<Cell> {
+        Vec::new()
+    }
+}
