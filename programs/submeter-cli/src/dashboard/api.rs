@@ -6,11 +6,11 @@ use submeter::{
     GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, Tree, UnitKind, Value,
 };
 
-use super::history::round;
 use super::sample::{Sample, unix_ms};
 use super::views::Views;
 use super::wire::{
     DetailDoc, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, ServerDoc, TreeDoc, ValueDoc,
+    round,
 };
 
 /// A program as its page shows it.

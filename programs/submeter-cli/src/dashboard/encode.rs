@@ -6,10 +6,10 @@
 use serde_json::{Value, json};
 
 use super::api;
-use super::history::{History, round};
+use super::history::History;
 use super::sample::{Row, Sample, unix_ms};
 use super::views::Views;
-use super::wire::{Figure, ServerDoc, Shape, ViewDoc};
+use super::wire::{Figure, ServerDoc, ViewDoc};
 
 /// Encodes everything: what a page shows when it opens.
 pub(super) fn full(
@@ -67,15 +67,5 @@ pub(super) fn tick(
 /// A row in the order of the views.
 fn columns(views: &Views, row: &Row) -> Vec<Figure> {
     let figures = views.docs().zip(&row.figures);
-    figures.map(|(view, figure)| rounded(*figure, view.shape)).collect()
-}
-
-/// Rounds to what is shown.
-pub(super) fn rounded(figure: Figure, shape: Shape) -> Figure {
-    let digits = match shape {
-        Shape::Rate => 1,
-        Shape::Share | Shape::Cores => 4,
-        Shape::ByteRate | Shape::Count | Shape::Bytes | Shape::Time => 0,
-    };
-    Figure(figure.0.map(|value| round(value, digits)))
+    figures.map(|(view, figure)| figure.rounded(view.shape)).collect()
 }

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::encode::rounded;
 use super::sample::Row;
 use super::views::Views;
-use super::wire::{Figure, HistoryDoc, Place, Shape, ViewDoc};
+use super::wire::{Figure, HistoryDoc, Place, Shape, ViewDoc, round};
 
 /// How many samples are kept.
 pub(super) const SAMPLES: usize = 120;
@@ -122,14 +121,8 @@ impl History {
             (!value.is_nan()).then_some(value)
         };
         let shape = self.kept[view].shape;
-        self.times.iter().map(|(number, _)| rounded(Figure(value(*number)), shape)).collect()
+        self.times.iter().map(|(number, _)| Figure(value(*number)).rounded(shape)).collect()
     }
-}
-
-/// Rounds for the wire: the digits after these are noise that costs bytes.
-pub(super) fn round(value: f64, digits: i32) -> f64 {
-    let factor = 10f64.powi(digits);
-    (value * factor).round() / factor
 }
 
 #[cfg(test)]

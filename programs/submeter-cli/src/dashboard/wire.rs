@@ -71,6 +71,24 @@ pub(crate) struct GroupDoc {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 pub(crate) struct Figure(pub(crate) Option<f64>);
 
+impl Figure {
+    /// Rounds to what is shown.
+    pub(super) fn rounded(self, shape: Shape) -> Figure {
+        let digits = match shape {
+            Shape::Rate => 1,
+            Shape::Share | Shape::Cores => 4,
+            Shape::ByteRate | Shape::Count | Shape::Bytes | Shape::Time => 0,
+        };
+        Figure(self.0.map(|value| round(value, digits)))
+    }
+}
+
+/// Rounds for the wire: the digits after these are noise that costs bytes.
+pub(super) fn round(value: f64, digits: i32) -> f64 {
+    let factor = 10f64.powi(digits);
+    (value * factor).round() / factor
+}
+
 impl Serialize for Figure {
     /// Writes whole numbers without a fraction, so that bytes and counts read as such.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
