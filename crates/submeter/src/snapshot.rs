@@ -75,6 +75,8 @@ pub struct GroupValues {
     parent: Option<usize>,
     /// Section after section.
     words: Box<[i64]>,
+    /// As `words`, without descendants; only where it was asked for.
+    own: Option<Box<[i64]>>,
     usage: Box<[Usage]>,
 }
 
@@ -108,12 +110,15 @@ pub enum Value {
 }
 
 impl Snapshot {
-    pub(crate) fn take(schema: &Schema, stats: &TreeStats, root: &Group) -> Snapshot {
+    pub(crate) fn take(schema: &Schema, stats: &TreeStats, root: &Group, own: bool) -> Snapshot {
         // Dropped after the flush locks are released: dropping a group's last handle wakes the
         // tasks that wait for it and drops its aggregators' state. Both may run user code, which
         // may flush.
         let mut held = Vec::new();
-        let (groups, at) = stats.flushed(|| copy(schema, root, &mut held));
+        let (groups, at) = stats.flushed(|flushed| {
+            let own = |group: &Group| own.then(|| group.own_words(flushed));
+            copy(schema, root, own, &mut held)
+        });
         drop(held);
         let (schema, system_time) = (schema.clone(), SystemTime::now());
         Snapshot { schema, at, system_time, groups, index: OnceLock::new() }
@@ -231,7 +236,12 @@ impl fmt::Display for Value {
 }
 
 /// Copies the values of every live group; leaves all handles in `held` instead of dropping them.
-fn copy(schema: &Schema, root: &Group, held: &mut Vec<Group>) -> Vec<GroupValues> {
+fn copy(
+    schema: &Schema,
+    root: &Group,
+    mut own: impl FnMut(&Group) -> Option<Box<[i64]>>,
+    held: &mut Vec<Group>,
+) -> Vec<GroupValues> {
     let mut groups = Vec::new();
     // Depth first, siblings in order of name.
     let mut stack = vec![(root.clone(), None)];
@@ -243,6 +253,7 @@ fn copy(schema: &Schema, root: &Group, held: &mut Vec<Group>) -> Vec<GroupValues
             depth: group.depth(),
             parent,
             words: group.totals(),
+            own: own(&group),
             usage: (0..schema.quotas()).map(|s| group.inner.quotas.usage(s)).collect(),
         });
         stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
@@ -392,7 +403,7 @@ impl GroupValues {
     /// ```
     #[must_use]
     pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
-        self.histogram_at(self.word(histogram.key), histogram.buckets)
+        histogram_at(&self.words, self.word(histogram.key), histogram.buckets)
     }
 
     /// Returns a quota's usage. Panics when it is of another schema.
@@ -436,24 +447,60 @@ impl GroupValues {
     /// When the metric is of another schema.
     #[must_use]
     pub fn value(&self, metric: &Metric) -> Value {
-        let key = metric.key;
-        match (metric.kind, metric.buckets) {
-            (MetricKind::Counter, _) => Value::Counter(self.words[self.word(key)].cast_unsigned()),
-            (MetricKind::Gauge, _) => Value::Gauge(self.words[self.word(key)]),
-            (MetricKind::Histogram, Some(buckets)) => {
-                Value::Histogram(self.histogram_at(self.word(key), buckets))
-            }
-            (MetricKind::Histogram, None) => unreachable!("a histogram has buckets"),
-            (MetricKind::Quota, _) => Value::Quota(self.usage[self.slot(key)]),
+        match metric.kind {
+            MetricKind::Quota => Value::Quota(self.usage[self.slot(metric.key)]),
+            _ => self.value_in(&self.words, metric),
         }
     }
 
-    fn histogram_at(&self, slot: usize, buckets: crate::Buckets) -> HistogramSnapshot {
-        let counts = self.words[slot + 1..slot + 1 + buckets.len()]
-            .iter()
-            .map(|word| word.cast_unsigned())
-            .collect();
-        HistogramSnapshot::new(buckets, counts, self.words[slot].cast_unsigned())
+    /// Returns what the group itself counted, without descendants, as of the snapshot's flush.
+    ///
+    /// Of the groups of a snapshot, own values add up to the root's total but for what killed
+    /// groups counted, which is in the totals above them alone. `None` for a quota, whose charges
+    /// are made to all ancestors at once, and in a snapshot that
+    /// [`Tree::snapshot`](crate::Tree::snapshot) took; see
+    /// [`Tree::snapshot_with_own`](crate::Tree::snapshot_with_own).
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree, Value};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.create("/web")?.add(requests, 3);
+    /// tree.root().add(requests, 1);
+    ///
+    /// let snapshot = tree.snapshot_with_own();
+    /// let (root, metric) = (&snapshot.groups()[0], &snapshot.schema().metrics()[0]);
+    /// assert_eq!(root.value(metric), Value::Counter(4));
+    /// assert_eq!(root.own(metric), Some(Value::Counter(1)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the metric is of another schema.
+    #[must_use]
+    pub fn own(&self, metric: &Metric) -> Option<Value> {
+        if metric.kind == MetricKind::Quota {
+            self.slot(metric.key);
+            return None;
+        }
+        self.own.as_ref().map(|own| self.value_in(own, metric))
+    }
+
+    /// Returns the value of any metric but a quota in `words`, which are the group's own or totals.
+    fn value_in(&self, words: &[i64], metric: &Metric) -> Value {
+        let word = self.word(metric.key);
+        match (metric.kind, metric.buckets) {
+            (MetricKind::Counter, _) => Value::Counter(words[word].cast_unsigned()),
+            (MetricKind::Gauge, _) => Value::Gauge(words[word]),
+            (MetricKind::Histogram, Some(buckets)) => {
+                Value::Histogram(histogram_at(words, word, buckets))
+            }
+            (MetricKind::Histogram, None) => unreachable!("a histogram has buckets"),
+            (MetricKind::Quota, _) => unreachable!("a quota has no words"),
+        }
     }
 
     /// Returns the index of a quota in `usage`.
@@ -471,6 +518,11 @@ impl GroupValues {
     }
 }
 
+fn histogram_at(words: &[i64], slot: usize, buckets: crate::Buckets) -> HistogramSnapshot {
+    let counts = words[slot + 1..=slot + buckets.len()].iter().map(|word| word.cast_unsigned());
+    HistogramSnapshot::new(buckets, counts.collect(), words[slot].cast_unsigned())
+}
+
 const WRONG_SCHEMA: &str = "the metric belongs to the schema of another tree";
 
 #[cfg(test)]
@@ -484,12 +536,26 @@ mod tests {
         let tree = Tree::new(schema).expect("address space");
         let group = tree.get_or_create("/a/b").expect("room");
         let mut held = Vec::new();
-        let groups = copy(tree.schema(), tree.root(), &mut held);
+        let groups = copy(tree.schema(), tree.root(), |_| None, &mut held);
         assert_eq!(groups.iter().map(GroupValues::path).collect::<Vec<_>>(), ["/", "/a", "/a/b"]);
         let killed = group.kill().expect("alive");
         drop(group);
         assert!(!killed.is_released(), "the copy holds its last handle");
         drop(held);
         assert!(killed.is_released());
+    }
+
+    #[test]
+    fn own_values_are_those_of_the_flush() {
+        let mut schema = Schema::builder();
+        let requests = schema.counter::<crate::Count>("requests", "");
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        let group = tree.create("/a").expect("room");
+        group.add(requests, 3);
+        let (words, _) = group.tree_stats().flushed(|flushed| {
+            group.add(requests, 40);
+            [tree.root().totals(), group.own_words(flushed)]
+        });
+        assert_eq!(words.map(|words| words[0]), [3, 3], "what came later is in neither");
     }
 }

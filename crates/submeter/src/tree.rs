@@ -385,7 +385,34 @@ impl Tree {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::take(&self.inner.schema, &self.inner.stats, &self.inner.root)
+        Snapshot::take(&self.inner.schema, &self.inner.stats, &self.inner.root, false)
+    }
+
+    /// Takes a [`snapshot`](Tree::snapshot) that also has what each group itself counted, for
+    /// [`GroupValues::own`](crate::GroupValues::own).
+    ///
+    /// Costs, beside a snapshot, a look at each group's words of each CPU, and as much memory as
+    /// the totals. Where totals alone are looked at, `snapshot` is cheaper.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree, Value};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.get_or_create("/acme/web")?.add(requests, 3);
+    ///
+    /// let snapshot = tree.snapshot_with_own();
+    /// let metric = &snapshot.schema().metrics()[0];
+    /// let own = |path: &str| snapshot.get(path).and_then(|group| group.own(metric));
+    /// assert_eq!(own("/acme/web"), Some(Value::Counter(3)));
+    /// assert_eq!(own("/acme"), Some(Value::Counter(0)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot_with_own(&self) -> Snapshot {
+        Snapshot::take(&self.inner.schema, &self.inner.stats, &self.inner.root, true)
     }
 }
 

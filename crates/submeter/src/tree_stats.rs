@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::rstat::{FlushReport, Rstat};
+use crate::rstat::{FlushReport, Flushed, Rstat};
 use crate::schema::Schema;
 
 pub(crate) struct TreeStats {
@@ -62,20 +62,12 @@ impl TreeStats {
 
     /// Flushes every section, then runs `copy` before any other flush; returns the time at which
     /// the first flush began.
-    pub(crate) fn flushed<T>(&self, mut copy: impl FnMut() -> T) -> (T, Instant) {
-        let mut copied = None;
-        let at = flushed(&self.sections, &mut || copied = Some(copy()));
-        (copied.expect("run once all sections are flushed"), at)
+    ///
+    /// Locks the flushes of all sections, in the schema's order. All other code locks only one of
+    /// them at a time.
+    pub(crate) fn flushed<T>(&self, copy: impl FnOnce(&mut [Flushed<'_>]) -> T) -> (T, Instant) {
+        let mut sections: Vec<_> = self.sections.iter().map(|rstat| rstat.flushed()).collect();
+        let at = sections.iter().map(Flushed::at).min().expect("a schema has a section");
+        (copy(&mut sections), at)
     }
-}
-
-/// Locks the flushes of all sections, in the schema's order. All other code locks only one of them
-/// at a time.
-fn flushed(sections: &[Arc<Rstat>], copy: &mut dyn FnMut()) -> Instant {
-    let Some((first, others)) = sections.split_first() else {
-        copy();
-        return Instant::now();
-    };
-    let (later, at) = first.flushed(|| flushed(others, copy));
-    later.min(at)
 }

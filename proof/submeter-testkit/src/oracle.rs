@@ -36,6 +36,8 @@ pub struct Entry {
     pub dead: bool,
     /// Totals of the group and of its present and former descendants.
     pub totals: Totals,
+    /// What the group itself counted.
+    pub own: Totals,
     /// Usage of each quota, including descendants.
     pub held: [Held; QUOTAS],
     /// The number of handles, charges and children, alive or killed; the tree itself counts as one
@@ -86,6 +88,7 @@ impl Oracle {
             children: BTreeMap::new(),
             dead: false,
             totals: Totals::default(),
+            own: Totals::default(),
             held: [Held::default(); QUOTAS],
             holders: 1,
         };
@@ -257,6 +260,7 @@ impl Oracle {
 
     /// Changes the totals of a group and of its ancestors.
     pub fn update(&mut self, id: Id, mut change: impl FnMut(&mut Totals)) {
+        change(&mut self.at(id).own);
         self.each_upward(id, |entry| change(&mut entry.totals));
     }
 

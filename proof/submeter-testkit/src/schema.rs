@@ -2,7 +2,7 @@
 
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Group, GroupValues, Histogram, HistogramSnapshot,
-    Nanoseconds, Quota, Schema, SchemaBuilder, Section, Usage,
+    MetricKind, Nanoseconds, Quota, Schema, SchemaBuilder, Section, Usage, Value,
 };
 
 use crate::visits::Visited;
@@ -124,6 +124,30 @@ impl TestSchema {
             gauge: values.gauge(self.gauge),
             ..Sums::of(&values.histogram(self.histogram))
         }
+    }
+
+    /// Returns what a group itself counted, in a snapshot that has it.
+    ///
+    /// # Panics
+    /// When the snapshot does not have it, or has it for a quota.
+    #[must_use]
+    pub fn own(&self, values: &GroupValues) -> Sums {
+        let (mut sums, mut counters) = (Sums::default(), 0);
+        for metric in self.schema.metrics() {
+            match (metric.kind(), values.own(metric)) {
+                (_, Some(Value::Counter(n))) => {
+                    sums.counters[counters] = n;
+                    counters += 1;
+                }
+                (_, Some(Value::Gauge(n))) => sums.gauge = n,
+                (_, Some(Value::Histogram(own))) => {
+                    sums = Sums { counters: sums.counters, gauge: sums.gauge, ..Sums::of(&own) };
+                }
+                (MetricKind::Quota, None) => {}
+                (_, own) => panic!("{own:?} of {}", metric.name()),
+            }
+        }
+        sums
     }
 
     /// Returns a group's usage of each quota.

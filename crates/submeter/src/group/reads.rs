@@ -3,7 +3,7 @@
 use super::Group;
 use crate::histogram::HistogramSnapshot;
 use crate::reading::{Reading, Scalar, Tolerance};
-use crate::rstat::FlushReport;
+use crate::rstat::{FlushReport, Flushed, GroupStats};
 use crate::schema::Histogram;
 use crate::unit::{Count, Unit};
 
@@ -196,13 +196,28 @@ impl Group {
 
     /// All cached totals, section after section.
     pub(crate) fn totals(&self) -> Box<[i64]> {
-        let others = self.inner.others().iter().map(|other| &other.stats);
-        let all = std::iter::once(&self.inner.stats).chain(others);
-        let sections = self.schema().layouts();
+        let sections = self.schema().layouts().iter().zip(self.all_stats());
         sections
-            .iter()
-            .zip(all)
             .flat_map(|(section, stats)| (0..section.words).map(|word| stats.total(word)))
             .collect()
+    }
+
+    /// What the group itself had counted at a flush of all sections, section after section.
+    pub(crate) fn own_words(&self, flushed: &mut [Flushed<'_>]) -> Box<[i64]> {
+        let mut words = Vec::new();
+        for ((section, stats), flushed) in
+            self.schema().layouts().iter().zip(self.all_stats()).zip(flushed)
+        {
+            let end = words.len() + section.words;
+            flushed.own(stats, &mut words);
+            // Its last line may have words to spare.
+            words.truncate(end);
+        }
+        words.into()
+    }
+
+    fn all_stats(&self) -> impl Iterator<Item = &GroupStats> {
+        let others = self.inner.others().iter().map(|other| &other.stats);
+        std::iter::once(&self.inner.stats).chain(others)
     }
 }

@@ -59,6 +59,9 @@
 //! A parent's value includes its children, so a query must not sum over all groups: ask for one
 //! level, or for `group="/"`.
 //!
+//! [`Tree::snapshot_with_own`] also has what each group itself counted, without its children: these
+//! values may be added up. What killed groups counted is in the totals above them alone.
+//!
 //! Next: [Limits](super::limits).
 //!
 //! [`Group::read`]: crate::Group::read
@@ -66,4 +69,5 @@
 //! [`Group::sum`]: crate::Group::sum
 //! [`Tree::flusher`]: crate::Tree::flusher
 //! [`Tree::snapshot`]: crate::Tree::snapshot
+//! [`Tree::snapshot_with_own`]: crate::Tree::snapshot_with_own
 //! [`openmetrics`]: crate::export::openmetrics

@@ -12,7 +12,7 @@ use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, Ow
 
 use super::kept_lines::KeptLines;
 use super::lineage::Lineage;
-use super::propagate::{Propagator, View};
+use super::propagate::{Propagator, View, add};
 use super::rows;
 use crate::flush::node_table::{Birth, NodeTable};
 use crate::flush::reuse::empty;
@@ -315,6 +315,21 @@ impl FlushState {
 
     pub(super) fn nodes(&self) -> &NodeTable<BlockRef<Lineage>> {
         &self.propagator.nodes
+    }
+
+    /// Appends the lines of a group as they were read last, each the sum over all rows.
+    pub(super) fn own(&mut self, id: u32, words: &mut Vec<i64>) {
+        let FlushState { area, lines, propagator, kept, .. } = self;
+        let first = id as usize * *lines;
+        for line in first..first + *lines {
+            let mut sum = [0; LINE_WORDS];
+            for row in area.rows_in_use() {
+                // The owned row has what was read before the line was kept.
+                let kept = kept.last(row, line);
+                add(&mut sum, &kept.unwrap_or_else(|| *propagator.last.line(row, line)));
+            }
+            words.extend(sum);
+        }
     }
 
     /// Gives back the memory of lines that no group has.

@@ -175,6 +175,13 @@ impl KeptLines {
         }
     }
 
+    /// Returns what was read last of a line of a row, if it is kept. Visits every kept line.
+    pub(super) fn last(&self, row: usize, line: usize) -> Option<[i64; LINE_WORDS]> {
+        let place = Place { row: row as u32, line: line as u32 };
+        let slot = self.entries.iter().position(|entry| entry.place == place)?;
+        Some(self.shared.last(slot))
+    }
+
     /// Learns of the lines that a flush took, and keeps those that come again and again, but for
     /// those of groups that `may_stay` refuses. `last` returns what was read of a line of a row.
     pub(super) fn learn(

@@ -33,8 +33,8 @@
 //! flight) may hide as much again.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use submeter_percpu::Area;
@@ -83,6 +83,12 @@ const BATCH: usize = 256;
 /// The most of them at once: where more wait, as after a snapshot, they become fewer.
 const BATCH_MAX: usize = 2 * BATCH;
 
+/// The time between a flush and the next, which waits for it to end.
+pub(crate) struct Flushed<'a> {
+    rstat: &'a Rstat,
+    state: MutexGuard<'a, FlushState>,
+}
+
 /// The statistics of one tree, or of one section of its metrics.
 pub(crate) struct Rstat {
     area: Area,
@@ -100,6 +106,21 @@ pub(crate) struct Rstat {
     /// Updates so large, or so many, that the pending error may have wrapped around, since the last
     /// flush of the whole tree. Flushes of parts become one while there are any.
     error_unbounded: AtomicU64,
+}
+
+impl Flushed<'_> {
+    /// When the flush began.
+    pub(crate) fn at(&self) -> Instant {
+        self.rstat.flushes.instant(self.rstat.flushes.as_of_ns())
+    }
+
+    /// Appends what a group itself had counted when the flush read it, all words of its lines.
+    ///
+    /// Not [`GroupStats::own`], which reads the words as they are now: it may have more than the
+    /// totals of the group's ancestors have.
+    pub(crate) fn own(&mut self, stats: &GroupStats, words: &mut Vec<i64>) {
+        self.state.own(stats.id(), words);
+    }
 }
 
 impl Rstat {
@@ -179,11 +200,12 @@ impl Rstat {
             })
     }
 
-    /// Flushes, then runs `copy` before any other flush: totals agree with each other in it.
-    pub(crate) fn flushed<T>(&self, copy: impl FnOnce() -> T) -> (T, Instant) {
+    /// Flushes, and keeps all other flushes out until the result is dropped: totals agree with each
+    /// other so long.
+    pub(crate) fn flushed(&self) -> Flushed<'_> {
         let mut state = self.flushes.lock();
         self.flush_or_panic(&mut state, FlushScope::Tree);
-        (copy(), self.flushes.instant(self.flushes.as_of_ns()))
+        Flushed { rstat: self, state }
     }
 
     /// A refused barrier leaves everything as it was, for a flush after the refusal ends; but

@@ -270,7 +270,7 @@ fn schedule(
 }
 
 #[inline(always)]
-fn add(to: &mut Line, new: &Line) {
+pub(super) fn add(to: &mut Line, new: &Line) {
     for n in 0..LINE_WORDS {
         to[n] = to[n].wrapping_add(new[n]);
     }

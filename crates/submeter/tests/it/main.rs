@@ -15,6 +15,7 @@ mod guards;
 mod hostile;
 mod http;
 mod openmetrics;
+mod own_values;
 mod perf_linux;
 mod perf_scheduler;
 mod rstat_flusher;

@@ -184,7 +184,7 @@ impl Differential {
     /// Takes a snapshot and compares every value of every live group below the top.
     pub(super) fn compare_everything(&mut self) {
         self.tally.flushes += 1;
-        let snapshot = self.tree.snapshot();
+        let snapshot = self.tree.snapshot_with_own();
         let topmost = self.oracle.get(0).path.clone();
         let below = |values: &&GroupValues| {
             let rest = values.path().strip_prefix(topmost.trim_end_matches('/'));
@@ -198,6 +198,7 @@ impl Differential {
             assert_eq!(copied.path(), entry.path);
             let found = self.schema.copied(copied);
             assert_eq!(found, entry.totals.sums, "{}", entry.path);
+            assert_eq!(self.schema.own(copied), entry.own.sums, "own part of {}", entry.path);
             assert_eq!(self.schema.held_copied(copied), entry.held, "{}", entry.path);
             let parent = copied.parent().map(|at| snapshot.groups()[at].path());
             if id != 0 || self.alone {
