@@ -40,6 +40,14 @@ const BUFFERS: u64 = 64 * MIB;
 /// The memory of a connection that needs no room: an input and an output buffer, and its state.
 const CONNECTION: u64 = 40 << 10;
 
+/// What the page keeps of the last two minutes (`BYTES_MAX` of `history.rs`).
+const HISTORY: u64 = 12 * MIB;
+
+/// A copy of one tenant's values. The page has two copies of all, the older one for rates, and
+/// makes a third.
+const COPY: u64 = 2 << 10;
+const COPIES: u64 = 3;
+
 struct World {
     server: Running,
     cache: SocketAddr,
@@ -285,18 +293,22 @@ fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_ans
     rows.push(row("200 that do not read `stats tenants`", &world, tenants + list, |w| {
         crowd(w.cache, 200, |_| b"stats tenants\r\n".repeat(30));
     }));
-    for (kind, target, n) in [
-        ("100 that do not read /metrics", "/metrics", 100),
-        ("100 that do not read /api/tree", "/api/tree", 100),
-        ("200 that do not read /api/events", "/api/events", 200),
+    // Versions that clients read (`VERSIONS_MAX`, `FULLS_MAX` of `sampler.rs`), and one in the making:
+    // its buffer may be twice as large as what is in it, and the smaller one from which it grew is
+    // still there.
+    let in_the_making = 3;
+    for (kind, target, versions, n) in [
+        ("100 that do not read /metrics", "/metrics", 2, 100),
+        ("100 that do not read /api/tree", "/api/tree", 2, 100),
+        ("200 that do not read /api/events", "/api/events", 4, 200),
     ] {
         let world = World::with_tenants();
         let tenants = world.resident() + held;
-        // Versions that clients read, and one in the making with its snapshot. An event is smaller
-        // than the tree.
+        // An event is smaller than the tree.
         let length = world.length(if target == "/metrics" { target } else { "/api/tree" });
-        let documents = 6 * length + n as u64 * (256 << 10);
-        rows.push(row(kind, &world, tenants + documents, |w| crowd(w.page, n, |_| get(target))));
+        let documents = (versions + in_the_making) * length + n as u64 * (256 << 10);
+        let page = HISTORY + COPIES * TENANTS as u64 * COPY + documents;
+        rows.push(row(kind, &world, tenants + page, |w| crowd(w.page, n, |_| get(target))));
     }
     for row in rows {
         assert!(row.peak <= row.bound, "{}: {} bytes of {}", row.kind, row.peak, row.bound);
