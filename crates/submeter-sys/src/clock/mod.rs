@@ -209,7 +209,7 @@ impl ThreadClock {
     /// that waits for each request: the page says how long the thread had run when it came back.
     /// How long it has run since then is taken to be what it was the last time that the kernel was
     /// asked here, a millisecond ago at most. That does not matter to an interval without a switch.
-    /// One with a switch is wrong by the difference, 0.1 ms at most and mostly below 2 µs.
+    /// One with a switch is wrong by the difference, 0.1 ms at most.
     ///
     /// Not for the end of an interval, nor for what many intervals in a row add up to: that is
     /// `now_ns`, which asks after each switch.
@@ -249,9 +249,11 @@ impl ThreadClock {
             return self.answer(ns);
         }
         let ns = self.ask();
-        // Otherwise there was another switch, and the two are not of one moment.
-        let same = self.armed == armed;
-        self.anchor = same.then(|| Anchor::new(running_ns, ns, self.base_ticks));
+        // Not after another switch: the two are not of one moment. Nor if the thread may have run
+        // for long since it came back: each estimate would be as far in the future, and the clock
+        // would stand still until the thread gets there.
+        let near = recent && self.armed == armed;
+        self.anchor = near.then(|| Anchor::new(running_ns, ns, self.base_ticks));
         ns
     }
 
