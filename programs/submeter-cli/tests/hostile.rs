@@ -293,9 +293,9 @@ fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_ans
     rows.push(row("200 that do not read `stats tenants`", &world, tenants + list, |w| {
         crowd(w.cache, 200, |_| b"stats tenants\r\n".repeat(30));
     }));
-    // Versions that clients read (`VERSIONS_MAX`, `FULLS_MAX` of `sampler.rs`), and one in the making:
-    // its buffer may be twice as large as what is in it, and the smaller one from which it grew is
-    // still there.
+    // Versions that clients read (`VERSIONS_MAX`, `FULLS_MAX` of `sampler.rs`), and one in the
+    // making: its buffer may be twice as large as what is in it, and the smaller one from which it
+    // grew is still there.
     let in_the_making = 3;
     for (kind, target, versions, n) in [
         ("100 that do not read /metrics", "/metrics", 2, 100),

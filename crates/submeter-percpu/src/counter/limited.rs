@@ -43,10 +43,14 @@ use crate::storage::Area;
 /// as much as [`slack`](LimitedCounter::slack) and that thread's add too early, and never exceeds
 /// the limit.
 ///
+/// For a move of *another* thread a handler waits as anybody does: near the limit, and in `sum`.
+/// Do not add with a lock held that handlers of other threads want, nor while other threads are
+/// stopped.
+///
 /// # Ordering
 /// An add that finds no room in its CPU's stock, and uses what was given back where CPUs meet,
 /// comes after what its holder did before; otherwise adds order nothing. `sum` never misses an add
-/// that returned before.
+/// that returned before, unless give-backs on other CPUs race with it.
 ///
 /// # Differences from Linux
 /// `percpu_counter_limited_add` looks at the sum and then adds: adders that look at the same time
@@ -148,7 +152,7 @@ impl LimitedCounter {
 
     /// Returns the exact value once the adds are over; visits every CPU's word. While adds and
     /// give-backs race with it, it may see an add on one CPU and not the give-back on another that
-    /// made room for it.
+    /// made room for it, or the give-back and not the add.
     #[must_use]
     pub fn sum(&self) -> i64 {
         self.limited.charged()

@@ -23,7 +23,7 @@
 //! whoever comes next. A signal handler that interrupted the lock's holder does not wait for it.
 
 use crate::fork_lock::{ForkLock, Held};
-use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering, fence};
 
 #[cfg(all(test, loom))]
 mod loom_models;
@@ -183,6 +183,9 @@ impl<S: Stock> Limited<S> {
         if self.level.held() <= limit && self.stock.add(-n, self.cap) {
             // Again, for callers with other limits: one with a higher limit may have raised what is
             // held since the first look. At *this* look what is charged was within the limit.
+            // Acquire: pairs with the Release in `GatedWord::open`, behind which what is held was
+            // raised. The sequence loads the gate plainly, and this look could come before that.
+            fence(Ordering::Acquire);
             if self.level.held() <= limit {
                 return Ok(());
             }
