@@ -97,7 +97,7 @@ fn a_limited_counter_is_exact_in_a_child_forked_while_stock_moves_stress() {
         let shared = Shared { counter, limit, noted: AtomicI64::new(0), rounds: AtomicU32::new(0) };
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Also when a child failed: the scope would wait for the others for ever.
+            // Also when a child failed: the other threads would run on, and the scope not end.
             let _stop = StopOnDrop(&stop);
             for _ in 0..THREADS {
                 // Relaxed: only ends the loop.

@@ -50,7 +50,7 @@ fn percpu_ref_works_in_a_child_forked_while_killing_stress() {
         // Relaxed: only ends the loops.
         let going = || !stop.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
-            // Also when a child failed: the scope would wait for the others for ever.
+            // Also when a child failed: the other threads would run on, and the scope not end.
             let _stop = StopOnDrop(&stop);
             scope.spawn(|| {
                 while going() {

@@ -54,7 +54,7 @@ impl Drop for Flushes {
     }
 }
 
-/// Whoever makes a guard may free what other threads dropped, and run its drops.
+/// A thread that makes a guard may free what other threads dropped, and run its drops.
 #[test]
 fn a_snapshot_runs_no_drop_of_other_values_while_flushes_are_locked() {
     const VALUES: usize = 200;

@@ -137,7 +137,7 @@ fn a_thread_that_ends_in_a_group_leaves_it() {
     drop(observation);
 }
 
-/// An observer that panics when it is told of `/b`, and when it is dropped.
+/// An observer that panics at a switch to `/b`, and when it is dropped.
 struct Fragile;
 
 impl Observer for Fragile {
