@@ -290,7 +290,9 @@ impl Group {
     pub(crate) fn child_under(&self, name: &str, guard: &Guard) -> Option<Group> {
         let sought = Sought::new(self.path(), name);
         let inner = self.inner.children.get(sought.hash, |path| sought.is(path), guard)?;
-        Some(Group { inner })
+        // A kill in progress has marked it and not removed it yet: who saw it killed must not find
+        // it again. Relaxed: such a thread has seen this very word, and sees nothing older.
+        (!inner.dead.load(Ordering::Relaxed)).then_some(Group { inner })
     }
 
     /// Returns the live children in the order of their names. Takes a reference to each: where only

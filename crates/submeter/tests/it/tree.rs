@@ -388,3 +388,37 @@ fn a_metric_of_another_schema_is_refused() {
     let (f, g) = (fixture(), fixture());
     f.tree.root().add(g.requests, 1);
 }
+
+#[test]
+fn a_group_that_was_seen_killed_is_not_found_by_name_stress() {
+    let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+    let rounds = if cfg!(miri) { 20 } else { 20_000 };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let _stop = StopOnDrop(&stop);
+        let others = [(); 2].map(|()| {
+            threads.spawn(|| {
+                // Relaxed, here and below: only ends the loops.
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok(web) = tree.root().get_or_create_child("web") else { continue };
+                    while !web.is_killed() && !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                    if web.is_killed() {
+                        let next = tree.root().get_or_create_child("web").expect("room");
+                        assert_ne!(next, web, "killed, and found again");
+                        assert_ne!(tree.get("/web"), Some(web));
+                    }
+                }
+            })
+        });
+        let mut killed = 0;
+        while killed < rounds && !others.iter().any(|other| other.is_finished()) {
+            // None while the others have not made it again.
+            if let Some(web) = tree.root().child("web") {
+                web.kill().expect("killed here alone");
+                killed += 1;
+            }
+        }
+    });
+}
