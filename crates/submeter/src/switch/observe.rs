@@ -4,11 +4,11 @@
 //! notices a change of the registry by one number, which it compares at each switch to another
 //! group.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use submeter_sys::fork;
@@ -153,11 +153,16 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// A value that is no registry's generation.
 const NEVER: u64 = u64::MAX;
 
-/// How long a switch waits for a change of the registry, which copies a list and may be preempted.
-const PATIENCE: Duration = Duration::from_secs(1);
+thread_local! {
+    /// Whether this thread is changing the registry: it must not wait for itself when a signal
+    /// handler, or an allocator, enters a group meanwhile.
+    static CHANGING: Cell<bool> = const { Cell::new(false) };
+}
 
 fn change(how: impl FnOnce(&mut Vec<Arc<ObserverEntry>>)) {
     fork::watch();
+    // Before the lock is taken: a signal may arrive as soon as it is.
+    let outer = CHANGING.replace(true);
     let mut slot = REGISTRY.write();
     // Relaxed: a hint, as the generation below.
     PROCESS.store(fork::generation(), Ordering::Relaxed);
@@ -169,6 +174,7 @@ fn change(how: impl FnOnce(&mut Vec<Arc<ObserverEntry>>)) {
     // Relaxed: a hint to look; what is looked at is read under the lock.
     GENERATION.store(registry.generation, Ordering::Relaxed);
     drop(slot);
+    CHANGING.set(outer);
     // Factories are user code: they are not dropped with the lock held.
     drop(old);
 }
@@ -277,13 +283,15 @@ impl Observers {
     }
 }
 
-/// Waits for a change of the registry to end: not to wait would miss this switch, which may be the
-/// thread's only one. But not in a forked child, where the lock may be held by a thread
-/// that did not come along; there each switch tries.
+/// Waits for a change of the registry to end, however long its thread is kept from the CPU: a
+/// switch that gave up would be missed, and may be the thread's only one.
+///
+/// Not where the change would never end: in a forked child, where the lock may be held by a thread
+/// that did not come along, and on the thread that makes the change. There each switch tries.
 fn registry() -> Option<RwLockReadGuard<'static, Option<Registry>>> {
     // Relaxed: of this process or of one above it; both are seen at the fork.
-    if fork::is(PROCESS.load(Ordering::Relaxed)) {
-        REGISTRY.try_read_for(PATIENCE)
+    if fork::is(PROCESS.load(Ordering::Relaxed)) && !CHANGING.get() {
+        Some(REGISTRY.read())
     } else {
         REGISTRY.try_read()
     }
@@ -310,5 +318,77 @@ fn contain<T>(entry: &ObserverEntry, call: impl FnOnce() -> T) -> Option<T> {
 fn let_go(entry: Arc<ObserverEntry>) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
         std::mem::forget(payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Schema, Tree};
+
+    /// Counts the switches of the calling thread.
+    fn counting() -> (Observation, Arc<AtomicU64>) {
+        struct Switches(Arc<AtomicU64>);
+        impl Observer for Switches {
+            fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {
+                // Relaxed: one thread.
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (me, switches) = (std::thread::current().id(), Arc::new(AtomicU64::new(0)));
+        let counted = Arc::clone(&switches);
+        let observation = observe(move |_| {
+            let mine = std::thread::current().id() == me;
+            mine.then(|| Box::new(Switches(Arc::clone(&counted))) as _)
+        });
+        (observation, switches)
+    }
+
+    fn tree() -> Tree {
+        Tree::new(Schema::builder().build().expect("valid")).expect("address space")
+    }
+
+    /// As on a busy machine, where the thread that makes a change may wait for a CPU for seconds.
+    #[test]
+    fn a_switch_waits_for_whoever_changes_observers_however_long_that_takes() {
+        const LONG: Duration = Duration::from_millis(if cfg!(miri) { 20 } else { 1500 });
+        let tree = tree();
+        let (observation, switches) = counting();
+        let (held, holding) = mpsc::channel();
+        let changer = std::thread::spawn(move || {
+            change(|_| {
+                held.send(()).expect("the test waits");
+                std::thread::sleep(LONG);
+            });
+        });
+        holding.recv().expect("sent above");
+        tree.root().run(|| ());
+        // Relaxed: this thread counts.
+        assert_eq!(switches.load(Ordering::Relaxed), 2, "in and out");
+        changer.join().expect("no panic");
+        drop(observation);
+    }
+
+    /// As a signal handler may, and an allocator.
+    #[test]
+    fn a_thread_that_switches_in_the_middle_of_its_own_change_of_observers_does_not_wait() {
+        let (done, finished) = mpsc::channel();
+        std::thread::spawn(move || {
+            let tree = tree();
+            let (observation, switches) = counting();
+            change(|_| tree.root().run(|| ()));
+            // Relaxed: this thread counts.
+            let meanwhile = switches.load(Ordering::Relaxed);
+            tree.root().run(|| ());
+            // Relaxed: as above.
+            let afterwards = switches.load(Ordering::Relaxed) - meanwhile;
+            drop(observation);
+            done.send((meanwhile, afterwards)).expect("the test waits");
+        });
+        let counted = finished.recv_timeout(Duration::from_secs(120)).expect("no deadlock");
+        assert_eq!(counted, (0, 2), "observed again from the next switch on");
     }
 }
