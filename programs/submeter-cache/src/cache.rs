@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use submeter::Tree;
+use submeter_documents::{Document, Documents};
 use tokio::sync::Notify;
 
 use crate::config::{Config, ConfigError};
 use crate::connections::Connections;
-use crate::documents::{Document, Documents};
 use crate::metrics::Metrics;
 use crate::statistics::{Statistics, Totals};
 use crate::store::Store;

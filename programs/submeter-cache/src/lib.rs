@@ -7,7 +7,6 @@ mod clock;
 mod config;
 mod connections;
 mod delete;
-mod documents;
 mod exec;
 mod item;
 mod metrics;
@@ -22,7 +21,6 @@ mod users;
 pub use cache::Cache;
 pub use config::{Config, ConfigError};
 pub use delete::{DeleteError, Deletion};
-pub use documents::{Document, Documents, Versions, WithdrawnError};
 pub use metrics::Metrics;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

@@ -10,10 +10,10 @@ mod stats;
 use std::sync::Arc;
 
 use submeter::refs::{Guard, pin};
+use submeter_documents::Document;
 
 use crate::cache::{Cache, List};
 use crate::clock::{Clock, Tick};
-use crate::documents::Document;
 use crate::output::Output;
 use crate::protocol::{Refusal, Request, reply};
 use crate::statistics::{Total, Totals};

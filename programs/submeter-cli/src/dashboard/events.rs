@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use futures_util::Stream;
 use futures_util::stream;
-use submeter_cache::{Document, WithdrawnError};
+use submeter_documents::{Document, WithdrawnError};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 

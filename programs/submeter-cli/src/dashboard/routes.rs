@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use submeter::export::OPENMETRICS_CONTENT_TYPE;
-use submeter_cache::Document;
+use submeter_documents::Document;
 
 use super::deletion::{self, Desk};
 use super::events;

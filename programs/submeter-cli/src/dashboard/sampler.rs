@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use submeter::Snapshot;
 use submeter::export::{openmetrics, openmetrics_backend};
-use submeter_cache::{Document, Documents, Versions};
+use submeter_documents::{Document, Documents, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
 use super::api::{self, Shown};

@@ -25,7 +25,8 @@ const ROOMS: &[Room] = &[
         depends_on: &["submeter-sys", "submeter-percpu", "submeter-derive"],
         shipped: true,
     },
-    Room { name: "submeter-cache", depends_on: &["submeter"], shipped: true },
+    Room { name: "submeter-documents", depends_on: &[], shipped: true },
+    Room { name: "submeter-cache", depends_on: &["submeter", "submeter-documents"], shipped: true },
     Room {
         name: "submeter-cli",
         // sys for `doctor`, which reports what the kernel offers, and percpu, whose backends it
@@ -33,6 +34,7 @@ const ROOMS: &[Room] = &[
         depends_on: &[
             "submeter",
             "submeter-cache",
+            "submeter-documents",
             "submeter-load",
             "submeter-percpu",
             "submeter-sys",

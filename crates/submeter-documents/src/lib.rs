@@ -5,6 +5,8 @@
 //! versions are counted, not clients: a version that must go is withdrawn from those who still read
 //! it. A client therefore copies a small part at a time, and never holds the whole.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -69,10 +71,10 @@ impl fmt::Debug for Document {
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use submeter_cache::Versions;
+/// use submeter_documents::{Document, Versions};
 ///
 /// let mut versions = Versions::new(2, Duration::ZERO);
-/// let read = |document: &submeter_cache::Document| {
+/// let read = |document: &Document| {
 ///     document.read(0, 100, |_| {}).is_ok()
 /// };
 /// let first = versions.add(b"1".to_vec());
