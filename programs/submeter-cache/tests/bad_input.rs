@@ -238,6 +238,44 @@ fn a_client_that_sends_a_byte_at_a_time_is_served() {
 }
 
 #[test]
+fn three_hundred_clients_that_reset_at_once_leave_nothing_behind() {
+    const CLIENTS: usize = 300;
+    let server = start_default();
+    let (metrics, root) = (server.cache.metrics(), server.cache.tree().root());
+    let mut neighbour = server.connect();
+    assert_eq!(neighbour.set("well:large", &vec![b'v'; 1_000_000]), "STORED");
+    let kept = root.usage(metrics.memory).current;
+    let begin = |n: usize| {
+        let mut client = server.connect();
+        match n % 3 {
+            0 => client.send(format!("set reset:k{n} 0 0 100000\r\n{}", "v".repeat(60_000))),
+            1 => client.send("get well:large\r\n".repeat(20)),
+            _ => client.send("get well:lar"),
+        }
+        // Dropping it sends RST: what either side has not read is lost.
+        let socket = socket2::SockRef::from(&client.stream);
+        socket.set_linger(Some(Duration::ZERO)).expect("a socket");
+        client
+    };
+    let clients: Vec<Client> = (0..CLIENTS).map(begin).collect();
+    let open = |client: &mut Client, n| {
+        client.talk("stats\r\n").contains(&format!("STAT curr_connections {n}\r\n"))
+    };
+    eventually("all are accepted", || open(&mut neighbour, 1 + CLIENTS));
+    eventually("uploads hold memory", || root.usage(metrics.buffers).current > 0);
+    drop(clients);
+    eventually("all are gone", || open(&mut neighbour, 1));
+    eventually("with what they held", || root.usage(metrics.buffers).current == 0);
+    assert_eq!(root.usage(metrics.memory).current, kept, "no half of a value is stored");
+    assert_eq!(neighbour.ask("flush_all\r\n"), "OK");
+    eventually("nothing is charged", || root.usage(metrics.memory).current == 0);
+    let snapshot = server.cache.tree().snapshot();
+    let whole = snapshot.get("/").expect("the root").counter(metrics.cmd_set);
+    assert_eq!(whole, 1, "of sets, only the whole one counts");
+    is_well(&server);
+}
+
+#[test]
 fn two_thousand_idle_connections_are_served_beside() {
     // Both ends are in this process.
     let files = rlimit::increase_nofile_limit(8192).expect("the limit can be read");
