@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod dashboard;
 mod secrets;
+mod shortage;
 mod stat;
 #[cfg(feature = "tls")]
 mod tls;

@@ -79,8 +79,21 @@ impl Program {
     /// When it cannot be started.
     #[must_use]
     pub fn start_with_files(self, n: u32, args: &[&str]) -> Running {
+        self.start_with("-S", n, args)
+    }
+
+    /// Starts it so that it can have no more than `n` open files.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_with_files_at_most(self, n: u32, args: &[&str]) -> Running {
+        self.start_with("", n, args)
+    }
+
+    fn start_with(self, which: &str, n: u32, args: &[&str]) -> Running {
         let mut command = Command::new("sh");
-        let script = format!("ulimit -S -n {n} && exec \"$0\" \"$@\"");
+        let script = format!("ulimit {which} -n {n} && exec \"$0\" \"$@\"");
         command.args(["-c", &script, self.path]).args(args);
         Running::spawn(command)
     }

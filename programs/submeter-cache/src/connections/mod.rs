@@ -54,6 +54,7 @@ struct Counts {
     idle: AtomicU64,
     slow: AtomicU64,
     reclaimed: AtomicU64,
+    stops: AtomicU64,
 }
 
 /// What `stats` says about connections.
@@ -69,6 +70,8 @@ pub(crate) struct ConnectionCounts {
     pub(crate) slow: u64,
     /// Closed to give the memory that they held to others.
     pub(crate) reclaimed: u64,
+    /// How often the server accepted none for a while, as the system had no room for more.
+    pub(crate) stops: u64,
 }
 
 /// What a connection waits for.
@@ -197,6 +200,12 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number, seat })
     }
 
+    /// Notes that the server accepts no connections for a while.
+    pub(crate) fn note_stop(&self) {
+        // Relaxed: a statistic.
+        self.counts.stops.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn counts(&self) -> ConnectionCounts {
         // Relaxed: a statistic.
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -208,6 +217,7 @@ impl Connections {
             idle: count(&self.counts.idle),
             slow: count(&self.counts.slow),
             reclaimed: count(&self.counts.reclaimed),
+            stops: count(&self.counts.stops),
         }
     }
 

@@ -56,6 +56,7 @@ fn totals(cache: &Cache) -> Vec<(&'static str, u64)> {
     vec![
         ("total_connections", connections.total),
         ("rejected_connections", connections.refused),
+        ("listen_disabled_num", connections.stops),
         ("idle_kicks", connections.idle),
         ("slow_kicks", connections.slow),
         ("buffer_kicks", connections.reclaimed),

@@ -9,6 +9,7 @@ mod sweeper;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -48,8 +49,18 @@ pub struct Server {
     address: Address,
     cache: Cache,
     users: Option<Arc<Users>>,
+    on_shortage: Option<Hook>,
     #[cfg(feature = "tls")]
     tls: Option<tls::Acceptor>,
+}
+
+/// A function of the user's.
+struct Hook(Box<dyn Fn(&io::Error) + Send + Sync>);
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hook")
+    }
 }
 
 /// How many connections may wait to be accepted. With the usual 128, some clients of a burst, such
@@ -81,6 +92,7 @@ impl Server {
             address,
             cache,
             users: None,
+            on_shortage: None,
             #[cfg(feature = "tls")]
             tls: None,
         })
@@ -91,6 +103,29 @@ impl Server {
     #[must_use]
     pub fn users(mut self, users: Users) -> Server {
         self.users = Some(Arc::new(users));
+        self
+    }
+
+    /// Calls `hook` whenever the server begins to accept nothing, because the system has no room
+    /// for another connection: most often descriptors are short. The server goes on with those that
+    /// it has, and tries again twenty times a second; `listen_disabled_num` of `stats` counts these
+    /// times. The hook runs on a thread that serves, and must neither block nor panic.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config, Server};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let cache = Cache::new(Config::default())?;
+    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
+    /// let server = server.on_shortage(|error| eprintln!("no further clients: {error}"));
+    /// # drop(server);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_shortage(mut self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Server {
+        self.on_shortage = Some(Hook(Box::new(hook)));
         self
     }
 
@@ -125,14 +160,24 @@ impl Server {
         let label: Arc<str> = self.address.labelled().into();
         let listening = self.cache.connections().listen(Arc::clone(&label));
         tokio::pin!(shutdown);
+        let mut is_short = false;
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = self.listener.accept() => match accepted {
-                    Ok(stream) => self.admit(stream, &label, &mut connections, &stopped),
-                    // The client may be gone already, or descriptors are short: no reason to stop
-                    // serving others.
-                    Err(_) => sleep(ACCEPT_PAUSE).await,
+                    Ok(stream) => {
+                        is_short = false;
+                        self.admit(stream, &label, &mut connections, &stopped);
+                    }
+                    // The client is gone already.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    // No reason to stop serving others. Without a pause it would spin.
+                    Err(error) => {
+                        if !std::mem::replace(&mut is_short, true) {
+                            self.note_shortage(&error);
+                        }
+                        sleep(ACCEPT_PAUSE).await;
+                    }
                 },
                 Some(_) = connections.join_next() => {}
             }
@@ -147,6 +192,13 @@ impl Server {
             connections.shutdown().await;
         }
         Ok(())
+    }
+
+    fn note_shortage(&self, error: &io::Error) {
+        self.cache.connections().note_stop();
+        if let Some(Hook(hook)) = &self.on_shortage {
+            hook(error);
+        }
     }
 
     /// Serves a client in a task of its own, or turns it away.

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
 use super::pace::Paced;
+use crate::shortage;
 
 /// The most connections at once: some dozens of open pages and every scraper one has.
 pub(super) const CONNECTIONS_MAX: usize = 256;
@@ -71,7 +72,8 @@ pub(super) async fn serve(
                 Ok((stream, _)) => stream,
                 // Out of descriptors, or the peer is gone already: neither is a reason to end, and
                 // the first would spin without a pause.
-                Err(_) => {
+                Err(error) => {
+                    shortage::tell(&error);
                     sleep(Duration::from_millis(50)).await;
                     continue;
                 }

@@ -3,6 +3,7 @@
 mod cli_doctor;
 mod cli_input;
 mod cli_load;
+mod descriptors;
 mod doors;
 mod http_serve;
 mod sandbox;

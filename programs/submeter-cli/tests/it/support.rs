@@ -25,6 +25,30 @@ pub(crate) fn secret(name: &str, content: &str) -> TempFile {
     file
 }
 
+/// Reads one line of a server's answer, and nothing behind it.
+pub(crate) fn line(mut stream: &TcpStream) -> String {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while byte != *b"\n" {
+        stream.read_exact(&mut byte).expect("an answer");
+        line.push(byte[0]);
+    }
+    String::from_utf8_lossy(&line).trim_end().to_owned()
+}
+
+/// Returns one figure of `stats`.
+pub(crate) fn stat(mut stream: &TcpStream, name: &str) -> u64 {
+    stream.write_all(b"stats\r\n").expect("sent");
+    let prefix = format!("STAT {name} ");
+    let mut found = None;
+    loop {
+        let line = line(stream);
+        if line == "END" {
+            return found.unwrap_or_else(|| panic!("no {name} in `stats`"));
+        }
+        found = found.or_else(|| line.strip_prefix(&prefix)?.parse().ok());
+    }
+}
+
 /// How a [`Fake`] server treats its clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lie {

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use crate::cli::ServeArgs;
 use crate::dashboard::{self, Deleted, Door, Guard};
 use crate::secrets::Token;
+use crate::shortage;
 use submeter_load::drive::{self, Outcome, Plan};
 use submeter_load::tenants_file;
 use submeter_terminal::Failure;
@@ -69,7 +70,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
         show::warn(&warning);
     }
     show::print(&greeting(args, &listen, page, scheme)).map_err(Failure::new)?;
-    let server = doors::guard(server, users, tls.as_ref());
+    let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
 
     let (end, ended) = watch::channel(false);
     let driven_at = listen.tcp().map(reachable);
