@@ -1,5 +1,6 @@
 //! Tests of the command, each of which runs it in processes of its own.
 
+mod charged;
 mod cli_doctor;
 mod cli_input;
 mod cli_load;

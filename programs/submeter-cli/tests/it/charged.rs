@@ -1,0 +1,90 @@
+//! What a tenant is charged for its items against the memory that they take.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use submeter_program::Running;
+
+use crate::support::{FREE, SUBMETER, cache_address, line, stat};
+
+const MIB: u64 = 1 << 20;
+
+/// What a server takes beside its items while they come: buffers, stacks, what the allocator keeps
+/// free for each thread.
+const BASE: u64 = 8 * MIB;
+
+/// Starts a server of `memory` and connects to it.
+fn start(memory: &str) -> (Running, TcpStream) {
+    let mut server = SUBMETER.start(&[&FREE[..], &["--memory", memory]].concat());
+    let stream = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    assert_eq!(stat(&stream, "bytes"), 0);
+    (server, stream)
+}
+
+/// Returns the server's resident memory in bytes, if the kernel reports it.
+fn resident(server: &Running) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(kib.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+/// Stores `items`, each with the size of its value and when it expires.
+fn store(mut stream: &TcpStream, items: impl Iterator<Item = (usize, usize, u32)>) {
+    let mut batch = Vec::new();
+    for (key, size, expires) in items {
+        let head = format!("set tenant:{key:08} 0 {expires} {size} noreply\r\n");
+        batch.extend_from_slice(head.as_bytes());
+        batch.resize(batch.len() + size, b'v');
+        batch.extend_from_slice(b"\r\n");
+        if batch.len() > 1 << 16 {
+            stream.write_all(&batch).expect("it reads");
+            batch.clear();
+        }
+    }
+    batch.extend_from_slice(b"mn\r\n");
+    stream.write_all(&batch).expect("it reads");
+    assert_eq!(line(stream), "MN");
+}
+
+/// Asserts that memory grew by about what is charged, at most by `percent` of it.
+fn compare(what: &str, grown: u64, charged: u64, percent: u64) {
+    println!("{what}: {grown} bytes more in memory, {charged} charged");
+    assert!(grown <= charged * percent / 100 + BASE, "{what}: {grown} bytes for {charged}");
+    assert!(charged <= 2 * grown, "{what}: {charged} bytes charged for {grown}");
+}
+
+#[test]
+fn what_is_charged_for_items_is_about_the_memory_that_they_take() {
+    const CHARGED: u64 = 24 * MIB;
+    for (size, expires) in [(1, 0), (1, 3600), (100, 3600), (1_000, 0), (20_000, 3600)] {
+        let (server, stream) = start("64m");
+        let Some(before) = resident(&server) else {
+            eprintln!("skipped: the kernel does not say what is resident (mount /proc)");
+            return;
+        };
+        let mut keys = 0..;
+        while stat(&stream, "bytes") < CHARGED {
+            let some = keys.by_ref().take(1 + 500_000 / (size + 100));
+            store(&stream, some.map(|key| (key, size, expires)));
+        }
+        let grown = resident(&server).expect("said before").saturating_sub(before);
+        compare(&format!("values of {size}"), grown, stat(&stream, "bytes"), 125);
+    }
+}
+
+/// As free memory between items of other sizes is no item's.
+#[test]
+fn what_is_charged_bounds_the_memory_while_items_of_all_sizes_replace_each_other() {
+    let (server, stream) = start("24m");
+    let Some(before) = resident(&server) else {
+        eprintln!("skipped: the kernel does not say what is resident (mount /proc)");
+        return;
+    };
+    let mut rng = fastrand::Rng::with_seed(1);
+    while stat(&stream, "evictions") < 50_000 {
+        let mut item = |_| (rng.usize(..200_000), 1 << rng.usize(..13), 3600 * rng.u32(..2));
+        store(&stream, (0..5_000).map(&mut item));
+    }
+    let grown = resident(&server).expect("said before").saturating_sub(before);
+    compare("values of 1 to 4096, replaced", grown, stat(&stream, "bytes"), 150);
+}
