@@ -1,7 +1,8 @@
 //! Hostile clients, one kind at a time: how much memory the server takes, and how long another
 //! client waits. A program of its own, because it takes thousands of descriptors.
 //!
-//! The memory is asserted; the waiting time is only printed, as it depends on the machine.
+//! Both are asserted. A waiting time says nothing where the machine keeps even an echo waiting that
+//! the server has no part in: such a row says `too noisy`, and only its memory counts.
 //! A release build has 10,000 tenants, a debug build 1,000.
 //!
 //! ```text
@@ -9,7 +10,7 @@
 //! ```
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -26,6 +27,15 @@ const TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 3 } else 
 
 /// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the neighbour's answers may take, at the 99th percentile. On a quiet machine they take
+/// a hundredth of it; a server that made lists on the threads that serve took seven seconds.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// A row is too noisy unless the neighbour waited for longer than the longest echo took, times
+/// this. The longest, not a percentile: a neighbour that waits much has few answers, and a single
+/// pause of the machine decides about its percentile.
+const NOISE: u32 = 10;
 
 const MIB: u64 = 1 << 20;
 
@@ -129,30 +139,48 @@ fn push(stream: &mut TcpStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
 
-/// A well-behaved client beside the hostile ones.
-struct Neighbour {
+/// Asks again and again, and notes how long each answer takes.
+struct Asker {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Duration>>,
 }
 
-impl Neighbour {
-    fn start(world: &World) -> Neighbour {
+impl Asker {
+    /// A well-behaved client beside the hostile ones.
+    fn neighbour(world: &World) -> Asker {
         let mut client = world.connect();
+        ask(&mut client, "set well:k 0 0 5\r\nvalue\r\n", "STORED");
+        Asker::start(client, "touch well:k 0\r\n", "TOUCHED")
+    }
+
+    /// A client of an echo, which measures the machine.
+    fn control() -> Asker {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = connect(listener.local_addr().expect("bound"));
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("it has connected");
+            stream.set_nodelay(true).expect("a socket");
+            // Until the client is gone.
+            let _ = std::io::copy(&mut &stream, &mut &stream);
+        });
+        Asker::start(client, "echo\r\n", "echo")
+    }
+
+    fn start(mut client: TcpStream, request: &'static str, answer: &'static str) -> Asker {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut waited = Vec::new();
-            ask(&mut client, "set well:k 0 0 5\r\nvalue\r\n", "STORED");
-            // Relaxed: a plain signal to stop.
-            while !stopped.load(Ordering::Relaxed) {
+            // Relaxed: a plain signal to stop. One answer at least.
+            while waited.is_empty() || !stopped.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                ask(&mut client, "touch well:k 0\r\n", "TOUCHED");
+                ask(&mut client, request, answer);
                 waited.push(began.elapsed());
                 std::thread::sleep(Duration::from_millis(2));
             }
             waited
         });
-        Neighbour { stop, thread }
+        Asker { stop, thread }
     }
 
     /// Returns the 99th percentile and the maximum of its waiting times.
@@ -173,25 +201,40 @@ struct Row {
     peak: u64,
     bound: u64,
     waited: (Duration, Duration),
+    /// The longest that the echo took.
+    noise: Duration,
+}
+
+impl Row {
+    /// Whether the server kept the neighbour waiting, and not the machine.
+    fn kept_waiting(&self) -> bool {
+        self.waited.0 > WAIT_MAX && !self.is_too_noisy()
+    }
+
+    fn is_too_noisy(&self) -> bool {
+        self.waited.0 > WAIT_MAX && NOISE * self.noise >= self.waited.0
+    }
 }
 
 /// Runs hostile clients for a while, with a neighbour beside them.
 fn row(kind: &'static str, world: &World, bound: u64, hostile: impl FnOnce(&World)) -> Row {
     let before = world.resident();
-    let neighbour = Neighbour::start(world);
+    let (neighbour, control) = (Asker::neighbour(world), Asker::control());
     hostile(world);
-    let waited = neighbour.end();
+    let (waited, (_, noise)) = (neighbour.end(), control.end());
     comes_later(world);
-    let row = Row { kind, before, peak: world.peak(), bound, waited };
+    let row = Row { kind, before, peak: world.peak(), bound, waited, noise };
     let mib = |n: u64| n as f64 / MIB as f64;
     println!(
-        "{:<44} {:>7.0} {:>7.0} {:>7.0} MiB {:>9.1} {:>9.1} ms",
+        "{:<44} {:>7.0} {:>7.0} {:>7.0} MiB {:>9.1} {:>9.1} {:>9.1} ms{}",
         row.kind,
         mib(row.before),
         mib(row.peak),
         mib(row.bound),
         row.waited.0.as_secs_f64() * 1e3,
         row.waited.1.as_secs_f64() * 1e3,
+        row.noise.as_secs_f64() * 1e3,
+        if row.is_too_noisy() { ", too noisy" } else { "" },
     );
     row
 }
@@ -265,7 +308,7 @@ fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_ans
     let files = rlimit::increase_nofile_limit(8192).expect("the limit can be read");
     assert!(files >= 4096, "the machine allows {files} open files: raise ulimit -n");
     println!("{TENANTS} tenants where there are many; resident before, at most, bound; waiting of");
-    println!("another client: 99th percentile, longest");
+    println!("another client: 99th percentile, longest; longest of an echo");
     let held = BASE + ITEMS + BUFFERS;
     let mut rows = vec![
         row("400 uploads of 1 MiB that never end", &World::start(), held + 400 * CONNECTION, |w| {
@@ -312,5 +355,19 @@ fn no_hostile_client_takes_more_than_its_bound_or_keeps_a_neighbour_from_its_ans
     }
     for row in rows {
         assert!(row.peak <= row.bound, "{}: {} bytes of {}", row.kind, row.peak, row.bound);
+        let (wait, noise) = (row.waited.0, row.noise);
+        assert!(!row.kept_waiting(), "{}: {wait:?} for a neighbour, {noise:?} an echo", row.kind);
     }
+}
+
+#[test]
+fn a_row_blames_the_server_only_where_an_echo_does_not_wait_too() {
+    let second = Duration::from_secs(1);
+    let row = |waited, noise| {
+        let row = Row { kind: "", before: 0, peak: 0, bound: 0, waited: (waited, waited), noise };
+        (row.kept_waiting(), row.is_too_noisy())
+    };
+    assert_eq!(row(second, second), (false, false), "it may take that long");
+    assert_eq!(row(2 * second, second / 10), (true, false));
+    assert_eq!(row(2 * second, second / 5), (false, true));
 }
