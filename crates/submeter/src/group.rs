@@ -215,6 +215,12 @@ impl Group {
         self.inner.parent.as_ref()
     }
 
+    /// Whether both are of one tree; a schema may have several.
+    #[inline(always)]
+    pub(crate) fn is_beside(&self, other: &Group) -> bool {
+        Arc::ptr_eq(&self.inner.tree, &other.inner.tree)
+    }
+
     /// Returns the schema that its tree was made with.
     #[must_use]
     pub fn schema(&self) -> &Schema {

@@ -72,6 +72,7 @@ mod thread;
 mod tokio;
 #[cfg(feature = "tower")]
 mod tower;
+mod updates;
 
 use crate::group::Group;
 
@@ -87,6 +88,7 @@ pub use thread::Entered;
 pub use tokio::{spawn, spawn_blocking_in, spawn_in};
 #[cfg(feature = "tower")]
 pub use tower::{GroupLayer, GroupService};
+pub use updates::{add, adjust, record_many, set};
 
 impl Group {
     /// Makes this group the calling thread's until the guard is dropped. Nests; see

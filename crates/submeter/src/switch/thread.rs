@@ -302,6 +302,23 @@ pub(super) fn current() -> Option<Group> {
     THREAD.try_with(current).ok().flatten()
 }
 
+/// Calls `update` with the current group if it is of the tree of `outside`, otherwise with that:
+/// without a handle of its own, which would cost as much as two updates.
+///
+/// Private to our updates: a switch in `update` would have no effect, as the thread's values are
+/// borrowed.
+#[inline(always)]
+pub(super) fn update(outside: &Group, update: impl Fn(&Group)) {
+    let current = |thread: &RefCell<Thread>| {
+        let thread = thread.try_borrow().ok()?;
+        let group = thread.levels.group(NOW.with(|now| now.last.get()))?;
+        group.is_beside(outside).then(|| update(group))
+    };
+    if THREAD.try_with(current).ok().flatten().is_none() {
+        update(outside);
+    }
+}
+
 pub(super) fn forgotten_guards() -> u64 {
     // Relaxed: a statistic.
     FORGOTTEN.load(Ordering::Relaxed)

@@ -1,0 +1,62 @@
+//! Updates of whichever group is current, for code to which no group is handed down.
+
+use super::thread;
+use crate::group::Group;
+use crate::schema::{Counter, Gauge, Histogram};
+use crate::unit::Unit;
+
+/// Adds to a counter of the group that the calling thread works for, or of `outside` if it works
+/// for none of that group's tree.
+///
+/// Cheaper than [`current`](super::current) and [`Group::add`], as it takes no handle. Where the
+/// group is at hand, use that.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree, switch};
+///
+/// let mut schema = Schema::builder();
+/// let queries = schema.counter::<Count>("queries", "Queries run");
+/// let tree = Tree::new(schema.build()?)?;
+/// let web = tree.create("/web")?;
+/// web.run(|| switch::add(tree.root(), queries, 2));
+/// switch::add(tree.root(), queries, 1);
+/// assert_eq!((web.sum(queries), tree.root().sum(queries)), (2, 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+/// When the counter is not of the schema of `outside`.
+#[inline]
+pub fn add<U: Unit>(outside: &Group, counter: Counter<U>, n: u64) {
+    thread::update(outside, |group| group.add(counter, n));
+}
+
+/// Moves a gauge of the group that the calling thread works for up or down, or of `outside` if it
+/// works for none of that group's tree. As [`add`] otherwise.
+///
+/// # Panics
+/// When the gauge is not of the schema of `outside`.
+#[inline]
+pub fn adjust<U: Unit>(outside: &Group, gauge: Gauge<U>, delta: i64) {
+    thread::update(outside, |group| group.adjust(gauge, delta));
+}
+
+/// Sets the own part of a gauge ([`Group::set`]) of the group that the calling thread works for, or
+/// of `outside` if it works for none of that group's tree.
+///
+/// # Panics
+/// When the gauge is not of the schema of `outside`.
+pub fn set<U: Unit>(outside: &Group, gauge: Gauge<U>, value: i64) {
+    thread::update(outside, |group| group.set(gauge, value));
+}
+
+/// Records a value `n` times in a histogram of the group that the calling thread works for, or of
+/// `outside` if it works for none of that group's tree. As [`add`] otherwise.
+///
+/// # Panics
+/// When the histogram is not of the schema of `outside`.
+#[inline]
+pub fn record_many<U: Unit>(outside: &Group, histogram: Histogram<U>, value: u64, n: u64) {
+    thread::update(outside, |group| group.record_many(histogram, value, n));
+}
