@@ -4,7 +4,6 @@
 
 mod cli;
 mod commands;
-mod dashboard;
 mod secrets;
 mod shortage;
 mod stat;

@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 use ureq::Agent;
 
 use super::plan::Wanted;
-use super::wire::TotalsDoc;
 use crate::cli::PageArgs;
-use crate::secrets::Token;
 use crate::top::client::{address, config, token, unreachable};
+use submeter_http::Token;
+use submeter_http::wire::stat::{NDJSON, TotalsDoc};
 use submeter_terminal::Failure;
 
 type Sender = mpsc::Sender<Result<TotalsDoc, Failure>>;
@@ -110,9 +110,6 @@ fn listen(
     }
     Ok(())
 }
-
-/// The content type of the server's stream: one JSON object per line.
-pub(crate) const NDJSON: &str = "application/x-ndjson";
 
 /// Escapes the characters that a query cannot contain.
 fn encode(text: &str) -> String {

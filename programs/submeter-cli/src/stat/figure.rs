@@ -1,6 +1,6 @@
 //! Formats numbers as perf does.
 
-use super::wire::{CountDoc, StateDoc};
+use submeter_http::wire::stat::{CountDoc, StateDoc};
 
 /// One event's count, prepared for printing.
 #[derive(Clone, Debug, PartialEq, Eq)]

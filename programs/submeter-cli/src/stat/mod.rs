@@ -8,9 +8,6 @@ mod client;
 mod figure;
 mod plan;
 mod print;
-pub(crate) mod wire;
-
-pub(crate) use self::client::NDJSON;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use serde::Serialize;
 
 use super::figure::{Figure, between};
-use super::wire::{CountDoc, StateDoc, TotalsDoc};
+use submeter_http::wire::stat::{CountDoc, StateDoc, TotalsDoc};
 use submeter_terminal::Failure;
 
 /// The output format.

@@ -8,8 +8,10 @@ use ureq::http::StatusCode;
 use ureq::typestate::AgentScope;
 
 use crate::cli::{NO_TLS, PageArgs};
-use crate::dashboard::wire::TreeDoc;
-use crate::secrets::Token;
+use crate::secrets;
+use serde::Deserialize;
+use submeter_http::Token;
+use submeter_http::wire::{FORMAT, TreeDoc};
 use submeter_terminal::Failure;
 
 /// How long an answer may take: that of a large tree on a busy machine takes a second.
@@ -57,13 +59,8 @@ impl Client {
             }
             status => return Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),
         }
-        match serde_json::from_str(&text) {
-            Ok(tree) => Ok((tree, text)),
-            Err(error) => Err(Failure::new(format_args!(
-                "{} is not submeter of this version: its tree cannot be read ({error})",
-                self.url
-            ))),
-        }
+        let tree = read(&text).map_err(|why| Failure::new(format_args!("{}: {why}", self.url)))?;
+        Ok((tree, text))
     }
 
     fn fetch(&self) -> Result<(StatusCode, String), ureq::Error> {
@@ -79,6 +76,26 @@ impl Client {
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         unreachable(&self.url, error)
     }
+}
+
+/// Reads a tree, or says why it cannot.
+fn read(text: &str) -> Result<TreeDoc, String> {
+    /// What trees of all formats have.
+    #[derive(Deserialize)]
+    struct Head {
+        format: u32,
+    }
+    if let Ok(Head { format }) = serde_json::from_str(text)
+        && format != FORMAT
+    {
+        return Err(format!(
+            "the tree has format {format}, and submeter {} reads format {FORMAT}: use the submeter \
+             of the server's version",
+            env!("CARGO_PKG_VERSION")
+        ));
+    }
+    serde_json::from_str(text)
+        .map_err(|error| format!("not submeter of this version: its tree cannot be read ({error})"))
 }
 
 /// Returns how servers are asked.
@@ -105,7 +122,7 @@ pub(crate) fn config(page: &PageArgs) -> Result<ConfigBuilder<AgentScope>, Failu
 
 /// Reads the token that the page's arguments name.
 pub(crate) fn token(page: &PageArgs) -> Result<Option<Token>, Failure> {
-    page.token_file.as_deref().map(Token::read).transpose()
+    page.token_file.as_deref().map(secrets::token).transpose()
 }
 
 /// Reads the address of a page: `http://host:port`, or just `host:port`. Returns it without a slash
@@ -170,6 +187,16 @@ mod tests {
         for url in ["ftp://localhost:1", "", "http://", "a b", "localhost:1/?x=y"] {
             let failure = Client::new(&page(url)).expect_err("refused");
             assert!(format!("{failure:?}").contains(url), "{failure:?} names {url:?}");
+        }
+    }
+
+    #[test]
+    fn a_tree_of_another_format_is_refused_with_both_formats() {
+        let why = read(r#"{"format":7,"groups":"elsewhere"}"#).expect_err("another format");
+        assert!(why.contains("format 7") && why.contains(&format!("format {FORMAT}")), "{why}");
+        for text in ["{}", "[]", "", r#"{"format":1}"#] {
+            let why = read(text).expect_err(text);
+            assert!(why.contains("not submeter of this version"), "{text}: {why}");
         }
     }
 }

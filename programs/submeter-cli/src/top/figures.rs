@@ -2,7 +2,7 @@
 
 use submeter_terminal::{self as show, three_digits};
 
-use crate::dashboard::wire::Shape;
+use submeter_http::wire::Shape;
 
 /// Writes a figure as its view says.
 pub(super) fn figure(shape: Shape, value: Option<f64>) -> String {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::client::Client;
 use super::figures::figure;
 use super::state::{Column, Row, State};
-use crate::dashboard::wire::ViewDoc;
+use submeter_http::wire::ViewDoc;
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::dashboard::wire::{Place, ServerDoc, TreeDoc, ViewDoc};
+use submeter_http::wire::{Place, ServerDoc, TreeDoc, ViewDoc};
 
 /// How many past samples a row keeps.
 pub(super) const PAST: usize = 120;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::state::{Action, Column, Link, State};
-use crate::dashboard::wire::{Figure, GroupDoc, Place, ServerDoc, Shape, TreeDoc, ViewDoc};
+use submeter_http::wire::{FORMAT, Figure, GroupDoc, Place, ServerDoc, Shape, TreeDoc, ViewDoc};
 
 const VIEWS: [(&str, &str, Shape, Place); 8] = [
     ("requests_per_s", "Requests/s", Shape::Rate, Place::Headline),
@@ -64,6 +64,7 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
         })
         .collect();
     TreeDoc {
+        format: FORMAT,
         server: ServerDoc {
             version: "0.0.0".to_owned(),
             listen: "127.0.0.1:11211".to_owned(),

@@ -12,7 +12,7 @@ use super::figures::figure;
 use super::screen::Terminal;
 use super::state::{Action, State};
 use super::view::{self, Theme};
-use crate::dashboard::wire::{Place, TreeDoc};
+use submeter_http::wire::{Place, TreeDoc};
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 

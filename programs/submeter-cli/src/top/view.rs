@@ -7,7 +7,7 @@ use super::screen::{Line, Screen};
 
 use super::figures::figure as figure_text;
 use super::state::{Column, Link, Row, State};
-use crate::dashboard::wire::{Place, Shape, ViewDoc};
+use submeter_http::wire::{Place, Shape, ViewDoc};
 use submeter_terminal as show;
 
 /// The styles. Colours come from the terminal's palette, so that they suit its background.

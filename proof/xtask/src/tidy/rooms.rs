@@ -27,6 +27,7 @@ const ROOMS: &[Room] = &[
     },
     Room { name: "submeter-documents", depends_on: &[], shipped: true },
     Room { name: "submeter-metrics", depends_on: &["submeter"], shipped: true },
+    Room { name: "submeter-http", depends_on: &["submeter", "submeter-documents"], shipped: true },
     Room { name: "submeter-cache", depends_on: &["submeter", "submeter-documents"], shipped: true },
     Room {
         name: "submeter-cli",
@@ -35,7 +36,7 @@ const ROOMS: &[Room] = &[
         depends_on: &[
             "submeter",
             "submeter-cache",
-            "submeter-documents",
+            "submeter-http",
             "submeter-load",
             "submeter-percpu",
             "submeter-sys",

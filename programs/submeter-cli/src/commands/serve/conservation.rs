@@ -15,7 +15,7 @@ use submeter_load::tally::Tally;
 use submeter_load::verb::Kind;
 use submeter_terminal::{self as show, BOLD, DIM};
 
-use crate::dashboard::Deletions;
+use super::deletion::Deletions;
 
 /// What the check found.
 #[derive(Debug, Default)]
@@ -203,7 +203,7 @@ mod tests {
     use submeter::Tree;
 
     use super::*;
-    use crate::dashboard::Deleted;
+    use crate::commands::serve::deletion::Deleted;
     use submeter_load::profile::Profile;
     use submeter_load::tally::Tallies;
     use submeter_load::verb::Verb;

@@ -2,9 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use submeter_cache::{Address, Config, Server, Users};
+use submeter_http::Door;
 use submeter_terminal::Failure;
+use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
 use crate::secrets;
@@ -60,6 +63,18 @@ pub(super) fn guard(server: Server, users: Option<Users>, tls: Option<&Tls>) -> 
         Some(config) => server.tls(config.clone()),
         #[cfg(not(feature = "tls"))]
         Some(never) => match *never {},
+    }
+}
+
+/// Returns where clients of the page come in.
+pub(super) fn page(listener: TcpListener, tls: Option<Tls>, grace: Duration) -> Door {
+    let door = Door::from(listener).grace(grace);
+    match tls {
+        None => door,
+        #[cfg(feature = "tls")]
+        Some(config) => door.tls(config),
+        #[cfg(not(feature = "tls"))]
+        Some(never) => match never {},
     }
 }
 

@@ -1,9 +1,10 @@
 //! `submeter serve`: the cache, its page, and a load on request, until a signal or a time.
 
 mod conservation;
+mod deletion;
 mod doors;
 mod limits;
-pub(crate) mod shown;
+mod shown;
 mod summary;
 
 use std::fmt::Display;
@@ -17,9 +18,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::deletion::Deleted;
 use crate::cli::ServeArgs;
-use crate::dashboard::{self, Deleted, Door, Guard};
-use crate::secrets::Token;
+use crate::secrets;
 use crate::shortage;
 use submeter_load::drive::{self, Outcome, Plan};
 use submeter_load::tenants_file;
@@ -54,7 +55,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
     let users = doors::users(args, cache.config())?;
     let tls = doors::tls(args)?;
-    let token = args.token_file.as_deref().map(Token::read).transpose()?;
+    let token = args.token_file.as_deref().map(secrets::token).transpose()?;
     let address = doors::address(args);
     let server = Server::listen(&address, cache.clone())
         .await
@@ -74,21 +75,18 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
 
     let (end, ended) = watch::channel(false);
     let driven_at = listen.tcp().map(reachable);
-    let shown = shown::shown(&cache, &listen);
     let started = Instant::now();
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
-    let shutdown = signals::arrived(ended);
-    let guard = Guard::new(scheme, page, args.http_host.clone(), token);
-    let page = dashboard::serve(
-        Door::new(http, tls),
-        cache.clone(),
-        shown,
-        deleted.clone(),
-        guard,
-        shutdown,
-    );
+    let shown = shown::shown(&cache, &listen, &deleted);
+    let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
+    let shown = match token {
+        Some(token) => shown.token(token),
+        None => shown,
+    };
+    let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
+    let page = submeter_http::serve(door, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);
     let signals = or_shutdown(signals, cache.clone());
     let plan = plan.zip(driven_at).map(|(plan, server)| Plan { server, ..plan });

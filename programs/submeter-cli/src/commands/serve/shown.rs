@@ -1,46 +1,39 @@
 //! What the page, `/api/tree` and `submeter top` show of the cache.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use submeter::{Count, Counter};
 use submeter_cache::{Address, Cache, Metrics};
+use submeter_http::wire::Place;
+use submeter_http::{Shown, View, Views};
 
-use crate::dashboard::wire::{FirstStepsDoc, Place, ServerDoc};
-use crate::dashboard::{Shown, View, Views};
+use super::deletion::{self, Deleted};
 
-/// Declares a cache that starts now and listens at `listen`.
-pub(crate) fn shown(cache: &Cache, listen: &Address) -> Shown {
-    let metered = cache.config().metering;
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Shown {
-        tree: cache.tree().clone(),
-        views: views(cache.metrics()),
-        prefix: "submeter_cache",
-        server: ServerDoc {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            listen: listen.to_string(),
-            started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            notice: (!metered)
-                .then(|| "Metering is off (--no-metering): only memory is counted".to_owned()),
-            first_steps: Some(first_steps(listen, cache.config().delimiter)),
-        },
+/// Declares a cache that starts now and listens at `listen`. Notes in `deleted` what clients asked
+/// it to delete.
+pub(super) fn shown(cache: &Cache, listen: &Address, deleted: &Deleted) -> Shown {
+    let (text, command) = first_steps(listen, cache.config().delimiter);
+    let (served, deleted) = (cache.clone(), deleted.clone());
+    let shown = Shown::new("submeter_cache", cache.tree())
+        .version(env!("CARGO_PKG_VERSION"))
+        .listen(&listen.to_string())
+        .views(views(cache.metrics()))
+        .first_steps(text, &command)
+        .on_delete(move |path| deletion::delete(served.clone(), deleted.clone(), path));
+    match cache.config().metering {
+        true => shown,
+        false => shown.notice("Metering is off (--no-metering): only memory is counted"),
     }
 }
 
-fn first_steps(listen: &Address, delimiter: u8) -> FirstStepsDoc {
+fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
     let key = ["acme", "web", "greeting"].join(&char::from(delimiter).to_string());
     // nc takes the two apart, and a socket by its path.
     let to = match listen.tcp() {
         Some(addr) => format!("{} {}", addr.ip(), addr.port()),
         None => format!("-U {listen}"),
     };
-    FirstStepsDoc {
-        text: "A tenant comes into being with its first key: what stands before the last \
-               delimiter is its path. Store one, and it appears here within a second."
-            .to_owned(),
-        command: format!("printf 'set {key} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc {to}"),
-    }
+    let text = "A tenant comes into being with its first key: what stands before the last \
+                delimiter is its path. Store one, and it appears here within a second.";
+    (text, format!("printf 'set {key} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc {to}"))
 }
 
 fn views(m: &Metrics) -> Views {

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::super::connections::CONNECTIONS_MAX;
 use super::super::page;
-use super::super::wire::{DetailDoc, Figure, TreeDoc, ValueDoc};
+use super::super::wire::{DetailDoc, FORMAT, Figure, TreeDoc, ValueDoc};
 use super::World;
 
 #[test]
@@ -58,39 +58,40 @@ fn what_is_not_there_says_what_is() {
 #[test]
 fn the_tree_has_this_moments_values_and_parents_are_sums() {
     let world = World::start();
-    world.gets("/acme/web", 7);
-    world.gets("/acme/api", 5);
-    let held = world.tenant("/acme/web").try_charge(world.cache.metrics().memory, 1000);
-    world.tenant("/acme/web").set_limit(world.cache.metrics().memory, Some(5000));
+    world.jobs("/acme/web", 7);
+    world.jobs("/acme/api", 5);
+    let held = world.tenant("/acme/web").try_charge(world.program.disk, 1000);
+    world.tenant("/acme/web").set_limit(world.program.disk, Some(5000));
     let tree: TreeDoc =
         serde_json::from_value(world.json("/api/tree")).expect("reads as it was written");
     drop(held);
+    assert_eq!(tree.format, FORMAT);
     let paths: Vec<&str> = tree.groups.iter().map(|group| group.path.as_str()).collect();
     assert_eq!(paths, ["/", "/acme", "/acme/api", "/acme/web"]);
     assert_eq!(tree.groups[3].parent, Some(1));
     for (index, gets) in [(0, 12), (1, 12), (2, 5), (3, 7)] {
-        assert_eq!(tree.groups[index].values["cmd_get"], ValueDoc::Unsigned(gets));
+        assert_eq!(tree.groups[index].values["jobs"], ValueDoc::Unsigned(gets));
     }
-    assert_eq!(tree.groups[0].overview["memory_bytes"], Figure(Some(1000.0)));
-    assert_eq!(tree.groups[3].overview["memory_limit_bytes"], Figure(Some(5000.0)));
-    assert_eq!(tree.groups[2].overview["memory_limit_bytes"], Figure(None));
+    assert_eq!(tree.groups[0].overview["disk"], Figure(Some(1000.0)));
+    assert_eq!(tree.groups[3].overview["disk_limit"], Figure(Some(5000.0)));
+    assert_eq!(tree.groups[2].overview["disk_limit"], Figure(None));
     let views: Vec<&str> = tree.views.iter().map(|view| view.key.as_str()).collect();
     let shown: Vec<&str> = tree.groups[0].overview.keys().map(String::as_str).collect();
     assert_eq!(BTreeSet::from_iter(views), BTreeSet::from_iter(shown), "each is described");
-    assert_eq!(tree.schema.len(), world.cache.metrics().schema.metrics().len());
+    assert_eq!(tree.schema.len(), world.tree().schema().metrics().len());
 }
 
 #[test]
 fn a_group_comes_with_its_histogram_and_its_past() {
     let world = World::start();
-    world.gets("/acme/web", 3);
+    world.jobs("/acme/web", 3);
     let mut detail: Option<DetailDoc> = None;
-    // The first sample with the group may be older than its gets.
+    // The first sample with the group may be older than its jobs.
     for _ in 0..600 {
         let answer = world.get("/api/group?path=%2Facme%2Fweb");
         if answer.status == 200 {
             let found: DetailDoc = serde_json::from_str(&answer.body).expect("JSON");
-            if found.histograms["latency"].total.iter().sum::<u64>() > 0 {
+            if found.histograms["waits"].total.iter().sum::<u64>() > 0 {
                 detail = Some(found);
                 break;
             }
@@ -99,11 +100,11 @@ fn a_group_comes_with_its_histogram_and_its_past() {
     }
     let detail = detail.expect("sampled within a minute");
     assert_eq!(detail.group.path, "/acme/web");
-    assert_eq!(detail.group.values["get_hits"], ValueDoc::Unsigned(3));
-    let latency = &detail.histograms["latency"];
-    assert_eq!(latency.total.iter().sum::<u64>(), 1);
-    assert_eq!(latency.upper.len(), latency.total.len());
-    assert_eq!(detail.history.ago_s.len(), detail.history.series["requests_per_s"].len());
+    assert_eq!(detail.group.values["jobs"], ValueDoc::Unsigned(3));
+    let waits = &detail.histograms["waits"];
+    assert_eq!(waits.total.iter().sum::<u64>(), 1);
+    assert_eq!(waits.upper.len(), waits.total.len());
+    assert_eq!(detail.history.ago_s.len(), detail.history.series["jobs_per_s"].len());
     assert!(!detail.history.ago_s.is_empty());
 }
 
@@ -111,7 +112,7 @@ fn a_group_comes_with_its_histogram_and_its_past() {
 fn hostile_names_arrive_as_they_are() {
     let world = World::start();
     let name = "<img src=x onerror=alert(1)>\"'`&</script><!--\\u0000\u{202e}";
-    world.gets(&format!("/{}", name.replace('/', "|")), 1);
+    world.jobs(&format!("/{}", name.replace('/', "|")), 1);
     let tree = world.json("/api/tree");
     assert_eq!(tree["groups"][1]["path"], format!("/{}", name.replace('/', "|")));
     let answer = world.get("/api/group?path=/%3Cscript%3Ealert(1)%3C/script%3E");
@@ -123,15 +124,15 @@ fn hostile_names_arrive_as_they_are() {
 #[test]
 fn metrics_are_openmetrics() {
     let world = World::start();
-    world.gets("/acme/web", 7);
+    world.jobs("/acme/web", 7);
     let answer = world.get("/metrics");
     assert_eq!(
         answer.header("content-type"),
         Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
     );
-    assert!(answer.body.contains("submeter_cache_cmd_get_total{group=\"/acme/web\"} 7\n"));
-    assert!(answer.body.contains("submeter_cache_cmd_get_total{group=\"/\"} 7\n"));
-    let info = format!("submeter_cache_backend_info{{backend=\"{}\",", submeter::backend().id());
+    assert!(answer.body.contains("program_jobs_total{group=\"/acme/web\"} 7\n"));
+    assert!(answer.body.contains("program_jobs_total{group=\"/\"} 7\n"));
+    let info = format!("program_backend_info{{backend=\"{}\",", submeter::backend().id());
     assert!(answer.body.contains(&info), "{}", answer.body);
     assert!(answer.body.ends_with("# EOF\n"));
 }

@@ -104,15 +104,12 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
-    use submeter_cache::{Address, Cache, Config};
-
     use super::*;
-    use crate::commands::serve::shown::shown;
+    use crate::tests::Program;
 
     #[tokio::test]
     async fn who_falls_behind_is_sent_everything_and_then_what_follows() {
-        let cache = Cache::new(Config::default()).expect("the default configuration");
-        let sampler = Sampler::new(shown(&cache, &Address::Tcp(([127, 0, 0, 1], 1).into())));
+        let sampler = Sampler::new(Program::new().shown());
         let receiver = sampler.subscribe().expect("not closed");
         let mut place = Place { sampler: sampler.clone(), receiver, has: None, event: None };
         assert!(place.next().await.is_some(), "everything");

@@ -1,5 +1,8 @@
 // What the server said, and which rows follow from it. Knows nothing of the document.
 
+// Where the page is mounted, with a slash at the end.
+const BASE = location.pathname.replace(/\/?$/, "/");
+
 const SLOTS = 60;
 
 // How figures of each shape are written. `top` is the whole that a chart shows, `floor` what keeps

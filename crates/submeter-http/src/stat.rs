@@ -24,8 +24,7 @@ use tokio::time::sleep;
 
 use super::guard;
 use super::sampler::Sampler;
-use crate::stat::NDJSON;
-use crate::stat::wire::{CountDoc, StateDoc, TotalsDoc};
+use super::wire::stat::{CountDoc, NDJSON, StateDoc, TotalsDoc};
 
 /// The most counts at once: each makes every switch dearer.
 pub(super) const COUNTS_MAX: usize = 8;

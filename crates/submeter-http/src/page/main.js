@@ -40,7 +40,7 @@ const link = {
   open() {
     if (this.source) this.source.close();
     this.opened = Date.now();
-    const source = this.source = new EventSource("/api/events");
+    const source = this.source = new EventSource(BASE + "api/events");
     const take = (f) => (event) => { if (source === this.source) { this.last = Date.now(); f(JSON.parse(event.data)); this.state("live"); } };
     source.addEventListener("full", take((doc) => {
       model.full(doc);

@@ -82,21 +82,20 @@ fn the_first_event_is_everything_and_the_next_what_changed() {
     let mut events = Events::join(&world);
     let (name, full) = events.next().expect("an event");
     assert_eq!(name, "full");
-    assert_eq!(full["server"]["listen"], "127.0.0.1:11211");
+    assert_eq!(full["server"]["listen"], "program");
     assert_eq!(full["groups"][0][1], Value::Null, "the root has no parent");
     let number = full["number"].as_u64().expect("a number");
 
-    world.gets("/acme", 10);
-    let requests = full["views"].as_array().expect("views");
-    let requests =
-        requests.iter().position(|view| view["key"] == "requests_per_s").expect("a view");
+    world.jobs("/acme", 10);
+    let jobs = full["views"].as_array().expect("views");
+    let jobs = jobs.iter().position(|view| view["key"] == "jobs_per_s").expect("a view");
     // Not necessarily in one event: a sample may fall between a group's creation and its counts.
     let (mut id, mut rate) = (None, None);
     let (id, rate) = events.find(|name, tick| {
         assert_eq!(name, "tick");
         id = id.or_else(|| id_of(&tick["new"], "acme"));
         let root = tick["rows"].as_array()?.iter().find(|row| row[0] == full["groups"][0][0]);
-        rate = rate.or_else(|| root?[1][requests].as_f64().filter(|&rate| rate > 0.0));
+        rate = rate.or_else(|| root?[1][jobs].as_f64().filter(|&rate| rate > 0.0));
         id.zip(rate)
     });
     assert!(rate > 0.0, "the root sums its children: {rate}");
@@ -122,7 +121,7 @@ fn a_client_that_does_not_read_delays_nobody() {
     let (_, first) = events.next().expect("an event");
     let first = first["number"].as_u64().expect("a number");
     for n in 0..3u64 {
-        world.gets("/tenant0", n + 1);
+        world.jobs("/tenant0", n + 1);
         let number = events.find(|_, tick| tick["number"].as_u64());
         assert!(number > first + n, "{number} after {first}");
     }

@@ -1,8 +1,8 @@
-//! The web server on a real socket, over a cache whose tenants the test makes itself.
+//! The web server on a real socket, over a program whose tenants the test makes itself.
 
-mod delete;
 mod guard;
 mod http;
+mod mounted;
 mod stat;
 mod stream;
 
@@ -11,21 +11,56 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use submeter::Group;
-use submeter_cache::{Address, Cache, Config};
+use axum::http::StatusCode;
+use submeter::{
+    Buckets, Bytes, Count, Counter, Group, Histogram, Nanoseconds, Quota, Schema, Tree,
+};
 use tokio::sync::oneshot;
 
-use super::{Door, Guard};
-use crate::commands::serve::shown::shown;
-use crate::secrets::Token;
+use super::Shown;
 
 /// How long an operation may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A program with five metrics, which is no cache.
+pub(super) struct Program {
+    tree: Tree,
+    jobs: Counter<Count>,
+    waits: Histogram<Nanoseconds>,
+    disk: Quota<Bytes>,
+}
+
+impl Program {
+    pub(super) fn new() -> Program {
+        let mut s = Schema::builder();
+        let jobs = s.counter("jobs", "Jobs done");
+        s.gauge::<Count>("queued", "Jobs that wait");
+        s.cpu_time("cpu", "Time on a processor");
+        let waits = s.histogram("waits", "Waits", Buckets::LATENCY_NS);
+        let disk = s.quota("disk", "Disk held");
+        let tree = Tree::new(s.build().expect("distinct names")).expect("a tree");
+        Program { tree, jobs, waits, disk }
+    }
+
+    /// Shows it, and lets clients delete leaves.
+    pub(super) fn shown(&self) -> Shown {
+        let tree = self.tree.clone();
+        let delete = move |path: String| {
+            let group = tree.get(&path);
+            async move {
+                match group.map(|group| group.kill()) {
+                    Some(Ok(_)) => (StatusCode::OK, "gone\n"),
+                    _ => (StatusCode::NOT_FOUND, "no such leaf\n"),
+                }
+            }
+        };
+        Shown::new("program", &self.tree).on_delete(delete)
+    }
+}
+
 /// A server on a free port, stopped when dropped.
 struct World {
-    cache: Cache,
-    deleted: super::Deleted,
+    program: Program,
     addr: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
@@ -33,20 +68,16 @@ struct World {
 
 impl World {
     fn start() -> World {
-        World::guarded(&[], None)
+        World::with(|shown| shown)
     }
 
-    /// Starts a server that answers to these names too and may ask for a token.
-    fn guarded(hosts: &[&str], token: Option<Token>) -> World {
-        let cache = Cache::new(Config::default()).expect("the default configuration");
+    fn with(more: impl FnOnce(Shown) -> Shown) -> World {
+        let program = Program::new();
+        let shown = more(program.shown());
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         listener.set_nonblocking(true).expect("a socket");
         let addr = listener.local_addr().expect("bound");
         let (stop, stopped) = oneshot::channel::<()>();
-        let (served, deleted) = (cache.clone(), super::Deleted::default());
-        let noted = deleted.clone();
-        let guard =
-            Guard::new("http", addr, hosts.iter().map(|&host| host.to_owned()).collect(), token);
         let serving = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -55,28 +86,28 @@ impl World {
                 .expect("a runtime");
             runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-                let shown = shown(&served, &Address::Tcp(([127, 0, 0, 1], 11211).into()));
                 let shutdown = async move { drop(stopped.await) };
-                super::serve(Door::new(listener, None), served, shown, noted, guard, shutdown)
-                    .await
-                    .expect("serves");
+                crate::serve(listener, shown, shutdown).await.expect("serves");
             });
             // A client that does not read must not block the end of the test.
             runtime.shutdown_timeout(Duration::from_millis(100));
         });
-        World { cache, deleted, addr, stop: Some(stop), serving: Some(serving) }
+        World { program, addr, stop: Some(stop), serving: Some(serving) }
+    }
+
+    fn tree(&self) -> &Tree {
+        &self.program.tree
     }
 
     fn tenant(&self, path: &str) -> Group {
-        self.cache.tree().get_or_create(path).expect("a legal path")
+        self.tree().get_or_create(path).expect("a legal path")
     }
 
-    /// Lets a tenant answer `n` gets, each a hit.
-    fn gets(&self, path: &str, n: u64) -> Group {
-        let (group, m) = (self.tenant(path), self.cache.metrics());
-        group.add(m.cmd_get, n);
-        group.add(m.get_hits, n);
-        group.record(m.latency, 1000);
+    /// Lets a tenant do `n` jobs.
+    fn jobs(&self, path: &str, n: u64) -> Group {
+        let group = self.tenant(path);
+        group.add(self.program.jobs, n);
+        group.record(self.program.waits, 1000);
         group
     }
 

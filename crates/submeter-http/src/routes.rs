@@ -16,19 +16,24 @@ use axum::{Extension, Json, Router};
 use submeter::export::OPENMETRICS_CONTENT_TYPE;
 use submeter_documents::Document;
 
-use super::deletion::{self, Desk};
+use super::deletion;
 use super::events;
 use super::guard::{self, Guard};
 use super::page;
 use super::sampler::Sampler;
+use super::shown::Delete;
 use super::stat;
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
-pub(super) fn router(sampler: Sampler, desk: Desk, guard: Guard) -> Router {
+pub(super) fn router(sampler: Sampler, delete: Option<Delete>, guard: Guard) -> Router {
+    let group = match delete {
+        Some(delete) => get(group).delete(deletion::delete).layer(Extension(delete)),
+        None => get(group),
+    };
     Router::new()
         .route("/", get(the_page))
         .route("/api/tree", get(tree))
-        .route("/api/group", get(group).delete(deletion::delete))
+        .route("/api/group", group)
         .route("/api/events", get(event_stream))
         .route("/api/stat", post(stat::stat))
         .route("/metrics", get(metrics))
@@ -36,7 +41,6 @@ pub(super) fn router(sampler: Sampler, desk: Desk, guard: Guard) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(sampler)
-        .layer(Extension(desk))
         .layer(Extension(stat::Counts::new()))
         .layer(from_fn_with_state(guard, guard::check))
         .layer(map_response(common_headers))

@@ -1,75 +1,95 @@
-//! What `/api/tree` and `/api/group` answer, as written by the server and read by `submeter top`.
+//! The JSON of `/api/tree`, `/api/group` and `/api/stat`, as it is written, and as `submeter top`
+//! and `submeter stat` read it.
+//!
+//! Within one [`FORMAT`] members are only added; who reads should skip those it does not know.
+
+pub mod stat;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+/// The version of the JSON: it changes when a member goes or gets another meaning.
+pub const FORMAT: u32 = 1;
+
 /// The answer of `/api/tree`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct TreeDoc {
-    pub(crate) server: ServerDoc,
+pub struct TreeDoc {
+    /// The [`FORMAT`] of the server.
+    pub format: u32,
+    /// The program.
+    pub server: ServerDoc,
     /// Wall-clock time of the values, in ms since 1970.
-    pub(crate) at_ms: u64,
+    pub at_ms: u64,
     /// How long the sample is that the rates are from.
-    pub(crate) window_s: f64,
-    pub(crate) schema: Vec<MetricDoc>,
+    pub window_s: f64,
+    /// Every metric of the tree.
+    pub schema: Vec<MetricDoc>,
     /// In the order in which they are shown.
-    pub(crate) views: Vec<ViewDoc>,
+    pub views: Vec<ViewDoc>,
     /// Root first, each before its children.
-    pub(crate) groups: Vec<GroupDoc>,
+    pub groups: Vec<GroupDoc>,
 }
 
-/// Describes the server.
+/// Describes the program.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct ServerDoc {
-    pub(crate) version: String,
-    /// Where the program serves its own clients.
-    pub(crate) listen: String,
-    pub(crate) started_ms: u64,
+pub struct ServerDoc {
+    /// The program's version.
+    pub version: String,
+    /// Where the program serves its own clients, or its name.
+    pub listen: String,
+    /// When it started, in ms since 1970.
+    pub started_ms: u64,
     /// Processors of the machine, to read figures of CPU time by.
-    pub(crate) cpus: usize,
+    pub cpus: usize,
     /// What everybody who looks must know.
-    pub(crate) notice: Option<String>,
+    pub notice: Option<String>,
     /// What to do while there are no groups but the root.
-    pub(crate) first_steps: Option<FirstStepsDoc>,
+    pub first_steps: Option<FirstStepsDoc>,
 }
 
 /// How the first group comes into being.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct FirstStepsDoc {
-    pub(crate) text: String,
+pub struct FirstStepsDoc {
+    /// What to do, in a sentence or two.
+    pub text: String,
     /// A line to paste into a shell.
-    pub(crate) command: String,
+    pub command: String,
 }
 
 /// Describes one metric.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct MetricDoc {
-    pub(crate) name: String,
+pub struct MetricDoc {
+    /// As it was declared.
+    pub name: String,
     /// `counter`, `gauge`, `histogram` or `quota`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// `count`, `bytes` or `nanoseconds`: the unit of the values as they stand here.
-    pub(crate) unit: String,
-    pub(crate) help: String,
+    pub unit: String,
+    /// As it was declared.
+    pub help: String,
 }
 
 /// One group, descendants included in every figure except limit and refusals.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct GroupDoc {
-    pub(crate) path: String,
-    pub(crate) depth: usize,
+pub struct GroupDoc {
+    /// From the root, as in `/acme/web`.
+    pub path: String,
+    /// How many groups are above it.
+    pub depth: usize,
     /// Index of the parent in `groups`.
-    pub(crate) parent: Option<usize>,
+    pub parent: Option<usize>,
     /// By the key of the view. Rates are over the last sample.
-    pub(crate) overview: BTreeMap<String, Figure>,
-    pub(crate) values: BTreeMap<String, ValueDoc>,
+    pub overview: BTreeMap<String, Figure>,
+    /// By the metric's name, of this moment.
+    pub values: BTreeMap<String, ValueDoc>,
     /// Per second, of every counter, over the last sample.
-    pub(crate) rates: BTreeMap<String, f64>,
+    pub rates: BTreeMap<String, f64>,
 }
 
 /// One number of a row, or nothing: what was not measured is not zero.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
-pub(crate) struct Figure(pub(crate) Option<f64>);
+pub struct Figure(pub Option<f64>);
 
 impl Figure {
     /// Rounds to what is shown.
@@ -106,23 +126,27 @@ impl Serialize for Figure {
 
 /// Describes one figure of a row.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct ViewDoc {
+pub struct ViewDoc {
     /// Its key in `overview`, and its name in the history.
-    pub(crate) key: String,
-    pub(crate) title: String,
-    pub(crate) help: String,
-    pub(crate) shape: Shape,
-    pub(crate) place: Place,
+    pub key: String,
+    /// What stands over the figures.
+    pub title: String,
+    /// What is shown, in a sentence.
+    pub help: String,
+    /// What a figure is.
+    pub shape: Shape,
+    /// Where it is shown.
+    pub place: Place,
     /// The key of the view that is the limit of this one.
-    pub(crate) limit: Option<String>,
+    pub limit: Option<String>,
     /// Whether anything but zero deserves attention; of what has a limit, that little is left.
-    pub(crate) is_trouble: bool,
+    pub is_trouble: bool,
 }
 
 /// What a figure is, and so how it is written.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Shape {
+pub enum Shape {
     /// Per second.
     Rate,
     /// Bytes per second.
@@ -131,7 +155,9 @@ pub(crate) enum Shape {
     Share,
     /// Processors in use.
     Cores,
+    /// A number of things.
     Count,
+    /// Bytes.
     Bytes,
     /// Nanoseconds.
     Time,
@@ -140,7 +166,7 @@ pub(crate) enum Shape {
 /// Where a figure is shown.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Place {
+pub enum Place {
     /// Everywhere: over the table, in it, and in the detail of a group with its past.
     Headline,
     /// In the table.
@@ -154,71 +180,74 @@ pub(crate) enum Place {
 /// A metric's value, in the schema's unit.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum ValueDoc {
+pub enum ValueDoc {
     /// A counter's.
     Unsigned(u64),
     /// A gauge's.
     Signed(i64),
     /// A histogram's; quantiles are `None` when it is empty.
     Histogram {
+        /// How many values were recorded.
         count: u64,
+        /// Their sum.
         sum: u64,
+        /// Their median.
         p50: Option<u64>,
+        /// What nine of ten do not exceed.
         p90: Option<u64>,
+        /// What 99 of 100 do not exceed.
         p99: Option<u64>,
+        /// What 999 of 1,000 do not exceed.
         p999: Option<u64>,
     },
     /// A quota's.
-    Quota { current: u64, peak: u64, limit: Option<u64>, refused: u64 },
+    Quota {
+        /// What is held.
+        current: u64,
+        /// The most that was ever held.
+        peak: u64,
+        /// The group's own limit.
+        limit: Option<u64>,
+        /// How many charges that limit refused.
+        refused: u64,
+    },
 }
 
 /// The answer of `/api/group?path=…`: one group as of the last sample, with its past.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct DetailDoc {
-    pub(crate) at_ms: u64,
-    pub(crate) window_s: f64,
-    pub(crate) children: usize,
-    pub(crate) group: GroupDoc,
-    pub(crate) histograms: BTreeMap<String, HistogramDoc>,
-    pub(crate) history: HistoryDoc,
+pub struct DetailDoc {
+    /// Wall-clock time of the sample, in ms since 1970.
+    pub at_ms: u64,
+    /// How long the sample is that the rates are from.
+    pub window_s: f64,
+    /// How many groups are right below it.
+    pub children: usize,
+    /// The group.
+    pub group: GroupDoc,
+    /// By the metric's name.
+    pub histograms: BTreeMap<String, HistogramDoc>,
+    /// Its past.
+    pub history: HistoryDoc,
 }
 
 /// A histogram's buckets.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct HistogramDoc {
+pub struct HistogramDoc {
     /// Exclusive upper bound of each bucket; `None` for the last, which is open.
-    pub(crate) upper: Vec<Option<u64>>,
+    pub upper: Vec<Option<u64>>,
     /// Since the server started.
-    pub(crate) total: Vec<u64>,
+    pub total: Vec<u64>,
     /// Within the last sample.
-    pub(crate) recent: Vec<u64>,
+    pub recent: Vec<u64>,
 }
 
 /// The last two minutes, oldest first; every list has the length of `ago_s`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct HistoryDoc {
+pub struct HistoryDoc {
     /// Seconds before the newest sample.
-    pub(crate) ago_s: Vec<f64>,
+    pub ago_s: Vec<f64>,
     /// By the key of the view, of those that are headlines.
-    pub(crate) series: BTreeMap<String, Vec<Figure>>,
-}
-
-/// `DELETE /api/group`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DeletionDoc {
-    /// Which group.
-    pub(crate) path: String,
-    /// How many groups went with it, itself included.
-    pub(crate) groups: usize,
-    /// Items dropped.
-    pub(crate) items: u64,
-    /// Bytes that those had been charged.
-    pub(crate) bytes: u64,
-    /// How long it took, waiting for requests included.
-    pub(crate) took_ms: f64,
-    /// What still holds it, if anything does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<String>,
+    pub series: BTreeMap<String, Vec<Figure>>,
 }
 
 #[cfg(test)]

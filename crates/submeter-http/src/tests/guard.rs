@@ -1,9 +1,7 @@
 //! Requests that a page of another site made a browser send.
 
-use std::os::unix::fs::PermissionsExt;
-
 use super::{Answer, World};
-use crate::secrets::Token;
+use crate::Token;
 
 const HEADER: &str = "X-Submeter: 1";
 
@@ -30,7 +28,7 @@ fn is_refused(answer: &Answer) -> bool {
 #[test]
 fn no_route_answers_a_page_of_another_site() {
     let world = World::start();
-    drop(world.gets("/acme", 1));
+    drop(world.jobs("/acme", 1));
     let port = world.addr.port();
     let own = format!("Host: 127.0.0.1:{port}");
     let rebound = format!("Host: evil.example:{port}");
@@ -61,7 +59,7 @@ fn no_route_answers_a_page_of_another_site() {
     }
     let absolute = format!("http://evil.example:{port}/api/tree");
     assert!(is_refused(&world.request_with("GET", &absolute, &[&own])));
-    assert!(world.cache.tree().get("/acme").is_some());
+    assert!(world.tree().get("/acme").is_some());
 }
 
 #[test]
@@ -79,7 +77,7 @@ fn a_refusal_says_how_to_ask() {
 #[test]
 fn what_has_an_effect_takes_a_header_that_no_page_of_another_site_can_send() {
     let world = World::start();
-    drop(world.gets("/acme", 1));
+    drop(world.jobs("/acme", 1));
     for (method, target) in
         [("DELETE", "/api/group?path=/acme"), ("POST", "/api/stat?e=task-clock&g=")]
     {
@@ -95,7 +93,7 @@ fn what_has_an_effect_takes_a_header_that_no_page_of_another_site_can_send() {
         assert!(answer.header("allow").is_some_and(|allow| allow.contains(method)), "{answer:?}");
         assert!(answer.headers.iter().all(|(name, _)| !name.starts_with("access-control")));
     }
-    assert!(world.cache.tree().get("/acme").is_some());
+    assert!(world.tree().get("/acme").is_some());
 }
 
 #[test]
@@ -114,7 +112,7 @@ fn counting_events_is_no_get() {
 
 #[test]
 fn whoever_uses_an_address_or_a_name_of_the_server_is_answered() {
-    let world = World::guarded(&["submeter.lan"], None);
+    let world = World::with(|shown| shown.host("submeter.lan"));
     let port = world.addr.port();
     let page = format!("Origin: http://submeter.lan:{port}");
     let host = format!("Host: Submeter.lan:{port}");
@@ -139,13 +137,9 @@ fn whoever_uses_an_address_or_a_name_of_the_server_is_answered() {
 
 #[test]
 fn a_token_is_asked_for_on_every_route_but_the_servers_health() {
-    let file = std::env::temp_dir().join(format!("submeter-token-{}", std::process::id()));
-    std::fs::write(&file, "correct-horse-battery\n").expect("written");
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its owner's");
-    let token = Token::read(&file).expect("a token");
-    std::fs::remove_file(&file).expect("removed");
-    let world = World::guarded(&[], Some(token));
-    drop(world.gets("/acme", 1));
+    let token = Token::new("correct-horse-battery").expect("a token");
+    let world = World::with(|shown| shown.token(token));
+    drop(world.jobs("/acme", 1));
     let own = ["Host: localhost", HEADER];
     let right = "Authorization: Bearer correct-horse-battery";
     // correct-horse-battery, of user x.
@@ -164,7 +158,7 @@ fn a_token_is_asked_for_on_every_route_but_the_servers_health() {
             assert!(!answer.body.contains("acme"), "{answer:?}");
         }
     }
-    assert!(world.cache.tree().get("/acme").is_some());
+    assert!(world.tree().get("/acme").is_some());
     for shown in [right, browsers] {
         let with = [&own[..], &[shown]].concat();
         assert_eq!(world.request_with("GET", "/api/tree", &with).status, 200, "{shown}");

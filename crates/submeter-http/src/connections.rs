@@ -3,6 +3,9 @@
 //! `axum::serve` sets neither bound, and this port is what people expose by accident.
 
 use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +24,6 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
 use super::pace::Paced;
-use crate::shortage;
 
 /// The most connections at once: some dozens of open pages and every scraper one has.
 pub(super) const CONNECTIONS_MAX: usize = 256;
@@ -29,38 +31,96 @@ pub(super) const CONNECTIONS_MAX: usize = 256;
 /// How long a peer may take to send a request's head, and be idle between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long answers that are under way may take at the end, unless the program says otherwise.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// Where clients come in.
-pub(crate) struct Door {
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter_http::Door;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let port = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// let door = Door::from(port).grace(Duration::from_secs(1));
+/// # let _ = door;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Door {
     listener: TcpListener,
+    grace: Duration,
+    on_shortage: Option<Hook>,
     #[cfg(feature = "tls")]
     tls: Option<tokio_rustls::TlsAcceptor>,
 }
 
+/// A function of the program's.
+type Hook = Box<dyn Fn(&io::Error) + Send + Sync>;
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Door({}, {:?})", self.scheme(), self.listener)
+    }
+}
+
+impl From<TcpListener> for Door {
+    /// Speaks plain HTTP.
+    fn from(listener: TcpListener) -> Door {
+        Door {
+            listener,
+            grace: GRACE,
+            on_shortage: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+}
+
 impl Door {
-    /// Speaks TLS if there is a configuration of it.
-    #[cfg(feature = "tls")]
-    pub(crate) fn new(
-        listener: TcpListener,
-        tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
-    ) -> Door {
-        Door { listener, tls: tls.map(Into::into) }
+    /// Lets answers that are under way at the end take this long; without it, five seconds.
+    #[must_use]
+    pub fn grace(self, grace: Duration) -> Door {
+        Door { grace, ..self }
     }
 
-    /// Speaks plain HTTP: this build has no TLS.
-    #[cfg(not(feature = "tls"))]
-    pub(crate) fn new(listener: TcpListener, _none: Option<Infallible>) -> Door {
-        Door { listener }
+    /// Calls `hook` whenever the system has no room for another connection, as when the process is
+    /// out of descriptors. Clients that wait cause a call each 50 ms: print it once.
+    #[must_use]
+    pub fn on_shortage(self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Door {
+        Door { on_shortage: Some(Box::new(hook)), ..self }
+    }
+
+    /// Speaks TLS.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(self, config: Arc<tokio_rustls::rustls::ServerConfig>) -> Door {
+        Door { tls: Some(config.into()), ..self }
+    }
+
+    /// Returns `http`, or `https` where TLS is spoken.
+    pub(super) fn scheme(&self) -> &'static str {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return "https";
+        }
+        "http"
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 }
 
 /// Serves until `shutdown` resolves; `closing` must then end what would stream without end. Answers
-/// that are under way then may take for as long as `grace`.
+/// that are under way then may take for as long as the door says.
 pub(super) async fn serve(
     door: Door,
     app: Router,
     shutdown: impl Future<Output = ()>,
     closing: impl FnOnce(),
-    grace: Duration,
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
@@ -73,7 +133,11 @@ pub(super) async fn serve(
                 // Out of descriptors, or the peer is gone already: neither is a reason to end, and
                 // the first would spin without a pause.
                 Err(error) => {
-                    shortage::tell(&error);
+                    if error.kind() != io::ErrorKind::ConnectionAborted
+                        && let Some(hook) = &door.on_shortage
+                    {
+                        hook(&error);
+                    }
                     sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -101,6 +165,7 @@ pub(super) async fn serve(
             Err(_) => refuse(&stream),
         }
     }
+    let grace = door.grace;
     drop(door);
     closing();
     // A peer that does not read has had its time.

@@ -29,7 +29,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::secrets::Token;
+use super::token::Token;
 
 const DELIBERATE: HeaderName = HeaderName::from_static("x-submeter");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -37,14 +37,13 @@ const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// Knows by what names the page is reached. Cloning is a pointer copy.
 #[derive(Clone, Debug)]
-pub(crate) struct Guard(Arc<Rules>);
+pub(super) struct Guard(Arc<Rules>);
 
 #[derive(Debug)]
 struct Rules {
-    /// `http`, or `https` where TLS is spoken.
-    scheme: &'static str,
-    /// Where the page is listened for.
-    page: SocketAddr,
+    /// `http`, or `https` where TLS is spoken, and where the page is listened for; unknown where
+    /// another server listens.
+    page: Option<(&'static str, SocketAddr)>,
     /// What else it is called.
     hosts: Vec<String>,
     token: Option<Token>,
@@ -79,13 +78,12 @@ pub(super) fn is_meant(headers: &HeaderMap, what: &str) -> Result<(), (StatusCod
 
 impl Guard {
     /// Knows a page that is listened for at `page` and called `hosts` besides.
-    pub(crate) fn new(
-        scheme: &'static str,
-        page: SocketAddr,
+    pub(super) fn new(
+        page: Option<(&'static str, SocketAddr)>,
         hosts: Vec<String>,
         token: Option<Token>,
     ) -> Guard {
-        Guard(Arc::new(Rules { scheme, page, hosts, token }))
+        Guard(Arc::new(Rules { page, hosts, token }))
     }
 
     /// Returns whether the request has the token, or needs none.
@@ -104,15 +102,21 @@ impl Guard {
         let foreign = hosts.iter().copied().chain(target).find(|host| !self.is_own(host));
         if foreign.is_some() || hosts.is_empty() {
             let named = foreign.map_or("none".to_owned(), |host| format!("{host:?}"));
+            let instead = self.0.page.map(|(scheme, addr)| format!("{scheme}://{addr}/ or "));
             return Some(format!(
-                "the Host must be an address of this server, not {named}: use {}://{}/ or \
-                 localhost, or start it with --http-host NAME\n",
-                self.0.scheme, self.0.page
+                "the Host must be an address of this server, not {named}: use {}localhost, or let \
+                 the server know its name (submeter serve --http-host NAME, Shown::host)\n",
+                instead.unwrap_or_default()
             ));
         }
-        let scheme = self.0.scheme;
         let own = |origin: &&str| {
-            hosts.iter().any(|host| origin.eq_ignore_ascii_case(&format!("{scheme}://{host}")))
+            let Some((scheme, host)) = origin.split_once("://") else { return false };
+            // Behind another server either may be spoken: what matters is whose page it is.
+            let is_spoken = match self.0.page {
+                Some((spoken, _)) => scheme.eq_ignore_ascii_case(spoken),
+                None => ["http", "https"].iter().any(|spoken| scheme.eq_ignore_ascii_case(spoken)),
+            };
+            is_spoken && hosts.iter().any(|own| host.eq_ignore_ascii_case(own))
         };
         if let Some(origin) = headers.get_all(ORIGIN).iter().map(text).find(|o| !own(o)) {
             return Some(format!("pages of {origin:?} get no answer here\n"));
@@ -129,12 +133,12 @@ impl Guard {
 
     fn is_own(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
-        let page = self.0.page.ip();
+        let page = self.0.page.map(|(_, addr)| addr.ip());
         let name = authority.host().trim_matches(['[', ']']);
         match name.parse::<IpAddr>() {
-            // An address as such cannot be pointed anywhere, so where all are listened on any will
-            // do.
-            Ok(ip) => ip.is_loopback() || ip == page || page.is_unspecified(),
+            // An address as such cannot be pointed anywhere, so where all are listened on, or it
+            // is unknown which, any will do.
+            Ok(ip) => ip.is_loopback() || page.is_none_or(|p| p == ip || p.is_unspecified()),
             Err(_) => {
                 let mut known = ["localhost"].into_iter().chain(self.0.hosts.iter().map(|h| &**h));
                 known.any(|known| name.eq_ignore_ascii_case(known))

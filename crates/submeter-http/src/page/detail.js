@@ -44,7 +44,7 @@ const detail = {
     if (!model.byPath(path)) { this.gone(path); return; }
     this.asking = path;
     try {
-      const answer = await fetch("/api/group?path=" + encodeURIComponent(path), { signal: AbortSignal.timeout(5000) });
+      const answer = await fetch(BASE + "api/group?path=" + encodeURIComponent(path), { signal: AbortSignal.timeout(5000) });
       if (model.selected !== path) return;
       if (answer.ok) { this.doc = await answer.json(); if (model.selected === path) this.paint(); }
     } catch { /* The stream of events notices a lost server, and says so. */

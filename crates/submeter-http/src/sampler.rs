@@ -15,11 +15,12 @@ use submeter::export::{openmetrics, openmetrics_backend};
 use submeter_documents::{Document, Documents, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
-use super::api::{self, Shown};
+use super::api;
 use super::encode;
 use super::frame;
 use super::history::History;
 use super::sample::{Indexed, Row, Sample};
+use super::shown::Shown;
 use super::views::Views;
 use super::wire::DetailDoc;
 
@@ -64,8 +65,8 @@ struct Shared {
     work: Arc<Semaphore>,
     trees: Documents,
     expositions: Documents,
-    /// Somebody began to watch.
-    watched: Notify,
+    /// Somebody began to watch, or nobody is left to ask.
+    watched: Arc<Notify>,
 }
 
 struct State {
@@ -87,7 +88,21 @@ pub(super) struct Tick {
     pub(super) event: Arc<Document>,
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.watched.notify_one();
+    }
+}
+
 impl Sampler {
+    /// Samples until the last handle is gone.
+    pub(super) fn start(shown: Shown) -> Sampler {
+        let sampler = Sampler::new(shown);
+        let watched = Arc::clone(&sampler.shared.watched);
+        tokio::spawn(run(Arc::downgrade(&sampler.shared), watched));
+        sampler
+    }
+
     pub(super) fn new(shown: Shown) -> Sampler {
         let (events, _) = broadcast::channel(BACKLOG);
         let state = State {
@@ -107,7 +122,7 @@ impl Sampler {
                 work: Arc::new(Semaphore::new(WORK_MAX)),
                 trees: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
                 expositions: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
-                watched: Notify::new(),
+                watched: Arc::default(),
             }),
         };
         // So that there is a sample whenever a client asks.
@@ -189,7 +204,7 @@ impl Sampler {
         let sampler = self.clone();
         let make = move || {
             let mut text = String::new();
-            let prefix = sampler.shared.shown.prefix;
+            let prefix = &sampler.shared.shown.prefix;
             openmetrics_backend(submeter::backend(), prefix, &mut text)
                 .and_then(|()| openmetrics(&sampler.snapshot(), prefix, &mut text))
                 .map_err(|e| format!("no exposition: {e}"))?;
@@ -316,20 +331,22 @@ impl Ids {
     }
 }
 
-/// Ticks until aborted.
-pub(super) async fn run(sampler: Sampler) {
+/// Ticks until nobody is left who could ask.
+async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
+    let sampler = || shared.upgrade().map(|shared| Sampler { shared });
     let mut last = Instant::now();
     let mut cost = Duration::ZERO;
     loop {
         let idle = (cost * 100).clamp(INTERVAL, INTERVAL_MAX);
-        let due = if sampler.is_watched() { last + INTERVAL } else { last + idle };
+        let Some(is_watched) = sampler().map(|sampler| sampler.is_watched()) else { return };
+        let due = if is_watched { last + INTERVAL } else { last + idle };
         tokio::select! {
             () = tokio::time::sleep_until(due.into()) => {}
-            // Somebody began to watch: what is due may be due sooner.
-            () = sampler.shared.watched.notified(), if idle > INTERVAL => continue,
+            // What is due may be due sooner, or never.
+            () = watched.notified() => continue,
         }
+        let Some(ticker) = sampler() else { return };
         last = Instant::now();
-        let ticker = sampler.clone();
         // A panic was reported by the panic hook; the next tick may do better.
         let _ = tokio::task::spawn_blocking(move || ticker.tick()).await;
         cost = last.elapsed();

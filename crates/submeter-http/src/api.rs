@@ -2,29 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use submeter::{
-    GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, Tree, UnitKind, Value,
-};
+use submeter::{GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, UnitKind, Value};
 
 use super::sample::{Sample, unix_ms};
+use super::shown::Shown;
 use super::views::Views;
 use super::wire::{
-    DetailDoc, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, ServerDoc, TreeDoc, ValueDoc,
+    DetailDoc, FORMAT, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, TreeDoc, ValueDoc,
     round,
 };
-
-/// A program as its page shows it.
-#[derive(Clone, Debug)]
-pub(crate) struct Shown {
-    /// Its groups.
-    pub(crate) tree: Tree,
-    /// What is shown of them.
-    pub(crate) views: Views,
-    /// What every metric's name starts with in `/metrics`.
-    pub(crate) prefix: &'static str,
-    /// What is said about the program itself.
-    pub(crate) server: ServerDoc,
-}
 
 /// Describes the metrics.
 pub(super) fn schema(schema: &Schema) -> Vec<MetricDoc> {
@@ -75,6 +61,7 @@ pub(super) fn tree(fresh: &Snapshot, sample: &Sample, shown: &Shown) -> TreeDoc 
         })
         .collect();
     TreeDoc {
+        format: FORMAT,
         server: shown.server.clone(),
         at_ms: unix_ms(fresh.system_time()),
         window_s: sample.window.as_secs_f64(),

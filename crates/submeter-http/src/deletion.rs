@@ -1,0 +1,41 @@
+//! `DELETE /api/group?path=`: the one thing here that changes what is shown, where the program
+//! asked for it.
+//!
+//! It takes the header that a page of another site cannot send, see [`guard`].
+//!
+//! ```text
+//! curl -X DELETE -H 'X-Submeter: 1' 'http://127.0.0.1:9411/api/group?path=/acme/web'
+//! ```
+
+use std::collections::HashMap;
+
+use axum::Extension;
+use axum::extract::Query;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::guard;
+use super::shown::Delete;
+
+/// Answers the request.
+pub(super) async fn delete(
+    Extension(delete): Extension<Delete>,
+    headers: HeaderMap,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    if let Err(why) = guard::is_meant(&headers, "deleting") {
+        return why.into_response();
+    }
+    let Some(path) = query.get("path").cloned() else {
+        let message = "say which group: DELETE /api/group?path=/acme/web\n";
+        return (StatusCode::BAD_REQUEST, message).into_response();
+    };
+    // On a task of its own: a client that hangs up must not leave half of it.
+    match tokio::spawn(delete(path)).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let message = format!("the deletion was cut short: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
+        }
+    }
+}

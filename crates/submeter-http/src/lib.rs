@@ -1,0 +1,135 @@
+//! One line to a live view of any program's tree.
+//!
+//! [`router`] has a page that shows every group as it changes, the JSON from which `submeter top`
+//! and other programs read the same, counts of events for `submeter stat`, `/metrics` and
+//! `/healthz`. It knows no metric by name: it shows what the tree's schema declares, or the
+//! [`Views`] that the program declares.
+//!
+//! ```
+//! use submeter::{Count, Schema, Tree};
+//! use submeter_http::Shown;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut schema = Schema::builder();
+//! let requests = schema.counter::<Count>("requests", "Requests answered");
+//! let tree = Tree::new(schema.build()?)?;
+//!
+//! let app = axum::Router::<()>::new()
+//!     // …the program's own routes…
+//!     .nest_service("/tenants", submeter_http::router(Shown::new("service", &tree)));
+//! # let _ = app;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | Address | Answer |
+//! |---|---|
+//! | `/` | the page |
+//! | `/api/tree` | all groups: [`wire::TreeDoc`] |
+//! | `/api/group?path=` | one group with its past: [`wire::DetailDoc`] |
+//! | `/api/events` | the page's stream of events, which is between the two and not documented |
+//! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::TotalsDoc`] |
+//! | `/metrics` | OpenMetrics |
+//! | `/healthz` | `ok` |
+//!
+//! # Costs
+//! A sampler copies the tree once a second, for the two minutes of past that the page shows. While
+//! nobody looks it takes at most 1 % of one processor, however large the tree. What clients ask for
+//! is made on threads that may block, and shared by those who ask at the same time: memory depends
+//! on the tree, not on the number of clients.
+//!
+//! # When not to use it
+//! Mount it where only operators get: it shows all tenants to everybody who reaches it, unless it
+//! asks for a [`Token`]. Pages of other sites get no answer in any case. A program without tokio
+//! can write `/metrics` with `submeter::export` alone.
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod connections;
+mod deletion;
+mod encode;
+mod events;
+mod frame;
+mod guard;
+mod history;
+mod pace;
+mod page;
+mod routes;
+mod sample;
+mod sampler;
+mod shown;
+mod stat;
+#[cfg(test)]
+mod tests;
+mod token;
+mod views;
+pub mod wire;
+
+use std::io;
+
+use axum::Router;
+
+pub use self::connections::Door;
+use self::guard::Guard;
+use self::sampler::Sampler;
+pub use self::shown::Shown;
+pub use self::token::{Token, TokenError};
+pub use self::views::{View, Views};
+
+/// Returns what answers for a program's tree, to be mounted by `nest_service` in any router of axum
+/// or beside any service of tower, under whatever path.
+///
+/// The tree is sampled until the last clone of the router and the last stream of events are gone. A
+/// stream ends when its client hangs up, so a graceful end of the server waits for those who look.
+///
+/// # Panics
+/// Outside of a tokio runtime, on which the sampler runs.
+pub fn router(shown: Shown) -> Router {
+    let guard = Guard::new(None, shown.hosts.clone(), shown.token.clone());
+    let delete = shown.delete.clone();
+    routes::router(Sampler::start(shown), delete, guard)
+}
+
+/// Serves a program's tree on a port of its own until `shutdown` resolves, then ends the event
+/// streams and returns within seconds.
+///
+/// Other than a server of axum, it bounds the number of connections, and the time for which a
+/// silent or slow client may hold one.
+///
+/// # Examples
+/// ```
+/// use std::future::ready;
+/// use submeter::{Schema, Tree};
+/// use submeter_http::Shown;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let port = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// println!("http://{}/", port.local_addr()?);
+/// submeter_http::serve(port, Shown::new("service", &tree), ready(())).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When the listener is not usable. A failing connection is not an error of the server.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+pub async fn serve(
+    door: impl Into<Door>,
+    shown: Shown,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let door = door.into();
+    let page = Some((door.scheme(), door.local_addr()?));
+    let guard = Guard::new(page, shown.hosts.clone(), shown.token.clone());
+    let delete = shown.delete.clone();
+    let sampler = Sampler::start(shown);
+    let app = routes::router(sampler.clone(), delete, guard);
+    connections::serve(door, app, shutdown, || sampler.close()).await;
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! What a program says about itself to be shown.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use submeter::Tree;
+
+use super::token::Token;
+use super::views::Views;
+use super::wire::{FirstStepsDoc, ServerDoc};
+
+/// Deletes the group of a path, and answers the client.
+pub(super) type Delete = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// A program as its page shows it: what is not said has a default.
+///
+/// # Examples
+/// ```
+/// use submeter::{Count, Schema, Tree};
+/// use submeter_http::{Shown, View, Views};
+///
+/// let mut schema = Schema::builder();
+/// let jobs = schema.counter::<Count>("jobs", "Jobs done");
+/// let tree = Tree::new(schema.build()?)?;
+///
+/// let shown = Shown::new("worker", &tree)
+///     .version(env!("CARGO_PKG_VERSION"))
+///     .views(Views::new(vec![View::rate("jobs_per_s", "Jobs/s", [jobs])]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Shown {
+    pub(super) tree: Tree,
+    pub(super) views: Views,
+    pub(super) prefix: String,
+    pub(super) server: ServerDoc,
+    pub(super) hosts: Vec<String>,
+    pub(super) token: Option<Token>,
+    pub(super) delete: Option<Delete>,
+}
+
+impl Shown {
+    /// Shows a tree with the views of [`Views::of`]. `name` is the program's: it stands over the
+    /// page, and before the name of every metric in `/metrics`.
+    ///
+    /// # Panics
+    /// When no metric's name may begin like that: a name has ASCII letters, digits and underscores,
+    /// and begins with no digit.
+    #[must_use]
+    pub fn new(name: &str, tree: &Tree) -> Shown {
+        let is_part = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+        assert!(
+            name.bytes().all(is_part) && name.bytes().next().is_some_and(|b| !b.is_ascii_digit()),
+            "{name:?} begins no metric's name: use ASCII letters, digits and _, a letter first"
+        );
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Shown {
+            tree: tree.clone(),
+            views: Views::of(tree.schema()),
+            prefix: name.to_owned(),
+            server: ServerDoc {
+                version: String::new(),
+                listen: name.to_owned(),
+                started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+                cpus: std::thread::available_parallelism().map_or(1, usize::from),
+                notice: None,
+                first_steps: None,
+            },
+            hosts: Vec::new(),
+            token: None,
+            delete: None,
+        }
+    }
+
+    /// Shows these figures, instead of one or more for each metric.
+    #[must_use]
+    pub fn views(self, views: Views) -> Shown {
+        Shown { views, ..self }
+    }
+
+    /// Says which version of the program runs.
+    #[must_use]
+    pub fn version(mut self, version: &str) -> Shown {
+        version.clone_into(&mut self.server.version);
+        self
+    }
+
+    /// Says where the program serves its own clients, which then stands over the page instead of
+    /// its name.
+    #[must_use]
+    pub fn listen(mut self, listen: &str) -> Shown {
+        listen.clone_into(&mut self.server.listen);
+        self
+    }
+
+    /// Says what everybody who looks must know.
+    #[must_use]
+    pub fn notice(mut self, notice: &str) -> Shown {
+        self.server.notice = Some(notice.to_owned());
+        self
+    }
+
+    /// Says how the first group comes into being, with a line to paste into a shell; it is shown
+    /// while there is only the root.
+    #[must_use]
+    pub fn first_steps(mut self, text: &str, command: &str) -> Shown {
+        let (text, command) = (text.to_owned(), command.to_owned());
+        self.server.first_steps = Some(FirstStepsDoc { text, command });
+        self
+    }
+
+    /// Answers requests to this name too. Without it a request's `Host` must be `localhost` or an
+    /// address: the page of another site that has its own name pointed here gets no answer.
+    #[must_use]
+    pub fn host(mut self, name: &str) -> Shown {
+        self.hosts.push(name.to_owned());
+        self
+    }
+
+    /// Answers only those who show the token, except to `/healthz`.
+    #[must_use]
+    pub fn token(self, token: Token) -> Shown {
+        Shown { token: Some(token), ..self }
+    }
+
+    /// Lets clients delete groups: `DELETE /api/group?path=` gets what `delete` answers of the
+    /// path. It runs to its end even if the client hangs up. Without it nothing here changes the
+    /// tree.
+    ///
+    /// The path is as the client sent it. What belongs to a tenant besides its group only the
+    /// program knows, so the program deletes both.
+    #[must_use]
+    pub fn on_delete<F, Answer>(self, delete: impl Fn(String) -> F + Send + Sync + 'static) -> Shown
+    where
+        F: Future<Output = Answer> + Send + 'static,
+        Answer: IntoResponse + 'static,
+    {
+        let delete = move |path| delete(path).map(IntoResponse::into_response).boxed();
+        Shown { delete: Some(Arc::new(delete)), ..self }
+    }
+}
+
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shown").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

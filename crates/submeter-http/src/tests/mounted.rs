@@ -1,0 +1,115 @@
+//! The router in another program's router, without a server.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use tokio::runtime::Handle;
+use tower::ServiceExt;
+
+use super::super::{Shown, router};
+use super::Program;
+
+async fn ask(app: &Router, method: &str, target: &str, headers: &[(&str, &str)]) -> (u16, String) {
+    let mut request = Request::builder().method(method).uri(target);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::empty()).expect("a request");
+    let Ok(answer) = app.clone().oneshot(request).await;
+    let status = answer.status().as_u16();
+    let body = to_bytes(answer.into_body(), 1 << 20).await.expect("a body");
+    (status, String::from_utf8(body.to_vec()).expect("text"))
+}
+
+const HOST: (&str, &str) = ("host", "localhost:8080");
+
+#[tokio::test]
+async fn it_answers_below_the_path_where_it_is_mounted_and_nowhere_else() {
+    let program = Program::new();
+    program.tree.create("/acme").expect("a legal path").add(program.jobs, 3);
+    let own = axum::routing::get(|| async { "the program's" });
+    let app = Router::new().route("/", own).nest_service("/tenants", router(program.shown()));
+    assert_eq!(ask(&app, "GET", "/", &[HOST]).await, (200, "the program's".to_owned()));
+    for page in ["/tenants", "/tenants/"] {
+        let (status, body) = ask(&app, "GET", page, &[HOST]).await;
+        assert!(status == 200 && body.starts_with("<!doctype html>"), "{page}: {status}");
+    }
+    let (status, tree) = ask(&app, "GET", "/tenants/api/tree", &[HOST]).await;
+    assert!(status == 200 && tree.contains("\"/acme\""), "{tree}");
+    let (_, metrics) = ask(&app, "GET", "/tenants/metrics", &[HOST]).await;
+    assert!(metrics.contains("program_jobs_total{group=\"/acme\"} 3\n"), "{metrics}");
+    assert_eq!(ask(&app, "GET", "/api/tree", &[HOST]).await.0, 404);
+}
+
+#[tokio::test]
+async fn where_another_server_listens_names_are_refused_and_addresses_are_not() {
+    let app = router(Program::new().shown().host("ops.lan"));
+    for host in ["localhost", "192.0.2.1:80", "[2001:db8::1]", "ops.lan"] {
+        for scheme in ["http", "https"] {
+            let origin = format!("{scheme}://{host}");
+            let headers = [("host", host), ("origin", &*origin)];
+            assert_eq!(ask(&app, "GET", "/api/tree", &headers).await.0, 200, "{origin}");
+        }
+    }
+    for headers in [
+        &[][..],
+        &[("host", "evil.example")],
+        &[("host", "192.0.2.1.evil.example")],
+        &[("host", "ops.lan"), ("origin", "https://evil.example")],
+        &[("host", "ops.lan"), ("origin", "null")],
+        &[("host", "ops.lan"), ("origin", "ftp://ops.lan")],
+    ] {
+        let (status, why) = ask(&app, "GET", "/api/tree", headers).await;
+        assert_eq!(status, 403, "{headers:?}");
+        assert!(!why.contains("evil") || why.contains("evil.example"), "{why}");
+    }
+    let (_, why) = ask(&app, "GET", "/", &[("host", "evil.example")]).await;
+    assert!(why.contains("evil.example") && why.contains("Shown::host"), "{why}");
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_where_the_program_did_not_ask_for_it() {
+    let program = Program::new();
+    drop(program.tree.create("/acme").expect("a legal path"));
+    let meant = [HOST, ("x-submeter", "1")];
+    let app = router(Shown::new("program", &program.tree));
+    let (status, _) = ask(&app, "DELETE", "/api/group?path=/acme", &meant).await;
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED.as_u16());
+    assert!(program.tree.get("/acme").is_some());
+    let app = router(program.shown());
+    assert_eq!(ask(&app, "DELETE", "/api/group?path=/acme", &[HOST]).await.0, 403);
+    assert!(program.tree.get("/acme").is_some());
+    let gone = ask(&app, "DELETE", "/api/group?path=%2Facme", &meant).await;
+    assert_eq!(gone, (200, "gone\n".to_owned()));
+    assert!(program.tree.get("/acme").is_none());
+    assert_eq!(ask(&app, "DELETE", "/api/group", &meant).await.0, 400);
+}
+
+#[tokio::test]
+async fn sampling_ends_with_the_last_router() {
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let app = router(Program::new().shown());
+    let mounted = Router::<()>::new().nest_service("/tenants", app.clone());
+    assert_eq!(tasks(), before + 1);
+    drop(app);
+    tokio::task::yield_now().await;
+    assert_eq!(tasks(), before + 1, "one router is left");
+    drop(mounted);
+    // Bounded, generously: at once, but for a sample that is under way.
+    for _ in 0..6000 {
+        if tasks() == before {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the sampler outlives its routers");
+}
+
+#[test]
+#[should_panic(expected = "\"my service\" begins no metric's name")]
+fn a_name_that_begins_no_metrics_name_is_refused() {
+    let _ = Shown::new("my service", &Program::new().tree);
+}

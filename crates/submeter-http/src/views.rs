@@ -1,0 +1,269 @@
+//! Views: the figures by which people judge a group, declared by the program whose groups they are.
+//!
+//! The page, its events, `/api/tree` and `submeter top` know no metric by name. They show views,
+//! each a number computed from two copies of a group, in the order in which they are declared. A
+//! program that declares none is shown those that its schema suggests.
+
+mod defaults;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use submeter::{Counter, Gauge, GroupValues, Histogram, HistogramSnapshot, Quota, Unit, UnitKind};
+
+use super::wire::{Figure, Place, Shape, ViewDoc};
+
+/// The views of a program, in the order in which they are shown. Cloning copies a pointer.
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Count, Schema};
+/// use submeter_http::wire::Place;
+/// use submeter_http::{View, Views};
+///
+/// let mut schema = Schema::builder();
+/// let (jobs, failed) = (schema.counter::<Count>("jobs", ""), schema.counter("failed", ""));
+/// let disk = schema.quota::<Bytes>("disk", "");
+/// let views = Views::new(vec![
+///     View::rate("jobs_per_s", "Jobs/s", [jobs]).help("Jobs done in the last second"),
+///     View::ratio("failures", "Failed", failed, [jobs]).trouble(),
+///     View::held("disk", "Disk", disk).within("disk_limit"),
+///     View::limit("disk_limit", "Disk limit", disk).place(Place::Nowhere),
+/// ]);
+/// # let _ = views;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Views(Arc<[View]>);
+
+/// One figure of every group, by a key of its own.
+#[derive(Debug)]
+pub struct View {
+    doc: ViewDoc,
+    source: Source,
+}
+
+/// Reads something of a group.
+type Read<T> = Box<dyn Fn(&GroupValues) -> T + Send + Sync>;
+
+/// Reads a number that only grows.
+type Total = Read<u64>;
+
+/// What a view is computed from.
+enum Source {
+    /// How fast a total grows: its difference per second, divided by `per`.
+    Rate { total: Total, per: f64 },
+    /// The part of one total's growth in another's; nothing when that did not grow.
+    Ratio { part: Total, whole: Total },
+    /// How much there is at the moment.
+    Level(Read<Option<f64>>),
+    /// A quantile of what was recorded since the sample before.
+    Quantile { of: Read<Option<HistogramSnapshot>>, q: f64 },
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Source::Rate { .. } => "Rate",
+            Source::Ratio { .. } => "Ratio",
+            Source::Level(_) => "Level",
+            Source::Quantile { .. } => "Quantile",
+        })
+    }
+}
+
+impl View {
+    /// Shows how fast the sum of `counters` grows. Of CPU time that is the number of processors in
+    /// use: 1.0 is one of them all the time.
+    #[must_use]
+    pub fn rate<U: Unit, const N: usize>(
+        key: &str,
+        title: &str,
+        counters: [Counter<U>; N],
+    ) -> View {
+        let (shape, per) = rate_shape(U::KIND);
+        View::new(key, title, shape, Source::Rate { total: sum(counters), per })
+    }
+
+    /// Shows which part of the growth of `whole` is that of `part`, as hits are of lookups.
+    #[must_use]
+    pub fn ratio<U: Unit, const N: usize>(
+        key: &str,
+        title: &str,
+        part: Counter<U>,
+        whole: [Counter<U>; N],
+    ) -> View {
+        let source = Source::Ratio { part: sum([part]), whole: sum(whole) };
+        View::new(key, title, Shape::Share, source)
+    }
+
+    /// Shows a gauge.
+    #[must_use]
+    pub fn gauge<U: Unit>(key: &str, title: &str, gauge: Gauge<U>) -> View {
+        let level = move |group: &GroupValues| Some(group.gauge(gauge) as f64);
+        View::new(key, title, level_shape(U::KIND), Source::Level(Box::new(level)))
+    }
+
+    /// Shows how much of a quota is held.
+    #[must_use]
+    pub fn held<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
+        let level = move |group: &GroupValues| Some(group.usage(quota).current as f64);
+        View::new(key, title, level_shape(U::KIND), Source::Level(Box::new(level)))
+    }
+
+    /// Shows the group's own limit of a quota, if it has one.
+    #[must_use]
+    pub fn limit<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
+        let level = move |group: &GroupValues| group.usage(quota).limit.map(|limit| limit as f64);
+        View::new(key, title, level_shape(U::KIND), Source::Level(Box::new(level)))
+    }
+
+    /// Shows how often the group's own limit of a quota refuses.
+    #[must_use]
+    pub fn refusals<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
+        let total: Total = Box::new(move |group| group.usage(quota).refused);
+        View::new(key, title, Shape::Rate, Source::Rate { total, per: 1.0 })
+    }
+
+    /// Shows a quantile of what was recorded since the sample before: with `q` 0.99, what 99 of 100
+    /// values do not exceed.
+    #[must_use]
+    pub fn quantile<U: Unit>(key: &str, title: &str, histogram: Histogram<U>, q: f64) -> View {
+        let of = Box::new(move |group: &GroupValues| Some(group.histogram(histogram)));
+        View::new(key, title, level_shape(U::KIND), Source::Quantile { of, q })
+    }
+
+    /// Says in a sentence what is shown.
+    #[must_use]
+    pub fn help(mut self, help: &str) -> View {
+        help.clone_into(&mut self.doc.help);
+        self
+    }
+
+    /// Says where it is shown; without it, everywhere.
+    #[must_use]
+    pub fn place(mut self, place: Place) -> View {
+        self.doc.place = place;
+        self
+    }
+
+    /// Names the view that is the limit of this one, which a bar is drawn against.
+    #[must_use]
+    pub fn within(mut self, limit: &str) -> View {
+        self.doc.limit = Some(limit.to_owned());
+        self
+    }
+
+    /// Says that anything but zero deserves attention; of what has a limit, that little is left. A
+    /// cache is meant to be full, a disk is not.
+    #[must_use]
+    pub fn trouble(mut self) -> View {
+        self.doc.is_trouble = true;
+        self
+    }
+
+    fn new(key: &str, title: &str, shape: Shape, source: Source) -> View {
+        let (key, title) = (key.to_owned(), title.to_owned());
+        let (help, place, limit) = (String::new(), Place::Headline, None);
+        View { doc: ViewDoc { key, title, help, shape, place, limit, is_trouble: false }, source }
+    }
+
+    /// `before` is the same group one sample earlier, or `None` for a new one, which then has
+    /// counted since nothing: what it did within its first second is this second's rate.
+    fn figure(
+        &self,
+        now: &GroupValues,
+        before: Option<&GroupValues>,
+        window: Duration,
+    ) -> Option<f64> {
+        // Saturates: a group that was killed and made again between two samples starts from zero.
+        let grown = |total: &Total| total(now).saturating_sub(before.map_or(0, total)) as f64;
+        match &self.source {
+            Source::Rate { .. } if window.is_zero() => Some(0.0),
+            Source::Rate { total, per } => Some(grown(total) / window.as_secs_f64() / per),
+            Source::Ratio { part, whole } => {
+                let all = grown(whole);
+                (all > 0.0).then(|| grown(part) / all)
+            }
+            Source::Level(level) => level(now),
+            Source::Quantile { of, q } => {
+                let total = of(now)?;
+                let recent = match before.and_then(of) {
+                    Some(before) => total.since(&before),
+                    None => total,
+                };
+                recent.quantile(*q).map(|value| value as f64)
+            }
+        }
+    }
+}
+
+impl Views {
+    /// Takes the views of a program.
+    ///
+    /// # Panics
+    /// When two of them have the same key.
+    #[must_use]
+    pub fn new(views: Vec<View>) -> Views {
+        for (at, view) in views.iter().enumerate() {
+            let key = &view.doc.key;
+            let is_taken = views[..at].iter().any(|other| other.doc.key == *key);
+            assert!(!is_taken, "two views have the key {key:?}: give each one of its own");
+        }
+        Views(views.into())
+    }
+
+    /// Describes the views.
+    pub(super) fn docs(&self) -> impl Iterator<Item = &ViewDoc> {
+        self.0.iter().map(|view| &view.doc)
+    }
+
+    /// Returns whether anything happens in a group with these figures: a rate is not zero.
+    pub(super) fn is_active(&self, figures: &[Figure]) -> bool {
+        let mut rates = self.0.iter().zip(figures);
+        rates.any(|(view, figure)| {
+            matches!(view.source, Source::Rate { .. }) && figure.0.is_some_and(|rate| rate > 0.0)
+        })
+    }
+
+    /// Computes the figures of one group.
+    pub(super) fn figures(
+        &self,
+        now: &GroupValues,
+        before: Option<&GroupValues>,
+        window: Duration,
+    ) -> Box<[Figure]> {
+        self.0.iter().map(|view| Figure(view.figure(now, before, window))).collect()
+    }
+
+    /// Brings what is no rate, and needs no second copy, up to date.
+    pub(super) fn freshen(&self, figures: &mut [Figure], now: &GroupValues) {
+        for (view, figure) in self.0.iter().zip(figures) {
+            if let Source::Level(level) = &view.source {
+                *figure = Figure(level(now));
+            }
+        }
+    }
+}
+
+fn sum<U: Unit, const N: usize>(counters: [Counter<U>; N]) -> Total {
+    Box::new(move |group| counters.iter().map(|&counter| group.counter(counter)).sum())
+}
+
+/// A total in nanoseconds is CPU time: a nanosecond a nanosecond is a processor.
+fn rate_shape(unit: UnitKind) -> (Shape, f64) {
+    match unit {
+        UnitKind::Bytes => (Shape::ByteRate, 1.0),
+        UnitKind::Nanoseconds => (Shape::Cores, 1e9),
+        _ => (Shape::Rate, 1.0),
+    }
+}
+
+fn level_shape(unit: UnitKind) -> Shape {
+    match unit {
+        UnitKind::Bytes => Shape::Bytes,
+        UnitKind::Nanoseconds => Shape::Time,
+        _ => Shape::Count,
+    }
+}

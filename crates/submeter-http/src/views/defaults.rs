@@ -1,0 +1,132 @@
+//! The views of a program that declares none.
+
+use std::collections::HashSet;
+
+use submeter::{GroupValues, Metric, MetricKind, Schema, Usage, Value};
+
+use super::super::wire::{Place, Shape};
+use super::{Source, Total, View, Views, level_shape, rate_shape};
+
+/// How many figures stand over the table, and how many in it: more would not fit on a screen.
+const HEADLINES: usize = 6;
+const COLUMNS: usize = 9;
+
+impl Views {
+    /// Shows each metric of a schema as its kind suggests, in the order of its declaration: a
+    /// counter as a rate, CPU time as processors in use, a gauge as it is, a quota as what is held
+    /// within its limit beside the refusals, which are trouble, and a histogram as its quantile
+    /// 0.99.
+    ///
+    /// The first six stand over the table and in it, with refusals and up to three more in the
+    /// table alone; the rest is in the detail of a group.
+    #[must_use]
+    pub fn of(schema: &Schema) -> Views {
+        let mut views: Vec<View> = schema.metrics().iter().flat_map(of).collect();
+        let figures = views.iter_mut().filter(|view| view.doc.place == Place::Headline);
+        for (at, view) in figures.enumerate().skip(HEADLINES) {
+            view.doc.place = if at < COLUMNS { Place::Table } else { Place::Detail };
+        }
+        distinguish(&mut views);
+        Views::new(views)
+    }
+}
+
+fn of(metric: &Metric) -> Vec<View> {
+    let (name, title) = (metric.name(), title(metric.name()));
+    let own = metric.clone();
+    let views = match metric.kind() {
+        MetricKind::Counter => {
+            let total: Total = Box::new(move |group| match group.value(&own) {
+                Value::Counter(n) => n,
+                _ => 0,
+            });
+            let (shape, per) = rate_shape(metric.unit());
+            let (key, title) = match shape {
+                Shape::Cores => (format!("{name}_cores"), title),
+                _ => (format!("{name}_per_s"), format!("{title}/s")),
+            };
+            vec![View::new(&key, &title, shape, Source::Rate { total, per })]
+        }
+        MetricKind::Gauge => {
+            let level = move |group: &GroupValues| match group.value(&own) {
+                Value::Gauge(n) => Some(n as f64),
+                _ => None,
+            };
+            let source = Source::Level(Box::new(level));
+            vec![View::new(name, &title, level_shape(metric.unit()), source)]
+        }
+        MetricKind::Histogram => {
+            let of = move |group: &GroupValues| match group.value(&own) {
+                Value::Histogram(recorded) => Some(recorded),
+                _ => None,
+            };
+            let source = Source::Quantile { of: Box::new(of), q: 0.99 };
+            let (key, title) = (format!("{name}_p99"), format!("{title} p99"));
+            vec![View::new(&key, &title, level_shape(metric.unit()), source)]
+        }
+        MetricKind::Quota => quota(metric, &title),
+        // A kind that is younger than this crate is in the detail's table of values.
+        _ => Vec::new(),
+    };
+    views.into_iter().map(|view| view.help(metric.help())).collect()
+}
+
+fn quota(metric: &Metric, title: &str) -> Vec<View> {
+    let name = metric.name();
+    let usage = |read: fn(Usage) -> Option<u64>| {
+        let own = metric.clone();
+        move |group: &GroupValues| match group.value(&own) {
+            Value::Quota(usage) => read(usage),
+            _ => None,
+        }
+    };
+    let level = |read: fn(Usage) -> Option<u64>| {
+        let read = usage(read);
+        Source::Level(Box::new(move |group| read(group).map(|amount| amount as f64)))
+    };
+    let shape = level_shape(metric.unit());
+    let limit = format!("{name}_limit");
+    let refused = usage(|usage| Some(usage.refused));
+    let total: Total = Box::new(move |group| refused(group).unwrap_or(0));
+    let refusals = Source::Rate { total, per: 1.0 };
+    vec![
+        View::new(name, title, shape, level(|usage| Some(usage.current))).within(&limit),
+        View::new(&limit, &format!("{title} limit"), shape, level(|usage| usage.limit))
+            .place(Place::Nowhere),
+        View::new(
+            &format!("{name}_refused_per_s"),
+            &format!("{title} refused/s"),
+            Shape::Rate,
+            refusals,
+        )
+        .place(Place::Table)
+        .trouble(),
+    ]
+}
+
+/// Gives views keys of their own where a metric has the name that another's view would have.
+fn distinguish(views: &mut [View]) {
+    let mut keys = HashSet::new();
+    for at in 0..views.len() {
+        let mut key = views[at].doc.key.clone();
+        while !keys.insert(key.clone()) {
+            key.push('_');
+        }
+        // A limit stands right after what it limits.
+        if views[at].doc.place == Place::Nowhere
+            && let Some(held) = at.checked_sub(1)
+        {
+            views[held].doc.limit = Some(key.clone());
+        }
+        views[at].doc.key = key;
+    }
+}
+
+/// Makes words of a name.
+fn title(name: &str) -> String {
+    let mut words = name.replace('_', " ");
+    if let Some(first) = words.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    words
+}

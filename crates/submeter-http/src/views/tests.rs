@@ -1,0 +1,189 @@
+//! Views over a program that is no cache.
+
+use submeter::{Buckets, Bytes, Count, Group, Nanoseconds, Schema, Snapshot, Tree};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A program that is no cache.
+struct Program {
+    tree: Tree,
+    jobs: Counter<Count>,
+    failed: Counter<Count>,
+    cpu: Counter<Nanoseconds>,
+    disk: Quota<Bytes>,
+    waits: Histogram<Nanoseconds>,
+}
+
+impl Program {
+    fn new() -> Program {
+        let mut s = Schema::builder();
+        let (jobs, failed) = (s.counter("jobs", "Jobs"), s.counter("failed", "Failures"));
+        let cpu = s.cpu_time("cpu", "CPU time");
+        let disk = s.quota("disk", "Disk");
+        let waits = s.histogram("waits", "Waits", Buckets::LATENCY_NS);
+        let tree = Tree::new(s.build().expect("distinct names")).expect("a tree");
+        Program { tree, jobs, failed, cpu, disk, waits }
+    }
+
+    fn views(&self) -> Views {
+        Views::new(vec![
+            View::rate("jobs", "Jobs/s", [self.jobs, self.failed]),
+            View::ratio("failures", "Failed", self.failed, [self.jobs, self.failed]),
+            View::rate("cpu", "CPU", [self.cpu]),
+            View::held("disk", "Disk", self.disk).within("limit"),
+            View::limit("limit", "Limit", self.disk).place(Place::Nowhere),
+            View::refusals("refused", "Refused/s", self.disk).trouble(),
+            View::quantile("wait", "p50", self.waits, 0.5),
+        ])
+    }
+
+    fn group(&self) -> Group {
+        self.tree.get_or_create("/a").expect("a legal path")
+    }
+}
+
+fn figures(
+    views: &Views,
+    now: &Snapshot,
+    before: Option<&Snapshot>,
+    window: Duration,
+) -> Vec<Option<f64>> {
+    let group = |snapshot: &Snapshot| snapshot.get("/a").expect("it lives").clone();
+    let before = before.map(group);
+    views.figures(&group(now), before.as_ref(), window).iter().map(|figure| figure.0).collect()
+}
+
+#[test]
+fn figures_are_of_what_happened_between_two_samples() {
+    let program = Program::new();
+    let (views, group) = (program.views(), program.group());
+    group.add(program.jobs, 6);
+    group.add(program.cpu, 500_000_000);
+    group.set_limit(program.disk, Some(100));
+    let held = group.try_charge(program.disk, 60).expect("it fits");
+    let first = program.tree.snapshot();
+    let new = figures(&views, &first, None, SECOND);
+    let expected = [Some(6.0), Some(0.0), Some(0.5), Some(60.0), Some(100.0), Some(0.0), None];
+    assert_eq!(new, expected);
+
+    group.add(program.jobs, 3);
+    group.add(program.failed, 1);
+    group.record(program.waits, 1000);
+    group.try_charge(program.disk, 60).expect_err("the limit");
+    let second = program.tree.snapshot();
+    drop(held);
+    let next = figures(&views, &second, Some(&first), 2 * SECOND);
+    assert_eq!(next[..6], [2.0, 0.25, 0.0, 60.0, 100.0, 0.5].map(Some));
+    assert!(next[6].is_some_and(|wait| (500.0..2000.0).contains(&wait)), "{next:?}");
+}
+
+#[test]
+fn a_group_that_does_nothing_is_idle_whatever_it_holds() {
+    let program = Program::new();
+    let (views, group) = (program.views(), program.group());
+    let held = group.try_charge(program.disk, 60).expect("no limit");
+    let first = program.tree.snapshot();
+    group.add(program.failed, 1);
+    let second = program.tree.snapshot();
+    drop(held);
+    let at = |snapshot: &Snapshot| snapshot.get("/a").expect("it lives").clone();
+    let idle = views.figures(&at(&first), Some(&at(&first)), SECOND);
+    let busy = views.figures(&at(&second), Some(&at(&first)), SECOND);
+    assert_eq!((views.is_active(&idle), views.is_active(&busy)), (false, true));
+    let no_time = views.figures(&at(&second), None, Duration::ZERO);
+    assert_eq!(no_time[0], Figure(Some(0.0)), "the first sample has no rates");
+}
+
+#[test]
+fn levels_are_brought_up_to_date_and_rates_stay() {
+    let program = Program::new();
+    let (views, group) = (program.views(), program.group());
+    group.add(program.jobs, 4);
+    let first = program.tree.snapshot();
+    let mut figures = views.figures(first.get("/a").expect("it lives"), None, SECOND);
+    let held = group.try_charge(program.disk, 60).expect("no limit");
+    group.add(program.jobs, 4);
+    let second = program.tree.snapshot();
+    drop(held);
+    views.freshen(&mut figures, second.get("/a").expect("it lives"));
+    assert_eq!((figures[0], figures[3]), (Figure(Some(4.0)), Figure(Some(60.0))));
+}
+
+#[test]
+fn who_declares_no_views_is_shown_what_each_metric_suggests() {
+    let mut s = Schema::builder();
+    let jobs = s.counter::<Count>("jobs_done", "Jobs done");
+    let sent = s.counter::<Bytes>("sent", "Bytes sent");
+    let cpu = s.cpu_time("cpu", "CPU time");
+    let queued = s.gauge::<Count>("queued", "Jobs that wait");
+    let disk = s.quota::<Bytes>("disk", "Disk");
+    let waits = s.histogram::<Nanoseconds>("waits", "Waits", Buckets::LATENCY_NS);
+    let tree = Tree::new(s.build().expect("distinct names")).expect("a tree");
+    let views = Views::of(tree.schema());
+    let shown = |doc: &ViewDoc| (doc.key.clone(), doc.title.clone(), doc.shape, doc.place);
+    let shown: Vec<_> = views.docs().map(shown).collect();
+    let row =
+        |key: &str, title: &str, shape, place| (key.to_owned(), title.to_owned(), shape, place);
+    assert_eq!(
+        shown,
+        [
+            row("jobs_done_per_s", "Jobs done/s", Shape::Rate, Place::Headline),
+            row("sent_per_s", "Sent/s", Shape::ByteRate, Place::Headline),
+            row("cpu_cores", "Cpu", Shape::Cores, Place::Headline),
+            row("queued", "Queued", Shape::Count, Place::Headline),
+            row("disk", "Disk", Shape::Bytes, Place::Headline),
+            row("disk_limit", "Disk limit", Shape::Bytes, Place::Nowhere),
+            row("disk_refused_per_s", "Disk refused/s", Shape::Rate, Place::Table),
+            row("waits_p99", "Waits p99", Shape::Time, Place::Headline),
+        ]
+    );
+    let held = views.docs().nth(4).expect("the quota");
+    assert_eq!((held.limit.as_deref(), &*held.help), (Some("disk_limit"), "Disk"));
+    let trouble: Vec<&str> =
+        views.docs().filter(|doc| doc.is_trouble).map(|doc| &*doc.key).collect();
+    assert_eq!(trouble, ["disk_refused_per_s"]);
+
+    let group = tree.get_or_create("/a").expect("a legal path");
+    let first = tree.snapshot();
+    group.add(jobs, 6);
+    group.add(sent, 4096);
+    group.add(cpu, 500_000_000);
+    group.set(queued, 3);
+    group.set_limit(disk, Some(100));
+    let disk = group.try_charge(disk, 60).expect("it fits");
+    group.record(waits, 1000);
+    let second = tree.snapshot();
+    drop(disk);
+    let figures = figures(&views, &second, Some(&first), 2 * SECOND);
+    assert_eq!(figures[..7], [3.0, 2048.0, 0.25, 3.0, 60.0, 100.0, 0.0].map(Some));
+    assert!(figures[7].is_some_and(|wait| (500.0..2048.0).contains(&wait)), "{figures:?}");
+}
+
+#[test]
+fn what_does_not_fit_on_a_screen_is_in_the_detail_and_keys_stay_distinct() {
+    let mut s = Schema::builder();
+    s.gauge::<Count>("disk_limit", "A gauge with the name of another's view");
+    s.quota::<Bytes>("disk", "Disk");
+    for n in 0..12 {
+        s.counter::<Count>(&format!("c{n}"), "One of many");
+    }
+    let schema = s.build().expect("distinct names");
+    let views = Views::of(&schema);
+    let at = |place| views.docs().filter(|doc| doc.place == place).count();
+    let places = [Place::Headline, Place::Table, Place::Detail, Place::Nowhere].map(at);
+    assert_eq!(places, [6, 4, 5, 1], "3 columns, and refusals");
+    let keys: Vec<&str> = views.docs().map(|doc| &*doc.key).take(3).collect();
+    assert_eq!(keys, ["disk_limit", "disk", "disk_limit_"]);
+    let held = views.docs().nth(1).expect("the quota");
+    assert_eq!(held.limit.as_deref(), Some("disk_limit_"));
+}
+
+#[test]
+#[should_panic(expected = "two views have the key \"jobs\"")]
+fn two_views_with_one_key_are_refused() {
+    let program = Program::new();
+    let view = || View::rate("jobs", "Jobs/s", [program.jobs]);
+    let _ = Views::new(vec![view(), view()]);
+}
