@@ -293,3 +293,47 @@ fn free_slot<T>(slots: &mut Vec<Option<T>>) -> usize {
         slots.len() - 1
     })
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::perf::parse;
+
+    /// An event that is off its counter, as those of the hardware are until they are placed. It is
+    /// one of the kernel's: not every machine lets its counters be used.
+    fn off_its_counter() -> Option<(LinuxPmu, Handle)> {
+        let event = parse("page-faults:u").expect("valid")[0].events()[0];
+        let mut pmu = LinuxPmu::new();
+        let handle = match pmu.prepare(&event) {
+            Ok(handle) => handle,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        };
+        let opened = pmu.opened(handle).expect("prepared");
+        opened.way = Way::Counter;
+        opened.stop();
+        Some((pmu, handle))
+    }
+
+    #[test]
+    fn an_event_that_is_off_its_counter_is_started_when_it_is_placed() {
+        let Some((mut pmu, handle)) = off_its_counter() else { return };
+        assert!(pmu.place(&[handle]));
+        let opened = pmu.opened(handle).expect("prepared");
+        assert!(opened.counting && opened.placed == 1);
+    }
+
+    #[test]
+    fn only_a_counter_that_nothing_uses_is_reclaimed() {
+        let Some((mut pmu, handle)) = off_its_counter() else { return };
+        assert!(!pmu.reclaim(), "it has none");
+        assert!(pmu.place(&[handle]));
+        assert!(!pmu.reclaim(), "it is in use");
+        pmu.remove(&[handle]);
+        assert!(pmu.opened(handle).expect("prepared").counting, "nobody needs it yet");
+        assert!(pmu.reclaim());
+        assert!(!pmu.opened(handle).expect("prepared").counting);
+    }
+}
