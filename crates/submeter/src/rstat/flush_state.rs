@@ -102,10 +102,10 @@ pub(crate) struct FlushState {
     pub(super) kept: KeptLines,
     /// What was found marked; emptied by each flush.
     taken: Vec<DirtyLines>,
-    /// Lines whose pending error changed; emptied by each flush.
+    /// Lines whose raised error changed; emptied by each flush.
     erring: Vec<DirtyLines>,
-    /// The pending error that this flush is going to subtract, by line.
-    noted: Vec<(usize, [u64; LINE_WORDS])>,
+    /// The raised error that the totals have after this flush, by line.
+    noted: Vec<(usize, [i64; LINE_WORDS])>,
 }
 
 impl FlushState {
@@ -130,19 +130,19 @@ impl FlushState {
         self.propagator.nodes.learn(births);
     }
 
-    /// Notes the pending error that this flush will make up for, then finds out what changed. In
+    /// Notes the raised error that this flush will make up for, then finds out what changed. In
     /// this order: an add whose overflow is noted had committed and marked before, so that its line
     /// is among those taken now, or was among those of an earlier flush.
     ///
     /// `announced` returns the groups that were announced since it was last called. A group is
-    /// announced before anything is added to it, so that the groups known once the pending error is
+    /// announced before anything is added to it, so that the groups known once the raised error is
     /// noted are all whose overflows it has. Those known before are not: a flush of a part would
-    /// take away the pending error of a group whose marks it leaves.
+    /// cover the error of a group whose marks it leaves.
     ///
     /// `dead` are the groups, in order, that are to be forgotten after this flush.
     pub(super) fn take(&mut self, scope: FlushScope, dead: &[u32], announced: impl Fn() -> Births) {
         self.kept.begin();
-        self.note_pending_error(scope);
+        self.note_raised_error(scope);
         self.learn(announced());
         let mut taken = std::mem::take(&mut self.taken);
         self.take_dirty(scope, self.area.rows_in_use(), self.kept.lines(), &mut taken);
@@ -170,7 +170,7 @@ impl FlushState {
             let take = |rows, out: &mut Vec<DirtyLines>| {
                 self.area.take_dirty(rows, Lines::Range(lines.clone()), &[], out);
             };
-            take(self.area.shared_row(rows::PENDING_ERROR), &mut self.erring);
+            take(self.area.shared_row(rows::RAISED_ERROR), &mut self.erring);
             take(self.area.rows_in_use(), &mut self.taken);
         }
         // Not a flush that anybody asked for.
@@ -222,14 +222,14 @@ impl FlushState {
         self.propagator.nodes.get(id).is_some_and(|node| !node.is_inner())
     }
 
-    fn note_pending_error(&mut self, scope: FlushScope) {
+    fn note_raised_error(&mut self, scope: FlushScope) {
         let mut erring = std::mem::take(&mut self.erring);
-        self.take_dirty(scope, self.area.shared_row(rows::PENDING_ERROR), &[], &mut erring);
+        self.take_dirty(scope, self.area.shared_row(rows::RAISED_ERROR), &[], &mut erring);
         self.erring = erring;
-        let pending = self.area.shared_lines(rows::PENDING_ERROR);
+        let raised = self.area.shared_lines(rows::RAISED_ERROR);
         for line in self.erring.iter().flat_map(|erring| erring.lines()) {
             // SeqCst: before the marks are taken, as `take` says.
-            let load = |n: usize| pending[line][n].load(Ordering::SeqCst).cast_unsigned();
+            let load = |n: usize| raised[line][n].load(Ordering::SeqCst);
             self.noted.push((line, std::array::from_fn(load)));
         }
     }
@@ -279,13 +279,12 @@ impl FlushState {
 
     /// Shows readers that the totals have it, once they do. `dead` are forgotten after it.
     pub(super) fn finish(&mut self, dead: &[u32]) {
-        let pending = self.area.shared_lines(rows::PENDING_ERROR);
+        let covered = self.area.shared_lines(rows::COVERED_ERROR);
         for (line, noted) in &self.noted {
-            for (pending, &noted) in
-                pending[*line].iter().zip(noted).filter(|(_, noted)| **noted != 0)
-            {
-                // SeqCst: after the totals were stored; pairs with the load in `GroupStats::read`.
-                pending.fetch_sub(noted.cast_signed(), Ordering::SeqCst);
+            for (covered, &noted) in covered[*line].iter().zip(noted) {
+                // Release: after the totals were stored; pairs with the Acquire in
+                // `GroupStats::pending_error`. A plain store: only the flusher stores here.
+                covered.store(noted, Ordering::Release);
             }
         }
         let FlushState { area, propagator, kept, taken, .. } = self;

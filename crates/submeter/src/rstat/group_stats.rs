@@ -92,18 +92,21 @@ impl GroupStats {
             // SeqCst: before this update returns; pairs with the load in `read_words`.
             self.rstat.error_unbounded.fetch_add(1, Ordering::SeqCst);
         }
+        let area = &self.rstat.area;
         for at in upward(self.block.block_ref()) {
             let at = at.first_word() + word;
-            let pending = self.rstat.area.shared(rows::PENDING_ERROR, at);
-            // SeqCst: before this update returns; pairs with the load in `read_words`. Before the
-            // look at the mark: a flush takes the mark, then loads.
-            let before =
-                pending.fetch_add(overflow.cast_signed(), Ordering::SeqCst).cast_unsigned();
-            if before >= PENDING_ERROR_MAX {
+            // Relaxed: only to find out how much is pending. Stays before the add, which releases,
+            // so that what is covered is not more than what had been raised.
+            let covered = area.shared(rows::COVERED_ERROR, at).load(Ordering::Relaxed);
+            let raised = area.shared(rows::RAISED_ERROR, at);
+            // SeqCst: before this update returns; pairs with the load in `pending_error`. Before
+            // the look at the mark: a flush takes the mark, then loads.
+            let before = raised.fetch_add(overflow.cast_signed(), Ordering::SeqCst);
+            if before.wrapping_sub(covered).cast_unsigned() >= PENDING_ERROR_MAX {
                 // SeqCst: as above.
                 self.rstat.error_unbounded.fetch_add(1, Ordering::SeqCst);
             }
-            self.rstat.area.mark_shared(rows::PENDING_ERROR, at / LINE_WORDS);
+            area.mark_shared(rows::RAISED_ERROR, at / LINE_WORDS);
         }
     }
 
@@ -143,11 +146,8 @@ impl GroupStats {
         // Before the pending error. An add that has not posted its overflow yet keeps what others
         // add after it in the same word from overflowing: less than a batch for each.
         let in_flight = if lines == 0 { 0 } else { rstat.area.in_flight() };
-        // SeqCst, here and in `dirty_lines`: a flush stores the total, then subtracts the pending
-        // error and releases the marks. This loads in the opposite order, so that whatever it
-        // misses of the total it still sees in the others.
-        let pending = |word| self.shared(rows::PENDING_ERROR, word).load(Ordering::SeqCst);
-        let pending = words.map(|word| pending(word).cast_unsigned()).fold(0, u64::saturating_add);
+        let pending = words.map(|word| self.pending_error(word)).fold(0, u64::saturating_add);
+        // SeqCst: pairs with the adds in `overflowed`, which come before their updates return.
         let unbounded = rstat.error_unbounded.load(Ordering::SeqCst) != 0;
         let unchanged = || {
             let load = |row, line| rstat.area.data().load_line(row, line);
@@ -168,6 +168,22 @@ impl GroupStats {
         // Relaxed: in `read_words` after loads that acquire what a flush stored before it lowered
         // them; elsewhere after a flush, or with the flusher locked.
         self.shared(rows::TOTAL, word).load(Ordering::Relaxed)
+    }
+
+    /// Returns by how much the total of a word may be wrong beside what is below batch boundaries.
+    /// To be called after the marks were counted and before the total is loaded.
+    ///
+    /// A flush stores the total, then what it covers, then releases the marks. This loads in the
+    /// opposite order, so that whatever it misses of the total it still sees in the others.
+    #[inline(always)]
+    fn pending_error(&self, word: usize) -> u64 {
+        // Acquire: pairs with the Release in `FlushState::finish`: the total that is loaded later
+        // has what this covers. Before what was raised, so that it is not more.
+        let covered = self.shared(rows::COVERED_ERROR, word).load(Ordering::Acquire);
+        // SeqCst: pairs with the add in `overflowed`: it has the overflow of every update that
+        // returned before.
+        let raised = self.shared(rows::RAISED_ERROR, word).load(Ordering::SeqCst);
+        raised.wrapping_sub(covered).cast_unsigned()
     }
 
     #[cfg(test)]

@@ -7,7 +7,7 @@
 //! no allocation, no waiting for a flush.
 //!
 //! # One flush
-//! [`Rstat::flush`] notes the pending error, takes the marks of every row, issues one barrier,
+//! [`Rstat::flush`] notes the raised error, takes the marks of every row, issues one barrier,
 //! reads the marked lines, subtracts what it read of them last (`last`), and carries the
 //! differences from the deepest level up: each group once, children before parents, by buckets of
 //! depth and not by recursion. Words are never set back; an update that races with the flush is
@@ -27,10 +27,10 @@
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
 //! no mark is out but kept ones, whose lines it compares with what was read of them; otherwise what
-//! crossed a batch boundary since the last flush (`PENDING_ERROR`, kept by the updaters that
-//! crossed), plus less than a batch for each line that may hold more: those that are marked, and in
-//! each row no more than there are groups below. An add that crossed and has not said so yet (in
-//! flight) may hide as much again.
+//! crossed a batch boundary since the last flush (the *pending error*: `RAISED_ERROR`, kept by the
+//! updaters that crossed, without `COVERED_ERROR`, kept by the flusher), plus less than a batch for
+//! each line that may hold more: those that are marked, and in each row no more than there are
+//! groups below. An add that crossed and has not said so yet (in flight) may hide as much again.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -66,14 +66,16 @@ use lineage::Lineage;
 pub(crate) mod rows {
     /// Cached totals. Written by the flush, read by any thread.
     pub(crate) const TOTAL: usize = 0;
-    /// What crossed batch boundaries and is not in the total yet. Updaters add and mark, the
-    /// flusher subtracts.
-    pub(crate) const PENDING_ERROR: usize = 1;
+    /// What ever crossed batch boundaries, around and around. Updaters add and mark.
+    pub(crate) const RAISED_ERROR: usize = 1;
+    /// As much of it as the total has. The flusher alone stores it: to subtract from what updaters
+    /// add to would take a locked instruction for each word, and the line away from them.
+    pub(crate) const COVERED_ERROR: usize = 2;
     /// Of the last flush of just this part: when it began in the first word, its number in the
     /// second. A block has at least a line.
-    pub(crate) const FLUSHED: usize = 2;
+    pub(crate) const FLUSHED: usize = 3;
     /// How many there are.
-    pub(crate) const COUNT: usize = 3;
+    pub(crate) const COUNT: usize = 4;
 }
 
 /// Once so many groups have come, or so many have gone, without a flush, the thread that adds one
@@ -229,7 +231,7 @@ impl Rstat {
         // A flush of a part asks for the parents of what is marked. What returned before has been
         // announced.
         state.learn(announced());
-        // SeqCst: before the marks are taken, as the pending error.
+        // SeqCst: before the marks are taken, as the raised error.
         let unbounded = self.error_unbounded.load(Ordering::SeqCst);
         // Only a flush of all ends what makes every bound meaningless: readers that ask for a part
         // until its bound is within their tolerance would ask without end.
