@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use submeter_percpu::process_lock::ProcessMutex;
@@ -15,11 +15,10 @@ use super::node_table::Birth;
 /// Between two flushes it keeps the groups that came (with what the flush keeps of each, `K`) and
 /// those that went.
 pub(crate) struct Coalescer<K, S> {
-    /// Groups that no flush knows yet, parents before their children. Locked to add one or to take
-    /// some.
-    births: ProcessMutex<VecDeque<Birth<K>>>,
-    /// Groups whose last handle is gone, children before their parents. Locked as `births`.
-    deaths: ProcessMutex<VecDeque<u32>>,
+    /// Groups that no flush knows yet, parents before their children.
+    births: Waiting<Birth<K>>,
+    /// Groups whose last handle is gone, children before their parents.
+    deaths: Waiting<u32>,
     /// Locked while a flush runs.
     state: ProcessMutex<S>,
     /// Flushes begun: what coalescing compares.
@@ -48,8 +47,8 @@ impl Begun {
 impl<K, S> Coalescer<K, S> {
     pub(crate) fn new(state: S) -> Coalescer<K, S> {
         Coalescer {
-            births: ProcessMutex::new(VecDeque::new()),
-            deaths: ProcessMutex::new(VecDeque::new()),
+            births: Waiting::new(),
+            deaths: Waiting::new(),
             state: ProcessMutex::new(state),
             begun: AtomicU64::new(0),
             covered: AtomicU64::new(0),
@@ -133,41 +132,81 @@ impl<K, S> Coalescer<K, S> {
     /// Announces a group. Before its first update, and after its parent was announced. Returns how
     /// many wait to be taken.
     pub(crate) fn announce(&self, birth: Birth<K>) -> usize {
-        let mut births = self.births.lock();
-        births.push_back(birth);
-        births.len()
+        self.births.push(&mut self.births.queue.lock(), birth)
     }
 
     /// Notes that a group's last handle is gone. After its last update and before its parent's end.
     /// Returns how many wait to be taken.
     pub(crate) fn bury(&self, id: u32) -> usize {
         // In a forked child the lock may never be released: then the group stays.
-        let Some(mut deaths) = self.deaths.lock_unless_abandoned() else { return 0 };
-        deaths.push_back(id);
-        deaths.len()
+        let Some(mut deaths) = self.deaths.queue.lock_unless_abandoned() else { return 0 };
+        self.deaths.push(&mut deaths, id)
     }
 
     /// Takes groups that were announced, the earliest, at most so many.
     pub(crate) fn take_births(&self, most: usize) -> VecDeque<Birth<K>> {
-        take(&mut self.births.lock(), most)
+        self.births.take(most)
     }
 
     /// Takes groups that are dead, the earliest, at most so many. For the holder of the lock.
     pub(crate) fn take_deaths(&self, most: usize) -> Vec<u32> {
-        take(&mut self.deaths.lock(), most).into()
+        self.deaths.take(most).into()
     }
 
     /// Leaves the dead that were taken to a later time: before those that came since, which may be
     /// their parents. For the holder of the lock.
     pub(crate) fn defer(&self, deaths: Vec<u32>) {
-        let mut waiting = self.deaths.lock();
+        if deaths.is_empty() {
+            return;
+        }
+        let mut waiting = self.deaths.queue.lock();
         deaths.into_iter().rev().for_each(|id| waiting.push_front(id));
+        self.deaths.note_len(&waiting);
     }
 }
 
-/// Takes from the front. What takes all takes the memory too.
-fn take<T>(from: &mut VecDeque<T>, most: usize) -> VecDeque<T> {
-    if from.len() <= most { std::mem::take(from) } else { from.drain(..most).collect() }
+/// A queue that is mostly empty, and then costs its taker a load.
+struct Waiting<T> {
+    /// Locked to add one or to take some.
+    queue: ProcessMutex<VecDeque<T>>,
+    /// How long it is. Written with `queue` locked.
+    len: AtomicUsize,
+}
+
+impl<T> Waiting<T> {
+    fn new() -> Waiting<T> {
+        Waiting { queue: ProcessMutex::new(VecDeque::new()), len: AtomicUsize::new(0) }
+    }
+
+    /// Returns how long it is then.
+    fn push(&self, queue: &mut VecDeque<T>, one: T) -> usize {
+        queue.push_back(one);
+        self.note_len(queue);
+        queue.len()
+    }
+
+    fn note_len(&self, queue: &VecDeque<T>) {
+        // Release: pairs with the Acquire in `take`. What a thread does after it announced a group
+        // (its first mark, its first raised error) comes after this.
+        self.len.store(queue.len(), Ordering::Release);
+    }
+
+    /// Takes from the front, at most so many. What takes all takes the memory too.
+    fn take(&self, most: usize) -> VecDeque<T> {
+        // Acquire: pairs with the Release in `note_len`. A flush that has seen what came after an
+        // announcement sees this length, or a later one, and not the zero before it.
+        if self.len.load(Ordering::Acquire) == 0 {
+            return VecDeque::new();
+        }
+        let mut queue = self.queue.lock();
+        let taken = if queue.len() <= most {
+            std::mem::take(&mut *queue)
+        } else {
+            queue.drain(..most).collect()
+        };
+        self.note_len(&queue);
+        taken
+    }
 }
 
 #[cfg(test)]
