@@ -1,0 +1,63 @@
+//! Tenants that get no group of their own.
+
+use submeter_tracing::TenantLayer;
+use tracing::dispatcher::with_default;
+use tracing::info_span;
+use tracing_subscriber::layer::SubscriberExt;
+
+use super::{dispatch, inside, tree};
+
+#[test]
+fn a_name_that_no_group_can_have_is_refused_counted_and_charged_to_other() {
+    let tree = tree();
+    let tenants = tree.create("/tenants").expect("room");
+    let layer = TenantLayer::new(&tenants);
+    let long = "x".repeat(1 << 20);
+    let hostile = ["", ".", "..", "a/b", "/", "\u{0}", &long];
+    with_default(&dispatch(&layer), || {
+        let outer = info_span!("request", tenant = "acme").entered();
+        for name in hostile {
+            let seen = inside(&info_span!("request", tenant = name));
+            assert_eq!(seen.as_deref(), Some("/tenants/other"), "{:.20}", name);
+        }
+        drop(outer);
+    });
+    assert_eq!((layer.refused(), layer.folded()), (hostile.len() as u64, 0));
+    assert_eq!(tenants.child_count(), 2);
+}
+
+#[test]
+fn tenants_beyond_the_most_share_other_and_known_ones_keep_their_group() {
+    let tree = tree();
+    let layer = TenantLayer::new(tree.root()).groups_max(2);
+    with_default(&dispatch(&layer), || {
+        let seen = |name: &str| inside(&info_span!("request", tenant = name)).expect("in a group");
+        assert_eq!(
+            ["a", "b", "c", "d", "a", "b"].map(seen),
+            ["/a", "/b", "/other", "/other", "/a", "/b"]
+        );
+        assert_eq!(layer.folded(), 2);
+        tree.get("/a").expect("made above").kill().expect("no children");
+        assert_eq!(["c", "d"].map(seen), ["/c", "/other"]);
+    });
+    assert_eq!((layer.refused(), layer.folded()), (0, 3));
+}
+
+#[test]
+fn a_parent_that_is_gone_and_a_second_layer_are_no_reason_to_panic() {
+    let tree = tree();
+    let gone = tree.create("/gone").expect("room");
+    let layer = TenantLayer::new(&gone);
+    gone.kill().expect("no children");
+    let both = tracing_subscriber::registry().with(layer.clone()).with(layer.clone());
+    tracing::subscriber::with_default(both, || {
+        assert_eq!(inside(&info_span!("request", tenant = "acme")), None);
+    });
+    let layer = TenantLayer::new(tree.root());
+    let both = tracing_subscriber::registry().with(layer.clone()).with(layer);
+    tracing::subscriber::with_default(both, || {
+        let seen = inside(&info_span!("request", tenant = "acme"));
+        assert_eq!(seen.as_deref(), Some("/acme"));
+        assert_eq!(super::current(), None);
+    });
+}
