@@ -67,6 +67,17 @@ fn spans_may_be_left_in_any_order() {
 }
 
 #[test]
+fn of_a_span_that_is_entered_twice_the_latest_entry_is_left() {
+    let tree = tree();
+    with_default(&dispatch(&TenantLayer::new(tree.root())), || {
+        let [a, b] = ["a", "b"].map(|name| info_span!("request", tenant = name));
+        let (_outer, _b) = (a.enter(), b.enter());
+        a.in_scope(|| assert_eq!(current(), path("/a")));
+        assert_eq!(current(), path("/b"));
+    });
+}
+
+#[test]
 fn spans_of_two_subscribers_are_told_apart_though_their_numbers_are_the_same() {
     let tree = tree();
     let spans = ["a", "b"].map(|name| {
