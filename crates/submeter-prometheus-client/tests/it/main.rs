@@ -1,0 +1,125 @@
+//! The text of a registry with a tree in it.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, SchemaBuilder, Tree};
+use submeter_prometheus_client::TreeCollector;
+
+fn tree(declare: impl FnOnce(&mut SchemaBuilder)) -> Tree {
+    let mut schema = Schema::builder();
+    declare(&mut schema);
+    Tree::new(schema.build().expect("valid")).expect("address space")
+}
+
+fn text(tree: &Tree) -> String {
+    let mut registry = Registry::with_prefix("app");
+    registry.register_collector(Box::new(TreeCollector::new(tree)));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes all");
+    text
+}
+
+#[track_caller]
+fn has(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(text.lines().any(|known| known == *line), "{line:?} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn every_kind_is_written_with_its_unit_and_totals_of_descendants() {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests_total", "Requests");
+    let cpu = schema.counter::<Nanoseconds>("cpu", "CPU");
+    let open = schema.gauge::<Count>("open", "Open");
+    let wait = schema.histogram::<Nanoseconds>("wait", "Wait", Buckets::powers(8, 12));
+    let memory = schema.quota::<Bytes>("memory", "Memory");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let web = tree.get_or_create("/acme/web").expect("room");
+    web.add(requests, u64::MAX >> 1);
+    web.add(cpu, 1_500_000_000);
+    web.adjust(open, -2);
+    web.record_many(wait, 100, 2);
+    web.record(wait, 1000);
+    web.record(wait, 1 << 20);
+    let acme = tree.get("/acme").expect("made above");
+    acme.set_limit(memory, Some(100));
+    let held = web.try_charge(memory, 60).expect("within");
+    assert!(web.try_charge(memory, 60).is_err());
+    let text = text(&tree);
+    has(
+        &text,
+        &[
+            "# TYPE app_requests_subtree counter",
+            "app_requests_subtree_total{group=\"/\"} 9223372036854775807",
+            "# UNIT app_cpu_subtree_seconds seconds",
+            "app_cpu_subtree_seconds_total{group=\"/acme\"} 1.5",
+            "app_open_subtree{group=\"/acme/web\"} -2",
+            "app_wait_subtree_seconds_bucket{le=\"2.55e-7\",group=\"/acme\"} 2",
+            "app_wait_subtree_seconds_bucket{le=\"0.000001023\",group=\"/acme\"} 3",
+            "app_wait_subtree_seconds_bucket{le=\"+Inf\",group=\"/acme\"} 4",
+            "app_wait_subtree_seconds_count{group=\"/acme\"} 4",
+            "app_memory_subtree_bytes{group=\"/acme\"} 60",
+            "app_memory_limit_bytes{group=\"/acme\"} 100",
+            "app_memory_peak_bytes{group=\"/\"} 60",
+            "app_memory_refused_total{group=\"/acme\"} 1",
+            "# EOF",
+        ],
+    );
+    assert!(!text.contains("app_memory_limit_bytes{group=\"/\"}"), "no limit there");
+    drop(held);
+}
+
+#[test]
+fn no_two_families_share_a_sample() {
+    let tree = tree(|schema| {
+        schema.counter::<Count>("x_total", "");
+        schema.counter::<Count>("x", "");
+        schema.gauge::<Bytes>("bytes_in", "");
+        schema.gauge::<Bytes>("in", "");
+        schema.gauge::<Bytes>("bytes", "");
+    });
+    let text = text(&tree);
+    let mut samples: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|l| l.split(' ').next())
+        .collect();
+    let all = samples.len();
+    samples.sort_unstable();
+    samples.dedup();
+    assert_eq!(samples.len(), all, "a sample twice in\n{text}");
+    has(
+        &text,
+        &[
+            "app_x_subtree_2_total{group=\"/\"} 0",
+            "app_in_subtree_2_bytes{group=\"/\"} 0",
+            "app_bytes_subtree_bytes{group=\"/\"} 0",
+        ],
+    );
+}
+
+#[test]
+fn hostile_paths_and_help_texts_stay_within_their_quotes_and_lines() {
+    let tree = tree(|schema| {
+        schema.counter::<Count>("requests", "a\n# TYPE forged counter");
+    });
+    tree.create("/a\"} 7 \\").expect("a legal name");
+    let text = text(&tree);
+    has(&text, &["app_requests_subtree_total{group=\"/a\\\"} 7 \\\\\"} 0"]);
+    assert!(!text.lines().any(|line| line.starts_with("# TYPE forged")), "{text}");
+}
+
+#[test]
+fn totals_do_not_fall_when_a_child_ends() {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Count>("requests", "");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let web = tree.get_or_create("/acme/web").expect("room");
+    web.add(requests, 3);
+    has(&text(&tree), &["app_requests_subtree_total{group=\"/acme\"} 3"]);
+    web.kill().expect("no children");
+    let text = text(&tree);
+    has(&text, &["app_requests_subtree_total{group=\"/acme\"} 3"]);
+    assert!(!text.contains("/acme/web"), "{text}");
+}
