@@ -40,8 +40,8 @@ pub(crate) struct BenchArgs {
     /// With --from: write the tables as Markdown to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE", requires = "from")]
     pub(crate) markdown: Option<PathBuf>,
-    /// For rstat: also replay a recording, one thread for each of its CPUs, as fast as possible,
-    /// with each flush at its recorded position (zstd, format submeter-trace-1)
+    /// For rstat: replay this recording (zstd, format submeter-trace-1) in place of the built-in,
+    /// one thread for each of its CPUs, as fast as possible, each flush at its recorded position
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// For rstat: replay the trace on submeter and write every group's totals

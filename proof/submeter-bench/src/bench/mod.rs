@@ -93,7 +93,7 @@ impl Mode {
 /// The command line's inputs for the tables, besides their names and their time.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
-    /// A recording that `rstat` replays.
+    /// A recording that `rstat` replays, instead of the one that comes with the program.
     pub(crate) trace: Option<Rc<Trace>>,
     /// Statistics that `end_to_end` draws tenants from, instead of the built-in ones.
     pub(crate) tenants: Option<PathBuf>,

@@ -33,6 +33,9 @@ pub(crate) struct Definition {
     pub(super) params: BTreeMap<String, About>,
     pub(super) variants: BTreeMap<String, About>,
     pub(super) cell: Vec<Cell>,
+    /// The workloads that answer the cells. Empty where there is one.
+    pub(super) answers: Vec<Answer>,
+    pub(super) contest: Vec<Contest>,
 }
 
 /// The tables in reading order: those of documents, from the smallest part to the whole.
@@ -116,6 +119,24 @@ pub(crate) struct Cell {
     pub(super) ours: Option<Ours>,
     /// Why there is no counterpart here.
     pub(super) reason: Option<String>,
+}
+
+/// A workload of ours that answers the document's cells.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Answer {
+    pub(super) name: String,
+    /// What its rows have beside the parameters of [`Ours`].
+    pub(super) params: Params,
+}
+
+/// Rows that are compared with the best of some others, whoever is ahead.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Contest {
+    pub(super) params: Params,
+    pub(super) variant: String,
+    pub(super) against: Vec<String>,
 }
 
 /// Our counterpart of a cell.

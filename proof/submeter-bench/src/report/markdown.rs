@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use super::definition::{Cell, Definition};
+use super::contest;
+use super::definition::Definition;
 use super::format::amount;
+use super::histogram::{Histogram, Share};
 use super::record::{Machine, Record};
 use super::rows;
 use super::section;
@@ -60,6 +62,7 @@ fn table(text: &mut String, record: &Record, definition: &Definition, rows: &[&R
         paragraph(text, &format!("Document: {document}"));
     }
     document(text, record, definition);
+    contests(text, record, definition);
     figures(text, definition, rows);
     for note in record.notes(&definition.table) {
         paragraph(text, &note);
@@ -79,13 +82,14 @@ fn table(text: &mut String, record: &Record, definition: &Definition, rows: &[&R
     }
 }
 
-/// Writes the document's cells beside our counterparts. Those of histograms appear only on the
-/// page.
+/// Writes the document's cells beside our counterparts.
 fn document(text: &mut String, record: &Record, definition: &Definition) {
-    let cells: Vec<&Cell> =
-        definition.cell.iter().filter(|cell| !section::is_count(cell)).collect();
+    let cells = &definition.cell;
     if cells.is_empty() {
         return;
+    }
+    if cells.iter().all(section::is_count) {
+        return histogram(text, &Histogram::new(record, definition));
     }
     text.push('\n');
     line(text, &["the document's", "", "× baseline", "ours", "× baseline"]);
@@ -108,6 +112,40 @@ fn document(text: &mut String, record: &Record, definition: &Definition) {
             false => format!("{} · {}", cell.params, cell.variant),
         };
         line(text, &[&case, &theirs, &their_ratio, &our_value, &our_ratio]);
+    }
+}
+
+/// Writes a document's histogram and ours, as shares of their columns.
+fn histogram(text: &mut String, histogram: &Histogram<'_>) {
+    paragraph(text, "The document's histogram, and ours, as shares:");
+    text.push('\n');
+    let of = |variant: &&str| {
+        let columns = histogram.columns.iter();
+        columns.map(|column| format!("{variant}, {column}")).collect::<Vec<_>>()
+    };
+    let mut heading = vec![histogram.buckets.clone()];
+    heading.extend(histogram.variants.iter().flat_map(of));
+    line(text, &heading.iter().map(String::as_str).collect::<Vec<_>>());
+    let _ = writeln!(text, "|---|{}", "--:|".repeat(heading.len() - 1));
+    for bucket in &histogram.lines {
+        let mut cells = vec![bucket.bucket.to_owned()];
+        cells.extend(bucket.shares.iter().flatten().map(Share::text));
+        line(text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+/// Writes our rows beside the best of the others'.
+fn contests(text: &mut String, record: &Record, definition: &Definition) {
+    let bouts = contest::bouts(record, definition);
+    if bouts.is_empty() {
+        return;
+    }
+    paragraph(text, &format!("**{}**", contest::TITLE));
+    text.push('\n');
+    line(text, &contest::HEADING);
+    text.push_str("|---|--:|---|--:|--:|---|\n");
+    for bout in bouts {
+        line(text, &bout.cells().each_ref().map(String::as_str));
     }
 }
 

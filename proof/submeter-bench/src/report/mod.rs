@@ -5,6 +5,7 @@
 //! loads no script, font or image. maud escapes everything that comes from a record or a
 //! definition.
 
+mod contest;
 mod definition;
 mod figures;
 mod format;

@@ -8,7 +8,7 @@ use super::definition::{Cell, Definition};
 use super::format::{amount, is_time, times};
 use super::plots::BUCKET;
 use super::record::Record;
-use super::{anchor, histogram, plots, rows};
+use super::{anchor, contest, histogram, plots, rows};
 use crate::row::Row;
 
 /// Writes the section of `definition`.
@@ -31,6 +31,7 @@ pub(super) fn section(record: &Record, definition: &Definition) -> Markup {
             }
             (remarks(record, table))
             @if !definition.cell.is_empty() { (document(record, definition)) }
+            (contests(record, definition))
             (plots::plots(definition, record, &rows))
             (rows::tables(definition, &rows))
             (prose(definition))
@@ -85,6 +86,30 @@ fn document(record: &Record, definition: &Definition) -> Markup {
                     th scope="col" { "our row" }
                 } }
                 tbody { @for cell in &definition.cell { (line(record, definition, cell)) } }
+            }
+        }
+    }
+}
+
+/// Writes our rows beside the best of the others'.
+fn contests(record: &Record, definition: &Definition) -> Markup {
+    let bouts = contest::bouts(record, definition);
+    html! {
+        @if !bouts.is_empty() {
+            h3 { (contest::TITLE) }
+            div class="scroll" tabindex="0" role="region" aria-label=(contest::TITLE) {
+                table {
+                    thead { tr { @for heading in contest::HEADING { th scope="col" { (heading) } } } }
+                    tbody { @for bout in &bouts { tr {
+                        @for (place, cell) in bout.cells().iter().enumerate() {
+                            @match place {
+                                0 => { th scope="row" { (cell) } }
+                                1 | 3 | 4 => { td class="n" { (cell) } }
+                                _ => { td { (cell) } }
+                            }
+                        }
+                    } } }
+                }
             }
         }
     }

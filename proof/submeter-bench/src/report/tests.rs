@@ -8,7 +8,7 @@ use scraper::{Html, Selector};
 
 use super::definition::{Definition, TEXTS};
 use super::format::amount;
-use super::{Record, anchor, definitions, html};
+use super::{Record, anchor, definitions, html, markdown};
 use crate::row::{Row, quantile};
 
 /// A record with a bit of everything, including text that looks like HTML.
@@ -257,6 +257,84 @@ fn histograms_of_different_runs_are_compared_by_shares() {
     let page = valid(&html(&small().0, &[definition]));
     let text = text_of(&page, "#table-times table.document tbody").replace('\u{a0}', " ");
     assert_eq!(text, "0-175 %3062.5 %51-25 %1037.5 %3");
+}
+
+/// A document's histogram that two workloads answer, the second only in part.
+const ANSWERED: &str = r#"
+    table = "t"
+    document = "t.txt"
+    baseline = "base"
+    better = "lower"
+    [[answers]]
+    name = "built"
+    params = { workload = "build" }
+    [[answers]]
+    name = "made up"
+    params = { workload = "made" }
+    [[cell]]
+    params = { hold_us = "0-1" }
+    variant = "base"
+    value = 30
+    unit = "count"
+    ours = { params = { bucket_us = "0-1" }, variant = "base" }
+    [[cell]]
+    params = { hold_us = "1-" }
+    variant = "base"
+    value = 10
+    unit = "count"
+    ours = { params = { bucket_us = "1-" }, variant = "base" }
+    [[contest]]
+    params = { workload = "build", measure = "flush" }
+    variant = "submeter"
+    against = ["base", "other"]
+    [[contest]]
+    params = { workload = "made", measure = "flush" }
+    variant = "submeter"
+    against = ["base", "other"]
+"#;
+
+const ANSWERS: &str = r#"{"machine": {"arch": "a", "cpus": 1, "kernel": "k", "backend": "r", "date": "d", "version": "v"}, "rows": [
+    {"table": "t", "params": {"workload": "build", "bucket_us": "0-1"}, "variant": "base", "value": 1, "unit": "count", "samples": [1]},
+    {"table": "t", "params": {"workload": "build", "bucket_us": "1-"}, "variant": "base", "value": 4, "unit": "count", "samples": [4]},
+    {"table": "t", "params": {"workload": "made", "bucket_us": "0-1"}, "variant": "base", "value": 7, "unit": "count", "samples": [7]},
+    {"table": "t", "params": {"workload": "build", "measure": "flush"}, "variant": "submeter", "value": 3, "unit": "us", "samples": [3]},
+    {"table": "t", "params": {"workload": "build", "measure": "flush"}, "variant": "base", "value": 4, "unit": "us", "samples": [4]},
+    {"table": "t", "params": {"workload": "build", "measure": "flush"}, "variant": "other", "value": 2, "unit": "us", "samples": [2]},
+    {"table": "t", "params": {"workload": "made", "measure": "flush"}, "variant": "submeter", "value": 2, "unit": "us", "samples": [2]},
+    {"table": "t", "params": {"workload": "made", "measure": "flush"}, "variant": "other", "value": 4, "unit": "us", "samples": [4]}]}"#;
+
+#[test]
+fn each_workload_answers_a_documents_histogram_on_the_page_and_in_markdown() {
+    let record = Record::parse(ANSWERS).expect("a record");
+    let definition = Definition::parse(ANSWERED).expect("a definition");
+    let text = markdown(&record, std::slice::from_ref(&definition)).replace('\u{a0}', " ");
+    for line in [
+        "| hold us | base, document | base, built | base, made up |",
+        "| 0-1 | 75 % | 20 % | 100 % |",
+        "| 1- | 25 % | 80 % | not in this record |",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    let page = valid(&html(&record, &[definition]));
+    let text = text_of(&page, "#table-t table.document tbody").replace('\u{a0}', " ");
+    assert_eq!(text, "0-175 %3020 %1100 %71-25 %1080 %4not in this record");
+}
+
+#[test]
+fn the_report_says_who_is_ahead_also_where_it_is_not_submeter() {
+    let record = Record::parse(ANSWERS).expect("a record");
+    let definition = Definition::parse(ANSWERED).expect("a definition");
+    let behind = "workload build, measure flush | 3 µs | other | 2 µs | 1.50 × | other |";
+    let ahead = "workload made, measure flush | 2 µs | other | 4 µs | 0.500 × | submeter |";
+    let text = markdown(&record, std::slice::from_ref(&definition)).replace('\u{a0}', " ");
+    assert!(text.contains(behind) && text.contains(ahead), "{text}");
+    let page = valid(&html(&record, std::slice::from_ref(&definition)));
+    let text = text_of(&page, "#table-t").replace('\u{a0}', " ");
+    assert!(text.contains("1.50 ×other") && text.contains("0.500 ×submeter"), "{text}");
+    // Where more is better, the same figures say the opposite.
+    let higher = Definition { better: "higher".to_owned(), ..definition };
+    let text = markdown(&record, &[higher]).replace('\u{a0}', " ");
+    assert!(text.contains("3 µs | base | 4 µs | 0.750 × | base |"), "{text}");
 }
 
 #[test]

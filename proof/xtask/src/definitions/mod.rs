@@ -88,10 +88,20 @@ pub(crate) fn findings(definitions: &Definitions, record: &Value) -> Vec<String>
         }
     }
     for (table, definition) in definitions {
+        let workloads: Vec<Option<&toml::Value>> =
+            match list(definition, "answers").map(Some).collect::<Vec<_>>() {
+                none if none.is_empty() => vec![None],
+                all => all,
+            };
         for ours in list(definition, "cell").filter_map(|cell| cell.get("ours")) {
-            if !rows.iter().any(|row| answers(row, table, ours)) && !is_absent(record, table, ours)
-            {
-                findings.push(format!("{table}: no row matches {ours}"));
+            for workload in &workloads {
+                let answered = |row: &Value| {
+                    answers(row, table, ours) && workload.is_none_or(|of| has_params(row, of))
+                };
+                if !rows.iter().any(|row| answered(row)) && !is_absent(record, table, ours) {
+                    let of = workload.map_or(String::new(), |of| format!(" for {of}"));
+                    findings.push(format!("{table}: no row matches {ours}{of}"));
+                }
             }
         }
         if !rows.iter().any(|row| row["table"] == **table) {
@@ -110,16 +120,18 @@ fn rows(record: &Value) -> Vec<&Value> {
 /// Returns whether `row` is the counterpart that a cell names; it may have more parameters than the
 /// cell.
 fn answers(row: &Value, table: &str, ours: &toml::Value) -> bool {
+    row["table"] == table
+        && ours.get("variant").and_then(|v| v.as_str()) == row["variant"].as_str()
+        && has_params(row, ours)
+}
+
+/// Returns whether `row` has the parameters of a cell's counterpart or of a workload.
+fn has_params(row: &Value, of: &toml::Value) -> bool {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let wanted =
         |value: &toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let params = ours.get("params").and_then(|params| params.as_table());
-    row["table"] == table
-        && ours.get("variant").and_then(|v| v.as_str()) == row["variant"].as_str()
-        && params
-            .into_iter()
-            .flatten()
-            .all(|(name, value)| text(&row["params"][name]) == wanted(value))
+    let params = of.get("params").and_then(|params| params.as_table());
+    params.into_iter().flatten().all(|(name, value)| text(&row["params"][name]) == wanted(value))
 }
 
 /// Returns whether the record gives a reason for the row's absence.

@@ -39,6 +39,25 @@ fn each_gap_on_either_side_is_reported_once() {
 }
 
 #[test]
+fn a_cell_is_answered_by_every_workload_that_is_said_to_answer() {
+    let workloads = "[[answers]]\nname = 'slow'\nparams = { load = 'low' }\n\
+        [[answers]]\nname = 'fast'\nparams = { load = 'high' }\n";
+    let mut definitions = small();
+    let definition = definitions.get_mut("t").expect("it is there");
+    definition.extend(workloads.parse::<toml::Table>().expect("TOML"));
+    definition["params"]
+        .as_table_mut()
+        .expect("a table")
+        .extend("load = { about = 'how much' }".parse::<toml::Table>().expect("TOML"));
+    let row =
+        |load: &str| json!({"table": "t", "params": {"cpus": 2, "load": load}, "variant": "a"});
+    let found = findings(&definitions, &of(&json!([row("low")])));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("no row matches") && found[0].contains("high"), "{found:?}");
+    assert!(findings(&definitions, &of(&json!([row("low"), row("high")]))).is_empty());
+}
+
+#[test]
 fn an_absence_with_a_reason_is_not_a_gap() {
     let mut record = of(&json!([{"table": "t", "params": {"cpus": 1}, "variant": "a"}]));
     assert_eq!(findings(&small(), &record).len(), 1);

@@ -13,6 +13,7 @@ mod times;
 mod trace;
 
 use std::io;
+use std::rc::Rc;
 
 use submeter_sys::cpu::affinity;
 
@@ -53,9 +54,9 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     } else {
         notes.push("no synthetic workload: a flusher and an updater need a CPU each".to_owned());
     }
-    if let Some(trace) = &inputs.trace {
-        groups.push(trace::cells(&cpus, trace));
-    }
+    let trace = inputs.trace.clone().unwrap_or_else(|| Rc::new(Trace::shipped()));
+    notes.push(trace.about());
+    groups.push(trace::cells(&cpus, &trace));
     Ok(Plan {
         table: TABLE,
         groups,

@@ -15,6 +15,8 @@ use super::designs::{NONE, Shape};
 pub(super) use replay::cells;
 pub(crate) use replay::write_totals;
 
+/// The recording that is replayed unless another is named; `data/README.md` says what it is.
+const SHIPPED: &[u8] = include_bytes!("../../../../data/kernel-build-eighth.smt.zst");
 /// The value of the header's first field.
 const FORMAT: &str = "submeter-trace-1";
 const RECORD_BYTES: usize = 12;
@@ -24,6 +26,8 @@ const HEADER_BYTES_MAX: u32 = 4 << 20;
 /// A recording, checked and split for replay.
 #[derive(Debug)]
 pub(crate) struct Trace {
+    /// What was recorded, in the recorder's words.
+    source: Option<String>,
     pub(super) shape: Shape,
     /// How many of the shape's groups the recording names; the others are ancestors that it does
     /// not name.
@@ -56,6 +60,7 @@ pub(super) struct Flush {
 #[derive(Deserialize)]
 struct Header {
     format: Option<String>,
+    source: Option<String>,
     groups: Vec<String>,
     metrics: Vec<String>,
     records: u64,
@@ -85,6 +90,24 @@ impl Trace {
         let mut bytes = Bytes { from: decoder, offset: 0 };
         read(&mut bytes)
             .map_err(|problem| format!("{name}, byte {} of its content: {problem}", bytes.offset))
+    }
+
+    /// Reads the recording that comes with the program.
+    ///
+    /// # Panics
+    /// When it is not whole. A test reads it.
+    pub(super) fn shipped() -> Trace {
+        let from = StreamingDecoder::new(SHIPPED).expect("compressed with zstd");
+        let mut bytes = Bytes { from, offset: 0 };
+        read(&mut bytes).unwrap_or_else(|e| panic!("the recording, byte {}: {e}", bytes.offset))
+    }
+
+    /// Returns one line that says what is replayed.
+    pub(super) fn about(&self) -> String {
+        let updates: usize = self.updates.iter().map(Vec::len).sum();
+        let (cpus, flushes) = (self.updates.len(), self.flushes.len());
+        let source = self.source.as_deref().unwrap_or("a recording without a source");
+        format!("trace: {source}: {updates} updates and {flushes} flushes by {cpus} CPUs")
     }
 }
 
@@ -156,7 +179,7 @@ fn read(bytes: &mut Bytes<impl Read>) -> Result<Trace, String> {
     }
     let (updates, flushes) = cutter.done();
     let groups = header.groups.len();
-    Ok(Trace { shape, groups, metrics: header.metrics, updates, flushes })
+    Ok(Trace { source: header.source, shape, groups, metrics: header.metrics, updates, flushes })
 }
 
 fn header_of(bytes: &[u8]) -> Result<Header, String> {

@@ -91,6 +91,16 @@ fn errors_name_the_problem_and_its_offset() {
 }
 
 #[test]
+fn the_recording_that_comes_with_the_program_is_whole() {
+    let trace = Trace::shipped();
+    let updates: usize = trace.updates.iter().map(Vec::len).sum();
+    assert_eq!((updates, trace.flushes.len(), trace.updates.len()), (352_931, 9, 2));
+    assert_eq!((trace.groups, trace.metrics.len()), (11, 23));
+    let about = trace.about();
+    assert!(about.contains("kernel build") && about.contains("352931 updates"), "{about}");
+}
+
+#[test]
 fn files_are_named_and_must_be_compressed() {
     let path = std::env::temp_dir().join(format!("submeter-trace-{}", std::process::id()));
     let open = |bytes: &[u8]| {
