@@ -71,6 +71,7 @@ struct Index {
 pub struct GroupValues {
     schema: Schema,
     path: Arc<str>,
+    id: u64,
     depth: usize,
     parent: Option<usize>,
     /// Section after section.
@@ -250,6 +251,7 @@ fn copy(
         groups.push(GroupValues {
             schema: schema.clone(),
             path: group.path().into(),
+            id: group.id(),
             depth: group.depth(),
             parent,
             words: group.totals(),
@@ -285,6 +287,26 @@ impl GroupValues {
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Returns a number that no other group of the process has or had: a group that was killed and
+    /// its successor of the same path differ by it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Schema, Tree};
+    /// # let tree = Tree::new(Schema::builder().build()?)?;
+    /// let id = |snapshot: &submeter::Snapshot| snapshot.get("/web").expect("exists").id();
+    /// tree.create("/web")?;
+    /// let before = tree.snapshot();
+    /// tree.get("/web").expect("exists").kill()?;
+    /// tree.create("/web")?;
+    /// assert_ne!(id(&tree.snapshot()), id(&before));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// Returns the last component of the path, `""` for the root.
