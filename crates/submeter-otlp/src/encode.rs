@@ -1,0 +1,249 @@
+//! From rows to OTLP's messages.
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyOf;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets as Powers;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge, Histogram,
+    HistogramDataPoint, Metric as Message, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use submeter::{Buckets, Metric, Schema, UnitKind};
+
+use crate::builder::{Builder, Temporality};
+use crate::series::{Layout, Place, Row};
+
+/// Makes the messages of one export.
+pub(crate) struct Encoder<'a> {
+    pub(crate) settings: &'a Builder,
+    /// When the base was taken, and now, in nanoseconds of Unix time.
+    pub(crate) from: u64,
+    pub(crate) at: u64,
+}
+
+impl Encoder<'_> {
+    /// Returns the request, and how many points are in it.
+    pub(crate) fn request(
+        &self,
+        schema: &Schema,
+        layout: &Layout,
+        rows: &[Row<'_>],
+    ) -> (ExportMetricsServiceRequest, usize) {
+        let mut metrics = Vec::new();
+        let mut points = 0;
+        for (index, metric, place) in layout.places(schema) {
+            let mut add = |suffix: &str, unit: UnitKind, data: Option<(Data, usize)>| {
+                let Some((data, n)) = data.filter(|(_, n)| *n > 0) else { return };
+                points += n;
+                metrics.push(Message {
+                    name: format!("{}{}{suffix}", self.settings.prefix, metric.name()),
+                    description: metric.help().into(),
+                    unit: unit_of(unit).into(),
+                    metadata: Vec::new(),
+                    data: Some(data),
+                });
+            };
+            let unit = metric.unit();
+            if let Some(level) = place.level {
+                add("", unit, Some(self.levels(rows, level)));
+            }
+            if let Some(buckets) = place.buckets {
+                add("", unit, Some(self.histograms(rows, place, buckets)));
+            } else if !place.flows.is_empty() {
+                // Of a quota, the refused charges.
+                let (suffix, unit) =
+                    if place.level.is_some() { (".refused", UnitKind::Count) } else { ("", unit) };
+                add(suffix, unit, Some(self.sums(rows, place.flows.start)));
+            }
+            self.quota(rows, index, metric, &mut add);
+        }
+        let scope = InstrumentationScope {
+            name: "submeter".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..InstrumentationScope::default()
+        };
+        let scope_metrics = ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() };
+        let attributes =
+            self.settings.resource.iter().map(|(key, value)| attribute(key, value)).collect();
+        let resource = Resource { attributes, ..Resource::default() };
+        let all = ResourceMetrics {
+            resource: Some(resource),
+            scope_metrics: vec![scope_metrics],
+            ..ResourceMetrics::default()
+        };
+        (ExportMetricsServiceRequest { resource_metrics: vec![all] }, points)
+    }
+
+    fn sums(&self, rows: &[Row<'_>], word: usize) -> (Data, usize) {
+        let points: Vec<_> = rows
+            .iter()
+            .filter_map(|row| {
+                let (n, from) = (self.flows(row)[word], self.from(row));
+                (n > 0).then(|| self.number(row.path, from, n.cast_signed()))
+            })
+            .collect();
+        let n = points.len();
+        let sum = Sum {
+            data_points: points,
+            aggregation_temporality: self.temporality(),
+            is_monotonic: true,
+        };
+        (Data::Sum(sum), n)
+    }
+
+    /// Gauges, and what is used of quotas: not OTLP's gauges, because they may be added up.
+    fn levels(&self, rows: &[Row<'_>], level: usize) -> (Data, usize) {
+        let points: Vec<_> = rows
+            .iter()
+            .filter(|row| {
+                // Zero is news where something else was sent.
+                let before = row.levels_before.as_ref().map_or(0, |before| before[level]);
+                row.levels[level] != 0 || before != 0
+            })
+            .map(|row| self.number(row.path, row.since, row.levels[level]))
+            .collect();
+        let n = points.len();
+        let sum = Sum {
+            data_points: points,
+            aggregation_temporality: AggregationTemporality::Cumulative.into(),
+            is_monotonic: false,
+        };
+        (Data::Sum(sum), n)
+    }
+
+    /// What is not a sum over groups.
+    fn quota(
+        &self,
+        rows: &[Row<'_>],
+        index: usize,
+        metric: &Metric,
+        add: &mut impl FnMut(&str, UnitKind, Option<(Data, usize)>),
+    ) {
+        let usages = || rows.iter().filter_map(|row| Some((row, row.usages[index]?)));
+        let gauge = |points: Vec<NumberDataPoint>| {
+            let n = points.len();
+            Some((Data::Gauge(Gauge { data_points: points }), n))
+        };
+        let number =
+            |row: &Row<'_>, n: u64| self.number(row.path, 0, i64::try_from(n).unwrap_or(i64::MAX));
+        let limited = |of: fn(u64, u64) -> u64| {
+            let points = usages()
+                .filter_map(|(row, usage)| Some(number(row, of(usage.current, usage.limit?))));
+            gauge(points.collect())
+        };
+        add(".subtree", metric.unit(), limited(|current, _| current));
+        add(".limit", metric.unit(), limited(|_, limit| limit));
+        let peaks = usages().filter(|(_, usage)| usage.peak > 0);
+        add(".peak", metric.unit(), gauge(peaks.map(|(row, u)| number(row, u.peak)).collect()));
+    }
+
+    fn histograms(&self, rows: &[Row<'_>], place: &Place, buckets: Buckets) -> (Data, usize) {
+        let seen = rows.iter().filter_map(|row| {
+            let words = &self.flows(row)[place.flows.clone()];
+            let counts = powers(&words[1..], buckets);
+            let count: u64 = counts.iter().sum();
+            (count > 0).then_some((row, words[0] as f64, count, counts))
+        });
+        // The first bucket ends there.
+        let low = buckets.upper(0).unwrap_or(1);
+        let aggregation_temporality = self.temporality();
+        if self.settings.exponential {
+            let data_points: Vec<_> = seen
+                .map(|(row, sum, count, counts)| ExponentialHistogramDataPoint {
+                    attributes: vec![attribute("group", row.path)],
+                    start_time_unix_nano: self.from(row),
+                    time_unix_nano: self.at,
+                    count,
+                    sum: Some(sum),
+                    scale: 0,
+                    zero_count: counts[0],
+                    positive: Some(Powers {
+                        offset: low.ilog2().cast_signed(),
+                        bucket_counts: counts[1..].to_vec(),
+                    }),
+                    zero_threshold: (low - 1) as f64,
+                    ..ExponentialHistogramDataPoint::default()
+                })
+                .collect();
+            let n = data_points.len();
+            let histogram = ExponentialHistogram { data_points, aggregation_temporality };
+            return (Data::ExponentialHistogram(histogram), n);
+        }
+        // The largest value in each bucket.
+        let bounds = |n: usize| (0..n).map(|power| ((low << power) - 1) as f64).collect();
+        let data_points: Vec<_> = seen
+            .map(|(row, sum, count, counts)| HistogramDataPoint {
+                attributes: vec![attribute("group", row.path)],
+                start_time_unix_nano: self.from(row),
+                time_unix_nano: self.at,
+                count,
+                sum: Some(sum),
+                explicit_bounds: bounds(counts.len() - 1),
+                bucket_counts: counts,
+                ..HistogramDataPoint::default()
+            })
+            .collect();
+        let n = data_points.len();
+        (Data::Histogram(Histogram { data_points, aggregation_temporality }), n)
+    }
+
+    fn number(&self, path: &str, from: u64, n: i64) -> NumberDataPoint {
+        NumberDataPoint {
+            attributes: vec![attribute("group", path)],
+            start_time_unix_nano: from,
+            time_unix_nano: self.at,
+            value: Some(Number::AsInt(n)),
+            ..NumberDataPoint::default()
+        }
+    }
+
+    fn flows<'a>(&self, row: &'a Row<'_>) -> &'a [u64] {
+        match self.settings.temporality {
+            Temporality::Cumulative => &row.own,
+            Temporality::Delta => &row.news,
+        }
+    }
+
+    fn from(&self, row: &Row<'_>) -> u64 {
+        match self.settings.temporality {
+            Temporality::Cumulative => row.since,
+            Temporality::Delta => self.from,
+        }
+    }
+
+    fn temporality(&self) -> i32 {
+        match self.settings.temporality {
+            Temporality::Cumulative => AggregationTemporality::Cumulative.into(),
+            Temporality::Delta => AggregationTemporality::Delta.into(),
+        }
+    }
+}
+
+/// Joins the buckets of each power of two. The first is what is below all powers, the last open.
+fn powers(counts: &[u64], buckets: Buckets) -> Vec<u64> {
+    let mut joined = Vec::new();
+    let mut count = 0u64;
+    for (index, &n) in counts.iter().enumerate() {
+        count += n;
+        if buckets.upper(index).is_none_or(u64::is_power_of_two) {
+            joined.push(std::mem::take(&mut count));
+        }
+    }
+    joined
+}
+
+fn unit_of(unit: UnitKind) -> &'static str {
+    match unit {
+        UnitKind::Bytes => "By",
+        UnitKind::Nanoseconds => "ns",
+        _ => "1",
+    }
+}
+
+fn attribute(key: &str, value: &str) -> KeyValue {
+    let value = AnyValue { value: Some(AnyOf::StringValue(value.into())) };
+    KeyValue { key: key.into(), value: Some(value), ..KeyValue::default() }
+}

@@ -1,0 +1,67 @@
+//! What may be wrong with settings, and why an export did not arrive.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+/// A setting that cannot be used. The text names it and the remedy.
+#[derive(Debug)]
+pub struct SettingError {
+    text: String,
+    source: Option<io::Error>,
+}
+
+/// Why the last export has not arrived. What was new in it is not lost: see the [crate](crate).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportError {
+    text: String,
+    refused: bool,
+}
+
+impl SettingError {
+    pub(crate) fn new(text: String) -> SettingError {
+        SettingError { text, source: None }
+    }
+
+    pub(crate) fn thread(source: io::Error) -> SettingError {
+        let text = format!("cannot start a thread: {source}: raise the limit of threads");
+        SettingError { text, source: Some(source) }
+    }
+}
+
+impl ExportError {
+    pub(crate) fn refused(text: String) -> ExportError {
+        ExportError { text, refused: true }
+    }
+
+    pub(crate) fn kept(text: String) -> ExportError {
+        ExportError { text, refused: false }
+    }
+
+    /// Returns whether the receiver refused the request, rather than being out of reach: it will
+    /// refuse the next as well until something is changed.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.refused
+    }
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for SettingError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for ExportError {}

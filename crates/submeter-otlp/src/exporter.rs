@@ -1,0 +1,116 @@
+//! The handle of the thread that exports.
+
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+use submeter::Tree;
+
+use crate::builder::Builder;
+use crate::client::Client;
+use crate::error::{ExportError, SettingError};
+use crate::worker::{Order, Worker};
+
+/// A thread that sends a tree's metrics at each interval: see the [crate](crate).
+///
+/// Dropping it sends what is new once more, which takes as long as the timeout at most, or twice if
+/// a request is still to be repeated. Where another process replaces this one, call
+/// [`shutdown`](Exporter::shutdown), which says whether that has arrived.
+#[derive(Debug)]
+pub struct Exporter {
+    /// `None` where the environment switches exports off, and after the end.
+    thread: Option<(SyncSender<Order>, JoinHandle<()>)>,
+    stats: Arc<Mutex<Stats>>,
+}
+
+/// What an [`Exporter`] has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Requests that have arrived.
+    pub exports: u64,
+    /// Points in them.
+    pub points: u64,
+    /// Points in them that the receiver did not take.
+    pub points_rejected: u64,
+    /// Attempts after which the same request is sent again: no connection, no answer in time, or
+    /// a receiver without time.
+    pub retries: u64,
+    /// Requests that were refused, or answered by what is no receiver.
+    pub refused: u64,
+    /// Why the latest attempt was in vain, if it was.
+    pub last_error: Option<ExportError>,
+}
+
+impl Exporter {
+    /// Begins an exporter of `tree`.
+    pub fn builder(tree: &Tree) -> Builder {
+        Builder::new(tree)
+    }
+
+    pub(crate) fn start(settings: Builder) -> Result<Exporter, SettingError> {
+        let client = Client::new(&settings)?;
+        let stats = Arc::new(Mutex::new(Stats::default()));
+        if settings.disabled {
+            return Ok(Exporter { thread: None, stats });
+        }
+        let worker = Worker::new(settings, client, Arc::clone(&stats));
+        let (send, orders) = sync_channel(1);
+        let named = thread::Builder::new().name("submeter-otlp".into());
+        let thread = named.spawn(move || worker.run(&orders)).map_err(SettingError::thread)?;
+        Ok(Exporter { thread: Some((send, thread)), stats })
+    }
+
+    /// Exports now, rather than at the end of the interval, and waits for the answer.
+    ///
+    /// # Errors
+    /// The receiver has not accepted it. Nothing is lost: it is sent again.
+    pub fn export(&self) -> Result<(), ExportError> {
+        match &self.thread {
+            Some((orders, _)) => ask(orders, Order::Export),
+            None => Ok(()),
+        }
+    }
+
+    /// Exports a last time, and ends the thread.
+    ///
+    /// # Errors
+    /// The receiver has not accepted it, and what was new is lost with the process.
+    pub fn shutdown(mut self) -> Result<(), ExportError> {
+        self.end()
+    }
+
+    /// Returns what was sent, and what was not.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats.lock().clone()
+    }
+
+    fn end(&mut self) -> Result<(), ExportError> {
+        let Some((orders, thread)) = self.thread.take() else { return Ok(()) };
+        let result = ask(&orders, Order::Stop);
+        let ended = thread.join();
+        result.and(ended.map_err(|_| gone()))
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        // Who wants to know calls `shutdown`.
+        let _ = self.end();
+    }
+}
+
+type Answer = SyncSender<Result<(), ExportError>>;
+
+fn ask(orders: &SyncSender<Order>, order: impl Fn(Answer) -> Order) -> Result<(), ExportError> {
+    let (send, answer) = sync_channel(1);
+    orders.send(order(send)).map_err(|_| gone())?;
+    answer.recv().map_err(|_| gone())?
+}
+
+/// What only a defect of this crate, or a panic of an aggregator, brings about.
+fn gone() -> ExportError {
+    ExportError::refused("the thread `submeter-otlp` has panicked: see its message".into())
+}

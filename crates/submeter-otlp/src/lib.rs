@@ -1,0 +1,55 @@
+//! Sends a tree's metrics to an OpenTelemetry receiver, by OTLP: protobuf over HTTP.
+//!
+#![doc = concat!("```no_run\n", include_str!("../examples/send.rs"), "```")]
+//!
+//! # What is sent
+//! Every metric of every group that has counted anything, with the attribute `group`, its path.
+//! Values are what the group counted *itself*, so that a sum over groups is right. What a group
+//! counted between the last export and its end is its parent's. A group that is created again under
+//! its name begins a new series, with a new start time.
+//!
+//! - A counter is a monotonic sum.
+//! - A gauge is a sum that is not monotonic, and always cumulative.
+//! - A histogram has a bucket per power of two, by explicit bounds or as an
+//!   [exponential](Builder::exponential) one.
+//! - A quota `memory` is a sum that is not monotonic; `memory.refused`, a monotonic sum, has the
+//!   charges that the group's limit refused. The gauge `memory.peak` is of the group with its
+//!   descendants, as are, where there is a limit, `memory.subtree` and that `memory.limit`: these
+//!   three are no sums.
+//!
+//! Units are the schema's: `By`, `ns` and `1`, so that all values but the sums of histograms are
+//! integers.
+//!
+//! # Receivers that are down, slow or strange
+//! One request is kept, unchanged, until the receiver answers. Whatever is counted meanwhile stays
+//! in the tree and is in the next: memory does not grow, and nothing is lost. Retries wait twice as
+//! long each time, a minute at most, or as long as `Retry-After` asks for, up to five.
+//!
+//! A request that the receiver refuses is not repeated; what was new in it is in the next. So is
+//! that of an answer which no receiver gives, such as a page of HTML. All are counted:
+//! [`Exporter::stats`]. Where the connection breaks after the request was read, the receiver has it
+//! twice; with [cumulative](Temporality::Cumulative) values that changes nothing.
+//!
+//! # When not to use it
+//! Where Prometheus scrapes the process, [`submeter::export`] needs no thread and no receiver.
+//! There is no gRPC and no TLS here: send to a collector beside the process, which has both.
+//!
+//! # Cost
+//! A thread, and at each interval a [snapshot](submeter::Tree::snapshot). Three times a snapshot's
+//! memory is kept between exports. [`Builder::depth`] bounds how much is sent.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
+
+mod builder;
+mod client;
+mod encode;
+mod environment;
+mod error;
+mod exporter;
+mod series;
+mod worker;
+
+pub use builder::{Builder, Temporality};
+pub use error::{ExportError, SettingError};
+pub use exporter::{Exporter, Stats};

@@ -1,0 +1,135 @@
+//! The thread: what is sent when, and what is kept until it has arrived.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+use crate::builder::Builder;
+use crate::client::{Client, Outcome};
+use crate::encode::Encoder;
+use crate::error::ExportError;
+use crate::exporter::Stats;
+use crate::series::{Base, Layout};
+
+/// The longest time between two attempts, and the longest that a receiver may ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+const AFTER_MAX: Duration = Duration::from_secs(300);
+
+/// What the thread is asked for, and whom it tells.
+pub(crate) enum Order {
+    Export(SyncSender<Result<(), ExportError>>),
+    Stop(SyncSender<Result<(), ExportError>>),
+}
+
+/// A request that the receiver may not have.
+struct Pending {
+    body: Vec<u8>,
+    points: usize,
+    /// The base once it has arrived.
+    then: Base,
+}
+
+pub(crate) struct Worker {
+    settings: Builder,
+    client: Client,
+    layout: Layout,
+    base: Base,
+    pending: Option<Pending>,
+    /// How often the pending one was sent in vain.
+    attempts: u32,
+    stats: Arc<Mutex<Stats>>,
+}
+
+impl Worker {
+    pub(crate) fn new(settings: Builder, client: Client, stats: Arc<Mutex<Stats>>) -> Worker {
+        let layout = Layout::new(settings.tree.schema());
+        let base = Base::new(nanoseconds(SystemTime::now()));
+        Worker { settings, client, layout, base, pending: None, attempts: 0, stats }
+    }
+
+    pub(crate) fn run(mut self, orders: &Receiver<Order>) {
+        let mut due = Instant::now() + self.settings.interval;
+        loop {
+            match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Err(RecvTimeoutError::Timeout) => {
+                    let failed = self.export().err();
+                    due =
+                        Instant::now() + failed.map_or(self.settings.interval, |(_, pause)| pause);
+                }
+                Ok(Order::Export(answer)) => {
+                    // Who does not wait for the answer has gone.
+                    let _ = answer.send(self.export_all());
+                }
+                Ok(Order::Stop(answer)) => {
+                    let _ = answer.send(self.export_all());
+                    return;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Sends what is pending, and then what is new.
+    fn export_all(&mut self) -> Result<(), ExportError> {
+        let mut result = Ok(());
+        if self.pending.is_some() {
+            result = self.export();
+        }
+        result.and_then(|()| self.export()).map_err(|(error, _)| error)
+    }
+
+    /// Sends what is pending, or else what is new; in vain, returns when to try again.
+    fn export(&mut self) -> Result<(), (ExportError, Duration)> {
+        let Some(pending) = self.pending.take().or_else(|| self.collect()) else { return Ok(()) };
+        let outcome = self.client.send(&pending.body);
+        let mut stats = self.stats.lock();
+        let (error, pause) = match outcome {
+            Outcome::Accepted { rejected, why } => {
+                stats.exports += 1;
+                stats.points += pending.points as u64;
+                stats.points_rejected += rejected;
+                stats.last_error = (rejected > 0).then(|| {
+                    ExportError::refused(format!("the receiver rejected {rejected} points: {why}"))
+                });
+                (self.base, self.attempts) = (pending.then, 0);
+                return Ok(());
+            }
+            Outcome::Refused(why) => {
+                // The base stays, so that all that was new is in the next.
+                stats.refused += 1;
+                self.attempts = 0;
+                (ExportError::refused(why), self.settings.interval)
+            }
+            Outcome::Again { why, after } => {
+                stats.retries += 1;
+                self.pending = Some(pending);
+                let pause = Duration::from_secs(1 << self.attempts.min(6)).min(PAUSE_MAX);
+                self.attempts += 1;
+                // Not all of a fleet at the same time. None is later than the next export would be,
+                // unless the receiver asks for it.
+                let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(self.settings.interval);
+                (ExportError::kept(why), after.map_or(pause, |after| after.min(AFTER_MAX)))
+            }
+        };
+        stats.last_error = Some(error.clone());
+        Err((error, pause))
+    }
+
+    /// Returns what is new, unless nothing is.
+    fn collect(&self) -> Option<Pending> {
+        let snapshot = self.settings.tree.snapshot();
+        // A clock that is set back would give points that end before they begin.
+        let at = nanoseconds(snapshot.system_time()).max(self.base.at + 1);
+        let (rows, then) = self.base.news(&self.layout, &snapshot, self.settings.depth, at);
+        let encoder = Encoder { settings: &self.settings, from: self.base.at, at };
+        let (request, points) = encoder.request(snapshot.schema(), &self.layout, &rows);
+        (points > 0).then(|| Pending { body: self.client.body(&request), points, then })
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,135 @@
+//! Receivers that are down, slow or strange.
+
+use std::time::Duration;
+
+use submeter::{Count, Counter, Tree};
+use submeter_otlp::{Builder, Temporality};
+
+use super::receiver::{Receiver, Reply, status};
+use super::sums::total;
+use super::{to, tree};
+
+fn counted() -> (Tree, Counter<Count>) {
+    let mut key = None;
+    let tree = tree(|schema| key = Some(schema.counter::<Count>("n", "")));
+    (tree, key.expect("declared"))
+}
+
+fn delta(receiver: &Receiver, tree: &Tree) -> Builder {
+    to(receiver, tree).temporality(Temporality::Delta)
+}
+
+#[test]
+fn while_a_receiver_is_down_one_request_is_kept_and_nothing_is_lost() {
+    let (tree, n) = counted();
+    let first = Receiver::start(|_| Reply::Accept);
+    let exporter = delta(&first, &tree).start().expect("valid");
+    tree.root().add(n, 1);
+    exporter.export().expect("accepted");
+    let (before, address) = (first.taken(), first.address());
+    drop(first);
+    for _ in 0..10 {
+        tree.root().add(n, 2);
+        let error = exporter.export().expect_err("nobody listens");
+        assert!(!error.is_refused(), "{error}");
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+    let stats = exporter.stats();
+    assert_eq!((stats.exports, stats.retries, stats.refused), (1, 10, 0));
+    assert!(stats.last_error.is_some());
+    let again = Receiver::at(address, |_| Reply::Accept);
+    exporter.shutdown().expect("accepted");
+    // The one that was kept, and all that came later.
+    let after = again.taken();
+    assert_eq!(
+        after.iter().map(|m| total(std::slice::from_ref(m), "n")).collect::<Vec<_>>(),
+        [2, 18]
+    );
+    assert_eq!(total(&before, "n") + total(&after, "n"), 21);
+}
+
+#[test]
+fn the_same_bytes_are_sent_again_where_nobody_knows_whether_they_were_read() {
+    let replies = [
+        Reply::AcceptAndBreak,
+        status("503 Busy"),
+        status("429 Slow"),
+        Reply::Answer(b"HTTP/1.1 502 Bad Gateway\r\nretry-after: 99999999\r\n\r\n".to_vec()),
+        Reply::Answer(b"what?".to_vec()),
+        Reply::Answer(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".to_vec()),
+    ];
+    let count = replies.len();
+    let (tree, n) = counted();
+    let receiver = Receiver::start(move |at| replies.get(at).cloned().unwrap_or(Reply::Accept));
+    let exporter = delta(&receiver, &tree).start().expect("valid");
+    for at in 0..count {
+        tree.root().add(n, 1);
+        let error = exporter.export().expect_err("not accepted");
+        assert!(!error.is_refused(), "{at}: {error}");
+    }
+    exporter.export().expect("accepted");
+    let requests = receiver.requests();
+    assert_eq!(requests.len(), count + 2);
+    assert!(requests[..=count].iter().all(|request| request.body == requests[0].body));
+    assert_eq!(total(&receiver.taken(), "n"), count as u64);
+    let stats = exporter.stats();
+    assert_eq!((stats.exports, stats.retries, stats.last_error), (2, count as u64, None));
+}
+
+#[test]
+fn what_was_new_in_a_refused_request_is_in_the_next() {
+    let page = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>";
+    let mut endless = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+    endless.resize(1 << 20, b'x');
+    let moved = "HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n";
+    let replies = [
+        status("400 Bad Request"),
+        status("404 Not Found"),
+        Reply::Answer(page.into()),
+        Reply::Answer(endless),
+        Reply::Answer(moved.into()),
+    ];
+    let count = replies.len();
+    let (tree, n) = counted();
+    let receiver = Receiver::start(move |at| replies.get(at).cloned().unwrap_or(Reply::Accept));
+    let exporter = delta(&receiver, &tree).start().expect("valid");
+    for at in 0..count {
+        tree.root().add(n, 1);
+        let error = exporter.export().expect_err("not accepted");
+        assert!(error.is_refused(), "{at}: {error}");
+    }
+    exporter.export().expect("accepted");
+    assert_eq!(receiver.requests().len(), count + 1);
+    assert_eq!(total(&receiver.taken(), "n"), count as u64);
+    assert_eq!(exporter.stats().refused, count as u64);
+}
+
+#[test]
+fn a_receiver_that_never_answers_costs_the_timeout() {
+    let (tree, n) = counted();
+    let receiver = Receiver::start(|_| Reply::Silence);
+    let soon = to(&receiver, &tree).timeout(Duration::from_millis(20));
+    let exporter = soon.start().expect("valid");
+    tree.root().add(n, 1);
+    assert!(!exporter.export().expect_err("no answer").is_refused());
+    exporter.shutdown().expect_err("no answer");
+}
+
+#[test]
+fn rejected_points_are_counted_and_not_sent_again() {
+    // partial_success { rejected_data_points: 1, error_message: "no" }
+    let body = b"\x0a\x06\x08\x01\x12\x02no";
+    let mut answer =
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
+    answer.extend_from_slice(body);
+    let (tree, n) = counted();
+    let receiver = Receiver::start(move |_| Reply::Answer(answer.clone()));
+    let exporter = delta(&receiver, &tree).start().expect("valid");
+    tree.root().add(n, 1);
+    exporter.export().expect("accepted in part");
+    exporter.export().expect("nothing to send");
+    let stats = exporter.stats();
+    assert_eq!((stats.exports, stats.points, stats.points_rejected), (1, 1, 1));
+    assert!(stats.last_error.is_some_and(|error| error.to_string().contains("no")));
+    assert_eq!(receiver.requests().len(), 1);
+}

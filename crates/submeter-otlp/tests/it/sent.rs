@@ -1,0 +1,270 @@
+//! What a request has in it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric};
+use submeter::{Buckets, Bytes, Count, Nanoseconds};
+use submeter_otlp::{Exporter, Temporality};
+
+use super::receiver::{Receiver, Reply, decode, group, metrics};
+use super::{to, tree};
+
+/// The integers of one metric by group; empty where the metric was not sent.
+fn numbers(metrics: &[Metric], name: &str) -> BTreeMap<String, i64> {
+    let Some(metric) = metrics.iter().find(|metric| metric.name == name) else {
+        return BTreeMap::new();
+    };
+    let points = match metric.data.as_ref().expect("data") {
+        Data::Sum(sum) => &sum.data_points,
+        Data::Gauge(gauge) => &gauge.data_points,
+        other => panic!("numbers, not {other:?}"),
+    };
+    points
+        .iter()
+        .map(|point| match point.value {
+            Some(Value::AsInt(n)) => (group(&point.attributes), n),
+            other => panic!("an integer, not {other:?}"),
+        })
+        .collect()
+}
+
+fn map<const N: usize>(pairs: [(&str, i64); N]) -> BTreeMap<String, i64> {
+    pairs.into_iter().map(|(path, n)| (path.to_owned(), n)).collect()
+}
+
+/// Names, units and kinds, in the order of the schema.
+const KINDS: [(&str, &str, &str); 9] = [
+    ("requests", "1", "counter"),
+    ("cpu", "ns", "counter"),
+    ("open", "1", "level"),
+    ("wait", "ns", "histogram"),
+    ("memory", "By", "level"),
+    ("memory.refused", "1", "counter"),
+    ("memory.subtree", "By", "gauge"),
+    ("memory.limit", "By", "gauge"),
+    ("memory.peak", "By", "gauge"),
+];
+
+#[test]
+fn each_kind_is_sent_with_its_unit_and_what_the_group_itself_counted() {
+    let (mut keys, mut waits) = (None, None);
+    let tree = tree(|schema| {
+        let requests = schema.counter::<Count>("requests", "Requests");
+        let cpu = schema.counter::<Nanoseconds>("cpu", "CPU");
+        let open = schema.gauge::<Count>("open", "Open");
+        waits = Some(schema.histogram::<Nanoseconds>("wait", "Wait", Buckets::powers(8, 12)));
+        keys = Some((requests, cpu, open, schema.quota::<Bytes>("memory", "Memory")));
+    });
+    let ((requests, cpu, open, memory), wait) = keys.zip(waits).expect("declared");
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree)
+        .service("shop")
+        .prefix("app")
+        .header("X-Key", "k")
+        .start()
+        .expect("valid");
+    let web = tree.get_or_create("/acme/web").expect("room");
+    let acme = tree.get("/acme").expect("made above");
+    web.add(requests, 3);
+    acme.add(requests, 4);
+    web.add(cpu, 1_000_000_007);
+    web.adjust(open, -2);
+    acme.adjust(open, 5);
+    web.record(wait, 1);
+    acme.set_limit(memory, Some(100));
+    let held = (web.try_charge(memory, 60).expect("within"), acme.try_charge(memory, 7));
+    assert!(web.try_charge(memory, 60).is_err());
+    exporter.export().expect("accepted");
+
+    let request = &receiver.requests()[0];
+    assert!(request.head.starts_with("post /v1/metrics http/1.1"), "{}", request.head);
+    for line in ["content-type: application/x-protobuf", "x-key: k"] {
+        assert!(request.head.contains(line), "{}", request.head);
+    }
+    let resource = decode(&request.body).resource_metrics[0].resource.clone().expect("known");
+    assert_eq!(resource.attributes.len(), 1, "{resource:?}");
+    let sent = metrics(&request.body);
+    assert_eq!(numbers(&sent, "app.requests"), map([("/acme/web", 3), ("/acme", 4)]));
+    assert_eq!(numbers(&sent, "app.cpu"), map([("/acme/web", 1_000_000_007)]));
+    assert_eq!(numbers(&sent, "app.open"), map([("/acme/web", -2), ("/acme", 5)]));
+    assert_eq!(numbers(&sent, "app.memory"), map([("/acme/web", 60), ("/acme", 7)]));
+    assert_eq!(numbers(&sent, "app.memory.subtree"), map([("/acme", 67)]));
+    assert_eq!(numbers(&sent, "app.memory.limit"), map([("/acme", 100)]));
+    assert_eq!(numbers(&sent, "app.memory.refused"), map([("/acme", 1)]));
+    assert_eq!(
+        numbers(&sent, "app.memory.peak"),
+        map([("/", 67), ("/acme", 67), ("/acme/web", 60)])
+    );
+    let kinds: Vec<_> = sent
+        .iter()
+        .map(|metric| match metric.data.as_ref().expect("data") {
+            Data::Sum(sum) if sum.is_monotonic => (&metric.name[4..], &metric.unit[..], "counter"),
+            Data::Sum(_) => (&metric.name[4..], &metric.unit[..], "level"),
+            Data::Gauge(_) => (&metric.name[4..], &metric.unit[..], "gauge"),
+            _ => (&metric.name[4..], &metric.unit[..], "histogram"),
+        })
+        .collect();
+    assert_eq!(kinds, KINDS);
+    drop(held);
+}
+
+#[test]
+fn a_histogram_has_the_largest_value_of_each_bucket_as_its_bound() {
+    let mut key = None;
+    let tree = tree(|schema| {
+        key = Some(schema.histogram::<Nanoseconds>("wait", "", Buckets::powers(8, 12)));
+    });
+    let wait = key.expect("declared");
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree).start().expect("valid");
+    // Both ends of a bucket, the first bucket, and the last.
+    for value in [0, 255, 256, 511, 512, 1 << 40] {
+        tree.root().record(wait, value);
+    }
+    exporter.export().expect("accepted");
+    let Some(Data::Histogram(sent)) = receiver.taken()[0][0].data.clone() else {
+        panic!("not explicit")
+    };
+    let point = &sent.data_points[0];
+    assert_eq!(point.explicit_bounds, [255.0, 511.0, 1023.0, 2047.0, 4095.0]);
+    assert_eq!(point.bucket_counts, [2, 2, 1, 0, 0, 1]);
+    assert_eq!((point.count, point.sum), (6, Some((1534 + (1u64 << 40)) as f64)));
+}
+
+#[test]
+fn an_exponential_histogram_has_the_same_counts() {
+    let mut key = None;
+    let tree = tree(|schema| {
+        key = Some(schema.histogram::<Count>("size", "", Buckets::powers(3, 6)));
+    });
+    let size = key.expect("declared");
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree).exponential(true).start().expect("valid");
+    for value in [1, 7, 9, 15, 17, 100] {
+        tree.root().record(size, value);
+    }
+    exporter.export().expect("accepted");
+    let Some(Data::ExponentialHistogram(sent)) = receiver.taken()[0][0].data.clone() else {
+        panic!("not exponential")
+    };
+    let point = &sent.data_points[0];
+    assert_eq!((point.scale, point.zero_count, point.zero_threshold), (0, 2, 7.0));
+    let positive = point.positive.clone().expect("some");
+    // From 8 to 16, to 32, to 64, and what is above.
+    assert_eq!((positive.offset, positive.bucket_counts), (3, vec![2, 1, 0, 1]));
+    assert_eq!((point.count, point.sum), (6, Some(149.0)));
+}
+
+#[test]
+fn delta_has_what_is_new_since_the_last_and_nothing_of_idle_groups() {
+    let mut keys = None;
+    let tree = tree(|schema| {
+        keys = Some((schema.counter::<Count>("n", ""), schema.gauge::<Count>("open", "")));
+    });
+    let (n, open) = keys.expect("declared");
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree).temporality(Temporality::Delta).start().expect("valid");
+    let (a, b) = (tree.create("/a").expect("room"), tree.create("/b").expect("room"));
+    a.add(n, 3);
+    b.add(n, 5);
+    a.set(open, 1);
+    exporter.export().expect("accepted");
+    b.add(n, 2);
+    a.set(open, 0);
+    exporter.export().expect("accepted");
+    b.add(n, 1);
+    exporter.export().expect("accepted");
+    exporter.export().expect("nothing to send");
+    let taken = receiver.taken();
+    assert_eq!(taken.len(), 3, "an export of nothing is none");
+    assert_eq!(numbers(&taken[0], "n"), map([("/a", 3), ("/b", 5)]));
+    assert_eq!(numbers(&taken[1], "n"), map([("/b", 2)]));
+    assert_eq!(numbers(&taken[1], "open"), map([("/a", 0)]), "zero is news there");
+    assert_eq!(numbers(&taken[2], "open"), map([]), "and no more");
+    let times: Vec<_> = taken
+        .iter()
+        .map(|metrics| match &metrics[0].data {
+            Some(Data::Sum(sum)) => {
+                let delta = AggregationTemporality::Delta;
+                assert_eq!(sum.aggregation_temporality, i32::from(delta));
+                (sum.data_points[0].start_time_unix_nano, sum.data_points[0].time_unix_nano)
+            }
+            other => panic!("a sum, not {other:?}"),
+        })
+        .collect();
+    assert!(times[0].0 < times[0].1 && times[1].0 == times[0].1 && times[2].0 == times[1].1);
+}
+
+#[test]
+fn what_is_too_deep_is_in_the_group_above() {
+    let mut keys = None;
+    let tree = tree(|schema| {
+        keys = Some((schema.counter::<Count>("n", ""), schema.quota::<Bytes>("memory", "")));
+    });
+    let (n, memory) = keys.expect("declared");
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree).depth(1).start().expect("valid");
+    let web = tree.get_or_create("/acme/web/1").expect("room");
+    web.add(n, 3);
+    tree.root().add(n, 1);
+    let held = web.try_charge(memory, 9).expect("no limit");
+    exporter.export().expect("accepted");
+    let sent = &receiver.taken()[0];
+    assert_eq!(numbers(sent, "n"), map([("/", 1), ("/acme", 3)]));
+    assert_eq!(numbers(sent, "memory"), map([("/acme", 9)]));
+    drop(held);
+}
+
+#[test]
+fn it_exports_at_each_interval_and_when_it_is_dropped_and_compresses() {
+    let mut key = None;
+    let tree = tree(|schema| key = Some(schema.counter::<Count>("n", "")));
+    let n = key.expect("declared");
+    tree.root().add(n, 1);
+    let (send, arrived) = mpsc::channel();
+    let receiver = Receiver::start(move |number| {
+        send.send(number).expect("the test waits");
+        Reply::Accept
+    });
+    let soon = to(&receiver, &tree).interval(Duration::from_millis(1)).gzip(true);
+    let exporter = soon.start().expect("valid");
+    for expected in 0..3 {
+        assert_eq!(arrived.recv_timeout(Duration::from_secs(60)), Ok(expected));
+    }
+    drop(exporter);
+    let seen = receiver.requests().len();
+    tree.root().add(n, 1);
+    drop(to(&receiver, &tree).start().expect("valid"));
+    let requests = receiver.requests();
+    assert_eq!(requests.len(), seen + 1, "dropped once");
+    assert!(requests[0].head.contains("content-encoding: gzip"));
+    let mut plain = Vec::new();
+    GzDecoder::new(&requests[0].body[..]).read_to_end(&mut plain).expect("gzip");
+    assert_eq!(numbers(&metrics(&plain), "n"), map([("/", 1)]));
+    assert_eq!(numbers(&metrics(&requests[seen].body), "n"), map([("/", 2)]));
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_named_with_the_remedy() {
+    let tree = tree(|_| {});
+    let builder = || Exporter::builder(&tree);
+    for (settings, named) in [
+        (builder().endpoint("https://collector/v1/metrics"), "TLS"),
+        (builder().endpoint("localhost:4318"), "http://host:4318/v1/metrics"),
+        (builder().endpoint(""), "http://host:4318/v1/metrics"),
+        (builder().endpoint("http://"), "http://host:4318/v1/metrics"),
+        (builder().header("a b", "c"), "a b"),
+        (builder().header("a", "secret\n"), "\"a\""),
+        (builder().interval(Duration::ZERO), "interval"),
+        (builder().timeout(Duration::ZERO), "timeout"),
+    ] {
+        let error = settings.start().expect_err(named).to_string();
+        assert!(error.contains(named) && !error.contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Sums are exact, whichever groups come and go and whatever the receiver does.
+
+use std::collections::HashMap;
+
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, NumberDataPoint};
+use submeter::{Buckets, Count};
+use submeter_otlp::Temporality;
+
+use super::receiver::{Receiver, Reply, group, status};
+use super::{to, tree};
+
+/// Adds up a counter, or the values of a histogram: every delta, or the last of each series.
+pub(super) fn total(requests: &[Vec<Metric>], name: &str) -> u64 {
+    let mut series: HashMap<(String, u64), u64> = HashMap::new();
+    let mut sum = 0;
+    for metric in requests.iter().flatten().filter(|metric| metric.name == name) {
+        let int = |point: &NumberDataPoint| match point.value {
+            Some(Value::AsInt(n)) => n.cast_unsigned(),
+            other => panic!("an integer, not {other:?}"),
+        };
+        let (temporality, points): (_, Vec<_>) = match metric.data.as_ref().expect("data") {
+            Data::Sum(sum) => (
+                sum.aggregation_temporality,
+                sum.data_points
+                    .iter()
+                    .map(|p| (group(&p.attributes), p.start_time_unix_nano, int(p)))
+                    .collect(),
+            ),
+            Data::Histogram(histogram) => (
+                histogram.aggregation_temporality,
+                histogram
+                    .data_points
+                    .iter()
+                    .map(|p| {
+                        (group(&p.attributes), p.start_time_unix_nano, p.bucket_counts.iter().sum())
+                    })
+                    .collect(),
+            ),
+            other => panic!("a sum, not {other:?}"),
+        };
+        for (group, start, n) in points {
+            if temporality == i32::from(AggregationTemporality::Delta) {
+                sum += n;
+            } else {
+                let before = series.insert((group.clone(), start), n).unwrap_or(0);
+                assert!(before <= n, "{group}: {name} fell from {before} to {n}");
+            }
+        }
+    }
+    sum + series.values().sum::<u64>()
+}
+
+/// Groups of two levels are created, killed and created again at random; so are answers.
+fn random(temporality: Temporality, seed: u64) {
+    let mut keys = None;
+    let tree = tree(|schema| {
+        let size = schema.histogram::<Count>("size", "", Buckets::powers(2, 4));
+        keys = Some((schema.counter::<Count>("n", ""), size));
+    });
+    let (n, size) = keys.expect("declared");
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut answers = chance.fork();
+    let mut has_it = false;
+    let receiver = Receiver::start(move |_| {
+        let reply = match answers.u8(..8) {
+            0 => Reply::AcceptAndBreak,
+            1 => status("503 Busy"),
+            // One that would refuse what it has already is one that nobody can tell the truth.
+            2 if !has_it => status("400 Bad Request"),
+            _ => Reply::Accept,
+        };
+        has_it = matches!((&reply, has_it), (Reply::AcceptAndBreak, _) | (Reply::Answer(_), true));
+        reply
+    });
+    let exporter = to(&receiver, &tree).temporality(temporality).start().expect("valid");
+    let mut counted = 0;
+    for _ in 0..300 {
+        let parent = format!("/{}", chance.u8(..2));
+        let child = format!("{parent}/{}", chance.u8(..2));
+        match chance.u8(..8) {
+            0 => drop(tree.get(&child).map(|group| group.kill())),
+            1 => drop(tree.get(&parent).map(|group| group.kill_subtree())),
+            2 => drop(exporter.export()),
+            _ => {
+                let path = [&parent, &child][chance.usize(..2)];
+                let group = tree.get_or_create(path).expect("room");
+                let amount = chance.u64(1..9);
+                group.add(n, amount);
+                group.record_many(size, chance.u64(..40), amount);
+                counted += amount;
+            }
+        }
+    }
+    let accepted = (0..1000).any(|_| exporter.export().is_ok());
+    assert!(accepted, "seed {seed}: {:?}", exporter.stats());
+    let taken = receiver.taken();
+    assert_eq!((total(&taken, "n"), total(&taken, "size")), (counted, counted), "seed {seed}");
+    let stats = exporter.stats();
+    assert!(stats.retries > 0 && stats.refused > 0, "seed {seed}: {stats:?}");
+}
+
+#[test]
+fn deltas_add_up_to_what_the_tree_counted() {
+    (0..20).for_each(|seed| random(Temporality::Delta, seed));
+}
+
+#[test]
+fn series_add_up_to_what_the_tree_counted_and_never_fall() {
+    (0..20).for_each(|seed| random(Temporality::Cumulative, seed));
+}
