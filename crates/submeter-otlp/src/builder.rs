@@ -1,11 +1,8 @@
-//! How and where to metrics are sent.
+//! Where metrics are sent to, and how.
 
 use std::time::Duration;
 
 use submeter::Tree;
-
-use crate::error::SettingError;
-use crate::exporter::Exporter;
 
 /// Whether values count from the start of a series or from the last export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +14,8 @@ pub enum Temporality {
     Delta,
 }
 
-/// The settings of an [`Exporter`], as [`Exporter::builder`] begins them.
+/// The settings of an [`Exporter`](crate::Exporter), which
+/// [`builder`](crate::Exporter::builder) begins.
 ///
 /// # Examples
 /// ```
@@ -143,19 +141,5 @@ impl Builder {
         self.resource.retain(|(known, _)| known != key);
         self.resource.push((key.into(), value.into()));
         self
-    }
-
-    /// Starts the thread that exports. What the tree has counted already is in the first export.
-    ///
-    /// # Errors
-    /// An endpoint or a header that HTTP cannot have, a time of 0, or no room for a thread.
-    pub fn start(self) -> Result<Exporter, SettingError> {
-        for (name, time) in [("interval", self.interval), ("timeout", self.timeout)] {
-            if time.is_zero() {
-                let text = format!("the {name} is 0: give the exporter at least a millisecond");
-                return Err(SettingError::new(text));
-            }
-        }
-        Exporter::start(self)
     }
 }

@@ -10,6 +10,7 @@ use submeter::Tree;
 use crate::builder::Builder;
 use crate::client::Client;
 use crate::error::{ExportError, SettingError};
+use crate::stats::Stats;
 use crate::worker::{Order, Worker};
 
 /// A thread that sends a tree's metrics at each interval: see the [crate](crate).
@@ -24,32 +25,13 @@ pub struct Exporter {
     stats: Arc<Mutex<Stats>>,
 }
 
-/// What an [`Exporter`] has done so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Requests that have arrived.
-    pub exports: u64,
-    /// Points in them.
-    pub points: u64,
-    /// Points in them that the receiver did not take.
-    pub points_rejected: u64,
-    /// Attempts after which the same request is sent again: no connection, no answer in time, or
-    /// a receiver without time.
-    pub retries: u64,
-    /// Requests that were refused, or answered by what is no receiver.
-    pub refused: u64,
-    /// Why the latest attempt was in vain, if it was.
-    pub last_error: Option<ExportError>,
-}
-
 impl Exporter {
     /// Begins an exporter of `tree`.
     pub fn builder(tree: &Tree) -> Builder {
         Builder::new(tree)
     }
 
-    pub(crate) fn start(settings: Builder) -> Result<Exporter, SettingError> {
+    fn run(settings: Builder) -> Result<Exporter, SettingError> {
         let client = Client::new(&settings)?;
         let stats = Arc::new(Mutex::new(Stats::default()));
         if settings.disabled {
@@ -92,6 +74,22 @@ impl Exporter {
         let result = ask(&orders, Order::Stop);
         let ended = thread.join();
         result.and(ended.map_err(|_| gone()))
+    }
+}
+
+impl Builder {
+    /// Starts the thread that exports. What the tree has counted already is in the first export.
+    ///
+    /// # Errors
+    /// An endpoint or a header that HTTP cannot have, a time of 0, or no room for a thread.
+    pub fn start(self) -> Result<Exporter, SettingError> {
+        for (name, time) in [("interval", self.interval), ("timeout", self.timeout)] {
+            if time.is_zero() {
+                let text = format!("the {name} is 0: give the exporter at least a millisecond");
+                return Err(SettingError::new(text));
+            }
+        }
+        Exporter::run(self)
     }
 }
 

@@ -48,8 +48,10 @@ mod environment;
 mod error;
 mod exporter;
 mod series;
+mod stats;
 mod worker;
 
 pub use builder::{Builder, Temporality};
 pub use error::{ExportError, SettingError};
-pub use exporter::{Exporter, Stats};
+pub use exporter::Exporter;
+pub use stats::Stats;

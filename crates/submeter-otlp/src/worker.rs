@@ -10,8 +10,8 @@ use crate::builder::Builder;
 use crate::client::{Client, Outcome};
 use crate::encode::Encoder;
 use crate::error::ExportError;
-use crate::exporter::Stats;
 use crate::series::{Base, Layout};
+use crate::stats::Stats;
 
 /// The longest time between two attempts, and the longest that a receiver may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(60);

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -20,7 +21,7 @@ pub(crate) enum Reply {
     AcceptAndBreak,
     /// It does not take it, and answers these bytes.
     Answer(Vec<u8>),
-    /// It never answers, until it is dropped.
+    /// It never answers, and closes the connection in the end.
     Silence,
 }
 
@@ -59,7 +60,6 @@ impl Receiver {
             (Arc::<Mutex<Vec<Request>>>::default(), Arc::new(AtomicBool::new(false)));
         let (seen, stopped) = (Arc::clone(&requests), Arc::clone(&stop));
         let thread = thread::spawn(move || {
-            let mut held = Vec::new();
             for stream in listener.incoming() {
                 // Acquire: pairs with the Release in `drop`; whether to stop is all that matters.
                 if stopped.load(Ordering::Acquire) {
@@ -78,8 +78,8 @@ impl Receiver {
                     Reply::Answer(bytes) => stream.write_all(&bytes),
                     Reply::AcceptAndBreak => Ok(()),
                     Reply::Silence => {
-                        held.push(stream);
-                        Ok(())
+                        let long = Some(Duration::from_secs(10));
+                        stream.set_read_timeout(long).and_then(|()| stream.read(&mut [0])).map(drop)
                     }
                 };
             }
