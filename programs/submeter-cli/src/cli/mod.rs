@@ -35,7 +35,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a memcached-compatible cache in which every tenant is a group, with a live page
-    Serve(ServeArgs),
+    // Boxed: it has twice as many flags as any other.
+    Serve(Box<ServeArgs>),
     /// Drive a memcached-compatible server with tenants drawn from production statistics
     Load(LoadArgs),
     /// Report what this machine offers, which backend is in use and why, and what an add costs

@@ -39,6 +39,10 @@ pub(crate) struct ServeArgs {
     /// Another host name of the page, besides its address and localhost; may be repeated
     #[arg(long, value_name = "NAME", value_parser = host_name)]
     pub(crate) http_host: Vec<String>,
+    /// Send every metric each minute to this receiver of OpenTelemetry, http://HOST:4318, besides
+    /// what the variables OTEL_… say
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
     /// Character between the names of tenants at the front of a key
     #[arg(long, value_name = "CHAR", default_value = ":", value_parser = delimiter)]
     pub(crate) delimiter: u8,

@@ -41,6 +41,7 @@ const ROOMS: &[Room] = &[
             "submeter-cache",
             "submeter-http",
             "submeter-load",
+            "submeter-otlp",
             "submeter-percpu",
             "submeter-sys",
             "submeter-terminal",

@@ -4,6 +4,7 @@ mod conservation;
 mod deletion;
 mod doors;
 mod limits;
+mod otlp;
 mod shown;
 mod summary;
 
@@ -53,6 +54,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let cache = Cache::new(config(args)?).map_err(Failure::new)?;
     let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
+    let exporter = otlp::start(args, &cache)?;
     let users = doors::users(args, cache.config())?;
     let tls = doors::tls(args)?;
     let token = args.token_file.as_deref().map(secrets::token).transpose()?;
@@ -101,6 +103,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     finished("the cache", serving).await?;
     let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
     finished("the page", paging).await?;
+    otlp::finish(exporter).await;
     conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took)
 }
 

@@ -1,0 +1,72 @@
+//! `submeter serve --otlp`, and the error where it is not available.
+
+use crate::support::{FREE, SUBMETER};
+
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn a_build_without_otlp_says_how_to_get_one_with_it() {
+    let flags = [&FREE[..], &["--otlp", "http://127.0.0.1:1"]].concat();
+    SUBMETER.refuses(&flags, &["http://127.0.0.1:1", "--features otlp"]);
+}
+
+#[cfg(feature = "otlp")]
+mod with {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use submeter_program::text;
+
+    use super::{FREE, SUBMETER};
+
+    #[test]
+    fn what_tenants_did_arrives_at_the_receiver_by_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/", listener.local_addr().expect("bound"));
+        let receiver = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+            let (mut head, mut length) = (String::new(), 0);
+            while !head.ends_with("\r\n\r\n") {
+                let at = head.len();
+                assert!(reader.read_line(&mut head).expect("text") > 0, "{head}");
+                let line = head[at..].to_ascii_lowercase();
+                length = line
+                    .strip_prefix("content-length: ")
+                    .map_or(length, |n| n.trim().parse().expect("a length"));
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).expect("all of it");
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("read");
+            (head, body)
+        });
+        let flags = ["--otlp", &url, "--load", "1", "--seconds", "1"];
+        let output = SUBMETER.run(&[&FREE[..], &flags].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let (head, body) = receiver.join().expect("no panic");
+        assert!(head.starts_with("POST /v1/metrics HTTP/1.1"), "{head}");
+        for part in ["service.name", "submeter.cache.", "/load/tenant1"] {
+            assert!(body.windows(part.len()).any(|window| window == part.as_bytes()), "{part}");
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_is_down_is_a_warning_and_a_bad_url_an_error() {
+        let flags = ["--otlp", "http://127.0.0.1:1", "--load", "1", "--seconds", "1"];
+        let output = SUBMETER.run(&[&FREE[..], &flags].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let warning = text(&output.stderr);
+        assert!(
+            warning.contains("the last export has not arrived: http://127.0.0.1:1"),
+            "{warning}"
+        );
+        SUBMETER.refuses(
+            &[&FREE[..], &["--otlp", "127.0.0.1:1"]].concat(),
+            &["127.0.0.1:1", "http://"],
+        );
+        let variable = ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon");
+        let output = SUBMETER.run_in(&[&FREE[..], &flags].concat(), &[variable]);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("OTEL_EXPORTER_OTLP_TIMEOUT"));
+    }
+}
