@@ -105,12 +105,9 @@ impl Worker {
             Outcome::Again { why, after } => {
                 stats.retries += 1;
                 self.pending = Some(pending);
-                let pause = Duration::from_secs(1 << self.attempts.min(6)).min(PAUSE_MAX);
-                self.attempts += 1;
-                // Not all of a fleet at the same time. None is later than the next export would be,
-                // unless the receiver asks for it.
-                let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(self.settings.interval);
-                (ExportError::kept(why), after.map_or(pause, |after| after.min(AFTER_MAX)))
+                let pause = pause(self.attempts, after, self.settings.interval);
+                self.attempts = self.attempts.saturating_add(1);
+                (ExportError::kept(why), pause)
             }
         };
         stats.last_error = Some(error.clone());
@@ -129,7 +126,40 @@ impl Worker {
     }
 }
 
+/// Returns how long to wait after so many attempts in vain, and one more.
+fn pause(attempts: u32, after: Option<Duration>, interval: Duration) -> Duration {
+    if let Some(after) = after {
+        return after.min(AFTER_MAX);
+    }
+    let pause = Duration::from_secs(1 << attempts.min(6)).min(PAUSE_MAX);
+    // Not all of a fleet at the same time, and no later than the next export would be.
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(interval)
+}
+
 fn nanoseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_wait_twice_as_long_each_time_a_minute_at_most_or_as_they_are_told() {
+        let day = Duration::from_secs(86400);
+        for (attempts, most) in [(0, 1), (1, 2), (5, 32), (6, 60), (u32::MAX, 60)] {
+            let range = Duration::from_millis(most * 500)..=Duration::from_secs(most);
+            for _ in 0..100 {
+                let pause = pause(attempts, None, day);
+                assert!(range.contains(&pause), "{attempts}: {pause:?}");
+            }
+        }
+        let soon = Duration::from_millis(5);
+        assert_eq!(pause(9, None, soon), soon);
+        for (told, waits) in [(0, 0), (90, 90), (u64::MAX, 300)] {
+            let told = Some(Duration::from_secs(told));
+            assert_eq!(pause(9, told, soon), Duration::from_secs(waits));
+        }
+    }
 }
