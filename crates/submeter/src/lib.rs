@@ -63,8 +63,8 @@
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
 //! limits and reads remain. `tokio`, `futures`, `tower` and `rayon` carry groups into tasks,
 //! streams, services and parallel iterators. `http` counts requests and both of their bodies in the
-//! tenants' groups. `derive` makes a struct of keys declare its metrics ([`Metrics`]). `serde`
-//! serializes the results of reads in these shapes:
+//! tenants' groups. `checkpoint` saves totals for the next process. `derive` makes a struct of keys
+//! declare its metrics ([`Metrics`]). `serde` serializes the results of reads in these shapes:
 //!
 //! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "limit": 100, "refused": 0}`
@@ -98,6 +98,8 @@ mod attachments;
 mod backend;
 mod bound_metric;
 mod charge;
+#[cfg(feature = "checkpoint")]
+pub mod checkpoint;
 mod children;
 pub mod counter;
 mod error;

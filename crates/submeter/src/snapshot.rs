@@ -75,7 +75,7 @@ pub struct GroupValues {
     depth: usize,
     parent: Option<usize>,
     /// Section after section.
-    words: Box<[i64]>,
+    pub(crate) words: Box<[i64]>,
     /// As `words`, without descendants; only where it was asked for.
     own: Option<Box<[i64]>>,
     usage: Box<[Usage]>,
@@ -532,7 +532,7 @@ impl GroupValues {
     }
 
     /// Returns the index of any other metric in `words`.
-    fn word(&self, key: Key) -> usize {
+    pub(crate) fn word(&self, key: Key) -> usize {
         let layouts = self.schema.layouts();
         let section =
             layouts.iter().position(|layout| layout.id == key.section).expect(WRONG_SCHEMA);

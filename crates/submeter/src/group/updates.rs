@@ -203,6 +203,20 @@ impl Group {
     }
 
     /// Adds to a word of a metric: of its first, or of one after it.
+    /// Adds to words of a counter or histogram, by their place in it.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {
+        for &(place, n) in words {
+            // As `add` and `record_many`: the sum of a histogram's values needs no overflow.
+            let batch_mask = match (metric.kind(), place) {
+                (crate::MetricKind::Histogram, 0) => NO_BATCH_MASK,
+                (crate::MetricKind::Histogram, _) => Count::KIND.batch_mask(),
+                _ => metric.unit().batch_mask(),
+            };
+            self.add_to(metric.key, place, n, batch_mask);
+        }
+    }
+
     #[inline]
     fn add_to(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
         if key.section == self.inner.section_id {

@@ -1,6 +1,7 @@
 //! Which public types may cross threads. A new field that forbids it fails here, not in a user's
 //! build after a release.
 
+use submeter::checkpoint::{CheckpointError, CheckpointFile, Restored};
 use submeter::counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};
 use submeter::perf::{
     Event, EventGroup, EventKind, NotSupportedError, ParseError, Request, RequestCounts,
@@ -119,6 +120,7 @@ fn handles_keys_and_results_cross_threads() {
         NotSupportedError,
         ParseError,
     );
+    cross_threads!(CheckpointFile, CheckpointError, Restored);
     cross_threads!(CpuBalance, Observation, Grouped<std::future::Ready<()>>, GroupLayer<fn()>);
 }
 

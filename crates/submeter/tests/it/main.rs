@@ -10,6 +10,7 @@ mod aggregator_isolation;
 mod auto_traits;
 mod bound_metric;
 mod callbacks;
+mod checkpoint;
 mod derive;
 mod guards;
 mod hostile;

@@ -1,0 +1,167 @@
+//! The file of a checkpoint: who may use it, and how it is replaced.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use fs4::{FileExt, TryLockError};
+
+use super::content::Content;
+use super::error::{CheckpointError, Kind};
+
+/// The file of a checkpoint, held by this handle alone until it is dropped.
+///
+/// The lock is one of the system, on a file beside it whose name ends in `.lock`, which stays: it
+/// ends with the process, however that ends, and is advisory. On a network's file system it is
+/// worth what that system's locks are. A forked child shares it with its parent.
+#[derive(Debug)]
+pub struct CheckpointFile {
+    path: PathBuf,
+    state: State,
+    /// The number of this process among those that used the file, once that is known.
+    epoch: u64,
+    /// How often this process saved.
+    sequence: u64,
+    /// Keeps the lock.
+    _lock: File,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It may have totals that no tree has.
+    Unrestored,
+    /// A tree has what it had.
+    Restored,
+}
+
+impl CheckpointFile {
+    /// Opens the file for this process alone. It need not exist yet; its directory must.
+    ///
+    /// # Errors
+    /// When another handle has it, or the system's error.
+    pub fn open(path: impl Into<PathBuf>) -> Result<CheckpointFile, CheckpointError> {
+        let path = path.into();
+        let beside = with_suffix(&path, "lock");
+        let lock = File::options().create(true).truncate(false).write(true).open(&beside);
+        let lock = lock.map_err(|cause| failed("lock", cause).in_file(&path))?;
+        match FileExt::try_lock(&lock) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Kind::Locked.in_file(&path)),
+            Err(TryLockError::Error(cause)) => return Err(failed("lock", cause).in_file(&path)),
+        }
+        Ok(CheckpointFile { path, state: State::Unrestored, epoch: 1, sequence: 0, _lock: lock })
+    }
+
+    /// Returns its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the number of this process among those that used the file, from 1. The number is
+    /// known once the file was restored, or saved to.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns how often this handle has saved.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Reads the content; `None` if there is no file.
+    pub(super) fn load(&mut self) -> Result<Option<Content>, CheckpointError> {
+        if self.state == State::Restored {
+            return Err(Kind::Restored.in_file(&self.path));
+        }
+        let file = match File::open(&self.path) {
+            Ok(file) => BufReader::new(file),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(cause) => return Err(failed("read", cause).in_file(&self.path)),
+        };
+        let content = read(file).map_err(|kind| kind.in_file(&self.path))?;
+        self.epoch = content.epoch + 1;
+        Ok(Some(content))
+    }
+
+    /// Notes that a tree has what was loaded.
+    pub(super) fn restored(&mut self) {
+        self.state = State::Restored;
+    }
+
+    /// Replaces the content by what `content` returns for an epoch and a sequence number.
+    pub(super) fn save(
+        &mut self,
+        content: impl FnOnce(u64, u64) -> Content,
+    ) -> Result<(), CheckpointError> {
+        if self.state == State::Unrestored {
+            match self.path.try_exists() {
+                // Looked at before the first save only: nobody else writes to it.
+                Ok(false) => self.state = State::Restored,
+                Ok(true) => return Err(Kind::Unrestored.in_file(&self.path)),
+                Err(cause) => return Err(failed("look for", cause).in_file(&self.path)),
+            }
+        }
+        let content = content(self.epoch, self.sequence + 1);
+        self.replace(&content).map_err(|cause| failed("write", cause).in_file(&self.path))?;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    fn replace(&self, content: &Content) -> io::Result<()> {
+        let beside = with_suffix(&self.path, "new");
+        let mut file = BufWriter::new(File::create(&beside)?);
+        content.lines(|line| {
+            serde_json::to_writer(&mut file, &line)?;
+            file.write_all(b"\n")
+        })?;
+        // Before the rename: a name must never lead to a file whose content a crash of the system
+        // took away.
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        fs::rename(&beside, &self.path)?;
+        sync_directory(&self.path)
+    }
+}
+
+/// Makes a rename outlast a crash of the system.
+#[cfg(unix)]
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Elsewhere a directory cannot be opened as a file; the rename is as durable as the system makes
+/// it.
+#[cfg(not(unix))]
+fn sync_directory(_path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+fn read(file: impl BufRead) -> Result<Content, Kind> {
+    let mut lines = Vec::new();
+    // Bytes: a file that was cut may end within a character.
+    for (index, line) in file.split(b'\n').enumerate() {
+        let line = line.map_err(|cause| failed("read", cause))?;
+        let value = serde_json::from_slice(&line);
+        let damaged = |error: serde_json::Error| Kind::Damaged {
+            line: index + 1,
+            problem: format!("no JSON ({error})"),
+        };
+        lines.push(value.map_err(damaged)?);
+    }
+    Content::parse(lines)
+}
+
+fn failed(act: &'static str, cause: io::Error) -> Kind {
+    Kind::Io { act, cause }
+}
+
+/// Appends to the whole name: `totals` and `totals.old` must not share a lock.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}

@@ -1,0 +1,182 @@
+//! Totals that outlive their process: a file that a tree's totals are saved to, and restored from
+//! by the next process.
+//!
+//! [`Tree::checkpoint`] writes what has been counted; [`Tree::restore`] adds it to the tree of a
+//! process that was started again. Counters and histograms are kept. Gauges and quotas are not:
+//! they say what a process holds, and a new one holds nothing.
+//!
+//! What a process counts after its last checkpoint is lost with it. That is not reported as zero:
+//! [`Restored::is_complete`] says whether anything may be missing, and [`Restored::at`] since when.
+//! Only [`Tree::checkpoint_last`] makes a file complete.
+//!
+//! # Examples
+//! ```
+//! use submeter::checkpoint::CheckpointFile;
+//! use submeter::{Count, Counter, Schema, Tree};
+//!
+//! fn new_tree() -> Result<(Tree, Counter<Count>), Box<dyn std::error::Error>> {
+//!     let mut schema = Schema::builder();
+//!     let requests = schema.counter::<Count>("requests", "Requests answered");
+//!     Ok((Tree::new(schema.build()?)?, requests))
+//! }
+//!
+//! # let directory = std::env::temp_dir().join(format!("submeter-doc-{}", std::process::id()));
+//! # std::fs::create_dir(&directory)?;
+//! # let path = directory.join("totals");
+//! let (tree, requests) = new_tree()?;
+//! let mut file = CheckpointFile::open(&path)?;
+//! assert!(tree.restore(&mut file)?.is_none(), "the first process of its name");
+//! tree.get_or_create("/acme/web")?.add(requests, 3);
+//! tree.checkpoint(&mut file)?; // every ten seconds, say
+//! drop((tree, file)); // it crashes
+//!
+//! let (tree, requests) = new_tree()?;
+//! let mut file = CheckpointFile::open(&path)?;
+//! let restored = tree.restore(&mut file)?.expect("there is a checkpoint");
+//! assert!(!restored.is_complete(), "who knows what came after it");
+//! let snapshot = tree.snapshot();
+//! assert_eq!(snapshot.get("/acme").expect("restored").counter(requests), 3);
+//! # tree.checkpoint_last(file)?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The file
+//! Lines of JSON: what it is and which metrics it has; a line for each group; how many those are,
+//! by which a file that was cut is recognised. A group's values are what it counted itself and what
+//! killed groups left it, so that they may be added up:
+//!
+//! ```json
+//! {"complete":false,"epoch":2,"format":"submeter-checkpoint-1","metrics":[…],"sequence":7,…}
+//! {"path":"/","values":{}}
+//! {"path":"/acme","values":{"latency":{"counts":[[12,3]],"sum":15000},"requests":3}}
+//! {"groups":2}
+//! ```
+//!
+//! A metric is `{"kind":"counter","name":"requests","unit":"count"}`; a histogram's has `buckets`
+//! too, the upper bounds of the first and of the last that has one. A histogram's counts are pairs
+//! of a bucket and its count, for buckets that are not empty.
+//!
+//! What is left out above is `unix_ms`, when that was. The epoch counts the processes that used the
+//! file, the sequence what each has saved: who collects totals of many processes tells by the two
+//! what it has had before.
+
+mod content;
+mod error;
+mod file;
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+pub use error::CheckpointError;
+pub use file::CheckpointFile;
+
+use crate::Tree;
+use content::Content;
+
+/// Totals that outlive the process.
+impl Tree {
+    /// Saves the totals to the file, which is replaced as a whole or not at all, also in a crash of
+    /// the system: it is written beside the old one, synced and renamed.
+    ///
+    /// Costs a snapshot, and a few hundred bytes of file for each group. Blocks for as long as the
+    /// disk takes: in an async program call it on a thread for blocking work.
+    ///
+    /// # Errors
+    /// When the file has totals that were not restored, which this would destroy; or the system's
+    /// error. The old file then is as it was.
+    pub fn checkpoint(&self, file: &mut CheckpointFile) -> Result<(), CheckpointError> {
+        file.save(|epoch, sequence| Content::of(&self.snapshot(), epoch, sequence, false))
+    }
+
+    /// As [`checkpoint`](Tree::checkpoint), and notes that nothing follows: the program has ended
+    /// its work. Consumes the file, so that nothing does.
+    ///
+    /// # Errors
+    /// As for `checkpoint`.
+    pub fn checkpoint_last(&self, mut file: CheckpointFile) -> Result<(), CheckpointError> {
+        file.save(|epoch, sequence| Content::of(&self.snapshot(), epoch, sequence, true))
+    }
+
+    /// Adds what the file has to this tree, once, after creating the groups that are missing.
+    /// Returns `None` where there is no file yet.
+    ///
+    /// What killed groups had counted is in the totals of the groups above them, as before; there
+    /// it now counts as their own. Groups that exist keep what they counted: it is added to.
+    ///
+    /// # Errors
+    /// When a tree has the file's totals already; when it is damaged, or has a metric that the
+    /// schema lacks or that is another there; or when its groups do not fit into the tree. Nothing
+    /// was added then, and no group created.
+    pub fn restore(&self, file: &mut CheckpointFile) -> Result<Option<Restored>, CheckpointError> {
+        let Some(content) = file.load()? else {
+            return Ok(None);
+        };
+        let restored = Restored {
+            groups: content.groups.len(),
+            at: content.at(),
+            complete: content.complete,
+            epoch: content.epoch,
+            sequence: content.sequence,
+        };
+        content.add_to(self).map_err(|error| error.in_file(file.path()))?;
+        file.restored();
+        Ok(Some(restored))
+    }
+}
+
+/// What [`Tree::restore`] brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restored {
+    groups: usize,
+    at: SystemTime,
+    complete: bool,
+    epoch: u64,
+    sequence: u64,
+}
+
+impl Restored {
+    /// Returns how many groups the file had, the root included.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// Returns when the totals were those of the former process, by its clock.
+    #[must_use]
+    pub fn at(&self) -> SystemTime {
+        self.at
+    }
+
+    /// Returns whether the former process ended by [`Tree::checkpoint_last`]. If not, what it
+    /// counted after [`at`](Restored::at) is unknown.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Returns the number of the former process among those that used the file.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns the number of the checkpoint among those of the former process.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+}
+
+/// Writes `2 groups restored; unknown: what was counted in the 12 s since`.
+impl fmt::Display for Restored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} groups restored", self.groups)?;
+        if self.complete {
+            return Ok(());
+        }
+        let since = self.at.elapsed().unwrap_or(Duration::ZERO).as_secs();
+        write!(f, "; unknown: what was counted in the {since} s since")
+    }
+}
