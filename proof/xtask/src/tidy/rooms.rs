@@ -31,6 +31,7 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-tracing", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-prometheus-client", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-otlp", depends_on: &["submeter"], shipped: true },
+    Room { name: "submeter-bank", depends_on: &[], shipped: true },
     Room { name: "submeter-cache", depends_on: &["submeter", "submeter-documents"], shipped: true },
     Room {
         name: "submeter-cli",

@@ -1,0 +1,266 @@
+//! A member's side: what it uses, wants, and may use for the moment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{Answer, Budget, Request, Want};
+
+/// The shortest time from one exchange to the next.
+const URGENT: Duration = Duration::from_millis(50);
+
+/// How often a member asks before it knows the bank's time to live.
+const FIRST_PERIOD: Duration = Duration::from_secs(1);
+
+/// A member's leases.
+///
+/// Time is an argument, by a clock that never goes back and does not jump. Whoever drives it calls
+/// [`tick`](Self::tick) at the time that [`next`](Self::next) returns, sends a
+/// [`request`](Self::request) when told so, and passes on what is [answered](Self::accept).
+/// [`MemoryBank`](crate::MemoryBank) has an example.
+pub struct Holder {
+    member: String,
+    epoch: u64,
+    sequence: u64,
+    budgets: BTreeMap<Budget, Held>,
+    period: Duration,
+    /// The request that waits for its answer.
+    sent: Option<Sent>,
+    last_sent: Option<Duration>,
+    /// When the leases end, which were lent together.
+    ends: Option<Duration>,
+    urgent: bool,
+    /// Whether the last answer lent no more than the one before, so that to hurry is no use.
+    fruitless: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Sent {
+    sequence: u64,
+    at: Duration,
+}
+
+struct Held {
+    outage: Outage,
+    least: u64,
+    amount: u64,
+    used: u64,
+    refused: u64,
+    active_at: Option<Duration>,
+}
+
+/// What a member does with a budget while it has no lease, because it has lost the bank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outage {
+    /// It uses nothing. The fleet never exceeds the limit.
+    Strict,
+    /// It uses up to this much, and this much in addition to any lease. The fleet never exceeds
+    /// the limit if the ledger was told the sum of all floors.
+    Floor(u64),
+    /// It goes on with its last lease, or with this much if that is more. The fleet may exceed the
+    /// limit.
+    Open(u64),
+}
+
+/// By which rule a member's budget is limited at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InForce {
+    /// By a lease.
+    Lease,
+    /// By [`Outage::Strict`].
+    Strict,
+    /// By [`Outage::Floor`].
+    Floor,
+    /// By [`Outage::Open`].
+    Open,
+}
+
+/// What a member used of a budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// A level as it is now; the use of a rate per second, since the last call.
+    pub used: u64,
+    /// How much was refused since the last call, in the same unit.
+    pub refused: u64,
+}
+
+/// The member's own limits, to which leases are applied.
+pub trait Member {
+    /// Limits a budget to `amount`, and returns the use, which was read *after* that: later use
+    /// must not exceed the larger of both.
+    fn set(&mut self, budget: &Budget, amount: u64) -> Use;
+}
+
+impl Holder {
+    /// Makes a holder without budgets. The name is for people. The epoch must be this process's
+    /// own, such as a random number: two processes with the same name and epoch would take each
+    /// other's leases for theirs.
+    #[must_use]
+    pub fn new(member: &str, epoch: u64) -> Self {
+        Self {
+            member: member.to_owned(),
+            epoch,
+            sequence: 0,
+            budgets: BTreeMap::new(),
+            period: FIRST_PERIOD,
+            sent: None,
+            last_sent: None,
+            ends: None,
+            urgent: false,
+            fruitless: false,
+        }
+    }
+
+    /// Adds a budget, of which the member wants at least `least` unless it is idle: without any,
+    /// the first use after a pause is always refused. Replaces nothing that exists.
+    pub fn add(&mut self, budget: Budget, least: u64, outage: Outage) {
+        let amount = match outage {
+            Outage::Strict | Outage::Floor(_) => 0,
+            Outage::Open(amount) => amount,
+        };
+        let held = Held { outage, least, amount, used: 0, refused: 0, active_at: None };
+        self.budgets.entry(budget).or_insert(held);
+        self.urgent = true;
+    }
+
+    /// Says that something was refused. The first refusal asks the bank at once; later ones wait
+    /// for the next exchange, if the last brought nothing more. Costs a few comparisons.
+    pub fn refused(&mut self) {
+        self.urgent |= !self.fruitless;
+    }
+
+    /// Returns when to call [`tick`](Self::tick) next.
+    #[must_use]
+    pub fn next(&self) -> Duration {
+        let exchange = self.next_exchange();
+        self.ends.map_or(exchange, |ends| ends.min(exchange))
+    }
+
+    fn next_exchange(&self) -> Duration {
+        let Some(last) = self.last_sent else {
+            return Duration::ZERO;
+        };
+        if self.sent.is_some() {
+            return last + (self.period / 4).max(URGENT);
+        }
+        if self.urgent {
+            return last + URGENT;
+        }
+        // Up to a tenth sooner, so that members that started together do not ask together.
+        let spread = (self.epoch ^ self.sequence).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
+        last + self.period - self.period / 10_240 * u32::try_from(spread).unwrap_or(0)
+    }
+
+    /// Ends leases whose time has come, and returns whether it is time to send a
+    /// [`request`](Self::request).
+    pub fn tick(&mut self, now: Duration, member: &mut impl Member) -> bool {
+        if self.ends.is_some_and(|ends| ends <= now) {
+            self.ends = None;
+            for (budget, held) in &mut self.budgets {
+                held.amount = match held.outage {
+                    Outage::Strict | Outage::Floor(_) => 0,
+                    Outage::Open(least) => held.amount.max(least),
+                };
+                held.apply(budget, member);
+            }
+        }
+        self.next_exchange() <= now
+    }
+
+    /// Makes the request to send at `now`. Budgets that the member wants less of are lowered
+    /// before they are returned.
+    pub fn request(&mut self, now: Duration, member: &mut impl Member) -> Request {
+        self.tick(now, member);
+        self.sequence += 1;
+        self.sent = Some(Sent { sequence: self.sequence, at: now });
+        self.last_sent = Some(now);
+        self.urgent = false;
+        // Two periods, each of which may be a tenth shorter.
+        let idle_after = self.period * 9 / 5;
+        let wants = self.budgets.iter_mut().map(|(budget, held)| {
+            held.apply(budget, member);
+            let wants = held.wants(now, idle_after);
+            if wants < held.amount {
+                held.amount = wants;
+                held.apply(budget, member);
+            }
+            Want { budget: budget.clone(), has: held.has(), wants }
+        });
+        Request {
+            member: self.member.clone(),
+            epoch: self.epoch,
+            sequence: self.sequence,
+            wants: wants.collect(),
+        }
+    }
+
+    /// Applies an answer, and returns whether it was of use: only the answer to the last request
+    /// is, and only before its leases end.
+    pub fn accept(&mut self, now: Duration, answer: &Answer, member: &mut impl Member) -> bool {
+        // An older answer may lend what a newer request has returned.
+        let Some(sent) = self.sent.filter(|sent| sent.sequence == answer.sequence) else {
+            return false;
+        };
+        let ends = sent.at + answer.ttl * 4 / 5;
+        if ends <= now {
+            return false;
+        }
+        self.sent = None;
+        self.ends = Some(ends);
+        self.period = (answer.ttl / 3).max(URGENT);
+        self.fruitless = true;
+        for lease in &answer.leases {
+            let Some(held) = self.budgets.get_mut(&lease.budget) else { continue };
+            let before = std::mem::replace(&mut held.amount, lease.amount);
+            held.apply(&lease.budget, member);
+            self.fruitless &= lease.amount <= before;
+            // Others wait for what was taken from this member until it says that it is free.
+            self.urgent |= lease.amount < before;
+        }
+        true
+    }
+
+    /// Returns by which rule a budget is limited, or `None` for one that was not added.
+    #[must_use]
+    pub fn in_force(&self, budget: &Budget) -> Option<InForce> {
+        let held = self.budgets.get(budget)?;
+        Some(match (self.ends, held.outage) {
+            (Some(_), _) => InForce::Lease,
+            (None, Outage::Strict) => InForce::Strict,
+            (None, Outage::Floor(_)) => InForce::Floor,
+            (None, Outage::Open(_)) => InForce::Open,
+        })
+    }
+}
+
+impl Held {
+    fn floor(&self) -> u64 {
+        match self.outage {
+            Outage::Floor(floor) => floor,
+            Outage::Strict | Outage::Open(_) => 0,
+        }
+    }
+
+    fn apply(&mut self, budget: &Budget, member: &mut impl Member) {
+        let seen = member.set(budget, self.floor().saturating_add(self.amount));
+        self.used = seen.used;
+        self.refused = self.refused.saturating_add(seen.refused);
+    }
+
+    /// Returns the most that the member may use, or does use: a level may still exceed its lease.
+    fn has(&self) -> u64 {
+        self.amount.max(self.used.saturating_sub(self.floor()))
+    }
+
+    fn wants(&mut self, now: Duration, idle_after: Duration) -> u64 {
+        let refused = std::mem::take(&mut self.refused);
+        let active_at = *self.active_at.get_or_insert(now);
+        if self.used > 0 || refused > 0 {
+            self.active_at = Some(now);
+        } else if now.saturating_sub(active_at) >= idle_after {
+            return 0;
+        }
+        // A quarter to grow in until the next exchange.
+        let wants = self.used.saturating_add(self.used.div_ceil(4)).saturating_add(refused);
+        wants.max(self.least).saturating_sub(self.floor())
+    }
+}

@@ -1,0 +1,333 @@
+//! The bank's side: the limits of the fleet, and what was lent to whom.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Answer, Budget, Lease, RefusedError, Request, Want};
+
+/// The most budgets in one request: a bound for what a stranger makes the ledger keep.
+const WANTS_MAX: usize = 65_536;
+
+/// The limits of a fleet, and what was lent to whom.
+///
+/// Time is an argument, counted from any origin. An exchange costs a search for each budget of the
+/// request, and a sort of the members that share a budget which they want in excess.
+pub struct Ledger {
+    ttl: Duration,
+    clock: Clock,
+    learns_until: Duration,
+    pools: BTreeMap<Budget, Pool>,
+    holders: BTreeMap<HolderId, Account>,
+}
+
+/// What a ledger knows when it starts of what was lent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// Nothing was lent: this is the first ledger of these limits.
+    None,
+    /// An earlier ledger may have lent anything, for at most the same time to live. For that time
+    /// members keep what they have, and get nothing new.
+    Unknown,
+}
+
+/// What one member has of a budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lent {
+    /// The member's name.
+    pub member: String,
+    /// Which process of that name.
+    pub epoch: u64,
+    /// The most that it may use at this moment.
+    pub amount: u64,
+    /// What it asked for.
+    pub wants: u64,
+    /// When this ends unless the member renews it.
+    pub ends_in: Duration,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct HolderId {
+    member: String,
+    epoch: u64,
+}
+
+/// What is kept of a holder beside its shares.
+struct Account {
+    answer: Answer,
+    ends: Duration,
+}
+
+impl Ledger {
+    /// Makes a ledger without limits, on a clock that does not jump.
+    ///
+    /// Members renew three times within `ttl`. After a restart it must be no shorter than before,
+    /// because the ledger would stop learning while old leases are alive.
+    ///
+    /// # Panics
+    /// When `ttl` is shorter than 200 ms, which no member could renew in time.
+    #[must_use]
+    pub fn new(ttl: Duration, past: Past) -> Self {
+        assert!(ttl >= Duration::from_millis(200), "a ttl of {ttl:?} is shorter than 200 ms");
+        let learns_until = match past {
+            Past::None => Duration::ZERO,
+            Past::Unknown => ttl,
+        };
+        let clock = Clock { seen: None, now: Duration::ZERO, step_max: Duration::MAX };
+        Self { ttl, clock, learns_until, pools: BTreeMap::new(), holders: BTreeMap::new() }
+    }
+
+    /// Tells the ledger that its clock may jump, as the wall clock of a database may.
+    ///
+    /// Time then passes by at most a tenth of the time to live from one call to the next, so that
+    /// a jump cannot end leases that members still use. One jump in each time to live is safe. Who
+    /// drives the ledger calls [`Ledger::advance`] at least that often, or leases of crashed
+    /// members last longer.
+    #[must_use]
+    pub fn on_wall_clock(mut self) -> Self {
+        self.clock.step_max = self.ttl / 10;
+        self
+    }
+
+    /// Sets the most that all members together may use of a budget. `floors` is the part that is
+    /// never lent, because members fall back to it: the sum of their
+    /// [floors](crate::Outage::Floor).
+    ///
+    /// A limit below what is lent takes effect as leases are renewed, within one time to live.
+    ///
+    /// # Errors
+    /// When the floors exceed the limit: a fleet without its bank would exceed it too.
+    pub fn set_limit(
+        &mut self,
+        budget: &Budget,
+        limit: u64,
+        floors: u64,
+    ) -> Result<(), LimitError> {
+        let Some(leasable) = limit.checked_sub(floors) else {
+            return Err(LimitError(format!(
+                "{budget}: floors of {floors} in all exceed the limit of {limit}: raise the limit \
+                 or lower the floors"
+            )));
+        };
+        self.pools.entry(budget.clone()).or_default().leasable = leasable;
+        Ok(())
+    }
+
+    /// Lets time pass: leases end that nobody renewed.
+    pub fn advance(&mut self, now: Duration) {
+        let now = self.clock.advance(now);
+        let pools = &mut self.pools;
+        self.holders.retain(|id, account| {
+            let lives = now < account.ends;
+            if !lives {
+                for lease in &account.answer.leases {
+                    if let Some(pool) = pools.get_mut(&lease.budget) {
+                        pool.remove(id);
+                    }
+                }
+            }
+            lives
+        });
+    }
+
+    /// Answers a request that arrived at `now`.
+    ///
+    /// The same request gets the same answer again, as long as the member has sent no newer one.
+    ///
+    /// # Errors
+    /// When a newer request of this member arrived before, or the request names a budget twice or
+    /// has more than 65,536. Nothing has changed then.
+    pub fn exchange(&mut self, now: Duration, request: &Request) -> Result<Answer, RefusedError> {
+        self.advance(now);
+        let wants = by_budget(request)?;
+        let id = HolderId { member: request.member.clone(), epoch: request.epoch };
+        if let Some(account) = self.holders.get(&id) {
+            let newest = account.answer.sequence;
+            if request.sequence == newest {
+                return Ok(account.answer.clone());
+            }
+            if request.sequence < newest {
+                return Err(RefusedError(format!(
+                    "request {} of {:?} arrived after request {newest}: send a new one",
+                    request.sequence, request.member
+                )));
+            }
+        }
+        let answer = self.lend(&id, request.sequence, &wants);
+        let ends = self.clock.now + self.ttl;
+        let account = Account { answer: answer.clone(), ends };
+        if let Some(before) = self.holders.insert(id.clone(), account) {
+            // What is not listed any more is returned.
+            for lease in before.answer.leases {
+                if !wants.contains_key(&lease.budget)
+                    && let Some(pool) = self.pools.get_mut(&lease.budget)
+                {
+                    pool.remove(&id);
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    fn lend(&mut self, id: &HolderId, sequence: u64, wants: &BTreeMap<&Budget, &Want>) -> Answer {
+        let learns = self.learns();
+        let mut lent: BTreeMap<Budget, u64> = BTreeMap::new();
+        let mut leases = Vec::with_capacity(wants.len());
+        for (&budget, want) in wants {
+            let amount = self.pools.get_mut(budget).map_or(0, |pool| {
+                // More than an ancestor's lease could not be used, and would be idle here while
+                // others want it. Ancestors are first in the order of budgets.
+                let above = std::iter::successors(budget.parent(), Budget::parent)
+                    .find_map(|ancestor| lent.get(&ancestor).copied());
+                let amount = pool.lend(id, want, above.unwrap_or(u64::MAX), learns);
+                lent.insert(budget.clone(), amount);
+                amount
+            });
+            leases.push(Lease { budget: budget.clone(), amount });
+        }
+        Answer { sequence, ttl: self.ttl, leases }
+    }
+
+    /// Returns whether the ledger still learns what an earlier one lent.
+    #[must_use]
+    pub fn learns(&self) -> bool {
+        self.clock.now < self.learns_until
+    }
+
+    /// Lists who has how much of a budget, in the order of their names; nothing where the budget
+    /// has no limit.
+    pub fn lent(&self, budget: &Budget) -> impl Iterator<Item = Lent> + '_ {
+        self.pools.get(budget).into_iter().flat_map(|pool| &pool.shares).map(|(id, share)| {
+            let ends = self.holders.get(id).map_or(self.clock.now, |account| account.ends);
+            Lent {
+                member: id.member.clone(),
+                epoch: id.epoch,
+                amount: share.counted,
+                wants: share.wants,
+                ends_in: ends.saturating_sub(self.clock.now),
+            }
+        })
+    }
+}
+
+fn by_budget(request: &Request) -> Result<BTreeMap<&Budget, &Want>, RefusedError> {
+    if request.wants.len() > WANTS_MAX {
+        return Err(RefusedError(format!(
+            "a request of {} budgets: ask for at most {WANTS_MAX}",
+            request.wants.len()
+        )));
+    }
+    let mut wants = BTreeMap::new();
+    for want in &request.wants {
+        if wants.insert(&want.budget, want).is_some() {
+            return Err(RefusedError(format!("{} is listed twice: list it once", want.budget)));
+        }
+    }
+    Ok(wants)
+}
+
+/// What is lent of one budget.
+#[derive(Default)]
+struct Pool {
+    leasable: u64,
+    shares: BTreeMap<HolderId, Share>,
+    /// The sums over the shares. The first cannot exceed a u64 as long as limits only grow; after
+    /// limits fell, and for wishes, it may.
+    counted: u128,
+    wanted: u128,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Share {
+    /// The most that the holder may use.
+    counted: u64,
+    wants: u64,
+}
+
+impl Pool {
+    /// Lends at most `most`, and returns how much.
+    fn lend(&mut self, id: &HolderId, want: &Want, most: u64, learns: bool) -> u64 {
+        let before = self.remove(id);
+        let wants = want.wants.min(most);
+        self.insert(id, Share { counted: 0, wants });
+        let room = u128::from(self.leasable).saturating_sub(self.counted);
+        let room = u64::try_from(room).unwrap_or(u64::MAX);
+        let mut amount = self.fair(id, wants).min(room);
+        if learns {
+            amount = amount.min(want.has);
+        }
+        // Until the answer arrives, and if it is lost, the member uses what it has: that is what
+        // counts, even where it is asked to go below. A ledger that lent it knows that it is
+        // true; one that forgot, or never lent it, believes it as far as there is room.
+        let counted = amount.max(want.has.min(room.max(before.counted)));
+        self.remove(id);
+        self.insert(id, Share { counted, wants });
+        amount
+    }
+
+    /// Returns the holder's part by max-min fairness: whoever wants little gets it, and the rest
+    /// is divided among those who want more. Nobody waits for what another does not want, as with
+    /// equal parts; nobody gains by asking for more, as with parts in proportion to wishes.
+    fn fair(&self, id: &HolderId, wants: u64) -> u64 {
+        if self.wanted <= u128::from(self.leasable) {
+            return wants;
+        }
+        let mut wishes: Vec<_> = self.shares.iter().map(|(id, share)| (share.wants, id)).collect();
+        wishes.sort_unstable();
+        let mut rest = self.leasable;
+        let mut waiting = wishes.len() as u64;
+        for (wish, holder) in wishes {
+            // Rounded up: five members that share three connections must not all get none.
+            let part = wish.min(rest.div_ceil(waiting));
+            if holder == id {
+                return part;
+            }
+            rest -= part;
+            waiting -= 1;
+        }
+        0
+    }
+
+    fn insert(&mut self, id: &HolderId, share: Share) {
+        self.counted += u128::from(share.counted);
+        self.wanted += u128::from(share.wants);
+        self.shares.insert(id.clone(), share);
+    }
+
+    fn remove(&mut self, id: &HolderId) -> Share {
+        let share = self.shares.remove(id).unwrap_or_default();
+        self.counted -= u128::from(share.counted);
+        self.wanted -= u128::from(share.wants);
+        share
+    }
+}
+
+/// Time as the ledger counts it, which starts at zero and only grows.
+struct Clock {
+    seen: Option<Duration>,
+    now: Duration,
+    step_max: Duration,
+}
+
+impl Clock {
+    fn advance(&mut self, to: Duration) -> Duration {
+        let passed = self.seen.map_or(Duration::ZERO, |seen| to.saturating_sub(seen));
+        self.seen = Some(to);
+        self.now += passed.min(self.step_max);
+        self.now
+    }
+}
+
+/// The error for floors that exceed their limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitError(String);
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for LimitError {}

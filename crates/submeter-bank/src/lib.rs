@@ -1,0 +1,120 @@
+//! Limits of a fleet: members lease their budgets, so that together they never exceed one limit.
+//!
+//! A [`Ledger`] keeps the limits of the fleet and what it has lent to whom. A [`Holder`] is a
+//! member's side: it says what the member uses, and says to the member's own limits what they may
+//! be for the moment. Both are state machines without clocks, threads and sockets: whoever drives
+//! them passes the time and carries the [`Request`]s and [`Answer`]s, by any means that may lose,
+//! double, delay and reorder them. [`MemoryBank`] is the means within one process.
+//!
+//! # What is kept
+//! At all times, and for each [`Budget`], what all members may use together is at most the limit:
+//! - The ledger never counts less for a member than that member may use. It lowers the count only
+//!   when the member says that it already uses less, or when the lease has ended.
+//! - A member's lease ends after 0.8 of the time to live, counted from when it *sent* the request,
+//!   by its monotonic clock. The ledger's ends after the whole, counted from when it *received*
+//!   it. Delays and pauses therefore only shorten a lease, and clocks may differ in speed by 5 %.
+//! - A member takes only the answer to the last request that it sent.
+//! - A ledger that was started again has forgotten what it lent. It [learns](Past::Unknown) for
+//!   one time to live: members keep what they say they have, and get nothing new.
+//!
+//! Each limited group is a budget of its own, since submeter's trees already refuse what exceeds
+//! the limit of any group on the way to the root. So a lease of `/acme` serves whichever of its
+//! children is busy. To lend along whole paths instead would tie up the parent's budget for
+//! children that are idle.
+//!
+//! A *level*, such as memory or connections, is leased in its own unit. A *rate* is leased as a
+//! share of the rate, for example in requests per second, and the member refills a bucket of its
+//! own at that rate. To lend tokens instead would lose them in a crash, and an answer that was sent
+//! twice would have to be told from two answers.
+//!
+//! # What is not kept
+//! A limit of a level refuses growth. What a member holds beyond a lease that has ended, its
+//! program must give back; a process that is stopped for longer than a lease, and then holds
+//! memory, holds it beside what others were lent meanwhile. [`Outage::Open`] gives up the limit.
+
+#![forbid(unsafe_code)]
+
+mod budget;
+mod holder;
+mod ledger;
+mod memory;
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+pub use budget::{Budget, BudgetError};
+pub use holder::{Holder, InForce, Member, Outage, Use};
+pub use ledger::{Ledger, Lent, LimitError, Past};
+pub use memory::MemoryBank;
+
+/// What a member asks for: everything that it has and wants. A budget that is not listed is
+/// returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Request {
+    /// The member's name, for people; members with the same name are told apart by the epoch.
+    pub member: String,
+    /// A number that this process alone uses, such as a random one.
+    pub epoch: u64,
+    /// Grows with each request of this epoch. A request that arrives twice is answered once.
+    pub sequence: u64,
+    /// The budgets, each once.
+    pub wants: Vec<Want>,
+}
+
+/// A request's line about one budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// Of which budget.
+    pub budget: Budget,
+    /// The most that the member may use, or does use, when it sends this.
+    pub has: u64,
+    /// What it would like to have.
+    pub wants: u64,
+}
+
+/// What a bank lends in answer to a [`Request`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The request's.
+    pub sequence: u64,
+    /// How long the ledger counts these leases; the member ends them after 0.8 of it.
+    pub ttl: Duration,
+    /// A lease for each budget of the request, in the order of the ledger.
+    pub leases: Vec<Lease>,
+}
+
+/// How much of one budget a member may use until the lease ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Of which budget.
+    pub budget: Budget,
+    /// How much, in the budget's unit; 0 where the bank knows no limit of that name.
+    pub amount: u64,
+}
+
+/// An engine that keeps a [`Ledger`] or does what one does.
+pub trait Bank {
+    /// Why an exchange failed: what the means of transport reports, and [`RefusedError`].
+    type Error: Error;
+
+    /// Exchanges what a member wants for leases. To fail is always safe: the member then keeps the
+    /// leases that it has until they end.
+    ///
+    /// # Errors
+    /// When the engine cannot be reached, or refuses the request.
+    fn exchange(&self, request: &Request) -> Result<Answer, Self::Error>;
+}
+
+/// The error for a request that a ledger does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedError(pub(crate) String);
+
+impl fmt::Display for RefusedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for RefusedError {}

@@ -1,0 +1,121 @@
+//! The ledger's rules, one at a time.
+
+use std::time::Duration;
+
+use submeter_bank::{Budget, Holder, Ledger, Member, Outage, Past, Request, Use};
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn budget(path: &str) -> Budget {
+    Budget::new(path, "memory").expect("a name")
+}
+
+/// Lets a new member ask once.
+struct Asks;
+
+impl Member for Asks {
+    fn set(&mut self, _: &Budget, _: u64) -> Use {
+        Use::default()
+    }
+}
+
+fn request(epoch: u64, wants: &[(&str, u64)]) -> Request {
+    let mut holder = Holder::new("web", epoch);
+    for &(path, least) in wants {
+        holder.add(budget(path), least, Outage::Strict);
+    }
+    holder.request(Duration::ZERO, &mut Asks)
+}
+
+fn ledger(limits: &[(&str, u64)]) -> Ledger {
+    let mut ledger = Ledger::new(TTL, Past::None);
+    for &(path, limit) in limits {
+        ledger.set_limit(&budget(path), limit, 0).expect("no floors");
+    }
+    ledger
+}
+
+fn amounts(ledger: &mut Ledger, request: &Request) -> Vec<u64> {
+    let answer = ledger.exchange(Duration::ZERO, request).expect("a request");
+    answer.leases.iter().map(|lease| lease.amount).collect()
+}
+
+#[test]
+fn five_members_that_share_three_units_do_not_all_get_none() {
+    let mut ledger = ledger(&[("/", 3)]);
+    let lent: u64 = (0..5).map(|epoch| amounts(&mut ledger, &request(epoch, &[("/", 1)]))[0]).sum();
+    assert_eq!(lent, 3);
+}
+
+#[test]
+fn a_lease_is_no_larger_than_that_of_the_nearest_ancestor() {
+    let mut ledger = ledger(&[("/", 100), ("/acme", 60), ("/acme/web", 1_000)]);
+    let wants = [("/", 80), ("/acme", 70), ("/acme/web", 90)];
+    assert_eq!(amounts(&mut ledger, &request(1, &wants)), [80, 60, 60]);
+}
+
+#[test]
+fn a_budget_without_limit_is_not_lent() {
+    assert_eq!(amounts(&mut ledger(&[]), &request(1, &[("/", 5)])), [0]);
+}
+
+#[test]
+fn what_a_request_does_not_list_is_returned() {
+    let mut ledger = ledger(&[("/a", 10), ("/b", 10)]);
+    amounts(&mut ledger, &request(1, &[("/a", 10), ("/b", 10)]));
+    let mut second = request(1, &[("/b", 10)]);
+    second.sequence = 2;
+    amounts(&mut ledger, &second);
+    assert_eq!(ledger.lent(&budget("/a")).count(), 0);
+    assert_eq!(ledger.lent(&budget("/b")).next().expect("still lent").amount, 10);
+}
+
+#[test]
+fn a_member_that_claims_more_than_was_lent_to_it_takes_only_what_is_free() {
+    let mut ledger = ledger(&[("/", 100)]);
+    assert_eq!(amounts(&mut ledger, &request(1, &[("/", 70)])), [70]);
+    let mut liar = request(2, &[("/", 10)]);
+    liar.wants[0].has = u64::MAX;
+    amounts(&mut ledger, &liar);
+    let lent: Vec<_> = ledger.lent(&budget("/")).map(|lent| lent.amount).collect();
+    assert_eq!(lent, [70, 30]);
+}
+
+#[test]
+fn a_lowered_limit_takes_nothing_from_the_count_that_members_still_use() {
+    let mut ledger = ledger(&[("/", 100)]);
+    amounts(&mut ledger, &request(1, &[("/", 60)]));
+    amounts(&mut ledger, &request(2, &[("/", 40)]));
+    ledger.set_limit(&budget("/"), 50, 0).expect("no floors");
+    let mut renewed = request(1, &[("/", 60)]);
+    (renewed.sequence, renewed.wants[0].has) = (2, 60);
+    assert!(amounts(&mut ledger, &renewed)[0] <= 10);
+    assert_eq!(ledger.lent(&budget("/")).next().expect("lent").amount, 60);
+}
+
+#[test]
+fn an_older_request_and_a_budget_listed_twice_are_refused_and_change_nothing() {
+    let mut ledger = ledger(&[("/", 100)]);
+    let mut newer = request(1, &[("/", 60)]);
+    newer.sequence = 9;
+    amounts(&mut ledger, &newer);
+    let older = request(1, &[("/", 5)]);
+    let error = ledger.exchange(Duration::ZERO, &older).expect_err("older");
+    assert_eq!(error.to_string(), "request 1 of \"web\" arrived after request 9: send a new one");
+    let mut twice = request(2, &[("/", 5)]);
+    twice.wants.push(twice.wants[0].clone());
+    let error = ledger.exchange(Duration::ZERO, &twice).expect_err("twice");
+    assert_eq!(error.to_string(), "memory of / is listed twice: list it once");
+    let lent: Vec<_> = ledger.lent(&budget("/")).map(|lent| (lent.epoch, lent.amount)).collect();
+    assert_eq!(lent, [(1, 60)]);
+}
+
+#[test]
+fn floors_beyond_the_limit_are_refused() {
+    let error = ledger(&[]).set_limit(&budget("/"), 10, 11).expect_err("too many floors");
+    assert_eq!(
+        error.to_string(),
+        "memory of /: floors of 11 in all exceed the limit of 10: raise the limit or lower the \
+         floors"
+    );
+}

@@ -1,0 +1,7 @@
+//! The behaviour of the crate, seen from outside.
+
+mod holder;
+mod ledger;
+mod simulation;
+mod skew;
+mod world;
