@@ -18,7 +18,7 @@ machine or its kernel cannot count the event, `<not counted>` that no thread has
 or that no counter was free.")]
 pub(crate) struct StatArgs {
     /// Events, in perf's syntax: cycles,instructions:u,{cycles,instructions},task-clock:D
-    #[arg(short, long = "event", value_name = "EVENTS", required = true)]
+    #[arg(short, long = "event", value_name = "EVENTS", default_value = EVENTS)]
     pub(crate) events: Vec<String>,
     /// Groups of the tree, assigned to the events in order
     #[arg(short = 'G', long = "group", value_name = "GROUP,...", value_delimiter = ',')]
@@ -41,6 +41,10 @@ pub(crate) struct StatArgs {
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }
+
+/// What is counted unless events are named: perf's own choice.
+const EVENTS: &str = "task-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,\
+                      branches,branch-misses";
 
 /// The shortest interval: threads publish their counts every 4 ms.
 const INTERVAL_MIN_MS: u64 = 10;

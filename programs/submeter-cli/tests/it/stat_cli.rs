@@ -197,5 +197,5 @@ fn what_cannot_be_counted_at_all_is_one_line() {
         &["stat", "-e", "task-clock", "http://127.0.0.1:1"],
         &["127.0.0.1:1", "submeter serve"],
     );
-    SUBMETER.refuses(&["stat", &page], &["--event"]);
+    SUBMETER.refuses(&["stat", "-e", "", &page], &["-e"]);
 }
