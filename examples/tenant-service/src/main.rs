@@ -3,11 +3,12 @@
 //! ```text
 //! cargo run -p tenant-service
 //! printf 'acme/web pear apple fig\n' | nc -N 127.0.0.1 7070
-//! curl http://127.0.0.1:7071/metrics
+//! curl http://127.0.0.1:7071/metrics      # or look at http://127.0.0.1:7071/ in a browser
 //! ```
 
 #![forbid(unsafe_code)]
 
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +18,7 @@ use submeter::{
     Buckets, Bytes, Count, Counter, Error, Group, Histogram, LimitError, Metrics, Nanoseconds,
     Quota, Schema, Tree,
 };
+use submeter_http::Shown;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -108,42 +110,16 @@ impl Service {
         }
         Ok(())
     }
-
-    /// Answers any HTTP request with the metrics of all tenants.
-    async fn metrics(&self, mut stream: TcpStream) -> io::Result<()> {
-        // The request's content does not matter: there is only one page.
-        let _ = stream.read(&mut [0; 4096]).await?;
-        let tree = self.tree.clone();
-        // A snapshot visits every tenant, so it must not block a thread that runs other tasks.
-        let text = tokio::task::spawn_blocking(move || {
-            let mut text = String::new();
-            submeter::export::openmetrics(&tree.snapshot(), "service", &mut text).map(|()| text)
-        });
-        let text = text.await?.map_err(io::Error::other)?;
-        let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0; \
-             charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            text.len()
-        );
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(text.as_bytes()).await
-    }
 }
 
-/// Serves both ports until the process ends.
-async fn run(service: Arc<Service>, lines: TcpListener, metrics: TcpListener) -> io::Result<()> {
+/// Serves lines until the process ends, and the page that shows the tenants.
+async fn run(service: Arc<Service>, lines: TcpListener, page: TcpListener) -> io::Result<()> {
+    let shown = Shown::new("service", &service.tree);
+    tokio::spawn(submeter_http::serve(page, shown, pending()));
     loop {
+        let (stream, _) = lines.accept().await?;
         let service = Arc::clone(&service);
-        tokio::select! {
-            accepted = lines.accept() => {
-                let (stream, _) = accepted?;
-                tokio::spawn(async move { service.serve(stream).await });
-            }
-            accepted = metrics.accept() => {
-                let (stream, _) = accepted?;
-                tokio::spawn(async move { service.metrics(stream).await });
-            }
-        }
+        tokio::spawn(async move { service.serve(stream).await });
     }
 }
 
@@ -154,9 +130,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = runtime.enable_all().on_thread_park(switch::park).build()?;
     runtime.block_on(async {
         let lines = TcpListener::bind("127.0.0.1:7070").await?;
-        let metrics = TcpListener::bind("127.0.0.1:7071").await?;
-        println!("lines on {}, http://{}/metrics", lines.local_addr()?, metrics.local_addr()?);
-        run(service, lines, metrics).await?;
+        let page = TcpListener::bind("127.0.0.1:7071").await?;
+        println!("lines on {}, page http://{}/", lines.local_addr()?, page.local_addr()?);
+        run(service, lines, page).await?;
         Ok(())
     })
 }
@@ -174,13 +150,22 @@ mod tests {
         answer
     }
 
+    async fn get(from: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(from).await.expect("connects");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.expect("writes");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        answer
+    }
+
     #[tokio::test]
     async fn tenants_are_answered_limited_and_shown() {
         let service = Arc::new(Service::new().expect("a tree"));
         let lines = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let metrics = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let at = (lines.local_addr().expect("bound"), metrics.local_addr().expect("bound"));
-        let running = tokio::spawn(run(Arc::clone(&service), lines, metrics));
+        let page = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = (lines.local_addr().expect("bound"), page.local_addr().expect("bound"));
+        let running = tokio::spawn(run(Arc::clone(&service), lines, page));
 
         assert_eq!(
             ask(at.0, "acme/web pear apple fig\nacme/db b a\n").await,
@@ -196,8 +181,50 @@ mod tests {
 
         assert_eq!(service.tree.root().sum(service.keys.requests), 2);
         assert_eq!(web.sum(service.keys.refused), 1);
-        let page = ask(at.1, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
-        assert!(page.contains("service_requests_total{group=\"/acme/web\"} 1\n"), "{page}");
+        let metrics = get(at.1, "/metrics").await;
+        let web = "service_requests_total{group=\"/acme/web\"} 1\n";
+        assert!(metrics.contains(web), "{metrics}");
+        assert!(get(at.1, "/").await.contains("<!doctype html>"));
+        let tree = get(at.1, "/api/tree").await;
+        assert!(tree.contains("\"requests_per_s\"") && tree.contains("\"/acme/web\""), "{tree}");
         running.abort();
+    }
+
+    /// Words of the lines that a program without submeter would not have.
+    const ABOUT: [&str; 23] = [
+        "submeter",
+        "Metrics",
+        "Counter<",
+        "Histogram<",
+        "Quota<",
+        "#[metric",
+        "Schema",
+        "schema",
+        "Tree",
+        "tree",
+        "keys",
+        "Keys",
+        "tenant",
+        "Group",
+        "LimitError",
+        "switch",
+        "in_group",
+        "held",
+        "Shown",
+        "MEMORY",
+        "refused",
+        "page",
+        "pending",
+    ];
+
+    #[test]
+    fn at_most_fifty_lines_are_about_submeter() {
+        let (program, _tests) = include_str!("main.rs").split_once("#[cfg(test)]").expect("tests");
+        let code = program.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+        let about: Vec<&str> =
+            code.filter(|line| ABOUT.iter().any(|word| line.contains(word))).collect();
+        assert!(about.len() <= 50, "{} lines: {about:#?}", about.len());
+        // The count sees what it is about.
+        assert!(about.len() > 20, "{about:#?}");
     }
 }
