@@ -1,5 +1,7 @@
 //! From rows to OTLP's messages.
 
+use std::sync::Arc;
+
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyOf;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -11,7 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     HistogramDataPoint, Metric as Message, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use submeter::{Buckets, Metric, Schema, UnitKind};
+use submeter::{Buckets, Metric, MetricKind, Schema, UnitKind, Value};
 
 use crate::builder::{Builder, Temporality};
 use crate::series::{Layout, Place, Row};
@@ -34,7 +36,7 @@ impl Encoder<'_> {
     ) -> (ExportMetricsServiceRequest, usize) {
         let mut metrics = Vec::new();
         let mut points = 0;
-        for (index, metric, place) in layout.places(schema) {
+        for (metric, place) in layout.places(schema) {
             let mut add = |suffix: &str, unit: UnitKind, data: Option<(Data, usize)>| {
                 let Some((data, n)) = data.filter(|(_, n)| *n > 0) else { return };
                 points += n;
@@ -58,7 +60,9 @@ impl Encoder<'_> {
                     if place.level.is_some() { (".refused", UnitKind::Count) } else { ("", unit) };
                 add(suffix, unit, Some(self.sums(rows, place.flows.start)));
             }
-            self.quota(rows, index, metric, &mut add);
+            if metric.kind() == MetricKind::Quota {
+                self.quota(rows, metric, &mut add);
+            }
         }
         let scope = InstrumentationScope {
             name: "submeter".into(),
@@ -81,8 +85,8 @@ impl Encoder<'_> {
         let points: Vec<_> = rows
             .iter()
             .filter_map(|row| {
-                let (n, from) = (self.flows(row)[word], self.from(row));
-                (n > 0).then(|| self.number(row.path, from, n.cast_signed()))
+                let n = self.flows(row)?[word];
+                (n > 0).then(|| self.number(row, self.from(row), n.cast_signed()))
             })
             .collect();
         let n = points.len();
@@ -98,12 +102,13 @@ impl Encoder<'_> {
     fn levels(&self, rows: &[Row<'_>], level: usize) -> (Data, usize) {
         let points: Vec<_> = rows
             .iter()
-            .filter(|row| {
+            .filter_map(|row| {
+                let of = |levels: &Option<Arc<[i64]>>| levels.as_ref().map_or(0, |all| all[level]);
+                let now = of(&row.levels);
                 // Zero is news where something else was sent.
-                let before = row.levels_before.as_ref().map_or(0, |before| before[level]);
-                row.levels[level] != 0 || before != 0
+                let is_sent = now != 0 || of(&row.levels_before) != 0;
+                is_sent.then(|| self.number(row, row.since, now))
             })
-            .map(|row| self.number(row.path, row.since, row.levels[level]))
             .collect();
         let n = points.len();
         let sum = Sum {
@@ -118,17 +123,21 @@ impl Encoder<'_> {
     fn quota(
         &self,
         rows: &[Row<'_>],
-        index: usize,
         metric: &Metric,
         add: &mut impl FnMut(&str, UnitKind, Option<(Data, usize)>),
     ) {
-        let usages = || rows.iter().filter_map(|row| Some((row, row.usages[index]?)));
+        let usages = || {
+            rows.iter().filter_map(|row| match row.group.value(metric) {
+                Value::Quota(usage) => Some((row, usage)),
+                _ => None,
+            })
+        };
         let gauge = |points: Vec<NumberDataPoint>| {
             let n = points.len();
             Some((Data::Gauge(Gauge { data_points: points }), n))
         };
         let number =
-            |row: &Row<'_>, n: u64| self.number(row.path, 0, i64::try_from(n).unwrap_or(i64::MAX));
+            |row: &Row<'_>, n: u64| self.number(row, 0, i64::try_from(n).unwrap_or(i64::MAX));
         let limited = |of: fn(u64, u64) -> u64| {
             let points = usages()
                 .filter_map(|(row, usage)| Some(number(row, of(usage.current, usage.limit?))));
@@ -142,7 +151,7 @@ impl Encoder<'_> {
 
     fn histograms(&self, rows: &[Row<'_>], place: &Place, buckets: Buckets) -> (Data, usize) {
         let seen = rows.iter().filter_map(|row| {
-            let words = &self.flows(row)[place.flows.clone()];
+            let words = &self.flows(row)?[place.flows.clone()];
             let counts = powers(&words[1..], buckets);
             let count: u64 = counts.iter().sum();
             (count > 0).then_some((row, words[0] as f64, count, counts))
@@ -153,7 +162,7 @@ impl Encoder<'_> {
         if self.settings.exponential {
             let data_points: Vec<_> = seen
                 .map(|(row, sum, count, counts)| ExponentialHistogramDataPoint {
-                    attributes: vec![attribute("group", row.path)],
+                    attributes: vec![attribute("group", row.group.path())],
                     start_time_unix_nano: self.from(row),
                     time_unix_nano: self.at,
                     count,
@@ -176,7 +185,7 @@ impl Encoder<'_> {
         let bounds = |n: usize| (0..n).map(|power| ((low << power) - 1) as f64).collect();
         let data_points: Vec<_> = seen
             .map(|(row, sum, count, counts)| HistogramDataPoint {
-                attributes: vec![attribute("group", row.path)],
+                attributes: vec![attribute("group", row.group.path())],
                 start_time_unix_nano: self.from(row),
                 time_unix_nano: self.at,
                 count,
@@ -190,9 +199,9 @@ impl Encoder<'_> {
         (Data::Histogram(Histogram { data_points, aggregation_temporality }), n)
     }
 
-    fn number(&self, path: &str, from: u64, n: i64) -> NumberDataPoint {
+    fn number(&self, row: &Row<'_>, from: u64, n: i64) -> NumberDataPoint {
         NumberDataPoint {
-            attributes: vec![attribute("group", path)],
+            attributes: vec![attribute("group", row.group.path())],
             start_time_unix_nano: from,
             time_unix_nano: self.at,
             value: Some(Number::AsInt(n)),
@@ -200,10 +209,10 @@ impl Encoder<'_> {
         }
     }
 
-    fn flows<'a>(&self, row: &'a Row<'_>) -> &'a [u64] {
+    fn flows<'a>(&self, row: &'a Row<'_>) -> Option<&'a [u64]> {
         match self.settings.temporality {
-            Temporality::Cumulative => &row.own,
-            Temporality::Delta => &row.news,
+            Temporality::Cumulative => row.own.as_deref(),
+            Temporality::Delta => row.news.as_deref(),
         }
     }
 

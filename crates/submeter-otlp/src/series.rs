@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use submeter::{Buckets, Metric, MetricKind, Schema, Snapshot, Usage, Value};
+use submeter::{Buckets, GroupValues, Metric, MetricKind, Schema, Snapshot, Value};
 
 /// Where the words of each metric are: those that only grow, and those that rise and fall.
 #[derive(Debug)]
@@ -33,28 +34,35 @@ pub(crate) struct Base {
     pub(crate) at: u64,
 }
 
+/// Of a group. Most groups of most trees are idle: they share their words with the base before, and
+/// those that are all 0 have none.
 #[derive(Clone, Debug)]
 struct Known {
     /// With descendants.
-    totals: Box<[u64]>,
+    totals: Words<u64>,
     /// The sum of all that was new.
-    own: Box<[u64]>,
-    levels: Box<[i64]>,
+    own: Words<u64>,
+    levels: Words<i64>,
     since: u64,
 }
+
+/// `None` for zeros.
+type Words<T> = Option<Arc<[T]>>;
 
 /// One group at one export.
 #[derive(Debug)]
 pub(crate) struct Row<'a> {
-    pub(crate) path: &'a str,
+    pub(crate) group: &'a GroupValues,
+    /// The row of the group above.
+    parent: Option<usize>,
+    totals: Words<u64>,
     /// Since the base, without descendants.
-    pub(crate) news: Box<[u64]>,
+    pub(crate) news: Option<Box<[u64]>>,
     /// Since `since`, without descendants.
-    pub(crate) own: Box<[u64]>,
-    pub(crate) levels: Box<[i64]>,
+    pub(crate) own: Words<u64>,
+    pub(crate) levels: Words<i64>,
     /// At the base.
-    pub(crate) levels_before: Option<Box<[i64]>>,
-    pub(crate) usages: Vec<Option<Usage>>,
+    pub(crate) levels_before: Words<i64>,
     pub(crate) since: u64,
 }
 
@@ -86,51 +94,28 @@ impl Layout {
     pub(crate) fn places<'a>(
         &'a self,
         schema: &'a Schema,
-    ) -> impl Iterator<Item = (usize, &'a Metric, &'a Place)> {
-        schema.metrics().iter().zip(&self.places).enumerate().map(|(n, (m, place))| (n, m, place))
+    ) -> impl Iterator<Item = (&'a Metric, &'a Place)> {
+        schema.metrics().iter().zip(&self.places)
     }
 
-    /// Takes each group's values out of a snapshot, with descendants.
-    fn read<'a>(&self, snapshot: &'a Snapshot, depth: usize) -> Vec<(Row<'a>, Option<usize>)> {
-        // Of groups that are too deep, those above them have the values.
-        let shown = snapshot.groups().iter().enumerate().filter(|(_, g)| g.depth() <= depth);
-        let mut indices = vec![usize::MAX; snapshot.groups().len()];
-        let mut rows = Vec::new();
-        for (at, group) in shown {
-            indices[at] = rows.len();
-            let (mut flows, mut levels) = (vec![0; self.flows], vec![0; self.levels]);
-            let mut usages = Vec::with_capacity(self.places.len());
-            for (_, metric, place) in self.places(snapshot.schema()) {
-                let mut usage = None;
-                match group.value(metric) {
-                    Value::Counter(n) => flows[place.flows.start] = n,
-                    Value::Histogram(seen) => {
-                        flows[place.flows.start] = seen.sum();
-                        flows[place.flows.start + 1..place.flows.end]
-                            .copy_from_slice(seen.counts());
-                    }
-                    Value::Gauge(n) => levels[place.level.unwrap_or(0)] = n,
-                    Value::Quota(now) => {
-                        flows[place.flows.start] = now.refused;
-                        levels[place.level.unwrap_or(0)] = now.current.cast_signed();
-                        usage = Some(now);
-                    }
-                    _ => {}
+    /// Takes a group's values out of a snapshot, with descendants.
+    fn read(&self, group: &GroupValues, schema: &Schema, flows: &mut [u64], levels: &mut [i64]) {
+        for (metric, place) in self.places(schema) {
+            let at = place.flows.start;
+            match group.value(metric) {
+                Value::Counter(n) => flows[at] = n,
+                Value::Histogram(seen) => {
+                    flows[at] = seen.sum();
+                    flows[at + 1..place.flows.end].copy_from_slice(seen.counts());
                 }
-                usages.push(usage);
+                Value::Gauge(n) => levels[place.level.unwrap_or(0)] = n,
+                Value::Quota(now) => {
+                    flows[at] = now.refused;
+                    levels[place.level.unwrap_or(0)] = now.current.cast_signed();
+                }
+                _ => {}
             }
-            let row = Row {
-                path: group.path(),
-                news: flows.into(),
-                own: [].into(),
-                levels: levels.into(),
-                levels_before: None,
-                usages,
-                since: 0,
-            };
-            rows.push((row, group.parent().map(|parent| indices[parent])));
         }
-        rows
     }
 }
 
@@ -151,44 +136,85 @@ impl Base {
         depth: usize,
         at: u64,
     ) -> (Vec<Row<'a>>, Base) {
-        let mut rows = layout.read(snapshot, depth);
-        let ids: Vec<u64> =
-            snapshot.groups().iter().filter(|g| g.depth() <= depth).map(|g| g.id()).collect();
-        let totals: Vec<Box<[u64]>> = rows.iter().map(|(row, _)| row.news.clone()).collect();
-        for ((row, _), id) in rows.iter_mut().zip(&ids) {
-            if let Some(known) = self.known.get(id) {
-                row.news
-                    .iter_mut()
-                    .zip(&known.totals)
-                    .for_each(|(n, was)| *n = n.wrapping_sub(*was));
-            }
-        }
-        // From the last: children come after their parents, and give them what is left of their
-        // whole news, before their own children's is subtracted from it.
-        let deltas: Vec<Box<[u64]>> = rows.iter().map(|(row, _)| row.news.clone()).collect();
-        let levels: Vec<Box<[i64]>> = rows.iter().map(|(row, _)| row.levels.clone()).collect();
+        let (mut rows, mut levels) = self.rows(layout, snapshot, depth);
+        // Each before its children: what they give to their parents is all of their news.
         for at in 0..rows.len() {
-            let Some(parent) = rows[at].1 else { continue };
-            let parent = &mut rows[parent].0;
-            for place in layout.places.iter().filter(|place| place.inherited) {
-                for word in place.flows.clone() {
-                    parent.news[word] = parent.news[word].wrapping_sub(deltas[at][word]);
+            let Some(parent) = rows[at].parent else { continue };
+            let (before, from) = rows.split_at_mut(at);
+            if let (Some(all), Some(childs)) = (&mut before[parent].news, &from[0].news) {
+                for place in layout.places.iter().filter(|place| place.inherited) {
+                    for word in place.flows.clone() {
+                        all[word] = all[word].wrapping_sub(childs[word]);
+                    }
                 }
             }
-            parent.levels.iter_mut().zip(&levels[at]).for_each(|(n, c)| *n = n.wrapping_sub(*c));
+            for level in 0..layout.levels {
+                let child = levels[at * layout.levels + level];
+                let all = &mut levels[parent * layout.levels + level];
+                *all = all.wrapping_sub(child);
+            }
         }
         let mut known = HashMap::with_capacity(rows.len());
-        for (((row, _), id), totals) in rows.iter_mut().zip(&ids).zip(totals) {
-            row.own = row.news.clone();
-            row.since = self.at;
-            if let Some(before) = self.known.get(id) {
-                row.own.iter_mut().zip(&before.own).for_each(|(n, was)| *n = n.wrapping_add(*was));
-                row.since = before.since;
-                row.levels_before = Some(before.levels.clone());
+        for (at, row) in rows.iter_mut().enumerate() {
+            let before = self.known.get(&row.group.id());
+            row.since = before.map_or(self.at, |before| before.since);
+            row.own = before.and_then(|before| before.own.clone());
+            row.news.take_if(|news| news.iter().all(|n| *n == 0));
+            if let Some(news) = &row.news {
+                let own = row.own.as_deref();
+                let sum = |(n, new): (usize, &u64)| own.map_or(0, |own| own[n]).wrapping_add(*new);
+                row.own = Some(news.iter().enumerate().map(sum).collect());
             }
-            let (own, levels) = (row.own.clone(), row.levels.clone());
-            known.insert(*id, Known { totals, own, levels, since: row.since });
+            row.levels_before = before.and_then(|before| before.levels.clone());
+            let now = &levels[at * layout.levels..(at + 1) * layout.levels];
+            row.levels = kept(now, row.levels_before.as_ref());
+            let (totals, own, levels) = (row.totals.take(), row.own.clone(), row.levels.clone());
+            known.insert(row.group.id(), Known { totals, own, levels, since: row.since });
         }
-        (rows.into_iter().map(|(row, _)| row).collect(), Base { known, at })
+        (rows, Base { known, at })
+    }
+
+    /// Returns what is new of each group, and the levels of one after the other, with descendants.
+    fn rows<'a>(
+        &self,
+        layout: &Layout,
+        snapshot: &'a Snapshot,
+        depth: usize,
+    ) -> (Vec<Row<'a>>, Vec<i64>) {
+        let (mut flows, mut level) = (vec![0; layout.flows], vec![0; layout.levels]);
+        let (mut rows, mut levels): (Vec<Row<'_>>, _) = (Vec::new(), Vec::new());
+        let mut indices = Vec::with_capacity(snapshot.groups().len());
+        for group in snapshot {
+            indices.push(rows.len());
+            // Of groups that are too deep, those above them have the values.
+            if group.depth() > depth {
+                continue;
+            }
+            layout.read(group, snapshot.schema(), &mut flows, &mut level);
+            levels.extend_from_slice(&level);
+            let before = self.known.get(&group.id()).and_then(|known| known.totals.as_ref());
+            let was = |n: usize| before.map_or(0, |before| before[n]);
+            let is_new = flows.iter().enumerate().any(|(n, now)| *now != was(n));
+            let new = flows.iter().enumerate().map(|(n, now)| now.wrapping_sub(was(n)));
+            rows.push(Row {
+                group,
+                parent: group.parent().map(|parent| indices[parent]),
+                totals: kept(&flows, before),
+                news: is_new.then(|| new.collect()),
+                own: None,
+                levels: None,
+                levels_before: None,
+                since: 0,
+            });
+        }
+        (rows, levels)
+    }
+}
+
+/// Shares what is as before.
+fn kept<T: Copy + Default + PartialEq>(now: &[T], before: Option<&Arc<[T]>>) -> Words<T> {
+    match before {
+        Some(before) if **before == *now => Some(Arc::clone(before)),
+        _ => now.iter().any(|n| *n != T::default()).then(|| now.into()),
     }
 }
