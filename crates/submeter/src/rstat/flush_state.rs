@@ -319,15 +319,21 @@ impl FlushState {
     /// Appends the lines of a group as they were read last, each the sum over all rows.
     pub(super) fn own(&mut self, id: u32, words: &mut Vec<i64>) {
         let FlushState { area, lines, propagator, kept, .. } = self;
-        let first = id as usize * *lines;
+        let (first, begin) = (id as usize * *lines, words.len());
         for line in first..first + *lines {
             let mut sum = [0; LINE_WORDS];
             for row in area.rows_in_use() {
-                // The owned row has what was read before the line was kept.
-                let kept = kept.last(row, line);
-                add(&mut sum, &kept.unwrap_or_else(|| *propagator.last.line(row, line)));
+                add(&mut sum, propagator.last.line(row, line));
             }
             words.extend(sum);
+        }
+        for (row, line, read) in kept.lines_of(id) {
+            // The owned row has what was read before the line was kept.
+            let before = *propagator.last.line(row, line);
+            let sum = &mut words[begin + (line - first) * LINE_WORDS..][..LINE_WORDS];
+            for ((sum, read), before) in sum.iter_mut().zip(read).zip(before) {
+                *sum = sum.wrapping_add(read.wrapping_sub(before));
+            }
         }
     }
 

@@ -175,11 +175,17 @@ impl KeptLines {
         }
     }
 
-    /// Returns what was read last of a line of a row, if it is kept. Visits every kept line.
-    pub(super) fn last(&self, row: usize, line: usize) -> Option<[i64; LINE_WORDS]> {
-        let place = Place { row: row as u32, line: line as u32 };
-        let slot = self.entries.iter().position(|entry| entry.place == place)?;
-        Some(self.shared.last(slot))
+    /// Returns the row and the number of each kept line of a group, and what was read of it last.
+    /// Looks at all lines once, rather than once for each line of the group in each row.
+    pub(super) fn lines_of(
+        &self,
+        group: u32,
+    ) -> impl Iterator<Item = (usize, usize, [i64; LINE_WORDS])> {
+        let entries =
+            self.entries.iter().enumerate().filter(move |(_, entry)| entry.group == group);
+        entries.map(|(slot, Entry { place, .. })| {
+            (place.row as usize, place.line as usize, self.shared.last(slot))
+        })
     }
 
     /// Learns of the lines that a flush took, and keeps those that come again and again, but for
