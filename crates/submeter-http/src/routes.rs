@@ -6,14 +6,14 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderName, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use submeter::export::OPENMETRICS_CONTENT_TYPE;
+use submeter::export::Format;
 use submeter_documents::Document;
 
 use super::deletion;
@@ -96,8 +96,10 @@ async fn event_stream(State(sampler): State<Sampler>) -> Response {
     (headers, Body::from_stream(events::stream(sampler))).into_response()
 }
 
-async fn metrics(State(sampler): State<Sampler>) -> Response {
-    large(OPENMETRICS_CONTENT_TYPE, sampler.exposition().await)
+async fn metrics(State(sampler): State<Sampler>, headers: HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    let format = Format::accepted(accept);
+    large(format.content_type(), sampler.exposition(format).await)
 }
 
 async fn healthz() -> &'static str {

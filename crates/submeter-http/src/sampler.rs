@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use submeter::Snapshot;
-use submeter::export::{openmetrics, openmetrics_backend};
+use submeter::export::{Export, Format};
 use submeter_documents::{Document, Documents, Versions};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
@@ -64,7 +64,9 @@ struct Shared {
     events: Mutex<Option<broadcast::Sender<Tick>>>,
     work: Arc<Semaphore>,
     trees: Documents,
-    expositions: Documents,
+    export: Export,
+    /// One of each format.
+    expositions: [Documents; 2],
     /// Somebody began to watch, or nobody is left to ask.
     watched: Arc<Notify>,
 }
@@ -114,14 +116,18 @@ impl Sampler {
             ticks: Versions::new(TICKS_MAX, Duration::ZERO),
             asked: None,
         };
+        let export = Export::new(&shown.prefix)
+            .build_info(&[("version", &shown.server.version)])
+            .target_info(&[("service.name", &shown.prefix)]);
         let sampler = Sampler {
             shared: Arc::new(Shared {
+                export,
                 shown,
                 state: Mutex::new(state),
                 events: Mutex::new(Some(events)),
                 work: Arc::new(Semaphore::new(WORK_MAX)),
                 trees: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
-                expositions: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
+                expositions: [0; 2].map(|_| Documents::new(VERSIONS_MAX, VERSION_PATIENCE)),
                 watched: Arc::default(),
             }),
         };
@@ -200,17 +206,15 @@ impl Sampler {
     }
 
     /// Returns the tree as it is, for exporters.
-    pub(super) async fn exposition(&self) -> Result<Arc<Document>, String> {
+    pub(super) async fn exposition(&self, format: Format) -> Result<Arc<Document>, String> {
         let sampler = self.clone();
         let make = move || {
             let mut text = String::new();
-            let prefix = &sampler.shared.shown.prefix;
-            openmetrics_backend(submeter::backend(), prefix, &mut text)
-                .and_then(|()| openmetrics(&sampler.snapshot(), prefix, &mut text))
-                .map_err(|e| format!("no exposition: {e}"))?;
+            let (export, tree) = (&sampler.shared.export, sampler.tree_of_groups());
+            export.write_as(format, tree, &mut text).map_err(|e| format!("no exposition: {e}"))?;
             Ok(text.into_bytes())
         };
-        self.shared.expositions.get(make).await
+        self.shared.expositions[usize::from(format == Format::Text)].get(make).await
     }
 
     /// Returns one group as of the last sample.

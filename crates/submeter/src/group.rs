@@ -318,8 +318,7 @@ impl Group {
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn children(&self) -> Vec<Group> {
-        let live = self.inner.children.read().clone_live();
-        let mut live: Vec<Group> = live.into_iter().map(|inner| Group { inner }).collect();
+        let mut live = self.live_children();
         live.sort_unstable_by(|a, b| a.name().cmp(b.name()));
         live
     }
@@ -417,6 +416,13 @@ impl Group {
     }
 
     // ---- for the rest of the crate -----------------------------------------------------------
+
+    /// As [`children`](Group::children), in no order.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn live_children(&self) -> Vec<Group> {
+        let live = self.inner.children.read().clone_live();
+        live.into_iter().map(|inner| Group { inner }).collect()
+    }
 
     /// The words of a metric's section; the metric must be of this tree's schema.
     #[inline]

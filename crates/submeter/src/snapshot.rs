@@ -256,7 +256,7 @@ fn copy(
             parent,
             words: group.totals(),
             own: own(&group),
-            usage: (0..schema.quotas()).map(|s| group.inner.quotas.usage(s)).collect(),
+            usage: group.usages(),
         });
         stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
         held.push(group);
@@ -533,10 +533,7 @@ impl GroupValues {
 
     /// Returns the index of any other metric in `words`.
     pub(crate) fn word(&self, key: Key) -> usize {
-        let layouts = self.schema.layouts();
-        let section =
-            layouts.iter().position(|layout| layout.id == key.section).expect(WRONG_SCHEMA);
-        layouts[..section].iter().map(|layout| layout.words).sum::<usize>() + usize::from(key.slot)
+        self.schema.word(key).expect(WRONG_SCHEMA)
     }
 }
 

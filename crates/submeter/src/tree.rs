@@ -213,6 +213,11 @@ impl Tree {
         &self.inner.root
     }
 
+    #[cfg(feature = "export")]
+    pub(crate) fn stats(&self) -> &TreeStats {
+        &self.inner.stats
+    }
+
     pub(crate) fn cpu_start(&self) -> Option<CpuStart> {
         self.inner.cpu_start
     }

@@ -60,6 +60,12 @@ impl TreeStats {
         self.sections[index].flush()
     }
 
+    /// When the tree began to count.
+    #[cfg(feature = "export")]
+    pub(crate) fn began(&self) -> Instant {
+        self.sections[0].began()
+    }
+
     /// Flushes every section, then runs `copy` before any other flush; returns the time at which
     /// the first flush began.
     ///

@@ -122,16 +122,20 @@ fn hostile_names_arrive_as_they_are() {
 }
 
 #[test]
-fn metrics_are_openmetrics() {
+fn metrics_are_in_the_format_that_the_client_asks_for() {
     let world = World::start();
     world.jobs("/acme/web", 7);
     let answer = world.get("/metrics");
+    let text = "text/plain; version=0.0.4; charset=utf-8";
+    assert_eq!(answer.header("content-type"), Some(text));
+    let accept = "Accept: application/openmetrics-text;version=1.0.0";
+    let answer = world.request_with("GET", "/metrics", &["Host: localhost", accept]);
     assert_eq!(
         answer.header("content-type"),
         Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
     );
     assert!(answer.body.contains("program_jobs_total{group=\"/acme/web\"} 7\n"));
-    assert!(answer.body.contains("program_jobs_total{group=\"/\"} 7\n"));
+    assert!(answer.body.contains("program_jobs_total{group=\"/\"} 0\n"));
     let info = format!("program_backend_info{{backend=\"{}\",", submeter::backend().id());
     assert!(answer.body.contains(&info), "{}", answer.body);
     assert!(answer.body.ends_with("# EOF\n"));

@@ -11,6 +11,8 @@ pub(super) struct Family<'a> {
     pub(super) name: String,
     pub(super) metric: &'a Metric,
     pub(super) part: Part,
+    /// Whether it is asked for with descendants.
+    pub(super) subtree: bool,
 }
 
 /// Which part of a metric a family shows. Only a quota has more than one.
@@ -23,6 +25,8 @@ pub(super) enum Part {
     Limit,
     Peak,
     Refused,
+    /// With descendants, as the limit sees it.
+    Used,
 }
 
 impl Part {
@@ -31,7 +35,9 @@ impl Part {
             MetricKind::Counter => &[Part::Counter],
             MetricKind::Gauge => &[Part::Gauge],
             MetricKind::Histogram => &[Part::Histogram],
-            MetricKind::Quota => &[Part::Current, Part::Limit, Part::Peak, Part::Refused],
+            MetricKind::Quota => {
+                &[Part::Current, Part::Limit, Part::Peak, Part::Refused, Part::Used]
+            }
         }
     }
 
@@ -41,7 +47,13 @@ impl Part {
             Part::Limit => "limit",
             Part::Peak => "peak",
             Part::Refused => "refused",
+            Part::Used => SUBTREE,
         }
+    }
+
+    /// Whether its values may fall: those of groups that have ended are not repeated.
+    pub(super) fn is_level(self) -> bool {
+        !matches!(self, Part::Counter | Part::Histogram | Part::Refused)
     }
 
     /// Returns the suffixes of the family's samples, which must not clash with those of another
@@ -50,7 +62,7 @@ impl Part {
         match self {
             Part::Counter | Part::Refused => &["_total", "_created"],
             Part::Histogram => &["_bucket", "_sum", "_count", "_created"],
-            Part::Gauge | Part::Current | Part::Limit | Part::Peak => &[""],
+            Part::Gauge | Part::Current | Part::Limit | Part::Peak | Part::Used => &[""],
         }
     }
 
@@ -60,15 +72,35 @@ impl Part {
     }
 }
 
-/// Names every family of a schema.
-pub(super) fn families<'a>(schema: &'a Schema, prefix: &str) -> Vec<Family<'a>> {
-    let mut taken = HashSet::new();
+/// What tells the name of a total with descendants from that of a group's own value.
+const SUBTREE: &str = "subtree";
+
+/// Names every family of a schema, and those of totals with descendants if they are asked for.
+/// `others` are families that do not come from the schema.
+pub(super) fn families<'a>(
+    schema: &'a Schema,
+    prefix: &str,
+    subtrees: bool,
+    others: impl Iterator<Item = String>,
+) -> Vec<Family<'a>> {
+    let mut taken: HashSet<String> =
+        others.flat_map(|name| [format!("{name}_info"), name]).collect();
     let mut families = Vec::new();
+    let mut add = |metric: &'a Metric, part: Part, subtree: bool| {
+        let infix = if subtree && part != Part::Used { SUBTREE } else { part.infix() };
+        let stem = stem(metric, infix);
+        let name = unique(&mut taken, part, prefix, &stem, part.unit(metric));
+        families.push(Family { name, metric, part, subtree });
+    };
     for metric in schema.metrics() {
         for &part in Part::of(metric.kind()) {
-            let name = unique(&mut taken, part, prefix, &stem(metric, part), part.unit(metric));
-            families.push(Family { name, metric, part });
+            add(metric, part, subtrees && part == Part::Used);
         }
+    }
+    // After all others, so that no name depends on whether they are asked for.
+    let with_words = |metric: &&Metric| metric.kind() != MetricKind::Quota;
+    for metric in schema.metrics().iter().filter(with_words).filter(|_| subtrees) {
+        add(metric, Part::of(metric.kind())[0], true);
     }
     families
 }
@@ -76,7 +108,7 @@ pub(super) fn families<'a>(schema: &'a Schema, prefix: &str) -> Vec<Family<'a>> 
 /// Returns the metric's name without unit or `total`, which the exposition appends: `bytes_in` of
 /// bytes becomes `in`, so that it is exported as `in_bytes_total` rather than
 /// `bytes_in_bytes_total`.
-fn stem(metric: &Metric, part: Part) -> String {
+fn stem(metric: &Metric, infix: &str) -> String {
     let unit = metric.unit().base_name();
     let mut words: Vec<&str> = metric.name().split('_').filter(|word| !word.is_empty()).collect();
     let mut drop = |word: &str| {
@@ -92,8 +124,8 @@ fn stem(metric: &Metric, part: Part) -> String {
     if metric.kind() == MetricKind::Counter {
         drop("total");
     }
-    if !part.infix().is_empty() {
-        words.push(part.infix());
+    if !infix.is_empty() {
+        words.push(infix);
     }
     words.join("_")
 }
@@ -131,7 +163,7 @@ fn unique(
 }
 
 /// Makes the prefix a legal start of a metric's name.
-fn sanitized(prefix: &str) -> String {
+pub(super) fn sanitized(prefix: &str) -> String {
     let mut name: String = prefix
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == ':' { c } else { '_' })
@@ -151,7 +183,7 @@ mod tests {
         let mut schema = Schema::builder();
         build(&mut schema);
         let schema = schema.build().expect("a valid schema");
-        families(&schema, prefix).into_iter().map(|f| f.name).collect()
+        families(&schema, prefix, false, std::iter::empty()).into_iter().map(|f| f.name).collect()
     }
 
     #[test]
@@ -169,7 +201,7 @@ mod tests {
         );
         let expected = "app_in_bytes app_cpu_seconds app_requests app_latency_seconds \
                         app_memory_bytes app_memory_limit_bytes app_memory_peak_bytes \
-                        app_memory_refused app_bytes_bytes";
+                        app_memory_refused app_memory_subtree_bytes app_bytes_bytes";
         assert_eq!(got.join(" "), expected);
     }
 
@@ -188,7 +220,8 @@ mod tests {
         );
         assert_eq!(got[..3], ["x_total", "x_2", "memory_peak_bytes"]);
         assert_eq!(got[3..6], ["memory_bytes", "memory_limit_bytes", "memory_peak_2_bytes"]);
-        assert_eq!(got[6..], ["memory_refused", "y_count", "y_2"]);
+        assert_eq!(got[6..8], ["memory_refused", "memory_subtree_bytes"]);
+        assert_eq!(got[8..], ["y_count", "y_2"]);
     }
 
     #[test]

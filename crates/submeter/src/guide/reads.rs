@@ -40,7 +40,7 @@
 //! periodically, so that `read` is never older than its period. It is optional: without it, readers
 //! pay for flushes.
 //!
-//! **Exporting.** [`openmetrics`] writes a snapshot as text for Prometheus:
+//! **Exporting.** an [`Export`] writes the tree as text for Prometheus, as often as it is scraped:
 //!
 //! ```
 //! use submeter::{Count, Schema, Tree, export};
@@ -50,14 +50,18 @@
 //! let tree = Tree::new(schema.build()?)?;
 //! tree.get_or_create("/acme")?.add(requests, 1);
 //!
+//! let export = export::Export::new("app").top(100, requests);
 //! let mut text = String::new();
-//! export::openmetrics(&tree.snapshot(), "app", &mut text)?;
+//! export.write(&tree, &mut text)?;
 //! assert!(text.contains(r#"app_requests_total{group="/acme"} 1"#));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A parent's value includes its children, so a query must not sum over all groups: ask for one
-//! level, or for `group="/"`.
+//! A value is what the group counted itself, so that `sum(rate(app_requests_total[1m]))` is the
+//! rate of the whole tree, and `group=~"/acme(/.*)?"` selects a subtree. Of many groups, the 100
+//! with most are shown; what the others counted is in the `other` of the group above them,
+//! `/acme//other`. Counters never fall because groups come and go. Keep one [`Export`] for as long
+//! as the tree is scraped, and let [`Format::accepted`] choose the format by the request.
 //!
 //! [`Tree::snapshot_with_own`] also has what each group itself counted, without its children: these
 //! values may be added up. What killed groups counted is in the totals above them alone.
@@ -70,4 +74,5 @@
 //! [`Tree::flusher`]: crate::Tree::flusher
 //! [`Tree::snapshot`]: crate::Tree::snapshot
 //! [`Tree::snapshot_with_own`]: crate::Tree::snapshot_with_own
-//! [`openmetrics`]: crate::export::openmetrics
+//! [`Export`]: crate::export::Export
+//! [`Format::accepted`]: crate::export::Format::accepted

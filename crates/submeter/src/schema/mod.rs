@@ -201,6 +201,14 @@ impl Schema {
         &self.inner.sections
     }
 
+    /// Returns the index of a metric's first word among those of all sections, unless it is of
+    /// another schema.
+    pub(crate) fn word(&self, key: Key) -> Option<usize> {
+        let section = self.layouts().iter().position(|layout| layout.id == key.section)?;
+        let before: usize = self.layouts()[..section].iter().map(|layout| layout.words).sum();
+        Some(before + usize::from(key.slot))
+    }
+
     pub(crate) fn quotas(&self) -> usize {
         self.inner.quotas
     }

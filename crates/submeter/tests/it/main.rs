@@ -12,6 +12,7 @@ mod bound_metric;
 mod callbacks;
 mod checkpoint;
 mod derive;
+mod export;
 mod guards;
 mod hostile;
 mod http;

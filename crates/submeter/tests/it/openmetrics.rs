@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use submeter::export::{openmetrics, openmetrics_backend};
-use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Snapshot, Tree};
+use submeter::export::{Export, Format};
+use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Tree};
 
 /// Names that a client may choose and that would escape the quotes of a careless encoder.
 const HOSTILE: [&str; 5] =
@@ -13,7 +13,7 @@ const HOSTILE: [&str; 5] =
 
 #[test]
 fn every_line_is_valid_and_every_value_is_read_back() {
-    let families = parse(&text(&sample()));
+    let families = parse(&sample());
     let web = [("group".to_owned(), "/acme/web".to_owned())];
     let value = |family: &str, sample: &str| families[family].samples[&key(sample, &web)].clone();
 
@@ -26,18 +26,17 @@ fn every_line_is_valid_and_every_value_is_read_back() {
     assert_eq!(value("app_drift_seconds", "app_drift_seconds"), "-0.5");
     assert_eq!(value("app_memory_bytes", "app_memory_bytes"), "700");
     assert_eq!(value("app_memory_limit_bytes", "app_memory_limit_bytes"), "1000");
+    assert_eq!(value("app_memory_subtree_bytes", "app_memory_subtree_bytes"), "700");
+    assert_eq!(value("app_requests_subtree", "app_requests_subtree_total"), "3");
     assert_eq!(value("app_memory_refused", "app_memory_refused_total"), "1");
     assert_eq!(value("app_latency_seconds", "app_latency_seconds_count"), "5");
     assert_eq!(value("app_latency_seconds", "app_latency_seconds_sum"), "200.000001511");
 }
 
 #[test]
-fn the_backend_is_one_sample_with_its_reason_before_the_groups() {
+fn the_backend_is_one_sample_with_its_reason() {
     let backend = submeter::backend();
-    let mut both = String::new();
-    openmetrics_backend(backend, "app", &mut both).expect("a string");
-    both.push_str(&text(&sample()));
-    let families = parse(&both);
+    let families = parse(&sample());
     let family = &families["app_backend"];
     let labels = [("backend", backend.id()), ("reason", backend.reason())];
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -48,8 +47,75 @@ fn the_backend_is_one_sample_with_its_reason_before_the_groups() {
 }
 
 #[test]
+fn what_runs_and_where_is_told_by_labels() {
+    let families = parse(&sample());
+    let sample = |family: &str, label: (&str, &str)| {
+        let labels = [(label.0.to_owned(), label.1.to_owned())];
+        families[family].samples[&key(&format!("{family}_info"), &labels)].clone()
+    };
+    assert_eq!(sample("app_build", ("version", "1.2 \"x\"")), "1");
+    assert_eq!(sample("target", ("service_name", "shop")), "1");
+}
+
+#[test]
+fn a_series_tells_since_when_it_counts() {
+    let before = std::time::SystemTime::now();
+    let families = parse(&sample());
+    let web = [("group".to_owned(), "/acme/web".to_owned())];
+    let created = |family: &str| -> f64 {
+        let sample = format!("{family}_created");
+        families[family].samples[&key(&sample, &web)].parse().expect("a time")
+    };
+    let epoch = std::time::SystemTime::UNIX_EPOCH;
+    let seconds =
+        |time: std::time::SystemTime| time.duration_since(epoch).expect("after 1970").as_secs_f64();
+    // The samples have milliseconds.
+    let range = seconds(before) - 0.002..=seconds(std::time::SystemTime::now()) + 0.002;
+    for family in ["app_requests", "app_latency_seconds"] {
+        assert!(range.contains(&created(family)), "{} not in {range:?}", created(family));
+    }
+}
+
+#[test]
+fn the_text_format_names_a_counter_as_its_samples_and_has_no_end() {
+    let mut schema = Schema::builder();
+    let requests = schema.counter::<Bytes>("requests", "With a \\ and a \"quote\"");
+    let tree = Tree::new(schema.build().expect("schema")).expect("tree");
+    tree.root().add(requests, 3);
+    let mut text = String::new();
+    let export = Export::new("app").created();
+    export.write_as(Format::Text, &tree, &mut text).expect("a string");
+    let (info, rest) = text.split_once("} 1\n").expect("the backend");
+    assert!(info.contains("\n# TYPE app_backend_info gauge\napp_backend_info{backend="), "{info}");
+    let expected = "# HELP app_requests_bytes_total With a \\\\ and a \"quote\"\n\
+                    # TYPE app_requests_bytes_total counter\n\
+                    app_requests_bytes_total{group=\"/\"} 3\n";
+    assert_eq!(rest, expected);
+}
+
+#[test]
+fn fewer_buckets_are_some_of_all() {
+    let mut schema = Schema::builder();
+    let latency = schema.histogram::<Count>("batch", "", Buckets::powers(2, 8));
+    let tree = Tree::new(schema.build().expect("schema")).expect("tree");
+    (0..300).for_each(|n| tree.root().record(latency, n));
+    let buckets = |powers: u32| -> Vec<(String, String)> {
+        let text = text(&Export::new("").powers_per_bucket(powers), &tree);
+        let buckets =
+            text.lines().filter_map(|line| line.strip_prefix("batch_bucket{group=\"/\",le="));
+        let split = |line: &str| line.split_once("} ").map(|(a, b)| (a.to_owned(), b.to_owned()));
+        buckets.map(|line| split(line).expect("a bucket")).collect()
+    };
+    let some = [("3.0", 4), ("15.0", 16), ("63.0", 64), ("255.0", 256), ("+Inf", 300)];
+    assert_eq!(buckets(2), some.map(|(le, n)| (format!("\"{le}\""), n.to_string())));
+    let all = buckets(1);
+    assert_eq!(all.len(), 8);
+    assert!(buckets(2).iter().all(|bucket| all.contains(bucket)), "{all:?}");
+}
+
+#[test]
 fn histogram_buckets_are_cumulative_and_exact_at_their_bounds() {
-    let families = parse(&text(&sample()));
+    let families = parse(&sample());
     let at = |le: &str| {
         let labels = [("group", "/acme/web"), ("le", le)];
         let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned()));
@@ -65,7 +131,7 @@ fn histogram_buckets_are_cumulative_and_exact_at_their_bounds() {
 
 #[test]
 fn hostile_names_stay_inside_their_label() {
-    let families = parse(&text(&sample()));
+    let families = parse(&sample());
     let groups: HashSet<&str> = families["app_requests"]
         .samples
         .keys()
@@ -74,21 +140,8 @@ fn hostile_names_stay_inside_their_label() {
     for name in HOSTILE {
         assert!(groups.contains(format!("/{name}").as_str()), "{name} in {groups:?}");
     }
-    assert_eq!(groups.len(), HOSTILE.len() + 3);
-}
-
-#[test]
-fn a_series_ends_with_its_group_and_the_parent_keeps_the_total() {
-    let mut schema = Schema::builder();
-    let requests = schema.counter::<Count>("requests", "Requests");
-    let tree = Tree::new(schema.build().expect("schema")).expect("tree");
-    let gone = tree.get_or_create("/gone").expect("group");
-    gone.add(requests, 7);
-    assert!(text(&tree.snapshot()).contains("app_requests_total{group=\"/gone\"} 7\n"));
-    gone.kill().expect("a leaf");
-    let after = text(&tree.snapshot());
-    assert!(!after.contains("/gone"), "{after}");
-    assert!(after.contains("app_requests_total{group=\"/\"} 7\n"), "{after}");
+    // The root, its other, the group that leads to the one of all metrics, that one's other.
+    assert_eq!(groups.len(), HOSTILE.len() + 5);
 }
 
 #[test]
@@ -114,7 +167,7 @@ print(n)";
         .stderr(Stdio::piped())
         .spawn()
         .expect("python starts");
-    let text = text(&sample());
+    let text = sample();
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(text.as_bytes()).expect("python reads");
     drop(stdin);
@@ -126,7 +179,7 @@ print(n)";
 }
 
 /// A tree with every kind of metric and unit, limits, and names that try to break out.
-fn sample() -> Snapshot {
+fn sample() -> String {
     let mut s = Schema::builder();
     let requests = s.counter::<Count>("requests", "Requests with a \\ and a \"quote\"");
     let bytes_in = s.counter::<Bytes>("bytes_in", "Bytes in");
@@ -153,14 +206,15 @@ fn sample() -> Snapshot {
     for name in HOSTILE {
         tree.get_or_create(&format!("/{name}")).expect("a legal name").add(requests, 1);
     }
-    let snapshot = tree.snapshot();
+    let export = Export::new("app").subtrees().created().build_info(&[("version", "1.2 \"x\"")]);
+    let text = text(&export.target_info(&[("service.name", "shop")]), &tree);
     drop((held, slot));
-    snapshot
+    text
 }
 
-fn text(snapshot: &Snapshot) -> String {
+fn text(export: &Export, tree: &Tree) -> String {
     let mut text = String::new();
-    openmetrics(snapshot, "app", &mut text).expect("a String takes everything");
+    export.write(tree, &mut text).expect("a String takes everything");
     text
 }
 
@@ -209,9 +263,9 @@ fn parse(text: &str) -> HashMap<String, Family> {
         let family = families.get_mut(&current).unwrap_or_else(|| panic!("no family: {line}"));
         let suffix = name.strip_prefix(&current).unwrap_or_else(|| panic!("stray: {line}"));
         let allowed: &[&str] = match family.kind.as_str() {
-            "counter" => &["_total"],
+            "counter" => &["_total", "_created"],
             "gauge" => &[""],
-            "histogram" => &["_bucket", "_sum", "_count"],
+            "histogram" => &["_bucket", "_sum", "_count", "_created"],
             "info" => &["_info"],
             kind => panic!("type {kind}"),
         };
@@ -286,7 +340,7 @@ fn buckets_whose_sum_exceeds_64_bits_are_written_with_the_most_that_there_is() {
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
     tree.root().record_many(latency, 3, u64::MAX);
     tree.root().record_many(latency, 1 << 20, u64::MAX);
-    let text = text(&tree.snapshot());
+    let text = text(&Export::new("app"), &tree);
     let count = format!("app_latency_seconds_count{{group=\"/\"}} {}", u64::MAX);
     assert!(text.lines().any(|line| line == count), "{count} in {text}");
 }

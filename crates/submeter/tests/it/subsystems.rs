@@ -118,7 +118,7 @@ fn an_export_does_not_show_how_metrics_are_split() {
         let web = tree.get_or_create("/web").expect("created");
         web.add(requests, 3);
         web.add(written, 9);
-        submeter::export::openmetrics(&tree.snapshot(), "app", text).expect("a string");
+        submeter::export::Export::new("app").write(&tree, text).expect("a string");
     }
     assert_eq!(text[0], text[1]);
     assert!(text[1].contains("app_written_bytes_total{group=\"/web\"} 9\n"), "{}", text[1]);

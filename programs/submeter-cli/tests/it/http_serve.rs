@@ -17,7 +17,12 @@ fn addresses(server: &mut Running) -> (String, SocketAddr) {
 }
 
 fn get(url: &str) -> (String, String) {
-    let mut answer = ureq::get(url).call().unwrap_or_else(|e| panic!("{url}: {e}"));
+    get_as(url, "*/*")
+}
+
+fn get_as(url: &str, accept: &str) -> (String, String) {
+    let mut answer =
+        ureq::get(url).header("accept", accept).call().unwrap_or_else(|e| panic!("{url}: {e}"));
     let kind = answer.headers()["content-type"].to_str().expect("text").to_owned();
     (kind, answer.body_mut().read_to_string().expect("a body"))
 }
@@ -76,7 +81,7 @@ fn a_tenant_named_like_markup_stays_text() {
 fn a_scrape_is_valid_in_the_eyes_of_prometheus_own_parser() {
     let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
     let (page, _) = addresses(&mut server);
-    let (kind, text) = get(&format!("{page}/metrics"));
+    let (kind, text) = get_as(&format!("{page}/metrics"), "application/openmetrics-text");
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert!(text.contains("submeter_cache_cpu_seconds_total{group=\"/\"} "), "{text}");
     assert!(text.ends_with("# EOF\n"));

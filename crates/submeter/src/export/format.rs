@@ -1,0 +1,116 @@
+//! The two formats of text, and which of them a client asks for.
+
+/// A format of text that Prometheus and others read.
+///
+/// # Examples
+/// ```
+/// use submeter::export::Format;
+///
+/// let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+/// assert_eq!(Format::accepted(accept), Format::OpenMetrics);
+/// assert_eq!(Format::accepted("*/*"), Format::Text);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// OpenMetrics 1.0: with units, and where asked for with the time since when a series counts.
+    OpenMetrics,
+    /// Prometheus' text format 0.0.4, which every reader knows.
+    Text,
+}
+
+impl Format {
+    /// Chooses by the `Accept` header of a request: OpenMetrics where the client names it and
+    /// prefers nothing to it, the text format otherwise. `""` stands for no header.
+    ///
+    /// A client that names neither is not refused: it gets the text format, as a person with a
+    /// browser would.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::export::Format;
+    ///
+    /// assert_eq!(Format::accepted("text/plain;version=0.0.4"), Format::Text);
+    /// assert_eq!(Format::accepted("application/openmetrics-text"), Format::OpenMetrics);
+    /// ```
+    #[must_use]
+    pub fn accepted(accept: &str) -> Format {
+        let quality = |of: &str| {
+            let ranges = accept.split(',').filter_map(|range| quality_of(range, of));
+            ranges.fold(0.0, f64::max)
+        };
+        let openmetrics = quality("application/openmetrics-text");
+        if openmetrics > 0.0 && openmetrics >= quality("text/plain") {
+            Format::OpenMetrics
+        } else {
+            Format::Text
+        }
+    }
+
+    /// Returns the value of the `Content-Type` header.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::export::Format;
+    ///
+    /// assert_eq!(Format::Text.content_type(), "text/plain; version=0.0.4; charset=utf-8");
+    /// ```
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// Returns how much the client wants `kind` by one range of its header, or `None` if the range is
+/// of another kind, or of a version that is not written.
+fn quality_of(range: &str, kind: &str) -> Option<f64> {
+    let mut parts = range.split(';').map(str::trim);
+    if !parts.next()?.eq_ignore_ascii_case(kind) {
+        return None;
+    }
+    let mut quality = 1.0;
+    for part in parts {
+        let (name, value) = part.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        match name.trim() {
+            "q" => quality = value.parse().ok()?,
+            "version" if !matches!(value, "1.0.0" | "0.0.1" | "0.0.4") => return None,
+            _ => {}
+        }
+    }
+    Some(quality)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_prometheus_of_each_age_asks_for_is_what_it_gets() {
+        let two = "application/openmetrics-text;version=1.0.0,\
+                   application/openmetrics-text;version=0.0.1;q=0.75,\
+                   text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let three = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                     application/openmetrics-text;version=0.0.1;q=0.5,\
+                     text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+                     text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        let old = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
+        for (accept, format) in [
+            (two, Format::OpenMetrics),
+            (three, Format::OpenMetrics),
+            (old, Format::Text),
+            ("", Format::Text),
+            ("text/html,*/*;q=0.8", Format::Text),
+            ("application/openmetrics-text;q=0.3, text/plain;q=0.7", Format::Text),
+            ("application/openmetrics-text;q=0", Format::Text),
+            ("application/openmetrics-text;version=9.9.9", Format::Text),
+            ("Application/OpenMetrics-Text; q=1", Format::OpenMetrics),
+            ("application/openmetrics-text;q=nonsense", Format::Text),
+        ] {
+            assert_eq!(Format::accepted(accept), format, "{accept}");
+        }
+    }
+}

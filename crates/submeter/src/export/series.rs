@@ -1,0 +1,249 @@
+//! What an export has to remember from one scrape to the next, so that counters never fall and
+//! their increases add up.
+//!
+//! A series is not a copy of a group's counter but a sum of what was new at each scrape, and each
+//! piece of news goes to exactly one series: what a group counted itself to its own, what comes
+//! from groups that are not shown to the `other` of the nearest group above them. What was counted
+//! between the last scrape of a group and its end is among the latter, because the totals above it
+//! have it and no group that is shown does. So all series grow together by what the root grows.
+//!
+//! Prometheus takes no notice of the value with which a series begins. Therefore one that is new
+//! stays at its first value, 0, for as many scrapes as there are scrapers: meanwhile its news goes
+//! where it went before. And one that ends is repeated for all scrapers but the last, who may have
+//! seen an earlier value.
+
+use std::collections::{HashMap, HashSet};
+use std::time::SystemTime;
+
+use super::walk::Member;
+use crate::quota::Usage;
+use crate::schema::{MetricKind, Schema};
+
+/// All series of an export.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    root: u64,
+    pub(super) entries: HashMap<Box<str>, Entry>,
+    /// The groups that are shown.
+    pub(super) ids: HashSet<u64>,
+}
+
+/// What one advance does not change.
+pub(super) struct Rules<'a> {
+    /// For each word, whether it is a level, which may fall, rather than a count.
+    pub(super) levels: &'a [bool],
+    pub(super) scrapers: u32,
+    pub(super) subtrees: bool,
+    /// When the tree began to count.
+    pub(super) began: SystemTime,
+    pub(super) now: SystemTime,
+}
+
+/// The series of one path.
+#[derive(Debug)]
+pub(super) struct Entry {
+    id: u64,
+    /// As of the last scrape.
+    total: Box<[i64]>,
+    own: Option<Box<[i64]>>,
+    /// What the group counted itself, or its subtree at the greatest depth.
+    pub(super) shown: Series,
+    /// What groups below it counted that are not shown.
+    pub(super) other: Option<Series>,
+    /// With descendants, if that is asked for.
+    pub(super) subtree: Option<Box<[i64]>>,
+    pub(super) usage: Box<[Usage]>,
+    /// Of each quota, what is used and not by a child that is shown.
+    pub(super) used: Box<[u64]>,
+    /// Of each quota.
+    pub(super) refused: Box<[u64]>,
+    /// In how many more scrapes an ended group's counters are repeated.
+    left: Option<u32>,
+}
+
+/// The values of one series of each metric.
+#[derive(Debug)]
+pub(super) struct Series {
+    pub(super) words: Box<[i64]>,
+    pub(super) created: SystemTime,
+    /// For how many scrapes its counters still stay as they are.
+    held: u32,
+}
+
+/// What is new to a member: of a count its increase, of a level the level itself.
+struct News {
+    total: Box<[i64]>,
+    own: Box<[i64]>,
+    /// Of groups below that are not shown.
+    rest: Box<[i64]>,
+}
+
+impl Entry {
+    pub(super) fn has_ended(&self) -> bool {
+        self.left.is_some()
+    }
+}
+
+impl Series {
+    fn new(words: usize, held: u32, created: SystemTime) -> Series {
+        Series { words: vec![0; words].into(), created, held }
+    }
+
+    fn take(&mut self, news: &[i64], levels: &[bool]) {
+        for ((word, &news), &level) in self.words.iter_mut().zip(news).zip(levels) {
+            *word = if level { news } else { word.wrapping_add(news) };
+        }
+    }
+}
+
+/// Returns for each word of a schema whether it is a level.
+pub(super) fn levels(schema: &Schema) -> Vec<bool> {
+    let mut levels = vec![false; schema.words()];
+    for metric in schema.metrics().iter().filter(|metric| metric.kind == MetricKind::Gauge) {
+        let word = schema.word(metric.key).expect("it is the schema's own");
+        levels[word] = true;
+    }
+    levels
+}
+
+impl State {
+    /// Learns of the groups that are shown in this scrape.
+    pub(super) fn advance(&mut self, members: Vec<Member>, rules: &Rules<'_>) {
+        let root = members[0].id;
+        // The first scrape: no scraper has an earlier one to compare it with, so that series begin
+        // with all that there is.
+        let first = self.root != root;
+        if first {
+            *self = State { root, ..State::default() };
+        }
+        for entry in self.entries.values_mut() {
+            let other = entry.other.as_mut().map(|other| &mut other.held);
+            for held in std::iter::once(&mut entry.shown.held).chain(other) {
+                *held = held.saturating_sub(1);
+            }
+        }
+        let mut news: Vec<News> =
+            members.iter().map(|member| self.news(member, first, rules)).collect();
+        let mut used: Vec<Box<[u64]>> = members.iter().map(current).collect();
+        for (at, member) in members.iter().enumerate().rev() {
+            let Some(parent) = member.parent else { continue };
+            let (above, below) = news.split_at_mut(at);
+            subtract(&mut above[parent].rest, &below[0].total);
+            // Each group's usage is read for itself, so that a child's may be the newer.
+            let pairs = used[parent].iter_mut().zip(&member.usage);
+            pairs.for_each(|(used, of)| *used = used.saturating_sub(of.current));
+        }
+        self.ids = members.iter().map(|member| member.id).collect();
+        for ((member, news), used) in members.into_iter().zip(news).zip(used) {
+            self.put(member, news, used, first, rules);
+        }
+        self.end(rules.scrapers);
+    }
+
+    /// Compares a member with the last scrape. The counts of one that was not shown in it, or whose
+    /// series is held, are no news: they go to those above it.
+    fn news(&self, member: &Member, first: bool, rules: &Rules<'_>) -> News {
+        let entry = self.entries.get(&member.path);
+        let counts = first || entry.is_some_and(|e| !e.has_ended() && e.shown.held == 0);
+        // A name that was created again has counted all that it has since the last scrape.
+        let same = entry.filter(|entry| entry.id == member.id);
+        let new = |now: &[i64], last: Option<&[i64]>| -> Box<[i64]> {
+            let word = |(at, (&now, &level)): (usize, (&i64, &bool))| match last {
+                _ if level => now,
+                _ if !counts => 0,
+                Some(last) => now.wrapping_sub(last[at]),
+                None => now,
+            };
+            now.iter().zip(rules.levels).enumerate().map(word).collect()
+        };
+        let total = new(&member.total, same.map(|entry| &*entry.total));
+        let Some(own) = &member.own else {
+            let none = vec![0; total.len()].into();
+            return News { own: total.clone(), total, rest: none };
+        };
+        let own = new(own, same.and_then(|entry| entry.own.as_deref()));
+        let mut rest = total.clone();
+        subtract(&mut rest, &own);
+        News { total, own, rest }
+    }
+
+    /// Adds to the series of a member what is new.
+    fn put(
+        &mut self,
+        member: Member,
+        mut news: News,
+        used: Box<[u64]>,
+        first: bool,
+        rules: &Rules<'_>,
+    ) {
+        let Member { path, id, has_children, total, own, usage, .. } = member;
+        let (held, created) = if first { (0, rules.began) } else { (rules.scrapers, rules.now) };
+        let words = total.len();
+        let refused: Box<[u64]> = usage.iter().map(|usage| usage.refused).collect();
+        let entry = self.entries.entry(path).or_insert_with(|| Entry {
+            id: 0,
+            total: vec![0; words].into(),
+            own: None,
+            shown: Series::new(words, held, created),
+            other: None,
+            subtree: rules.subtrees.then(|| vec![0; words].into()),
+            usage: Box::default(),
+            used: Box::default(),
+            refused: vec![0; refused.len()].into(),
+            left: None,
+        });
+        let same = entry.id == id;
+        if let Some(subtree) = &mut entry.subtree {
+            let last = same.then_some(&*entry.total);
+            for (at, word) in subtree.iter_mut().enumerate() {
+                let new = total[at].wrapping_sub(last.map_or(0, |last| last[at]));
+                *word = if rules.levels[at] { total[at] } else { word.wrapping_add(new) };
+            }
+        }
+        for (at, word) in entry.refused.iter_mut().enumerate() {
+            let last = if same { entry.usage[at].refused } else { 0 };
+            *word = word.wrapping_add(refused[at].wrapping_sub(last));
+        }
+        if entry.other.is_none() && (has_children || news.rest.iter().any(|&word| word != 0)) {
+            entry.other = own.is_some().then(|| Series::new(words, held, created));
+        }
+        if let Some(other) = &mut entry.other {
+            if other.held > 0 {
+                // Until all scrapers have seen it begin.
+                for ((own, rest), &level) in
+                    news.own.iter_mut().zip(&mut news.rest).zip(rules.levels)
+                {
+                    if !level {
+                        *own = own.wrapping_add(std::mem::take(rest));
+                    }
+                }
+            }
+            other.take(&news.rest, rules.levels);
+        }
+        entry.shown.take(&news.own, rules.levels);
+        (entry.id, entry.total, entry.own) = (id, total, own);
+        (entry.usage, entry.used, entry.left) = (usage, used, None);
+    }
+
+    /// Ends the series of groups that are not shown any more, and forgets those that every scraper
+    /// has seen the last of.
+    fn end(&mut self, scrapers: u32) {
+        let ids = &self.ids;
+        self.entries.retain(|_, entry| {
+            if !ids.contains(&entry.id) {
+                entry.left = Some(entry.left.unwrap_or(scrapers) - 1);
+            }
+            entry.left != Some(0)
+        });
+    }
+}
+
+fn current(member: &Member) -> Box<[u64]> {
+    member.usage.iter().map(|usage| usage.current).collect()
+}
+
+fn subtract(from: &mut [i64], words: &[i64]) {
+    for (from, word) in from.iter_mut().zip(words) {
+        *from = from.wrapping_sub(*word);
+    }
+}

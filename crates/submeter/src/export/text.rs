@@ -1,0 +1,264 @@
+//! The text of an exposition, in either format.
+
+use std::fmt::{self, Write};
+use std::time::SystemTime;
+
+use super::format::Format;
+use super::names::{Family, Part};
+use super::series::{Entry, Series};
+use crate::schema::Schema;
+use crate::unit::UnitKind;
+
+/// How an exposition is written.
+#[derive(Clone, Copy)]
+pub(super) struct Style {
+    pub(super) format: Format,
+    /// Whether the time since when a series counts is written.
+    pub(super) created: bool,
+    /// One bucket of a histogram for so many powers of two.
+    pub(super) powers: u32,
+}
+
+/// The series of one path, with its label ready to be written.
+pub(super) struct Labelled<'a> {
+    pub(super) path: &'a str,
+    label: String,
+    other: String,
+    entry: &'a Entry,
+}
+
+impl<'a> Labelled<'a> {
+    pub(super) fn new(path: &'a str, entry: &'a Entry) -> Labelled<'a> {
+        let label = escaped(path);
+        // No name is empty, so that no path has two slashes, and a pattern that finds all below a
+        // group, `/acme/.*`, finds this too.
+        let other = format!("{}//other", label.trim_end_matches('/'));
+        Labelled { path, label, other, entry }
+    }
+}
+
+/// Writes an info metric: labels, and a value of 1.
+pub(super) fn info(
+    style: Style,
+    name: &str,
+    help: &str,
+    labels: &[(String, String)],
+    out: &mut String,
+) -> fmt::Result {
+    match style.format {
+        Format::OpenMetrics => writeln!(out, "# TYPE {name} info\n# HELP {name} {help}")?,
+        Format::Text => writeln!(out, "# HELP {name}_info {help}\n# TYPE {name}_info gauge")?,
+    }
+    write!(out, "{name}_info{{")?;
+    for (n, (label, value)) in labels.iter().enumerate() {
+        let comma = if n == 0 { "" } else { "," };
+        write!(out, "{comma}{label}=\"{}\"", escaped(value))?;
+    }
+    out.write_str("} 1\n")
+}
+
+/// Writes one family, of all groups.
+pub(super) fn family(
+    style: Style,
+    schema: &Schema,
+    family: &Family<'_>,
+    groups: &[Labelled<'_>],
+    out: &mut String,
+) -> fmt::Result {
+    head(style, family, out)?;
+    let writer = Writer { style, family, unit: family.part.unit(family.metric) };
+    let word = schema.word(family.metric.key);
+    let slot = usize::from(family.metric.key.slot);
+    for group in groups {
+        let entry = group.entry;
+        if family.part.is_level() && entry.has_ended() {
+            continue;
+        }
+        match (family.part, word) {
+            (Part::Current | Part::Limit | Part::Peak | Part::Refused | Part::Used, _) => {
+                writer.quota(&group.label, entry, slot, out)?;
+            }
+            (_, Some(word)) if family.subtree => {
+                let created = entry.shown.created;
+                let words = entry.subtree.as_deref().map(|words| &words[word..]);
+                words.map_or(Ok(()), |words| writer.sample(&group.label, words, created, out))?;
+            }
+            (_, Some(word)) => {
+                let mut write = |label: &str, series: &Series| {
+                    writer.sample(label, &series.words[word..], series.created, out)
+                };
+                write(&group.label, &entry.shown)?;
+                entry.other.as_ref().map_or(Ok(()), |other| write(&group.other, other))?;
+            }
+            (part, None) => unreachable!("a {part:?} of the schema has words"),
+        }
+    }
+    Ok(())
+}
+
+fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
+    let name = &family.name;
+    let (kind, what) = match family.part {
+        Part::Counter => ("counter", ""),
+        Part::Gauge => ("gauge", ""),
+        Part::Histogram => ("histogram", ""),
+        Part::Current => ("gauge", ", current usage"),
+        Part::Limit => ("gauge", ", limit"),
+        Part::Peak => ("gauge", ", peak usage with descendants"),
+        Part::Refused => ("counter", ", charges refused by this group's limit"),
+        Part::Used => ("gauge", ", current usage with descendants, which the limit bounds"),
+    };
+    let scope = if family.subtree { " (with descendants)" } else { "" };
+    let help = family.metric.help();
+    if style.format == Format::Text {
+        // Of the text format, the name of a counter is that of its samples.
+        let total = if kind == "counter" { "_total" } else { "" };
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        writeln!(out, "# HELP {name}{total} {help}{what}{scope}")?;
+        return writeln!(out, "# TYPE {name}{total} {kind}");
+    }
+    writeln!(out, "# TYPE {name} {kind}")?;
+    let unit = family.part.unit(family.metric).base_name();
+    if !unit.is_empty() {
+        writeln!(out, "# UNIT {name} {unit}")?;
+    }
+    writeln!(out, "# HELP {name} {}{what}{scope}", escaped(help))
+}
+
+/// Writes the samples of one family.
+struct Writer<'a> {
+    style: Style,
+    family: &'a Family<'a>,
+    unit: UnitKind,
+}
+
+impl Writer<'_> {
+    fn sample(
+        &self,
+        label: &str,
+        words: &[i64],
+        created: SystemTime,
+        out: &mut String,
+    ) -> fmt::Result {
+        let (name, unit) = (&self.family.name, self.unit);
+        match self.family.part {
+            Part::Gauge => {
+                let n = Number { negative: words[0] < 0, magnitude: words[0].unsigned_abs(), unit };
+                return writeln!(out, "{name}{{group=\"{label}\"}} {n}");
+            }
+            Part::Histogram => self.histogram(label, words, out)?,
+            _ => {
+                let n = Number::new(words[0].cast_unsigned(), unit);
+                writeln!(out, "{name}_total{{group=\"{label}\"}} {n}")?;
+            }
+        }
+        if self.style.created && self.style.format == Format::OpenMetrics {
+            let since = created.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let (seconds, ms) = (since.as_secs(), since.subsec_millis());
+            writeln!(out, "{name}_created{{group=\"{label}\"}} {seconds}.{ms:03}")?;
+        }
+        Ok(())
+    }
+
+    /// Writes one bucket for each or some powers of two: all quarters would make a scrape much
+    /// larger, for a precision that a rate over a scrape interval seldom has.
+    fn histogram(&self, label: &str, words: &[i64], out: &mut String) -> fmt::Result {
+        let (name, unit) = (&self.family.name, self.unit);
+        let buckets = self.family.metric.buckets().expect("a histogram has buckets");
+        let mut cumulative = 0u64;
+        let counts = &words[1..=buckets.len()];
+        for (index, count) in counts.iter().enumerate() {
+            cumulative = cumulative.saturating_add(count.cast_unsigned());
+            match buckets.upper(index) {
+                Some(upper)
+                    if upper.is_power_of_two() && upper.ilog2() % self.style.powers == 0 =>
+                {
+                    let le = Bound { upper: upper - 1, unit };
+                    writeln!(out, "{name}_bucket{{group=\"{label}\",le=\"{le}\"}} {cumulative}")?;
+                }
+                Some(_) => {}
+                None => {
+                    writeln!(out, "{name}_bucket{{group=\"{label}\",le=\"+Inf\"}} {cumulative}")?;
+                }
+            }
+        }
+        let sum = Number::new(words[0].cast_unsigned(), unit);
+        writeln!(out, "{name}_sum{{group=\"{label}\"}} {sum}")?;
+        writeln!(out, "{name}_count{{group=\"{label}\"}} {cumulative}")
+    }
+
+    fn quota(&self, label: &str, entry: &Entry, slot: usize, out: &mut String) -> fmt::Result {
+        let (name, usage) = (&self.family.name, entry.usage[slot]);
+        let value = match self.family.part {
+            Part::Limit => usage.limit,
+            Part::Peak => Some(usage.peak),
+            Part::Used if self.family.subtree || usage.limit.is_some() => Some(usage.current),
+            Part::Used => None,
+            Part::Refused => {
+                let refused = entry.refused[slot];
+                return writeln!(out, "{name}_total{{group=\"{label}\"}} {refused}");
+            }
+            _ => Some(entry.used[slot]),
+        };
+        let write = |n| writeln!(out, "{name}{{group=\"{label}\"}} {}", Number::new(n, self.unit));
+        value.map_or(Ok(()), write)
+    }
+}
+
+/// A value in base units as an exact decimal.
+struct Number {
+    negative: bool,
+    magnitude: u64,
+    unit: UnitKind,
+}
+
+impl Number {
+    fn new(magnitude: u64, unit: UnitKind) -> Number {
+        Number { negative: false, magnitude, unit }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.negative {
+            f.write_char('-')?;
+        }
+        let per_base = self.unit.per_base();
+        write!(f, "{}", self.magnitude / per_base)?;
+        let fraction = self.magnitude % per_base;
+        if fraction == 0 {
+            return Ok(());
+        }
+        let digits = per_base.ilog10() as usize;
+        let fraction = format!("{fraction:0digits$}");
+        write!(f, ".{}", fraction.trim_end_matches('0'))
+    }
+}
+
+/// A bucket's bound, which OpenMetrics requires to have a decimal point even if it is whole.
+struct Bound {
+    upper: u64,
+    unit: UnitKind,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = Number::new(self.upper, self.unit).to_string();
+        f.write_str(&text)?;
+        if text.contains('.') { Ok(()) } else { f.write_str(".0") }
+    }
+}
+
+/// Escapes a label's value or a help text.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            c => out.push(c),
+        }
+    }
+    out
+}

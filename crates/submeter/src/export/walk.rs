@@ -1,0 +1,177 @@
+//! Which groups an export shows, and their values as of one flush.
+
+use std::collections::HashSet;
+
+use crate::group::Group;
+use crate::quota::Usage;
+use crate::rstat::Flushed;
+use crate::schema::{Key, MetricKind, Schema};
+use crate::tree::Tree;
+
+/// What keeps an export small.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Brakes {
+    /// A group at this depth stands for its subtree, which is not visited.
+    pub(super) depth: usize,
+    /// How many groups are shown, and by which metric they are chosen.
+    pub(super) top: usize,
+    pub(super) by: Option<Key>,
+    /// Whether groups that have counted nothing are shown too.
+    pub(super) idle: bool,
+}
+
+/// A group that is shown. It comes after its parent.
+pub(super) struct Member {
+    pub(super) path: Box<str>,
+    pub(super) id: u64,
+    /// Its place among the members.
+    pub(super) parent: Option<usize>,
+    pub(super) has_children: bool,
+    /// With descendants, section after section.
+    pub(super) total: Box<[i64]>,
+    /// Without descendants; `None` where it stands for its subtree.
+    pub(super) own: Option<Box<[i64]>>,
+    pub(super) usage: Box<[Usage]>,
+}
+
+struct Visit {
+    group: Group,
+    parent: usize,
+    has_children: bool,
+    shown: bool,
+}
+
+/// Flushes the tree, and copies the values of the groups that are shown: of the others, only the
+/// metric by which groups are chosen is looked at. `stays` tells the groups that are shown already.
+///
+/// Neither a snapshot nor a copy of all paths: what 100,000 idle groups cost is a look at each.
+pub(super) fn members(tree: &Tree, brakes: &Brakes, stays: &HashSet<u64>) -> Vec<Member> {
+    // Dropped after the flush locks are released: see `Snapshot::take`.
+    let mut visits = Vec::new();
+    let rank = Rank::of(tree.schema(), brakes);
+    tree.stats()
+        .flushed(|flushed| {
+            visit(tree.root(), brakes.depth, &mut visits);
+            choose(&rank, brakes, stays, &mut visits);
+            copy(&visits, brakes.depth, flushed)
+        })
+        .0
+}
+
+/// Visits all groups down to a depth, each after its parent.
+fn visit(root: &Group, depth: usize, visits: &mut Vec<Visit>) {
+    visits.push(Visit { group: root.clone(), parent: 0, has_children: false, shown: true });
+    let mut at = 0;
+    while let Some(Visit { group, .. }) = visits.get(at) {
+        if group.depth() < depth {
+            let children = group.live_children();
+            visits[at].has_children = !children.is_empty();
+            visits.extend(children.into_iter().map(|group| Visit {
+                group,
+                parent: at,
+                has_children: false,
+                shown: false,
+            }));
+        }
+        at += 1;
+    }
+}
+
+/// Marks the groups that are shown: those with most of the metric, and all above them.
+fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &HashSet<u64>, visits: &mut [Visit]) {
+    let mut candidates = Vec::new();
+    for (at, Visit { group, .. }) in visits.iter().enumerate().skip(1) {
+        let value = rank.value(group);
+        if value == 0 && !brakes.idle && rank.is_idle(group) {
+            continue;
+        }
+        // One that is shown stays until another has a quarter more: of two that are about equal,
+        // each change would end a series and begin another.
+        let bonus = if stays.contains(&group.id()) { value / 4 } else { 0 };
+        candidates.push((value.saturating_add(bonus), at));
+    }
+    if candidates.len() > brakes.top {
+        candidates.select_nth_unstable_by(brakes.top, |a, b| {
+            let (left, right) = (&visits[a.1].group, &visits[b.1].group);
+            // Of equals the first by name: not now the one and then the other.
+            b.0.cmp(&a.0).then_with(|| left.cmp(right))
+        });
+        candidates.truncate(brakes.top);
+    }
+    for (_, mut at) in candidates {
+        while !visits[at].shown {
+            visits[at].shown = true;
+            at = visits[at].parent;
+        }
+    }
+}
+
+fn copy(visits: &[Visit], depth: usize, flushed: &mut [Flushed<'_>]) -> Vec<Member> {
+    let mut places = vec![usize::MAX; visits.len()];
+    let mut members: Vec<Member> = Vec::new();
+    for (at, visit) in visits.iter().enumerate().filter(|(_, visit)| visit.shown) {
+        let group = &visit.group;
+        places[at] = members.len();
+        members.push(Member {
+            path: group.path().into(),
+            id: group.id(),
+            parent: (at != 0).then(|| places[visit.parent]),
+            has_children: visit.has_children,
+            total: group.totals(),
+            own: (group.depth() < depth).then(|| group.own_words(flushed)),
+            usage: group.usages(),
+        });
+    }
+    members
+}
+
+/// By what groups are chosen.
+struct Rank<'a> {
+    schema: &'a Schema,
+    by: Option<(Key, MetricKind)>,
+}
+
+impl<'a> Rank<'a> {
+    /// Without a metric of the caller's: by the first counter, or else by the first metric.
+    fn of(schema: &'a Schema, brakes: &Brakes) -> Rank<'a> {
+        let metrics = schema.metrics();
+        let metric = match brakes.by {
+            Some(key) => {
+                let named = metrics.iter().find(|metric| metric.key == key);
+                Some(named.expect("the metric of `top` belongs to the schema of another tree"))
+            }
+            None => {
+                let counter = metrics.iter().find(|metric| metric.kind == MetricKind::Counter);
+                counter.or(metrics.first())
+            }
+        };
+        Rank { schema, by: metric.map(|metric| (metric.key, metric.kind)) }
+    }
+
+    fn value(&self, group: &Group) -> u64 {
+        self.by.map_or(0, |(key, kind)| value(group, key, kind))
+    }
+
+    /// Whether the group has nothing of any metric. Of a histogram only the sum is looked at: a
+    /// group that has recorded nothing but zeros, and has nothing else, is as good as idle.
+    fn is_idle(&self, group: &Group) -> bool {
+        let is_zero = |metric: &crate::Metric| value(group, metric.key, metric.kind) == 0;
+        self.schema.metrics().iter().all(is_zero)
+    }
+}
+
+/// Returns a total as of the last flush, how much is used of a quota, the sum of a histogram.
+fn value(group: &Group, key: Key, kind: MetricKind) -> u64 {
+    let slot = usize::from(key.slot);
+    match kind {
+        MetricKind::Quota => {
+            let usage = group.inner.quotas.usage(slot);
+            // A group whose every charge was refused is not idle.
+            usage.current.max(usage.refused.min(1))
+        }
+        MetricKind::Gauge => group.group_stats(key).total(slot).unsigned_abs(),
+        MetricKind::Counter | MetricKind::Histogram => {
+            group.group_stats(key).total(slot).cast_unsigned()
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! An export as Prometheus sees it: increases over scrapes, for each of two scrapers, are those of
+//! the tree, whatever groups come and go.
+
+use std::collections::{BTreeMap, HashMap};
+
+use submeter::export::{Export, TOP_DEFAULT};
+use submeter::{Buckets, Bytes, Count, Counter, Gauge, Histogram, Quota, Schema, Tree};
+
+/// What a server keeps of one target: as Prometheus, whose `increase` ignores the value with which
+/// a series begins, and takes any fall for a restart from zero.
+#[derive(Default)]
+struct Server {
+    last: HashMap<String, f64>,
+    increase: BTreeMap<String, f64>,
+    resets: usize,
+    /// Whether the range is so short that a series that was not in one scrape begins anew.
+    forgets: bool,
+}
+
+impl Server {
+    fn scrape(&mut self, text: &str) {
+        let mut now = HashMap::new();
+        for (series, value) in samples(text) {
+            let new = match self.last.get(series) {
+                None => 0.0,
+                Some(&last) if value < last => {
+                    self.resets += 1;
+                    value
+                }
+                Some(&last) => value - last,
+            };
+            *self.increase.entry(series.to_owned()).or_default() += new;
+            assert_eq!(now.insert(series.to_owned(), value), None, "twice: {series}");
+        }
+        if self.forgets {
+            self.last.clear();
+        }
+        self.last.extend(now);
+    }
+
+    /// The increase of all series of a metric together, `sum(increase(metric))`.
+    fn sum(&self, metric: &str) -> f64 {
+        let of = |(series, _): &(&String, &f64)| series.split('{').next() == Some(metric);
+        self.increase.iter().filter(of).map(|(_, increase)| increase).sum()
+    }
+
+    fn of(&self, series: &str) -> f64 {
+        self.increase.get(series).copied().unwrap_or(0.0)
+    }
+}
+
+fn samples(text: &str) -> impl Iterator<Item = (&str, f64)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| {
+        let (series, value) = line.rsplit_once(' ').expect("a sample");
+        (series, value.parse().expect("a number"))
+    })
+}
+
+struct World {
+    tree: Tree,
+    requests: Counter<Count>,
+    queued: Gauge<Bytes>,
+    batch: Histogram<Count>,
+    memory: Quota<Bytes>,
+}
+
+fn world() -> World {
+    let mut schema = Schema::builder();
+    let requests = schema.counter("requests", "Requests");
+    let batch = schema.histogram("batch", "Sizes", Buckets::powers(2, 6));
+    let memory = schema.quota("memory", "Memory");
+    let queued = schema.section("apart", |s| s.gauge("queued", "Bytes queued"));
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    World { tree, requests, queued, batch, memory }
+}
+
+impl World {
+    fn add(&self, path: &str, n: u64) {
+        self.tree.get_or_create(path).expect("room").add(self.requests, n);
+    }
+
+    fn kill(&self, path: &str) {
+        drop(self.tree.get(path).expect("alive").kill_subtree().expect("not the root"));
+    }
+
+    fn text(&self, export: &Export) -> String {
+        let mut text = String::new();
+        export.write(&self.tree, &mut text).expect("a string");
+        text
+    }
+}
+
+fn one(group: &str) -> String {
+    format!("app_requests_total{{group=\"{group}\"}}")
+}
+
+fn value(text: &str, series: &str) -> Option<f64> {
+    samples(text).find(|(found, _)| *found == series).map(|(_, value)| value)
+}
+
+const REQUESTS: &str = "app_requests_total";
+
+#[test]
+fn a_sum_over_all_groups_is_the_total() {
+    let w = world();
+    w.add("/", 1);
+    w.add("/acme", 10);
+    w.add("/acme/web", 100);
+    w.tree.get("/acme/web").expect("alive").adjust(w.queued, 7);
+    w.tree.get("/acme").expect("alive").adjust(w.queued, -2);
+    let text = w.text(&Export::new("app"));
+    let total = |metric: &str| -> f64 {
+        let of = |(series, _): &(&str, f64)| series.split('{').next() == Some(metric);
+        samples(&text).filter(of).map(|(_, value)| value).sum()
+    };
+    assert_eq!(total(REQUESTS), 111.0);
+    assert_eq!(total("app_queued_bytes"), 5.0);
+    assert_eq!(value(&text, &one("/acme")), Some(10.0));
+}
+
+#[test]
+fn what_is_used_of_a_quota_adds_up_and_what_a_limit_bounds_stands_beside_it() {
+    let w = world();
+    let web = w.tree.get_or_create("/acme/web").expect("room");
+    let acme = w.tree.get("/acme").expect("alive");
+    acme.set_limit(w.memory, Some(100));
+    let held = (acme.try_charge(w.memory, 10).expect("fits"), web.try_charge(w.memory, 50));
+    assert!(web.try_charge(w.memory, 41).is_err());
+    let text = w.text(&Export::new("app"));
+    let of =
+        |name: &str, group: &str| value(&text, &format!("app_memory_{name}{{group=\"{group}\"}}"));
+    assert_eq!(["/", "/acme", "/acme/web"].map(|g| of("bytes", g)), [0.0, 10.0, 50.0].map(Some));
+    assert_eq!(
+        (of("subtree_bytes", "/acme"), of("limit_bytes", "/acme")),
+        (Some(60.0), Some(100.0))
+    );
+    assert_eq!(of("subtree_bytes", "/"), None, "it has no limit");
+    assert_eq!(of("refused_total", "/acme"), Some(1.0));
+    drop(held);
+}
+
+#[test]
+fn the_last_requests_of_a_killed_group_are_neither_lost_nor_doubled() {
+    let w = world();
+    let export = Export::new("app").scrapers(1);
+    let mut server = Server::default();
+    w.add("/acme/web", 100);
+    server.scrape(&w.text(&export));
+    w.add("/acme/web", 5);
+    server.scrape(&w.text(&export));
+    w.add("/acme/web", 7);
+    w.kill("/acme/web");
+    let after = w.text(&export);
+    server.scrape(&after);
+    assert_eq!(server.sum(REQUESTS), 12.0);
+    assert_eq!(server.of(&one("/acme//other")), 7.0, "{after}");
+    assert_eq!(value(&after, &one("/acme/web")), None, "its series has ended");
+}
+
+#[test]
+fn a_name_that_is_created_again_continues_its_series() {
+    let w = world();
+    let export = Export::new("app");
+    let mut server = Server::default();
+    w.add("/acme", 100);
+    server.scrape(&w.text(&export));
+    // More than before, so that no fall gives the restart away.
+    w.kill("/acme");
+    w.add("/acme", 150);
+    server.scrape(&w.text(&export));
+    assert_eq!((server.sum(REQUESTS), server.of(&one("/acme"))), (150.0, 150.0));
+    // Ended meanwhile, and repeated to the second scraper.
+    w.add("/acme", 3);
+    w.kill("/acme");
+    server.scrape(&w.text(&export));
+    w.add("/acme", 20);
+    server.scrape(&w.text(&export));
+    w.add("/acme", 1);
+    server.scrape(&w.text(&export));
+    assert_eq!(server.sum(REQUESTS), 174.0);
+    assert_eq!(server.resets, 0);
+}
+
+#[test]
+fn a_new_series_begins_at_zero_and_its_group_is_in_other_until_then() {
+    let w = world();
+    let export = Export::new("app").scrapers(1);
+    let mut server = Server::default();
+    w.add("/old", 1);
+    server.scrape(&w.text(&export));
+    w.add("/new", 40);
+    let text = w.text(&export);
+    server.scrape(&text);
+    assert_eq!(value(&text, &one("/new")), Some(0.0));
+    assert_eq!(server.of(&one("//other")), 40.0);
+    w.add("/new", 2);
+    server.scrape(&w.text(&export));
+    assert_eq!((server.of(&one("/new")), server.sum(REQUESTS)), (2.0, 42.0));
+}
+
+#[test]
+fn the_groups_with_most_are_shown_and_one_that_is_stays_until_another_has_a_quarter_more() {
+    let w = world();
+    let export = Export::new("app").top(1, w.requests).scrapers(1);
+    w.add("/a", 100);
+    w.add("/b", 99);
+    w.add("/idle", 0);
+    let shown = |text: &str| ["/a", "/b"].map(|group| value(text, &one(group)).is_some());
+    assert_eq!(shown(&w.text(&export)), [true, false]);
+    w.add("/b", 20);
+    assert_eq!(shown(&w.text(&export)), [true, false], "119 is no quarter more than 100");
+    w.add("/b", 20);
+    let text = w.text(&export);
+    assert_eq!(shown(&text), [false, true]);
+    assert_eq!(value(&text, &one("//other")), Some(139.0));
+    assert!(!text.contains("/idle"), "{text}");
+}
+
+#[test]
+fn a_group_that_has_nothing_of_any_metric_is_shown_only_where_every_group_is() {
+    let w = world();
+    w.add("/idle", 0);
+    w.add("/waits", 0);
+    w.tree.get("/waits").expect("alive").adjust(w.queued, 1);
+    let text = w.text(&Export::new("app"));
+    assert!(!text.contains("/idle"), "{text}");
+    assert_eq!(value(&text, &one("/waits")), Some(0.0), "it has something of another metric");
+    assert!(w.text(&Export::new("app").every_group()).contains("/idle"));
+}
+
+#[test]
+fn groups_above_those_with_most_are_shown_too() {
+    let w = world();
+    w.add("/a/b/c", 5);
+    w.add("/d", 4);
+    let text = w.text(&Export::new("app").top(1, w.tree.schema().metric("requests").expect("one")));
+    assert_eq!(value(&text, &one("/a")), Some(0.0));
+    // `/a`, `/a/b` and `/a/b/c` are equal; of equals the first by name.
+    assert_eq!(value(&text, &one("/a//other")), Some(5.0));
+    assert_eq!(value(&text, &one("//other")), Some(4.0));
+    let export = Export::new("app").top(1, w.queued);
+    w.tree.get("/a/b/c").expect("alive").adjust(w.queued, 3);
+    w.tree.get("/a/b").expect("alive").adjust(w.queued, -2);
+    let text = w.text(&export);
+    assert_eq!(["/a", "/a/b", "/a/b/c"].map(|g| value(&text, &one(g))), [0.0, 0.0, 5.0].map(Some));
+}
+
+#[test]
+fn without_a_choice_the_number_of_groups_is_bounded() {
+    let w = world();
+    (0..TOP_DEFAULT + 20).for_each(|n| w.add(&format!("/t{n:03}"), 1 + n as u64));
+    let text = w.text(&Export::new("app"));
+    let shown = samples(&text).filter(|(series, _)| series.starts_with(REQUESTS)).count();
+    assert_eq!(shown, TOP_DEFAULT + 2, "and the root, and its other");
+}
+
+#[test]
+fn at_the_greatest_depth_a_group_stands_for_its_subtree() {
+    let w = world();
+    let export = Export::new("app").depth(1).subtrees().scrapers(1);
+    let mut server = Server::default();
+    w.add("/acme/web", 1);
+    w.add("/", 1);
+    server.scrape(&w.text(&export));
+    w.add("/acme/web", 10);
+    w.kill("/acme/web");
+    w.add("/acme/mail", 5);
+    let text = w.text(&export);
+    server.scrape(&text);
+    assert_eq!((server.of(&one("/acme")), server.sum(REQUESTS)), (15.0, 15.0));
+    assert!(!text.contains("/acme/"), "{text}");
+    assert_eq!(value(&text, "app_requests_subtree_total{group=\"/\"}"), Some(17.0));
+}
+
+#[test]
+fn an_export_begins_anew_with_another_tree() {
+    let (one_tree, other_tree) = (world(), world());
+    let export = Export::new("app");
+    one_tree.add("/a", 5);
+    assert_eq!(value(&one_tree.text(&export), &one("/a")), Some(5.0));
+    other_tree.add("/b", 6);
+    let text = other_tree.text(&export);
+    assert_eq!((value(&text, &one("/a")), value(&text, &one("/b"))), (None, Some(6.0)));
+}
+
+#[test]
+#[should_panic(expected = "belongs to the schema of another tree")]
+fn a_metric_of_another_tree_is_refused() {
+    let (a, b) = (world(), world());
+    let _ = a.text(&Export::new("app").top(5, b.requests));
+}
+
+/// Any mix of updates, kills, creations and changes of who has most, with two servers that scrape
+/// in turns.
+#[test]
+fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go() {
+    let rounds = if cfg!(miri) { 1 } else { 60 };
+    for seed in 0..rounds {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let w = world();
+        let depth = random.usize(1..5);
+        let export = Export::new("app").top(random.usize(1..6), w.requests).depth(depth);
+        let mut servers = [false, true].map(|forgets| Server { forgets, ..Server::default() });
+        let (mut counted, mut recorded) = (0, 0);
+        let mut began: [Option<(u64, u64)>; 2] = [None; 2];
+        let steps = if cfg!(miri) { 60 } else { 400 };
+        for step in 0..steps {
+            let path: String =
+                (0..random.usize(1..5)).map(|_| ["/a", "/b", "/c"][random.usize(..3)]).collect();
+            match random.u8(..10) {
+                0 => {
+                    if let Some(group) = w.tree.get(&path) {
+                        drop(group.kill_subtree().expect("not the root"));
+                    }
+                }
+                1 => {
+                    // Its last handle goes after its end: it counts meanwhile.
+                    if let Some(group) = w.tree.get(&path) {
+                        let killed = group.kill_subtree().expect("not the root");
+                        group.add(w.requests, 13);
+                        counted += 13;
+                        drop(killed);
+                    }
+                }
+                2 => {
+                    w.tree.get_or_create(&path).expect("room").record(w.batch, 3);
+                    recorded += 1;
+                }
+                _ => {
+                    let n = 1 << random.u32(..10);
+                    w.add(&path, n);
+                    counted += n;
+                }
+            }
+            if step % 7 == 0 {
+                let turn = step / 7 % 2;
+                let text = w.text(&export);
+                servers[turn].scrape(&text);
+                let (from, recorded_from) = *began[turn].get_or_insert((counted, recorded));
+                let at = format!("seed {seed}, step {step}, depth {depth}: {text}");
+                assert_eq!(servers[turn].sum(REQUESTS), (counted - from) as f64, "{at}");
+                let batches = servers[turn].sum("app_batch_count");
+                assert_eq!(batches, (recorded - recorded_from) as f64, "{at}");
+                let levels = samples(&text).filter(|(s, _)| s.starts_with("app_queued")).count();
+                assert!(levels > 0, "{at}");
+            }
+        }
+    }
+}
