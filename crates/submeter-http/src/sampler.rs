@@ -6,6 +6,7 @@
 //! often, so as never to take more than 1 % of one processor unwatched.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use tokio::sync::{Notify, Semaphore, broadcast};
 use super::api;
 use super::encode;
 use super::frame;
+use super::gzip::Coding;
 use super::history::History;
 use super::sample::{Indexed, Row, Sample};
 use super::shown::Shown;
@@ -36,9 +38,9 @@ const WATCHED_AFTER: Duration = Duration::from_secs(5);
 /// Events that a slow client may be behind before it is sent the whole tree instead.
 const BACKLOG: usize = 4;
 
-/// How many versions of `/metrics`, and of `/api/tree`, clients may be reading, and how long the
-/// oldest may block a new one: until then clients share the newest. With 10,000 tenants a version
-/// of `/metrics` has 60 MB.
+/// How many versions of `/metrics`, and of `/api/tree` in either coding, clients may be reading,
+/// and how long the oldest may block a new one: until then clients share the newest. With 10,000
+/// tenants a version of `/metrics` has 60 MB.
 const VERSIONS_MAX: usize = 2;
 const VERSION_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -64,6 +66,7 @@ struct Shared {
     events: Mutex<Option<broadcast::Sender<Tick>>>,
     work: Arc<Semaphore>,
     trees: Documents,
+    trees_gzip: Documents,
     export: Export,
     /// One of each format.
     expositions: [Documents; 2],
@@ -127,6 +130,7 @@ impl Sampler {
                 events: Mutex::new(Some(events)),
                 work: Arc::new(Semaphore::new(WORK_MAX)),
                 trees: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
+                trees_gzip: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
                 expositions: [0; 2].map(|_| Documents::new(VERSIONS_MAX, VERSION_PATIENCE)),
                 watched: Arc::default(),
             }),
@@ -192,7 +196,7 @@ impl Sampler {
     }
 
     /// Returns the tree as JSON, with values of this moment and rates of the last sample.
-    pub(super) async fn tree(&self) -> Result<Arc<Document>, String> {
+    pub(super) async fn tree(&self, coding: Coding) -> Result<Arc<Document>, String> {
         self.asked();
         let sampler = self.clone();
         let make = move || {
@@ -200,9 +204,15 @@ impl Sampler {
             let fresh = sampler.snapshot();
             let tree = api::tree(&fresh, &sample, &sampler.shared.shown);
             drop(fresh);
-            serde_json::to_vec(&tree).map_err(|e| format!("the tree is not JSON: {e}"))
+            let json = serde_json::to_vec(&tree).map_err(io::Error::from);
+            drop(tree);
+            json.and_then(|json| coding.encode(json))
+                .map_err(|e| format!("the tree is not JSON: {e}"))
         };
-        self.shared.trees.get(make).await
+        match coding {
+            Coding::Plain => self.shared.trees.get(make).await,
+            Coding::Gzip => self.shared.trees_gzip.get(make).await,
+        }
     }
 
     /// Returns the tree as it is, for exporters.

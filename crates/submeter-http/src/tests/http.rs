@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
+use flate2::read::GzDecoder;
+use serde_json::Value;
+
 use super::super::connections::CONNECTIONS_MAX;
 use super::super::page;
 use super::super::wire::{DetailDoc, FORMAT, Figure, TreeDoc, ValueDoc};
@@ -36,6 +39,53 @@ fn head_answers_as_get_does_without_the_body() {
         assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{target}");
     }
     assert_eq!(world.get("/healthz").body, "ok\n");
+}
+
+#[test]
+fn who_takes_gzip_is_sent_the_same_in_less() {
+    let world = World::start();
+    for n in 0..100 {
+        world.jobs(&format!("/tenant-{n}"), 1);
+    }
+    // Until the group is in a sample.
+    for _ in 0..600 {
+        if world.get("/api/group?path=/tenant-7").status == 200 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    for (target, times) in [("/", 3), ("/api/tree", 5), ("/api/group?path=/tenant-7", 2)] {
+        let plain = world.get(target);
+        assert_eq!(plain.header("content-encoding"), None, "{target}");
+        assert_eq!(plain.header("vary"), Some("accept-encoding"), "{target}");
+        let ask = ["Host: localhost", "Accept-Encoding: gzip, deflate, br"];
+        let (answer, small) = world.request_bytes("GET", target, &ask);
+        assert_eq!(answer.header("content-encoding"), Some("gzip"), "{target}");
+        assert_eq!(answer.header("vary"), Some("accept-encoding"), "{target}");
+        assert_eq!(answer.header("content-length"), Some(&*small.len().to_string()), "{target}");
+        assert_eq!(answer.header("content-type"), plain.header("content-type"), "{target}");
+        assert!(small.len() * times < plain.body.len(), "{target}: {} bytes", small.len());
+        let mut body = String::new();
+        GzDecoder::new(&small[..]).read_to_string(&mut body).expect("gzip of text");
+        if target == "/" {
+            assert_eq!(body, plain.body);
+        } else {
+            let keys = |json: &str| {
+                let json: Value = serde_json::from_str(json).expect("JSON");
+                let keys: BTreeSet<String> =
+                    json.as_object().expect("one").keys().cloned().collect();
+                (keys, json["groups"].as_array().map(Vec::len))
+            };
+            assert_eq!(keys(&body), keys(&plain.body), "{target}");
+        }
+        let head = world.request_with("HEAD", target, &ask);
+        assert_eq!((head.status, head.body.as_str()), (200, ""), "{target}");
+    }
+    for (target, status) in [("/metrics", 200), ("/healthz", 200), ("/api/group?path=/no", 404)] {
+        let answer =
+            world.request_with("GET", target, &["Host: localhost", "Accept-Encoding: gzip"]);
+        assert_eq!((answer.status, answer.header("content-encoding")), (status, None), "{target}");
+    }
 }
 
 #[test]

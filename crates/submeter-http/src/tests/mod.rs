@@ -123,18 +123,24 @@ impl World {
     }
 
     fn request_with(&self, method: &str, target: &str, headers: &[&str]) -> Answer {
+        let (mut answer, body) = self.request_bytes(method, target, headers);
+        answer.body = String::from_utf8(body).expect("UTF-8");
+        answer
+    }
+
+    /// Returns the body apart, as it may be no text.
+    fn request_bytes(&self, method: &str, target: &str, headers: &[&str]) -> (Answer, Vec<u8>) {
         let mut connection = self.connect();
         let headers = headers.join("\r\n");
         connection
             .send(&format!("{method} {target} HTTP/1.1\r\n{headers}\r\nConnection: close\r\n\r\n"));
-        let mut answer = connection.head();
+        let answer = connection.head();
         let mut body = Vec::new();
         connection.reader.read_to_end(&mut body).expect("a body");
         if answer.header("transfer-encoding") == Some("chunked") {
             panic!("{target} is chunked: only events are");
         }
-        answer.body = String::from_utf8(body).expect("UTF-8");
-        answer
+        (answer, body)
     }
 
     fn get(&self, target: &str) -> Answer {

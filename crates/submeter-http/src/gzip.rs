@@ -1,0 +1,121 @@
+//! Answers as gzip, for clients that ask for it: the page and the JSON, which repeat their keys.
+//!
+//! An answer is compressed where it is made, once for all who share it. A layer that compresses
+//! what streams by would do so for each client, on the threads of the program's runtime, and would
+//! not know how long the answer is. `/metrics` stays plain: Prometheus asks for gzip without being
+//! told to, day and night, and each scrape would take more of the processors that do the work.
+
+use std::io::{self, Write};
+
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// What a client takes besides plain bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    Plain,
+    Gzip,
+}
+
+impl Coding {
+    /// Reads `Accept-Encoding`. What cannot be read is not taken for consent.
+    pub(super) fn of(headers: &HeaderMap) -> Coding {
+        let values = headers.get_all(ACCEPT_ENCODING).iter();
+        let items = values.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+        let weights = items.filter_map(weight);
+        // The name counts for more than `*`, wherever they stand.
+        let (mut named, mut any) = (None, None);
+        for (name, weight) in weights {
+            match name.to_ascii_lowercase().as_str() {
+                "gzip" | "x-gzip" => named = Some(weight > 0.0),
+                "*" => any = Some(weight > 0.0),
+                _ => {}
+            }
+        }
+        if named.or(any).unwrap_or(false) { Coding::Gzip } else { Coding::Plain }
+    }
+
+    /// Returns `plain` as the client takes it.
+    pub(super) fn encode(self, plain: Vec<u8>) -> io::Result<Vec<u8>> {
+        if self == Coding::Plain {
+            return Ok(plain);
+        }
+        // What a better one saves is worth less than its work, which each request asks for anew.
+        gzip(&plain, Compression::fast())
+    }
+
+    /// Says in `response` how its body, made by [`Coding::encode`], is to be read.
+    pub(super) fn declare(self, response: &mut Response) {
+        let headers = response.headers_mut();
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        if self == Coding::Gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+    }
+}
+
+/// Compresses the whole of `plain`.
+pub(super) fn gzip(plain: &[u8], level: Compression) -> io::Result<Vec<u8>> {
+    let mut gzip = GzEncoder::new(Vec::new(), level);
+    gzip.write_all(plain)?;
+    gzip.finish()
+}
+
+/// Reads one item such as `gzip;q=0.5`.
+fn weight(item: &str) -> Option<(&str, f32)> {
+    let (name, parameter) = item.split_once(';').unwrap_or((item, "q=1"));
+    let (q, weight) = parameter.split_once('=')?;
+    let is_weight = q.trim().eq_ignore_ascii_case("q");
+    let weight = weight.trim().parse().ok().filter(|_| is_weight)?;
+    Some((name.trim(), weight))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sampler::Sampler;
+    use crate::tests::Program;
+
+    #[test]
+    fn gzip_is_for_who_asks_for_it() {
+        let of = |values: &[&'static str]| {
+            let values = values.iter().map(|v| (ACCEPT_ENCODING, HeaderValue::from_static(v)));
+            Coding::of(&values.collect())
+        };
+        for yes in ["gzip", "br, GZIP", "deflate,gzip;q=0.1", "*", "x-gzip", "*;q=0, gzip ; q=1"] {
+            assert_eq!(of(&[yes]), Coding::Gzip, "{yes}");
+        }
+        for no in
+            ["", "br", "gzip;q=0", "gzip;q=0.000", "*, gzip;q=0", "gzip;q", "gzip;q=x", "gzipp"]
+        {
+            assert_eq!(of(&[no]), Coding::Plain, "{no}");
+        }
+        assert_eq!(of(&[]), Coding::Plain);
+        assert_eq!(of(&["br", "gzip"]), Coding::Gzip, "two lines of the header are one list");
+    }
+
+    #[tokio::test]
+    async fn clients_that_share_a_version_take_the_same_coding() {
+        let sampler = Sampler::new(Program::new().shown());
+        let first = async |coding| {
+            let document = sampler.tree(coding).await.expect("JSON");
+            let mut first = 0;
+            document.read(0, 1, |byte| first = byte[0]).expect("not withdrawn");
+            (first, document)
+        };
+        // More than there may be versions, and all are still read: the last ones are shared.
+        let mut read = Vec::new();
+        for _ in 0..4 {
+            let ((plain, one), (gzip, other)) =
+                (first(Coding::Plain).await, first(Coding::Gzip).await);
+            assert_eq!((plain, gzip), (b'{', 0x1f), "the first byte of JSON, of gzip");
+            read.extend([one, other]);
+        }
+        assert!(Arc::ptr_eq(&read[4], &read[6]) && Arc::ptr_eq(&read[5], &read[7]), "shared");
+    }
+}
