@@ -122,11 +122,19 @@ fn distinguish(views: &mut [View]) {
     }
 }
 
+/// Words that are written in capitals wherever they stand.
+const INITIALS: [&str; 8] = ["cpu", "gpu", "http", "io", "rpc", "sql", "tcp", "udp"];
+
 /// Makes words of a name.
 fn title(name: &str) -> String {
-    let mut words = name.replace('_', " ");
-    if let Some(first) = words.get_mut(..1) {
+    let mut words: Vec<String> = name.split('_').map(str::to_owned).collect();
+    if let Some(first) = words[0].get_mut(..1) {
         first.make_ascii_uppercase();
     }
-    words
+    for word in &mut words {
+        if INITIALS.iter().any(|initials| word.eq_ignore_ascii_case(initials)) {
+            word.make_ascii_uppercase();
+        }
+    }
+    words.join(" ")
 }

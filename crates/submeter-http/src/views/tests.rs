@@ -117,7 +117,7 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
     let jobs = s.counter::<Count>("jobs_done", "Jobs done");
     let sent = s.counter::<Bytes>("sent", "Bytes sent");
     let cpu = s.cpu_time("cpu", "CPU time");
-    let queued = s.gauge::<Count>("queued", "Jobs that wait");
+    let queued = s.gauge::<Count>("rpc_queued", "Jobs that wait");
     let disk = s.quota::<Bytes>("disk", "Disk");
     let waits = s.histogram::<Nanoseconds>("waits", "Waits", Buckets::LATENCY_NS);
     let tree = Tree::new(s.build().expect("distinct names")).expect("a tree");
@@ -131,8 +131,8 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
         [
             row("jobs_done_per_s", "Jobs done/s", Shape::Rate, Place::Headline),
             row("sent_per_s", "Sent/s", Shape::ByteRate, Place::Headline),
-            row("cpu_cores", "Cpu", Shape::Cores, Place::Headline),
-            row("queued", "Queued", Shape::Count, Place::Headline),
+            row("cpu_cores", "CPU", Shape::Cores, Place::Headline),
+            row("rpc_queued", "RPC queued", Shape::Count, Place::Headline),
             row("disk", "Disk", Shape::Bytes, Place::Headline),
             row("disk_limit", "Disk limit", Shape::Bytes, Place::Nowhere),
             row("disk_refused_per_s", "Disk refused/s", Shape::Rate, Place::Table),
