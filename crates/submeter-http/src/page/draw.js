@@ -73,6 +73,8 @@ function sparkline(className) {
     const [l, a] = paths(values, 100, 22, top, slots);
     setAttr(line, "d", l);
     setAttr(area, "d", a);
+    // Nothing happened: a coloured line would say in each row that something did.
+    node.classList.toggle("still", !values.some((v) => v));
   };
   return node;
 }

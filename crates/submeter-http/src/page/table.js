@@ -252,6 +252,8 @@ function fillRow(node, group, widest) {
       const limit = model.get(group, view.limit);
       setText(cell.of, limit === null ? "" : "of " + format.text(view.as.show(limit)));
       cell.meter.set(value, limit, widest[i]);
+      // Without a limit nothing has no bar: the figure is level with its neighbours.
+      cell.meter.hidden = limit === null && !value;
     } else if (cell.line) {
       const lines = group.lines;
       cell.line.draw(lines ? lines[i] : i ? [] : [0, 0], lines || i ? SLOTS : 2, view.as.floor);
