@@ -1,5 +1,6 @@
 //! The web server on a real socket, over a program whose tenants the test makes itself.
 
+mod colours;
 mod guard;
 mod http;
 mod mounted;
