@@ -3,6 +3,7 @@
 mod excerpts;
 mod orderings;
 mod paths;
+mod proofs;
 mod rooms;
 mod safety;
 mod size;
@@ -35,11 +36,12 @@ impl fmt::Display for Finding {
 
 /// Applies every rule to every file, in the order of paths and lines.
 pub(crate) fn findings(repo: &Repo) -> Vec<Finding> {
-    let rules: [fn(&Repo) -> Vec<Finding>; 9] = [
+    let rules: [fn(&Repo) -> Vec<Finding>; 10] = [
         parses,
         excerpts::check,
         orderings::check,
         paths::check,
+        proofs::check,
         rooms::check,
         safety::check,
         size::check,
