@@ -13,7 +13,8 @@ use super::error::{CheckpointError, Kind};
 ///
 /// The lock is one of the system, on a file beside it whose name ends in `.lock`, which stays: it
 /// ends with the process, however that ends, and is advisory. On a network's file system it is
-/// worth what that system's locks are. A forked child shares it with its parent.
+/// worth what that system's locks are. A forked child has a copy, but the lock is its parent's, and
+/// ends when the parent drops its own.
 #[derive(Debug)]
 pub struct CheckpointFile {
     path: PathBuf,
@@ -23,7 +24,9 @@ pub struct CheckpointFile {
     /// How often this process saved.
     sequence: u64,
     /// Keeps the lock.
-    _lock: File,
+    lock: File,
+    /// The process whose lock it is.
+    process: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,8 @@ impl CheckpointFile {
             Err(TryLockError::WouldBlock) => return Err(Kind::Locked.in_file(&path)),
             Err(TryLockError::Error(cause)) => return Err(failed("lock", cause).in_file(&path)),
         }
-        Ok(CheckpointFile { path, state: State::Unrestored, epoch: 1, sequence: 0, _lock: lock })
+        let process = std::process::id();
+        Ok(CheckpointFile { path, state: State::Unrestored, epoch: 1, sequence: 0, lock, process })
     }
 
     /// Returns its path.
@@ -125,6 +129,17 @@ impl CheckpointFile {
     }
 }
 
+impl Drop for CheckpointFile {
+    /// Ends the lock here. To close the descriptor is not enough: a child that is being started or
+    /// was forked has a copy, and would keep the lock for as long as it has.
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // The lock ends at the latest with the last descriptor.
+            let _ = FileExt::unlock(&self.lock);
+        }
+    }
+}
+
 /// Makes a rename outlast a crash of the system.
 #[cfg(unix)]
 fn sync_directory(path: &Path) -> io::Result<()> {
@@ -164,4 +179,45 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.push(".");
     name.push(suffix);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The path of a checkpoint that no other test has, without a checkpoint.
+    fn path(test: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("submeter-{}-{test}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary directory is writable");
+        path.join("totals")
+    }
+
+    /// A process that is being started has a copy of each descriptor until it executes its program.
+    #[test]
+    fn a_copy_of_the_descriptor_keeps_no_lock_once_the_handle_is_gone() {
+        let path = path("copied");
+        let first = CheckpointFile::open(&path).expect("a directory");
+        let copy = first.lock.try_clone().expect("a descriptor");
+        drop(first);
+        drop(CheckpointFile::open(&path).expect("nobody has it"));
+        drop(copy);
+        let _ = fs::remove_dir_all(path.parent().expect("a directory"));
+    }
+
+    #[test]
+    fn a_forked_child_that_ends_leaves_the_lock_to_its_parent() {
+        let path = path("forked");
+        let first = CheckpointFile::open(&path).expect("a directory");
+        drop(CheckpointFile {
+            path: path.clone(),
+            state: State::Unrestored,
+            epoch: 1,
+            sequence: 0,
+            lock: first.lock.try_clone().expect("a descriptor"),
+            process: 0,
+        });
+        assert!(CheckpointFile::open(&path).expect_err("another has it").is_locked());
+        drop(first);
+        let _ = fs::remove_dir_all(path.parent().expect("a directory"));
+    }
 }
