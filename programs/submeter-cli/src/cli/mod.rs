@@ -76,7 +76,7 @@ mod tests {
             (&["submeter", "serve", "--memory", "lots"], "lots"),
             (&["submeter", "load", "--seconds", "-1"], "-1"),
             (&["submeter", "load", "extra"], "extra"),
-            (&["submeter", "stat"], "were not provided: --event"),
+            (&["submeter", "serve", "--tls-cert", "c.pem"], "were not provided: --tls-key"),
         ] {
             let error = Cli::try_parse_from(args).expect_err("refused");
             let failure = submeter_terminal::refuse(&error).expect_err("a failure");
