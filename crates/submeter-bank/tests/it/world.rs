@@ -136,6 +136,8 @@ struct Process {
     epoch: u64,
     up: bool,
     frozen_until: u64,
+    /// Frozen, and its timer has not run since: nothing else of it does before.
+    asleep: bool,
     cut_off_until: u64,
     /// How eager the program is, of 100.
     appetite: u64,
@@ -260,6 +262,7 @@ impl World {
             epoch,
             up: true,
             frozen_until: 0,
+            asleep: false,
             cut_off_until: 0,
             appetite: self.rng.u64(0..=100),
             wakes_at: u64::MAX,
@@ -291,8 +294,8 @@ impl World {
             return self.handle_outside(event);
         };
         let process = &mut self.processes[member];
-        if self.now < process.frozen_until {
-            let left = process.frozen_until - self.now;
+        let left = process.frozen_until.saturating_sub(self.now);
+        if left > 0 || process.asleep && !matches!(event, Event::Wake { .. }) {
             self.after(left, event);
             return Ok(());
         }
@@ -302,6 +305,7 @@ impl World {
                 if epoch == process.epoch && process.up && process.wakes_at <= self.now =>
             {
                 process.wakes_at = u64::MAX;
+                process.asleep = false;
                 self.act(member);
             }
             Event::Load { .. } => {
@@ -445,11 +449,13 @@ impl World {
         match self.rng.u8(0..6) {
             0 => {
                 self.processes[member].up = false;
+                self.processes[member].asleep = false;
                 self.after(pause, Event::Start { member });
             }
             1 => {
                 let process = &mut self.processes[member];
                 process.frozen_until = process.frozen_until.max(self.now + pause);
+                process.asleep = process.up;
                 // The timer is the first to run again. A program that charges before it does so
                 // under an old limit; only the system could prevent that.
                 process.wakes_at = self.now + pause;
@@ -476,7 +482,7 @@ impl World {
     /// What all members may use, and do use, is within each limit.
     fn check_use(&self) -> Result<(), Violation> {
         for (at, budget) in self.budgets.iter().enumerate() {
-            let awake = |process: &&Process| process.up && self.now >= process.frozen_until;
+            let awake = |process: &&Process| process.up && !process.asleep;
             let in_use = self
                 .processes
                 .iter()
