@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use submeter_percpu::rcuref::pin;
+
 use crate::error::Error;
 use crate::rstat::{FlushReport, Flushed, Rstat};
 use crate::schema::Schema;
@@ -51,8 +53,15 @@ impl TreeStats {
         self.sections[1..].iter().fold(first, |report, rstat| report.and(rstat.flush()))
     }
 
-    /// Removes killed groups that have no holder.
+    /// Removes killed groups that have no holder, for a caller that needs their room. May run the
+    /// drops of users' values, as [`pin`] may.
     pub(crate) fn reclaim(&self) {
+        // A group's reference count keeps its words until a grace period is over after the kill.
+        // The first look hands over what this thread has removed, and each ends at most one period,
+        // of which two must pass. Best effort: a guard of another thread delays them.
+        for _ in 0..3 {
+            pin().flush();
+        }
         self.sections.iter().for_each(|rstat| rstat.reclaim());
     }
 
