@@ -172,7 +172,8 @@ impl Export {
 
     /// Shows the `groups` with most of a metric, descendants included, and all above them: of a
     /// counter or a histogram since they exist, of a gauge or a quota now. One that is shown stays
-    /// until another has a quarter more. Those that have nothing of any metric are not shown.
+    /// until another has a quarter more; of equals the eldest is shown. Those that have nothing of
+    /// any metric are not.
     ///
     /// # Examples
     /// ```

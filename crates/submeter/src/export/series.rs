@@ -12,10 +12,10 @@
 //! where it went before. And one that ends is repeated for all scrapers but the last, who may have
 //! seen an earlier value.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::SystemTime;
 
-use super::walk::Member;
+use super::walk::{Ids, Member};
 use crate::quota::Usage;
 use crate::schema::{MetricKind, Schema};
 
@@ -25,7 +25,7 @@ pub(super) struct State {
     root: u64,
     pub(super) entries: HashMap<Box<str>, Entry>,
     /// The groups that are shown.
-    pub(super) ids: HashSet<u64>,
+    pub(super) ids: Ids,
 }
 
 /// What one advance does not change.

@@ -218,6 +218,17 @@ fn the_groups_with_most_are_shown_and_one_that_is_stays_until_another_has_a_quar
 }
 
 #[test]
+fn of_groups_with_as_much_the_eldest_is_shown() {
+    let w = world();
+    for path in ["/c", "/b", "/a"] {
+        w.add(path, 1);
+    }
+    let text = w.text(&Export::new("app").top(1, w.requests));
+    let shown = ["/c", "/b", "/a"].map(|group| value(&text, &one(group)).is_some());
+    assert_eq!(shown, [true, false, false]);
+}
+
+#[test]
 fn a_group_that_has_nothing_of_any_metric_is_shown_only_where_every_group_is() {
     let w = world();
     w.add("/idle", 0);
@@ -236,7 +247,7 @@ fn groups_above_those_with_most_are_shown_too() {
     w.add("/d", 4);
     let text = w.text(&Export::new("app").top(1, w.tree.schema().metric("requests").expect("one")));
     assert_eq!(value(&text, &one("/a")), Some(0.0));
-    // `/a`, `/a/b` and `/a/b/c` are equal; of equals the first by name.
+    // `/a`, `/a/b` and `/a/b/c` are equal; of equals the eldest.
     assert_eq!(value(&text, &one("/a//other")), Some(5.0));
     assert_eq!(value(&text, &one("//other")), Some(4.0));
     let export = Export::new("app").top(1, w.queued);
