@@ -86,18 +86,29 @@ fn visit(root: &Group, depth: usize, visits: &mut Vec<Visit>) {
 
 /// Marks the groups that are shown: those with most of the metric, and all above them.
 fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
-    // In a loop of its own: where each value waits for memory that no cache has, as among 100,000
-    // groups, the processor waits for many of them at once.
+    // In a loop of its own, here and below: where each value waits for memory that no cache has, as
+    // among 100,000 groups, the processor waits for many of them at once.
     let values: Vec<u64> = visits.iter().map(|visit| rank.value(&visit.group)).collect();
-    let mut candidates = Vec::new();
-    for (at, (&value, Visit { group, .. })) in values.iter().zip(&*visits).enumerate().skip(1) {
-        if value == 0 && !brakes.idle && rank.is_idle(group) {
-            continue;
-        }
+    let (mut candidates, mut others) = (Vec::new(), Vec::new());
+    for (at, &value) in values.iter().enumerate().skip(1) {
+        let id = visits[at].group.id();
         // One that is shown stays until another has a quarter more: of two that are about equal,
         // each change would end a series and begin another.
-        let bonus = if stays.contains(&group.id()) { value / 4 } else { 0 };
-        candidates.push((Reverse(value.saturating_add(bonus)), group.id(), at));
+        let bonus = if stays.contains(&id) { value / 4 } else { 0 };
+        let candidate = (Reverse(value.saturating_add(bonus)), id, at);
+        if value == 0 { &mut others } else { &mut candidates }.push(candidate);
+    }
+    if brakes.idle {
+        candidates.append(&mut others);
+    }
+    if candidates.len() < brakes.top {
+        // Only where there is room for them: that is another look at each for each metric. Of a
+        // histogram only the sum is looked at: a group that has recorded nothing but zeros, and has
+        // nothing else, is as good as idle.
+        for metric in rank.schema.metrics() {
+            let has = |at: usize| value(&visits[at].group, metric.key, metric.kind) != 0;
+            candidates.extend(others.extract_if(.., |(_, _, at)| has(*at)));
+        }
     }
     if candidates.len() > brakes.top {
         // Of equals the eldest: not now the one and then the other. Not the first by name, which
@@ -157,13 +168,6 @@ impl<'a> Rank<'a> {
 
     fn value(&self, group: &Group) -> u64 {
         self.by.map_or(0, |(key, kind)| value(group, key, kind))
-    }
-
-    /// Whether the group has nothing of any metric. Of a histogram only the sum is looked at: a
-    /// group that has recorded nothing but zeros, and has nothing else, is as good as idle.
-    fn is_idle(&self, group: &Group) -> bool {
-        let is_zero = |metric: &crate::Metric| value(group, metric.key, metric.kind) == 0;
-        self.schema.metrics().iter().all(is_zero)
     }
 }
 
