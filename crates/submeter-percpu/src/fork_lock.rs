@@ -44,10 +44,16 @@ impl ForkLock {
         }
     }
 
+    /// Lets go of what the calling thread holds.
+    pub(crate) fn unlock(&self) {
+        // Release: pairs with the Acquire in `try_lock`.
+        self.holder.store(0, Ordering::Release);
+    }
+
     /// Returns `None` where another thread of this process holds it, or was faster.
     pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
         let here = generation();
-        // Acquire: pairs with the Release in `drop`. Relaxed on failure: nothing is read on.
+        // Acquire: pairs with the Release in `unlock`. Relaxed on failure: nothing is read on.
         match self.holder.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(Held { lock: self, stolen: false }),
             Err(holder) if holder == here => None,
@@ -62,10 +68,17 @@ impl ForkLock {
     }
 }
 
+impl Held<'_> {
+    /// Leaves it locked, for [`ForkLock::unlock`]: who holds many has no place for so many guards.
+    #[cfg(not(loom))]
+    pub(crate) fn leave_locked(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `lock`.
-        self.lock.holder.store(0, Ordering::Release);
+        self.lock.unlock();
     }
 }
 

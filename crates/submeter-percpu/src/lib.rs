@@ -51,6 +51,8 @@ pub use counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};
 #[cfg(not(loom))]
 pub use dirty_set::DirtySet;
 #[cfg(not(loom))]
+pub use limits::{LimitNode, LimitUsage, Refused};
+#[cfg(not(loom))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
 #[cfg(not(loom))]
 pub use seq_latch::SeqLatch;

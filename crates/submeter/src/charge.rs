@@ -3,12 +3,15 @@
 use std::fmt;
 
 use crate::group::{Group, wrong_schema};
-use crate::quota::{Refusal, Usage};
+use crate::quota::Usage;
 use crate::schema::{Key, Metric, Quota};
 use crate::unit::Unit;
 
 impl Group {
-    /// Returns the usage of a quota, including descendants: exact, O(1).
+    /// Returns the usage of a quota, including descendants. O(1) near a limit and for a group whose
+    /// descendants were never charged far from one; otherwise it visits the stock of those that
+    /// were, and keeps them from moving it meanwhile. For many groups take a
+    /// [`Snapshot`](crate::Snapshot), which visits all stock once.
     ///
     /// # Examples
     /// ```
@@ -55,11 +58,16 @@ impl Group {
         self.inner.quotas.set_limit(self.quota_slot(quota.key), limit)
     }
 
-    /// Charges `n` to this group and every ancestor, or to none. Usage is exact at all times, so
-    /// that no limit is ever exceeded.
+    /// Charges `n` to this group and every ancestor, or to none. No limit is ever exceeded, and
+    /// nothing is refused that fits.
     ///
-    /// Costs a compare-and-swap for each level up to the root, and a clone of the group's handle.
-    /// For values without limits use a [`Gauge`](crate::Gauge), which costs a plain add.
+    /// Costs about an add far from all limits, near one a compare-and-swap for each level up to the
+    /// root, and a clone of the group's handle. For values without limits use a
+    /// [`Gauge`](crate::Gauge), which costs no clone.
+    ///
+    /// It may be called in a signal handler. One that interrupted a charge, a release or a read of
+    /// usage by its own thread may be refused early near a limit, and so may a charge in a child
+    /// that was forked meanwhile.
     ///
     /// # Examples
     /// ```
@@ -85,9 +93,12 @@ impl Group {
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
+    #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Result<Charge, LimitError> {
-        Charge::new(self.clone(), quota.key, self.quota_slot(quota.key), n)
+        self.quota_slot(quota.key);
+        charge(self, quota.key, n)?;
+        Ok(Charge { group: self.clone(), key: quota.key, amount: n })
     }
 
     /// Returns the slot of a quota, which must be of this tree's schema.
@@ -100,25 +111,16 @@ impl Group {
     }
 }
 
-/// Charges the group and its ancestors, or none of them. Recurses at most `DEPTH_MAX` times.
-fn charge(group: &Group, slot: usize, n: u64) -> Result<(), (Group, Refusal)> {
-    let level = group.inner.quotas.at(slot);
-    let held = level.try_charge(n).map_err(|refusal| (group.clone(), refusal))?;
-    if let Some(parent) = group.parent() {
-        charge(parent, slot, n).inspect_err(|_| level.uncharge(n))?;
-    }
-    // Only after every level has granted the charge: one that an ancestor refuses was never held
-    // here.
-    level.raise_peak(held);
-    Ok(())
+/// Charges the group and its ancestors, or none of them.
+#[inline]
+fn charge(group: &Group, key: Key, n: u64) -> Result<(), LimitError> {
+    let charged = group.inner.quotas.at(usize::from(key.slot)).try_charge(n);
+    charged.map_err(|refused| LimitError::new(group, key, n, refused))
 }
 
-fn uncharge(group: &Group, slot: usize, n: u64) {
-    let mut level = Some(group);
-    while let Some(at) = level {
-        at.inner.quotas.at(slot).uncharge(n);
-        level = at.parent();
-    }
+#[inline]
+fn release(group: &Group, key: Key, n: u64) {
+    group.inner.quotas.at(usize::from(key.slot)).release(n);
 }
 
 /// A guard of an amount of a quota, charged to a group and its ancestors. Dropping it releases the
@@ -146,22 +148,6 @@ pub struct Charge {
 }
 
 impl Charge {
-    pub(crate) fn new(
-        group: Group,
-        key: Key,
-        slot: usize,
-        amount: u64,
-    ) -> Result<Charge, LimitError> {
-        match charge(&group, slot, amount) {
-            Ok(()) => Ok(Charge { group, key, amount }),
-            Err((at, refusal)) => Err(LimitError::new(group, at, key, amount, refusal)),
-        }
-    }
-
-    fn slot(&self) -> usize {
-        usize::from(self.key.slot)
-    }
-
     /// Returns the amount held.
     ///
     /// # Examples
@@ -213,12 +199,9 @@ impl Charge {
     /// When it would grow beyond a limit; the amount held before stays held.
     pub fn resize(&mut self, amount: u64) -> Result<(), LimitError> {
         if amount > self.amount {
-            let more = amount - self.amount;
-            if let Err((at, refusal)) = charge(&self.group, self.slot(), more) {
-                return Err(LimitError::new(self.group.clone(), at, self.key, more, refusal));
-            }
+            charge(&self.group, self.key, amount - self.amount)?;
         } else {
-            uncharge(&self.group, self.slot(), self.amount - amount);
+            release(&self.group, self.key, self.amount - amount);
         }
         self.amount = amount;
         Ok(())
@@ -278,7 +261,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.amount > 0 {
-            uncharge(&self.group, self.slot(), self.amount);
+            release(&self.group, self.key, self.amount);
         }
     }
 }
@@ -326,8 +309,12 @@ struct Refused {
 const HOLDERS_MAX: usize = 3;
 
 impl LimitError {
-    fn new(group: Group, limiting: Group, key: Key, requested: u64, refusal: Refusal) -> Self {
-        let Refusal { current, limit } = refusal;
+    #[cold]
+    fn new(group: &Group, key: Key, requested: u64, refused: submeter_percpu::Refused) -> Self {
+        let submeter_percpu::Refused { levels, held: current, limit, .. } = refused;
+        let mut up = std::iter::successors(Some(group), |group| group.parent());
+        let limiting = up.nth(levels).expect("a limit is of a group up to the root").clone();
+        let group = group.clone();
         LimitError(Box::new(Refused { group, limiting, key, requested, current, limit }))
     }
 

@@ -125,6 +125,7 @@ impl Group {
             Ok(OtherStats { section_id: section.id, stats: GroupStats::new(rstat, above)? })
         });
         let others = others.collect::<Result<Box<[_]>, Error>>()?;
+        let quotas = Quotas::new(schema, parent.map(|p| &p.inner.quotas))?;
         #[expect(clippy::manual_map, reason = "inside of `map` it is not known who calls")]
         let parent = match parent {
             Some(parent) => Some(parent.clone()),
@@ -137,7 +138,7 @@ impl Group {
             stats,
             section_id: schema.id(),
             others: (!others.is_empty()).then(|| Box::new(Others(others))),
-            quotas: Quotas::new(schema),
+            quotas,
             tree,
             depth,
             dead: AtomicBool::new(false),

@@ -37,7 +37,8 @@
 //!   age ([`Group::read_within`] flushes if those are too large); [`Group::sum`] is exact and costs
 //!   a flush, which visits the descendants that changed and reads one word for each 64 lines that
 //!   changed anywhere; [`Tree::snapshot`] copies the whole tree at one point in time.
-//! - **A charge** ([`Group::try_charge`]) costs a compare-and-swap per level up to the root.
+//! - **A charge** ([`Group::try_charge`]) costs about an add; near a limit, a compare-and-swap per
+//!   level up to the root.
 //! - **An idle group** costs a few hundred bytes, and nothing per CPU: per-CPU pages are allocated
 //!   when they are first written.
 //!
@@ -67,7 +68,7 @@
 //! declare its metrics ([`Metrics`]). `serde` serializes the results of reads in these shapes:
 //!
 //! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
-//! - [`Usage`]: `{"current": 60, "peak": 80, "limit": 100, "refused": 0}`
+//! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0}`
 //! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`; each non-empty
 //!   bucket has its exclusive upper bound (null for the last one) and its count
 //! - [`Value`]: a number, or the shape of a histogram or usage

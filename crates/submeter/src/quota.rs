@@ -1,8 +1,11 @@
-//! One group's usage of each quota: a count and a limit, updated only by atomic operations.
+//! One group's usage of each quota.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use submeter_percpu::{Area, LimitNode, LimitUsage};
+
+use crate::error::Error;
+use crate::group::Group;
 use crate::schema::Schema;
 
 /// A group's usage of one quota, including its descendants.
@@ -25,10 +28,14 @@ use crate::schema::Schema;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Current usage.
+    /// Current usage: exact once charges are over.
     pub current: u64,
-    /// The highest usage so far.
+    /// The highest usage so far, or more: what lay in stock counts as used here, and so does a
+    /// charge that is being decided. No limit is ever below it because of that.
     pub peak: u64,
+    /// What the highest usage was at least. Equal to `peak` where limits were always near, as there
+    /// is no stock then.
+    pub peak_low: u64,
     /// The limit, if there is one.
     pub limit: Option<u64>,
     /// Charges that this group's own limit refused.
@@ -56,111 +63,44 @@ impl fmt::Display for Usage {
 
 /// The quotas of one group, in slot order.
 pub(crate) struct Quotas {
-    levels: Box<[Level]>,
-}
-
-/// Usage of one quota by one group and its descendants.
-pub(crate) struct Level {
-    /// Bits: all, a sum. Writers: any thread that charges or releases, only by read-modify-write.
-    current: AtomicU64,
-    /// `u64::MAX` for none.
-    limit: AtomicU64,
-    peak: AtomicU64,
-    refused: AtomicU64,
-}
-
-impl Level {
-    /// Adds `n` unless that would exceed the limit, and returns the new usage.
-    pub(crate) fn try_charge(&self, n: u64) -> Result<u64, Refusal> {
-        // SeqCst on `current` and `limit`, here and in `set_limit`: the charger writes `current`,
-        // then reads `limit`; the setter writes `limit`, then reads `current`. In their single
-        // order either the charger sees the new limit and takes its charge back, or the setter
-        // sees the charge. With anything weaker both could miss each other.
-        let mut current = self.current.load(Ordering::SeqCst);
-        loop {
-            let limit = self.limit.load(Ordering::SeqCst);
-            let Some(after) = current.checked_add(n).filter(|&after| after <= limit) else {
-                return Err(self.refuse(current, limit));
-            };
-            // Not `fetch_add` with an undo: until the undo, a charge that is going to be refused
-            // would make charges fail that fit. SeqCst on both: one order with `limit`, see above.
-            let order = (Ordering::SeqCst, Ordering::SeqCst);
-            match self.current.compare_exchange_weak(current, after, order.0, order.1) {
-                Ok(_) => {
-                    // SeqCst: read after `current` was written, the charger's half of the order.
-                    let limit = self.limit.load(Ordering::SeqCst);
-                    if after > limit {
-                        self.uncharge(n);
-                        return Err(self.refuse(current, limit));
-                    }
-                    return Ok(after);
-                }
-                Err(now) => current = now,
-            }
-        }
-    }
-
-    fn refuse(&self, current: u64, limit: u64) -> Refusal {
-        // Relaxed: a statistic.
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        Refusal { current, limit }
-    }
-
-    pub(crate) fn raise_peak(&self, held: u64) {
-        // Relaxed: a statistic. Loaded first, because unless the peak is rising this saves each
-        // level the second of its two locked instructions.
-        if self.peak.load(Ordering::Relaxed) < held {
-            self.peak.fetch_max(held, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn uncharge(&self, n: u64) {
-        // SeqCst: see `try_charge`.
-        let before = self.current.fetch_sub(n, Ordering::SeqCst);
-        debug_assert!(before >= n, "uncharged {n} of {before}");
-    }
-}
-
-/// A refusal of a charge by a limit.
-pub(crate) struct Refusal {
-    pub(crate) current: u64,
-    pub(crate) limit: u64,
+    nodes: Box<[LimitNode]>,
 }
 
 impl Quotas {
-    pub(crate) fn new(schema: &Schema) -> Quotas {
-        let level = || Level {
-            current: AtomicU64::new(0),
-            limit: AtomicU64::new(u64::MAX),
-            peak: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+    /// Below those of the parent.
+    pub(crate) fn new(schema: &Schema, parent: Option<&Quotas>) -> Result<Quotas, Error> {
+        let node = |slot| match parent {
+            Some(parent) => parent.at(slot).child(),
+            None => Area::common().and_then(LimitNode::root),
         };
-        Quotas { levels: (0..schema.quotas()).map(|_| level()).collect() }
+        let nodes = (0..schema.quotas()).map(node).collect::<Result<_, _>>();
+        Ok(Quotas { nodes: nodes.map_err(Error::storage)? })
     }
 
-    pub(crate) fn at(&self, slot: usize) -> &Level {
-        &self.levels[slot]
+    #[inline]
+    pub(crate) fn at(&self, slot: usize) -> &LimitNode {
+        &self.nodes[slot]
     }
 
     pub(crate) fn usage(&self, slot: usize) -> Usage {
-        let level = &self.levels[slot];
-        // Relaxed: four values that need not be consistent with each other.
-        let limit = level.limit.load(Ordering::Relaxed);
-        Usage {
-            current: level.current.load(Ordering::Relaxed),
-            peak: level.peak.load(Ordering::Relaxed),
-            limit: (limit != u64::MAX).then_some(limit),
-            refused: level.refused.load(Ordering::Relaxed),
-        }
+        self.nodes[slot].usage().into()
     }
 
-    /// Returns the usage at the moment when the new limit took effect.
+    /// The usage of several groups of one tree.
+    pub(crate) fn usages(slot: usize, groups: &[Group]) -> impl Iterator<Item = Usage> {
+        let nodes = groups.iter().map(move |group| group.inner.quotas.at(slot));
+        LimitNode::usages(nodes).into_iter().map(Usage::from)
+    }
+
     pub(crate) fn set_limit(&self, slot: usize, limit: Option<u64>) -> Usage {
-        let level = &self.levels[slot];
-        // SeqCst: see `Level::try_charge`.
-        level.limit.store(limit.unwrap_or(u64::MAX), Ordering::SeqCst);
-        let current = level.current.load(Ordering::SeqCst);
-        // This call's limit, not a later one: `excess` says by how much usage exceeds this one.
-        Usage { current, limit: limit.filter(|&limit| limit != u64::MAX), ..self.usage(slot) }
+        self.nodes[slot].set_limit(limit.unwrap_or(u64::MAX)).into()
+    }
+}
+
+impl From<LimitUsage> for Usage {
+    fn from(usage: LimitUsage) -> Usage {
+        let LimitUsage { current, peak, peak_low, limit, refused, .. } = usage;
+        let limit = (limit != u64::MAX).then_some(limit);
+        Usage { current, peak, peak_low, limit, refused }
     }
 }

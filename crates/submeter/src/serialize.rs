@@ -26,9 +26,10 @@ impl<T: Serialize> Serialize for Reading<T> {
 
 impl Serialize for Usage {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut to = to.serialize_struct("Usage", 4)?;
+        let mut to = to.serialize_struct("Usage", 5)?;
         to.serialize_field("current", &self.current)?;
         to.serialize_field("peak", &self.peak)?;
+        to.serialize_field("peak_low", &self.peak_low)?;
         to.serialize_field("limit", &self.limit)?;
         to.serialize_field("refused", &self.refused)?;
         to.end()

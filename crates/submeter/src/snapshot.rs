@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 
 use crate::group::Group;
 use crate::histogram::HistogramSnapshot;
-use crate::quota::Usage;
+use crate::quota::{Quotas, Usage};
 use crate::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Quota, Schema};
 use crate::tree_stats::TreeStats;
 use crate::unit::Unit;
@@ -78,7 +78,8 @@ pub struct GroupValues {
     pub(crate) words: Box<[i64]>,
     /// As `words`, without descendants; only where it was asked for.
     own: Option<Box<[i64]>>,
-    usage: Box<[Usage]>,
+    /// In slot order.
+    usage: Vec<Usage>,
 }
 
 /// The value of any metric, as [`GroupValues::value`] returns it.
@@ -256,10 +257,15 @@ fn copy(
             parent,
             words: group.totals(),
             own: own(&group),
-            usage: group.usages(),
+            usage: Vec::with_capacity(schema.quotas()),
         });
         stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
         held.push(group);
+    }
+    // At one moment for all groups, as stock is not visited once for each.
+    for slot in 0..schema.quotas() {
+        let usages = Quotas::usages(slot, held);
+        groups.iter_mut().zip(usages).for_each(|(values, usage)| values.usage.push(usage));
     }
     groups
 }

@@ -283,6 +283,7 @@ impl Oracle {
             let held = &mut entry.held[quota];
             held.current += n;
             held.peak = held.peak.max(held.current);
+            held.peak_low = held.peak;
         });
         Ok(())
     }

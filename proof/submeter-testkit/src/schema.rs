@@ -61,8 +61,10 @@ pub struct Totals {
 pub struct Held {
     /// Current usage.
     pub current: u64,
-    /// The highest usage after any granted charge.
+    /// The highest usage after any granted charge, or more.
     pub peak: u64,
+    /// That usage, or less.
+    pub peak_low: u64,
     /// The limit.
     pub limit: Option<u64>,
     /// Charges that this group's own limit refused.
@@ -212,7 +214,21 @@ impl Totals {
 
 impl From<Usage> for Held {
     fn from(usage: Usage) -> Held {
-        let Usage { current, peak, limit, refused, .. } = usage;
-        Held { current, peak, limit, refused }
+        let Usage { current, peak, peak_low, limit, refused, .. } = usage;
+        Held { current, peak, peak_low, limit, refused }
+    }
+}
+
+impl Held {
+    /// Compares what was found with the truth: all of it exactly, but for the peak, which must lie
+    /// within its bounds.
+    ///
+    /// # Panics
+    /// When they differ.
+    pub fn assert_is(&self, truth: &Held, whose: &str) {
+        let Held { peak, peak_low, .. } = *truth;
+        assert_eq!(Held { peak, peak_low, ..*self }, *truth, "{whose}");
+        let within = self.peak_low <= peak_low && peak <= self.peak;
+        assert!(within, "{whose}: the peak was {peak}, not {}..={}", self.peak_low, self.peak);
     }
 }

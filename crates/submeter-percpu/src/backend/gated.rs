@@ -89,6 +89,11 @@ impl GatedWord {
         self.gate.store(0, Ordering::Relaxed);
     }
 
+    /// How many rows there are: 0 without sequences.
+    pub(crate) fn len(&self) -> usize {
+        self.rseq.cpus() as usize
+    }
+
     /// Sums the rows. 0 without sequences, where there are none.
     pub(crate) fn sum(&self) -> i64 {
         let load = |row: usize| {
@@ -101,7 +106,7 @@ impl GatedWord {
             // sum.
             word.load(Ordering::Acquire)
         };
-        (0..self.rseq.cpus() as usize).map(load).fold(0, i64::wrapping_add)
+        (0..self.len()).map(load).fold(0, i64::wrapping_add)
     }
 }
 

@@ -14,12 +14,12 @@ use super::{Limited, REST_MS, Stock};
 
 loom::thread_local! {
     /// The CPU that the calling thread runs on.
-    static CPU: Cell<usize> = Cell::new(0);
+    pub(super) static CPU: Cell<usize> = Cell::new(0);
 }
 
 /// What a model leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mistake {
+pub(super) enum Mistake {
     None,
     /// A fold sums words that a sequence may still take from.
     NoBarrier,
@@ -31,14 +31,16 @@ enum Mistake {
     SummedEarly,
 }
 
-/// A CPU, which runs one sequence at a time, and its word.
-struct Cpu {
-    section: Mutex<()>,
-    word: AtomicI64,
+/// The CPUs, each of which runs one sequence at a time, on whatever word.
+pub(super) type Sections = Arc<[Mutex<()>; 2]>;
+
+pub(super) fn sections() -> Sections {
+    Arc::new([Mutex::new(()), Mutex::new(())])
 }
 
-struct Cpus {
-    cpus: [Cpu; 2],
+pub(super) struct Cpus {
+    sections: Sections,
+    words: [AtomicI64; 2],
     gate: AtomicBool,
     early: AtomicI64,
     mistake: Mistake,
@@ -48,9 +50,21 @@ struct Cpus {
 }
 
 impl Cpus {
+    pub(super) fn new(sections: &Sections, mistake: Mistake, tick: u32) -> Cpus {
+        Cpus {
+            sections: Arc::clone(sections),
+            words: [AtomicI64::new(0), AtomicI64::new(0)],
+            gate: AtomicBool::new(false),
+            early: AtomicI64::new(0),
+            mistake,
+            now: AtomicU32::new(0),
+            tick,
+        }
+    }
+
     fn load(&self) -> i64 {
         // Acquire: as the real one.
-        self.cpus.iter().map(|cpu| cpu.word.load(Ordering::Acquire)).sum()
+        self.words.iter().map(|word| word.load(Ordering::Acquire)).sum()
     }
 }
 
@@ -58,16 +72,17 @@ impl Stock for Cpus {
     fn add(&self, n: i64, cap: u64) -> bool {
         // Relaxed, both: a plain load of the sequence.
         let before = self.gate.load(Ordering::Relaxed);
-        let cpu = &self.cpus[CPU.with(Cell::get)];
+        let cpu = CPU.with(Cell::get);
+        let word = &self.words[cpu];
         // Relaxed, here and below: plain accesses by the only CPU that writes the word.
-        let load = || cpu.word.load(Ordering::Relaxed);
+        let load = || word.load(Ordering::Relaxed);
         let looked = (self.mistake == Mistake::WordOutside).then(load);
-        let _section = cpu.section.lock().unwrap();
+        let _section = self.sections[cpu].lock().unwrap();
         let outside = self.mistake == Mistake::GateOutside;
         let open = if outside { before } else { self.gate.load(Ordering::Relaxed) };
         let done = open && looked.unwrap_or_else(load).wrapping_add(n).cast_unsigned() <= cap;
         if done {
-            cpu.word.store(load() + n, Ordering::Relaxed);
+            word.store(load() + n, Ordering::Relaxed);
         }
         done
     }
@@ -90,7 +105,7 @@ impl Stock for Cpus {
 
     fn barrier(&self) {
         if self.mistake != Mistake::NoBarrier {
-            self.cpus.iter().for_each(|cpu| drop(cpu.section.lock().unwrap()));
+            self.sections.iter().for_each(|section| drop(section.lock().unwrap()));
         }
     }
 
@@ -114,14 +129,7 @@ fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + '
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let cpus = Cpus {
-            cpus: [(); 2].map(|()| Cpu { section: Mutex::new(()), word: AtomicI64::new(0) }),
-            gate: AtomicBool::new(false),
-            early: AtomicI64::new(0),
-            mistake,
-            now: AtomicU32::new(0),
-            tick,
-        };
+        let cpus = Cpus::new(&sections(), mistake, tick);
         let limited = Arc::new(Limited::new(cpus, 4, 2));
         // Opens; refills; and takes what is left but for `FREE`.
         for n in [2, 2, LIMIT - FREE - 4] {

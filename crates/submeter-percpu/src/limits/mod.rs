@@ -25,15 +25,38 @@
 use crate::fork_lock::{ForkLock, Held};
 use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering, fence};
 
+/// The words that models and tests watch.
+mod words {
+    #[cfg(all(test, not(any(loom, miri))))]
+    pub(super) use super::stepped::{AtomicU32, AtomicU64};
+    #[cfg(any(not(test), loom, miri))]
+    pub(super) use crate::sync::atomic::{AtomicU32, AtomicU64};
+}
+
+mod leaf;
 #[cfg(all(test, loom))]
 mod loom_models;
 #[cfg(not(loom))]
+mod node;
+#[cfg(not(loom))]
 mod rows;
+// Not under Miri: one thread and no unsafe code, and it takes minutes there.
+#[cfg(all(test, not(any(loom, miri))))]
+mod stepped;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod tree;
+#[cfg(all(test, loom))]
+mod tree_loom;
+#[cfg(all(test, not(any(loom, miri))))]
+mod tree_steps;
 
 #[cfg(not(loom))]
+pub use node::{LimitNode, LimitUsage, Refused};
+#[cfg(not(loom))]
 pub(crate) use rows::StockRows;
+
+use leaf::Leaf;
 
 /// For how long a leaf stays exact at least, in milliseconds: a limit that is always near costs a
 /// barrier in that time, not one a refusal.

@@ -40,6 +40,11 @@ impl StockRows {
         Ok(StockRows { word: GatedWord::new(block), locked })
     }
 
+    /// How many words there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.word.len() as u64 + self.rows().count() as u64
+    }
+
     #[inline(never)]
     fn add_locked(&self, n: i64, cap: u64) -> bool {
         let Some((word, hint)) = self.locked.as_deref() else { return false };

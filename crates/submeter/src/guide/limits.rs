@@ -35,13 +35,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Never exceeded.** Usage is exact at all times, at every level: concurrent charges cannot pass
-//! a limit together. Lowering a limit below what is held revokes nothing; further charges are
-//! refused until enough was returned.
+//! **Never exceeded.** Concurrent charges cannot pass a limit together, at any level, and a charge
+//! is refused only if it does not fit. Lowering a limit below what is held revokes nothing; further
+//! charges are refused until enough was returned.
 //!
-//! **What it costs.** A charge takes one compare-and-swap per level up to the root. Charge in bulk
-//! where you can: one charge of 64 KiB for all buffers of a connection is cheaper than one per
-//! buffer.
+//! **What it costs.** Far from all limits a charge costs about an add, however deep the group: it
+//! takes from a stock of up to 64 Ki units that the running CPU has. Near one, and where it is
+//! larger than that, it takes one compare-and-swap per level up to the root. Near means that less
+//! is free than twice the stock of all CPUs.
+//!
+//! **What it was at most.** Charges from stock are seen by nobody but their CPU, so that the
+//! highest usage is not known exactly: it lies between [`Usage::peak_low`] and [`Usage::peak`]. The
+//! two are equal while a limit is always near.
 //!
 //! **Quota or gauge?** A gauge is cheaper and cannot refuse. Use a quota for anything that you may
 //! have to refuse.
@@ -50,3 +55,5 @@
 //!
 //! [`Charge`]: crate::Charge
 //! [`Group::try_charge`]: crate::Group::try_charge
+//! [`Usage::peak`]: crate::Usage::peak
+//! [`Usage::peak_low`]: crate::Usage::peak_low

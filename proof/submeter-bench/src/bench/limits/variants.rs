@@ -19,6 +19,8 @@ const BATCH: u64 = 64 * AMOUNT;
 pub(super) struct Groups {
     leaves: Vec<Group>,
     quota: Quota<Bytes>,
+    /// Without it the groups would be killed, whose handles cost more.
+    _tree: Tree,
 }
 
 impl Groups {
@@ -43,7 +45,7 @@ impl Limiter for Groups {
             parent.set_limit(quota, Some(shape.limit(above)));
         }
         if shape.levels == 1 {
-            return Ok(Groups { leaves: vec![parent], quota });
+            return Ok(Groups { leaves: vec![parent], quota, _tree: tree });
         }
         let leaf = |number: usize| {
             let leaf = parent.create_child(&number.to_string()).map_err(io::Error::other)?;
@@ -51,7 +53,7 @@ impl Limiter for Groups {
             Ok(leaf)
         };
         let leaves = (0..shape.leaves).map(leaf).collect::<io::Result<_>>()?;
-        Ok(Groups { leaves, quota })
+        Ok(Groups { leaves, quota, _tree: tree })
     }
 
     fn leaf(&self, number: usize) -> &Group {

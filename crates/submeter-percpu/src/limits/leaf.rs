@@ -1,0 +1,105 @@
+//! One leaf's stock, and whether it may be used.
+
+use super::tree::Barriers;
+use super::words::{AtomicU32, AtomicU64};
+use super::{Phase, Stock, Turn};
+use crate::fork_lock::ForkLock;
+use crate::sync::atomic::Ordering;
+
+/// The stock of a group's own charges to one quota. Laid out as written: what charges only read
+/// comes first, what moves of stock write after.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Leaf<S> {
+    pub(super) stock: S,
+    pub(super) cap: u64,
+    /// What all words together may hold.
+    pub(super) slack: u64,
+    /// Bits: a [`Turn`]. Writer: the lock's holder.
+    turn: AtomicU32,
+    pub(super) lock: ForkLock,
+    /// What [`Barriers::closed`] returned when its gate was closed last. Writer: the lock's holder.
+    closed: AtomicU64,
+}
+
+impl<S: Stock> Leaf<S> {
+    /// For `rows` words that hold `cap` each at most. Starts closed.
+    pub(crate) fn new(stock: S, cap: u64, rows: u64) -> Leaf<S> {
+        Leaf {
+            stock,
+            cap,
+            slack: cap * rows,
+            turn: AtomicU32::new(0),
+            lock: ForkLock::new(),
+            closed: AtomicU64::new(0),
+        }
+    }
+
+    fn turn(&self) -> Turn {
+        // SeqCst: in one order with what levels hold.
+        Turn(self.turn.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.turn().phase()
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn is_closed(&self) -> bool {
+        self.phase() == Phase::Closed
+    }
+
+    /// The next phase. With the lock held.
+    pub(super) fn turn_over(&self) {
+        // SeqCst: see `turn`.
+        self.turn.store(self.turn().next().0, Ordering::SeqCst);
+    }
+
+    /// The first half of a closing. Returns whether the second is to follow.
+    pub(super) fn close(&self, barriers: &Barriers) -> bool {
+        let _held = self.lock.lock();
+        if self.phase() == Phase::Open {
+            self.stock.close();
+            // Relaxed: with the lock held. Before the phase, which a fork may copy alone.
+            self.closed.store(barriers.closed(), Ordering::Relaxed);
+            self.turn_over();
+        }
+        self.phase() == Phase::Closing
+    }
+
+    pub(super) fn closed(&self) -> u64 {
+        // Relaxed: with the lock held.
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// What is moved to a CPU at once: what is left is shared, and all CPUs of a leaf together take
+    /// a sixteenth of it at most.
+    pub(super) fn batch(&self, room: u64) -> u64 {
+        let rows = self.slack.checked_div(self.cap).unwrap_or(1);
+        (room / rows / 16).min(self.cap.div_ceil(2))
+    }
+
+    /// The most that it adds to what levels hold: all words full, and one batch on its way.
+    pub(super) fn stock_max(&self) -> u64 {
+        self.slack + self.cap
+    }
+
+    /// What lies in stock. With the lock held: else something may be on its way.
+    pub(super) fn stocked(&self) -> u64 {
+        match self.phase() {
+            Phase::Closed => 0,
+            Phase::Open | Phase::Closing => self.stock.sum().cast_unsigned(),
+        }
+    }
+
+    /// Closes it without a barrier, where nobody charges it any more. Returns what lay in stock.
+    #[cfg(not(loom))]
+    pub(super) fn end(&self) -> u64 {
+        let stocked = self.stocked();
+        self.stock.close();
+        while self.phase() != Phase::Closed {
+            self.turn_over();
+        }
+        stocked
+    }
+}

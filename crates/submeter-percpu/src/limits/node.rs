@@ -1,0 +1,339 @@
+//! The groups of a tree of limits, for one resource.
+
+use std::fmt;
+use std::io;
+use std::iter::successors;
+use std::sync::Arc;
+
+use super::leaf::Leaf;
+use super::tree::{self, Barriers, Level, Path, Record};
+use super::{Inside, StockRows};
+use crate::process_lock::ProcessMutex;
+use crate::storage::Area;
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// The most that lies in one CPU's word: with more, charges of common sizes are hardly cheaper, and
+/// limits must be further away.
+const CAP: u64 = 1 << 16;
+
+/// A group in a tree of limits: what it and the groups below it hold of one resource.
+///
+/// A charge is granted by every group up to the root, or by none, whatever others charge at the
+/// same time: no limit is ever exceeded, and a charge is refused if and only if it does not fit.
+/// Far from all limits it takes from the running CPU's stock, for about a plain add, however deep
+/// the group is; near one it costs a locked instruction for each group up to the root. See
+/// [`LimitedCounter`](crate::LimitedCounter), which is one such group with a limit for each add,
+/// for how that changes and what signal handlers and forks may expect.
+///
+/// Creating one costs a word of every CPU's row. For a number without a limit use a
+/// [`PercpuCounter`](crate::PercpuCounter).
+///
+/// # Examples
+/// ```
+/// use submeter_percpu::{Area, LimitNode};
+///
+/// let root = LimitNode::root(Area::common()?)?;
+/// let [web, mail] = [root.child()?, root.child()?];
+/// root.set_limit(1000);
+/// web.try_charge(600).expect("it fits");
+/// let refused = mail.try_charge(500).expect_err("600 of 1000 are held");
+/// assert_eq!((refused.levels, refused.held, refused.limit), (1, 600, 1000));
+/// web.release(600);
+/// assert_eq!(root.usage().current, 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Dropping
+/// Its stock goes back; what was charged and not released stays charged to the groups above.
+pub struct LimitNode {
+    node: Arc<Node>,
+}
+
+/// What a group and those below it hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitUsage {
+    /// What is charged: exact once charges are over, and never without one that returned, unless
+    /// releases on other CPUs race with it.
+    pub current: u64,
+    /// The most that was charged, or reserved for charges: never less than was charged.
+    pub peak: u64,
+    /// What was charged at least, once. Less than `peak` by what may have lain in stock then.
+    pub peak_low: u64,
+    /// `u64::MAX` for none.
+    pub limit: u64,
+    /// Charges that this group's limit refused.
+    pub refused: u64,
+}
+
+/// A refusal of a charge by a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// How many levels above the charged group the limit is: 0 for its own.
+    pub levels: usize,
+    /// What was charged there.
+    pub held: u64,
+    /// The limit.
+    pub limit: u64,
+}
+
+/// Laid out as written: what charges only read comes first.
+#[repr(C)]
+struct Node {
+    leaf: Leaf<StockRows>,
+    parent: Option<Arc<Node>>,
+    tree: Arc<Tree>,
+    /// Where it is among the open. Written and read with them locked.
+    place: AtomicU32,
+    level: Level,
+}
+
+struct Tree {
+    area: Area,
+    barriers: Barriers,
+    open: ProcessMutex<Open>,
+}
+
+/// The nodes that may be open.
+#[derive(Default)]
+struct Open {
+    /// Has room for all nodes there are: a charge must not allocate.
+    nodes: Vec<Arc<Node>>,
+    alive: usize,
+}
+
+impl Open {
+    fn insert(&mut self, node: Arc<Node>) {
+        // Relaxed: with the list locked. Fewer than 2^32: an area has no more words.
+        node.place.store(self.nodes.len() as u32, Ordering::Relaxed);
+        self.nodes.push(node);
+    }
+
+    fn remove(&mut self, place: usize) {
+        self.nodes.swap_remove(place);
+        if let Some(moved) = self.nodes.get(place) {
+            // Relaxed: with the list locked.
+            moved.place.store(place as u32, Ordering::Relaxed);
+        }
+    }
+}
+
+impl LimitNode {
+    /// Creates the root of a tree without limits, with words in `area`.
+    ///
+    /// # Errors
+    /// When the area has no word left.
+    pub fn root(area: &Area) -> io::Result<LimitNode> {
+        let (area, barriers) = (area.clone(), Barriers::new());
+        let open = ProcessMutex::new(Open::default());
+        LimitNode::new(Arc::new(Tree { area, barriers, open }), None)
+    }
+
+    /// Creates a group below this one, without a limit.
+    ///
+    /// # Errors
+    /// When the area has no word left.
+    ///
+    /// # Panics
+    /// In a forked child in which a thread stayed behind while it opened or visited stock.
+    pub fn child(&self) -> io::Result<LimitNode> {
+        LimitNode::new(Arc::clone(&self.node.tree), Some(Arc::clone(&self.node)))
+    }
+
+    fn new(tree: Arc<Tree>, parent: Option<Arc<Node>>) -> io::Result<LimitNode> {
+        let stock = StockRows::new(&tree.area)?;
+        let rows = stock.len();
+        // A handler that interrupts this must not visit the list.
+        let inside = Inside::new();
+        let mut open = tree.open.lock();
+        open.alive += 1;
+        let room = open.alive - open.nodes.len();
+        open.nodes.reserve(room);
+        drop((open, inside));
+        let leaf = Leaf::new(stock, CAP, rows);
+        let (place, level) = (AtomicU32::new(0), Level::new());
+        Ok(LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level }) })
+    }
+
+    /// Charges `n` to this group and every one above it, or to none.
+    ///
+    /// # Errors
+    /// When a limit would be exceeded; in a signal handler that interrupted a move of stock by its
+    /// own thread, and in a forked child in which a thread stayed behind in one, also where it
+    /// would not, but is near.
+    #[inline]
+    pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
+        tree::try_charge(&self.node, n).map_err(|(levels, refusal)| {
+            let tree::Refusal { held, limit } = refusal;
+            Refused { levels, held, limit }
+        })
+    }
+
+    /// Releases `n`, which was charged to this group.
+    #[inline]
+    pub fn release(&self, n: u64) {
+        tree::release(&self.node, n);
+    }
+
+    /// Sets the limit, `u64::MAX` for none, and returns the usage after that. Below what is held it
+    /// takes back all stock, behind a barrier: from then on nothing is granted until it fits.
+    pub fn set_limit(&self, limit: u64) -> LimitUsage {
+        tree::set_limit(&self.node, &self.node.level, limit);
+        // This call's limit, not a later one.
+        LimitUsage { limit, ..self.usage() }
+    }
+
+    /// Returns what is held. O(1) where no group below has stock; otherwise it stops the moves of
+    /// stock of those that have, and visits their words. A signal handler on top of a move gets
+    /// what is held with the stock, which is more.
+    #[must_use]
+    pub fn usage(&self) -> LimitUsage {
+        let level = &self.node.level;
+        let current = level.exactly().or_else(|| {
+            let below = |node: &Node| node.is_below(level);
+            self.node.tree.while_still(below, |nodes| {
+                let stocked = nodes.iter().filter(|node| below(node)).map(|n| n.leaf.stocked());
+                level.held().saturating_sub(stocked.sum())
+            })
+        });
+        usage(level.record(), current.unwrap_or_else(|| level.held()))
+    }
+
+    /// Returns the [`usage`](LimitNode::usage) of several groups of one tree at one moment: visits
+    /// all stock of the tree once, not once for each.
+    #[must_use]
+    pub fn usages<'a>(nodes: impl Iterator<Item = &'a LimitNode> + Clone) -> Vec<LimitUsage> {
+        let levels = nodes.clone().map(|node| &node.node.level);
+        let held = |level: &Level| usage(level.record(), level.held());
+        let Some(first) = nodes.clone().next() else { return Vec::new() };
+        let current = |level: &Level| {
+            // Relaxed: with the list locked, as below.
+            let stocked = level.stocked.load(Ordering::Relaxed);
+            usage(level.record(), level.held().saturating_sub(stocked))
+        };
+        let still = first.node.tree.while_still(
+            |_| true,
+            |open| {
+                for node in open {
+                    let stocked = node.leaf.stocked();
+                    for level in node.levels() {
+                        // Relaxed: with the list locked, as all that touch this word.
+                        level.stocked.fetch_add(stocked, Ordering::Relaxed);
+                    }
+                }
+                let usages = levels.clone().map(current).collect();
+                for level in open.iter().flat_map(|node| node.levels()) {
+                    // Relaxed: as above.
+                    level.stocked.store(0, Ordering::Relaxed);
+                }
+                usages
+            },
+        );
+        still.unwrap_or_else(|| levels.map(held).collect())
+    }
+}
+
+fn usage(record: Record, current: u64) -> LimitUsage {
+    let Record { limit, peak, peak_low, refused } = record;
+    LimitUsage { current, peak, peak_low, limit, refused }
+}
+
+impl Node {
+    fn levels(&self) -> impl Iterator<Item = &Level> {
+        successors(Some(self), |node| node.parent.as_deref()).map(|node| &node.level)
+    }
+
+    fn is_below(&self, level: &Level) -> bool {
+        self.levels().any(|at| std::ptr::eq(at, level))
+    }
+}
+
+impl Tree {
+    /// Calls `look` with the open nodes, while no stock of `which` of them is moved; stock is taken
+    /// and put back all the same. `None` as of [`Path::below`].
+    fn while_still<T>(
+        &self,
+        which: impl Fn(&Node) -> bool,
+        look: impl FnOnce(&[Arc<Node>]) -> T,
+    ) -> Option<T> {
+        let _inside = Inside::new()?;
+        let open = self.open.lock_unless_abandoned()?;
+        let still = || open.nodes.iter().filter(|node| which(node));
+        // In any order: others that wait for one have the list first.
+        still().for_each(|node| node.leaf.lock.lock().leave_locked());
+        let result = look(&open.nodes);
+        still().for_each(|node| node.leaf.lock.unlock());
+        Some(result)
+    }
+}
+
+impl Path for Arc<Node> {
+    type Stock = StockRows;
+
+    #[inline(always)]
+    fn leaf(&self) -> &Leaf<StockRows> {
+        &self.leaf
+    }
+
+    fn levels(&self) -> impl Iterator<Item = &Level> {
+        Node::levels(self)
+    }
+
+    fn below(&self, level: &Level, each: &mut dyn FnMut(&Self)) -> bool {
+        let Some(_inside) = Inside::new() else { return false };
+        let Some(mut open) = self.tree.open.lock_unless_abandoned() else { return false };
+        // From the end, where what closes is replaced by one that was visited.
+        for place in (0..open.nodes.len()).rev() {
+            let node = &open.nodes[place];
+            if node.is_below(level) {
+                each(node);
+                if node.leaf.is_closed() {
+                    open.remove(place);
+                }
+            }
+        }
+        true
+    }
+
+    fn join(&self, open: &mut dyn FnMut() -> bool) {
+        if let Some(mut nodes) = self.tree.open.try_lock()
+            && open()
+        {
+            nodes.insert(Arc::clone(self));
+        }
+    }
+
+    fn barriers(&self) -> &Barriers {
+        &self.tree.barriers
+    }
+}
+
+/// Gives the stock back. Without a barrier: nobody charges it any more, and whoever did came
+/// before.
+impl Drop for LimitNode {
+    fn drop(&mut self) {
+        let Node { leaf, tree, place, .. } = &*self.node;
+        // Otherwise it stays among the open, and the next fold gives its stock back.
+        let Some(_inside) = Inside::new() else { return };
+        let Some(mut open) = tree.open.lock_unless_abandoned() else { return };
+        open.alive -= 1;
+        let _held = leaf.lock.lock();
+        if leaf.is_closed() {
+            return;
+        }
+        let stocked = leaf.end();
+        self.node.levels().for_each(|level| {
+            level.give_back(stocked);
+            level.end_opening();
+        });
+        // Relaxed: with the list locked.
+        open.remove(place.load(Ordering::Relaxed) as usize);
+    }
+}
+
+impl fmt::Debug for LimitNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitNode").field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}

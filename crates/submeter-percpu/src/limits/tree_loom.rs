@@ -1,0 +1,154 @@
+//! Every interleaving of charges of two leaves below one root.
+
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::REST_MS;
+use super::leaf::Leaf;
+use super::loom_models::{CPU, Cpus, Mistake, sections};
+use super::tree::{Barriers, Level, Path, release, set_limit, try_charge};
+
+const LIMIT: u64 = 200;
+/// What both leaves hold at first; 3 more lie in stock, and 6 are free.
+const CHARGED: u64 = 191;
+
+struct Tree {
+    root: Level,
+    own: [Level; 2],
+    leaves: [Leaf<Cpus>; 2],
+    barriers: Barriers,
+    /// Held by who visits leaves, or opens one.
+    open: Mutex<()>,
+}
+
+struct At<'a>(&'a Tree, usize);
+
+impl Path for At<'_> {
+    type Stock = Cpus;
+    fn leaf(&self) -> &Leaf<Cpus> {
+        &self.0.leaves[self.1]
+    }
+    fn levels(&self) -> impl Iterator<Item = &Level> {
+        [&self.0.own[self.1], &self.0.root].into_iter()
+    }
+    fn below(&self, level: &Level, each: &mut dyn FnMut(&Self)) -> bool {
+        let _visit = self.0.open.lock().unwrap();
+        for leaf in 0..2 {
+            if std::ptr::eq(level, &self.0.root) || std::ptr::eq(level, &self.0.own[leaf]) {
+                each(&At(self.0, leaf));
+            }
+        }
+        true
+    }
+    fn join(&self, open: &mut dyn FnMut() -> bool) {
+        if let Ok(_free) = self.0.open.try_lock() {
+            open();
+        }
+    }
+    fn barriers(&self) -> &Barriers {
+        &self.0.barriers
+    }
+}
+
+type Model = Arc<Tree>;
+
+fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        let sections = sections();
+        let leaf = || Leaf::new(Cpus::new(&sections, mistake, tick), 4, 2);
+        let tree = Arc::new(Tree {
+            root: Level::new(),
+            own: [Level::new(), Level::new()],
+            leaves: [leaf(), leaf()],
+            barriers: Barriers::new(),
+            open: Mutex::new(()),
+        });
+        set_limit(&At(&tree, 0), &tree.root, LIMIT);
+        // Open and refill both, by 2 and by 1; the last leaves too little room for a refill.
+        for (leaf, n) in [(0, 64), (0, 2), (1, 32), (1, 2), (0, 91)] {
+            try_charge(&At(&tree, leaf), n).expect("it fits");
+        }
+        assert_eq!(tree.root.held(), CHARGED + 3);
+        assert_eq!([0, 1].map(|leaf| tree.leaves[leaf].stocked()), [2, 1]);
+        model(&tree);
+    });
+}
+
+fn charges(tree: &Model, cpu: usize, leaf: usize, all: &'static [u64]) -> thread::JoinHandle<u64> {
+    let tree = Arc::clone(tree);
+    thread::spawn(move || {
+        CPU.with(|own| own.set(cpu));
+        all.iter().filter(|&&n| try_charge(&At(&tree, leaf), n).is_ok()).sum()
+    })
+}
+
+/// One takes from its stock what the other has a fold of the root give back: 9 are free.
+fn a_fold_beside_a_charge_of_another_leaf(tree: &Model) {
+    let both = [charges(tree, 0, 0, &[2]), charges(tree, 1, 1, &[7])];
+    let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+    assert!(granted <= 9, "the limit is exceeded by {}", granted - 9);
+    let held = tree.root.held();
+    let charged = CHARGED + granted;
+    assert!(held >= charged, "{charged} are charged, but {held} held");
+    assert_eq!((granted, held), (9, LIMIT), "something was refused that fits, or room is lost");
+    let own = [0, 1].map(|leaf| tree.own[leaf].held());
+    assert_eq!(own, [159, 41]);
+}
+
+#[test]
+fn loom_limits_tree_a_fold_finds_the_stock_of_all_leaves() {
+    explore(Mistake::None, 0, a_fold_beside_a_charge_of_another_leaf);
+}
+
+#[test]
+#[should_panic(expected = "are charged, but")]
+fn loom_limits_tree_finds_that_a_fold_without_the_barrier_grants_stock_twice() {
+    explore(Mistake::NoBarrier, 0, a_fold_beside_a_charge_of_another_leaf);
+}
+
+#[test]
+#[should_panic(expected = "are charged, but")]
+fn loom_limits_tree_finds_that_a_gate_read_outside_the_sequence_grants_stock_twice() {
+    explore(Mistake::GateOutside, 0, a_fold_beside_a_charge_of_another_leaf);
+}
+
+/// Two folds of the root at once, with an opening and a refill in between.
+#[test]
+fn loom_limits_tree_two_folds_at_once_give_stock_back_once() {
+    explore(Mistake::None, REST_MS, |tree| {
+        let both = [charges(tree, 0, 0, &[9]), charges(tree, 1, 1, &[9])];
+        let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        assert_eq!(granted, 9, "one of two that do not both fit");
+        assert_eq!(tree.root.held(), LIMIT);
+    });
+}
+
+#[test]
+fn loom_limits_tree_a_lowered_limit_grants_nothing_from_stock() {
+    explore(Mistake::None, 0, |tree| {
+        let other = charges(tree, 0, 0, &[1]);
+        let lowered = Arc::clone(tree);
+        set_limit(&At(&lowered, 1), &lowered.root, CHARGED - 10);
+        let refused = try_charge(&At(tree, 1), 1).is_err();
+        other.join().unwrap();
+        assert!(refused, "10 more than the limit are held");
+        release(&At(tree, 0), 20);
+        try_charge(&At(tree, 1), 9).expect("it fits");
+    });
+}
+
+/// A fold of the root, which a neighbour's opening and refill meet in the middle.
+#[test]
+fn loom_limits_tree_a_refusal_beside_a_neighbours_opening_is_exact() {
+    explore(Mistake::None, REST_MS, |tree| {
+        try_charge(&At(tree, 0), 10).expect_err("one too many, so that it folds");
+        release(&At(tree, 0), 51);
+        // There is room for all stock twice again.
+        let both = [charges(tree, 0, 0, &[1, 2]), charges(tree, 1, 1, &[57])];
+        let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        assert_eq!(granted, 60, "all of it fits");
+        assert_eq!(tree.root.held() - tree.leaves.iter().map(|l| l.stocked()).sum::<u64>(), LIMIT);
+    });
+}

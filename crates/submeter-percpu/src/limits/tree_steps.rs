@@ -1,0 +1,353 @@
+//! One charge, release or change of a limit, with others in the middle of it: before each of its
+//! accesses in turn.
+
+use std::cell::Cell;
+use std::ptr::eq;
+use std::rc::Rc;
+
+use super::leaf::Leaf;
+use super::stepped::{arm, disarm, step};
+use super::tree::{Barriers, Level, Path, Refusal, release, set_limit, try_charge};
+use super::{Phase, REST_MS, Stock};
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Charge(usize, u64),
+    Uncharge(usize, u64),
+    Limit(u64),
+    /// Time goes by.
+    Rest,
+    /// The first half of a fold, of one leaf.
+    Close(usize),
+    /// Asks what is charged, if that is known without a look at stock.
+    Ask,
+    On(usize),
+}
+use Act::{Ask, Charge, Close, Limit, On, Rest, Uncharge};
+
+/// What all leaves share.
+#[derive(Default)]
+struct Machine {
+    cpu: Cell<usize>,
+    now: Cell<u32>,
+    barriers: Cell<u32>,
+}
+
+struct Words {
+    machine: Rc<Machine>,
+    words: [Cell<i64>; 2],
+    open: Cell<bool>,
+    /// How many barriers there had been when it was closed.
+    closed: Cell<Option<u32>>,
+}
+
+impl Stock for Words {
+    fn add(&self, n: i64, cap: u64) -> bool {
+        step();
+        let word = &self.words[self.machine.cpu.get()];
+        let after = word.get() + n;
+        let done = self.open.get() && after.cast_unsigned() <= cap;
+        if done {
+            word.set(after);
+        }
+        done
+    }
+    fn add_again(&self, n: i64, cap: u64) -> bool {
+        self.add(n, cap)
+    }
+    fn open(&self) {
+        step();
+        self.open.set(true);
+    }
+    fn close(&self) {
+        step();
+        self.open.set(false);
+        self.closed.set(Some(self.machine.barriers.get()));
+    }
+    fn barrier(&self) {
+        step();
+        self.machine.barriers.set(self.machine.barriers.get() + 1);
+    }
+    fn sum(&self) -> i64 {
+        step();
+        self.words.iter().map(Cell::get).sum()
+    }
+    fn now_ms(&self) -> u32 {
+        self.machine.now.get()
+    }
+}
+
+struct Tree {
+    machine: Rc<Machine>,
+    root: Level,
+    own: [Level; 2],
+    leaves: [Leaf<Words>; 2],
+    barriers: Barriers,
+    visited: Cell<bool>,
+    charged: [Cell<u64>; 2],
+    /// What `Ask` was answered last.
+    answer: Cell<Option<u64>>,
+}
+
+struct At(Rc<Tree>, usize);
+
+impl Path for At {
+    type Stock = Words;
+    fn leaf(&self) -> &Leaf<Words> {
+        &self.0.leaves[self.1]
+    }
+    fn levels(&self) -> impl Iterator<Item = &Level> {
+        [&self.0.own[self.1], &self.0.root].into_iter()
+    }
+    fn below(&self, level: &Level, each: &mut dyn FnMut(&Self)) -> bool {
+        step();
+        self.0.visited.set(true);
+        for leaf in 0..2 {
+            let below = eq(level, &self.0.root) || eq(level, &self.0.own[leaf]);
+            if below && self.0.leaves[leaf].phase() != Phase::Closed {
+                each(&At(Rc::clone(&self.0), leaf));
+            }
+        }
+        self.0.visited.set(false);
+        true
+    }
+    fn join(&self, open: &mut dyn FnMut() -> bool) {
+        step();
+        self.0.visited.set(true);
+        open();
+        self.0.visited.set(false);
+    }
+    fn barriers(&self) -> &Barriers {
+        &self.0.barriers
+    }
+}
+
+const NONE: u64 = u64::MAX;
+
+impl Tree {
+    fn new() -> Rc<Tree> {
+        let machine = Rc::new(Machine::default());
+        let leaf = || {
+            let machine = Rc::clone(&machine);
+            let (words, open) = (Default::default(), Cell::new(false));
+            Leaf::new(Words { machine, words, open, closed: Cell::new(None) }, 4, 2)
+        };
+        Rc::new(Tree {
+            root: Level::new(),
+            own: [Level::new(), Level::new()],
+            leaves: [leaf(), leaf()],
+            barriers: Barriers::new(),
+            visited: Cell::new(false),
+            charged: Default::default(),
+            answer: Cell::new(None),
+            machine,
+        })
+    }
+
+    /// Whether another thread would not have to wait.
+    fn is_free(&self) -> bool {
+        let free =
+            |leaf: &Leaf<Words>| leaf.phase() == Phase::Closed || leaf.lock.try_lock().is_some();
+        !self.visited.get() && self.leaves.iter().all(free)
+    }
+
+    fn limit(&self) -> u64 {
+        self.root.record().limit
+    }
+
+    fn total(&self) -> u64 {
+        self.charged.iter().map(Cell::get).sum()
+    }
+
+    fn perform(self: &Rc<Tree>, act: Act) -> Result<(), Refusal> {
+        match act {
+            Charge(leaf, n) => {
+                let at = At(Rc::clone(self), leaf);
+                try_charge(&at, n).map_err(|(index, refusal)| {
+                    assert_eq!(index, 1, "only the root has a limit");
+                    refusal
+                })?;
+                self.charged[leaf].set(self.charged[leaf].get() + n);
+            }
+            Uncharge(leaf, n) => {
+                self.charged[leaf].set(self.charged[leaf].get() - n);
+                release(&At(Rc::clone(self), leaf), n);
+            }
+            Limit(limit) => set_limit(&At(Rc::clone(self), 0), &self.root, limit),
+            Rest => self.machine.now.set(self.machine.now.get() + REST_MS),
+            Close(leaf) => _ = self.leaves[leaf].close(&self.barriers),
+            Ask => self.answer.set(self.root.exactly()),
+            On(cpu) => self.machine.cpu.set(cpu),
+        }
+        Ok(())
+    }
+
+    /// What must hold while nothing is under way.
+    fn check(&self, at: &str) {
+        let stocked = [0, 1].map(|leaf| self.leaves[leaf].stocked());
+        for (leaf, stocked) in stocked.iter().enumerate() {
+            let held = self.charged[leaf].get() + stocked;
+            assert_eq!(self.own[leaf].held(), held, "{at}: held by leaf {leaf}");
+        }
+        let held = self.total() + stocked.iter().sum::<u64>();
+        assert_eq!(self.root.held(), held, "{at}: held by the root");
+        assert!(held <= self.limit().max(self.total()), "{at}: stock beyond the limit");
+        for leaf in &self.leaves {
+            let open = leaf.phase() == Phase::Open;
+            assert!(!open || self.root.is_loose(), "{at}: a leaf is open below a tight level");
+            let behind = leaf.stock.closed.get().is_none_or(|at| at < self.machine.barriers.get());
+            assert!(
+                leaf.phase() != Phase::Closed || behind,
+                "{at}: stock was given back without a barrier"
+            );
+            let exact = self.root.exactly().is_none_or(|held| held == self.total());
+            assert!(exact, "{at}: not what is charged");
+        }
+    }
+}
+
+/// Runs `act` after `start`, with `others` before each of its accesses in turn.
+fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
+    let mut run = 0;
+    for accesses in 0.. {
+        let tree = Tree::new();
+        for act in start {
+            tree.perform(*act).expect("a start has room");
+        }
+        let (charged, limit) = (tree.total(), tree.limit());
+        let ran = Rc::new(Cell::new(None));
+        let (other, told) = (Rc::clone(&tree), Rc::clone(&ran));
+        arm(accesses, move || {
+            if other.is_free() {
+                told.set(Some((tree_after(&other, act, others), other.root.held())));
+            }
+        });
+        let result = tree.perform(act);
+        let over = !disarm();
+        let at = format!("{act:?} with {others:?} before access {accesses}");
+        if let Some((then, held)) = ran.take() {
+            run += 1;
+            let fits = |n| charged.saturating_add(n) <= limit && then + n <= tree.limit();
+            match (act, result) {
+                (Charge(_, n), Err(refusal)) => {
+                    assert!(!fits(n), "{at}: refused what fits: {refusal:?}");
+                    let was = [charged, then].contains(&refusal.held);
+                    assert!(was, "{at}: {refusal:?}, but {charged} or {then} were charged");
+                }
+                (Charge(_, n), Ok(())) => {
+                    let reported = held >= then + n;
+                    let within = tree.total() <= tree.limit();
+                    assert!(within || reported, "{at}: granted beyond a limit that was set before");
+                }
+                (Ask, _) => {
+                    let right = tree.answer.get().is_none_or(|n| [charged, then].contains(&n));
+                    assert!(right, "{at}: {:?}, not {charged} nor {then}", tree.answer);
+                }
+                _ => {}
+            }
+        }
+        tree.check(&at);
+        if over {
+            break;
+        }
+    }
+    assert!(run > 0, "{act:?} with {others:?}: there was no place for them");
+}
+
+/// Runs the others' part; returns what is charged then, but for `act`.
+fn tree_after(tree: &Rc<Tree>, act: Act, others: &[Act]) -> u64 {
+    let (own, lowered) = match act {
+        Charge(_, n) => (n, NONE),
+        Limit(limit) => (0, limit),
+        _ => (0, NONE),
+    };
+    for other in others {
+        let before = tree.total();
+        match (tree.perform(*other), *other) {
+            (Err(refusal), Charge(_, n)) => {
+                let fits = before + own + n <= tree.limit().min(lowered);
+                assert!(!fits, "{other:?} in {act:?} was refused, and fits: {refusal:?}");
+            }
+            (_, Ask) => {
+                let right = tree.answer.get().is_none_or(|n| [before, before + own].contains(&n));
+                assert!(right, "in {act:?}: {:?}, not {before}, nor with it", tree.answer);
+            }
+            _ => {}
+        }
+    }
+    tree.total()
+}
+
+/// Both leaves are open, with stock on CPU 0: 100 are charged, and 103 held.
+const START: [Act; 5] = [On(0), Charge(0, 64), Charge(0, 2), Charge(1, 32), Charge(1, 2)];
+
+fn start(more: &[Act]) -> Vec<Act> {
+    START.iter().chain(more).copied().collect()
+}
+
+/// After a fold of the root: both leaves are closed, and may open again.
+const FOLDED: [Act; 3] = [Limit(100), Limit(1000), Rest];
+
+#[test]
+fn a_leaf_does_not_open_while_a_fold_closes_its_neighbours() {
+    let start = start(&FOLDED);
+    at_every_step(&start, Charge(0, 1), &[Limit(102), Charge(1, 3)]);
+    at_every_step(&start, Charge(0, 1), &[Charge(1, 901)]);
+}
+
+#[test]
+fn a_refill_beside_a_fold_leaves_no_stock_behind() {
+    at_every_step(&start(&[Limit(1000)]), Charge(0, 3), &[Charge(1, 899)]);
+    at_every_step(&start(&[Limit(1000)]), Charge(0, 3), &[Limit(101)]);
+}
+
+#[test]
+fn a_fold_lets_be_what_another_fold_closed_after_its_own_barrier() {
+    // Another completes it, time goes by, the leaf opens again, and a third begins to close it.
+    const OTHERS: &[Act] = &[Limit(100), Limit(1000), Rest, Charge(0, 40), Charge(0, 3), Close(0)];
+    at_every_step(&START, Limit(101), OTHERS);
+    at_every_step(&start(&[Limit(1000)]), Charge(0, 901), OTHERS);
+    // The same where the first finds nothing to close.
+    at_every_step(&start(&[Limit(100), Limit(150), Rest]), Limit(100), OTHERS);
+    const FIRST: &[Act] = &[Charge(1, 1001), Rest, Charge(0, 64), Charge(0, 3), Close(0)];
+    at_every_step(&[On(0), Limit(1000)], Charge(0, 1001), FIRST);
+}
+
+#[test]
+fn a_charge_that_fits_is_granted_while_a_fold_is_under_way() {
+    at_every_step(&START, Limit(102), &[Charge(1, 2)]);
+    at_every_step(&START, Limit(102), &[Charge(0, 1), On(1), Charge(1, 1)]);
+}
+
+#[test]
+fn a_refusal_reports_what_was_charged_while_leaves_open_beside_it() {
+    const OTHERS: &[Act] = &[Rest, Uncharge(0, 30), Charge(1, 1), Charge(1, 3)];
+    at_every_step(&start(&[Limit(100), Limit(102)]), Charge(0, 40), OTHERS);
+    at_every_step(&start(&[Limit(100), Limit(102), Rest]), Charge(0, 900), OTHERS);
+}
+
+#[test]
+fn a_limit_that_is_lowered_in_the_middle_of_a_charge_is_not_exceeded() {
+    for start in [start(&[]), start(&FOLDED), start(&[Limit(100), Limit(1000)])] {
+        for n in [1, 2, 3, 9] {
+            at_every_step(&start, Charge(0, n), &[Limit(102)]);
+            at_every_step(&start, Charge(0, n), &[Limit(50)]);
+        }
+    }
+}
+
+#[test]
+fn a_release_beside_a_fold_loses_nothing() {
+    for n in [1, 5] {
+        at_every_step(&start(&[Limit(1000)]), Uncharge(0, n), &[Charge(1, 900)]);
+        at_every_step(&START, Uncharge(0, n), &[On(1), Charge(0, 2), Limit(90)]);
+    }
+}
+
+#[test]
+fn what_is_held_is_what_is_charged_unless_a_leaf_was_open_meanwhile() {
+    at_every_step(&start(&FOLDED), Ask, &[Charge(0, 1), Charge(0, 3)]);
+    at_every_step(&start(&FOLDED), Ask, &[Charge(0, 1), Limit(90)]);
+    at_every_step(&start(&FOLDED), Charge(0, 1), &[Ask]);
+    at_every_step(&START, Limit(50), &[Ask]);
+}
