@@ -5,7 +5,6 @@ use std::fmt;
 use submeter_percpu::{Area, LimitNode, LimitUsage};
 
 use crate::error::Error;
-use crate::group::Group;
 use crate::schema::Schema;
 
 /// A group's usage of one quota, including its descendants.
@@ -87,8 +86,11 @@ impl Quotas {
     }
 
     /// The usage of several groups of one tree.
-    pub(crate) fn usages(slot: usize, groups: &[Group]) -> impl Iterator<Item = Usage> {
-        let nodes = groups.iter().map(move |group| group.inner.quotas.at(slot));
+    pub(crate) fn usages<'a>(
+        slot: usize,
+        groups: impl Iterator<Item = &'a Quotas> + Clone,
+    ) -> impl Iterator<Item = Usage> {
+        let nodes = groups.map(move |quotas| quotas.at(slot));
         LimitNode::usages(nodes).into_iter().map(Usage::from)
     }
 
