@@ -314,6 +314,7 @@ impl LimitError {
         let submeter_percpu::Refused { levels, held: current, limit, .. } = refused;
         let mut up = std::iter::successors(Some(group), |group| group.parent());
         let limiting = up.nth(levels).expect("a limit is of a group up to the root").clone();
+        limiting.add_refused(key);
         let group = group.clone();
         LimitError(Box::new(Refused { group, limiting, key, requested, current, limit }))
     }

@@ -51,11 +51,11 @@ pub const TOP_DEFAULT: usize = 100;
 /// Names are `prefix_metric_unit`, with the base unit (`_seconds`, `_bytes`) at the end and
 /// `_total` after a counter. A quota has five families: what is used and not by a child that is
 /// shown, so that the sum is the tree's; `_subtree`, what is used with descendants, of groups with
-/// a limit; that `_limit`; the `_peak` with descendants; and the counter `_refused`. The last three
-/// are of the groups that are shown alone. Histograms are cumulative; values are integers in the
-/// schema's unit, so the bound of a bucket is the largest value in it, `2^k − 1`. Times are written
-/// as exact decimals, never converted to floats. `prefix_backend_info` has the process's
-/// [backend](crate::backend).
+/// a limit; that `_limit`; the `_peak` with descendants; and the counter `_refused` of charges that
+/// the group's own limit refused. Limits and peaks have no `other`. Histograms are cumulative;
+/// values are integers in the schema's unit, so the bound of a bucket is the largest value in it,
+/// `2^k − 1`. Times are written as exact decimals, never converted to floats. `prefix_backend_info`
+/// has the process's [backend](crate::backend).
 ///
 /// # Cost
 /// A scrape flushes the tree, looks at one metric of each group down to [`depth`](Export::depth),

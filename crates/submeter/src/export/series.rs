@@ -55,8 +55,6 @@ pub(super) struct Entry {
     pub(super) usage: Box<[Usage]>,
     /// Of each quota, what is used and not by a child that is shown.
     pub(super) used: Box<[u64]>,
-    /// Of each quota.
-    pub(super) refused: Box<[u64]>,
     /// In how many more scrapes an ended group's counters are repeated.
     left: Option<u32>,
 }
@@ -179,7 +177,6 @@ impl State {
         let Member { path, id, has_children, total, own, usage, .. } = member;
         let (held, created) = if first { (0, rules.began) } else { (rules.scrapers, rules.now) };
         let words = total.len();
-        let refused: Box<[u64]> = usage.iter().map(|usage| usage.refused).collect();
         let entry = self.entries.entry(path).or_insert_with(|| Entry {
             id: 0,
             total: vec![0; words].into(),
@@ -189,7 +186,6 @@ impl State {
             subtree: rules.subtrees.then(|| vec![0; words].into()),
             usage: Box::default(),
             used: Box::default(),
-            refused: vec![0; refused.len()].into(),
             left: None,
         });
         let same = entry.id == id;
@@ -199,10 +195,6 @@ impl State {
                 let new = total[at].wrapping_sub(last.map_or(0, |last| last[at]));
                 *word = if rules.levels[at] { total[at] } else { word.wrapping_add(new) };
             }
-        }
-        for (at, word) in entry.refused.iter_mut().enumerate() {
-            let last = if same { entry.usage[at].refused } else { 0 };
-            *word = word.wrapping_add(refused[at].wrapping_sub(last));
         }
         if entry.other.is_none() && (has_children || news.rest.iter().any(|&word| word != 0)) {
             entry.other = own.is_some().then(|| Series::new(words, held, created));

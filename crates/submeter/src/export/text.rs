@@ -67,7 +67,10 @@ pub(super) fn family(
 ) -> fmt::Result {
     head(style, family, out)?;
     let writer = Writer { style, family, unit: family.part.unit(family.metric) };
-    let word = schema.word(family.metric.key);
+    let word = match family.part {
+        Part::Refused => Some(schema.refused_word(family.metric.key)),
+        _ => schema.word(family.metric.key),
+    };
     let slot = usize::from(family.metric.key.slot);
     for group in groups {
         let entry = group.entry;
@@ -75,7 +78,7 @@ pub(super) fn family(
             continue;
         }
         match (family.part, word) {
-            (Part::Current | Part::Limit | Part::Peak | Part::Refused | Part::Used, _) => {
+            (Part::Current | Part::Limit | Part::Peak | Part::Used, _) => {
                 writer.quota(&group.label, entry, slot, out)?;
             }
             (_, Some(word)) if family.subtree => {
@@ -194,10 +197,6 @@ impl Writer<'_> {
             Part::Peak => Some(usage.peak),
             Part::Used if self.family.subtree || usage.limit.is_some() => Some(usage.current),
             Part::Used => None,
-            Part::Refused => {
-                let refused = entry.refused[slot];
-                return writeln!(out, "{name}_total{{group=\"{label}\"}} {refused}");
-            }
             _ => Some(entry.used[slot]),
         };
         let write = |n| writeln!(out, "{name}{{group=\"{label}\"}} {}", Number::new(n, self.unit));

@@ -202,7 +202,12 @@ impl Group {
         self.add_to(histogram.key, 1 + bucket, n.cast_signed(), Count::KIND.batch_mask());
     }
 
-    /// Adds to a word of a metric: of its first, or of one after it.
+    /// Counts a charge that this group's limit of a quota refused.
+    pub(crate) fn add_refused(&self, quota: Key) {
+        let word = self.schema().refused_word(quota);
+        self.inner.stats.add(word, 1, Count::KIND.batch_mask());
+    }
+
     /// Adds to words of a counter or histogram, by their place in it.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {
@@ -217,6 +222,7 @@ impl Group {
         }
     }
 
+    /// Adds to a word of a metric: to its first, or to one after it.
     #[inline]
     fn add_to(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
         if key.section == self.inner.section_id {

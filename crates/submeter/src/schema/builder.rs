@@ -184,7 +184,8 @@ impl SchemaBuilder {
     }
 
     /// Declares a quota: something that groups hold, which may be limited. Charge it with
-    /// [`Group::try_charge`](crate::Group::try_charge).
+    /// [`Group::try_charge`](crate::Group::try_charge). It takes a word of the first section, which
+    /// counts the charges that limits refused.
     ///
     /// # Examples
     /// ```
@@ -215,7 +216,7 @@ impl SchemaBuilder {
     /// # Errors
     /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words in a
     /// section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one counter of CPU time.
-    pub fn build(self) -> Result<Schema, SchemaError> {
+    pub fn build(mut self) -> Result<Schema, SchemaError> {
         let mut names = HashSet::new();
         for metric in &self.metrics {
             if !is_well_formed(&metric.name) {
@@ -225,7 +226,7 @@ impl SchemaBuilder {
                 return Err(SchemaError::Repeated(metric.name.clone()));
             }
         }
-        // Quotas take no words, so nothing else bounds their number.
+        // Before the words, whose number then fits into a key.
         if self.metrics.len() > METRICS_MAX {
             return Err(SchemaError::TooMany { metrics: self.metrics.len() });
         }
@@ -235,6 +236,8 @@ impl SchemaBuilder {
         if self.sections.len() > SECTIONS_MAX {
             return Err(SchemaError::TooManySections { sections: self.sections.len() });
         }
+        // After those of metrics, whose keys are given already.
+        self.sections[0].words += self.quotas;
         if let Some(section) = self.sections.iter().find(|s| s.words > WORDS_MAX) {
             return Err(SchemaError::TooLarge { words: section.words });
         }

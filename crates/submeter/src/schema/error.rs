@@ -56,7 +56,7 @@ impl fmt::Display for SchemaError {
             }
             SchemaError::TooLarge { words } => write!(
                 f,
-                "the metrics need {words} words of {WORDS_MAX}: use fewer or coarser histograms, or sections"
+                "the metrics need {words} words of {WORDS_MAX}: use fewer quotas, fewer or coarser histograms, or sections"
             ),
             SchemaError::TooMany { metrics } => {
                 write!(f, "{metrics} metrics are too many: declare at most {METRICS_MAX}")

@@ -79,7 +79,8 @@ struct Inner {
 pub(crate) struct SectionLayout {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// The words of one group on each CPU.
+    /// The words of one group on each CPU: of its metrics and, at the end of the first section's,
+    /// of what the limits of quotas refused.
     pub(crate) words: usize,
 }
 
@@ -207,6 +208,16 @@ impl Schema {
         let section = self.layouts().iter().position(|layout| layout.id == key.section)?;
         let before: usize = self.layouts()[..section].iter().map(|layout| layout.words).sum();
         Some(before + usize::from(key.slot))
+    }
+
+    /// Returns the word that counts the refusals of a quota's limits, in the first section, which
+    /// is also its index among those of all.
+    ///
+    /// A word like a counter's, beside the number that [`Usage`](crate::Usage) has: the totals
+    /// above a group keep what its limit refused when it has ended, and as of one flush they agree
+    /// with each other.
+    pub(crate) fn refused_word(&self, quota: Key) -> usize {
+        self.layouts()[0].words - self.inner.quotas + usize::from(quota.slot)
     }
 
     pub(crate) fn quotas(&self) -> usize {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use submeter::export::{Export, TOP_DEFAULT};
-use submeter::{Buckets, Bytes, Count, Counter, Gauge, Histogram, Quota, Schema, Tree};
+use submeter::{Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, Quota, Schema, Tree};
 
 /// What a server keeps of one target: as Prometheus, whose `increase` ignores the value with which
 /// a series begins, and takes any fall for a restart from zero.
@@ -69,6 +69,7 @@ fn world() -> World {
     let mut schema = Schema::builder();
     let requests = schema.counter("requests", "Requests");
     let batch = schema.histogram("batch", "Sizes", Buckets::powers(2, 6));
+    schema.quota::<Count>("streams", "Streams");
     let memory = schema.quota("memory", "Memory");
     let queued = schema.section("apart", |s| s.gauge("queued", "Bytes queued"));
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
@@ -78,6 +79,12 @@ fn world() -> World {
 impl World {
     fn add(&self, path: &str, n: u64) {
         self.tree.get_or_create(path).expect("room").add(self.requests, n);
+    }
+
+    /// Has the limit of a group refuse charges.
+    fn refuse(&self, group: &Group, times: u64) {
+        group.set_limit(self.memory, Some(0));
+        (0..times).for_each(|_| assert!(group.try_charge(self.memory, 1).is_err()));
     }
 
     fn kill(&self, path: &str) {
@@ -100,6 +107,7 @@ fn value(text: &str, series: &str) -> Option<f64> {
 }
 
 const REQUESTS: &str = "app_requests_total";
+const REFUSED: &str = "app_memory_refused_total";
 
 #[test]
 fn a_sum_over_all_groups_is_the_total() {
@@ -156,6 +164,60 @@ fn the_last_requests_of_a_killed_group_are_neither_lost_nor_doubled() {
     assert_eq!(server.sum(REQUESTS), 12.0);
     assert_eq!(server.of(&one("/acme//other")), 7.0, "{after}");
     assert_eq!(value(&after, &one("/acme/web")), None, "its series has ended");
+}
+
+#[test]
+fn refusals_of_a_group_are_counted_once_over_scrapes() {
+    let w = world();
+    let export = Export::new("app").scrapers(1);
+    let mut server = Server::default();
+    let refuse = |times| w.refuse(&w.tree.get_or_create("/acme").expect("room"), times);
+    refuse(2);
+    server.scrape(&w.text(&export));
+    refuse(3);
+    server.scrape(&w.text(&export));
+    server.scrape(&w.text(&export));
+    assert_eq!(server.sum(REFUSED), 3.0);
+    w.kill("/acme");
+    refuse(4);
+    server.scrape(&w.text(&export));
+    assert_eq!((server.sum(REFUSED), server.resets), (7.0, 0));
+    assert_eq!(server.sum("app_streams_refused_total"), 0.0, "none of another quota");
+}
+
+#[test]
+fn refusals_of_a_new_group_are_in_other_until_its_series_has_begun_at_zero() {
+    let w = world();
+    let export = Export::new("app").scrapers(1);
+    let mut server = Server::default();
+    w.add("/old", 1);
+    server.scrape(&w.text(&export));
+    let new = w.tree.get_or_create("/new").expect("room");
+    w.refuse(&new, 5);
+    let text = w.text(&export);
+    server.scrape(&text);
+    let of = |group: &str| format!("{REFUSED}{{group=\"{group}\"}}");
+    assert_eq!((value(&text, &of("/new")), server.of(&of("//other"))), (Some(0.0), 5.0));
+    w.refuse(&new, 2);
+    server.scrape(&w.text(&export));
+    assert_eq!((server.of(&of("/new")), server.sum(REFUSED)), (2.0, 7.0));
+}
+
+#[test]
+fn refusals_between_a_groups_last_scrape_and_its_release_are_counted() {
+    let w = world();
+    let export = Export::new("app").scrapers(1);
+    let mut server = Server::default();
+    let group = w.tree.get_or_create("/acme/web").expect("room");
+    w.refuse(&group, 1);
+    server.scrape(&w.text(&export));
+    w.refuse(&group, 2);
+    w.kill("/acme/web");
+    w.refuse(&group, 3);
+    drop(group);
+    server.scrape(&w.text(&export));
+    server.scrape(&w.text(&export));
+    assert_eq!((server.sum(REFUSED), server.resets), (5.0, 0));
 }
 
 #[test]
@@ -313,8 +375,8 @@ fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go(
         let depth = random.usize(1..5);
         let export = Export::new("app").top(random.usize(1..6), w.requests).depth(depth);
         let mut servers = [false, true].map(|forgets| Server { forgets, ..Server::default() });
-        let (mut counted, mut recorded) = (0, 0);
-        let mut began: [Option<(u64, u64)>; 2] = [None; 2];
+        let mut counted = [0; 3];
+        let mut began = [None; 2];
         let steps = if cfg!(miri) { 60 } else { 400 };
         for step in 0..steps {
             let path: String =
@@ -330,29 +392,35 @@ fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go(
                     if let Some(group) = w.tree.get(&path) {
                         let killed = group.kill_subtree().expect("not the root");
                         group.add(w.requests, 13);
-                        counted += 13;
+                        w.refuse(&group, 1);
+                        counted[0] += 13;
+                        counted[2] += 1;
                         drop(killed);
                     }
                 }
                 2 => {
                     w.tree.get_or_create(&path).expect("room").record(w.batch, 3);
-                    recorded += 1;
+                    counted[1] += 1;
+                }
+                3 => {
+                    w.refuse(&w.tree.get_or_create(&path).expect("room"), 2);
+                    counted[2] += 2;
                 }
                 _ => {
                     let n = 1 << random.u32(..10);
                     w.add(&path, n);
-                    counted += n;
+                    counted[0] += n;
                 }
             }
             if step % 7 == 0 {
                 let turn = step / 7 % 2;
                 let text = w.text(&export);
                 servers[turn].scrape(&text);
-                let (from, recorded_from) = *began[turn].get_or_insert((counted, recorded));
+                let from = *began[turn].get_or_insert(counted);
                 let at = format!("seed {seed}, step {step}, depth {depth}: {text}");
-                assert_eq!(servers[turn].sum(REQUESTS), (counted - from) as f64, "{at}");
-                let batches = servers[turn].sum("app_batch_count");
-                assert_eq!(batches, (recorded - recorded_from) as f64, "{at}");
+                let sums = [REQUESTS, "app_batch_count", REFUSED].map(|m| servers[turn].sum(m));
+                let expected = [0, 1, 2].map(|n: usize| (counted[n] - from[n]) as f64);
+                assert_eq!(sums, expected, "{at}");
                 let levels = samples(&text).filter(|(s, _)| s.starts_with("app_queued")).count();
                 assert!(levels > 0, "{at}");
             }
