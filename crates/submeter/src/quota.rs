@@ -85,7 +85,7 @@ impl Quotas {
         self.nodes[slot].usage().into()
     }
 
-    /// The usage of several groups of one tree.
+    /// The usage of several groups of one tree, at one moment: stock is visited once for all.
     pub(crate) fn usages<'a>(
         slot: usize,
         groups: impl Iterator<Item = &'a Quotas> + Clone,

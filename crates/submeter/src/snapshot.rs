@@ -262,7 +262,6 @@ fn copy(
         stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
         held.push(group);
     }
-    // At one moment for all groups, as stock is not visited once for each.
     for slot in 0..schema.quotas() {
         let usages = Quotas::usages(slot, held.iter().map(|group| &group.inner.quotas));
         groups.iter_mut().zip(usages).for_each(|(values, usage)| values.usage.push(usage));

@@ -52,7 +52,7 @@ pub(super) struct Entry {
     pub(super) other: Option<Series>,
     /// With descendants, if that is asked for.
     pub(super) subtree: Option<Box<[i64]>>,
-    pub(super) usage: Box<[Usage]>,
+    pub(super) usage: Vec<Usage>,
     /// Of each quota, what is used and not by a child that is shown.
     pub(super) used: Box<[u64]>,
     /// In how many more scrapes an ended group's counters are repeated.
@@ -184,7 +184,7 @@ impl State {
             shown: Series::new(words, held, created),
             other: None,
             subtree: rules.subtrees.then(|| vec![0; words].into()),
-            usage: Box::default(),
+            usage: Vec::new(),
             used: Box::default(),
             left: None,
         });

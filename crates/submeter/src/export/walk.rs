@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use foldhash::fast::RandomState;
 
 use crate::group::Group;
-use crate::quota::Usage;
+use crate::quota::{Quotas, Usage};
 use crate::rstat::Flushed;
 use crate::schema::{Key, MetricKind, Schema};
 use crate::tree::Tree;
@@ -38,7 +38,8 @@ pub(super) struct Member {
     pub(super) total: Box<[i64]>,
     /// Without descendants; `None` where it stands for its subtree.
     pub(super) own: Option<Box<[i64]>>,
-    pub(super) usage: Box<[Usage]>,
+    /// Of each quota, in order of their slots.
+    pub(super) usage: Vec<Usage>,
 }
 
 struct Visit {
@@ -86,11 +87,9 @@ fn visit(root: &Group, depth: usize, visits: &mut Vec<Visit>) {
 
 /// Marks the groups that are shown: those with most of the metric, and all above them.
 fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
-    // In a loop of its own, here and below: where each value waits for memory that no cache has, as
-    // among 100,000 groups, the processor waits for many of them at once.
-    let values: Vec<u64> = visits.iter().map(|visit| rank.value(&visit.group)).collect();
+    let by = rank.values(visits.iter().map(|visit| &visit.group));
     let (mut candidates, mut others) = (Vec::new(), Vec::new());
-    for (at, &value) in values.iter().enumerate().skip(1) {
+    for (at, &value) in by.iter().enumerate().skip(1) {
         let id = visits[at].group.id();
         // One that is shown stays until another has a quarter more: of two that are about equal,
         // each change would end a series and begin another.
@@ -106,8 +105,9 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
         // histogram only the sum is looked at: a group that has recorded nothing but zeros, and has
         // nothing else, is as good as idle.
         for metric in rank.schema.metrics() {
-            let has = |at: usize| value(&visits[at].group, metric.key, metric.kind) != 0;
-            candidates.extend(others.extract_if(.., |(_, _, at)| has(*at)));
+            let groups = others.iter().map(|(_, _, at)| &visits[*at].group);
+            let mut values = values(groups, metric.key, metric.kind).into_iter();
+            candidates.extend(others.extract_if(.., |_| values.next() != Some(0)));
         }
     }
     if candidates.len() > brakes.top {
@@ -137,8 +137,13 @@ fn copy(visits: &[Visit], depth: usize, flushed: &mut [Flushed<'_>]) -> Vec<Memb
             has_children: visit.has_children,
             total: group.totals(),
             own: (group.depth() < depth).then(|| group.own_words(flushed)),
-            usage: group.usages(),
+            usage: Vec::with_capacity(group.schema().quotas()),
         });
+    }
+    let shown = visits.iter().filter(|visit| visit.shown).map(|visit| &visit.group.inner.quotas);
+    for slot in 0..visits[0].group.schema().quotas() {
+        let usages = Quotas::usages(slot, shown.clone());
+        members.iter_mut().zip(usages).for_each(|(member, usage)| member.usage.push(usage));
     }
     members
 }
@@ -166,23 +171,34 @@ impl<'a> Rank<'a> {
         Rank { schema, by: metric.map(|metric| (metric.key, metric.kind)) }
     }
 
-    fn value(&self, group: &Group) -> u64 {
-        self.by.map_or(0, |(key, kind)| value(group, key, kind))
+    fn values<'g>(&self, groups: impl Iterator<Item = &'g Group> + Clone) -> Vec<u64> {
+        match self.by {
+            Some((key, kind)) => values(groups, key, kind),
+            None => vec![0; groups.count()],
+        }
     }
 }
 
-/// Returns a total as of the last flush, how much is used of a quota, the sum of a histogram.
-fn value(group: &Group, key: Key, kind: MetricKind) -> u64 {
+/// Returns of each group a total as of the last flush, how much is used of a quota, the sum of a
+/// histogram.
+///
+/// Of all at once, in a loop that does nothing else: where each value waits for memory that no
+/// cache has, as among 100,000 groups, the processor waits for many of them at once.
+fn values<'g>(
+    groups: impl Iterator<Item = &'g Group> + Clone,
+    key: Key,
+    kind: MetricKind,
+) -> Vec<u64> {
     let slot = usize::from(key.slot);
+    let total = |group: &Group| group.group_stats(key).total(slot);
     match kind {
-        MetricKind::Quota => {
-            let usage = group.inner.quotas.usage(slot);
-            // A group whose every charge was refused is not idle.
-            usage.current.max(usage.refused.min(1))
-        }
-        MetricKind::Gauge => group.group_stats(key).total(slot).unsigned_abs(),
+        // A group whose every charge was refused is not idle.
+        MetricKind::Quota => Quotas::usages(slot, groups.map(|group| &group.inner.quotas))
+            .map(|usage| usage.current.max(usage.refused.min(1)))
+            .collect(),
+        MetricKind::Gauge => groups.map(|group| total(group).unsigned_abs()).collect(),
         MetricKind::Counter | MetricKind::Histogram => {
-            group.group_stats(key).total(slot).cast_unsigned()
+            groups.map(|group| total(group).cast_unsigned()).collect()
         }
     }
 }

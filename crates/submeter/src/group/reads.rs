@@ -2,7 +2,6 @@
 
 use super::Group;
 use crate::histogram::HistogramSnapshot;
-use crate::quota::Usage;
 use crate::reading::{Reading, Scalar, Tolerance};
 use crate::rstat::{FlushReport, Flushed, GroupStats};
 use crate::schema::Histogram;
@@ -215,11 +214,6 @@ impl Group {
             words.truncate(end);
         }
         words.into()
-    }
-
-    /// The usage of each quota, in order of their slots.
-    pub(crate) fn usages(&self) -> Box<[Usage]> {
-        (0..self.schema().quotas()).map(|slot| self.inner.quotas.usage(slot)).collect()
     }
 
     fn all_stats(&self) -> impl Iterator<Item = &GroupStats> {

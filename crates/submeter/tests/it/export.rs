@@ -320,6 +320,20 @@ fn groups_above_those_with_most_are_shown_too() {
 }
 
 #[test]
+fn groups_are_chosen_by_what_they_hold_of_a_quota() {
+    let w = world();
+    let hold = |path: &str, n| {
+        let group = w.tree.get_or_create(path).expect("room");
+        group.try_charge(w.memory, n).expect("no limit")
+    };
+    let _held = [("/a", 5), ("/b", 70), ("/c", 6)].map(|(path, n)| hold(path, n));
+    w.add("/a", 1000);
+    let text = w.text(&Export::new("app").top(1, w.memory));
+    let of = |group: &str| value(&text, &format!("app_memory_bytes{{group=\"{group}\"}}"));
+    assert_eq!(["/", "/a", "/b", "/c"].map(of), [Some(11.0), None, Some(70.0), None]);
+}
+
+#[test]
 fn without_a_choice_the_number_of_groups_is_bounded() {
     let w = world();
     (0..TOP_DEFAULT + 20).for_each(|n| w.add(&format!("/t{n:03}"), 1 + n as u64));
