@@ -55,7 +55,9 @@ pub const TOP_DEFAULT: usize = 100;
 /// the group's own limit refused. Limits and peaks have no `other`. Histograms are cumulative;
 /// values are integers in the schema's unit, so the bound of a bucket is the largest value in it,
 /// `2^k − 1`. Times are written as exact decimals, never converted to floats. `prefix_backend_info`
-/// has the process's [backend](crate::backend).
+/// has the process's [backend](crate::backend), and where the schema meters CPU time,
+/// `prefix_process_cpu_seconds` is that of the whole process: what it has more than all groups
+/// together was in [no group](Tree::cpu_balance).
 ///
 /// # Cost
 /// A scrape flushes the tree, looks at one metric of each group down to [`depth`](Export::depth),
@@ -321,6 +323,8 @@ impl Export {
         let schema = tree.schema();
         let mut state = self.state.lock();
         let members = walk::members(tree, &self.brakes, &state.ids);
+        // After the groups were read, so that it has what they have.
+        let process = tree.cpu_balance().map(|balance| balance.process_ns);
         let now = SystemTime::now();
         let began = now.checked_sub(tree.stats().began().elapsed()).unwrap_or(now);
         let (levels, scrapers, subtrees) = (series::levels(schema), self.scrapers, self.subtrees);
@@ -331,11 +335,17 @@ impl Export {
         for Info { name, help, labels } in &self.infos {
             text::info(style, name, help, labels, &mut out)?;
         }
+        let process_cpu = self.name("process_cpu_seconds");
+        if let Some(ns) = process {
+            text::process_cpu(style, &process_cpu, ns, &mut out)?;
+        }
         let mut groups: Vec<Labelled<'_>> =
             state.entries.iter().map(|(path, entry)| Labelled::new(path, entry)).collect();
         groups.sort_unstable_by(|a, b| path::compare(a.path, b.path));
-        let infos = self.infos.iter().map(|info| info.name.clone());
-        for family in names::families(schema, &self.prefix, self.subtrees, infos) {
+        let infos = self.infos.iter();
+        let taken = infos.flat_map(|info| [format!("{}_info", info.name), info.name.clone()]);
+        let taken = taken.chain([format!("{process_cpu}_total"), process_cpu]);
+        for family in names::families(schema, &self.prefix, self.subtrees, taken) {
             text::family(style, schema, &family, &groups, &mut out)?;
         }
         if format == Format::OpenMetrics {

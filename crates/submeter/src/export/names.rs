@@ -76,15 +76,14 @@ impl Part {
 const SUBTREE: &str = "subtree";
 
 /// Names every family of a schema, and those of totals with descendants if they are asked for.
-/// `others` are families that do not come from the schema.
+/// `others` are names of families and samples that do not come from the schema.
 pub(super) fn families<'a>(
     schema: &'a Schema,
     prefix: &str,
     subtrees: bool,
     others: impl Iterator<Item = String>,
 ) -> Vec<Family<'a>> {
-    let mut taken: HashSet<String> =
-        others.flat_map(|name| [format!("{name}_info"), name]).collect();
+    let mut taken: HashSet<String> = others.collect();
     let mut families = Vec::new();
     let mut add = |metric: &'a Metric, part: Part, subtree: bool| {
         let infix = if subtree && part != Part::Used { SUBTREE } else { part.infix() };

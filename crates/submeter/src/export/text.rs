@@ -57,6 +57,18 @@ pub(super) fn info(
     out.write_str("} 1\n")
 }
 
+/// Writes how much CPU time the process used, whichever group it was for.
+pub(super) fn process_cpu(style: Style, name: &str, ns: u64, out: &mut String) -> fmt::Result {
+    let help = "CPU time of the process; what is in no group is the rest";
+    match style.format {
+        Format::OpenMetrics => {
+            writeln!(out, "# TYPE {name} counter\n# UNIT {name} seconds\n# HELP {name} {help}")?;
+        }
+        Format::Text => writeln!(out, "# HELP {name}_total {help}\n# TYPE {name}_total counter")?,
+    }
+    writeln!(out, "{name}_total {}", Number::new(ns, UnitKind::Nanoseconds))
+}
+
 /// Writes one family, of all groups.
 pub(super) fn family(
     style: Style,

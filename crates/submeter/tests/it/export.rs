@@ -372,6 +372,25 @@ fn an_export_begins_anew_with_another_tree() {
 }
 
 #[test]
+fn cpu_time_of_no_group_is_what_the_process_has_more_than_all_groups() {
+    let mut schema = Schema::builder();
+    schema.cpu_time("cpu", "CPU time");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let burn = || (0..200_000u64).fold(0, |sum: u64, n| std::hint::black_box(sum ^ n));
+    tree.create("/web").expect("room").run(burn);
+    let _ = burn();
+    let mut text = String::new();
+    Export::new("app").write(&tree, &mut text).expect("a string");
+    let process = value(&text, "app_process_cpu_seconds_total");
+    let Some(balance) = tree.cpu_balance() else { return };
+    let process = process.expect("the schema meters CPU time");
+    let web = value(&text, "app_cpu_seconds_total{group=\"/web\"}").expect("it ran");
+    assert!(0.0 < web && web < process, "{text}");
+    assert!(process <= balance.process_ns as f64 / 1e9, "{process} of {balance:?}");
+    assert!(!world().text(&Export::new("app")).contains("process_cpu"), "nobody asked for it");
+}
+
+#[test]
 #[should_panic(expected = "belongs to the schema of another tree")]
 fn a_metric_of_another_tree_is_refused() {
     let (a, b) = (world(), world());

@@ -20,6 +20,7 @@ mod openmetrics;
 mod own_values;
 mod perf_linux;
 mod perf_scheduler;
+mod prometheus;
 mod rstat_flusher;
 mod rstat_reads;
 mod stop;
