@@ -7,6 +7,7 @@
 //! - [`dirty_set`]: the same for state that is not words.
 //! - [`counter`]: one number, added to by every CPU, read approximately or exactly, or kept below
 //!   a limit.
+//! - [`TokenBucket`]: how much may be taken per time.
 //! - [`seq_latch`]: words that one thread writes and any thread reads, all of one moment.
 //! - [`percpu_ref`]: reference counts that cost a plain add until they are killed.
 //! - [`rcuref`]: reference counts for what is looked up: unconditional to take, freed after a grace
@@ -27,6 +28,8 @@ pub mod misuse;
 pub mod percpu_ref;
 #[cfg(not(loom))]
 pub mod process_lock;
+#[cfg(any(test, not(loom)))]
+mod rates;
 pub mod rcuref;
 #[cfg(any(test, not(loom)))]
 pub mod seq_latch;
@@ -54,6 +57,8 @@ pub use dirty_set::DirtySet;
 pub use limits::{LimitNode, LimitUsage, Refused};
 #[cfg(not(loom))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
+#[cfg(not(loom))]
+pub use rates::{InvalidRateError, Rate, Throttled, TokenBucket};
 #[cfg(not(loom))]
 pub use seq_latch::SeqLatch;
 #[cfg(not(loom))]

@@ -16,6 +16,7 @@ use crate::children::{Children, Sought};
 use crate::error::Error;
 use crate::path;
 use crate::quota::Quotas;
+use crate::rate::Rates;
 use crate::rstat::GroupStats;
 use crate::schema::{Key, Schema};
 use crate::tree_stats::TreeStats;
@@ -74,6 +75,7 @@ pub(crate) struct GroupInner {
     /// The words of the other sections; `None` where there is one only, as most schemas have.
     others: Option<Box<Others>>,
     pub(crate) quotas: Quotas,
+    pub(crate) rates: Rates,
     tree: Arc<TreeStats>,
     /// What aggregators and the program keep with it. Before `parent`, as all that tells a flusher
     /// of the group's end: children end first.
@@ -139,6 +141,7 @@ impl Group {
             section_id: schema.id(),
             others: (!others.is_empty()).then(|| Box::new(Others(others))),
             quotas,
+            rates: Rates::default(),
             tree,
             depth,
             dead: AtomicBool::new(false),

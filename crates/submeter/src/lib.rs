@@ -118,6 +118,7 @@ mod path;
 #[cfg(feature = "perf")]
 pub mod perf;
 mod quota;
+mod rate;
 mod reading;
 pub mod refs;
 mod rstat;
@@ -144,14 +145,16 @@ pub use histogram::{Buckets, HistogramSnapshot};
 pub use killed::Killed;
 pub use path::{DEPTH_MAX, NAME_MAX};
 pub use quota::Usage;
+pub use rate::RateError;
 pub use reading::{Reading, Scalar, Tolerance};
 pub use rstat::FlushReport;
 pub use schema::{
     Counter, Gauge, Histogram, METRICS_MAX, Metric, MetricKey, MetricKind, Metrics, Quota,
-    SECTIONS_MAX, Schema, SchemaBuilder, SchemaError, Section, WORDS_MAX,
+    RateLimit, SECTIONS_MAX, Schema, SchemaBuilder, SchemaError, Section, WORDS_MAX,
 };
 pub use snapshot::{GroupValues, Snapshot, Value};
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;
+pub use submeter_percpu::{InvalidRateError, Rate};
 pub use tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};

@@ -1,4 +1,4 @@
-//! Chapter 3: quotas, charges, refusals.
+//! Chapter 3: quotas, charges, refusals, rates.
 //!
 //! A *quota* is something that tenants hold and return: memory, connections, slots of a queue.
 //! [`Group::try_charge`] takes an amount in the group and in every ancestor, or in none of them,
@@ -51,9 +51,46 @@
 //! **Quota or gauge?** A gauge is cheaper and cannot refuse. Use a quota for anything that you may
 //! have to refuse.
 //!
+//! # Rates
+//! What is not held but happens, such as requests or bytes sent, is limited per time.
+//! [`Group::set_rate`] sets how much a group and its descendants may take, and [`Group::try_take`]
+//! takes in the group and in every ancestor, or in none. Nothing is given back: time does it.
+//!
+//! ```
+//! use std::time::Duration;
+//! use submeter::{Count, Rate, Schema, Tree};
+//!
+//! let mut schema = Schema::builder();
+//! let requests = schema.rate_limit::<Count>("requests", "Requests");
+//! let tree = Tree::new(schema.build()?)?;
+//!
+//! // 600 an hour, 10 of them at once.
+//! let acme = tree.create("/acme")?;
+//! let rate = Rate { burst: 10, ..Rate::new(600, Duration::from_secs(3600)) };
+//! acme.set_rate(requests, Some(rate))?;
+//!
+//! let web = acme.create_child("web")?;
+//! web.try_take(requests, 10)?;
+//! let refused = web.try_take(requests, 1).expect_err("the burst is used up");
+//! assert_eq!(refused.limiting(), &acme);
+//! // The next request is earned after 6 seconds.
+//! assert!(refused.retry_after() <= Some(Duration::from_secs(6)));
+//!
+//! // How often and how long a rate refused are counters like any other.
+//! assert_eq!(acme.sum(requests.throttled()), 1);
+//! assert!(tree.schema().metric("requests_throttled_time").is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Between any two moments no more is granted than a burst and what was earned in between. A take
+//! costs a look at the clock and a compare-and-swap for each group with a rate, up to the root;
+//! where no group has one, a look at each of them.
+//!
 //! Next: [The group switch](super::group_switch).
 //!
 //! [`Charge`]: crate::Charge
+//! [`Group::set_rate`]: crate::Group::set_rate
 //! [`Group::try_charge`]: crate::Group::try_charge
+//! [`Group::try_take`]: crate::Group::try_take
 //! [`Usage::peak`]: crate::Usage::peak
 //! [`Usage::peak_low`]: crate::Usage::peak_low

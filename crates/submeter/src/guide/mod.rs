@@ -2,7 +2,7 @@
 //!
 //! 1. [First steps](first_steps): a schema, a tree, groups, updates.
 //! 2. [Reads](reads): what a value costs, how exact it is, and how to keep it fresh.
-//! 3. [Limits](limits): quotas, charges, refusals.
+//! 3. [Limits](limits): quotas, charges, refusals, rates.
 //! 4. [The group switch](group_switch): charging CPU time to the tenant that a thread works for.
 //! 5. [Lifetimes](lifetimes): deleting tenants while traffic runs, and operating it all.
 //!

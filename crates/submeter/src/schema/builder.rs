@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::keys::{Counter, Gauge, Histogram, Key, Quota};
+use super::keys::{Counter, Gauge, Histogram, Key, Quota, RateLimit};
 use super::metric::{Metric, MetricKind};
 use super::{
     FIRST_SECTION, Inner, METRICS_MAX, SECTIONS_MAX, Schema, SchemaError, SectionLayout, WORDS_MAX,
@@ -12,9 +12,7 @@ use super::{
 use crate::histogram::Buckets;
 #[cfg(feature = "perf")]
 use crate::perf::{Event, KernelPmu, NotSupportedError};
-#[cfg(feature = "perf")]
-use crate::unit::Count;
-use crate::unit::{Nanoseconds, Unit, UnitKind};
+use crate::unit::{Count, Nanoseconds, Unit, UnitKind};
 
 /// A list of metrics that becomes a [`Schema`].
 ///
@@ -27,6 +25,8 @@ pub struct SchemaBuilder {
     /// The section of the metrics that are declared next.
     current: usize,
     quotas: usize,
+    /// Their names.
+    rate_limits: Vec<String>,
     /// At most one in an accepted schema.
     cpu_times: Vec<Counter<Nanoseconds>>,
     #[cfg(feature = "perf")]
@@ -40,6 +40,7 @@ impl SchemaBuilder {
             sections: vec![SectionLayout::new(FIRST_SECTION)],
             current: 0,
             quotas: 0,
+            rate_limits: Vec::new(),
             cpu_times: Vec::new(),
             #[cfg(feature = "perf")]
             events: Vec::new(),
@@ -200,6 +201,35 @@ impl SchemaBuilder {
         Quota { key, unit: PhantomData }
     }
 
+    /// Declares something that groups may take only so much of per time. Set how much with
+    /// [`Group::set_rate`](crate::Group::set_rate), take with
+    /// [`Group::try_take`](crate::Group::try_take).
+    ///
+    /// Declares two counters as well, which say how often and how long a group's rate refused:
+    /// `NAME_throttled` and `NAME_throttled_time`. Costs their words; a group that has no rate of
+    /// its own takes nothing else.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let sent = schema.rate_limit::<Bytes>("sent", "Bytes sent per time");
+    /// # let _ = sent;
+    /// assert!(schema.build()?.metric("sent_throttled").is_some());
+    /// # Ok::<(), submeter::SchemaError>(())
+    /// ```
+    pub fn rate_limit<U: Unit>(&mut self, name: &str, help: &str) -> RateLimit<U> {
+        let [count, time] = ["throttled", "throttled_time"].map(|what| format!("{name}_{what}"));
+        let throttled = self.counter(&count, &format!("{help}: how often a rate refused"));
+        let throttled_time = self.counter(&time, &format!("{help}: how long a rate refused"));
+        // Saturation is safe: each has two metrics, and `build` refuses as many.
+        let slot = u16::try_from(self.rate_limits.len()).unwrap_or(u16::MAX);
+        self.rate_limits.push(name.to_owned());
+        let key = Key { section: self.sections[0].id, slot, ..throttled.key };
+        RateLimit { key, throttled, throttled_time, unit: PhantomData }
+    }
+
     /// Closes the schema.
     ///
     /// # Examples
@@ -250,6 +280,7 @@ impl SchemaBuilder {
                 metrics: self.metrics,
                 sections: self.sections,
                 quotas: self.quotas,
+                rate_limits: self.rate_limits,
                 cpu_time: self.cpu_times.first().copied(),
                 #[cfg(feature = "perf")]
                 events: self.events.into(),

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
 use crate::histogram::Buckets;
-use crate::unit::Unit;
+use crate::unit::{Count, Nanoseconds, Unit};
 
 /// Key of a monotonic counter; `Copy`, just an index.
 ///
@@ -92,6 +92,48 @@ pub struct Quota<U> {
     pub(super) unit: PhantomData<fn() -> U>,
 }
 
+/// Key of something that groups may take only so much of per time: requests, bytes sent, CPU time;
+/// `Copy`, just an index.
+///
+/// Declared by [`SchemaBuilder::rate_limit`](super::SchemaBuilder::rate_limit), taken from by
+/// [`Group::try_take`](crate::Group::try_take). For what is held and given back use a [`Quota`].
+///
+/// # Examples
+/// ```
+/// # use submeter::{Count, Rate, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// let requests = schema.rate_limit::<Count>("requests", "Requests per time");
+/// # let tree = Tree::new(schema.build()?)?;
+/// let hour = std::time::Duration::from_secs(3600);
+/// tree.root().set_rate(requests, Some(Rate::new(2, hour)))?;
+/// tree.root().try_take(requests, 2)?;
+/// assert!(tree.root().try_take(requests, 1).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RateLimit<U> {
+    /// Its metric is that of `throttled`; its slot is its index among the rate limits.
+    pub(crate) key: Key,
+    pub(super) throttled: Counter<Count>,
+    pub(super) throttled_time: Counter<Nanoseconds>,
+    pub(super) unit: PhantomData<fn() -> U>,
+}
+
+impl<U> RateLimit<U> {
+    /// Returns the counter of the takes that a group's rate refused, its own and those of its
+    /// descendants: the metric `NAME_throttled`.
+    #[must_use]
+    pub fn throttled(self) -> Counter<Count> {
+        self.throttled
+    }
+
+    /// Returns the counter of the time in which takes were refused, for each until it would have
+    /// been granted; overlapping times count once: the metric `NAME_throttled_time`.
+    #[must_use]
+    pub fn throttled_time(self) -> Counter<Nanoseconds> {
+        self.throttled_time
+    }
+}
+
 /// Key of a section: metrics that are flushed together, separately from those of other sections;
 /// `Copy`, just an index.
 ///
@@ -144,4 +186,4 @@ macro_rules! key_traits {
         }
     )*};
 }
-key_traits!(Counter, Gauge, Histogram, Quota);
+key_traits!(Counter, Gauge, Histogram, Quota, RateLimit);

@@ -1,6 +1,6 @@
 //! Sets of metrics: a struct of keys that declares them.
 
-use super::{Counter, Gauge, Quota, SchemaBuilder};
+use super::{Counter, Gauge, Quota, RateLimit, SchemaBuilder};
 use crate::unit::Unit;
 
 /// A struct of keys that declares its metrics itself.
@@ -113,5 +113,11 @@ impl<U: Unit> MetricKey for Gauge<U> {
 impl<U: Unit> MetricKey for Quota<U> {
     fn declare(schema: &mut SchemaBuilder, name: &str, help: &str) -> Self {
         schema.quota(name, help)
+    }
+}
+
+impl<U: Unit> MetricKey for RateLimit<U> {
+    fn declare(schema: &mut SchemaBuilder, name: &str, help: &str) -> Self {
+        schema.rate_limit(name, help)
     }
 }

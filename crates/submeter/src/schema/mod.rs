@@ -21,7 +21,7 @@ mod metrics;
 pub use builder::SchemaBuilder;
 pub use error::SchemaError;
 pub(crate) use keys::Key;
-pub use keys::{Counter, Gauge, Histogram, Quota, Section};
+pub use keys::{Counter, Gauge, Histogram, Quota, RateLimit, Section};
 pub use metric::{Metric, MetricKind};
 pub use metrics::{MetricKey, Metrics};
 
@@ -69,6 +69,7 @@ struct Inner {
     /// Never empty.
     sections: Vec<SectionLayout>,
     quotas: usize,
+    rate_limits: Vec<String>,
     cpu_time: Option<Counter<Nanoseconds>>,
     #[cfg(feature = "perf")]
     events: Box<[(Event, Counter<Count>)]>,
@@ -218,6 +219,11 @@ impl Schema {
     /// with each other.
     pub(crate) fn refused_word(&self, quota: Key) -> usize {
         self.layouts()[0].words - self.inner.quotas + usize::from(quota.slot)
+    }
+
+    /// Returns the names of the rate limits.
+    pub(crate) fn rate_limits(&self) -> &[String] {
+        &self.inner.rate_limits
     }
 
     pub(crate) fn quotas(&self) -> usize {

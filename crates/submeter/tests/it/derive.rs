@@ -3,7 +3,7 @@
 use submeter::http::HttpMetrics;
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Histogram, MetricKind, Metrics, Nanoseconds, Quota,
-    Schema, Tree, Unit,
+    RateLimit, Schema, Tree, Unit,
 };
 
 /// Of every kind, with every option of a field.
@@ -26,6 +26,8 @@ struct Keys {
     cpu: Counter<Nanoseconds>,
     r#type: Counter<Count>,
     _unused: Counter<Count>,
+    /// Bytes sent
+    sent: RateLimit<Bytes>,
     #[metric(all)]
     io: Io<Bytes>,
     #[metric(all)]
@@ -60,6 +62,8 @@ fn fields_become_metrics_of_their_names_in_their_order() {
         ("cpu", counter, "CPU time used"),
         ("type", counter, ""),
         ("unused", counter, ""),
+        ("sent_throttled", counter, "Bytes sent: how often a rate refused"),
+        ("sent_throttled_time", counter, "Bytes sent: how long a rate refused"),
         ("io_written", counter, "Written"),
         ("io_read", counter, "Read"),
     ];
@@ -86,6 +90,7 @@ fn fields_become_metrics_of_their_names_in_their_order() {
     assert_eq!([keys.io.written, keys.io.read].map(|key| root.sum(key)), [7, 8]);
     assert_eq!(root.sum_histogram(keys.size).count(), 1);
     assert_eq!(root.usage(keys.memory).current, 9);
+    root.try_take(keys.sent, 10).expect("no rate");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod own_values;
 mod perf_linux;
 mod perf_scheduler;
 mod prometheus;
+mod rates;
 mod rstat_flusher;
 mod rstat_reads;
 mod stop;

@@ -1,0 +1,343 @@
+//! The words of a bucket, and takes of several: without a clock.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// How many low bits of the word number the rates that were set. A take that was held up while as
+/// many rates were set as that, and finds the very same due time, would mistake one for another.
+const SET_BITS: u32 = 4;
+
+/// A rate in the form that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) amount: u64,
+    pub(super) per_ns: u64,
+    pub(super) burst: u64,
+    /// What a full bucket costs; at most a year.
+    pub(super) refill_ns: u64,
+}
+
+impl Terms {
+    /// What `n` tokens cost, at most `burst` of them: never less than their part of a refill.
+    fn cost_ns(&self, n: u64) -> u64 {
+        match n.checked_mul(self.refill_ns) {
+            Some(product) => product.div_ceil(self.burst),
+            // Not always so: divisions of 128 bits take ten times as long.
+            None => {
+                let product = u128::from(n) * u128::from(self.refill_ns);
+                product.div_ceil(u128::from(self.burst)) as u64
+            }
+        }
+    }
+
+    /// What can be taken when the due time is `due_ns`.
+    fn available(&self, due_ns: u64, now_ns: u64) -> u64 {
+        let left = (now_ns + self.refill_ns).saturating_sub(due_ns.max(now_ns));
+        let tokens = u128::from(left) * u128::from(self.burst) / u128::from(self.refill_ns);
+        // At most `burst`: what is left is at most a refill.
+        tokens as u64
+    }
+
+    /// The due time at which `n` can be taken, or a full bucket.
+    fn due_with(&self, n: u64, now_ns: u64) -> u64 {
+        let earned = u128::from(n.min(self.burst)) * u128::from(self.refill_ns);
+        now_ns + self.refill_ns - (earned / u128::from(self.burst)) as u64
+    }
+}
+
+/// Where terms are kept; a burst of 0 is none.
+#[derive(Debug)]
+struct Slot {
+    amount: AtomicU64,
+    per_ns: AtomicU64,
+    burst: AtomicU64,
+    refill_ns: AtomicU64,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        let zero = || AtomicU64::new(0);
+        Slot { amount: zero(), per_ns: zero(), burst: zero(), refill_ns: zero() }
+    }
+
+    /// Torn if they are being written; whoever uses them finds another word then.
+    fn load(&self) -> Option<Terms> {
+        // Acquire, all: pairs with the Release in `store`. Whoever finds terms of a later rate
+        // finds in the word that it was set, or that the one before was.
+        let burst = self.burst.load(Ordering::Acquire);
+        let refill_ns = self.refill_ns.load(Ordering::Acquire);
+        let amount = self.amount.load(Ordering::Acquire);
+        let per_ns = self.per_ns.load(Ordering::Acquire);
+        (burst > 0).then_some(Terms { amount, per_ns, burst, refill_ns })
+    }
+
+    fn store(&self, terms: Option<Terms>) {
+        let none = Terms { amount: 0, per_ns: 0, burst: 0, refill_ns: 0 };
+        let terms = terms.unwrap_or(none);
+        // Release, all: see `load`.
+        self.burst.store(terms.burst, Ordering::Release);
+        self.refill_ns.store(terms.refill_ns, Ordering::Release);
+        self.amount.store(terms.amount, Ordering::Release);
+        self.per_ns.store(terms.per_ns, Ordering::Release);
+    }
+}
+
+/// The due time, and which rate it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    fn due_ns(self) -> u64 {
+        self.0 >> SET_BITS
+    }
+
+    fn sets(self) -> u64 {
+        self.0 & ((1 << SET_BITS) - 1)
+    }
+
+    fn with_due(self, due_ns: u64) -> Word {
+        Word((due_ns << SET_BITS) | self.sets())
+    }
+
+    /// Of the next rate.
+    fn next(self, due_ns: u64) -> Word {
+        let sets = (self.sets() + 1) & ((1 << SET_BITS) - 1);
+        Word((due_ns << SET_BITS) | sets)
+    }
+}
+
+/// A refusal of a take of several buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// How many levels above the first the limiting bucket is: the one that takes longest.
+    pub(super) levels: usize,
+    pub(super) wait_ns: Option<u64>,
+    /// How much of the wait no refusal by this bucket has reported before.
+    pub(super) throttled_ns: u64,
+    pub(super) terms: Terms,
+}
+
+/// A limit of how much per time.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    /// A [`Word`]. Writers: takes, give-backs and whoever sets a rate, only by exchange.
+    word: AtomicU64,
+    /// Writer: whoever sets a rate, one at a time, the one that the word does not name.
+    slots: [Slot; 2],
+    /// Until when takes were refused. Writers: refusals, only upwards.
+    throttled_until_ns: AtomicU64,
+}
+
+/// What a bucket says to a take.
+enum Answer {
+    /// There is no rate.
+    Free,
+    Granted(Taken),
+    Refused(Refusal),
+}
+
+#[derive(Clone, Copy)]
+struct Refusal {
+    /// After which time it would be granted; `None` for never.
+    wait_ns: Option<u64>,
+    terms: Terms,
+}
+
+/// What was taken of a bucket, as its give-back needs it.
+struct Taken {
+    sets: u64,
+    cost_ns: u64,
+    now_ns: u64,
+}
+
+impl Bucket {
+    pub(super) fn new() -> Bucket {
+        let throttled_until_ns = AtomicU64::new(0);
+        Bucket { word: AtomicU64::new(0), slots: [Slot::new(), Slot::new()], throttled_until_ns }
+    }
+
+    fn word(&self) -> Word {
+        // Acquire: pairs with the Release of `set`, so that its terms are found.
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// Exchanges the word if it is still the same.
+    fn exchange(&self, from: Word, to: Word) -> bool {
+        // AcqRel: Release publishes the terms of a new rate for `word`, Acquire has a new rate
+        // written after the one before; takes carry on what `set` published. Relaxed on failure:
+        // everybody looks again.
+        let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.word.compare_exchange(from.0, to.0, done, failed).is_ok()
+    }
+
+    fn slot(&self, word: Word) -> &Slot {
+        &self.slots[(word.sets() & 1) as usize]
+    }
+
+    fn look(&self) -> (Word, Option<Terms>) {
+        loop {
+            let word = self.word();
+            let terms = self.slot(word).load();
+            if self.word().sets() == word.sets() {
+                return (word, terms);
+            }
+        }
+    }
+
+    pub(super) fn terms(&self) -> Option<Terms> {
+        self.look().1
+    }
+
+    /// What can be taken; `None` without a rate.
+    pub(super) fn available(&self, now_ns: u64) -> Option<u64> {
+        let (word, terms) = self.look();
+        Some(terms?.available(word.due_ns(), now_ns))
+    }
+
+    /// Sets another rate. What can be taken stays as it is, up to the new burst; with the first
+    /// rate a bucket is full. Not by two at once.
+    pub(super) fn set(&self, terms: Option<Terms>, now_ns: u64) {
+        let before = self.terms();
+        if before == terms {
+            // The part of a token that was earned would be lost.
+            return;
+        }
+        self.slot(self.word().next(0)).store(terms);
+        loop {
+            let word = self.word();
+            let due_ns = terms.map_or(0, |terms| {
+                let tokens = before.map_or(u64::MAX, |t| t.available(word.due_ns(), now_ns));
+                terms.due_with(tokens, now_ns)
+            });
+            if self.exchange(word, word.next(due_ns)) {
+                return;
+            }
+        }
+    }
+
+    /// Takes `n`, or only looks whether it could.
+    fn take(&self, n: u64, now: impl FnOnce() -> u64, commit: bool) -> Answer {
+        let (mut word, mut terms) = self.look();
+        if terms.is_none() {
+            return Answer::Free;
+        }
+        let now_ns = now();
+        loop {
+            let Some(known) = terms else { return Answer::Free };
+            if n > known.burst {
+                return Answer::Refused(Refusal { wait_ns: None, terms: known });
+            }
+            let cost_ns = known.cost_ns(n);
+            let due_ns = word.due_ns().max(now_ns) + cost_ns;
+            let latest_ns = now_ns + known.refill_ns;
+            if due_ns > latest_ns {
+                let wait_ns = Some(due_ns - latest_ns);
+                return Answer::Refused(Refusal { wait_ns, terms: known });
+            }
+            if !commit || self.exchange(word, word.with_due(due_ns)) {
+                return Answer::Granted(Taken { sets: word.sets(), cost_ns, now_ns });
+            }
+            (word, terms) = self.look();
+        }
+    }
+
+    /// Gives back what it must, and no more: see the module.
+    fn give_back(&self, taken: &Taken, clock: &impl Fn() -> u64) {
+        loop {
+            let word = self.word();
+            // Another rate: it has counted what was taken as used.
+            if word.sets() != taken.sets {
+                return;
+            }
+            // After the word: takes that the word has seen read the clock before.
+            let elapsed_ns = clock().saturating_sub(taken.now_ns);
+            let back_ns = taken.cost_ns.saturating_sub(elapsed_ns);
+            if self.exchange(word, word.with_due(word.due_ns() - back_ns)) {
+                return;
+            }
+        }
+    }
+
+    /// Returns how much of the time until `until_ns` was not reported before.
+    fn throttle(&self, now_ns: u64, until_ns: u64) -> u64 {
+        // Relaxed: a statistic.
+        let before = self.throttled_until_ns.fetch_max(until_ns, Ordering::Relaxed);
+        until_ns.saturating_sub(before.max(now_ns))
+    }
+}
+
+/// Takes `n` of every bucket, or of none. Calls the clock only if one of them has a rate.
+pub(super) fn take_all<'a>(
+    levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
+    n: u64,
+    clock: impl Fn() -> u64,
+) -> Result<(), Refused> {
+    let Some(now_ns) = look_at_all(levels.clone(), n, &clock)? else { return Ok(()) };
+    take_upwards(levels.clone().enumerate(), n, now_ns, &clock).or_else(|refusal| {
+        // Those above were not asked, and may take longer.
+        look_at_all(levels, n, &|| now_ns)?;
+        Err(refusal.reported(now_ns))
+    })
+}
+
+/// A refusal, and whose.
+struct At<'a> {
+    level: usize,
+    bucket: &'a Bucket,
+    refusal: Refusal,
+}
+
+impl At<'_> {
+    fn reported(&self, now_ns: u64) -> Refused {
+        let Refusal { wait_ns, terms } = self.refusal;
+        let throttled_ns = self.bucket.throttle(now_ns, now_ns + wait_ns.unwrap_or(0));
+        Refused { levels: self.level, wait_ns, throttled_ns, terms }
+    }
+
+    fn wait_ns(&self) -> u64 {
+        // Never is longest.
+        self.refusal.wait_ns.unwrap_or(u64::MAX)
+    }
+}
+
+/// Returns the time if all would grant it, and any has a rate.
+fn look_at_all<'a>(
+    levels: impl Iterator<Item = Option<&'a Bucket>>,
+    n: u64,
+    clock: &impl Fn() -> u64,
+) -> Result<Option<u64>, Refused> {
+    let mut time = None;
+    let mut now = || *time.get_or_insert_with(clock);
+    let mut worst: Option<At<'_>> = None;
+    for (level, bucket) in levels.enumerate() {
+        let Some(bucket) = bucket else { continue };
+        if let Answer::Refused(refusal) = bucket.take(n, &mut now, false) {
+            let at = At { level, bucket, refusal };
+            if worst.as_ref().is_none_or(|worst| worst.wait_ns() < at.wait_ns()) {
+                worst = Some(at);
+            }
+        }
+    }
+    match worst {
+        Some(at) => Err(at.reported(now())),
+        None => Ok(time),
+    }
+}
+
+/// Takes of the first and of those above, or says which refused. Recursive, as what was taken below
+/// is kept for the give-back, and a signal handler must not allocate.
+fn take_upwards<'a>(
+    mut levels: impl Iterator<Item = (usize, Option<&'a Bucket>)>,
+    n: u64,
+    now_ns: u64,
+    clock: &impl Fn() -> u64,
+) -> Result<(), At<'a>> {
+    let Some((level, bucket)) = levels.next() else { return Ok(()) };
+    let Some(bucket) = bucket else { return take_upwards(levels, n, now_ns, clock) };
+    match bucket.take(n, || now_ns, true) {
+        Answer::Refused(refusal) => Err(At { level, bucket, refusal }),
+        Answer::Free => take_upwards(levels, n, now_ns, clock),
+        Answer::Granted(taken) => {
+            take_upwards(levels, n, now_ns, clock).inspect_err(|_| bucket.give_back(&taken, clock))
+        }
+    }
+}

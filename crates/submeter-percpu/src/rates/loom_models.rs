@@ -1,0 +1,71 @@
+//! Every interleaving of takes with each other and with another rate; the clock stands still.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::bucket::{Bucket, Terms, take_all};
+
+fn terms(burst: u64) -> Terms {
+    let refill_ns = burst * 10;
+    Terms { amount: 1, per_ns: 10, burst, refill_ns }
+}
+
+fn bucket(burst: u64) -> Bucket {
+    let bucket = Bucket::new();
+    bucket.set(Some(terms(burst)), 0);
+    bucket
+}
+
+#[test]
+fn loom_takes_below_one_level_are_granted_by_both_or_by_none() {
+    loom::model(|| {
+        let levels = Arc::new([bucket(4), bucket(4), bucket(3)]);
+        let take = |levels: &[Bucket; 3], leaf: usize| {
+            take_all([Some(&levels[leaf]), Some(&levels[2])].into_iter(), 2, || 0).is_ok()
+        };
+        let other = Arc::clone(&levels);
+        let other = thread::spawn(move || take(&other, 1));
+        let granted = [take(&levels, 0), other.join().unwrap()];
+        let left = levels.each_ref().map(|level| level.available(0).unwrap());
+        let taken = granted.map(|granted| if granted { 2 } else { 0 });
+        assert!(granted[0] != granted[1], "3 are there: one of two takes fits");
+        assert_eq!(left, [4 - taken[0], 4 - taken[1], 1]);
+    });
+}
+
+#[test]
+fn loom_a_take_goes_by_a_whole_rate_while_others_are_set() {
+    loom::model(|| {
+        let bucket = Arc::new(bucket(3));
+        let setter = Arc::clone(&bucket);
+        let setter = thread::spawn(move || {
+            // Both slots are written again.
+            setter.set(Some(terms(1)), 0);
+            setter.set(Some(terms(5)), 0);
+        });
+        let taken = take_all([Some(&*bucket)].into_iter(), 1, || 0).is_ok();
+        let refused = take_all([Some(&*bucket)].into_iter(), 4, || 0);
+        assert!(refused.is_err(), "at most 3 were there");
+        setter.join().unwrap();
+        assert!(taken);
+        // The second rate keeps 1, whether that is what was left of it or not.
+        assert!(bucket.available(0).unwrap() <= 1);
+    });
+}
+
+#[test]
+fn loom_no_take_is_free_before_the_rate_is_removed() {
+    loom::model(|| {
+        let bucket = Arc::new(bucket(3));
+        let taker = Arc::clone(&bucket);
+        let taker = thread::spawn(move || {
+            if take_all([Some(&*taker)].into_iter(), 4, || 0).is_ok() {
+                assert_eq!(taker.terms(), None, "a rate refuses 4");
+            }
+        });
+        bucket.set(Some(terms(2)), 0);
+        // In the slot of the first rate.
+        bucket.set(None, 0);
+        taker.join().unwrap();
+    });
+}

@@ -1,0 +1,37 @@
+//! Limits of how much per time: token buckets, one word each.
+//!
+//! # The protocol
+//! A bucket is its **due time**: when all that was taken will have been earned, had nothing else
+//! been. It is full while that has passed. A take moves it on by what the tokens cost, and is
+//! refused if it would be further away than a full bucket costs (the generic cell rate algorithm).
+//! Between any two takes no more than a burst and what that time earns is granted, exactly: a full
+//! bucket costs whole nanoseconds, and what costs a part of one is rounded up.
+//!
+//! - The word is the due time and, in its low bits, how often the rate was set. A rate is in one of
+//!   two **slots**, by the lowest of these bits; a new one is written to the other before the word
+//!   is exchanged. Whoever read a slot that was being written finds another number in the word: a
+//!   take by its exchange, a refusal by a second look.
+//! - A take of several buckets first looks at all, so that a refusal hardly ever takes anything;
+//!   then it takes of one after the other. Where one has become empty meanwhile, those before it
+//!   get their tokens back less what they earned since: a bucket that was full would have earned
+//!   nothing, and nobody can tell afterwards.
+//!
+//! Stock as of [`limits`](crate::limits) was rejected: tokens that lie on a CPU while the bucket
+//! fills again would be granted on top of a burst, and to keep room for them would take bursts away
+//! from those that have few CPUs. Locks were rejected for signal handlers, and because a holder
+//! that loses its CPU would stop every tenant.
+
+mod bucket;
+#[cfg(all(test, loom))]
+mod loom_models;
+#[cfg(not(loom))]
+mod node;
+#[cfg(not(loom))]
+mod rate;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(not(loom))]
+pub use node::{Throttled, TokenBucket};
+#[cfg(not(loom))]
+pub use rate::{InvalidRateError, Rate};

@@ -1,0 +1,126 @@
+//! Buckets by the system's clock.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use super::bucket::{self, Bucket};
+use super::{InvalidRateError, Rate};
+use crate::process_lock::ProcessMutex;
+
+/// A limit of how much may be taken per time, by all threads together: a token bucket.
+///
+/// Between any two moments no more is granted than the burst and what the rate earns in between;
+/// a take costs a look at the clock and a compare-and-swap. Each take may cost up to a nanosecond
+/// of the rate more than its part. For what is given back, such as memory, use a
+/// [`LimitNode`](crate::LimitNode).
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter_percpu::{Rate, TokenBucket};
+///
+/// let [tenant, all] = [TokenBucket::new(), TokenBucket::new()];
+/// tenant.set_rate(Some(Rate::new(10, Duration::from_secs(3600))))?;
+/// assert!(TokenBucket::try_take([Some(&tenant), None, Some(&all)].into_iter(), 10).is_ok());
+/// let refused = TokenBucket::try_take([Some(&tenant)].into_iter(), 1).expect_err("all taken");
+/// assert_eq!(refused.levels, 0);
+/// # Ok::<(), submeter_percpu::InvalidRateError>(())
+/// ```
+pub struct TokenBucket {
+    bucket: Bucket,
+    /// Held while a rate is set.
+    setting: ProcessMutex<()>,
+}
+
+/// A refusal of a take by a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Throttled {
+    /// How many levels above the lowest the limiting bucket is: the one that takes longest.
+    pub levels: usize,
+    /// After which time the take would be granted, if nothing else were taken; `None` for never,
+    /// as it is more than a burst.
+    pub retry_after_ns: Option<u64>,
+    /// How much of that time no refusal by this bucket has reported before.
+    pub throttled_ns: u64,
+    /// The rate that refused.
+    pub rate: Rate,
+}
+
+impl From<bucket::Refused> for Throttled {
+    fn from(refused: bucket::Refused) -> Throttled {
+        let bucket::Refused { levels, wait_ns, throttled_ns, terms } = refused;
+        Throttled { levels, retry_after_ns: wait_ns, throttled_ns, rate: terms.into() }
+    }
+}
+
+impl TokenBucket {
+    /// Creates a bucket without a rate, which refuses nothing.
+    #[must_use]
+    pub fn new() -> TokenBucket {
+        TokenBucket { bucket: Bucket::new(), setting: ProcessMutex::new(()) }
+    }
+
+    /// Sets or removes the rate. What can be taken stays, up to the new burst; with the first rate
+    /// the bucket is full.
+    ///
+    /// # Errors
+    /// When the rate makes no sense or is out of range; nothing changes then.
+    ///
+    /// # Panics
+    /// In a forked child in which a thread stayed behind while it set the rate.
+    pub fn set_rate(&self, rate: Option<Rate>) -> Result<(), InvalidRateError> {
+        let terms = rate.map(Rate::terms).transpose()?;
+        let _setting = self.setting.lock();
+        self.bucket.set(terms, now_ns());
+        Ok(())
+    }
+
+    /// Returns the rate.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        self.bucket.terms().map(Rate::from)
+    }
+
+    /// Returns how much can be taken at this moment; `None` without a rate.
+    #[must_use]
+    pub fn available(&self) -> Option<u64> {
+        self.bucket.available(now_ns())
+    }
+
+    /// Takes `n` of every bucket, from the lowest level to the highest, or of none. `None` is a
+    /// level without one. Where no bucket has a rate, it does not look at the clock. May be called
+    /// in a signal handler.
+    ///
+    /// # Errors
+    /// When one of them has less. A take at the same time that another level is about to refuse
+    /// may count for as long as that.
+    #[inline]
+    pub fn try_take<'a>(
+        levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone,
+        n: u64,
+    ) -> Result<(), Throttled> {
+        let buckets = levels.map(|level| level.map(|level| &level.bucket));
+        bucket::take_all(buckets, n, now_ns).map_err(Throttled::from)
+    }
+}
+
+impl Default for TokenBucket {
+    fn default() -> TokenBucket {
+        TokenBucket::new()
+    }
+}
+
+impl fmt::Debug for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenBucket").field("rate", &self.rate()).finish_non_exhaustive()
+    }
+}
+
+/// The time since the first look, which a fork does not change.
+fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    // Wraps around after centuries.
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}

@@ -1,0 +1,122 @@
+//! How much per time, and what of it makes no sense.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::bucket::Terms;
+
+/// A year, which a period and an empty bucket's refill may take at most. Due times then fit for
+/// more than thirty years of a process.
+const LONGEST_NS: u64 = 366 * 24 * 3600 * 1_000_000_000;
+
+/// The shortest time to earn a token that is rounded to whole nanoseconds.
+const TOKEN_NS_MIN: u64 = 10_000;
+
+/// How much may be taken per time: `amount` in each `per` in the long run, and up to `burst` at
+/// once after a pause.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter_percpu::Rate;
+///
+/// // 100 a second, 20 of them at once.
+/// let rate = Rate { burst: 20, ..Rate::new(100, Duration::from_secs(1)) };
+/// assert_eq!(rate.to_string(), "100 per 1s, burst 20");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    /// What is earned in each period.
+    pub amount: u64,
+    /// The period.
+    pub per: Duration,
+    /// The most that can be taken at once.
+    pub burst: u64,
+}
+
+impl Rate {
+    /// Returns a rate of `amount` in each `per`, all of it at once if need be.
+    #[must_use]
+    pub const fn new(amount: u64, per: Duration) -> Rate {
+        Rate { amount, per, burst: amount }
+    }
+
+    /// What a bucket compares.
+    pub(super) fn terms(self) -> Result<Terms, InvalidRateError> {
+        let wrong = |what| InvalidRateError { rate: self, what };
+        let Rate { amount, per, burst } = self;
+        if amount == 0 {
+            return Err(wrong(What::Amount));
+        }
+        if per.is_zero() {
+            return Err(wrong(What::Period));
+        }
+        if burst == 0 {
+            return Err(wrong(What::Burst));
+        }
+        let fits = |ns: u128| u64::try_from(ns).ok().filter(|&ns| ns <= LONGEST_NS);
+        let per_ns = fits(per.as_nanos()).ok_or_else(|| wrong(What::LongPeriod))?;
+        // Neither can overflow: 64 bits and 55. A whole time for each token, so that a burst is as
+        // much in parts as at once; where that would slow the rate by more than a ten-thousandth, a
+        // whole time for all of them, and each take is rounded up.
+        let (burst_wide, per_wide) = (u128::from(burst), u128::from(per_ns));
+        let refill_ns = if per_ns / amount >= TOKEN_NS_MIN {
+            burst_wide * u128::from(per_ns.div_ceil(amount))
+        } else {
+            (burst_wide * per_wide).div_ceil(u128::from(amount))
+        };
+        let refill_ns = fits(refill_ns).ok_or_else(|| wrong(What::LargeBurst))?;
+        // Rounded up to whole nanoseconds, less would miss the rate by more than a thousandth.
+        if refill_ns < 1000 {
+            return Err(wrong(What::SmallBurst));
+        }
+        Ok(Terms { amount, per_ns, burst, refill_ns })
+    }
+}
+
+/// Writes `100 per 1s, burst 20`.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} per {:?}, burst {}", self.amount, self.per, self.burst)
+    }
+}
+
+impl From<Terms> for Rate {
+    fn from(terms: Terms) -> Rate {
+        let Terms { amount, per_ns, burst, .. } = terms;
+        Rate { amount, per: Duration::from_nanos(per_ns), burst }
+    }
+}
+
+/// The error of a [`Rate`] that no bucket can keep. Its text names the rate and the remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidRateError {
+    rate: Rate,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Amount,
+    Period,
+    Burst,
+    LongPeriod,
+    LargeBurst,
+    SmallBurst,
+}
+
+impl fmt::Display for InvalidRateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the rate {} cannot be kept: ", self.rate)?;
+        f.write_str(match self.what {
+            What::Amount => "the amount is 0, which would grant nothing: set a limit of 0 instead",
+            What::Period => "the period is 0: give a time, such as a second",
+            What::Burst => "the burst is 0, which would grant nothing: give at least 1",
+            What::LongPeriod => "the period is longer than a year: give less per shorter time",
+            What::LargeBurst => "the burst takes longer than a year to earn: lower it",
+            What::SmallBurst => "the burst is earned in less than a microsecond: raise it",
+        })
+    }
+}
+
+impl std::error::Error for InvalidRateError {}

@@ -1,0 +1,305 @@
+//! Buckets beside a naive oracle, with a clock of the test's own.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::bucket::{Bucket, Refused, take_all};
+use super::rate::Rate;
+
+fn bucket(rate: Rate) -> Bucket {
+    let bucket = Bucket::new();
+    bucket.set(Some(rate.terms().expect("a rate that can be kept")), 0);
+    bucket
+}
+
+fn take(bucket: &Bucket, n: u64, now_ns: u64) -> Result<(), Refused> {
+    take_all([Some(bucket)].into_iter(), n, || now_ns)
+}
+
+/// What was granted and when; a take fits if no window that ends with it holds too much.
+struct Oracle {
+    rate: Rate,
+    granted: Vec<(u64, u64)>,
+}
+
+impl Oracle {
+    /// `rounded` as a bucket may: each cost, and what each full bucket costs.
+    fn fits(&self, n: u64, now_ns: u64, rounded: bool) -> bool {
+        let Rate { amount, per, burst } = self.rate;
+        let mut sum = u128::from(n);
+        let mut fits = sum <= u128::from(burst);
+        for (takes, (at_ns, taken)) in (2_u128..).zip(self.granted.iter().rev()) {
+            sum += u128::from(*taken);
+            // A nanosecond for each token, or for each take and each full bucket.
+            let each = if per.as_nanos() / u128::from(amount) >= 10_000 { sum } else { takes };
+            let late_ns = if rounded { each + 2 + sum / u128::from(burst) } else { 0 };
+            let [earned, late] =
+                [u128::from(now_ns - at_ns), late_ns].map(|ns| ns * u128::from(amount));
+            fits &= sum * per.as_nanos() + late <= u128::from(burst) * per.as_nanos() + earned;
+        }
+        fits
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    pause_ns: u64,
+    n: u64,
+}
+
+fn rates() -> impl Strategy<Value = Rate> {
+    let per = prop_oneof![Just(1_000_000_u64), Just(1_000_000_000), 1_000..10_000_000_000_u64];
+    (1..50_000_u64, per, 1..200_u64).prop_map(|(amount, per_ns, burst)| Rate {
+        amount,
+        per: Duration::from_nanos(per_ns),
+        burst,
+    })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..12_u32, 0..1000_u64, 0..8_u64);
+    let step = step.prop_map(|(scale, pause, n)| Step { pause_ns: pause * 4_u64.pow(scale), n });
+    let length = if cfg!(miri) { 4 } else { 120 };
+    prop::collection::vec(step, 1..length)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 1 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn no_window_grants_more_than_burst_and_rate(rate in rates(), steps in steps()) {
+        prop_assume!(rate.terms().is_ok());
+        let (bucket, mut oracle) = (bucket(rate), Oracle { rate, granted: Vec::new() });
+        let mut now_ns = 5;
+        for Step { pause_ns, n } in steps {
+            now_ns += pause_ns;
+            match take(&bucket, n, now_ns) {
+                Ok(()) => {
+                    prop_assert!(oracle.fits(n, now_ns, false), "{n} at {now_ns} is too much");
+                    oracle.granted.push((now_ns, n));
+                }
+                Err(refused) => {
+                    prop_assert!(!oracle.fits(n, now_ns, true), "{n} at {now_ns} would fit");
+                    retries_exactly(&bucket, n, now_ns, refused)?;
+                }
+            }
+        }
+    }
+}
+
+/// A take at the time that the refusal names is granted, and none before.
+fn retries_exactly(
+    bucket: &Bucket,
+    n: u64,
+    now_ns: u64,
+    refused: Refused,
+) -> Result<(), TestCaseError> {
+    let Some(wait_ns) = refused.wait_ns else {
+        prop_assert!(n > bucket.terms().unwrap().burst);
+        return Ok(());
+    };
+    let early = take(bucket, n, now_ns + wait_ns - 1).expect_err("it is too early");
+    prop_assert_eq!(early.wait_ns, Some(1));
+    prop_assert!(bucket.available(now_ns + wait_ns - 1) < Some(n));
+    prop_assert!(bucket.available(now_ns + wait_ns) >= Some(n));
+    Ok(())
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: u64 = 1_000_000;
+
+#[test]
+fn a_whole_burst_can_be_taken_and_is_earned_at_the_rate() {
+    // 3 do not divide a second.
+    let bucket = bucket(Rate { amount: 3, per: SECOND, burst: 7 });
+    assert_eq!(take(&bucket, 7, 0), Ok(()));
+    let refused = take(&bucket, 3, 0).expect_err("it is empty");
+    assert_eq!(refused.wait_ns, Some(1_000_000_002));
+    assert_eq!(take(&bucket, 3, 1_000_000_002), Ok(()));
+    assert_eq!(bucket.available(u64::MAX >> 5), Some(7), "no more than a burst");
+    assert_eq!(take(&bucket, 8, u64::MAX >> 5).unwrap_err().wait_ns, None);
+}
+
+#[test]
+fn a_burst_is_as_much_in_parts_as_at_once() {
+    let bucket = bucket(Rate { amount: 3, per: SECOND, burst: 7 });
+    let granted = (0..9).filter(|_| take(&bucket, 1, 0).is_ok());
+    assert_eq!(granted.count(), 7);
+}
+
+#[test]
+fn large_products_do_not_overflow() {
+    let year = Duration::from_secs(365 * 24 * 3600);
+    let bucket = bucket(Rate::new(u64::MAX, year));
+    assert_eq!(bucket.available(0), Some(u64::MAX));
+    assert_eq!(take(&bucket, u64::MAX / 2, 0), Ok(()));
+    assert!(take(&bucket, u64::MAX / 2 + 2, 0).is_err());
+    // A nanosecond earns 584.
+    let left = bucket.available(0).expect("there is a rate");
+    assert!(u64::MAX / 2 + 1 - left < 600, "{left}");
+}
+
+#[test]
+fn the_clock_is_not_read_without_a_rate() {
+    let [below, above] = [Bucket::new(), Bucket::new()];
+    let clock = || -> u64 { panic!("read") };
+    assert_eq!(take_all([Some(&below), Some(&above)].into_iter(), 9, clock), Ok(()));
+}
+
+#[test]
+fn another_rate_keeps_what_can_be_taken() {
+    let terms = |amount, burst| Some(Rate { amount, per: SECOND, burst }.terms().unwrap());
+    let bucket = bucket(Rate { amount: 10, per: SECOND, burst: 100 });
+    assert_eq!(take(&bucket, 70, 0), Ok(()));
+    bucket.set(terms(10, 100), 50 * MS);
+    assert_eq!(bucket.available(100 * MS), Some(31), "no part of a token is lost");
+    assert_eq!(take(&bucket, 1, 100 * MS), Ok(()));
+    for (amount, burst, kept) in [(10, 100, 30), (1000, 50, 30), (1000, 7, 7), (1, 400, 7)] {
+        bucket.set(terms(amount, burst), 100 * MS);
+        assert_eq!(bucket.available(100 * MS), Some(kept), "{amount} and {burst}");
+    }
+    bucket.set(None, 0);
+    assert_eq!((bucket.available(0), take(&bucket, u64::MAX, 0)), (None, Ok(())));
+    bucket.set(terms(1, 5), 3);
+    assert_eq!(bucket.available(3), Some(5), "the first rate fills it");
+}
+
+#[test]
+fn the_level_that_takes_longest_is_named_and_nothing_is_taken() {
+    let rate = |amount| Rate { amount, per: SECOND, burst: 10 };
+    let levels = [bucket(rate(10)), Bucket::new(), bucket(rate(2)), bucket(rate(5))];
+    let take = |n, now_ns| take_all(levels.iter().map(Some), n, || now_ns);
+    assert_eq!(take(10, 0), Ok(()));
+    let refused = take(1, 0).expect_err("all are empty");
+    assert_eq!((refused.levels, refused.wait_ns), (2, Some(500_000_000)));
+    let second = 1_000_000_000;
+    let refused = take(6, second).expect_err("the third has 2");
+    assert_eq!((refused.levels, refused.wait_ns), (2, Some(2 * second)));
+    let available = levels.each_ref().map(|level| level.available(second));
+    assert_eq!(available, [Some(10), None, Some(2), Some(5)]);
+}
+
+#[test]
+fn throttled_time_is_counted_once() {
+    let bucket = bucket(Rate { amount: 10, per: SECOND, burst: 10 });
+    assert_eq!(take(&bucket, 10, 0), Ok(()));
+    let throttled = |n, now_ns| take(&bucket, n, now_ns).expect_err("too early").throttled_ns / MS;
+    assert_eq!(throttled(1, 0), 100);
+    assert_eq!(throttled(1, 40 * MS), 0, "until 100 it is known");
+    assert_eq!(throttled(2, 50 * MS), 100, "until 200");
+    assert_eq!(throttled(11, 60 * MS), 0, "nobody waits for what never comes");
+    assert_eq!(throttled(9, 500 * MS), 400);
+}
+
+/// Takes of two levels while `other` happens between the look at both and the take of the upper.
+fn take_while(levels: [&Bucket; 2], n: u64, clock: &Cell<u64>, other: impl Fn()) -> bool {
+    let visits = Cell::new(0);
+    let each = levels.into_iter().inspect(|_| {
+        visits.set(visits.get() + 1);
+        if visits.get() == 4 {
+            other();
+        }
+    });
+    take_all(each.map(Some), n, || clock.get()).is_ok()
+}
+
+fn two_levels() -> [Bucket; 2] {
+    [10, 10].map(|amount| bucket(Rate { amount, per: SECOND, burst: 10 }))
+}
+
+#[test]
+fn a_refusal_above_gives_back_below() {
+    let [below, above] = two_levels();
+    let clock = Cell::new(0);
+    let other = || take(&above, 10, 0).expect("it is full");
+    assert!(!take_while([&below, &above], 5, &clock, other));
+    assert_eq!(below.available(0), Some(10));
+}
+
+#[test]
+fn what_comes_back_late_is_not_granted_on_top_of_a_burst() {
+    let [below, above] = two_levels();
+    let clock = Cell::new(0);
+    let other = || {
+        clock.set(300 * MS);
+        take(&above, 10, 300 * MS).expect("it is full");
+        take(&below, 8, 300 * MS).expect("5 are left, 3 were earned");
+    };
+    assert!(!take_while([&below, &above], 5, &clock, other));
+    // Without the take it would have been full, and 8 of 10 are gone.
+    assert_eq!(below.available(300 * MS), Some(2));
+}
+
+#[test]
+fn what_was_taken_by_an_earlier_rate_does_not_come_back() {
+    let [below, above] = two_levels();
+    let clock = Cell::new(0);
+    let other = || {
+        take(&above, 10, 0).expect("it is full");
+        let rate = Rate { amount: 100, per: SECOND, burst: 20 };
+        below.set(Some(rate.terms().expect("it can be kept")), 0);
+    };
+    assert!(!take_while([&below, &above], 4, &clock, other));
+    assert_eq!(below.available(0), Some(6));
+}
+
+#[test]
+fn a_take_that_meets_another_rate_goes_by_it() {
+    let [below, above] = two_levels();
+    let clock = Cell::new(0);
+    let other = || above.set(Some(Rate::new(3, SECOND).terms().expect("it can be kept")), 0);
+    assert!(!take_while([&below, &above], 4, &clock, other));
+    assert_eq!([below.available(0), above.available(0)], [Some(10), Some(3)]);
+}
+
+#[test]
+fn a_rate_that_cannot_be_kept_is_refused_with_the_remedy() {
+    let rate = |amount, per, burst| Rate { amount, per, burst };
+    let year = Duration::from_secs(366 * 24 * 3600);
+    for (rate, remedy) in [
+        (rate(0, SECOND, 1), "set a limit of 0 instead"),
+        (rate(1, Duration::ZERO, 1), "give a time, such as a second"),
+        (rate(1, SECOND, 0), "give at least 1"),
+        (rate(1, year * 2, 1), "give less per shorter time"),
+        (rate(1, Duration::MAX, 1), "give less per shorter time"),
+        (rate(1, SECOND, u64::MAX), "lower it"),
+        (rate(1, year, 2), "lower it"),
+        (rate(10_000_000_000, SECOND, 1000), "raise it"),
+    ] {
+        let error = rate.terms().expect_err("it cannot be kept").to_string();
+        assert!(error.contains(&rate.to_string()) && error.contains(remedy), "{error}");
+    }
+    assert!(rate(1, year, 1).terms().is_ok());
+}
+
+#[test]
+fn threads_together_get_no_more_than_burst_and_rate_stress() {
+    use std::time::Instant;
+
+    use super::TokenBucket;
+
+    let [own, other, above] = [(); 3].map(|()| TokenBucket::new());
+    let rate = Rate { amount: 1_000_000, per: SECOND, burst: 2000 };
+    let start = Instant::now();
+    above.set_rate(Some(rate)).expect("it can be kept");
+    own.set_rate(Some(Rate { burst: 1500, ..rate })).expect("it can be kept");
+    let takes = if cfg!(miri) { 20 } else { 200_000 };
+    let work = |leaf| {
+        let levels = [Some(leaf), None, Some(&above)];
+        let take = |n| TokenBucket::try_take(levels.into_iter(), n).map_or(0, |()| n);
+        (0..takes).map(|n| take(n % 3)).sum::<u64>()
+    };
+    let granted: u64 = std::thread::scope(|scope| {
+        let threads = [&own, &own, &other].map(|leaf| scope.spawn(move || work(leaf)));
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    let earned = start.elapsed().as_micros() as u64;
+    assert!(granted <= 2000 + earned, "{granted} of 2000 and {earned}");
+    assert!(granted >= if cfg!(miri) { 1 } else { 2000 }, "{granted}");
+}

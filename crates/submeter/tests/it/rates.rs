@@ -1,0 +1,147 @@
+//! Rates of groups. Windows, waits and races are tested in `submeter-percpu`, with a clock of the
+//! test's own; here no rate earns anything while a test runs.
+
+use std::time::Duration;
+
+use submeter::{Bytes, Count, Counter, Quota, Rate, RateLimit, Schema, SchemaError, Tree, Value};
+
+struct Fixture {
+    tree: Tree,
+    requests: RateLimit<Count>,
+    sent: RateLimit<Bytes>,
+    memory: Quota<Bytes>,
+}
+
+fn fixture() -> Fixture {
+    let mut schema = Schema::builder();
+    let requests = schema.rate_limit("requests", "Requests");
+    let memory = schema.quota("memory", "Memory held");
+    let sent = schema.section("io", |io| io.rate_limit("sent", "Bytes sent"));
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    Fixture { tree, requests, sent, memory }
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[test]
+fn a_take_counts_at_every_level_or_at_none() {
+    let Fixture { tree, requests, .. } = fixture();
+    let web = tree.get_or_create("/acme/shop/web").expect("room");
+    let mail = tree.get_or_create("/acme/mail").expect("room");
+    let acme = tree.get("/acme").expect("created with its children");
+    acme.set_rate(requests, Some(Rate::new(10, DAY))).expect("it can be kept");
+    web.set_rate(requests, Some(Rate::new(8, DAY))).expect("it can be kept");
+
+    web.try_take(requests, 6).expect("both have it");
+    let refused = web.try_take(requests, 3).expect_err("2 are left");
+    assert_eq!(refused.limiting(), &web);
+    mail.try_take(requests, 3).expect("4 are left");
+    let refused = web.try_take(requests, 2).expect_err("1 is left above");
+    assert_eq!((refused.limiting(), refused.group(), refused.requested()), (&acme, &web, 2));
+    assert_eq!(refused.rate(), Rate::new(10, DAY));
+    assert_eq!([&web, &acme, &mail].map(|g| g.available(requests)), [Some(2), Some(1), None]);
+    tree.root().try_take(requests, 1000).expect("the root has no rate");
+
+    acme.set_rate(requests, None).expect("nothing to keep");
+    web.try_take(requests, 2).expect("its own rate has it");
+}
+
+#[test]
+fn a_refusal_says_whose_rate_when_to_retry_and_what_for() {
+    let Fixture { tree, requests, .. } = fixture();
+    let web = tree.get_or_create("/acme/web").expect("room");
+    let acme = web.parent().expect("below the root");
+    acme.set_rate(requests, Some(Rate::new(4, DAY))).expect("it can be kept");
+    web.try_take(requests, 4).expect("a whole burst");
+    let refused = web.try_take(requests, 1).expect_err("it is used up");
+    let after = refused.retry_after().expect("it will be earned");
+    assert!(after <= DAY / 4 && after > DAY / 5, "{after:?}");
+    let text = refused.to_string();
+    let start = "/acme/web: 1 more of requests would exceed the rate of /acme: 4 per 86400s, \
+         burst 4; retry after 21";
+    assert!(text.starts_with(start), "{text}");
+    let refused = web.try_take(requests, 5).expect_err("more than a burst");
+    assert_eq!(refused.retry_after(), None);
+    assert!(refused.to_string().ends_with("; take at most the burst at once"), "{refused}");
+}
+
+#[test]
+fn refusals_are_counted_where_the_rate_is_and_above() {
+    let Fixture { tree, requests, sent, .. } = fixture();
+    let web = tree.get_or_create("/acme/web").expect("room");
+    let acme = web.parent().expect("below the root");
+    acme.set_rate(sent, Some(Rate::new(4, DAY))).expect("it can be kept");
+    web.try_take(sent, 4).expect("a whole burst");
+    for _ in 0..3 {
+        web.try_take(sent, 2).expect_err("it is used up");
+    }
+    let count = |key: Counter<Count>| [&web, acme, tree.root()].map(|group| group.sum(key));
+    assert_eq!(count(sent.throttled()), [0, 3, 3]);
+    assert_eq!(count(requests.throttled()), [0, 0, 0]);
+    let throttled = Duration::from_nanos(acme.sum(sent.throttled_time()));
+    assert!(throttled <= DAY / 2 && throttled > DAY / 3, "once, not three times: {throttled:?}");
+    let snapshot = tree.snapshot();
+    let metric = tree.schema().metric("sent_throttled").expect("declared with the rate limit");
+    assert_eq!(snapshot.get("/acme").expect("alive").value(metric), Value::Counter(3));
+}
+
+#[test]
+fn rates_and_quotas_do_not_share_slots() {
+    let Fixture { tree, requests, sent, memory } = fixture();
+    let root = tree.root();
+    root.set_rate(requests, Some(Rate::new(1, DAY))).expect("it can be kept");
+    root.set_limit(memory, Some(2));
+    root.set_rate(sent, Some(Rate::new(3, DAY))).expect("it can be kept");
+    assert_eq!(
+        (root.rate(requests), root.rate(sent)),
+        (Some(Rate::new(1, DAY)), Some(Rate::new(3, DAY)))
+    );
+    assert_eq!(root.usage(memory).limit, Some(2));
+    root.set_rate(requests, None).expect("nothing to keep");
+    assert_eq!((root.rate(requests), root.available(sent)), (None, Some(3)));
+}
+
+#[test]
+fn setting_the_same_rate_again_grants_nothing() {
+    let Fixture { tree, requests, .. } = fixture();
+    let root = tree.root();
+    for _ in 0..3 {
+        root.set_rate(requests, Some(Rate::new(5, DAY))).expect("it can be kept");
+        _ = root.try_take(requests, 5);
+    }
+    assert_eq!((root.available(requests), root.sum(requests.throttled())), (Some(0), 2));
+    let error = root.set_rate(requests, Some(Rate::new(0, DAY))).expect_err("it grants nothing");
+    assert!(error.to_string().contains("the amount is 0"), "{error}");
+    assert_eq!(root.rate(requests), Some(Rate::new(5, DAY)), "as it was");
+}
+
+#[test]
+fn a_killed_group_still_takes_from_its_ancestors() {
+    let Fixture { tree, requests, .. } = fixture();
+    tree.root().set_rate(requests, Some(Rate::new(5, DAY))).expect("it can be kept");
+    let web = tree.create("/web").expect("room");
+    web.kill().expect("no children");
+    web.try_take(requests, 5).expect("a whole burst");
+    let next = tree.create("/web").expect("the name is free");
+    assert_eq!(next.try_take(requests, 1).expect_err("used up").limiting(), tree.root());
+}
+
+#[test]
+fn names_of_rate_limits_are_checked_with_those_of_their_counters() {
+    let built = |names: &[&str]| {
+        let mut schema = Schema::builder();
+        names.iter().for_each(|name| _ = schema.rate_limit::<Count>(name, ""));
+        schema.build().map(|_| ())
+    };
+    assert_eq!(built(&["requests", "sent"]), Ok(()));
+    let twice = Err(SchemaError::Repeated("requests_throttled".to_owned()));
+    assert_eq!(built(&["requests", "requests"]), twice);
+    assert!(matches!(built(&["Bad"]), Err(SchemaError::Name(name)) if name == "Bad_throttled"));
+}
+
+#[test]
+#[should_panic(expected = "the schema of another tree")]
+fn a_rate_limit_of_another_schema_panics() {
+    let (here, there) = (fixture(), fixture());
+    _ = here.tree.root().try_take(there.sent, 1);
+}
