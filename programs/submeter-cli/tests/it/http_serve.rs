@@ -10,7 +10,7 @@ use submeter_program::Running;
 use crate::support::{FREE, SUBMETER, cache_address};
 
 /// Returns the page's address without a final slash, and the cache's.
-fn addresses(server: &mut Running) -> (String, SocketAddr) {
+pub(crate) fn addresses(server: &mut Running) -> (String, SocketAddr) {
     let line = server.line_with("http://");
     let page = line.split_whitespace().last().expect("an address").trim_end_matches('/').to_owned();
     (page, cache_address(server))
@@ -20,7 +20,7 @@ fn get(url: &str) -> (String, String) {
     get_as(url, "*/*")
 }
 
-fn get_as(url: &str, accept: &str) -> (String, String) {
+pub(crate) fn get_as(url: &str, accept: &str) -> (String, String) {
     let mut answer =
         ureq::get(url).header("accept", accept).call().unwrap_or_else(|e| panic!("{url}: {e}"));
     let kind = answer.headers()["content-type"].to_str().expect("text").to_owned();

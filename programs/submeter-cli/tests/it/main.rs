@@ -7,6 +7,7 @@ mod cli_load;
 mod descriptors;
 mod doors;
 mod http_serve;
+mod monitoring;
 mod other_program;
 mod otlp;
 mod sandbox;
