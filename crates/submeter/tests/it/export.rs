@@ -460,3 +460,45 @@ fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go(
         }
     }
 }
+
+/// While threads count, are refused, and end groups that others still count in.
+#[test]
+fn increases_are_those_of_the_tree_while_threads_update_it_stress() {
+    let (threads, steps) = if cfg!(miri) { (2, 40) } else { (3, 3000) };
+    let w = world();
+    let export = Export::new("app").top(8, w.requests).scrapers(1);
+    let mut server = Server::default();
+    server.scrape(&w.text(&export));
+    let counted = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|seed| {
+                let w = &w;
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    let mut counted = [0; 2];
+                    for _ in 0..steps {
+                        let path = format!("/{}/{}", random.u8(..3), random.u8(..3));
+                        // Another thread may have killed the group above it.
+                        let Ok(group) = w.tree.get_or_create(&path) else { continue };
+                        let killed = (random.u8(..20) == 0).then(|| group.kill());
+                        for _ in 0..20 {
+                            group.add(w.requests, 3);
+                            w.refuse(&group, 1);
+                        }
+                        counted = [counted[0] + 60, counted[1] + 20];
+                        drop(killed);
+                    }
+                    counted
+                })
+            })
+            .collect();
+        while running.iter().any(|thread| !thread.is_finished()) {
+            server.scrape(&w.text(&export));
+        }
+        let counted = running.into_iter().map(|thread| thread.join().expect("no panic"));
+        counted.reduce(|a, b| [a[0] + b[0], a[1] + b[1]]).expect("a thread")
+    });
+    server.scrape(&w.text(&export));
+    let sums = [REQUESTS, REFUSED].map(|metric| server.sum(metric));
+    assert_eq!(sums, counted.map(f64::from));
+}
