@@ -68,7 +68,8 @@
 //! declare its metrics ([`Metrics`]). `serde` serializes the results of reads in these shapes:
 //!
 //! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
-//! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0}`
+//! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0,
+//!   "overdrafts": 0, "mode": "enforced"}`
 //! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`; each non-empty
 //!   bucket has its exclusive upper bound (null for the last one) and its count
 //! - [`Value`]: a number, or the shape of a histogram or usage
@@ -137,7 +138,7 @@ pub use aggregator::{
 };
 pub use backend::{Backend, backend};
 pub use bound_metric::BoundMetric;
-pub use charge::{Charge, LimitError};
+pub use charge::{Amount, Charge, LimitError, LimitMode};
 pub use error::Error;
 pub use flusher::{Flusher, FlusherBuilder};
 pub use group::Group;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use submeter_percpu::{Area, LimitNode, LimitUsage};
+use submeter_percpu::{Area, LimitMode, LimitNode, LimitUsage};
 
 use crate::error::Error;
 use crate::schema::Schema;
@@ -39,6 +39,11 @@ pub struct Usage {
     pub limit: Option<u64>,
     /// Charges that this group's own limit refused.
     pub refused: u64,
+    /// Charges that were granted beyond this group's own limit, because it is soft or they were
+    /// forced.
+    pub overdrafts: u64,
+    /// What this group's own limit does with a charge that exceeds it.
+    pub mode: LimitMode,
 }
 
 impl Usage {
@@ -101,8 +106,8 @@ impl Quotas {
 
 impl From<LimitUsage> for Usage {
     fn from(usage: LimitUsage) -> Usage {
-        let LimitUsage { current, peak, peak_low, limit, refused, .. } = usage;
+        let LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode, .. } = usage;
         let limit = (limit != u64::MAX).then_some(limit);
-        Usage { current, peak, peak_low, limit, refused }
+        Usage { current, peak, peak_low, limit, refused, overdrafts, mode }
     }
 }

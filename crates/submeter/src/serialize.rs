@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
 use crate::{
-    FlushReport, GroupValues, HistogramSnapshot, MetricKind, Reading, Snapshot, UnitKind, Usage,
-    Value,
+    FlushReport, GroupValues, HistogramSnapshot, LimitMode, MetricKind, Reading, Snapshot,
+    UnitKind, Usage, Value,
 };
 
 /// Nanoseconds: 584 years at most.
@@ -26,12 +26,15 @@ impl<T: Serialize> Serialize for Reading<T> {
 
 impl Serialize for Usage {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut to = to.serialize_struct("Usage", 5)?;
+        let mut to = to.serialize_struct("Usage", 7)?;
         to.serialize_field("current", &self.current)?;
         to.serialize_field("peak", &self.peak)?;
         to.serialize_field("peak_low", &self.peak_low)?;
         to.serialize_field("limit", &self.limit)?;
         to.serialize_field("refused", &self.refused)?;
+        to.serialize_field("overdrafts", &self.overdrafts)?;
+        let mode = if self.mode == LimitMode::Soft { "soft" } else { "enforced" };
+        to.serialize_field("mode", mode)?;
         to.end()
     }
 }

@@ -4,6 +4,7 @@ use fastrand::Rng;
 use proptest::array::uniform8;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use submeter::LimitMode;
 
 use crate::schema::{COUNTERS, QUOTAS};
 use crate::update::Update;
@@ -35,6 +36,12 @@ pub enum Op {
     CheckReleased,
     /// Charges a group, and keeps the charge.
     Charge { at: u32, quota: usize, n: u64 },
+    /// Charges a group whatever its limits, and keeps the charge.
+    ChargeForced { at: u32, quota: usize, n: u64 },
+    /// Charges both quotas, or neither, and keeps the charges.
+    ChargeAll { at: u32, n: [u64; 2] },
+    /// Makes a limit soft, or enforced again.
+    SetLimitMode { at: u32, quota: usize, mode: LimitMode },
     /// Resizes a charge.
     Resize { charge: u32, amount: u64 },
     /// Splits a charge in two, and merges the parts again if `merge` is true.
@@ -121,6 +128,9 @@ const OPS: &[Row] = &[
         let (charge, part) = (d.index(), d.below(60));
         Op::Split { charge, part, merge: d.below(2) == 0 }
     }),
+    ([1, 60, 0], |d| Op::ChargeForced { at: d.at(), quota: d.quota(), n: d.below(60) }),
+    ([1, 100, 0], |d| Op::ChargeAll { at: d.at(), n: [d.charge(), d.charge()] }),
+    ([2, 60, 0], |d| Op::SetLimitMode { at: d.at(), quota: d.quota(), mode: d.mode() }),
     ([3, 150, 0], |d| Op::SetLimit { at: d.at(), quota: d.quota(), limit: d.limit() }),
     ([2, 100, 8], |_| Op::Flush),
     ([1, 150, 0], |d| Op::FlushSection { section: d.index() }),
@@ -260,6 +270,10 @@ impl Draw<'_> {
     /// Draws amounts mostly near the limits, and some so large that a sum would overflow.
     fn charge(&mut self) -> u64 {
         if self.source != Source::Threads && self.below(12) == 11 { HUGE } else { self.below(60) }
+    }
+
+    fn mode(&mut self) -> LimitMode {
+        if self.below(3) == 0 { LimitMode::Soft } else { LimitMode::Enforced }
     }
 
     /// Draws a limit: low in scripts, so that it is reached soon. In a stream limits are removed as

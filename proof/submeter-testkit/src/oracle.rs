@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::iter;
 
+use submeter::LimitMode;
+
 use crate::schema::{Held, QUOTAS, Totals};
 
 /// The ID of a group in an [`Oracle`]: its number in the order of creation; the top group is 0.
@@ -267,25 +269,32 @@ impl Oracle {
     /// Charges the group and its ancestors, or none of them.
     ///
     /// # Errors
-    /// When a limit would be exceeded.
+    /// When a limit would be exceeded that is not soft.
     pub fn charge(&mut self, id: Id, quota: usize, n: u64) -> Result<(), Limited> {
-        let exceeded = self.upward(id).find_map(|limiting| {
-            let Held { current, limit, .. } = self.get(limiting).held[quota];
-            let limit = limit.unwrap_or(u64::MAX);
-            let exceeds = current.checked_add(n).is_none_or(|sum| sum > limit);
-            exceeds.then_some(Limited { limiting, current, limit })
+        let refusing = self.upward(id).find_map(|limiting| {
+            let held = self.get(limiting).held[quota];
+            let overflows = held.current.checked_add(n).is_none();
+            let exceeds =
+                overflows || (held.mode != LimitMode::Soft && held.current + n > held.max());
+            exceeds.then_some(Limited { limiting, current: held.current, limit: held.max() })
         });
-        if let Some(limited) = exceeded {
+        if let Some(limited) = refusing {
             self.at(limited.limiting).held[quota].refused += 1;
             return Err(limited);
         }
+        self.charge_forced(id, quota, n);
+        Ok(())
+    }
+
+    /// Charges the group and its ancestors, whatever their limits.
+    pub fn charge_forced(&mut self, id: Id, quota: usize, n: u64) {
         self.each_upward(id, |entry| {
             let held = &mut entry.held[quota];
             held.current += n;
+            held.overdrafts += u64::from(held.current > held.max());
             held.peak = held.peak.max(held.current);
             held.peak_low = held.peak;
         });
-        Ok(())
     }
 
     /// Releases a charge.
@@ -298,6 +307,11 @@ impl Oracle {
         let held = &mut self.at(id).held[quota];
         held.limit = limit;
         limit.map_or(0, |limit| held.current.saturating_sub(limit))
+    }
+
+    /// Says what a limit does with a charge that exceeds it.
+    pub fn set_limit_mode(&mut self, id: Id, quota: usize, mode: LimitMode) {
+        self.at(id).held[quota].mode = mode;
     }
 
     /// Returns the up to three live children with the largest usage, largest first, without those

@@ -2,7 +2,7 @@
 
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Group, GroupValues, Histogram, HistogramSnapshot,
-    MetricKind, Nanoseconds, Quota, Schema, SchemaBuilder, Section, Usage, Value,
+    LimitMode, MetricKind, Nanoseconds, Quota, Schema, SchemaBuilder, Section, Usage, Value,
 };
 
 use crate::visits::Visited;
@@ -69,6 +69,18 @@ pub struct Held {
     pub limit: Option<u64>,
     /// Charges that this group's own limit refused.
     pub refused: u64,
+    /// Charges that were granted beyond it.
+    pub overdrafts: u64,
+    /// What it does with a charge that exceeds it.
+    pub mode: LimitMode,
+}
+
+impl Held {
+    /// Returns the limit, or `u64::MAX` for none.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.limit.unwrap_or(u64::MAX)
+    }
 }
 
 impl TestSchema {
@@ -214,8 +226,8 @@ impl Totals {
 
 impl From<Usage> for Held {
     fn from(usage: Usage) -> Held {
-        let Usage { current, peak, peak_low, limit, refused, .. } = usage;
-        Held { current, peak, peak_low, limit, refused }
+        let Usage { current, peak, peak_low, limit, refused, overdrafts, mode, .. } = usage;
+        Held { current, peak, peak_low, limit, refused, overdrafts, mode }
     }
 }
 

@@ -34,6 +34,7 @@ mod words {
 }
 
 mod leaf;
+mod level;
 #[cfg(all(test, loom))]
 mod loom_models;
 #[cfg(not(loom))]
@@ -51,6 +52,7 @@ mod tree_loom;
 #[cfg(all(test, not(any(loom, miri))))]
 mod tree_steps;
 
+pub use level::LimitMode;
 #[cfg(not(loom))]
 pub use node::{LimitNode, LimitUsage, Refused};
 #[cfg(not(loom))]

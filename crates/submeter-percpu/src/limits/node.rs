@@ -6,7 +6,8 @@ use std::iter::successors;
 use std::sync::Arc;
 
 use super::leaf::Leaf;
-use super::tree::{self, Barriers, Level, Path, Record};
+use super::level::{self, Level, LimitMode, Record};
+use super::tree::{self, Barriers, Path};
 use super::{Inside, StockRows};
 use crate::process_lock::ProcessMutex;
 use crate::storage::Area;
@@ -64,6 +65,10 @@ pub struct LimitUsage {
     pub limit: u64,
     /// Charges that this group's limit refused.
     pub refused: u64,
+    /// Charges that were granted beyond this group's limit.
+    pub overdrafts: u64,
+    /// What the limit does with a charge that exceeds it.
+    pub mode: LimitMode,
 }
 
 /// A refusal of a charge by a limit.
@@ -165,9 +170,29 @@ impl LimitNode {
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         tree::try_charge(&self.node, n).map_err(|(levels, refusal)| {
-            let tree::Refusal { held, limit } = refusal;
+            let level::Refusal { held, limit } = refusal;
             Refused { levels, held, limit }
         })
+    }
+
+    /// Charges `n` to this group and every one above it, whatever their limits: for what has
+    /// happened already. While a limit is exceeded nothing else is granted below it, unless it is
+    /// soft. Costs as much as [`try_charge`](LimitNode::try_charge).
+    ///
+    /// Not for signal handlers: one that interrupted a move of stock by its own thread leaves the
+    /// rest of that stock to charges, although the limit is exceeded.
+    ///
+    /// # Panics
+    /// When more than `u64::MAX` would be charged.
+    #[inline]
+    pub fn charge_forced(&self, n: u64) {
+        tree::charge_forced(&self.node, n);
+    }
+
+    /// Says what the limit does with a charge that exceeds it, and returns the usage after that.
+    pub fn set_mode(&self, mode: LimitMode) -> LimitUsage {
+        self.node.level.set_mode(mode);
+        self.usage()
     }
 
     /// Releases `n`, which was charged to this group.
@@ -235,8 +260,8 @@ impl LimitNode {
 }
 
 fn usage(record: Record, current: u64) -> LimitUsage {
-    let Record { limit, peak, peak_low, refused } = record;
-    LimitUsage { current, peak, peak_low, limit, refused }
+    let Record { limit, peak, peak_low, refused, overdrafts, mode } = record;
+    LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode }
 }
 
 impl Node {

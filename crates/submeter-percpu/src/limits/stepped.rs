@@ -4,7 +4,7 @@
 //! between two loads; this runs all of that there, at each place in turn. It knows one switch and
 //! one order of memory; the models know the others.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{self, Ordering};
 
 type Other = Box<dyn FnOnce()>;
@@ -12,10 +12,20 @@ type Other = Box<dyn FnOnce()>;
 thread_local! {
     /// How many accesses are to come before the other part runs, and that.
     static ARMED: RefCell<Option<(u32, Other)>> = const { RefCell::new(None) };
+    /// How many accesses may follow before what makes them counts as caught in a loop.
+    static FUEL: Cell<u32> = const { Cell::new(FUEL_MAX) };
+}
+
+const FUEL_MAX: u32 = 100_000;
+
+/// Lets what follows make that many accesses again.
+pub(super) fn refuel() {
+    FUEL.set(FUEL_MAX);
 }
 
 /// Runs `other` before the access of that number from now on.
 pub(super) fn arm(accesses: u32, other: impl FnOnce() + 'static) {
+    refuel();
     ARMED.set(Some((accesses, Box::new(other))));
 }
 
@@ -25,6 +35,8 @@ pub(super) fn disarm() -> bool {
 }
 
 pub(super) fn step() {
+    let fuel = FUEL.get().checked_sub(1);
+    FUEL.set(fuel.expect("it comes to an end"));
     let due = ARMED.with_borrow_mut(|armed| match armed {
         Some((0, _)) => armed.take(),
         Some((accesses, _)) => {

@@ -12,72 +12,16 @@
 //!   open leaves locked. A fold makes the level tight first and visits that list then: whoever
 //!   comes second sees the other. An open leaf moves stock with its own lock held, which a fold
 //!   takes to close it.
+//! - A charge may exceed a limit that is soft, or all if it is forced, but only where the level is
+//!   drained: no stock lies below a level that is exceeded, so that nothing is charged there that
+//!   is not compared with the limit.
 //! - A drained level is loose again where it has room for a leaf's stock twice, and not within
 //!   `REST_MS`.
 
-use super::words::{AtomicU32, AtomicU64};
-use super::{Inside, Leaf, Phase, REST_MS, Stock};
+use super::level::{Level, LimitMode, Look, Refusal, Tight};
+use super::words::AtomicU64;
+use super::{Inside, Leaf, Phase, Stock};
 use crate::sync::atomic::Ordering;
-
-/// What a group and its descendants hold of one quota, and how much they may.
-#[derive(Debug)]
-pub(crate) struct Level {
-    /// Bits: see the invariant. Writers: as of the flat one.
-    held: AtomicU64,
-    /// `u64::MAX` for none. Writer: whoever sets it.
-    limit: AtomicU64,
-    /// Bits: a [`Tight`] and how many there were before. Writers: folds, and who loosens, only by
-    /// exchange.
-    tight: AtomicU32,
-    /// When it was drained last. Writer: folds.
-    drained_ms: AtomicU32,
-    /// Bits: 0..32 leaves below that may be open, 32..64 how many openings there were.
-    openings: AtomicU64,
-    /// The most that was held.
-    peak: AtomicU64,
-    /// What was charged at the same time at least, once. Equal to `peak` while no leaf was open.
-    peak_low: AtomicU64,
-    /// Charges that this level's limit refused.
-    refused: AtomicU64,
-    /// What lies in stock below, while somebody sums it for many levels at once.
-    pub(super) stocked: AtomicU64,
-}
-
-/// What a [`Level`] says of itself, without its stock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
-    pub(crate) limit: u64,
-    pub(crate) peak: u64,
-    pub(crate) peak_low: u64,
-    pub(crate) refused: u64,
-}
-
-/// An opening more, and a leaf that is open.
-const OPENING: u64 = (1 << 32) + 1;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tight {
-    /// There may be stock below.
-    Loose,
-    /// Leaves below are being closed, and none opens.
-    Tightening,
-    /// There is no stock below.
-    Drained,
-}
-
-/// A refusal of a charge by a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) held: u64,
-    pub(crate) limit: u64,
-}
-
-enum Look {
-    Full(Refusal),
-    Room,
-    /// There is, or may be.
-    Stock,
-}
 
 /// How many barriers there were: those of one tree.
 #[derive(Debug)]
@@ -123,169 +67,6 @@ impl Barriers {
     }
 }
 
-impl Level {
-    pub(crate) fn new() -> Level {
-        Level {
-            held: AtomicU64::new(0),
-            limit: AtomicU64::new(u64::MAX),
-            tight: AtomicU32::new(0),
-            drained_ms: AtomicU32::new(0),
-            openings: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            peak_low: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            stocked: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn record(&self) -> Record {
-        // Relaxed, all: statistics that need not agree with each other.
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        Record {
-            limit: load(&self.limit),
-            peak: load(&self.peak),
-            peak_low: load(&self.peak_low),
-            refused: load(&self.refused),
-        }
-    }
-
-    /// Returns what is held if that is what is charged: no leaf below was open.
-    pub(crate) fn exactly(&self) -> Option<u64> {
-        let before = self.openings();
-        let held = self.held();
-        (before as u32 == 0 && self.openings() == before).then_some(held)
-    }
-
-    fn openings(&self) -> u64 {
-        // SeqCst, and in both functions below: who finds what an opening has reserved finds the
-        // opening as well, and who finds none open finds what was given back.
-        self.openings.load(Ordering::SeqCst)
-    }
-
-    fn begin_opening(&self) {
-        // SeqCst: see `openings`.
-        self.openings.fetch_add(OPENING, Ordering::SeqCst);
-    }
-
-    pub(super) fn end_opening(&self) {
-        // SeqCst: see `openings`.
-        self.openings.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Notes what was held, and what is charged of it at least. Whether leaves were open is known
-    /// if none opened since `openings` was loaded.
-    fn raise_peak(&self, held: u64, openings: u64, stock_max: u64) {
-        let raise = |word: &AtomicU64, to| {
-            // Relaxed, both: a statistic. Loaded first, because unless the peak is rising that
-            // saves each level a locked instruction.
-            if word.load(Ordering::Relaxed) < to {
-                word.fetch_max(to, Ordering::Relaxed);
-            }
-        };
-        raise(&self.peak, held);
-        let stock = u64::from(openings as u32).saturating_mul(stock_max);
-        let low = held.saturating_sub(stock);
-        // Relaxed: see `raise`, which would come to the same.
-        if self.peak_low.load(Ordering::Relaxed) < low && self.openings() == openings {
-            raise(&self.peak_low, low);
-        }
-    }
-
-    fn refuse(&self) {
-        // Relaxed: a statistic.
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn held(&self) -> u64 {
-        // SeqCst: a refusal loads `tight`, this, and `tight` again, in one order with folds; and
-        // `set_limit` stores the limit, then loads this.
-        self.held.load(Ordering::SeqCst)
-    }
-
-    fn limit(&self) -> u64 {
-        // SeqCst: see `reserve`.
-        self.limit.load(Ordering::SeqCst)
-    }
-
-    fn room(&self) -> u64 {
-        self.limit().saturating_sub(self.held())
-    }
-
-    /// Holds `n` more if that stays within the limit. Returns what is held then, and the room left.
-    fn reserve(&self, n: u64) -> Option<(u64, u64)> {
-        let limit = self.limit();
-        let room = |held: u64| held.checked_add(n).filter(|&after| after <= limit);
-        // Not an add with an undo: until it is undone, one that is going to be refused would make
-        // others be refused. SeqCst, both: see `held`.
-        let before = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).ok()?;
-        // Again: whoever lowers it stores it first and loads what is held then, so that one of the
-        // two sees the other.
-        let room = self.limit().checked_sub(before + n);
-        if room.is_none() {
-            self.give_back(n);
-        }
-        Some((before + n, room?))
-    }
-
-    pub(super) fn give_back(&self, n: u64) {
-        // SeqCst: see `held`; Release is what the next holder of the room pairs with.
-        let before = self.held.fetch_sub(n, Ordering::SeqCst);
-        debug_assert!(before >= n, "gave {n} back of {before}");
-    }
-
-    fn tight(&self) -> u32 {
-        // SeqCst: see `held`.
-        self.tight.load(Ordering::SeqCst)
-    }
-
-    fn state(of: u32) -> Tight {
-        match of % 3 {
-            0 => Tight::Loose,
-            1 => Tight::Tightening,
-            _ => Tight::Drained,
-        }
-    }
-
-    pub(super) fn is_loose(&self) -> bool {
-        Level::state(self.tight()) == Tight::Loose
-    }
-
-    /// Goes on from a state, if it is still the one. Wraps around at a multiple of three.
-    fn turn_over(&self, from: u32) {
-        const WRAP: u32 = u32::MAX / 3 * 3;
-        let next = if from + 1 == WRAP { 0 } else { from + 1 };
-        // SeqCst: see `held`. A failure means that somebody else went on.
-        _ = self.tight.compare_exchange(from, next, Ordering::SeqCst, Ordering::SeqCst);
-    }
-
-    fn look(&self, n: u64) -> Look {
-        loop {
-            let tight = self.tight();
-            if Level::state(tight) != Tight::Drained {
-                return Look::Stock;
-            }
-            let refusal = Refusal { held: self.held(), limit: self.limit() };
-            if refusal.held.checked_add(n).is_some_and(|after| after <= refusal.limit) {
-                return Look::Room;
-            }
-            // In between no leaf below was open, nor opening.
-            if self.tight() == tight {
-                return Look::Full(refusal);
-            }
-        }
-    }
-
-    /// Lets leaves below open again, where there is room and it has rested.
-    fn loosen(&self, twice: u64, now_ms: u32) {
-        let tight = self.tight();
-        // Relaxed: the state publishes it.
-        let rested = now_ms.wrapping_sub(self.drained_ms.load(Ordering::Relaxed)) >= REST_MS;
-        if Level::state(tight) == Tight::Drained && rested && self.room() >= twice {
-            self.turn_over(tight);
-        }
-    }
-}
-
 /// Charges `n` to every level, or to none.
 ///
 /// # Errors
@@ -294,7 +75,23 @@ pub(crate) fn try_charge<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusa
     let leaf = path.leaf();
     match i64::try_from(n) {
         Ok(n) if leaf.stock.add(-n, leaf.cap) => Ok(()),
-        _ => try_charge_cold(path, n),
+        _ => try_charge_cold(path, n, false),
+    }
+}
+
+/// Charges `n` to every level, whatever their limits.
+///
+/// # Panics
+/// When a level would hold more than `u64::MAX`.
+pub(crate) fn charge_forced<P: Path>(path: &P, n: u64) {
+    let leaf = path.leaf();
+    match i64::try_from(n) {
+        // Stock lies within all limits.
+        Ok(n) if leaf.stock.add(-n, leaf.cap) => {}
+        _ => {
+            let charged = try_charge_cold(path, n, true);
+            charged.expect("no more than u64::MAX is charged at once");
+        }
     }
 }
 
@@ -309,8 +106,7 @@ pub(crate) fn release<P: Path>(path: &P, n: u64) {
 
 /// Sets a level's limit. On return no stock is above it, and no charge is granted until it fits.
 pub(crate) fn set_limit<P: Path>(path: &P, level: &Level, limit: u64) {
-    // SeqCst: see `Level::reserve`.
-    level.limit.store(limit, Ordering::SeqCst);
+    level.store_limit(limit);
     if level.held() > limit {
         _ = fold(path, level);
     }
@@ -318,24 +114,39 @@ pub(crate) fn set_limit<P: Path>(path: &P, level: &Level, limit: u64) {
 
 #[cold]
 #[inline(never)]
-fn try_charge_cold<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
+fn try_charge_cold<P: Path>(path: &P, n: u64, forced: bool) -> Result<(), (usize, Refusal)> {
     if refill(path, n) {
         return Ok(());
     }
+    let mut beyond = Beyond { levels: 0, forced };
     loop {
-        let index = match reserve(path, n) {
-            Ok(room) => {
+        let index = match reserve(path, n, beyond) {
+            Ok(room) if beyond.levels == 0 => {
                 open_if_far(path, room);
                 return Ok(());
+            }
+            Ok(_) if settle(path) || forced => return Ok(()),
+            // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
+            Ok(_) => {
+                give_back(path, n);
+                continue;
             }
             Err(index) => index,
         };
         let level = path.levels().nth(index).expect("it refused");
         let refusal = match level.look(n) {
-            Look::Full(refusal) => refusal,
+            Look::Full(refusal) => {
+                let overflows = refusal.held.checked_add(n).is_none();
+                if beyond.may_exceed(level) && !overflows {
+                    beyond.levels = beyond.levels.max(index + 1);
+                    continue;
+                }
+                refusal
+            }
             Look::Room => continue,
             Look::Stock if fold(path, level) => continue,
             // Leaves cannot be visited: there is no telling.
+            Look::Stock if forced => return force(path, n),
             Look::Stock => Refusal { held: level.held(), limit: level.limit() },
         };
         level.refuse();
@@ -343,12 +154,56 @@ fn try_charge_cold<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
     }
 }
 
+/// Which limits a charge has found full and may exceed.
+#[derive(Clone, Copy)]
+struct Beyond {
+    /// This many from the leaf's own, of those that it may.
+    levels: usize,
+    forced: bool,
+}
+
+impl Beyond {
+    const NONE: Beyond = Beyond { levels: 0, forced: false };
+
+    fn may_exceed(self, level: &Level) -> bool {
+        self.forced || level.mode() == LimitMode::Soft
+    }
+}
+
+/// Has no stock lie below a level that is exceeded: charges from it are not compared with a limit.
+/// Returns false where leaves cannot be visited.
+fn settle<P: Path>(path: &P) -> bool {
+    path.levels().all(|level| {
+        while level.is_exceeded() && !level.is_drained() {
+            if !fold(path, level) {
+                return false;
+            }
+        }
+        true
+    })
+}
+
+/// Holds `n` more at every level, where it cannot be known which have stock below.
+fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
+    for (index, level) in path.levels().enumerate() {
+        let Some(reserved) = level.force(n) else {
+            path.levels().take(index).for_each(|level| level.give_back(n));
+            return Err((index, Refusal { held: level.held(), limit: level.limit() }));
+        };
+        level.raise_peak(reserved.held, level.openings(), path.leaf().stock_max());
+        if reserved.exceeds() {
+            level.overdraw();
+        }
+    }
+    Ok(())
+}
+
 /// Reserves `n` at every level, or at none. Returns the room that is left at the tightest.
 ///
 /// # Errors
 /// The index of the level that refuses.
-fn reserve<P: Path>(path: &P, n: u64) -> Result<u64, usize> {
-    reserve_up(&mut path.levels().enumerate(), n, path.leaf().stock_max())
+fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<u64, usize> {
+    reserve_up(&mut path.levels().enumerate(), n, beyond, path.leaf().stock_max())
 }
 
 /// Recurses as often as there are levels, so that what each holds is noted where it was reserved,
@@ -356,14 +211,19 @@ fn reserve<P: Path>(path: &P, n: u64) -> Result<u64, usize> {
 fn reserve_up<'a>(
     levels: &mut impl Iterator<Item = (usize, &'a Level)>,
     n: u64,
+    beyond: Beyond,
     stock_max: u64,
 ) -> Result<u64, usize> {
     let Some((index, level)) = levels.next() else { return Ok(u64::MAX) };
     let openings = level.openings();
-    let (held, room) = level.reserve(n).ok_or(index)?;
-    let above = reserve_up(levels, n, stock_max).inspect_err(|_| level.give_back(n))?;
-    level.raise_peak(held, openings, stock_max);
-    Ok(room.min(above))
+    let may_exceed = index < beyond.levels && beyond.may_exceed(level);
+    let reserved = level.reserve(n, may_exceed).ok_or(index)?;
+    let above = reserve_up(levels, n, beyond, stock_max).inspect_err(|_| level.give_back(n))?;
+    level.raise_peak(reserved.held, openings, stock_max);
+    if reserved.exceeds() {
+        level.overdraw();
+    }
+    Ok(reserved.room().min(above))
 }
 
 fn give_back<P: Path>(path: &P, n: u64) {
@@ -386,7 +246,7 @@ fn refill<P: Path>(path: &P, n: u64) -> bool {
     let Some(inside) = Inside::new() else { return false };
     let Some(held) = leaf.lock.try_lock() else { return false };
     // Whether a fold has begun or not: it waits for the lock to close this leaf.
-    let done = leaf.phase() == Phase::Open && reserve(path, both).is_ok();
+    let done = leaf.phase() == Phase::Open && reserve(path, both, Beyond::NONE).is_ok();
     if done && !leaf.stock.add_again(batch.cast_signed(), leaf.cap) {
         give_back(path, batch);
     }
@@ -426,7 +286,7 @@ fn open<P: Path>(path: &P) -> bool {
         return false;
     }
     path.levels().for_each(Level::begin_opening);
-    let opens = reserve(path, leaf.stock.sum().cast_unsigned()).is_ok();
+    let opens = reserve(path, leaf.stock.sum().cast_unsigned(), Beyond::NONE).is_ok();
     if opens {
         // In this order: what a fork in between leaves is a gate that a fold finds closed.
         leaf.turn_over();
@@ -486,9 +346,7 @@ fn fold<P: Path>(path: &P, level: &Level) -> bool {
             return false;
         }
     }
-    // Relaxed: the state publishes it.
-    level.drained_ms.store(path.leaf().stock.now_ms(), Ordering::Relaxed);
-    level.turn_over(tightening);
+    level.drained(tightening, path.leaf().stock.now_ms());
     true
 }
 

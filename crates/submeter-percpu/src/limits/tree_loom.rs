@@ -5,8 +5,9 @@ use loom::thread;
 
 use super::REST_MS;
 use super::leaf::Leaf;
+use super::level::Level;
 use super::loom_models::{CPU, Cpus, Mistake, sections};
-use super::tree::{Barriers, Level, Path, release, set_limit, try_charge};
+use super::tree::{Barriers, Path, charge_forced, release, set_limit, try_charge};
 
 const LIMIT: u64 = 200;
 /// What both leaves hold at first; 3 more lie in stock, and 6 are free.
@@ -136,6 +137,17 @@ fn loom_limits_tree_a_lowered_limit_grants_nothing_from_stock() {
         assert!(refused, "10 more than the limit are held");
         release(&At(tree, 0), 20);
         try_charge(&At(tree, 1), 9).expect("it fits");
+    });
+}
+
+#[test]
+fn loom_limits_tree_a_forced_charge_leaves_no_stock_below_what_it_exceeds() {
+    explore(Mistake::None, REST_MS, |tree| {
+        let other = charges(tree, 0, 0, &[1, 2]);
+        charge_forced(&At(tree, 1), 30);
+        let granted = other.join().unwrap();
+        assert_eq!(tree.root.held(), CHARGED + 30 + granted, "what lies in stock may be charged");
+        try_charge(&At(tree, 0), 1).expect_err("the limit is exceeded");
     });
 }
 

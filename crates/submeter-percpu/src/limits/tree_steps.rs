@@ -6,8 +6,9 @@ use std::ptr::eq;
 use std::rc::Rc;
 
 use super::leaf::Leaf;
-use super::stepped::{arm, disarm, step};
-use super::tree::{Barriers, Level, Path, Refusal, release, set_limit, try_charge};
+use super::level::{Level, LimitMode, Refusal};
+use super::stepped::{arm, disarm, refuel, step};
+use super::tree::{Barriers, Path, charge_forced, release, set_limit, try_charge};
 use super::{Phase, REST_MS, Stock};
 
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,10 @@ enum Act {
     Charge(usize, u64),
     Uncharge(usize, u64),
     Limit(u64),
+    Force(usize, u64),
+    Mode(LimitMode),
+    /// From now on leaves cannot be visited, as below a handler that interrupted a visit.
+    Interrupt,
     /// Time goes by.
     Rest,
     /// The first half of a fold, of one leaf.
@@ -23,7 +28,7 @@ enum Act {
     Ask,
     On(usize),
 }
-use Act::{Ask, Charge, Close, Limit, On, Rest, Uncharge};
+use Act::{Ask, Charge, Close, Force, Interrupt, Limit, Mode, On, Rest, Uncharge};
 
 /// What all leaves share.
 #[derive(Default)]
@@ -84,6 +89,8 @@ struct Tree {
     leaves: [Leaf<Words>; 2],
     barriers: Barriers,
     visited: Cell<bool>,
+    /// Whether this is below a handler that interrupted a visit.
+    interrupted: Cell<bool>,
     charged: [Cell<u64>; 2],
     /// What `Ask` was answered last.
     answer: Cell<Option<u64>>,
@@ -101,6 +108,9 @@ impl Path for At {
     }
     fn below(&self, level: &Level, each: &mut dyn FnMut(&Self)) -> bool {
         step();
+        if self.0.interrupted.get() {
+            return false;
+        }
         self.0.visited.set(true);
         for leaf in 0..2 {
             let below = eq(level, &self.0.root) || eq(level, &self.0.own[leaf]);
@@ -138,6 +148,7 @@ impl Tree {
             leaves: [leaf(), leaf()],
             barriers: Barriers::new(),
             visited: Cell::new(false),
+            interrupted: Cell::new(false),
             charged: Default::default(),
             answer: Cell::new(None),
             machine,
@@ -173,6 +184,12 @@ impl Tree {
                 self.charged[leaf].set(self.charged[leaf].get() - n);
                 release(&At(Rc::clone(self), leaf), n);
             }
+            Force(leaf, n) => {
+                charge_forced(&At(Rc::clone(self), leaf), n);
+                self.charged[leaf].set(self.charged[leaf].get() + n);
+            }
+            Mode(mode) => self.root.set_mode(mode),
+            Interrupt => self.interrupted.set(true),
             Limit(limit) => set_limit(&At(Rc::clone(self), 0), &self.root, limit),
             Rest => self.machine.now.set(self.machine.now.get() + REST_MS),
             Close(leaf) => _ = self.leaves[leaf].close(&self.barriers),
@@ -231,12 +248,13 @@ fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
             match (act, result) {
                 (Charge(_, n), Err(refusal)) => {
                     assert!(!fits(n), "{at}: refused what fits: {refusal:?}");
-                    let was = [charged, then].contains(&refusal.held);
+                    let was = tree.interrupted.get() || [charged, then].contains(&refusal.held);
                     assert!(was, "{at}: {refusal:?}, but {charged} or {then} were charged");
                 }
                 (Charge(_, n), Ok(())) => {
                     let reported = held >= then + n;
-                    let within = tree.total() <= tree.limit();
+                    let within =
+                        tree.total() <= tree.limit() || tree.root.mode() == LimitMode::Soft;
                     assert!(within || reported, "{at}: granted beyond a limit that was set before");
                 }
                 (Ask, _) => {
@@ -245,6 +263,10 @@ fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
                 }
                 _ => {}
             }
+        }
+        if tree.interrupted.take() {
+            // What the handler interrupted ends the fold that it began.
+            tree.perform(Limit(0)).expect("a limit");
         }
         tree.check(&at);
         if over {
@@ -257,7 +279,7 @@ fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
 /// Runs the others' part; returns what is charged then, but for `act`.
 fn tree_after(tree: &Rc<Tree>, act: Act, others: &[Act]) -> u64 {
     let (own, lowered) = match act {
-        Charge(_, n) => (n, NONE),
+        Charge(_, n) | Force(_, n) => (n, NONE),
         Limit(limit) => (0, limit),
         _ => (0, NONE),
     };
@@ -350,4 +372,122 @@ fn what_is_held_is_what_is_charged_unless_a_leaf_was_open_meanwhile() {
     at_every_step(&start(&FOLDED), Ask, &[Charge(0, 1), Limit(90)]);
     at_every_step(&start(&FOLDED), Charge(0, 1), &[Ask]);
     at_every_step(&START, Limit(50), &[Ask]);
+}
+
+/// Soft, with the root's limit at what is held.
+const SOFT: [Act; 3] = [Limit(103), Mode(LimitMode::Soft), Rest];
+
+#[test]
+fn no_stock_lies_below_a_limit_that_a_forced_charge_exceeds() {
+    for others in [&[Charge(1, 1), Charge(0, 1)] as &[Act], &[Limit(50)], &[Limit(2000), Rest]] {
+        at_every_step(&start(&[Limit(1000)]), Force(0, 950), others);
+        at_every_step(&start(&FOLDED), Force(0, 950), others);
+    }
+    at_every_step(&start(&FOLDED), Force(0, 950), &[Charge(0, 40), Charge(1, 1), Charge(1, 3)]);
+}
+
+#[test]
+fn no_stock_lies_below_a_soft_limit_that_is_exceeded() {
+    for others in [&[Charge(1, 1), Charge(0, 1)] as &[Act], &[Limit(50)], &[Limit(2000), Rest]] {
+        at_every_step(&start(&SOFT), Charge(0, 9), others);
+    }
+    let start = start(&[Limit(100), Mode(LimitMode::Soft), Limit(1000), Rest]);
+    at_every_step(&start, Charge(0, 950), &[Charge(0, 40), Charge(1, 1), Charge(1, 3)]);
+}
+
+#[test]
+fn below_a_handler_a_charge_that_would_exceed_a_soft_limit_comes_to_an_end() {
+    // Full at first; then leaves open, and nobody can close them.
+    let others = &[Rest, Uncharge(0, 60), Charge(1, 20), Charge(1, 3), Interrupt];
+    at_every_step(&start(&[Limit(100), Mode(LimitMode::Soft)]), Charge(0, 70), others);
+}
+
+#[test]
+fn a_soft_limit_grants_no_more_than_a_number_can_hold() {
+    let tree = Tree::new();
+    for act in [Charge(0, 5), Limit(5), Mode(LimitMode::Soft)] {
+        tree.perform(act).expect("granted");
+    }
+    refuel();
+    tree.perform(Charge(1, NONE)).expect_err("more than u64::MAX");
+    tree.check("at the end");
+}
+
+#[test]
+fn an_enforced_limit_below_a_soft_one_is_not_exceeded() {
+    for accesses in 0..100 {
+        let tree = Tree::new();
+        let full = start(&[Limit(100), Mode(LimitMode::Soft)]);
+        full.into_iter().for_each(|act| tree.perform(act).expect("granted"));
+        // So that there is no stock below: what lies there is not exceeded anyway.
+        for limit in [50, 70] {
+            set_limit(&At(Rc::clone(&tree), 0), &tree.own[0], limit);
+        }
+        let other = Rc::clone(&tree);
+        arm(accesses, move || {
+            if other.is_free() {
+                _ = try_charge(&At(Rc::clone(&other), 0), 2);
+            }
+        });
+        _ = try_charge(&At(Rc::clone(&tree), 0), 3);
+        _ = disarm();
+        assert!(tree.own[0].held() <= 70, "before access {accesses}: {}", tree.own[0].held());
+    }
+}
+
+#[test]
+fn a_charge_that_exceeds_a_soft_limit_is_counted_and_one_that_fits_is_not() {
+    let tree = Tree::new();
+    let perform = |acts: &[Act]| acts.iter().for_each(|act| tree.perform(*act).expect("granted"));
+    // 3 of 103 lie in stock: the first charge fits, the second does not.
+    perform(&start(&SOFT));
+    perform(&[Charge(1, 3), Charge(0, 1)]);
+    assert_eq!(tree.root.record().overdrafts, 1);
+    perform(&[Force(0, 1), Uncharge(0, 2), Force(0, 0)]);
+    assert_eq!(tree.root.record().overdrafts, 2);
+    perform(&[Mode(LimitMode::Enforced)]);
+    tree.perform(Charge(0, 1)).expect_err("it is enforced again");
+    tree.check("at the end");
+}
+
+#[test]
+fn an_enforced_limit_above_a_soft_one_refuses_and_nothing_is_overdrawn() {
+    let tree = Tree::new();
+    tree.own[0].set_mode(LimitMode::Soft);
+    tree.own[0].store_limit(10);
+    tree.perform(Limit(20)).expect("a limit");
+    tree.perform(Charge(0, 15)).expect("its own limit is soft");
+    tree.perform(Charge(0, 6)).expect_err("beyond the root's limit");
+    let records = [&tree.own[0], &tree.root].map(|level| level.record());
+    assert_eq!(records.map(|record| (record.overdrafts, record.refused)), [(1, 0), (0, 1)]);
+    assert_eq!([&tree.own[0], &tree.root].map(Level::held), [15, 15]);
+}
+
+#[test]
+fn a_forced_charge_is_held_at_every_level_where_leaves_cannot_be_visited() {
+    let tree = Tree::new();
+    let perform = |act: Act| tree.perform(act);
+    start(&[Limit(104)]).into_iter().for_each(|act| perform(act).expect("granted"));
+    perform(Interrupt).expect("nothing");
+    perform(Charge(0, 3)).expect_err("there is no telling whether it fits");
+    perform(Force(0, 3)).expect("forced");
+    let panic = std::panic::AssertUnwindSafe(|| charge_forced(&At(Rc::clone(&tree), 0), NONE - 99));
+    std::panic::catch_unwind(panic).expect_err("it does not fit a u64");
+    tree.interrupted.set(false);
+    assert_eq!([&tree.own[0], &tree.own[1], &tree.root].map(Level::held), [71, 35, 106]);
+    assert_eq!(tree.root.record().overdrafts, 1);
+    perform(Charge(0, 1)).expect("from stock, as the interrupted have not visited it");
+    perform(Charge(1, 3)).expect_err("it is exceeded, and the stock is given back");
+    tree.check("at the end");
+}
+
+#[test]
+#[should_panic(expected = "no more than u64::MAX")]
+fn a_forced_charge_of_more_than_there_are_numbers_panics_and_charges_nothing() {
+    let tree = Tree::new();
+    tree.perform(Charge(0, 5)).expect("it fits");
+    let force = std::panic::AssertUnwindSafe(|| charge_forced(&At(Rc::clone(&tree), 1), NONE));
+    let panic = std::panic::catch_unwind(force).expect_err("it does not fit a u64");
+    assert_eq!([&tree.own[0], &tree.own[1], &tree.root].map(Level::held), [5, 0, 5]);
+    std::panic::resume_unwind(panic);
 }

@@ -39,6 +39,12 @@
 //! is refused only if it does not fit. Lowering a limit below what is held revokes nothing; further
 //! charges are refused until enough was returned.
 //!
+//! **Exceeded on purpose.** [`Group::charge_forced`] charges what has happened already, for callers
+//! that cannot refuse. A limit that [`Group::set_limit_mode`] makes soft grants what exceeds it, so
+//! that it can be tried out before it hits anybody. Both count [`Usage::overdrafts`].
+//!
+//! **All or nothing.** [`Group::try_charge_all`] charges amounts of several quotas, or none.
+//!
 //! **What it costs.** Far from all limits a charge costs about an add, however deep the group: it
 //! takes from a stock of up to 64 Ki units that the running CPU has. Near one, and where it is
 //! larger than that, it takes one compare-and-swap per level up to the root. Near means that less
@@ -89,8 +95,12 @@
 //! Next: [The group switch](super::group_switch).
 //!
 //! [`Charge`]: crate::Charge
+//! [`Group::charge_forced`]: crate::Group::charge_forced
+//! [`Group::set_limit_mode`]: crate::Group::set_limit_mode
 //! [`Group::set_rate`]: crate::Group::set_rate
 //! [`Group::try_charge`]: crate::Group::try_charge
+//! [`Group::try_charge_all`]: crate::Group::try_charge_all
 //! [`Group::try_take`]: crate::Group::try_take
+//! [`Usage::overdrafts`]: crate::Usage::overdrafts
 //! [`Usage::peak`]: crate::Usage::peak
 //! [`Usage::peak_low`]: crate::Usage::peak_low

@@ -12,7 +12,9 @@ use super::{
 use crate::histogram::Buckets;
 #[cfg(feature = "perf")]
 use crate::perf::{Event, KernelPmu, NotSupportedError};
-use crate::unit::{Count, Nanoseconds, Unit, UnitKind};
+#[cfg(feature = "perf")]
+use crate::unit::Count;
+use crate::unit::{Nanoseconds, Unit, UnitKind};
 
 /// A list of metrics that becomes a [`Schema`].
 ///

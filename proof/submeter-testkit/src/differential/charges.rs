@@ -1,6 +1,6 @@
 //! Operations on charges and limits.
 
-use submeter::LimitError;
+use submeter::{LimitError, LimitMode};
 
 use super::Differential;
 use crate::op::{HUGE, Source, picked};
@@ -31,6 +31,53 @@ impl Differential {
                 self.drop_charge_at(self.charges.len() - 1);
             }
         }
+        self.compare_held_near(id);
+    }
+
+    pub(super) fn charge_forced(&mut self, id: Id, quota: usize, n: u64) {
+        let fits = |held: u64| held.checked_add(n).is_some();
+        if !self.alone || !fits(self.oracle.get(0).held[quota].current) {
+            // It would have charges of other threads refused, or charge more than there is.
+            return;
+        }
+        if self.charges.len() >= CHARGES_MAX {
+            return self.drop_charge(id as u32);
+        }
+        let charge = self.group(id).charge_forced(self.schema.quotas[quota], n);
+        self.oracle.charge_forced(id, quota, n);
+        self.oracle.hold(id);
+        self.charges.push((id, quota, charge));
+        self.compare_held_near(id);
+    }
+
+    /// Charges two quotas, or neither.
+    pub(super) fn charge_all(&mut self, id: Id, n: [u64; 2]) {
+        if !self.alone || self.charges.len() + 2 > CHARGES_MAX {
+            return self.drop_charge(id as u32);
+        }
+        let amounts = [0, 1].map(|quota| self.schema.quotas[quota].amount(n[quota]));
+        let charged = self.group(id).try_charge_all(amounts);
+        let first = self.oracle.charge(id, 0, n[0]);
+        let expected = first.map_err(|limited| (0, limited)).and_then(|()| {
+            let second = self.oracle.charge(id, 1, n[1]).map_err(|limited| (1, limited));
+            second.inspect_err(|_| self.oracle.uncharge(id, 0, n[0]))
+        });
+        let refusing = expected.err().map_or(0, |(quota, _)| quota);
+        let expected = expected.map_err(|(_, limited)| limited);
+        let at = (id, refusing, n[refusing]);
+        self.assert_charged(charged.as_ref().map(drop), expected, at);
+        for (quota, charge) in charged.into_iter().flatten().enumerate() {
+            assert_eq!((charge.amount(), charge.group()), (n[quota], self.group(id)));
+            self.oracle.hold(id);
+            self.charges.push((id, quota, charge));
+        }
+        self.compare_held_near(id);
+    }
+
+    pub(super) fn set_limit_mode(&mut self, id: Id, quota: usize, mode: LimitMode) {
+        let usage = self.group(id).set_limit_mode(self.schema.quotas[quota], mode);
+        assert_eq!(usage.mode, mode);
+        self.oracle.set_limit_mode(id, quota, mode);
         self.compare_held_near(id);
     }
 

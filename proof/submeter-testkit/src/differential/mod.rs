@@ -212,6 +212,13 @@ impl Differential {
             Op::DropHandle { at } => self.pick(at, Self::drop_handle),
             Op::CheckReleased => self.check_released(),
             Op::Charge { at, quota, n } => self.pick(at, |this, id| this.charge(id, quota, n)),
+            Op::ChargeForced { at, quota, n } => {
+                self.pick(at, |this, id| this.charge_forced(id, quota, n));
+            }
+            Op::ChargeAll { at, n } => self.pick(at, |this, id| this.charge_all(id, n)),
+            Op::SetLimitMode { at, quota, mode } => {
+                self.pick(at, |this, id| this.set_limit_mode(id, quota, mode));
+            }
             Op::Resize { charge, amount } => self.resize(charge, amount),
             Op::Split { charge, part, merge } => self.split(charge, part, merge),
             Op::DropCharge { charge } => self.drop_charge(charge),

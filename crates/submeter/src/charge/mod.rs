@@ -1,11 +1,18 @@
 //! Hierarchical limits: a charge is granted by every level up to the root, or by none.
 
+mod at_once;
+mod error;
+
 use std::fmt;
 
 use crate::group::{Group, wrong_schema};
 use crate::quota::Usage;
-use crate::schema::{Key, Metric, Quota};
+use crate::schema::{Key, Quota};
 use crate::unit::Unit;
+
+pub use at_once::Amount;
+pub use error::LimitError;
+pub use submeter_percpu::LimitMode;
 
 impl Group {
     /// Returns the usage of a quota, including descendants. O(1) near a limit and for a group whose
@@ -34,7 +41,8 @@ impl Group {
 
     /// Sets or removes the limit of a quota, and returns the usage at that moment.
     ///
-    /// No charge is granted beyond a limit. Lowering a limit below the current usage revokes
+    /// No charge is granted beyond a limit, unless it is [soft](Group::set_limit_mode) or the
+    /// charge [forced](Group::charge_forced). Lowering a limit below the current usage revokes
     /// nothing, but no further charge is granted until the [excess](Usage::excess) has been
     /// released.
     ///
@@ -101,6 +109,75 @@ impl Group {
         Ok(Charge { group: self.clone(), key: quota.key, amount: n })
     }
 
+    /// Charges `n` to this group and every ancestor, whatever their limits: for what has happened
+    /// already, and for callers that cannot refuse. While a limit is exceeded nothing else is
+    /// granted below it, unless it is [soft](LimitMode::Soft).
+    ///
+    /// Costs as much as [`try_charge`](Group::try_charge). Each limit that it exceeds counts an
+    /// [overdraft](Usage::overdrafts). Not where a refusal could be handled: limits hold only as
+    /// far as nobody forces charges.
+    ///
+    /// Not for signal handlers: one that interrupted a move of stock by its own thread leaves the
+    /// rest of that stock to charges, although the limit is exceeded.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// let mut held = tree.root().try_charge(memory, 60)?;
+    /// held.merge(tree.root().charge_forced(memory, 60)); // it was allocated before we were asked
+    /// let usage = tree.root().usage(memory);
+    /// assert_eq!((usage.current, usage.excess(), usage.overdrafts), (120, 20, 1));
+    /// assert!(tree.root().try_charge(memory, 1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema, or more than `u64::MAX` would be charged.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn charge_forced<U: Unit>(&self, quota: Quota<U>, n: u64) -> Charge {
+        self.inner.quotas.at(self.quota_slot(quota.key)).charge_forced(n);
+        Charge { group: self.clone(), key: quota.key, amount: n }
+    }
+
+    /// Says what this group's limit does with a charge that exceeds it, and returns the usage at
+    /// that moment. Limits are enforced unless they are made soft.
+    ///
+    /// Other limits on the way to the root keep their own modes: an enforced one refuses what a
+    /// soft one below it lets pass.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, LimitMode, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let web = tree.create("/web")?;
+    /// web.set_limit(memory, Some(100));
+    /// web.set_limit_mode(memory, LimitMode::Soft); // to see first whom it would hit
+    ///
+    /// let held = web.try_charge(memory, 160)?;
+    /// let usage = web.usage(memory);
+    /// assert_eq!((usage.excess(), usage.overdrafts, usage.refused), (60, 1, 0));
+    ///
+    /// web.set_limit_mode(memory, LimitMode::Enforced);
+    /// assert!(web.try_charge(memory, 1).is_err());
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    pub fn set_limit_mode<U: Unit>(&self, quota: Quota<U>, mode: LimitMode) -> Usage {
+        self.inner.quotas.at(self.quota_slot(quota.key)).set_mode(mode).into()
+    }
+
     /// Returns the slot of a quota, which must be of this tree's schema.
     #[inline]
     fn quota_slot(&self, key: Key) -> usize {
@@ -124,7 +201,8 @@ fn release(group: &Group, key: Key, n: u64) {
 }
 
 /// A guard of an amount of a quota, charged to a group and its ancestors. Dropping it releases the
-/// amount. Created by [`Group::try_charge`].
+/// amount. Created by [`Group::try_charge`], [`Group::try_charge_all`] and
+/// [`Group::charge_forced`].
 ///
 /// It keeps the group's storage: a killed group is released only after its charges.
 ///
@@ -271,223 +349,3 @@ impl fmt::Debug for Charge {
         write!(f, "Charge({} on {})", self.amount, self.group.path())
     }
 }
-
-/// The error of a charge that would exceed a limit. It says which limit, and which groups hold the
-/// most of what it limits.
-///
-/// Its text can go to the tenant: `/acme/web: 600 more of memory would exceed the limit of /: 600
-/// of 1000 held; most by /acme (600)`.
-///
-/// # Examples
-/// ```
-/// # use submeter::{Bytes, Schema, Tree};
-/// # let mut schema = Schema::builder();
-/// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-/// # let tree = Tree::new(schema.build()?)?;
-/// tree.root().set_limit(memory, Some(100));
-/// let web = tree.create("/web")?;
-/// let held = web.try_charge(memory, 60)?;
-/// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-/// println!("{refused}");
-/// # drop(held);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct LimitError(Box<Refused>);
-
-#[derive(Debug)]
-struct Refused {
-    group: Group,
-    limiting: Group,
-    key: Key,
-    requested: u64,
-    current: u64,
-    limit: u64,
-}
-
-/// How many holders an error names.
-const HOLDERS_MAX: usize = 3;
-
-impl LimitError {
-    #[cold]
-    fn new(group: &Group, key: Key, requested: u64, refused: submeter_percpu::Refused) -> Self {
-        let submeter_percpu::Refused { levels, held: current, limit, .. } = refused;
-        let mut up = std::iter::successors(Some(group), |group| group.parent());
-        let limiting = up.nth(levels).expect("a limit is of a group up to the root").clone();
-        limiting.add_refused(key);
-        let group = group.clone();
-        LimitError(Box::new(Refused { group, limiting, key, requested, current, limit }))
-    }
-
-    /// Returns the group of the refused charge.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.group(), &web);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn group(&self) -> &Group {
-        &self.0.group
-    }
-
-    /// Returns the group whose limit refused the charge: the group itself, or an ancestor.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.limiting(), tree.root());
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn limiting(&self) -> &Group {
-        &self.0.limiting
-    }
-
-    /// Returns the quota of the refused charge, with its name and unit.
-    #[must_use]
-    pub fn metric(&self) -> &Metric {
-        // The charge has checked that the key is of this schema.
-        &self.0.group.schema().metrics()[usize::from(self.0.key.metric)]
-    }
-
-    /// Returns the requested amount.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.requested(), 50);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn requested(&self) -> u64 {
-        self.0.requested
-    }
-
-    /// Returns the limit that refused the charge.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.limit(), 100);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn limit(&self) -> u64 {
-        self.0.limit
-    }
-
-    /// Returns the usage under that limit when it refused the charge.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.current(), 60);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn current(&self) -> u64 {
-        self.0.current
-    }
-
-    /// Returns up to three children of the limiting group with the largest usage, largest first,
-    /// with their current usage. Visits every child: for messages, not for hot paths.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Bytes, Schema, Tree};
-    /// # let mut schema = Schema::builder();
-    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
-    /// # let tree = Tree::new(schema.build()?)?;
-    /// tree.root().set_limit(memory, Some(100));
-    /// let web = tree.create("/web")?;
-    /// let held = web.try_charge(memory, 60)?;
-    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
-    /// assert_eq!(refused.holders(), [(web, 60)]);
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn holders(&self) -> Vec<(Group, u64)> {
-        let slot = usize::from(self.0.key.slot);
-        let mut holders: Vec<(Group, u64)> = self
-            .0
-            .limiting
-            .children()
-            .into_iter()
-            .map(|child| {
-                let current = child.inner.quotas.usage(slot).current;
-                (child, current)
-            })
-            .filter(|(_, current)| *current > 0)
-            .collect();
-        holders.sort_by_key(|(_, current)| std::cmp::Reverse(*current));
-        holders.truncate(HOLDERS_MAX);
-        holders
-    }
-}
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let refused = &*self.0;
-        let name = self.metric().name();
-        write!(
-            f,
-            "{}: {} more of {name} would exceed the limit of {}: {} of {} held",
-            refused.group.path(),
-            refused.requested,
-            refused.limiting.path(),
-            refused.current,
-            refused.limit,
-        )?;
-        let holders = self.holders();
-        for (index, (group, current)) in holders.iter().enumerate() {
-            let lead = if index == 0 { "; most by" } else { "," };
-            write!(f, "{lead} {} ({current})", group.path())?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for LimitError {}

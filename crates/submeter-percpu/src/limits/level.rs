@@ -1,0 +1,320 @@
+//! One level of a tree of limits: what is held below it, how much may be, and whether there may be
+//! stock.
+
+use super::REST_MS;
+use super::words::{AtomicU32, AtomicU64};
+use crate::sync::atomic::Ordering;
+
+/// What a limit does with a charge that exceeds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LimitMode {
+    /// The charge is refused.
+    #[default]
+    Enforced,
+    /// The charge is granted, and counted as an overdraft: to try a limit out, or where to refuse
+    /// is worse than to exceed it. Below the limit it costs as much as an enforced one, beyond it
+    /// as much as near it.
+    Soft,
+}
+
+/// What a group and its descendants hold of one quota, and how much they may.
+#[derive(Debug)]
+pub(crate) struct Level {
+    /// Bits: see the invariant. Writers: as of the flat one.
+    held: AtomicU64,
+    /// `u64::MAX` for none. Writer: whoever sets it.
+    limit: AtomicU64,
+    /// Bits: a [`Tight`] and how many there were before. Writers: folds, and who loosens, only by
+    /// exchange.
+    tight: AtomicU32,
+    /// When it was drained last. Writer: folds.
+    drained_ms: AtomicU32,
+    /// Bits: whether its limit is soft. Writer: whoever sets it.
+    soft: AtomicU32,
+    /// Bits: 0..32 leaves below that may be open, 32..64 how many openings there were.
+    openings: AtomicU64,
+    /// The most that was held.
+    peak: AtomicU64,
+    /// What was charged at the same time at least, once. Equal to `peak` while no leaf was open.
+    peak_low: AtomicU64,
+    /// Charges that this level's limit refused.
+    refused: AtomicU64,
+    /// Charges that were granted beyond this level's limit.
+    overdrafts: AtomicU64,
+    /// What lies in stock below, while somebody sums it for many levels at once.
+    pub(super) stocked: AtomicU64,
+}
+
+/// What a [`Level`] says of itself, without its stock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) limit: u64,
+    pub(crate) peak: u64,
+    pub(crate) peak_low: u64,
+    pub(crate) refused: u64,
+    pub(crate) overdrafts: u64,
+    pub(crate) mode: LimitMode,
+}
+
+/// An opening more, and a leaf that is open.
+const OPENING: u64 = (1 << 32) + 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tight {
+    /// There may be stock below.
+    Loose,
+    /// Leaves below are being closed, and none opens.
+    Tightening,
+    /// There is no stock below.
+    Drained,
+}
+
+/// A refusal of a charge by a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) held: u64,
+    pub(crate) limit: u64,
+}
+
+/// What a level holds after a charge, and may.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reserved {
+    pub(super) held: u64,
+    limit: u64,
+}
+
+impl Reserved {
+    pub(super) fn exceeds(self) -> bool {
+        self.held > self.limit
+    }
+
+    pub(super) fn room(self) -> u64 {
+        self.limit.saturating_sub(self.held)
+    }
+}
+
+/// What a level that refused a charge says when it is asked again.
+pub(super) enum Look {
+    Full(Refusal),
+    Room,
+    /// There is, or may be.
+    Stock,
+}
+
+impl Level {
+    pub(crate) fn new() -> Level {
+        Level {
+            held: AtomicU64::new(0),
+            limit: AtomicU64::new(u64::MAX),
+            tight: AtomicU32::new(0),
+            drained_ms: AtomicU32::new(0),
+            soft: AtomicU32::new(0),
+            openings: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            peak_low: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            overdrafts: AtomicU64::new(0),
+            stocked: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn record(&self) -> Record {
+        // Relaxed, all: statistics that need not agree with each other.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        Record {
+            limit: load(&self.limit),
+            peak: load(&self.peak),
+            peak_low: load(&self.peak_low),
+            refused: load(&self.refused),
+            overdrafts: load(&self.overdrafts),
+            mode: self.mode(),
+        }
+    }
+
+    /// Returns what is held if that is what is charged: no leaf below was open.
+    pub(crate) fn exactly(&self) -> Option<u64> {
+        let before = self.openings();
+        let held = self.held();
+        (before as u32 == 0 && self.openings() == before).then_some(held)
+    }
+
+    pub(super) fn openings(&self) -> u64 {
+        // SeqCst, and in both functions below: who finds what an opening has reserved finds the
+        // opening as well, and who finds none open finds what was given back.
+        self.openings.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn begin_opening(&self) {
+        // SeqCst: see `openings`.
+        self.openings.fetch_add(OPENING, Ordering::SeqCst);
+    }
+
+    pub(super) fn end_opening(&self) {
+        // SeqCst: see `openings`.
+        self.openings.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Notes what was held, and what is charged of it at least. Whether leaves were open is known
+    /// if none opened since `openings` was loaded.
+    pub(super) fn raise_peak(&self, held: u64, openings: u64, stock_max: u64) {
+        let raise = |word: &AtomicU64, to| {
+            // Relaxed, both: a statistic. Loaded first, because unless the peak is rising that
+            // saves each level a locked instruction.
+            if word.load(Ordering::Relaxed) < to {
+                word.fetch_max(to, Ordering::Relaxed);
+            }
+        };
+        raise(&self.peak, held);
+        let stock = u64::from(openings as u32).saturating_mul(stock_max);
+        let low = held.saturating_sub(stock);
+        // Relaxed: see `raise`, which would come to the same.
+        if self.peak_low.load(Ordering::Relaxed) < low && self.openings() == openings {
+            raise(&self.peak_low, low);
+        }
+    }
+
+    pub(super) fn refuse(&self) {
+        // Relaxed: a statistic.
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        // SeqCst: a refusal loads `tight`, this, and `tight` again, in one order with folds; and
+        // `set_limit` stores the limit, then loads this.
+        self.held.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        // SeqCst: see `reserve`.
+        self.limit.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn room(&self) -> u64 {
+        self.limit().saturating_sub(self.held())
+    }
+
+    /// Holds `n` more if that stays within the limit, or if it `may_exceed` that. Only where it is
+    /// drained: what lies in stock below has not been charged, and would be taken for it.
+    pub(super) fn reserve(&self, n: u64, may_exceed: bool) -> Option<Reserved> {
+        let may_exceed = may_exceed && self.is_drained();
+        let limit = if may_exceed { u64::MAX } else { self.limit() };
+        let room = |held: u64| held.checked_add(n).filter(|&after| after <= limit);
+        // Not an add with an undo: until it is undone, one that is going to be refused would make
+        // others be refused. SeqCst, both: see `held`.
+        let before = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).ok()?;
+        // Again: whoever lowers it stores it first and loads what is held then, so that one of the
+        // two sees the other.
+        let reserved = Reserved { held: before + n, limit: self.limit() };
+        if reserved.exceeds() && !may_exceed {
+            self.give_back(n);
+            return None;
+        }
+        Some(reserved)
+    }
+
+    /// Holds `n` more, whatever the limit.
+    pub(super) fn force(&self, n: u64) -> Option<Reserved> {
+        // SeqCst, both: see `held`, and `reserve` for the limit.
+        let add = |held: u64| held.checked_add(n);
+        let before = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).ok()?;
+        Some(Reserved { held: before + n, limit: self.limit() })
+    }
+
+    pub(super) fn mode(&self) -> LimitMode {
+        // SeqCst: see `set_mode`.
+        if self.soft.load(Ordering::SeqCst) == 0 { LimitMode::Enforced } else { LimitMode::Soft }
+    }
+
+    /// Sets the mode. What exceeds the limit stays; while it does there is no stock below, so that
+    /// a limit that is enforced again refuses at once.
+    pub(crate) fn set_mode(&self, mode: LimitMode) {
+        // SeqCst: in one order with what is held, as a limit is.
+        self.soft.store(u32::from(mode == LimitMode::Soft), Ordering::SeqCst);
+    }
+
+    /// Counts a charge that was granted, and did not fit.
+    pub(super) fn overdraw(&self) {
+        // Relaxed: a statistic.
+        self.overdrafts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.held() > self.limit()
+    }
+
+    pub(super) fn give_back(&self, n: u64) {
+        // SeqCst: see `held`; Release is what the next holder of the room pairs with.
+        let before = self.held.fetch_sub(n, Ordering::SeqCst);
+        debug_assert!(before >= n, "gave {n} back of {before}");
+    }
+
+    pub(super) fn tight(&self) -> u32 {
+        // SeqCst: see `held`.
+        self.tight.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn state(of: u32) -> Tight {
+        match of % 3 {
+            0 => Tight::Loose,
+            1 => Tight::Tightening,
+            _ => Tight::Drained,
+        }
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        Level::state(self.tight()) == Tight::Drained
+    }
+
+    pub(super) fn is_loose(&self) -> bool {
+        Level::state(self.tight()) == Tight::Loose
+    }
+
+    /// Goes on from a state, if it is still the one. Wraps around at a multiple of three.
+    pub(super) fn turn_over(&self, from: u32) {
+        const WRAP: u32 = u32::MAX / 3 * 3;
+        let next = if from + 1 == WRAP { 0 } else { from + 1 };
+        // SeqCst: see `held`. A failure means that somebody else went on.
+        _ = self.tight.compare_exchange(from, next, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    pub(super) fn look(&self, n: u64) -> Look {
+        loop {
+            let tight = self.tight();
+            if Level::state(tight) != Tight::Drained {
+                return Look::Stock;
+            }
+            let refusal = Refusal { held: self.held(), limit: self.limit() };
+            if refusal.held.checked_add(n).is_some_and(|after| after <= refusal.limit) {
+                return Look::Room;
+            }
+            // In between no leaf below was open, nor opening.
+            if self.tight() == tight {
+                return Look::Full(refusal);
+            }
+        }
+    }
+
+    /// Has a fold that has closed all leaves below come to its end.
+    pub(super) fn drained(&self, tightening: u32, now_ms: u32) {
+        // Relaxed: the state publishes it.
+        self.drained_ms.store(now_ms, Ordering::Relaxed);
+        self.turn_over(tightening);
+    }
+
+    /// Sets the limit.
+    pub(super) fn store_limit(&self, limit: u64) {
+        // SeqCst: see `reserve`.
+        self.limit.store(limit, Ordering::SeqCst);
+    }
+
+    /// Lets leaves below open again, where there is room and it has rested.
+    pub(super) fn loosen(&self, twice: u64, now_ms: u32) {
+        let tight = self.tight();
+        // Relaxed: the state publishes it.
+        let rested = now_ms.wrapping_sub(self.drained_ms.load(Ordering::Relaxed)) >= REST_MS;
+        if Level::state(tight) == Tight::Drained && rested && self.room() >= twice {
+            self.turn_over(tight);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Why a charge was refused.
+
+use std::fmt;
+
+use crate::group::Group;
+use crate::schema::{Key, Metric};
+
+/// The error of a charge that would exceed a limit. It says which limit, and which groups hold the
+/// most of what it limits.
+///
+/// Its text can go to the tenant: `/acme/web: 600 more of memory would exceed the limit of /: 600
+/// of 1000 held; most by /acme (600)`.
+///
+/// # Examples
+/// ```
+/// # use submeter::{Bytes, Schema, Tree};
+/// # let mut schema = Schema::builder();
+/// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// # let tree = Tree::new(schema.build()?)?;
+/// tree.root().set_limit(memory, Some(100));
+/// let web = tree.create("/web")?;
+/// let held = web.try_charge(memory, 60)?;
+/// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+/// println!("{refused}");
+/// # drop(held);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LimitError(Box<Refused>);
+
+#[derive(Debug)]
+struct Refused {
+    group: Group,
+    limiting: Group,
+    key: Key,
+    requested: u64,
+    current: u64,
+    limit: u64,
+}
+
+/// How many holders an error names.
+const HOLDERS_MAX: usize = 3;
+
+impl LimitError {
+    #[cold]
+    pub(super) fn new(
+        group: &Group,
+        key: Key,
+        requested: u64,
+        refused: submeter_percpu::Refused,
+    ) -> Self {
+        let submeter_percpu::Refused { levels, held: current, limit, .. } = refused;
+        let mut up = std::iter::successors(Some(group), |group| group.parent());
+        let limiting = up.nth(levels).expect("a limit is of a group up to the root").clone();
+        limiting.add_refused(key);
+        let group = group.clone();
+        LimitError(Box::new(Refused { group, limiting, key, requested, current, limit }))
+    }
+
+    /// Returns the group of the refused charge.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.group(), &web);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.0.group
+    }
+
+    /// Returns the group whose limit refused the charge: the group itself, or an ancestor.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.limiting(), tree.root());
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limiting(&self) -> &Group {
+        &self.0.limiting
+    }
+
+    /// Returns the quota of the refused charge, with its name and unit.
+    #[must_use]
+    pub fn metric(&self) -> &Metric {
+        // The charge has checked that the key is of this schema.
+        &self.0.group.schema().metrics()[usize::from(self.0.key.metric)]
+    }
+
+    /// Returns the requested amount.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.requested(), 50);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn requested(&self) -> u64 {
+        self.0.requested
+    }
+
+    /// Returns the limit that refused the charge.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.limit(), 100);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.0.limit
+    }
+
+    /// Returns the usage under that limit when it refused the charge.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.current(), 60);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn current(&self) -> u64 {
+        self.0.current
+    }
+
+    /// Returns up to three children of the limiting group with the largest usage, largest first,
+    /// with their current usage. Visits every child: for messages, not for hot paths.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 60)?;
+    /// let refused = web.try_charge(memory, 50).expect_err("60 of 100 are held");
+    /// assert_eq!(refused.holders(), [(web, 60)]);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn holders(&self) -> Vec<(Group, u64)> {
+        let slot = usize::from(self.0.key.slot);
+        let mut holders: Vec<(Group, u64)> = self
+            .0
+            .limiting
+            .children()
+            .into_iter()
+            .map(|child| {
+                let current = child.inner.quotas.usage(slot).current;
+                (child, current)
+            })
+            .filter(|(_, current)| *current > 0)
+            .collect();
+        holders.sort_by_key(|(_, current)| std::cmp::Reverse(*current));
+        holders.truncate(HOLDERS_MAX);
+        holders
+    }
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refused = &*self.0;
+        let name = self.metric().name();
+        write!(
+            f,
+            "{}: {} more of {name} would exceed the limit of {}: {} of {} held",
+            refused.group.path(),
+            refused.requested,
+            refused.limiting.path(),
+            refused.current,
+            refused.limit,
+        )?;
+        let holders = self.holders();
+        for (index, (group, current)) in holders.iter().enumerate() {
+            let lead = if index == 0 { "; most by" } else { "," };
+            write!(f, "{lead} {} ({current})", group.path())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LimitError {}
