@@ -69,6 +69,14 @@ pub(crate) trait Stock {
     /// Adds `n`, which may be negative, to the running CPU's stock, if that is open and stays
     /// between 0 and `cap`. Returns whether it was done; may return false without such a reason.
     fn add(&self, n: i64, cap: u64) -> bool;
+    /// The part of [`add`](Stock::add) that is inlined into callers. Where it returns false,
+    /// [`add_slowly`](Stock::add_slowly) is the rest.
+    fn add_inline(&self, n: i64, cap: u64) -> bool {
+        self.add(n, cap)
+    }
+    fn add_slowly(&self, _n: i64, _cap: u64) -> bool {
+        false
+    }
     /// As [`add`](Stock::add), with several attempts.
     fn add_again(&self, n: i64, cap: u64) -> bool;
     /// Lets adds commit from now on. With the lock held.

@@ -175,6 +175,23 @@ impl LimitNode {
         })
     }
 
+    /// Charges `n` if the running CPU has it in stock, for about a plain add and without a call. If
+    /// it returns false nothing is charged, and only [`try_charge`](LimitNode::try_charge) tells
+    /// whether `n` fits: for callers whose own slow path is out of line.
+    #[inline(always)]
+    #[must_use]
+    pub fn charge_stock(&self, n: u64) -> bool {
+        tree::charge_stock(&self.node, n)
+    }
+
+    /// Releases `n`, which was charged to this group, if the running CPU's stock has room for it.
+    /// If it returns false it is still to be released.
+    #[inline(always)]
+    #[must_use]
+    pub fn release_stock(&self, n: u64) -> bool {
+        tree::release_stock(&self.node, n)
+    }
+
     /// Charges `n` to this group and every one above it, whatever their limits: for what has
     /// happened already. While a limit is exceeded nothing else is granted below it, unless it is
     /// soft. Costs as much as [`try_charge`](LimitNode::try_charge).

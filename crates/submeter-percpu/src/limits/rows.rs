@@ -70,7 +70,17 @@ impl StockRows {
 impl Stock for StockRows {
     #[inline(always)]
     fn add(&self, n: i64, cap: u64) -> bool {
-        self.word.adder().add_capped(n, cap) || (self.locked.is_some() && self.add_locked(n, cap))
+        self.add_inline(n, cap) || self.add_slowly(n, cap)
+    }
+
+    #[inline(always)]
+    fn add_inline(&self, n: i64, cap: u64) -> bool {
+        self.word.adder().add_capped(n, cap)
+    }
+
+    #[inline(always)]
+    fn add_slowly(&self, n: i64, cap: u64) -> bool {
+        self.locked.is_some() && self.add_locked(n, cap)
     }
 
     fn add_again(&self, n: i64, cap: u64) -> bool {

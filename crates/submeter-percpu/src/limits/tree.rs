@@ -67,16 +67,28 @@ impl Barriers {
     }
 }
 
+/// Charges `n` if the running CPU has it in stock, which lies within all limits. Without a call, so
+/// that a caller needs to save nothing around it.
+#[inline(always)]
+pub(crate) fn charge_stock<P: Path>(path: &P, n: u64) -> bool {
+    let leaf = path.leaf();
+    i64::try_from(n).is_ok_and(|n| leaf.stock.add_inline(-n, leaf.cap))
+}
+
+/// Releases `n` if there is room for it in the running CPU's stock.
+#[inline(always)]
+pub(crate) fn release_stock<P: Path>(path: &P, n: u64) -> bool {
+    let leaf = path.leaf();
+    i64::try_from(n).is_ok_and(|n| leaf.stock.add_inline(n, leaf.cap))
+}
+
 /// Charges `n` to every level, or to none.
 ///
 /// # Errors
 /// How many levels below it granted the charge, and the refusal of the one that did not.
+#[inline]
 pub(crate) fn try_charge<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
-    let leaf = path.leaf();
-    match i64::try_from(n) {
-        Ok(n) if leaf.stock.add(-n, leaf.cap) => Ok(()),
-        _ => try_charge_cold(path, n, false),
-    }
+    if charge_stock(path, n) { Ok(()) } else { try_charge_cold(path, n, false) }
 }
 
 /// Charges `n` to every level, whatever their limits.
@@ -84,23 +96,17 @@ pub(crate) fn try_charge<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusa
 /// # Panics
 /// When a level would hold more than `u64::MAX`.
 pub(crate) fn charge_forced<P: Path>(path: &P, n: u64) {
-    let leaf = path.leaf();
-    match i64::try_from(n) {
-        // Stock lies within all limits.
-        Ok(n) if leaf.stock.add(-n, leaf.cap) => {}
-        _ => {
-            let charged = try_charge_cold(path, n, true);
-            charged.expect("no more than u64::MAX is charged at once");
-        }
+    if !charge_stock(path, n) {
+        let charged = try_charge_cold(path, n, true);
+        charged.expect("no more than u64::MAX is charged at once");
     }
 }
 
 /// Releases `n`, which was charged.
+#[inline]
 pub(crate) fn release<P: Path>(path: &P, n: u64) {
-    let leaf = path.leaf();
-    match i64::try_from(n) {
-        Ok(more) if leaf.stock.add(more, leaf.cap) => {}
-        _ => release_cold(path, n),
+    if !release_stock(path, n) {
+        release_cold(path, n);
     }
 }
 
@@ -115,7 +121,9 @@ pub(crate) fn set_limit<P: Path>(path: &P, level: &Level, limit: u64) {
 #[cold]
 #[inline(never)]
 fn try_charge_cold<P: Path>(path: &P, n: u64, forced: bool) -> Result<(), (usize, Refusal)> {
-    if refill(path, n) {
+    let leaf = path.leaf();
+    let slowly = i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(-n, leaf.cap));
+    if slowly || refill(path, n) {
         return Ok(());
     }
     let mut beyond = Beyond { levels: 0, forced };
@@ -301,6 +309,9 @@ fn open<P: Path>(path: &P) -> bool {
 #[inline(never)]
 fn release_cold<P: Path>(path: &P, n: u64) {
     let leaf = path.leaf();
+    if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(n, leaf.cap)) {
+        return;
+    }
     let surplus = leaf.cap.div_ceil(2);
     // Before the lock: near a limit all releases end here.
     let open = || leaf.phase() == Phase::Open;

@@ -104,9 +104,19 @@ impl Group {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Result<Charge, LimitError> {
-        self.quota_slot(quota.key);
-        charge(self, quota.key, n)?;
-        Ok(Charge { group: self.clone(), key: quota.key, amount: n })
+        let slot = self.quota_slot(quota.key);
+        if self.inner.quotas.at(slot).charge_stock(n) {
+            return Ok(Charge { group: self.clone(), key: quota.key, amount: n });
+        }
+        self.try_charge_cold(quota.key, n)
+    }
+
+    /// Out of line, and last: the hot path has nothing to save around it.
+    #[cold]
+    #[inline(never)]
+    fn try_charge_cold(&self, key: Key, n: u64) -> Result<Charge, LimitError> {
+        charge(self, key, n)?;
+        Ok(Charge { group: self.clone(), key, amount: n })
     }
 
     /// Charges `n` to this group and every ancestor, whatever their limits: for what has happened
@@ -189,13 +199,11 @@ impl Group {
 }
 
 /// Charges the group and its ancestors, or none of them.
-#[inline]
 fn charge(group: &Group, key: Key, n: u64) -> Result<(), LimitError> {
     let charged = group.inner.quotas.at(usize::from(key.slot)).try_charge(n);
     charged.map_err(|refused| LimitError::new(group, key, n, refused))
 }
 
-#[inline]
 fn release(group: &Group, key: Key, n: u64) {
     group.inner.quotas.at(usize::from(key.slot)).release(n);
 }
@@ -275,7 +283,23 @@ impl Charge {
     ///
     /// # Errors
     /// When it would grow beyond a limit; the amount held before stays held.
+    #[inline]
     pub fn resize(&mut self, amount: u64) -> Result<(), LimitError> {
+        let node = self.group.inner.quotas.at(usize::from(self.key.slot));
+        let done = match amount.checked_sub(self.amount) {
+            Some(more) => node.charge_stock(more),
+            None => node.release_stock(self.amount - amount),
+        };
+        if done {
+            self.amount = amount;
+            return Ok(());
+        }
+        self.resize_cold(amount)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn resize_cold(&mut self, amount: u64) -> Result<(), LimitError> {
         if amount > self.amount {
             charge(&self.group, self.key, amount - self.amount)?;
         } else {
@@ -337,8 +361,10 @@ impl Charge {
 }
 
 impl Drop for Charge {
+    #[inline]
     fn drop(&mut self) {
-        if self.amount > 0 {
+        let node = self.group.inner.quotas.at(usize::from(self.key.slot));
+        if self.amount > 0 && !node.release_stock(self.amount) {
             release(&self.group, self.key, self.amount);
         }
     }
