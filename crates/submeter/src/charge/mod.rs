@@ -114,6 +114,7 @@ impl Group {
     /// Out of line, and last: the hot path has nothing to save around it.
     #[cold]
     #[inline(never)]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn try_charge_cold(&self, key: Key, n: u64) -> Result<Charge, LimitError> {
         charge(self, key, n)?;
         Ok(Charge { group: self.clone(), key, amount: n })
