@@ -280,6 +280,12 @@ impl<T> Cell<T> {
     }
 
     #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        // Acquire: pairs with the SeqCst in `swap`: what came before the slot was emptied is seen.
+        self.object.load(Ordering::Acquire).is_null()
+    }
+
+    #[inline]
     pub(super) fn swap(&self, new: Option<Owned<T>>) -> Option<Owned<T>> {
         // SeqCst: publishes the new object to `peek`, sees the old one as published, and comes
         // before a later SeqCst read of the old one's count: see `Count::get_ordered`.

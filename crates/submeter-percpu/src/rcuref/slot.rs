@@ -93,6 +93,24 @@ impl<T> RcuSlot<T> {
         self.0.peek(guard).map(RcuBorrow::from_raw)
     }
 
+    /// Returns whether it holds nothing: a plain load, without a guard. Out of date when it is
+    /// returned; where it holds something, [`peek`](Self::peek) may find nothing a moment later.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_percpu::rcuref::{RcuArc, RcuSlot};
+    ///
+    /// let slot = RcuSlot::empty();
+    /// assert!(slot.is_empty());
+    /// slot.swap(Some(RcuArc::new(7)));
+    /// assert!(!slot.is_empty());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Exchanges the contents, and returns what was there.
     #[inline]
     pub fn swap(&self, new: Option<RcuArc<T>>) -> Option<RcuArc<T>> {

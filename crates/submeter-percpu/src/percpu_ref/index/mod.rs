@@ -56,6 +56,12 @@ impl<P: 'static> Index<P> {
         self.table.peek(guard)?.value().find(used(hash), is)
     }
 
+    /// Whether no object was put in since it was made or all were taken out.
+    #[cfg(not(loom))]
+    pub(super) fn is_unused(&self) -> bool {
+        self.table.is_empty()
+    }
+
     /// Returns how many objects there are.
     pub(super) fn len(&self, guard: &Guard) -> usize {
         // Relaxed: a number.

@@ -43,6 +43,19 @@ fn names_tell_owners_of_one_hash_apart() {
 }
 
 #[test]
+fn a_map_is_unused_until_an_owner_is_inserted_and_after_all_were_taken_out() {
+    let map = OwnerMap::default();
+    assert!(map.is_unused());
+    insert(&map, "a", 1);
+    assert!(!map.is_unused());
+    remove(&map, "a");
+    insert(&map, "b", 2);
+    assert!(!map.is_unused());
+    assert_eq!(map.write().take().len(), 1);
+    assert!(map.is_unused());
+}
+
+#[test]
 fn a_lookup_waits_for_nobody_who_changes_the_map() {
     let map = OwnerMap::default();
     assert!(insert(&map, "a", 1).is_none());
