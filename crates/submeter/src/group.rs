@@ -12,11 +12,11 @@ use submeter_percpu::rcuref::{Guard, pin};
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
 use crate::attachments::Attachments;
+use crate::buckets::Rates;
 use crate::children::{Children, Sought};
 use crate::error::Error;
 use crate::path;
 use crate::quota::Quotas;
-use crate::rate::Rates;
 use crate::rstat::GroupStats;
 use crate::schema::{Key, Schema};
 use crate::tree_stats::TreeStats;

@@ -99,6 +99,7 @@ pub mod aggregator;
 mod attachments;
 mod backend;
 mod bound_metric;
+mod buckets;
 mod charge;
 #[cfg(feature = "checkpoint")]
 pub mod checkpoint;

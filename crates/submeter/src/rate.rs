@@ -4,27 +4,11 @@ use std::fmt;
 use std::iter::successors;
 use std::time::Duration;
 
-use once_cell::race::OnceBox;
 use submeter_percpu::{InvalidRateError, Rate, Throttled, TokenBucket};
 
 use crate::group::{Group, wrong_schema};
-use crate::schema::{Key, RateLimit, Schema};
+use crate::schema::{Key, RateLimit};
 use crate::unit::Unit;
-
-/// The buckets of one group, in slot order; none before its first rate is set.
-#[derive(Default)]
-pub(crate) struct Rates(OnceBox<Box<[TokenBucket]>>);
-
-impl Rates {
-    fn at(&self, slot: usize) -> Option<&TokenBucket> {
-        Some(&self.0.get()?[slot])
-    }
-
-    fn create(&self, schema: &Schema) -> &[TokenBucket] {
-        let buckets = || schema.rate_limits().iter().map(|_| TokenBucket::new()).collect();
-        self.0.get_or_init(|| Box::new(buckets()))
-    }
-}
 
 impl Group {
     /// Sets or removes how much this group and its descendants may take per time.
