@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::config::{Config, ConfigError};
 use crate::connections::Connections;
+use crate::limits::TenantLimits;
 use crate::metrics::Metrics;
 use crate::statistics::{Statistics, Totals};
 use crate::store::Store;
@@ -23,7 +24,7 @@ use crate::tenant::Tenants;
 /// use submeter_cache::{Cache, Config};
 ///
 /// let mut config = Config::default();
-/// config.tenant_limits.push(("/acme".to_owned(), 1 << 20));
+/// config.tenant_limits.push(("/acme".to_owned(), (1 << 20).into()));
 /// let cache = Cache::new(config)?;
 ///
 /// let acme = cache.tree().get("/acme").expect("tenants with a limit exist from the start");
@@ -79,10 +80,8 @@ impl Cache {
             .build()
             .map_err(|e| internal("tree of tenants", &e))?;
         tree.root().set_limit(metrics.memory, Some(config.memory_max));
-        let tenants = Tenants::new(&config, tree.root().clone(), metrics.memory);
-        for (path, _) in &config.tenant_limits {
-            tenants.preset(path)?;
-        }
+        let tenants = Tenants::new(&config, tree.root().clone(), &metrics);
+        tenants.set_limits(&config.tenant_limits, &tree)?;
         let totals = Totals::new(config.metering).map_err(|e| internal("totals", &e))?;
         let store = Store::new(&metrics, &config, totals);
         let statistics = Statistics::default();
@@ -120,6 +119,20 @@ impl Cache {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// Replaces the limits of all tenants: those that are not named have none from now on. The
+    /// configuration keeps those that it had.
+    ///
+    /// A tenant that is over its new limit keeps what it has, and drops items of its own when it
+    /// stores more. What a rate had granted stays granted, so that setting it again grants nothing.
+    ///
+    /// # Errors
+    /// When a limit is invalid, or there are more tenants than there may be; the limits stay as
+    /// they were.
+    pub fn set_limits(&self, limits: &[(String, TenantLimits)]) -> Result<(), ConfigError> {
+        self.inner.config.check_limits(limits)?;
+        self.inner.tenants.set_limits(limits, &self.inner.tree)
     }
 
     pub(crate) fn tenants(&self) -> &Tenants {

@@ -1,8 +1,12 @@
 //! The configuration of a cache.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
+use submeter::Rate;
+
+use crate::limits::{OverRate, TenantLimits};
 use crate::protocol::KEYS_LINE_MAX;
 
 /// The settings of a cache.
@@ -29,8 +33,10 @@ pub struct Config {
     /// Whether clients may end the server with `shutdown`: see
     /// [`Cache::shutdown_asked`](crate::Cache::shutdown_asked).
     pub shutdown: bool,
-    /// Memory limits of tenants: group path and bytes.
-    pub tenant_limits: Vec<(String, u64)>,
+    /// The limits of tenants, by group path.
+    pub tenant_limits: Vec<(String, TenantLimits)>,
+    /// What becomes of requests over a tenant's rate.
+    pub over_rate: OverRate,
     /// Whether requests are metered. Memory is charged in either case, as limits need it.
     pub metering: bool,
     /// The most connections at once. One more is told so and closed, as memcached does.
@@ -63,6 +69,7 @@ impl Default for Config {
             flush_all: true,
             shutdown: false,
             tenant_limits: Vec::new(),
+            over_rate: OverRate::Refuse,
             metering: true,
             connections_max: 1024,
             buffers_max: 64 << 20,
@@ -111,10 +118,19 @@ impl Config {
             return refuse("memory_max 0 leaves no room for items: use 1 MiB or more".to_owned());
         }
         self.check_connections()?;
-        for (index, (path, limit)) in self.tenant_limits.iter().enumerate() {
-            self.check_limit(path, *limit)?;
-            if self.tenant_limits[..index].iter().any(|(earlier, _)| earlier == path) {
-                return refuse(format!("tenant {path:?} has two limits: keep one"));
+        self.check_limits(&self.tenant_limits)
+    }
+
+    /// Rejects limits that no tenant can have.
+    pub(crate) fn check_limits(
+        &self,
+        limits: &[(String, TenantLimits)],
+    ) -> Result<(), ConfigError> {
+        let mut paths = HashSet::new();
+        for (path, limits) in limits {
+            self.check_limit(path, limits)?;
+            if !paths.insert(path) {
+                return Err(ConfigError(format!("tenant {path:?} has two limits: keep one")));
             }
         }
         Ok(())
@@ -142,15 +158,18 @@ impl Config {
         Ok(())
     }
 
-    fn check_limit(&self, path: &str, limit: u64) -> Result<(), ConfigError> {
+    fn check_limit(&self, path: &str, limits: &TenantLimits) -> Result<(), ConfigError> {
         let refuse = |text: String| Err(ConfigError(text));
-        if limit == 0 {
+        if limits.memory == Some(0) {
             return refuse(format!("limit 0 of tenant {path:?} leaves no room: leave it out"));
         }
-        if path == "/" {
+        if let Some(Err(error)) = limits.requests.map(Rate::check) {
+            return refuse(format!("tenant {path:?}: {error}"));
+        }
+        if path == "/" && limits.memory.is_some() {
             return refuse("tenant \"/\" is the whole server: set memory_max".to_owned());
         }
-        self.check_tenant(path)
+        if path == "/" { Ok(()) } else { self.check_tenant(path) }
     }
 
     /// Rejects a path that no key can belong to.

@@ -74,7 +74,7 @@ impl Cache {
     /// use submeter_cache::{Cache, Config};
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// let mut config = Config::default();
-    /// config.tenant_limits.push(("/acme/web".to_owned(), 1 << 20));
+    /// config.tenant_limits.push(("/acme/web".to_owned(), (1 << 20).into()));
     /// let cache = Cache::new(config)?;
     ///
     /// let deletion = cache.delete_tenant("/acme", Duration::from_secs(10)).await?;

@@ -9,6 +9,7 @@ mod connections;
 mod delete;
 mod exec;
 mod item;
+mod limits;
 mod metrics;
 mod output;
 mod protocol;
@@ -21,6 +22,7 @@ mod users;
 pub use cache::Cache;
 pub use config::{Config, ConfigError};
 pub use delete::{DeleteError, Deletion};
+pub use limits::{OverRate, TenantLimits};
 pub use metrics::Metrics;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

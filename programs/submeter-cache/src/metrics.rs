@@ -1,7 +1,8 @@
 //! The metrics of each tenant.
 
 use submeter::{
-    Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Quota, Schema, SchemaError,
+    Buckets, Bytes, Count, Counter, Gauge, Histogram, Nanoseconds, Quota, RateLimit, Schema,
+    SchemaError,
 };
 
 /// The keys of every metric of the cache, with their schema.
@@ -43,6 +44,9 @@ pub struct Metrics {
     pub expired: Counter<Count>,
     /// Stores refused because nothing more could be evicted.
     pub store_failures: Counter<Count>,
+    /// Requests with a key, each key of a retrieval one, as far as a tenant may make only so many
+    /// per time; its counters say how often and how long a tenant was over its rate.
+    pub requests: RateLimit<Count>,
     /// CPU time that worker threads spent on requests, measured by the group switch: from the point
     /// where a request names its tenant to the point where the next one does, or where the answers
     /// of its batch are with the kernel. Reading from a socket is charged to no tenant, as the
@@ -85,6 +89,7 @@ impl Metrics {
         let evictions = s.counter("evictions", "Items dropped to make room");
         let expired = s.counter("expired", "Items dropped because their time was over");
         let store_failures = s.counter("store_failures", "Stores refused for want of memory");
+        let requests = s.rate_limit("requests", "Requests over the rate of a tenant");
         Ok(Metrics {
             schema: s.build()?,
             cmd_get,
@@ -103,6 +108,7 @@ impl Metrics {
             evictions,
             expired,
             store_failures,
+            requests,
             cpu,
             latency,
         })

@@ -6,7 +6,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use common::{Client, Running, eventually, start, start_default};
-use submeter_cache::{Cache, Config, Server};
+use submeter::Rate;
+use submeter_cache::{Cache, Config, Server, TenantLimits};
 
 /// Checks that the server still serves others.
 fn is_well(server: &Running) {
@@ -394,7 +395,12 @@ fn a_port_in_use_is_an_error() {
 #[test]
 fn a_configuration_that_cannot_be_names_setting_and_remedy() {
     let default = Config::default;
-    let limits = |path: &str, bytes| vec![(path.to_owned(), bytes)];
+    let limits = |path: &str, bytes: u64| vec![(path.to_owned(), bytes.into())];
+    let rate = |amount| Rate::new(amount, Duration::from_secs(1));
+    let rates = |path: &str, amount| {
+        let requests = Some(rate(amount));
+        vec![(path.to_owned(), TenantLimits { requests, ..TenantLimits::default() })]
+    };
     for (config, text) in [
         (Config { memory_max: 0, ..default() }, "memory_max 0"),
         (Config { value_max: 0, ..default() }, "value_max 0"),
@@ -412,6 +418,7 @@ fn a_configuration_that_cannot_be_names_setting_and_remedy() {
         (Config { tenant_limits: limits("acme", 1), ..default() }, "\"acme\" is not a path"),
         (Config { tenant_limits: limits("/", 1), ..default() }, "set memory_max"),
         (Config { tenant_limits: limits("/a", 0), ..default() }, "limit 0 of tenant \"/a\""),
+        (Config { tenant_limits: rates("/a", 0), ..default() }, "tenant \"/a\": the rate 0 per 1s"),
         (Config { tenant_limits: limits("/a:b", 1), ..default() }, "contains the delimiter"),
         (Config { tenant_limits: limits("/a//b", 1), ..default() }, "it is empty"),
         (Config { tenant_limits: limits("/a/..", 1), ..default() }, "it is reserved"),

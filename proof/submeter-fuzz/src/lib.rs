@@ -17,9 +17,12 @@
 #[allow(dead_code, reason = "the file is of another crate, which uses the rest")]
 mod size;
 
+#[path = "../../../programs/submeter-cli/src/cli/tenant_limit.rs"]
+mod tenant_limit;
+
 /// The module under the name that the included file of limits uses.
 mod cli {
-    pub(crate) use crate::size::TenantLimit;
+    pub(crate) use crate::tenant_limit::TenantLimit;
 }
 
 #[path = "../../../programs/submeter-cli/src/commands/serve/limits.rs"]
@@ -37,7 +40,7 @@ mod bench_record;
 use std::iter;
 
 use submeter::{DEPTH_MAX, Schema, Tree};
-use submeter_cache::outcomes;
+use submeter_cache::{TenantLimits, outcomes};
 
 /// Parses a connection's bytes whole and in pieces: both must find the same requests, and each step
 /// must make progress or say how much is missing. The first byte gives the length of the pieces.
@@ -66,14 +69,20 @@ pub fn path(bytes: &[u8]) {
     }
 }
 
-/// Parses a file of tenants' limits: the result is paths with sizes of at least a byte, or an error
-/// of one line that names the file.
+/// Parses a file of tenants' limits: the result is paths with sizes of at least a byte and rates
+/// that can be kept, or an error of one line that names the file.
 pub fn limits(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match limits_file::parse(text, "the file") {
         Ok(limits) => {
             assert!(limits.len() <= text.lines().count());
-            let sound = |limit: &size::TenantLimit| limit.path.starts_with('/') && limit.bytes > 0;
+            let sound = |limit: &tenant_limit::TenantLimit| {
+                let TenantLimits { memory, requests, .. } = limit.limits;
+                limit.path.starts_with('/')
+                    && (memory.is_some() || requests.is_some())
+                    && memory != Some(0)
+                    && requests.is_none_or(|rate| rate.check().is_ok())
+            };
             assert!(limits.iter().all(sound), "{limits:?}");
         }
         Err(said) => assert!(said.starts_with("the file line ") && !said.contains('\n'), "{said}"),

@@ -41,6 +41,14 @@ impl Rate {
         Rate { amount, per, burst: amount }
     }
 
+    /// Returns whether a bucket can keep this rate, for those who read it from a file.
+    ///
+    /// # Errors
+    /// When it grants nothing, or its period or burst is out of range.
+    pub fn check(self) -> Result<(), InvalidRateError> {
+        self.terms().map(|_| ())
+    }
+
     /// What a bucket compares.
     pub(super) fn terms(self) -> Result<Terms, InvalidRateError> {
         let wrong = |what| InvalidRateError { rate: self, what };

@@ -1,5 +1,7 @@
 //! What the requests of one batch share.
 
+use std::time::Duration;
+
 use submeter::refs::Guard;
 
 use super::current_group::CurrentGroup;
@@ -36,6 +38,18 @@ impl<'g> Batch<'g> {
             self.current.move_to(&self.resolver.tenant(account).group);
         }
         account
+    }
+
+    /// Takes a request of its tenants' rates. Returns after which time there will be one, if there
+    /// is none.
+    #[inline]
+    pub(super) fn take(&self, account: Account) -> Result<(), Duration> {
+        if !self.cache.tenants().has_rates() {
+            return Ok(());
+        }
+        let taken = self.resolver.tenant(account).group.try_take(self.cache.metrics().requests, 1);
+        // More than a burst never comes, and a burst is one at least.
+        taken.map_err(|error| error.retry_after().unwrap_or(Duration::MAX))
     }
 
     /// Finds the account of a key.

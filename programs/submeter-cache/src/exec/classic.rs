@@ -5,6 +5,7 @@ use std::sync::Arc;
 use submeter::Charge;
 use submeter::refs::{Guard, RcuBorrow, pin};
 
+use super::rate::refuse;
 use super::{Batch, Effect, Kind, Next, Paused, Session};
 use crate::item::{BINARY_KEY, Draft, STALE, WON};
 use crate::output::Output;
@@ -176,6 +177,7 @@ impl Session<'_> {
     ) -> Next {
         let kind = if paused.touch.is_some() { Kind::Touch } else { Kind::Get };
         let metering = self.cache.config().metering;
+        let rated = self.cache.tenants().has_rates();
         let guard = batch.resolver.guard();
         let mut last = Account::ROOT;
         let mut rest = keys;
@@ -190,7 +192,20 @@ impl Session<'_> {
                 return Next::Pause(paused);
             }
             let before = out.written();
-            let account = metering.then(|| batch.enter(key));
+            let account = (metering || rated).then(|| batch.enter(key));
+            if let Some(account) = account
+                && let Err(after) = batch.take(account)
+            {
+                if self.waits(after) {
+                    paused.keys_at += keys.len() - rest.len();
+                    return Next::PauseFor(paused, after);
+                }
+                // Ends the answer, as any error does.
+                refuse(after, out);
+                let bytes_out = out.written() - before;
+                self.account(batch, account, Effect::new(kind), paused.bytes_in, bytes_out);
+                return Next::Go;
+            }
             let item = self.fetch(key, paused.touch, guard);
             let hit = item.is_some();
             if kind == Kind::Touch {
@@ -199,7 +214,9 @@ impl Session<'_> {
             if let Some((item, cas)) = item {
                 value(item, cas, paused.with_cas, out);
             }
-            if let Some(account) = account {
+            if let Some(account) = account
+                && metering
+            {
                 // The bytes of later keys are theirs; the rest of the line is the first one's.
                 let later = after.len();
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;

@@ -5,9 +5,11 @@ mod classic;
 mod current_group;
 mod meta;
 mod meter;
+mod rate;
 mod stats;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use submeter::refs::{Guard, pin};
 use submeter_documents::Document;
@@ -40,6 +42,10 @@ pub(crate) enum Next {
     Go,
     /// The answer has grown large: send it, then call [`Session::get`] for the rest.
     Pause(Paused),
+    /// Nothing was done: try again after this time.
+    Wait(Duration),
+    /// As [`Next::Pause`], after this time.
+    PauseFor(Paused, Duration),
     /// The answer is a list that [`Session::list`] gets.
     List(List),
     Close,
@@ -97,6 +103,9 @@ impl<'c> Session<'c> {
         out: &mut Output,
     ) -> Next {
         let before = out.written();
+        if let Some(next) = self.admit(&request, bytes_in, batch, out) {
+            return next;
+        }
         let (account, effect) = match request {
             Request::Get { with_cas, touch, keys_at, keys } => {
                 let paused = Paused { with_cas, touch, keys_at, bytes_in };

@@ -112,6 +112,8 @@ enum Batch {
     Refused,
     /// A request of this many bytes wants a list.
     List(List, usize),
+    /// The next request is over its tenant's rate for this time.
+    Throttled(Duration),
 }
 
 impl Connection<'_> {
@@ -184,6 +186,8 @@ impl Connection<'_> {
             buffers::give(self.out.take_buffer());
             match batch {
                 Batch::Long | Batch::List(..) => tokio::task::yield_now().await,
+                // Not longer than the server's patience with requests.
+                Batch::Throttled(time) => tokio::time::sleep(time).await,
                 Batch::Drained => break,
                 Batch::Quit | Batch::Refused => return Ok(batch),
             }
@@ -272,10 +276,10 @@ impl Connection<'_> {
     fn batch(&mut self, batch: &mut exec::Batch<'_>) -> Batch {
         for _ in 0..BATCH_MAX {
             if self.paused.is_some() || self.out.is_full() {
-                if !self.go_on(batch) {
-                    return Batch::Long;
+                match self.go_on(batch) {
+                    Some(ended) => return ended,
+                    None => continue,
                 }
-                continue;
             }
             let input = &self.input[self.at..];
             if input.len() < self.wanted {
@@ -328,6 +332,11 @@ impl Connection<'_> {
                     self.wanted = 1;
                     return Batch::List(list, consumed);
                 }
+                Next::Wait(time) => return Batch::Throttled(time),
+                Next::PauseFor(paused, time) => {
+                    self.paused = Some((paused, consumed));
+                    return Batch::Throttled(time);
+                }
                 Next::Close => return Batch::Quit,
             }
             self.wanted = 1;
@@ -335,24 +344,28 @@ impl Connection<'_> {
         Batch::Long
     }
 
-    /// Resumes an interrupted retrieval. Returns whether there is room for more answers.
-    fn go_on(&mut self, batch: &mut exec::Batch<'_>) -> bool {
+    /// Resumes an interrupted retrieval. Returns why there are no more answers now.
+    fn go_on(&mut self, batch: &mut exec::Batch<'_>) -> Option<Batch> {
         if self.out.is_full() {
-            return false;
+            return Some(Batch::Long);
         }
-        let Some((paused, consumed)) = self.paused.take() else { return true };
+        let (paused, consumed) = self.paused.take()?;
         let line = &self.input[self.at..self.at + consumed];
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.session.get(paused, &line[paused.keys_at..], batch, &mut self.out) {
             Next::Pause(paused) => {
                 self.paused = Some((paused, consumed));
-                false
+                Some(Batch::Long)
+            }
+            Next::PauseFor(paused, time) => {
+                self.paused = Some((paused, consumed));
+                Some(Batch::Throttled(time))
             }
             _ => {
                 self.at += consumed;
                 self.wanted = 1;
-                true
+                None
             }
         }
     }

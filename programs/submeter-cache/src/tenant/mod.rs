@@ -9,6 +9,7 @@
 
 mod detach;
 mod index;
+mod limits;
 mod resolver;
 
 use std::collections::HashMap;
@@ -18,11 +19,13 @@ use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
 use parking_lot::{Mutex, RwLock};
+use submeter::Group;
 use submeter::refs::Guard;
-use submeter::{Bytes, Error, Group, Quota};
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::item::{self, Ring};
+use crate::limits::TenantLimits;
+use crate::metrics::Metrics;
 
 use index::Index;
 use resolver::Found;
@@ -118,10 +121,12 @@ pub(crate) struct Tenants {
     tenants_max: usize,
     /// How many there are, without the root and those called [`OTHER`].
     places: AtomicUsize,
-    memory: Quota<Bytes>,
-    /// The limits of the configuration, by path: a tenant that is created again gets its limit
-    /// again.
-    limits: HashMap<String, u64>,
+    /// The limits, by path: a tenant that is created again gets its limits again. Locked after a
+    /// list of children.
+    limits: RwLock<HashMap<String, TenantLimits>>,
+    /// Whether any of them is a rate, so that requests need not look for one.
+    has_rates: AtomicBool,
+    metrics: Metrics,
 }
 
 /// A tenant that no list keeps for as long as a request needs it.
@@ -152,7 +157,8 @@ enum Refused {
 const WALKS_MAX: usize = 8;
 
 impl Tenants {
-    pub(crate) fn new(config: &Config, root: Group, memory: Quota<Bytes>) -> Tenants {
+    /// Without limits.
+    pub(crate) fn new(config: &Config, root: Group, metrics: &Metrics) -> Tenants {
         Tenants {
             root: Tenant::new(root, None, false),
             index: Index::new(config.tenants_max),
@@ -160,8 +166,9 @@ impl Tenants {
             depth_max: config.depth_max,
             tenants_max: config.tenants_max,
             places: AtomicUsize::new(0),
-            memory,
-            limits: config.tenant_limits.iter().cloned().collect(),
+            limits: RwLock::default(),
+            has_rates: AtomicBool::new(false),
+            metrics: metrics.clone(),
         }
     }
 
@@ -169,22 +176,6 @@ impl Tenants {
     /// as many again may be dying while tenants of the same names exist.
     pub(crate) fn groups_max(tenants_max: usize) -> usize {
         4 * (tenants_max + 1)
-    }
-
-    /// Creates a tenant of the configuration with its limit.
-    pub(crate) fn preset(&self, path: &str) -> Result<(), ConfigError> {
-        let refuse = |why: &dyn fmt::Display| ConfigError(format!("tenant {path:?}: {why}"));
-        let mut group = self.root.group.clone();
-        for name in path.trim_start_matches('/').split('/') {
-            group = group.get_or_create_child(name).map_err(|e: Error| refuse(&e))?;
-        }
-        let mut tenant = Arc::clone(&self.root);
-        for name in path.trim_start_matches('/').split('/') {
-            tenant = self.child(&tenant, name.as_bytes()).map_err(|_| {
-                refuse(&format_args!("more tenants than tenants_max {}", self.tenants_max))
-            })?;
-        }
-        Ok(())
     }
 
     /// Finds the tenant of a prefix with this hash, and creates what is missing.
@@ -279,11 +270,7 @@ impl Tenants {
             }
             if error.is_killed() { Refused::Dead } else { Refused::Overflow }
         })?;
-        if !self.limits.is_empty()
-            && let Some(limit) = self.limits.get(group.path())
-        {
-            group.set_limit(self.memory, Some(*limit));
-        }
+        self.limit(&group);
         let child = Tenant::new(group, Some(parent), counted);
         if let Some(before) = children.live.insert(name.into(), Arc::clone(&child)) {
             children.keep_dying(before);

@@ -219,7 +219,7 @@ fn a_detached_subtree_gives_its_places_back_and_is_freed() {
 
 #[test]
 fn a_tenant_that_comes_back_has_its_limit_again() {
-    let limits = vec![("/a".to_owned(), 1 << 20)];
+    let limits = vec![("/a".to_owned(), (1 << 20).into())];
     let cache = cache(Config { tenant_limits: limits, ..Config::default() });
     let memory = cache.metrics().memory;
     let first = cache.tree().get("/a").expect("it has a limit");

@@ -9,7 +9,8 @@ const VALUE: [u8; 1000] = [b'v'; 1000];
 const ITEM: u64 = 1400;
 
 fn server(memory_max: u64, limits: &[(&str, u64)]) -> Running {
-    let tenant_limits = limits.iter().map(|(path, bytes)| ((*path).to_owned(), *bytes)).collect();
+    let tenant_limits =
+        limits.iter().map(|(path, bytes)| ((*path).to_owned(), (*bytes).into())).collect();
     start(Config { memory_max, tenant_limits, ..Config::default() })
 }
 
@@ -118,7 +119,7 @@ fn without_evictions_a_store_that_finds_no_room_is_refused() {
     let server = start(Config {
         evictions: false,
         memory_max: 64 << 20,
-        tenant_limits: vec![("/a".to_owned(), 20 * ITEM)],
+        tenant_limits: vec![("/a".to_owned(), (20 * ITEM).into())],
         ..Config::default()
     });
     let mut client = server.connect();

@@ -7,6 +7,7 @@ mod page;
 mod serve;
 mod size;
 mod stat;
+mod tenant_limit;
 mod top;
 
 pub(crate) use doctor::DoctorArgs;
@@ -14,8 +15,8 @@ pub(crate) use load::LoadArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::PageArgs;
 pub(crate) use serve::ServeArgs;
-pub(crate) use size::TenantLimit;
 pub(crate) use stat::StatArgs;
+pub(crate) use tenant_limit::TenantLimit;
 pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand};

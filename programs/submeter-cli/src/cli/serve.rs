@@ -4,11 +4,28 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::size::{Size, TenantLimit, delimiter, file_mode, host_name};
-use submeter_cache::Address;
+use super::TenantLimit;
+use super::size::{Size, delimiter, file_mode, host_name};
+use submeter_cache::{Address, OverRate};
 use submeter_terminal::seconds;
+
+/// What becomes of requests over a tenant's rate.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum OverRateArg {
+    Refuse,
+    Wait,
+}
+
+impl From<OverRateArg> for OverRate {
+    fn from(arg: OverRateArg) -> OverRate {
+        match arg {
+            OverRateArg::Refuse => OverRate::Refuse,
+            OverRateArg::Wait => OverRate::Wait,
+        }
+    }
+}
 
 /// Arguments of `submeter serve`.
 #[derive(Args, Clone, Debug)]
@@ -85,12 +102,17 @@ pub(crate) struct ServeArgs {
     /// How long requests in progress may take to finish at shutdown
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub(crate) drain_seconds: Duration,
-    /// Limit the memory of a tenant; may be repeated
-    #[arg(long, value_name = "/PATH=SIZE")]
+    /// Limit a tenant: its memory, its requests per time, or both, as in /acme=64m,rate=20000/s;
+    /// burst=N is how many may come at once [default: those of the rate's time]; may be repeated
+    #[arg(long, value_name = "/PATH=SIZE,rate=N/s")]
     pub(crate) tenant_limit: Vec<TenantLimit>,
-    /// Read limits of tenants from a file of lines "/PATH SIZE"
+    /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
+    /// What becomes of requests over a tenant's rate: a SERVER_ERROR that says when to try again,
+    /// or a wait of their connection
+    #[arg(long, value_name = "HOW", default_value = "refuse")]
+    pub(crate) over_rate: OverRateArg,
     /// Statistics (CSV) that --load draws its tenants from, instead of the built-in ones
     #[arg(long, value_name = "FILE", requires = "load")]
     pub(crate) tenants_file: Option<PathBuf>,

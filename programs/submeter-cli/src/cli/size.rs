@@ -34,37 +34,6 @@ impl FromStr for Size {
     }
 }
 
-/// The limit of one tenant: `/acme/web=64m`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TenantLimit {
-    /// The group's path.
-    pub(crate) path: String,
-    /// Bytes.
-    pub(crate) bytes: u64,
-}
-
-impl FromStr for TenantLimit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<TenantLimit, String> {
-        // The last `=`: a tenant's name may contain one.
-        let (path, size) =
-            text.rsplit_once('=').ok_or_else(|| format!("{text:?} is not /PATH=SIZE"))?;
-        TenantLimit::new(path, size)
-    }
-}
-
-impl TenantLimit {
-    /// Makes one from its two halves.
-    pub(crate) fn new(path: &str, size: &str) -> Result<TenantLimit, String> {
-        if !path.starts_with('/') {
-            return Err(format!("tenant {path:?} is not a path: it starts with '/'"));
-        }
-        let Size(bytes) = size.parse()?;
-        Ok(TenantLimit { path: path.to_owned(), bytes })
-    }
-}
-
 /// Parses the permissions of a file.
 pub(crate) fn file_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
@@ -104,15 +73,6 @@ mod tests {
         }
         for text in ["", "m", "-1", "1x", "0", "1..2m", "64 m", "99999999999999999999", "nan"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn tenant_limits_split_at_the_last_equals_sign() {
-        let limit = "/a=b=1k".parse();
-        assert_eq!(limit, Ok(TenantLimit { path: "/a=b".to_owned(), bytes: 1024 }));
-        for text in ["/a", "a=1k", "/a=", "/a=x"] {
-            assert!(text.parse::<TenantLimit>().is_err(), "{text}");
         }
     }
 

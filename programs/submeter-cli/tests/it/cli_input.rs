@@ -25,7 +25,10 @@ fn unknown_commands_flags_and_values() {
         SUBMETER.refuses(&["serve", "--http-host", host], &["--http-host", host, "without scheme"]);
     }
     SUBMETER.refuses(&["serve", "--tenant-limit", "acme=1m"], &["acme", "starts with '/'"]);
-    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=SIZE"]);
+    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=LIMITS"]);
+    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=1m,low=1k"], &["\"low\" is no limit"]);
+    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=rate=5"], &["\"5\"", "N/s"]);
+    SUBMETER.refuses(&["serve", "--over-rate", "never"], &["never", "refuse", "wait"]);
     SUBMETER.refuses(&["serve", "--tenants-file", "x.csv"], &["--load"]);
 }
 

@@ -11,6 +11,7 @@ mod monitoring;
 mod other_program;
 mod otlp;
 mod sandbox;
+mod serve_limits;
 mod serve_run;
 mod stat_cli;
 mod support;

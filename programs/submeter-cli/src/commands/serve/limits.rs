@@ -1,4 +1,4 @@
-//! Reads tenants' limits from a file: lines of a group's path and a size, `#` starts a comment.
+//! Reads tenants' limits from a file: lines of a group's path and its limits, `#` starts a comment.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use crate::cli::TenantLimit;
 pub(super) fn read(path: &Path) -> Result<Vec<TenantLimit>, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|e| {
-        format!("cannot read {name}: {e}; give --limits a file of lines \"/PATH SIZE\"")
+        format!("cannot read {name}: {e}; give --limits a file of lines \"/PATH SIZE,rate=N/s\"")
     })?;
     parse(&text, &name)
 }
 
 /// As [`read`], of text that is there.
 pub(super) fn parse(text: &str, name: &str) -> Result<Vec<TenantLimit>, String> {
-    let mut limits = Vec::new();
+    let mut limits: Vec<TenantLimit> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -23,12 +23,13 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Vec<TenantLimit>, String> 
         }
         // At the last blank: a tenant's name may contain some.
         let limit = match line.rsplit_once(char::is_whitespace) {
-            Some((path, size)) => TenantLimit::new(path.trim_end(), size),
-            None => Err(format!("{line:?} has no size")),
+            Some((path, limits)) => TenantLimit::new(path.trim_end(), limits),
+            None => Err(format!("{line:?} has no limit")),
         };
         limits.push(limit.map_err(|e| {
             format!(
-                "{name} line {}: {e} (a line is \"/PATH SIZE\", such as \"/acme 64m\")",
+                "{name} line {}: {e} (a line is \"/PATH SIZE,rate=N/s\", such as \"/acme 64m\" or \
+                 \"/acme rate=20000/s\")",
                 index + 1
             )
         })?);
@@ -38,23 +39,36 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Vec<TenantLimit>, String> 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use submeter::Rate;
+    use submeter_cache::TenantLimits;
+
     use super::*;
 
     #[test]
     fn lines_are_path_and_size() {
-        let text = "# limits\n\n/acme 64m\n  /acme/web team\t1k  \n";
+        let text = "# limits\n\n/acme 64m\n  /acme/web team\t1k  \n/a,b=c rate=5/s\n";
         let limits = parse(text, "l").expect("well-formed");
-        let expected = [("/acme", 64 << 20), ("/acme/web team", 1024)];
-        let expected = expected.map(|(path, bytes)| TenantLimit { path: path.to_owned(), bytes });
+        let rate = Rate::new(5, Duration::from_secs(1));
+        let rate = TenantLimits { requests: Some(rate), ..TenantLimits::default() };
+        let expected =
+            [("/acme", (64 << 20).into()), ("/acme/web team", 1024.into()), ("/a,b=c", rate)];
+        let expected = expected.map(|(path, limits)| TenantLimit { path: path.to_owned(), limits });
         assert_eq!(limits, expected);
     }
 
     #[test]
     fn an_error_names_file_line_and_remedy() {
-        for (line, named) in [("/acme", "no size"), ("acme 1k", "acme"), ("/acme 1x", "1x")] {
+        for (line, named) in [
+            ("/acme", "no limit"),
+            ("acme 1k", "acme"),
+            ("/acme 1x", "1x"),
+            ("/acme rate=5", "N/s"),
+        ] {
             let error = parse(&format!("/ok 1k\n{line}\n"), "l.txt").expect_err(line);
             assert!(error.starts_with("l.txt line 2: "), "{error}");
-            assert!(error.contains(named) && error.contains("/PATH SIZE"), "{error}");
+            assert!(error.contains(named) && error.contains("/PATH SIZE,rate=N/s"), "{error}");
         }
     }
 }

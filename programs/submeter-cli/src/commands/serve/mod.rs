@@ -5,6 +5,7 @@ mod deletion;
 mod doors;
 mod limits;
 mod otlp;
+mod reload;
 mod shown;
 mod summary;
 
@@ -35,20 +36,23 @@ const LOAD_PIPELINE: usize = 8;
 
 /// Runs the command. A sum that is not exact or a corrupt value makes the exit code 1.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
-    let deaf = |e| Failure::new(format_args!("cannot listen to signals: {e}"));
     // Before anything else: Ctrl-C during the start ends with a summary too.
-    let early = signals::Early::new().map_err(deaf)?;
+    let early = signals::Early::new().map_err(|e| deaf(&e))?;
     // Connections take a descriptor each, and the usual soft limit of 1,024 is there only for
     // programs that use select(2). Where the hard limit is no higher this many must do.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let runtime = runtime(args.threads.map(usize::from))?;
     let code = runtime.block_on(async {
-        let signals = early.listen().map_err(deaf)?;
+        let signals = early.listen().map_err(|e| deaf(&e))?;
         serve(args, signals).await
     });
     // Connections that outlived the grace period must not hold the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
     code
+}
+
+fn deaf(error: &std::io::Error) -> Failure {
+    Failure::new(format_args!("cannot listen to signals: {error}"))
 }
 
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
@@ -71,6 +75,10 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let page_port = doors::Port { addr: Some(page), is_guarded: token.is_some() };
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
         show::warn(&warning);
+    }
+    let hangups = reload::hangups(args);
+    if let Some(hangups) = hangups.map_err(|e| deaf(&e))? {
+        tokio::spawn(reload::follow(hangups, args.clone(), cache.clone()));
     }
     show::print(&greeting(args, &listen, page, scheme)).map_err(Failure::new)?;
     let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
@@ -172,18 +180,13 @@ fn conclude(
 }
 
 fn config(args: &ServeArgs) -> Result<Config, Failure> {
-    let mut limits = Vec::new();
-    if let Some(file) = &args.limits {
-        limits.extend(limits::read(file).map_err(Failure::new)?);
-    }
-    // After the file's: a flag is the more deliberate, and of two limits the later one holds.
-    limits.extend(args.tenant_limit.iter().cloned());
     let default = Config::default();
     let buffers = default.buffers_max.max(args.value_max.0.saturating_mul(3));
     Ok(Config {
         delimiter: args.delimiter,
         memory_max: args.memory.0,
-        tenant_limits: limits.into_iter().map(|limit| (limit.path, limit.bytes)).collect(),
+        tenant_limits: reload::all(args).map_err(Failure::new)?,
+        over_rate: args.over_rate.into(),
         metering: !args.no_metering,
         value_max: usize::try_from(args.value_max.0).unwrap_or(usize::MAX),
         evictions: !args.no_evictions,

@@ -1,0 +1,69 @@
+//! Requests over their tenant's rate: refused, or kept waiting.
+
+use std::time::Duration;
+
+use super::{Batch, Effect, Kind, Next, Session};
+use crate::limits::OverRate;
+use crate::output::Output;
+use crate::protocol::{Request, Verb};
+
+impl Session<'_> {
+    /// Takes a request with one key of its tenant's rate. Returns what is next if there is none
+    /// left. A retrieval takes key by key.
+    #[inline]
+    pub(super) fn admit(
+        &self,
+        request: &Request<'_>,
+        bytes_in: usize,
+        batch: &mut Batch<'_>,
+        out: &mut Output,
+    ) -> Option<Next> {
+        if !self.cache.tenants().has_rates() {
+            return None;
+        }
+        let (key, kind, quiet) = match request {
+            Request::Store { key, quiet, .. } => (*key, Kind::Set, *quiet),
+            Request::Delete { key, quiet } => (*key, Kind::Delete, *quiet),
+            Request::Touch { key, quiet, .. } => (*key, Kind::Touch, *quiet),
+            Request::Arithmetic { key, quiet, .. } => (*key, Kind::Arithmetic, *quiet),
+            // Errors of meta commands are told, quiet or not.
+            Request::Meta(meta) => (&meta.key[..], kind(meta.verb), false),
+            _ => return None,
+        };
+        let account = batch.resolve(key);
+        let after = batch.take(account).err()?;
+        if self.waits(after) {
+            return Some(Next::Wait(after));
+        }
+        let before = out.written();
+        if !quiet {
+            refuse(after, out);
+        }
+        self.account(batch, account, Effect::new(kind), bytes_in, out.written() - before);
+        Some(Next::Go)
+    }
+
+    /// Returns whether a client waits that long, rather than being refused.
+    pub(super) fn waits(&self, after: Duration) -> bool {
+        let config = self.cache.config();
+        config.over_rate == OverRate::Wait && after <= config.request_timeout
+    }
+}
+
+fn kind(verb: Verb) -> Kind {
+    match verb {
+        Verb::Get => Kind::Get,
+        Verb::Set(_) => Kind::Set,
+        Verb::Delete => Kind::Delete,
+        Verb::Arithmetic(_) => Kind::Arithmetic,
+        Verb::Debug => Kind::Debug,
+    }
+}
+
+/// Tells a client when to try again. Not of which tenant the rate is: a name may hold a line's end.
+pub(super) fn refuse(after: Duration, out: &mut Output) {
+    let after_ms = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    out.bytes(b"SERVER_ERROR too many requests: retry after ");
+    out.number(after_ms);
+    out.line(" ms");
+}

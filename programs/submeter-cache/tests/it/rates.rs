@@ -1,0 +1,138 @@
+//! Rates: a tenant over its own is refused or waits, and nobody else is.
+
+use std::time::{Duration, Instant};
+
+use submeter::Rate;
+use submeter_cache::{Config, OverRate, TenantLimits};
+
+use crate::common::{Running, start};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn limit(path: &str, amount: u64, per: Duration) -> (String, TenantLimits) {
+    let requests = Some(Rate::new(amount, per));
+    (path.to_owned(), TenantLimits { requests, ..TenantLimits::default() })
+}
+
+fn server(amount: u64, per: Duration, over_rate: OverRate) -> Running {
+    let tenant_limits = vec![limit("/a", amount, per)];
+    start(Config { tenant_limits, over_rate, ..Config::default() })
+}
+
+/// Requests that a tenant was refused, and those that it was not.
+fn throttled(server: &Running, path: &str) -> u64 {
+    let group = server.cache.tree().get(path).expect(path);
+    group.sum(server.cache.metrics().requests.throttled())
+}
+
+#[test]
+fn a_tenant_over_its_rate_is_refused_and_nobody_else() {
+    let server = server(3, HOUR, OverRate::Refuse);
+    let mut client = server.connect();
+    assert_eq!(client.set("a:k", b"1"), "STORED");
+    // A tenant below takes of the same.
+    assert_eq!(client.set("a:web:k", b"2"), "STORED");
+    assert_eq!(client.get("a:k").as_deref(), Some(&b"1"[..]));
+    for request in [
+        "set a:k 0 0 1\r\n9\r\n",
+        "get a:k\r\n",
+        "mg a:k v q\r\n",
+        "ms a:k 1\r\n9\r\n",
+        "delete a:web:k\r\n",
+        "incr a:k 1\r\n",
+        "touch a:k 0\r\n",
+        "gat 0 a:k\r\n",
+    ] {
+        let answer = client.ask(request);
+        let wait = answer.strip_prefix("SERVER_ERROR too many requests: retry after ");
+        let ms = wait.and_then(|wait| wait.strip_suffix(" ms")).expect(&answer);
+        let ms: u128 = ms.parse().expect("a number");
+        assert!(ms <= HOUR.as_millis() / 3 && ms > HOUR.as_millis() / 4, "{answer}");
+    }
+    assert_eq!(client.talk("set a:k 0 0 1 noreply\r\n9\r\n"), "", "as it asked");
+    assert_eq!(throttled(&server, "/a"), 9);
+    assert_eq!(throttled(&server, "/a/web"), 0, "it has no rate");
+    assert_eq!(client.set("b:k", b"1"), "STORED");
+    let root = server.cache.tree().root();
+    let gets = server.cache.metrics().cmd_get;
+    assert_eq!(root.sum(gets), 3, "asked for, also where refused; gat counts as a touch");
+    server.cache.set_limits(&[]).expect("no limits");
+    assert_eq!(client.get("a:k").as_deref(), Some(&b"1"[..]), "nothing was changed");
+}
+
+#[test]
+fn a_retrieval_of_several_keys_takes_of_each_and_ends_with_the_error() {
+    let server = server(4, HOUR, OverRate::Refuse);
+    let mut client = server.connect();
+    for key in ["a:1", "a:2", "b:1"] {
+        assert_eq!(client.set(key, b"v"), "STORED");
+    }
+    let answers = client.talk("get a:1 b:1 a:2 a:1 b:1\r\nget b:1\r\n");
+    let value = |key: &str| format!("VALUE {key} 0 1\r\nv\r\n");
+    let (whole, error) = answers.split_once("SERVER_ERROR").expect(&answers);
+    assert_eq!(whole, [value("a:1"), value("b:1"), value("a:2")].concat());
+    assert_eq!(error.split_once("\r\n").expect("a line").1, value("b:1") + "END\r\n");
+}
+
+#[test]
+fn a_tenant_over_its_rate_waits_where_it_is_to() {
+    let each = Duration::from_millis(50);
+    let server = server(1, each, OverRate::Wait);
+    let mut client = server.connect();
+    let started = Instant::now();
+    assert_eq!(client.set("a:k", b"v"), "STORED");
+    client.send("get a:k a:k\r\nmg a:k v\r\nincr a:none 1\r\n");
+    // Line by line: a retrieval that starts again would never end.
+    let lines = ["VALUE a:k 0 1", "v", "VALUE a:k 0 1", "v", "END", "VA 1", "v", "NOT_FOUND"];
+    for expected in lines {
+        assert_eq!(client.line(), expected);
+    }
+    assert!(started.elapsed() >= 4 * each, "{:?}", started.elapsed());
+    assert!(throttled(&server, "/a") >= 4);
+}
+
+#[test]
+fn who_would_wait_longer_than_a_request_may_take_is_refused() {
+    let server = server(1, HOUR, OverRate::Wait);
+    let mut client = server.connect();
+    assert_eq!(client.set("a:k", b"v"), "STORED");
+    assert!(client.ask("get a:k\r\n").starts_with("SERVER_ERROR too many requests"));
+}
+
+#[test]
+fn limits_change_while_tenants_are_served() {
+    let server = server(1, HOUR, OverRate::Refuse);
+    let mut client = server.connect();
+    assert_eq!(client.set("a:k", b"v"), "STORED");
+    let limits = [limit("/a", 1, HOUR), limit("/b", 1, HOUR), ("/c".to_owned(), 4000.into())];
+    server.cache.set_limits(&limits).expect("sound");
+    assert!(client.set("a:k", b"v").starts_with("SERVER_ERROR"), "the same rate grants no more");
+    assert_eq!(client.set("b:k", b"v"), "STORED");
+    assert!(client.set("b:k", b"v").starts_with("SERVER_ERROR"));
+    assert!(client.set("c:k", &[b'v'; 5000]).starts_with("SERVER_ERROR out of memory"));
+
+    let error = server.cache.set_limits(&[limit("/b", 9, HOUR), ("d".to_owned(), 1.into())]);
+    assert!(error.expect_err("no path").to_string().contains("\"d\" is not a path"));
+    assert!(client.set("b:k", b"v").starts_with("SERVER_ERROR"), "as it was");
+
+    let root = [limit("/", 2, HOUR)];
+    server.cache.set_limits(&root).expect("sound");
+    assert_eq!(client.set("c:k", &[b'v'; 5000]), "STORED", "the others have no limits now");
+    assert_eq!(client.set("b:k", b"v"), "STORED");
+    assert!(client.set("e:k", b"v").starts_with("SERVER_ERROR"), "the server's");
+    assert_eq!(
+        server.cache.tree().root().usage(server.cache.metrics().memory).limit,
+        Some(64 << 20)
+    );
+}
+
+#[test]
+fn a_tenant_that_is_created_again_has_its_limits_again() {
+    let server = server(1, HOUR, OverRate::Refuse);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let delete = server.cache.delete_tenant("/a", Duration::from_secs(30));
+    runtime.block_on(delete).expect("it lives");
+    let mut client = server.connect();
+    assert_eq!(client.set("a:k", b"v"), "STORED");
+    assert!(client.set("a:k", b"v").starts_with("SERVER_ERROR"));
+}

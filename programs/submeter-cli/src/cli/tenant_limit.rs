@@ -1,0 +1,199 @@
+//! The limits of a tenant, as flags and files have them: `/acme=64m,rate=20000/s,burst=500`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use submeter::Rate;
+use submeter_cache::TenantLimits;
+
+use super::size::Size;
+
+/// The limits of one tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TenantLimit {
+    /// The group's path.
+    pub(crate) path: String,
+    pub(crate) limits: TenantLimits,
+}
+
+impl FromStr for TenantLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TenantLimit, String> {
+        // From the end, as a tenant's name may contain both marks; the first `=` of the options
+        // that are left of it ends the path.
+        let mut at = text.len();
+        while let Some(comma) = text[..at].rfind(',') {
+            if !is_option(&text[comma + 1..at]) {
+                break;
+            }
+            at = comma;
+        }
+        let missing = || {
+            format!(
+                "{text:?} is not /PATH=LIMITS, such as /acme=64m,rate=20000/s (where a tenant's \
+                 name has a comma, use --limits)"
+            )
+        };
+        let end = text[..at].rfind('=').ok_or_else(missing)?;
+        // Without a size the first of them is an option: one of these, as the other names are parts
+        // of tenants'.
+        let first = |name: &usize| ["rate", "burst", "low", "high"].contains(&&text[name + 1..end]);
+        let name = text[..end].rfind('=').filter(first);
+        let end = name.unwrap_or(end);
+        TenantLimit::new(&text[..end], &text[end + 1..])
+    }
+}
+
+/// Whether this is a word, `=` and a value.
+fn is_option(text: &str) -> bool {
+    let name = text.split_once('=').map(|(name, _)| name);
+    name.is_some_and(|name| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+    })
+}
+
+impl TenantLimit {
+    /// Makes one from its two halves.
+    pub(crate) fn new(path: &str, limits: &str) -> Result<TenantLimit, String> {
+        if !path.starts_with('/') {
+            return Err(format!("tenant {path:?} is not a path: it starts with '/'"));
+        }
+        Ok(TenantLimit { path: path.to_owned(), limits: parse(limits)? })
+    }
+}
+
+/// Parses `SIZE`, `rate=N/s`, `burst=N`, separated by commas.
+fn parse(text: &str) -> Result<TenantLimits, String> {
+    let mut limits = TenantLimits::default();
+    let mut burst = None;
+    for part in text.split(',') {
+        let (name, value) = part.split_once('=').unwrap_or(("", part));
+        let twice = match name {
+            "" => limits.memory.replace(value.parse::<Size>()?.0).is_some(),
+            "rate" => limits.requests.replace(rate(value)?).is_some(),
+            "burst" => burst.replace(count(value)?).is_some(),
+            _ => {
+                return Err(format!(
+                    "{name:?} is no limit of tenants: there are SIZE, rate=N/s and burst=N"
+                ));
+            }
+        };
+        if twice {
+            return Err(format!("{part:?} is the second of its kind in {text:?}: keep one"));
+        }
+    }
+    match (burst, &mut limits.requests) {
+        (Some(burst), Some(rate)) => rate.burst = burst,
+        (Some(_), None) => return Err(format!("{text:?} has a burst of no rate: add rate=N/s")),
+        (None, _) => {}
+    }
+    if let Some(rate) = limits.requests {
+        rate.check().map_err(|error| error.to_string())?;
+    }
+    Ok(limits)
+}
+
+/// Parses a rate: `20000/s`, `5/min`, `100/10ms`.
+fn rate(text: &str) -> Result<Rate, String> {
+    let wrong = || format!("{text:?} is no rate: write N/s, N/min, N/h or N/ms, as in 20000/s");
+    let (amount, per) = text.split_once('/').ok_or_else(wrong)?;
+    let digits = per.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (times, unit) = per.split_at(digits);
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "min" => 60 * 1000,
+        "h" => 3600 * 1000,
+        _ => return Err(wrong()),
+    };
+    let times = if times.is_empty() { Some(1) } else { times.parse::<u64>().ok() };
+    let per_ms = times.and_then(|times| times.checked_mul(unit_ms)).ok_or_else(wrong)?;
+    Ok(Rate::new(count(amount).map_err(|_| wrong())?, Duration::from_millis(per_ms)))
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| digits);
+    number.ok_or_else(|| format!("{text:?} is no number of requests: write digits, as in 500"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn limits(memory: impl Into<Option<u64>>, requests: impl Into<Option<Rate>>) -> TenantLimits {
+        TenantLimits { memory: memory.into(), requests: requests.into() }
+    }
+
+    #[test]
+    fn a_flag_has_a_path_a_size_and_options() {
+        let rate = Rate::new(20_000, SECOND);
+        for (text, path, expected) in [
+            ("/a=1k", "/a", limits(1024, None)),
+            ("/a=b=1k", "/a=b", limits(1024, None)),
+            ("/a,b c=1k", "/a,b c", limits(1024, None)),
+            ("/a=1k,rate=20000/s", "/a", limits(1024, rate)),
+            ("/a=rate=20000/s", "/a", limits(None, rate)),
+            ("/a=rate=20000/s,burst=7", "/a", limits(None, Rate { burst: 7, ..rate })),
+            ("/a=b=rate=20000/s", "/a=b", limits(None, rate)),
+        ] {
+            let expected = TenantLimit { path: path.to_owned(), limits: expected };
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_of_the_usual_units() {
+        for (text, per) in [
+            ("5/s", SECOND),
+            ("5/min", SECOND * 60),
+            ("5/h", SECOND * 3600),
+            ("5/ms", SECOND / 1000),
+            ("5/10s", SECOND * 10),
+        ] {
+            assert_eq!(rate(text), Ok(Rate::new(5, per)), "{text}");
+        }
+        for text in [
+            "",
+            "5",
+            "5/",
+            "/s",
+            "5/d",
+            "-5/s",
+            "+5/s",
+            "5.5/s",
+            "5/1.5s",
+            "5/s/s",
+            "5/99999999999999999999s",
+        ] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_limit_is_named_with_the_remedy() {
+        for (text, named) in [
+            ("/a", "/PATH=LIMITS"),
+            ("a=1k", "starts with '/'"),
+            ("/a=", "not a size"),
+            ("/a=x", "\"x\" is not a size"),
+            ("/a=low=1k", "\"low\" is no limit"),
+            ("/a=1k,low=1k", "\"low\" is no limit"),
+            ("/a=1k,high=1k,rate=1/s", "\"high\" is no limit"),
+            ("/a=1k,rate=20000", "\"20000\" is no rate: write N/s"),
+            ("/a=1k,rate=0/s", "the amount is 0"),
+            ("/a=1k,rate=5/0s", "the period is 0"),
+            ("/a=1k,rate=5/s,burst=0", "the burst is 0"),
+            ("/a=1k,rate=5/s,burst=x", "\"x\" is no number"),
+            ("/a=1k,burst=5", "add rate=N/s"),
+            ("/a,b=1k", "/PATH=LIMITS"),
+            ("/a=1k,rate=5/s,rate=6/s", "second of its kind"),
+        ] {
+            let error = text.parse::<TenantLimit>().expect_err(text);
+            assert!(error.contains(named) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+}

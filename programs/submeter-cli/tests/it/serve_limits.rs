@@ -1,0 +1,88 @@
+//! Limits of `submeter serve`: of flags, and of a file that is read again.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+
+use submeter_program::{Running, TempFile};
+
+use crate::support::{FREE, SUBMETER, cache_address, line};
+
+fn ask(mut client: &TcpStream, request: &str) -> String {
+    client.write_all(request.as_bytes()).expect("sent");
+    line(client)
+}
+
+const STORE: &str = "set acme:k 0 0 1\r\nv\r\n";
+
+/// Makes the file one that is written when the server reads it, so that a test knows when that is.
+/// Anew each time: whoever still reads the one before does not get what is for the next.
+fn make_pipe(path: &str) {
+    let new = format!("{path}.new");
+    let made = Command::new("mkfifo").arg(&new).status();
+    assert!(made.expect("mkfifo runs").success());
+    std::fs::rename(new, path).expect("renamed");
+}
+
+#[test]
+fn a_tenant_over_its_rate_is_told_so() {
+    let limits = ["--tenant-limit", "/acme=64k,rate=2/h,burst=1"];
+    let mut server = SUBMETER.start(&[&FREE[..], &limits].concat());
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    assert_eq!(ask(&client, STORE), "STORED");
+    let refused = ask(&client, STORE);
+    assert!(refused.starts_with("SERVER_ERROR too many requests: retry after 1"), "{refused}");
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("sums    exact: "), "{out}");
+}
+
+#[test]
+fn a_hangup_reads_the_limits_again_and_a_bad_file_changes_nothing() {
+    let file = TempFile::new("limits", "");
+    let write = |text: &str| std::fs::write(&file.0, text).expect("the server reads it");
+    let change = |server: &Running, text: &str| {
+        make_pipe(file.path());
+        server.signal("HUP");
+        write(text);
+    };
+    make_pipe(file.path());
+    let args = [&FREE[..], &["--limits", file.path(), "--tenant-limit", "/b=64k"]].concat();
+    let mut server = SUBMETER.start(&args);
+    write("/acme rate=1/h\n");
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    assert_eq!(ask(&client, STORE), "STORED");
+    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"));
+
+    for bad in ["/acme 64m\n/web rate=5\n", "/acme rate=5/s\n/b 1k\n"] {
+        change(&server, bad);
+    }
+    change(&server, "/acme rate=1/h\n");
+    server.line_with("  limits  read again, for 2 tenants");
+    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "the same rate");
+    change(&server, "# none\n");
+    server.line_with("  limits  read again, for 1 tenants");
+    assert_eq!(ask(&client, STORE), "STORED");
+
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    let kept: Vec<&str> = out.lines().filter(|line| line.contains("stay as they were")).collect();
+    assert_eq!(kept.len(), 2, "{out}");
+    let line_2 = format!("{} line 2: \"5\" is no rate: write N/s", file.path());
+    assert!(kept[0].contains(&line_2), "{}", kept[0]);
+    assert!(kept[1].contains("\"/b\" has two limits: keep one"), "{}", kept[1]);
+}
+
+#[test]
+fn a_tenant_over_its_rate_waits_if_asked_for() {
+    let limits = ["--tenant-limit", "/acme=rate=1/50ms", "--over-rate", "wait"];
+    let mut server = SUBMETER.start(&[&FREE[..], &limits].concat());
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    let started = std::time::Instant::now();
+    for _ in 0..3 {
+        assert_eq!(ask(&client, STORE), "STORED");
+    }
+    assert!(started.elapsed().as_millis() >= 100, "{:?}", started.elapsed());
+}
