@@ -1,5 +1,4 @@
-//! `DELETE /api/group?path=`: the one thing here that changes what is shown, where the program
-//! asked for it.
+//! `DELETE /api/group?path=`: deletes what is shown, where the program asked for it.
 //!
 //! It takes the header that a page of another site cannot send, see [`guard`].
 //!

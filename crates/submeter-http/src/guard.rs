@@ -11,9 +11,9 @@
 //!   send no `Origin` with a plain GET, whose answer they withhold from the page, but whose work
 //!   the server would do.
 //!
-//! Requests with an effect (deleting a group, counting events) take one thing more: the header
-//! `X-Submeter: 1`. A browser asks first (a preflight) whether another site's page may send it, and
-//! nothing here ever says yes.
+//! Requests with an effect (deleting a group, setting limits, counting events) take one thing more:
+//! the header `X-Submeter: 1`. A browser asks first (a preflight) whether another site's page may
+//! send it, and nothing here ever says yes.
 //!
 //! That is no login: anybody who reaches the port with a client of their own is answered, unless a
 //! token is asked for. Then all but `/healthz` takes it, as `Authorization: Bearer`, or as the

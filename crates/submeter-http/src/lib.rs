@@ -29,6 +29,7 @@
 //! | `/api/tree` | all groups: [`wire::TreeDoc`] |
 //! | `/api/group?path=` | one group with its past: [`wire::DetailDoc`] |
 //! | `/api/events` | the page's stream of events, which is between the two and not documented |
+//! | `POST /api/limits` | where [`Shown::on_limits`] is asked for: the program's own |
 //! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::TotalsDoc`] |
 //! | `/metrics` | OpenMetrics |
 //! | `/healthz` | `ok` |
@@ -57,6 +58,7 @@ mod frame;
 mod guard;
 mod gzip;
 mod history;
+mod limits;
 mod pace;
 mod page;
 mod routes;
@@ -91,8 +93,8 @@ pub use self::views::{View, Views};
 /// Outside of a tokio runtime, on which the sampler runs.
 pub fn router(shown: Shown) -> Router {
     let guard = Guard::new(None, shown.hosts.clone(), shown.token.clone());
-    let delete = shown.delete.clone();
-    routes::router(Sampler::start(shown), delete, guard)
+    let changes = shown.changes.clone();
+    routes::router(Sampler::start(shown), changes, guard)
 }
 
 /// Serves a program's tree on a port of its own until `shutdown` resolves, then ends the event
@@ -130,9 +132,9 @@ pub async fn serve(
     let door = door.into();
     let page = Some((door.scheme(), door.local_addr()?));
     let guard = Guard::new(page, shown.hosts.clone(), shown.token.clone());
-    let delete = shown.delete.clone();
+    let changes = shown.changes.clone();
     let sampler = Sampler::start(shown);
-    let app = routes::router(sampler.clone(), delete, guard);
+    let app = routes::router(sampler.clone(), changes, guard);
     connections::serve(door, app, shutdown, || sampler.close()).await;
     Ok(())
 }

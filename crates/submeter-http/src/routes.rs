@@ -21,20 +21,25 @@ use super::deletion;
 use super::events;
 use super::guard::{self, Guard};
 use super::gzip::Coding;
+use super::limits;
 use super::page;
 use super::sampler::Sampler;
-use super::shown::Delete;
+use super::shown::Changes;
 use super::stat;
 
 const JSON: &str = "application/json";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
-pub(super) fn router(sampler: Sampler, delete: Option<Delete>, guard: Guard) -> Router {
-    let group = match delete {
+pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router {
+    let group = match changes.delete {
         Some(delete) => get(group).delete(deletion::delete).layer(Extension(delete)),
         None => get(group),
     };
-    Router::new()
+    let router = match changes.limits {
+        Some(set) => Router::new().route("/api/limits", post(limits::set).layer(Extension(set))),
+        None => Router::new(),
+    };
+    router
         .route("/", get(the_page))
         .route("/api/tree", get(tree))
         .route("/api/group", group)
@@ -147,6 +152,7 @@ async fn method_not_allowed(uri: Uri) -> impl IntoResponse {
         "/api/stat" => {
             ("POST", "counting is work for the server: use POST, as submeter stat does\n")
         }
+        "/api/limits" => ("POST", "use POST to set limits; /api/tree shows them\n"),
         "/api/group" => ("GET,HEAD,DELETE", "use GET or HEAD to read, DELETE to delete\n"),
         _ => ("GET,HEAD", "this is read only: use GET or HEAD\n"),
     };

@@ -15,6 +15,16 @@ use super::wire::{FirstStepsDoc, ServerDoc};
 /// Deletes the group of a path, and answers the client.
 pub(super) type Delete = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
 
+/// Takes over limits from a text, and answers the client.
+pub(super) type SetLimits = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// What clients may change, where the program asked for it.
+#[derive(Clone, Default)]
+pub(super) struct Changes {
+    pub(super) delete: Option<Delete>,
+    pub(super) limits: Option<SetLimits>,
+}
+
 /// A program as its page shows it: what is not said has a default.
 ///
 /// # Examples
@@ -39,7 +49,7 @@ pub struct Shown {
     pub(super) server: ServerDoc,
     pub(super) hosts: Vec<String>,
     pub(super) token: Option<Token>,
-    pub(super) delete: Option<Delete>,
+    pub(super) changes: Changes,
 }
 
 impl Shown {
@@ -71,7 +81,7 @@ impl Shown {
             },
             hosts: Vec::new(),
             token: None,
-            delete: None,
+            changes: Changes::default(),
         }
     }
 
@@ -133,13 +143,37 @@ impl Shown {
     /// The path is as the client sent it. What belongs to a tenant besides its group only the
     /// program knows, so the program deletes both.
     #[must_use]
-    pub fn on_delete<F, Answer>(self, delete: impl Fn(String) -> F + Send + Sync + 'static) -> Shown
+    pub fn on_delete<F, Answer>(
+        mut self,
+        delete: impl Fn(String) -> F + Send + Sync + 'static,
+    ) -> Shown
     where
         F: Future<Output = Answer> + Send + 'static,
         Answer: IntoResponse + 'static,
     {
         let delete = move |path| delete(path).map(IntoResponse::into_response).boxed();
-        Shown { delete: Some(Arc::new(delete)), ..self }
+        self.changes.delete = Some(Arc::new(delete));
+        self
+    }
+
+    /// Lets clients set limits: `POST /api/limits` gets what `set` answers of its body. It runs to
+    /// its end even if the client hangs up.
+    ///
+    /// The body is as the client sent it, up to 2 MB of text: what a limit is, and how it is
+    /// written, only the program knows. Where other machines reach the page, ask for a [`Token`]
+    /// as well, or leave this out.
+    #[must_use]
+    pub fn on_limits<F, Answer>(
+        mut self,
+        set: impl Fn(String) -> F + Send + Sync + 'static,
+    ) -> Shown
+    where
+        F: Future<Output = Answer> + Send + 'static,
+        Answer: IntoResponse + 'static,
+    {
+        let set = move |text| set(text).map(IntoResponse::into_response).boxed();
+        self.changes.limits = Some(Arc::new(set));
+        self
     }
 }
 

@@ -109,6 +109,10 @@ pub(crate) struct ServeArgs {
     /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
+    /// Let programs of this machine replace the limits of --limits: POST /api/limits on --http,
+    /// with lines as in the file and the header X-Submeter: 1
+    #[arg(long)]
+    pub(crate) limits_api: bool,
     /// What becomes of requests over a tenant's rate: a SERVER_ERROR that says when to try again,
     /// or a wait of their connection
     #[arg(long, value_name = "HOW", default_value = "refuse")]

@@ -1,7 +1,7 @@
 //! Limits of `submeter serve`: of flags, and of a file that is read again.
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use submeter_program::{Running, TempFile};
@@ -85,4 +85,43 @@ fn a_tenant_over_its_rate_waits_if_asked_for() {
         assert_eq!(ask(&client, STORE), "STORED");
     }
     assert!(started.elapsed().as_millis() >= 100, "{:?}", started.elapsed());
+}
+
+/// Posts limits, and returns the status and the body of the answer.
+fn post(page: SocketAddr, headers: &str, body: &str) -> (u16, String) {
+    let mut client = TcpStream::connect(page).expect("it listens");
+    let len = body.len();
+    let head = "POST /api/limits HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    write!(client, "{head}{headers}Content-Length: {len}\r\n\r\n{body}").expect("sent");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("an answer");
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    (status.expect(&answer), body.expect(&answer))
+}
+
+#[test]
+fn limits_are_posted_where_that_is_asked_for() {
+    const MEANT: &str = "X-Submeter: 1\r\n";
+    let args = [&FREE[..], &["--limits-api", "--tenant-limit", "/b=64k"]].concat();
+    let mut server = SUBMETER.start(&args);
+    let page = server.address_after("http://");
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    let (status, body) = post(page, MEANT, "/acme rate=1/h\n");
+    assert_eq!((status, body.as_str()), (200, "limits of 2 tenants are set\n"));
+    assert_eq!(ask(&client, STORE), "STORED");
+    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"));
+    let (status, body) = post(page, MEANT, "# all\n/acme rate=1\n");
+    assert_eq!(status, 400, "{body}");
+    assert!(body.contains("as they were: the body line 2: \"1\" is no rate"), "{body}");
+    let (status, body) = post(page, "", "");
+    assert!(status == 403 && body.contains("X-Submeter: 1"), "{status} {body}");
+    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "as it was");
+    assert_eq!(post(page, MEANT, "").0, 200);
+    assert_eq!(ask(&client, STORE), "STORED");
+    drop(server);
+
+    let mut server = SUBMETER.start(&FREE);
+    let page = server.address_after("http://");
+    assert_eq!(post(page, MEANT, "/acme rate=1/h\n").0, 404);
 }

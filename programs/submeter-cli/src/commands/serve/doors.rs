@@ -78,6 +78,18 @@ pub(super) fn page(listener: TcpListener, tls: Option<Tls>, grace: Duration) -> 
     }
 }
 
+/// Refuses to let other machines set limits.
+pub(super) fn check_limits_api(args: &ServeArgs) -> Result<(), Failure> {
+    if args.limits_api && !args.http.ip().to_canonical().is_loopback() {
+        return Err(Failure::new(format_args!(
+            "--limits-api lets clients of {} set limits, which other machines reach: use a \
+             loopback address for --http, such as 127.0.0.1:9411",
+            args.http
+        )));
+    }
+    Ok(())
+}
+
 /// Says why the cache cannot listen, and what to do.
 pub(super) fn cannot_listen(address: &Address, error: &io::Error) -> Failure {
     match address.tcp() {

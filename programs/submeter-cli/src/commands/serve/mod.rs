@@ -12,6 +12,7 @@ mod summary;
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use submeter_cache::{Address, Cache, Config, Server};
@@ -56,6 +57,7 @@ fn deaf(error: &std::io::Error) -> Failure {
 }
 
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
+    doors::check_limits_api(args)?;
     let cache = Cache::new(config(args)?).map_err(Failure::new)?;
     let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
     let exporter = otlp::start(args, &cache)?;
@@ -78,7 +80,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     }
     let hangups = reload::hangups(args);
     if let Some(hangups) = hangups.map_err(|e| deaf(&e))? {
-        tokio::spawn(reload::follow(hangups, args.clone(), cache.clone()));
+        tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
     }
     show::print(&greeting(args, &listen, page, scheme)).map_err(Failure::new)?;
     let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
@@ -91,6 +93,13 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted);
     let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
+    let shown = match args.limits_api {
+        true => {
+            let (cache, args) = (cache.clone(), Arc::new(args.clone()));
+            shown.on_limits(move |text| reload::post(cache.clone(), Arc::clone(&args), text))
+        }
+        false => shown,
+    };
     let shown = match token {
         Some(token) => shown.token(token),
         None => shown,

@@ -1,19 +1,39 @@
-//! Limits of flags and of a file, which is read again on each SIGHUP.
+//! Limits of flags and of a file, which is read again on each SIGHUP, or of a client of the page.
 
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use submeter_cache::{Cache, TenantLimits};
 use submeter_terminal as show;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::limits;
-use crate::cli::ServeArgs;
+use crate::cli::{ServeArgs, TenantLimit};
 
 /// Returns the limits of the file and of flags. The error is one line that names the remedy.
 pub(super) fn all(args: &ServeArgs) -> Result<Vec<(String, TenantLimits)>, String> {
-    let mut limits = args.limits.as_deref().map(limits::read).transpose()?.unwrap_or_default();
+    let limits = args.limits.as_deref().map(limits::read).transpose()?;
+    Ok(with_flags(limits.unwrap_or_default(), args))
+}
+
+fn with_flags(mut limits: Vec<TenantLimit>, args: &ServeArgs) -> Vec<(String, TenantLimits)> {
     limits.extend(args.tenant_limit.iter().cloned());
-    Ok(limits.into_iter().map(|limit| (limit.path, limit.limits)).collect())
+    limits.into_iter().map(|limit| (limit.path, limit.limits)).collect()
+}
+
+/// Sets the limits of a client's text, in place of those of the file, beside those of flags.
+pub(super) async fn post(cache: Cache, args: Arc<ServeArgs>, text: String) -> (StatusCode, String) {
+    let limits = limits::parse(&text, "the body").map(|limits| with_flags(limits, &args));
+    match limits.and_then(|limits| set(&cache, &limits)) {
+        Ok(tenants) => (StatusCode::OK, format!("limits of {tenants} tenants are set\n")),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("the limits stay as they were: {error}\n")),
+    }
+}
+
+/// Returns of how many tenants.
+fn set(cache: &Cache, limits: &[(String, TenantLimits)]) -> Result<usize, String> {
+    cache.set_limits(limits).map_err(|error| error.to_string())?;
+    Ok(limits.len())
 }
 
 /// Catches SIGHUP where there is a file to read again; without one it ends the process as ever.
@@ -22,18 +42,13 @@ pub(super) fn hangups(args: &ServeArgs) -> std::io::Result<Option<Signal>> {
 }
 
 /// Sets the limits of the file anew on each signal. If the file is bad the old ones stay.
-pub(super) async fn follow(mut hangups: Signal, args: ServeArgs, cache: Cache) {
-    let args = Arc::new(args);
+pub(super) async fn follow(mut hangups: Signal, args: Arc<ServeArgs>, cache: Cache) {
     while hangups.recv().await.is_some() {
         // On a thread that may wait: the file may be on a disk that is far away.
         let read = Arc::clone(&args);
         let limits = tokio::task::spawn_blocking(move || all(&read)).await;
         let limits = limits.unwrap_or_else(|error| Err(format!("cannot read them: {error}")));
-        let set = limits.and_then(|limits| {
-            cache.set_limits(&limits).map_err(|error| error.to_string())?;
-            Ok(limits.len())
-        });
-        match set {
+        match limits.and_then(|limits| set(&cache, &limits)) {
             Ok(tenants) => {
                 // Who does not take the output misses it.
                 let _ = show::print(&format!("  limits  read again, for {tenants} tenants\n"));
