@@ -56,7 +56,7 @@ pub(crate) fn refusals(total: &Tally) -> String {
         return String::new();
     }
     let refused = show::count(total.refused);
-    format!("{DIM}refused{DIM:#} {refused} requests by SERVER_ERROR, in most cases for memory\n")
+    format!("{DIM}refused{DIM:#} {refused} requests by SERVER_ERROR: for memory, or over a rate\n")
 }
 
 /// Returns configuration and results.
