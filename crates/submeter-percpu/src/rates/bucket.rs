@@ -14,11 +14,18 @@ pub(super) struct Terms {
     pub(super) burst: u64,
     /// What a full bucket costs; at most a year.
     pub(super) refill_ns: u64,
+    /// What each token costs, if that is whole nanoseconds; otherwise 0. Kept because divisions are
+    /// a good part of a take.
+    pub(super) token_ns: u64,
 }
 
 impl Terms {
     /// What `n` tokens cost, at most `burst` of them: never less than their part of a refill.
     fn cost_ns(&self, n: u64) -> u64 {
+        if self.token_ns > 0 {
+            // At most a refill.
+            return n * self.token_ns;
+        }
         match n.checked_mul(self.refill_ns) {
             Some(product) => product.div_ceil(self.burst),
             // Not always so: divisions of 128 bits take ten times as long.
@@ -51,12 +58,13 @@ struct Slot {
     per_ns: AtomicU64,
     burst: AtomicU64,
     refill_ns: AtomicU64,
+    token_ns: AtomicU64,
 }
 
 impl Slot {
     fn new() -> Slot {
         let zero = || AtomicU64::new(0);
-        Slot { amount: zero(), per_ns: zero(), burst: zero(), refill_ns: zero() }
+        Slot { amount: zero(), per_ns: zero(), burst: zero(), refill_ns: zero(), token_ns: zero() }
     }
 
     /// Torn if they are being written; whoever uses them finds another word then.
@@ -65,17 +73,19 @@ impl Slot {
         // finds in the word that it was set, or that the one before was.
         let burst = self.burst.load(Ordering::Acquire);
         let refill_ns = self.refill_ns.load(Ordering::Acquire);
+        let token_ns = self.token_ns.load(Ordering::Acquire);
         let amount = self.amount.load(Ordering::Acquire);
         let per_ns = self.per_ns.load(Ordering::Acquire);
-        (burst > 0).then_some(Terms { amount, per_ns, burst, refill_ns })
+        (burst > 0).then_some(Terms { amount, per_ns, burst, refill_ns, token_ns })
     }
 
     fn store(&self, terms: Option<Terms>) {
-        let none = Terms { amount: 0, per_ns: 0, burst: 0, refill_ns: 0 };
+        let none = Terms { amount: 0, per_ns: 0, burst: 0, refill_ns: 0, token_ns: 0 };
         let terms = terms.unwrap_or(none);
         // Release, all: see `load`.
         self.burst.store(terms.burst, Ordering::Release);
         self.refill_ns.store(terms.refill_ns, Ordering::Release);
+        self.token_ns.store(terms.token_ns, Ordering::Release);
         self.amount.store(terms.amount, Ordering::Release);
         self.per_ns.store(terms.per_ns, Ordering::Release);
     }

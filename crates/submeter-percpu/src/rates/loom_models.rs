@@ -7,7 +7,7 @@ use super::bucket::{Bucket, Terms, take_all};
 
 fn terms(burst: u64) -> Terms {
     let refill_ns = burst * 10;
-    Terms { amount: 1, per_ns: 10, burst, refill_ns }
+    Terms { amount: 1, per_ns: 10, burst, refill_ns, token_ns: 10 }
 }
 
 fn bucket(burst: u64) -> Bucket {

@@ -68,8 +68,10 @@ impl Rate {
         // much in parts as at once; where that would slow the rate by more than a ten-thousandth, a
         // whole time for all of them, and each take is rounded up.
         let (burst_wide, per_wide) = (u128::from(burst), u128::from(per_ns));
-        let refill_ns = if per_ns / amount >= TOKEN_NS_MIN {
-            burst_wide * u128::from(per_ns.div_ceil(amount))
+        let is_slow = per_ns / amount >= TOKEN_NS_MIN;
+        let token_ns = if is_slow { per_ns.div_ceil(amount) } else { 0 };
+        let refill_ns = if is_slow {
+            burst_wide * u128::from(token_ns)
         } else {
             (burst_wide * per_wide).div_ceil(u128::from(amount))
         };
@@ -78,7 +80,7 @@ impl Rate {
         if refill_ns < 1000 {
             return Err(wrong(What::SmallBurst));
         }
-        Ok(Terms { amount, per_ns, burst, refill_ns })
+        Ok(Terms { amount, per_ns, burst, refill_ns, token_ns })
     }
 }
 
