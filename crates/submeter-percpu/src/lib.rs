@@ -55,7 +55,7 @@ pub use counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};
 pub use dirty_set::DirtySet;
 pub use limits::LimitMode;
 #[cfg(not(loom))]
-pub use limits::{LimitNode, LimitUsage, Refused};
+pub use limits::{LimitNode, LimitTurn, LimitUsage, Refused};
 #[cfg(not(loom))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
 #[cfg(not(loom))]

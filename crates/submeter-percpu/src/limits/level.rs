@@ -4,6 +4,7 @@
 use super::REST_MS;
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::Ordering;
+use crate::sync::seq_cst_order;
 
 /// What a limit does with a charge that exceeds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,6 +31,8 @@ pub(crate) struct Level {
     tight: AtomicU32,
     /// When it was drained last. Writer: folds.
     drained_ms: AtomicU32,
+    /// Charges that wait for this level. Writers: whoever has the queue.
+    awaited: AtomicU32,
     /// Bits: whether its limit is soft. Writer: whoever sets it.
     soft: AtomicU32,
     /// Bits: 0..32 leaves below that may be open, 32..64 how many openings there were.
@@ -109,6 +112,7 @@ impl Level {
             limit: AtomicU64::new(u64::MAX),
             tight: AtomicU32::new(0),
             drained_ms: AtomicU32::new(0),
+            awaited: AtomicU32::new(0),
             soft: AtomicU32::new(0),
             openings: AtomicU64::new(0),
             peak: AtomicU64::new(0),
@@ -239,6 +243,34 @@ impl Level {
         self.overdrafts.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Has what gives back look at the queue from now on.
+    pub(super) fn await_room(&self) {
+        // SeqCst, and in both functions below: a charge that is going to wait says so and tries
+        // once more; what gives back looks here afterwards, and so does what would open a leaf.
+        self.awaited.fetch_add(1, Ordering::SeqCst);
+        seq_cst_order();
+    }
+
+    pub(super) fn end_await(&self) {
+        // SeqCst: see `await_room`.
+        self.awaited.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        seq_cst_order();
+        // SeqCst: see `await_room`.
+        self.awaited.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether it refuses `n` however much is released.
+    pub(super) fn never_fits(&self, n: u64) -> bool {
+        n > self.limit() && self.mode() == LimitMode::Enforced
+    }
+
+    pub(super) fn refusal(&self) -> Refusal {
+        Refusal { held: self.held(), limit: self.limit() }
+    }
+
     pub(super) fn is_exceeded(&self) -> bool {
         self.held() > self.limit()
     }
@@ -284,7 +316,7 @@ impl Level {
             if Level::state(tight) != Tight::Drained {
                 return Look::Stock;
             }
-            let refusal = Refusal { held: self.held(), limit: self.limit() };
+            let refusal = self.refusal();
             if refusal.held.checked_add(n).is_some_and(|after| after <= refusal.limit) {
                 return Look::Room;
             }

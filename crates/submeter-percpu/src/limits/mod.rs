@@ -40,6 +40,8 @@ mod loom_models;
 #[cfg(not(loom))]
 mod node;
 #[cfg(not(loom))]
+mod node_wait;
+#[cfg(not(loom))]
 mod rows;
 // Not under Miri: one thread and no unsafe code, and it takes minutes there.
 #[cfg(all(test, not(any(loom, miri))))]
@@ -51,10 +53,13 @@ mod tree;
 mod tree_loom;
 #[cfg(all(test, not(any(loom, miri))))]
 mod tree_steps;
+mod wait;
 
 pub use level::LimitMode;
 #[cfg(not(loom))]
 pub use node::{LimitNode, LimitUsage, Refused};
+#[cfg(not(loom))]
+pub use node_wait::LimitTurn;
 #[cfg(not(loom))]
 pub(crate) use rows::StockRows;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::leaf::Leaf;
 use super::level::{self, Level, LimitMode, Record};
 use super::tree::{self, Barriers, Path};
+use super::wait::SharedQueue;
 use super::{Inside, StockRows};
 use crate::process_lock::ProcessMutex;
 use crate::storage::Area;
@@ -85,7 +86,7 @@ pub struct Refused {
 
 /// Laid out as written: what charges only read comes first.
 #[repr(C)]
-struct Node {
+pub(super) struct Node {
     leaf: Leaf<StockRows>,
     parent: Option<Arc<Node>>,
     tree: Arc<Tree>,
@@ -98,6 +99,7 @@ struct Tree {
     area: Area,
     barriers: Barriers,
     open: ProcessMutex<Open>,
+    waiting: SharedQueue<Arc<Node>>,
 }
 
 /// The nodes that may be open.
@@ -132,7 +134,8 @@ impl LimitNode {
     pub fn root(area: &Area) -> io::Result<LimitNode> {
         let (area, barriers) = (area.clone(), Barriers::new());
         let open = ProcessMutex::new(Open::default());
-        LimitNode::new(Arc::new(Tree { area, barriers, open }), None)
+        let waiting = SharedQueue::new();
+        LimitNode::new(Arc::new(Tree { area, barriers, open, waiting }), None)
     }
 
     /// Creates a group below this one, without a limit.
@@ -169,10 +172,7 @@ impl LimitNode {
     /// would not, but is near.
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
-        tree::try_charge(&self.node, n).map_err(|(levels, refusal)| {
-            let level::Refusal { held, limit } = refusal;
-            Refused { levels, held, limit }
-        })
+        tree::try_charge(&self.node, n).map_err(refused)
     }
 
     /// Charges `n` if the running CPU has it in stock, for about a plain add and without a call. If
@@ -208,7 +208,7 @@ impl LimitNode {
 
     /// Says what the limit does with a charge that exceeds it, and returns the usage after that.
     pub fn set_mode(&self, mode: LimitMode) -> LimitUsage {
-        self.node.level.set_mode(mode);
+        tree::set_mode(&self.node, &self.node.level, mode);
         self.usage()
     }
 
@@ -276,13 +276,28 @@ impl LimitNode {
     }
 }
 
+pub(super) fn refused((levels, refusal): (usize, level::Refusal)) -> Refused {
+    let level::Refusal { held, limit } = refusal;
+    Refused { levels, held, limit }
+}
+
 fn usage(record: Record, current: u64) -> LimitUsage {
     let Record { limit, peak, peak_low, refused, overdrafts, mode } = record;
     LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode }
 }
 
+impl LimitNode {
+    pub(super) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+}
+
 impl Node {
-    fn levels(&self) -> impl Iterator<Item = &Level> {
+    pub(super) fn waiting(&self) -> &SharedQueue<Arc<Node>> {
+        &self.tree.waiting
+    }
+
+    pub(super) fn levels(&self) -> impl Iterator<Item = &Level> {
         successors(Some(self), |node| node.parent.as_deref()).map(|node| &node.level)
     }
 
@@ -349,20 +364,23 @@ impl Path for Arc<Node> {
     fn barriers(&self) -> &Barriers {
         &self.tree.barriers
     }
+
+    fn serve(&self) {
+        self.tree.waiting.serve();
+    }
 }
 
-/// Gives the stock back. Without a barrier: nobody charges it any more, and whoever did came
-/// before.
-impl Drop for LimitNode {
-    fn drop(&mut self) {
+impl LimitNode {
+    /// Gives the stock back. Without a barrier: nobody charges it any more, and whoever did came
+    /// before. Returns whether it was done; otherwise the next fold does it.
+    fn end(&self) -> bool {
         let Node { leaf, tree, place, .. } = &*self.node;
-        // Otherwise it stays among the open, and the next fold gives its stock back.
-        let Some(_inside) = Inside::new() else { return };
-        let Some(mut open) = tree.open.lock_unless_abandoned() else { return };
+        let Some(_inside) = Inside::new() else { return false };
+        let Some(mut open) = tree.open.lock_unless_abandoned() else { return false };
         open.alive -= 1;
         let _held = leaf.lock.lock();
         if leaf.is_closed() {
-            return;
+            return false;
         }
         let stocked = leaf.end();
         self.node.levels().for_each(|level| {
@@ -371,6 +389,15 @@ impl Drop for LimitNode {
         });
         // Relaxed: with the list locked.
         open.remove(place.load(Ordering::Relaxed) as usize);
+        true
+    }
+}
+
+impl Drop for LimitNode {
+    fn drop(&mut self) {
+        if self.end() {
+            tree::serve_if_awaited(&self.node);
+        }
     }
 }
 

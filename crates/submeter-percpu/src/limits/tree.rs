@@ -15,6 +15,9 @@
 //! - A charge may exceed a limit that is soft, or all if it is forced, but only where the level is
 //!   drained: no stock lies below a level that is exceeded, so that nothing is charged there that
 //!   is not compared with the limit.
+//! - A charge that waits says so at the level that refused it, and tries again. Until it is granted
+//!   no leaf opens below that level, so that what is released there takes the cold path, which
+//!   looks for those that wait after it has given back.
 //! - A drained level is loose again where it has room for a leaf's stock twice, and not within
 //!   `REST_MS`.
 
@@ -41,6 +44,8 @@ pub(crate) trait Path: Sized {
     /// somebody visits them.
     fn join(&self, open: &mut dyn FnMut() -> bool);
     fn barriers(&self) -> &Barriers;
+    /// Has the charges that wait tried again.
+    fn serve(&self);
 }
 
 impl Barriers {
@@ -116,24 +121,60 @@ pub(crate) fn set_limit<P: Path>(path: &P, level: &Level, limit: u64) {
     if level.held() > limit {
         _ = fold(path, level);
     }
+    // One that waits may fit now, or never.
+    serve_if_awaited(path);
+}
+
+/// Says what a level's limit does with a charge that exceeds it.
+pub(crate) fn set_mode<P: Path>(path: &P, level: &Level, mode: LimitMode) {
+    level.set_mode(mode);
+    serve_if_awaited(path);
 }
 
 #[cold]
 #[inline(never)]
 fn try_charge_cold<P: Path>(path: &P, n: u64, forced: bool) -> Result<(), (usize, Refusal)> {
+    let charged = charge_if_room(path, n, forced);
+    charged.inspect_err(|(index, _)| path.levels().nth(*index).expect("it refused").refuse())
+}
+
+/// Charges `n` without stock that is at hand. Does not count a refusal.
+pub(super) fn charge_if_room<P: Path>(
+    path: &P,
+    n: u64,
+    forced: bool,
+) -> Result<(), (usize, Refusal)> {
     let leaf = path.leaf();
-    let slowly = i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(-n, leaf.cap));
-    if slowly || refill(path, n) {
+    if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(-n, leaf.cap)) {
         return Ok(());
+    }
+    let decided = decide(path, n, forced);
+    if let Ok(room) = decided {
+        open_if_far(path, room);
+    }
+    // What it held for a while may have kept another waiting.
+    serve_if_awaited(path);
+    decided.map(drop)
+}
+
+/// Has the charges tried again that wait for a level of this path: after something was given back.
+pub(super) fn serve_if_awaited<P: Path>(path: &P) {
+    if path.levels().any(Level::is_awaited) {
+        path.serve();
+    }
+}
+
+/// Charges `n` where there is room, and opens no leaf. Returns the room that is left, or 0 where
+/// that does not matter.
+pub(super) fn decide<P: Path>(path: &P, n: u64, forced: bool) -> Result<u64, (usize, Refusal)> {
+    if refill(path, n) {
+        return Ok(0);
     }
     let mut beyond = Beyond { levels: 0, forced };
     loop {
         let index = match reserve(path, n, beyond) {
-            Ok(room) if beyond.levels == 0 => {
-                open_if_far(path, room);
-                return Ok(());
-            }
-            Ok(_) if settle(path) || forced => return Ok(()),
+            Ok(room) if beyond.levels == 0 => return Ok(room),
+            Ok(_) if settle(path) || forced => return Ok(0),
             // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
             Ok(_) => {
                 give_back(path, n);
@@ -154,10 +195,9 @@ fn try_charge_cold<P: Path>(path: &P, n: u64, forced: bool) -> Result<(), (usize
             Look::Room => continue,
             Look::Stock if fold(path, level) => continue,
             // Leaves cannot be visited: there is no telling.
-            Look::Stock if forced => return force(path, n),
-            Look::Stock => Refusal { held: level.held(), limit: level.limit() },
+            Look::Stock if forced => return force(path, n).map(|()| 0),
+            Look::Stock => level.refusal(),
         };
-        level.refuse();
         return Err((index, refusal));
     }
 }
@@ -196,7 +236,7 @@ fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
     for (index, level) in path.levels().enumerate() {
         let Some(reserved) = level.force(n) else {
             path.levels().take(index).for_each(|level| level.give_back(n));
-            return Err((index, Refusal { held: level.held(), limit: level.limit() }));
+            return Err((index, level.refusal()));
         };
         level.raise_peak(reserved.held, level.openings(), path.leaf().stock_max());
         if reserved.exceeds() {
@@ -290,7 +330,8 @@ fn open_if_far<P: Path>(path: &P, room: u64) {
 /// Called while nobody visits leaves: a fold that tightens a level now finds this one.
 fn open<P: Path>(path: &P) -> bool {
     let leaf = path.leaf();
-    if !path.levels().all(Level::is_loose) {
+    // In this order: a charge that waits has found its level tight after it said that it waits.
+    if !path.levels().all(Level::is_loose) || path.levels().any(Level::is_awaited) {
         return false;
     }
     path.levels().for_each(Level::begin_opening);
@@ -326,6 +367,7 @@ fn release_cold<P: Path>(path: &P, n: u64) {
     }
     drop((held, inside));
     give_back(path, n);
+    serve_if_awaited(path);
 }
 
 /// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was

@@ -1,5 +1,7 @@
 //! Every interleaving of charges of two leaves below one root.
 
+use std::task::Waker;
+
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
@@ -8,6 +10,7 @@ use super::leaf::Leaf;
 use super::level::Level;
 use super::loom_models::{CPU, Cpus, Mistake, sections};
 use super::tree::{Barriers, Path, charge_forced, release, set_limit, try_charge};
+use super::wait::{Polled, Queue};
 
 const LIMIT: u64 = 200;
 /// What both leaves hold at first; 3 more lie in stock, and 6 are free.
@@ -20,11 +23,16 @@ struct Tree {
     barriers: Barriers,
     /// Held by who visits leaves, or opens one.
     open: Mutex<()>,
+    queue: Mutex<Queue<At>>,
 }
 
-struct At<'a>(&'a Tree, usize);
+struct At(Model, usize);
 
-impl Path for At<'_> {
+fn at(tree: &Model, leaf: usize) -> At {
+    At(Arc::clone(tree), leaf)
+}
+
+impl Path for At {
     type Stock = Cpus;
     fn leaf(&self) -> &Leaf<Cpus> {
         &self.0.leaves[self.1]
@@ -36,7 +44,7 @@ impl Path for At<'_> {
         let _visit = self.0.open.lock().unwrap();
         for leaf in 0..2 {
             if std::ptr::eq(level, &self.0.root) || std::ptr::eq(level, &self.0.own[leaf]) {
-                each(&At(self.0, leaf));
+                each(&at(&self.0, leaf));
             }
         }
         true
@@ -48,6 +56,9 @@ impl Path for At<'_> {
     }
     fn barriers(&self) -> &Barriers {
         &self.0.barriers
+    }
+    fn serve(&self) {
+        self.0.queue.lock().unwrap().serve(&mut Vec::new());
     }
 }
 
@@ -65,11 +76,12 @@ fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + '
             leaves: [leaf(), leaf()],
             barriers: Barriers::new(),
             open: Mutex::new(()),
+            queue: Mutex::new(Queue::default()),
         });
-        set_limit(&At(&tree, 0), &tree.root, LIMIT);
+        set_limit(&at(&tree, 0), &tree.root, LIMIT);
         // Open and refill both, by 2 and by 1; the last leaves too little room for a refill.
         for (leaf, n) in [(0, 64), (0, 2), (1, 32), (1, 2), (0, 91)] {
-            try_charge(&At(&tree, leaf), n).expect("it fits");
+            try_charge(&at(&tree, leaf), n).expect("it fits");
         }
         assert_eq!(tree.root.held(), CHARGED + 3);
         assert_eq!([0, 1].map(|leaf| tree.leaves[leaf].stocked()), [2, 1]);
@@ -81,7 +93,7 @@ fn charges(tree: &Model, cpu: usize, leaf: usize, all: &'static [u64]) -> thread
     let tree = Arc::clone(tree);
     thread::spawn(move || {
         CPU.with(|own| own.set(cpu));
-        all.iter().filter(|&&n| try_charge(&At(&tree, leaf), n).is_ok()).sum()
+        all.iter().filter(|&&n| try_charge(&at(&tree, leaf), n).is_ok()).sum()
     })
 }
 
@@ -131,12 +143,12 @@ fn loom_limits_tree_a_lowered_limit_grants_nothing_from_stock() {
     explore(Mistake::None, 0, |tree| {
         let other = charges(tree, 0, 0, &[1]);
         let lowered = Arc::clone(tree);
-        set_limit(&At(&lowered, 1), &lowered.root, CHARGED - 10);
-        let refused = try_charge(&At(tree, 1), 1).is_err();
+        set_limit(&at(&lowered, 1), &lowered.root, CHARGED - 10);
+        let refused = try_charge(&at(tree, 1), 1).is_err();
         other.join().unwrap();
         assert!(refused, "10 more than the limit are held");
-        release(&At(tree, 0), 20);
-        try_charge(&At(tree, 1), 9).expect("it fits");
+        release(&at(tree, 0), 20);
+        try_charge(&at(tree, 1), 9).expect("it fits");
     });
 }
 
@@ -144,10 +156,10 @@ fn loom_limits_tree_a_lowered_limit_grants_nothing_from_stock() {
 fn loom_limits_tree_a_forced_charge_leaves_no_stock_below_what_it_exceeds() {
     explore(Mistake::None, REST_MS, |tree| {
         let other = charges(tree, 0, 0, &[1, 2]);
-        charge_forced(&At(tree, 1), 30);
+        charge_forced(&at(tree, 1), 30);
         let granted = other.join().unwrap();
         assert_eq!(tree.root.held(), CHARGED + 30 + granted, "what lies in stock may be charged");
-        try_charge(&At(tree, 0), 1).expect_err("the limit is exceeded");
+        try_charge(&at(tree, 0), 1).expect_err("the limit is exceeded");
     });
 }
 
@@ -155,12 +167,48 @@ fn loom_limits_tree_a_forced_charge_leaves_no_stock_below_what_it_exceeds() {
 #[test]
 fn loom_limits_tree_a_refusal_beside_a_neighbours_opening_is_exact() {
     explore(Mistake::None, REST_MS, |tree| {
-        try_charge(&At(tree, 0), 10).expect_err("one too many, so that it folds");
-        release(&At(tree, 0), 51);
+        try_charge(&at(tree, 0), 10).expect_err("one too many, so that it folds");
+        release(&at(tree, 0), 51);
         // There is room for all stock twice again.
         let both = [charges(tree, 0, 0, &[1, 2]), charges(tree, 1, 1, &[57])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
         assert_eq!(granted, 60, "all of it fits");
         assert_eq!(tree.root.held() - tree.leaves.iter().map(|l| l.stocked()).sum::<u64>(), LIMIT);
     });
+}
+
+/// A charge of the first leaf that waits for 60 more, while another thread makes just that room.
+/// The whole tree is dropped at the end, with what its queue holds.
+fn a_charge_that_waits_beside(other: fn(&Model)) -> impl Fn(&Model) {
+    move |tree| {
+        let beside = Arc::clone(tree);
+        let other = thread::spawn(move || {
+            CPU.with(|own| own.set(1));
+            other(&beside);
+        });
+        let push = |queue: &mut Queue<At>| queue.push(at(tree, 0), 60, Waker::noop().clone());
+        let number = push(&mut tree.queue.lock().unwrap());
+        at(tree, 0).serve();
+        other.join().unwrap();
+        let polled = tree.queue.lock().unwrap().poll(number, Waker::noop());
+        assert!(matches!(polled, Polled::Done(Ok(()))), "it waits, and there is room");
+        assert_eq!(tree.root.held() - tree.leaves.iter().map(|l| l.stocked()).sum::<u64>(), LIMIT);
+    }
+}
+
+#[test]
+fn loom_limits_tree_a_release_is_not_missed_by_a_charge_that_begins_to_wait() {
+    let release_all = |tree: &Model| release(&at(tree, 0), CHARGED + 60 - LIMIT);
+    explore(Mistake::None, REST_MS, a_charge_that_waits_beside(release_all));
+}
+
+#[test]
+fn loom_limits_tree_a_leaf_that_opens_keeps_nothing_from_a_charge_that_waits() {
+    let open_and_release = |tree: &Model| {
+        release(&at(tree, 1), 29);
+        try_charge(&at(tree, 1), 1).expect("it fits");
+        release(&at(tree, 1), 1);
+        release(&at(tree, 1), CHARGED + 60 - LIMIT - 29);
+    };
+    explore(Mistake::None, REST_MS, a_charge_that_waits_beside(open_and_release));
 }

@@ -1,14 +1,16 @@
 //! One charge, release or change of a limit, with others in the middle of it: before each of its
 //! accesses in turn.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr::eq;
 use std::rc::Rc;
+use std::task::Waker;
 
 use super::leaf::Leaf;
 use super::level::{Level, LimitMode, Refusal};
 use super::stepped::{arm, disarm, refuel, step};
-use super::tree::{Barriers, Path, charge_forced, release, set_limit, try_charge};
+use super::tree::{Barriers, Path, charge_forced, release, set_limit, set_mode, try_charge};
+use super::wait::{Cancelled, Polled, Queue};
 use super::{Phase, REST_MS, Stock};
 
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,10 @@ enum Act {
     Uncharge(usize, u64),
     Limit(u64),
     Force(usize, u64),
+    /// Begins to wait.
+    Wait(usize, u64),
+    /// The oldest of those that wait gives up.
+    GiveUp,
     Mode(LimitMode),
     /// From now on leaves cannot be visited, as below a handler that interrupted a visit.
     Interrupt,
@@ -28,7 +34,10 @@ enum Act {
     Ask,
     On(usize),
 }
-use Act::{Ask, Charge, Close, Force, Interrupt, Limit, Mode, On, Rest, Uncharge};
+mod beyond;
+mod waits;
+
+use Act::{Ask, Charge, Close, Force, GiveUp, Interrupt, Limit, Mode, On, Rest, Uncharge, Wait};
 
 /// What all leaves share.
 #[derive(Default)]
@@ -91,11 +100,17 @@ struct Tree {
     visited: Cell<bool>,
     /// Whether this is below a handler that interrupted a visit.
     interrupted: Cell<bool>,
+    queue: RefCell<Queue<At>>,
+    /// Whether others would have had to wait for the queue: such a run says nothing.
+    stuck: Cell<bool>,
+    /// Number, leaf and amount of those that wait.
+    waiting: RefCell<Vec<(u64, usize, u64)>>,
     charged: [Cell<u64>; 2],
     /// What `Ask` was answered last.
     answer: Cell<Option<u64>>,
 }
 
+#[derive(Clone)]
 struct At(Rc<Tree>, usize);
 
 impl Path for At {
@@ -130,6 +145,10 @@ impl Path for At {
     fn barriers(&self) -> &Barriers {
         &self.0.barriers
     }
+    fn serve(&self) {
+        step();
+        self.0.queue(|queue| queue.serve(&mut Vec::new()));
+    }
 }
 
 const NONE: u64 = u64::MAX;
@@ -149,6 +168,9 @@ impl Tree {
             barriers: Barriers::new(),
             visited: Cell::new(false),
             interrupted: Cell::new(false),
+            queue: Default::default(),
+            stuck: Cell::new(false),
+            waiting: Default::default(),
             charged: Default::default(),
             answer: Cell::new(None),
             machine,
@@ -188,7 +210,23 @@ impl Tree {
                 charge_forced(&At(Rc::clone(self), leaf), n);
                 self.charged[leaf].set(self.charged[leaf].get() + n);
             }
-            Mode(mode) => self.root.set_mode(mode),
+            Mode(mode) => set_mode(&At(Rc::clone(self), 0), &self.root, mode),
+            Wait(leaf, n) => {
+                let at = At(Rc::clone(self), leaf);
+                let push = |queue: &mut Queue<At>| queue.push(at.clone(), n, Waker::noop().clone());
+                let Some(number) = self.queue(push) else { return Ok(()) };
+                self.waiting.borrow_mut().push((number, leaf, n));
+                at.serve();
+            }
+            GiveUp => {
+                let (number, leaf, n) = self.waiting.borrow_mut().remove(0);
+                let at = At(Rc::clone(self), leaf);
+                let cancelled = self.queue(|queue| queue.cancel(number));
+                if matches!(cancelled, Some(Cancelled::Granted)) {
+                    release(&at, n);
+                }
+                at.serve();
+            }
             Interrupt => self.interrupted.set(true),
             Limit(limit) => set_limit(&At(Rc::clone(self), 0), &self.root, limit),
             Rest => self.machine.now.set(self.machine.now.get() + REST_MS),
@@ -199,8 +237,35 @@ impl Tree {
         Ok(())
     }
 
+    fn queue<T>(&self, change: impl FnOnce(&mut Queue<At>) -> T) -> Option<T> {
+        let queue = self.queue.try_borrow_mut();
+        queue.inspect_err(|_| self.stuck.set(true)).ok().map(|mut queue| change(&mut queue))
+    }
+
+    /// Charges of those that waited count from now on. Returns how many wait on.
+    fn harvest(&self) -> usize {
+        self.waiting.borrow_mut().retain(|(number, leaf, n)| {
+            match self.queue.borrow_mut().poll(*number, Waker::noop()) {
+                Polled::Waits => return true,
+                Polled::Done(Ok(())) => self.charged[*leaf].set(self.charged[*leaf].get() + n),
+                Polled::Done(Err(_)) => assert!(*n > self.limit(), "{n} fit, at another time"),
+                Polled::Unknown => panic!("it was pushed"),
+            }
+            false
+        });
+        self.waiting.borrow().len()
+    }
+
     /// What must hold while nothing is under way.
     fn check(&self, at: &str) {
+        self.harvest();
+        if let Some((_, _, n)) = self.waiting.borrow().first() {
+            let full = self.total() + n > self.limit() && self.root.mode() != LimitMode::Soft;
+            assert!(full, "{at}: {n} wait, and would fit");
+        } else {
+            let awaited = self.own.iter().chain([&self.root]).any(Level::is_awaited);
+            assert!(!awaited, "{at}: nobody waits");
+        }
         let stocked = [0, 1].map(|leaf| self.leaves[leaf].stocked());
         for (leaf, stocked) in stocked.iter().enumerate() {
             let held = self.charged[leaf].get() + stocked;
@@ -372,122 +437,4 @@ fn what_is_held_is_what_is_charged_unless_a_leaf_was_open_meanwhile() {
     at_every_step(&start(&FOLDED), Ask, &[Charge(0, 1), Limit(90)]);
     at_every_step(&start(&FOLDED), Charge(0, 1), &[Ask]);
     at_every_step(&START, Limit(50), &[Ask]);
-}
-
-/// Soft, with the root's limit at what is held.
-const SOFT: [Act; 3] = [Limit(103), Mode(LimitMode::Soft), Rest];
-
-#[test]
-fn no_stock_lies_below_a_limit_that_a_forced_charge_exceeds() {
-    for others in [&[Charge(1, 1), Charge(0, 1)] as &[Act], &[Limit(50)], &[Limit(2000), Rest]] {
-        at_every_step(&start(&[Limit(1000)]), Force(0, 950), others);
-        at_every_step(&start(&FOLDED), Force(0, 950), others);
-    }
-    at_every_step(&start(&FOLDED), Force(0, 950), &[Charge(0, 40), Charge(1, 1), Charge(1, 3)]);
-}
-
-#[test]
-fn no_stock_lies_below_a_soft_limit_that_is_exceeded() {
-    for others in [&[Charge(1, 1), Charge(0, 1)] as &[Act], &[Limit(50)], &[Limit(2000), Rest]] {
-        at_every_step(&start(&SOFT), Charge(0, 9), others);
-    }
-    let start = start(&[Limit(100), Mode(LimitMode::Soft), Limit(1000), Rest]);
-    at_every_step(&start, Charge(0, 950), &[Charge(0, 40), Charge(1, 1), Charge(1, 3)]);
-}
-
-#[test]
-fn below_a_handler_a_charge_that_would_exceed_a_soft_limit_comes_to_an_end() {
-    // Full at first; then leaves open, and nobody can close them.
-    let others = &[Rest, Uncharge(0, 60), Charge(1, 20), Charge(1, 3), Interrupt];
-    at_every_step(&start(&[Limit(100), Mode(LimitMode::Soft)]), Charge(0, 70), others);
-}
-
-#[test]
-fn a_soft_limit_grants_no_more_than_a_number_can_hold() {
-    let tree = Tree::new();
-    for act in [Charge(0, 5), Limit(5), Mode(LimitMode::Soft)] {
-        tree.perform(act).expect("granted");
-    }
-    refuel();
-    tree.perform(Charge(1, NONE)).expect_err("more than u64::MAX");
-    tree.check("at the end");
-}
-
-#[test]
-fn an_enforced_limit_below_a_soft_one_is_not_exceeded() {
-    for accesses in 0..100 {
-        let tree = Tree::new();
-        let full = start(&[Limit(100), Mode(LimitMode::Soft)]);
-        full.into_iter().for_each(|act| tree.perform(act).expect("granted"));
-        // So that there is no stock below: what lies there is not exceeded anyway.
-        for limit in [50, 70] {
-            set_limit(&At(Rc::clone(&tree), 0), &tree.own[0], limit);
-        }
-        let other = Rc::clone(&tree);
-        arm(accesses, move || {
-            if other.is_free() {
-                _ = try_charge(&At(Rc::clone(&other), 0), 2);
-            }
-        });
-        _ = try_charge(&At(Rc::clone(&tree), 0), 3);
-        _ = disarm();
-        assert!(tree.own[0].held() <= 70, "before access {accesses}: {}", tree.own[0].held());
-    }
-}
-
-#[test]
-fn a_charge_that_exceeds_a_soft_limit_is_counted_and_one_that_fits_is_not() {
-    let tree = Tree::new();
-    let perform = |acts: &[Act]| acts.iter().for_each(|act| tree.perform(*act).expect("granted"));
-    // 3 of 103 lie in stock: the first charge fits, the second does not.
-    perform(&start(&SOFT));
-    perform(&[Charge(1, 3), Charge(0, 1)]);
-    assert_eq!(tree.root.record().overdrafts, 1);
-    perform(&[Force(0, 1), Uncharge(0, 2), Force(0, 0)]);
-    assert_eq!(tree.root.record().overdrafts, 2);
-    perform(&[Mode(LimitMode::Enforced)]);
-    tree.perform(Charge(0, 1)).expect_err("it is enforced again");
-    tree.check("at the end");
-}
-
-#[test]
-fn an_enforced_limit_above_a_soft_one_refuses_and_nothing_is_overdrawn() {
-    let tree = Tree::new();
-    tree.own[0].set_mode(LimitMode::Soft);
-    tree.own[0].store_limit(10);
-    tree.perform(Limit(20)).expect("a limit");
-    tree.perform(Charge(0, 15)).expect("its own limit is soft");
-    tree.perform(Charge(0, 6)).expect_err("beyond the root's limit");
-    let records = [&tree.own[0], &tree.root].map(|level| level.record());
-    assert_eq!(records.map(|record| (record.overdrafts, record.refused)), [(1, 0), (0, 1)]);
-    assert_eq!([&tree.own[0], &tree.root].map(Level::held), [15, 15]);
-}
-
-#[test]
-fn a_forced_charge_is_held_at_every_level_where_leaves_cannot_be_visited() {
-    let tree = Tree::new();
-    let perform = |act: Act| tree.perform(act);
-    start(&[Limit(104)]).into_iter().for_each(|act| perform(act).expect("granted"));
-    perform(Interrupt).expect("nothing");
-    perform(Charge(0, 3)).expect_err("there is no telling whether it fits");
-    perform(Force(0, 3)).expect("forced");
-    let panic = std::panic::AssertUnwindSafe(|| charge_forced(&At(Rc::clone(&tree), 0), NONE - 99));
-    std::panic::catch_unwind(panic).expect_err("it does not fit a u64");
-    tree.interrupted.set(false);
-    assert_eq!([&tree.own[0], &tree.own[1], &tree.root].map(Level::held), [71, 35, 106]);
-    assert_eq!(tree.root.record().overdrafts, 1);
-    perform(Charge(0, 1)).expect("from stock, as the interrupted have not visited it");
-    perform(Charge(1, 3)).expect_err("it is exceeded, and the stock is given back");
-    tree.check("at the end");
-}
-
-#[test]
-#[should_panic(expected = "no more than u64::MAX")]
-fn a_forced_charge_of_more_than_there_are_numbers_panics_and_charges_nothing() {
-    let tree = Tree::new();
-    tree.perform(Charge(0, 5)).expect("it fits");
-    let force = std::panic::AssertUnwindSafe(|| charge_forced(&At(Rc::clone(&tree), 1), NONE));
-    let panic = std::panic::catch_unwind(force).expect_err("it does not fit a u64");
-    assert_eq!([&tree.own[0], &tree.own[1], &tree.root].map(Level::held), [5, 0, 5]);
-    std::panic::resume_unwind(panic);
 }

@@ -2,6 +2,7 @@
 
 mod at_once;
 mod error;
+mod wait;
 
 use std::fmt;
 
@@ -13,6 +14,7 @@ use crate::unit::Unit;
 pub use at_once::Amount;
 pub use error::LimitError;
 pub use submeter_percpu::LimitMode;
+pub use wait::Charging;
 
 impl Group {
     /// Returns the usage of a quota, including descendants. O(1) near a limit and for a group whose

@@ -45,6 +45,10 @@
 //!
 //! **All or nothing.** [`Group::try_charge_all`] charges amounts of several quotas, or none.
 //!
+//! **Waiting.** [`Group::charge`] is a future that is ready once there is room, and
+//! [`Group::charge_timeout`] blocks a thread for that. Those that wait for one limit are served in
+//! order, by whoever gives something back.
+//!
 //! **What it costs.** Far from all limits a charge costs about an add, however deep the group: it
 //! takes from a stock of up to 64 Ki units that the running CPU has. Near one, and where it is
 //! larger than that, it takes one compare-and-swap per level up to the root. Near means that less
@@ -95,6 +99,8 @@
 //! Next: [The group switch](super::group_switch).
 //!
 //! [`Charge`]: crate::Charge
+//! [`Group::charge`]: crate::Group::charge
+//! [`Group::charge_timeout`]: crate::Group::charge_timeout
 //! [`Group::charge_forced`]: crate::Group::charge_forced
 //! [`Group::set_limit_mode`]: crate::Group::set_limit_mode
 //! [`Group::set_rate`]: crate::Group::set_rate

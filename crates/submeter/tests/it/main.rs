@@ -30,4 +30,5 @@ mod surface;
 mod switch;
 mod switch_runtimes;
 mod tree;
+mod waits;
 mod work;

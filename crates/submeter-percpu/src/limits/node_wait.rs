@@ -1,0 +1,174 @@
+//! Charges of a [`LimitNode`] that wait for room.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::level::Level;
+use super::node::{LimitNode, Node, Refused, refused};
+use super::tree::{Path, charge_if_room, charge_stock, release};
+use super::wait::{Cancelled, Polled};
+
+/// The place in the queue of a charge that waits. For futures: see [`LimitNode::poll_charge`].
+#[derive(Debug, Default)]
+pub struct LimitTurn {
+    number: Option<u64>,
+}
+
+impl LimitNode {
+    /// Charges `n` to this group and every one above it once all have room, or has `context`'s
+    /// waker woken when to ask again. A turn is for one charge: [`end_turn`](LimitNode::end_turn)
+    /// before it is dropped.
+    ///
+    /// Those that wait for one limit are granted in the order in which they asked first; a
+    /// [`try_charge`](LimitNode::try_charge) does not wait for them. While nobody waits it costs as
+    /// much as that. While somebody waits for a limit, charges and releases below it take the way
+    /// that is exact, and each tries those that wait, until one does not fit.
+    ///
+    /// Not for signal handlers, nor are releases in handlers while somebody waits: wakers are not.
+    ///
+    /// # Errors
+    /// When `n` alone exceeds an enforced limit; in a forked child in which another thread of the
+    /// parent stayed behind in the queue, if it does not fit.
+    pub fn poll_charge(
+        &self,
+        turn: &mut LimitTurn,
+        n: u64,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Refused>> {
+        let node = self.node();
+        if turn.number.is_none() {
+            // Stock lies within all limits, and there is none where somebody waits.
+            if charge_stock(node, n) {
+                return Poll::Ready(Ok(()));
+            }
+            if !node.levels().any(Level::is_awaited) && charge_if_room(node, n, false).is_ok() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        loop {
+            if let Some(number) = turn.number {
+                let polled = node.waiting().with(|queue| queue.poll(number, context.waker()));
+                match polled.unwrap_or(Polled::Unknown) {
+                    Polled::Waits => return Poll::Pending,
+                    Polled::Unknown => {}
+                    Polled::Done(outcome) => {
+                        turn.number = None;
+                        return Poll::Ready(outcome.map_err(|at| node.refuse(at)));
+                    }
+                }
+            }
+            let (path, waker) = (Arc::clone(node), context.waker().clone());
+            turn.number = node.waiting().with(|queue| queue.push(path, n, waker));
+            if turn.number.is_none() {
+                let charged = charge_if_room(node, n, false);
+                return Poll::Ready(charged.map_err(|at| node.refuse(at)));
+            }
+            node.serve();
+        }
+    }
+
+    /// Ends a turn whose charge is wanted no longer: what was granted meanwhile is released, and
+    /// those behind it have their turn. Does nothing for a turn that ended.
+    pub fn end_turn(&self, turn: &mut LimitTurn, n: u64) {
+        let Some(number) = turn.number.take() else { return };
+        let node = self.node();
+        match node.waiting().with(|queue| queue.cancel(number)) {
+            Some(Cancelled::Granted) => release(node, n),
+            Some(Cancelled::Waited(_)) | None => {}
+        }
+        node.serve();
+    }
+
+    /// Charges `n` to this group and every one above it as soon as all have room, and blocks the
+    /// thread until then, for `timeout` at most. See [`poll_charge`](LimitNode::poll_charge).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter_percpu::{Area, LimitNode};
+    ///
+    /// let root = LimitNode::root(Area::common()?)?;
+    /// root.set_limit(100);
+    /// root.try_charge(60).expect("it fits");
+    /// let refused = root.charge_timeout(50, Duration::from_millis(1)).expect_err("60 are held");
+    /// assert_eq!((refused.held, refused.limit), (60, 100));
+    /// std::thread::scope(|scope| {
+    ///     let waits = scope.spawn(|| root.charge_timeout(50, Duration::from_secs(60)));
+    ///     root.release(60);
+    ///     assert_eq!(waits.join().unwrap(), Ok(()));
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there was no room in that time, and as those of
+    /// [`poll_charge`](LimitNode::poll_charge).
+    pub fn charge_timeout(&self, n: u64, timeout: Duration) -> Result<(), Refused> {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let (mut turn, start) = (LimitTurn::default(), Instant::now());
+        loop {
+            if let Poll::Ready(result) = self.poll_charge(&mut turn, n, &mut context) {
+                return result;
+            }
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return self.give_up(&turn);
+            }
+            thread::park_timeout(left);
+        }
+    }
+
+    /// Ends a turn that took too long, unless it was granted by now.
+    fn give_up(&self, turn: &LimitTurn) -> Result<(), Refused> {
+        let node = self.node();
+        let number = turn.number.expect("it was polled");
+        let index = match node.waiting().with(|queue| queue.cancel(number)) {
+            Some(Cancelled::Granted) => return Ok(()),
+            Some(Cancelled::Waited(index)) => index,
+            None => 0,
+        };
+        let level = node.levels().nth(index).expect("it waited there");
+        let refused = node.refuse((index, level.refusal()));
+        node.serve();
+        Err(refused)
+    }
+}
+
+impl Node {
+    /// Counts a refusal.
+    fn refuse(&self, at: (usize, super::level::Refusal)) -> Refused {
+        self.levels().nth(at.0).expect("it refused").refuse();
+        refused(at)
+    }
+}
+
+/// Wakes a thread that blocks.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Area;
+
+    #[test]
+    fn what_a_handler_releases_that_interrupted_the_queue_is_not_missed() {
+        let root = LimitNode::root(Area::common().expect("an area")).expect("a word");
+        root.set_limit(100);
+        root.try_charge(60).expect("it fits");
+        let (mut turn, mut context) = (LimitTurn::default(), Context::from_waker(Waker::noop()));
+        assert!(root.poll_charge(&mut turn, 50, &mut context).is_pending());
+        // A handler runs on top of whoever has the queue.
+        root.node().waiting().with(|_| root.release(60)).expect("nobody has it");
+        assert_eq!(root.usage().current, 50);
+        assert_eq!(root.poll_charge(&mut turn, 50, &mut context), Poll::Ready(Ok(())));
+    }
+}

@@ -1,0 +1,237 @@
+//! Charges that wait for room, in order.
+//!
+//! Whoever gives something back, raises a limit or stops waiting tries those that wait in turn, and
+//! wakes only those that are granted or can never be: a granted charge is held before its owner
+//! knows. One that does not fit holds up all behind it whose paths share the level that refused it;
+//! others pass. Rejected: to wake the first and let it try itself. Until it runs, charges that do
+//! not wait take what it was woken for, and each release wakes it again.
+
+#[cfg(not(loom))]
+use std::cell::Cell;
+use std::task::Waker;
+
+#[cfg(not(loom))]
+use submeter_sys::fork;
+
+use super::level::{Level, Refusal};
+use super::tree::{Path, decide};
+#[cfg(not(loom))]
+use crate::process_lock::ProcessMutex;
+
+/// The charges of one tree that wait, the oldest first.
+#[derive(Debug)]
+pub(crate) struct Queue<P> {
+    /// By their numbers, which rise.
+    entries: Vec<Entry<P>>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Entry<P> {
+    number: u64,
+    path: P,
+    n: u64,
+    waker: Waker,
+    /// Where it said that it waits.
+    at: Option<usize>,
+    outcome: Option<Result<(), (usize, Refusal)>>,
+}
+
+impl<P> Default for Queue<P> {
+    fn default() -> Queue<P> {
+        Queue { entries: Vec::new(), next: 0 }
+    }
+}
+
+impl<P: Path> Queue<P> {
+    /// Has a charge wait behind those that do. Returns its number. Followed by
+    /// [`serve`](Self::serve).
+    pub(crate) fn push(&mut self, path: P, n: u64, waker: Waker) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.entries.push(Entry { number, path, n, waker, at: None, outcome: None });
+        number
+    }
+
+    /// Takes what has become of a charge. If it still waits, `waker` is woken later.
+    pub(crate) fn poll(&mut self, number: u64, waker: &Waker) -> Polled {
+        let Some(place) = self.place(number) else { return Polled::Unknown };
+        let entry = &mut self.entries[place];
+        match entry.outcome {
+            None => {
+                entry.waker.clone_from(waker);
+                Polled::Waits
+            }
+            Some(outcome) => {
+                self.entries.remove(place);
+                Polled::Done(outcome)
+            }
+        }
+    }
+
+    /// Has a charge wait no longer. Those behind it are to be served.
+    pub(crate) fn cancel(&mut self, number: u64) -> Cancelled {
+        let Some(place) = self.place(number) else { return Cancelled::Waited(0) };
+        let mut entry = self.entries.remove(place);
+        // Where another waits, if not itself: it was behind that.
+        let behind = || entry.path.levels().position(Level::is_awaited);
+        let at = entry.at.or_else(behind).unwrap_or(0);
+        entry.leave();
+        match entry.outcome {
+            Some(Ok(())) => Cancelled::Granted,
+            Some(Err((index, _))) => Cancelled::Waited(index),
+            None => Cancelled::Waited(at),
+        }
+    }
+
+    /// Tries those that wait, in turn. Adds whom to wake, without the lock, to `woken`.
+    pub(crate) fn serve(&mut self, woken: &mut Vec<Waker>) {
+        let mut full: Vec<*const Level> = Vec::new();
+        for entry in self.entries.iter_mut().filter(|entry| entry.outcome.is_none()) {
+            if entry.path.levels().any(|level| full.contains(&std::ptr::from_ref(level))) {
+                continue;
+            }
+            let Some(level) = entry.attempt() else {
+                woken.push(entry.waker.clone());
+                continue;
+            };
+            if entry.path.levels().last().is_some_and(|root| std::ptr::eq(root, level)) {
+                // All are behind it.
+                break;
+            }
+            full.push(level);
+        }
+    }
+
+    /// Forgets those that waited when a fork copied this process: their owners do not exist here,
+    /// and their wakers may be of a runtime that does not.
+    #[cfg(not(loom))]
+    pub(crate) fn forget(mut self) {
+        self.entries.iter_mut().for_each(Entry::leave);
+        std::mem::forget(self);
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        self.entries.binary_search_by_key(&number, |entry| entry.number).ok()
+    }
+}
+
+/// What has become of a charge that waits.
+pub(crate) enum Polled {
+    Waits,
+    Done(Result<(), (usize, Refusal)>),
+    /// A fork copied this process; what waited in it is forgotten.
+    Unknown,
+}
+
+/// What a charge was that waits no longer.
+pub(crate) enum Cancelled {
+    /// It is to be released.
+    Granted,
+    /// For the level of this index.
+    Waited(usize),
+}
+
+impl<P: Path> Entry<P> {
+    /// Returns the level that has no room. Otherwise there is an outcome.
+    fn attempt(&mut self) -> Option<*const Level> {
+        loop {
+            let index = match decide(&self.path, self.n, false) {
+                Ok(_) => {
+                    self.outcome = Some(Ok(()));
+                    break;
+                }
+                Err((index, _)) => index,
+            };
+            let mut levels = self.path.levels().enumerate();
+            if let Some((index, level)) = levels.find(|(_, level)| level.never_fits(self.n)) {
+                self.outcome = Some(Err((index, level.refusal())));
+                break;
+            }
+            let level = self.path.levels().nth(index).expect("it refused");
+            if self.at == Some(index) {
+                return Some(std::ptr::from_ref(level));
+            }
+            // And once more: what was given back before this was seen by nobody.
+            level.await_room();
+            drop(levels);
+            self.leave();
+            self.at = Some(index);
+        }
+        self.leave();
+        None
+    }
+
+    fn leave(&mut self) {
+        if let Some(index) = self.at.take() {
+            self.path.levels().nth(index).expect("it waited there").end_await();
+        }
+    }
+}
+
+/// A queue that threads, forks and signal handlers share.
+#[cfg(not(loom))]
+pub(crate) struct SharedQueue<P> {
+    waiting: ProcessMutex<Waiting<P>>,
+}
+
+#[cfg(not(loom))]
+struct Waiting<P> {
+    queue: Queue<P>,
+    /// The fork generation in which they began to.
+    since: u32,
+}
+
+/// What the calling thread does with a queue.
+#[cfg(not(loom))]
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Has {
+    Nothing,
+    Lock,
+    /// And a handler on top of it has given something back.
+    Missed,
+}
+
+#[cfg(not(loom))]
+thread_local! {
+    static HAS: Cell<Has> = const { Cell::new(Has::Nothing) };
+}
+
+#[cfg(not(loom))]
+impl<P: Path> SharedQueue<P> {
+    pub(crate) fn new() -> SharedQueue<P> {
+        let waiting = Waiting { queue: Queue::default(), since: fork::generation() };
+        SharedQueue { waiting: ProcessMutex::new(waiting) }
+    }
+
+    /// Calls `change` with the queue, which is empty in a forked child at first: those that wait in
+    /// its parent do not exist here.
+    ///
+    /// `None` where the lock cannot be had: in a forked child in which another thread stayed behind
+    /// with it, and in a signal handler that interrupted this, which serves those that wait then.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Queue<P>) -> T) -> Option<T> {
+        if HAS.get() != Has::Nothing {
+            HAS.set(Has::Missed);
+            return None;
+        }
+        HAS.set(Has::Lock);
+        let changed = self.waiting.lock_unless_abandoned().map(|mut waiting| {
+            if !fork::is(waiting.since) {
+                std::mem::take(&mut waiting.queue).forget();
+                waiting.since = fork::generation();
+            }
+            change(&mut waiting.queue)
+        });
+        if HAS.replace(Has::Nothing) == Has::Missed {
+            self.serve();
+        }
+        changed
+    }
+
+    pub(crate) fn serve(&self) {
+        let mut woken = Vec::new();
+        self.with(|queue| queue.serve(&mut woken));
+        // Without the lock: what they wake may ask for its charge at once.
+        woken.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,136 @@
+//! Charges that wait for room.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use submeter_percpu::LimitTurn;
+
+use super::{Charge, LimitError};
+use crate::group::Group;
+use crate::schema::{Key, Quota};
+use crate::unit::Unit;
+
+/// A future that is ready once a charge was granted. Created by [`Group::charge`].
+///
+/// It works on every runtime. Dropped before it is ready, it charges nothing, and those that wait
+/// behind it have their turn. It keeps the group's storage, as a charge does.
+#[must_use = "it charges nothing unless it is polled"]
+pub struct Charging {
+    group: Group,
+    key: Key,
+    n: u64,
+    turn: LimitTurn,
+}
+
+impl Group {
+    /// Charges `n` to this group and every ancestor as soon as all have room.
+    ///
+    /// Those that wait for one limit are granted in the order in which they asked; whoever gives
+    /// something back grants it to those that fit, and wakes only these. A large request holds up
+    /// smaller ones behind it, for the same limit. [`try_charge`](Group::try_charge) does not wait
+    /// for them, and may take what was released before.
+    ///
+    /// While nobody waits it costs as much as `try_charge`. While somebody waits for a limit,
+    /// charges and releases below that limit take the path that they take near it, and try those
+    /// that wait, until one does not fit. Not for programs that release charges in signal handlers:
+    /// wakers are not for those.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// runtime.block_on(async {
+    ///     let held = tree.root().try_charge(memory, 60)?;
+    ///     let waits = tokio::spawn(tree.root().charge(memory, 50));
+    ///     tokio::task::yield_now().await; // it asks, and there is no room
+    ///     drop(held);
+    ///     assert_eq!(waits.await??.amount(), 50);
+    ///     # Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When `n` alone exceeds a limit on the way to the root, at once or once one is lowered so
+    /// far. Soft limits do not count.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    pub fn charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Charging {
+        self.quota_slot(quota.key);
+        Charging { group: self.clone(), key: quota.key, n, turn: LimitTurn::default() }
+    }
+
+    /// Charges `n` to this group and every ancestor as soon as all have room, and blocks the thread
+    /// until then, for `timeout` at most. See [`charge`](Group::charge), which is for futures.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// let held = tree.root().try_charge(memory, 60)?;
+    /// let late = tree.root().charge_timeout(memory, 50, Duration::from_millis(1));
+    /// assert_eq!(late.expect_err("60 of 100 are held").current(), 60);
+    /// drop(held);
+    /// assert!(tree.root().charge_timeout(memory, 50, Duration::from_secs(1)).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there was no room in that time, and at once when `n` alone exceeds a limit.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn charge_timeout<U: Unit>(
+        &self,
+        quota: Quota<U>,
+        n: u64,
+        timeout: Duration,
+    ) -> Result<Charge, LimitError> {
+        match self.inner.quotas.at(self.quota_slot(quota.key)).charge_timeout(n, timeout) {
+            Ok(()) => Ok(Charge { group: self.clone(), key: quota.key, amount: n }),
+            Err(refused) => Err(LimitError::new(self, quota.key, n, refused)),
+        }
+    }
+}
+
+impl Future for Charging {
+    type Output = Result<Charge, LimitError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Charging { group, key, n, turn } = self.get_mut();
+        let node = group.inner.quotas.at(usize::from(key.slot));
+        node.poll_charge(turn, *n, context).map(|charged| match charged {
+            Ok(()) => Ok(Charge { group: group.clone(), key: *key, amount: *n }),
+            Err(refused) => Err(LimitError::new(group, *key, *n, refused)),
+        })
+    }
+}
+
+impl Drop for Charging {
+    fn drop(&mut self) {
+        self.group.inner.quotas.at(usize::from(self.key.slot)).end_turn(&mut self.turn, self.n);
+    }
+}
+
+impl fmt::Debug for Charging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Charging({} on {})", self.n, self.group.path())
+    }
+}

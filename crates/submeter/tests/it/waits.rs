@@ -1,0 +1,205 @@
+//! Charges that wait for room.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use submeter::{Bytes, Charge, Group, LimitError, Quota, Schema, Tree};
+
+/// Longer than any machine takes for what should happen at once.
+const LONG: Duration = Duration::from_secs(30);
+
+fn tree(limit: u64) -> (Tree, Quota<Bytes>) {
+    let mut schema = Schema::builder();
+    let memory = schema.quota::<Bytes>("memory", "Memory held");
+    let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");
+    tree.root().set_limit(memory, Some(limit));
+    (tree, memory)
+}
+
+fn poll<F: Future<Output = Result<Charge, LimitError>>>(
+    future: &mut Pin<&mut F>,
+) -> Poll<Result<Charge, LimitError>> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_future_that_is_dropped_after_it_was_granted_gives_it_back() {
+    let (tree, memory) = tree(100);
+    let held = tree.root().try_charge(memory, 60).expect("it fits");
+    let mut first = Box::pin(tree.root().charge(memory, 50));
+    assert!(poll(&mut first.as_mut()).is_pending());
+    drop(held);
+    assert_eq!(tree.root().usage(memory).current, 50, "granted before anybody polls it");
+    let mut second = pin!(tree.root().charge(memory, 70));
+    assert!(poll(&mut second).is_pending());
+    drop(first);
+    assert!(poll(&mut second).is_ready());
+    assert_eq!(tree.root().usage(memory).current, 0);
+}
+
+#[test]
+fn a_future_that_is_dropped_lets_those_behind_it_pass() {
+    let (tree, memory) = tree(100);
+    let _held = tree.root().try_charge(memory, 60).expect("it fits");
+    let mut first = Box::pin(tree.root().charge(memory, 50));
+    assert!(poll(&mut first.as_mut()).is_pending());
+    let mut second = pin!(tree.root().charge(memory, 10));
+    assert!(poll(&mut second).is_pending(), "it fits, and another was first");
+    assert!(tree.root().try_charge(memory, 10).is_ok(), "who does not wait may pass");
+    drop(first);
+    assert!(poll(&mut second).is_ready());
+}
+
+#[test]
+fn a_timeout_lets_those_behind_it_pass() {
+    let (tree, memory) = tree(100);
+    let _held = tree.root().try_charge(memory, 60).expect("it fits");
+    std::thread::scope(|scope| {
+        let first = scope
+            .spawn(|| tree.root().charge_timeout(memory, 50, Duration::from_millis(100)).map(drop));
+        // Granted for as long as the other is not there.
+        let mut second = loop {
+            let mut second = Box::pin(tree.root().charge(memory, 10));
+            if poll(&mut second.as_mut()).is_pending() {
+                break second;
+            }
+        };
+        first.join().expect("no panic").expect_err("60 are held");
+        assert!(poll(&mut second.as_mut()).is_ready());
+    });
+}
+
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // Relaxed: one thread.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn only_those_that_are_granted_are_woken_by_the_waker_that_polled_last() {
+    let (tree, memory) = tree(100);
+    let held = tree.root().try_charge(memory, 60).expect("it fits");
+    let woken: [Arc<Woken>; 3] = Default::default();
+    let wakers = woken.each_ref().map(|woken| Waker::from(Arc::clone(woken)));
+    let mut first = pin!(tree.root().charge(memory, 80));
+    let mut second = pin!(tree.root().charge(memory, 30));
+    for waker in &wakers[..2] {
+        assert!(first.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    assert!(second.as_mut().poll(&mut Context::from_waker(&wakers[2])).is_pending());
+    drop(held);
+    // Relaxed: one thread.
+    assert_eq!(woken.each_ref().map(|woken| woken.0.load(Ordering::Relaxed)), [0, 1, 0]);
+    assert!(poll(&mut first).is_ready());
+}
+
+#[test]
+fn what_alone_exceeds_a_limit_fails_at_once_and_says_whose() {
+    let (tree, memory) = tree(100);
+    let web = tree.create("/web").expect("a group");
+    let refused = web.charge_timeout(memory, 101, LONG).expect_err("more than the limit");
+    assert_eq!((refused.limiting(), refused.limit()), (tree.root(), 100));
+    let mut waits = pin!(web.charge(memory, 80));
+    let held = tree.root().try_charge(memory, 60).expect("it fits");
+    assert!(poll(&mut waits).is_pending());
+    tree.root().set_limit(memory, Some(70));
+    let Poll::Ready(Err(refused)) = poll(&mut waits) else { panic!("it can never be granted") };
+    assert_eq!((refused.requested(), refused.limit()), (80, 70));
+    assert_eq!(tree.root().usage(memory).refused, 2);
+    drop(held);
+}
+
+#[test]
+fn a_timeout_reports_the_limit_that_kept_it_waiting() {
+    let (tree, memory) = tree(1000);
+    let web = tree.create("/web").expect("a group");
+    web.set_limit(memory, Some(100));
+    let held = web.try_charge(memory, 60).expect("it fits");
+    let late = web.charge_timeout(memory, 50, Duration::from_millis(5)).expect_err("60 are held");
+    assert_eq!((late.limiting(), late.current(), late.limit()), (&web, 60, 100));
+    let refused = [tree.root(), &web].map(|group| group.usage(memory).refused);
+    assert_eq!(refused, [0, 1]);
+    drop(held);
+    assert!(web.charge_timeout(memory, 50, Duration::ZERO).is_ok(), "there is room");
+}
+
+#[test]
+fn threads_that_wait_are_all_served_and_the_limit_holds_stress() {
+    let (tree, memory) = tree(100);
+    let rounds = if cfg!(miri) { 3 } else { 1500 };
+    let groups = ["/a", "/b"].map(|path| tree.create(path).expect("a group"));
+    groups[0].set_limit(memory, Some(70));
+    let held = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (group, held) = (&groups[thread % 2], &held);
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(thread as u64);
+                for _ in 0..rounds {
+                    let n = rng.u64(1..=70);
+                    let charge =
+                        group.charge_timeout(memory, n, LONG).expect("everybody is served");
+                    // Relaxed: the sum is at most what is charged, as it is lowered before.
+                    let together = held.fetch_add(n, Ordering::Relaxed) + n;
+                    assert!(together <= 100, "{together} of 100");
+                    held.fetch_sub(n, Ordering::Relaxed);
+                    drop(charge);
+                }
+            });
+        }
+    });
+    assert_eq!(tree.root().usage(memory).current, 0);
+    assert_eq!(tree.root().usage(memory).refused, 0, "to wait is not to be refused");
+}
+
+#[cfg(not(miri))]
+#[test]
+fn futures_that_give_up_at_random_leave_nothing_behind_stress() {
+    let (tree, memory) = tree(100);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let runtime = runtime.expect("a runtime");
+    let group = tree.create("/web").expect("a group");
+    let tasks: Vec<_> =
+        (0..8).map(|seed| runtime.spawn(task(group.clone(), memory, seed))).collect();
+    let served: u32 = runtime.block_on(async {
+        let mut served = 0;
+        for task in tasks {
+            served += tokio::time::timeout(LONG, task).await.expect("served").expect("no panic");
+        }
+        served
+    });
+    assert!(served > 0);
+    assert_eq!(tree.root().usage(memory).current, 0);
+    assert!(tree.root().charge_timeout(memory, 100, Duration::ZERO).is_ok(), "nobody is before it");
+}
+
+/// Charges again and again, for a while each, and gives up every third time.
+async fn task(group: Group, memory: Quota<Bytes>, seed: u64) -> u32 {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut served = 0;
+    for _ in 0..2000 {
+        let charging = group.charge(memory, rng.u64(1..=100));
+        let charge = if rng.u8(..3) == 0 {
+            let patience = tokio::task::yield_now();
+            tokio::select! { biased; charge = charging => Some(charge), () = patience => None }
+        } else {
+            Some(charging.await)
+        };
+        if let Some(charge) = charge {
+            let charge = charge.expect("it fits the limit");
+            served += 1;
+            tokio::task::yield_now().await;
+            drop(charge);
+        }
+    }
+    served
+}
