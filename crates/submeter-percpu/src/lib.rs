@@ -53,6 +53,7 @@ mod sync;
 pub use counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};
 #[cfg(not(loom))]
 pub use dirty_set::DirtySet;
+#[cfg(any(test, not(loom)))]
 pub use limits::LimitMode;
 #[cfg(not(loom))]
 pub use limits::{LimitNode, LimitTurn, LimitUsage, Refused};
