@@ -89,8 +89,8 @@ impl Group {
     ///
     /// Between any two moments a group and its descendants are granted no more than its burst and
     /// what its rate earns in between. Costs a look at each ancestor; where one has a rate, a look
-    /// at the clock and a compare-and-swap for each that has. It may be called in a signal handler.
-    /// For what is given back after use, take a [`Quota`](crate::Quota).
+    /// at the clock and a compare-and-swap for each that has. A refusal allocates, so it is not for
+    /// signal handlers. For what is given back after use, take a [`Quota`](crate::Quota).
     ///
     /// # Examples
     /// ```

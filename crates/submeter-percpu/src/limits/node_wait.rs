@@ -49,7 +49,8 @@ impl LimitNode {
         }
         loop {
             if let Some(number) = turn.number {
-                let polled = node.waiting().with(|queue| queue.poll(number, context.waker()));
+                let mut waker = context.waker().clone();
+                let polled = node.waiting().with(|queue| queue.poll(number, &mut waker));
                 match polled.unwrap_or(Polled::Unknown) {
                     Polled::Waits => return Poll::Pending,
                     Polled::Unknown => {}
@@ -76,7 +77,7 @@ impl LimitNode {
         let node = self.node();
         match node.waiting().with(|queue| queue.cancel(number)) {
             Some(Cancelled::Granted) => release(node, n),
-            Some(Cancelled::Waited(_)) | None => {}
+            Some(Cancelled::Waited(..)) | None => {}
         }
         node.serve();
     }
@@ -127,7 +128,7 @@ impl LimitNode {
         let number = turn.number.expect("it was polled");
         let index = match node.waiting().with(|queue| queue.cancel(number)) {
             Some(Cancelled::Granted) => return Ok(()),
-            Some(Cancelled::Waited(index)) => index,
+            Some(Cancelled::Waited(index, _)) => index,
             None => 0,
         };
         let level = node.levels().nth(index).expect("it waited there");
@@ -156,6 +157,8 @@ impl Wake for Unpark {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::storage::Area;
 
@@ -170,5 +173,45 @@ mod tests {
         root.node().waiting().with(|_| root.release(60)).expect("nobody has it");
         assert_eq!(root.usage().current, 50);
         assert_eq!(root.poll_charge(&mut turn, 50, &mut context), Poll::Ready(Ok(())));
+    }
+
+    /// A task that waits, which ends with its last waker.
+    struct Task(Arc<LimitNode>, Mutex<LimitTurn>);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Task {
+        fn drop(&mut self) {
+            self.0.end_turn(&mut self.1.lock().expect("no panic"), 50);
+        }
+    }
+
+    #[test]
+    fn a_task_that_ends_with_its_last_waker_leaves_the_queue() {
+        for another_waker in [true, false] {
+            let root = LimitNode::root(Area::common().expect("an area")).expect("a word");
+            let root = Arc::new(root);
+            root.set_limit(100);
+            root.try_charge(60).expect("it fits");
+            let (mut ends, mut goes_on) = (LimitTurn::default(), LimitTurn::default());
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(root.poll_charge(&mut ends, 50, &mut context).is_pending());
+            let last = Waker::from(Arc::new(Task(Arc::clone(&root), Mutex::new(ends))));
+            let mut by_last = Context::from_waker(&last);
+            assert!(root.poll_charge(&mut goes_on, 50, &mut by_last).is_pending());
+            drop(last); // the queue has it now
+            if another_waker {
+                assert!(root.poll_charge(&mut goes_on, 50, &mut context).is_pending());
+                root.release(60);
+                assert_eq!(root.usage().current, 50);
+                assert_eq!(root.poll_charge(&mut goes_on, 50, &mut context), Poll::Ready(Ok(())));
+            } else {
+                root.end_turn(&mut goes_on, 50);
+                root.release(60);
+                assert_eq!(root.usage().current, 0);
+            }
+        }
     }
 }

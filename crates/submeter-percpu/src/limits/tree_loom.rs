@@ -190,7 +190,7 @@ fn a_charge_that_waits_beside(other: fn(&Model)) -> impl Fn(&Model) {
         let number = push(&mut tree.queue.lock().unwrap());
         at(tree, 0).serve();
         other.join().unwrap();
-        let polled = tree.queue.lock().unwrap().poll(number, Waker::noop());
+        let polled = tree.queue.lock().unwrap().poll(number, &mut Waker::noop().clone());
         assert!(matches!(polled, Polled::Done(Ok(()))), "it waits, and there is room");
         assert_eq!(tree.root.held() - tree.leaves.iter().map(|l| l.stocked()).sum::<u64>(), LIMIT);
     }

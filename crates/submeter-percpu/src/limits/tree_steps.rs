@@ -245,7 +245,7 @@ impl Tree {
     /// Charges of those that waited count from now on. Returns how many wait on.
     fn harvest(&self) -> usize {
         self.waiting.borrow_mut().retain(|(number, leaf, n)| {
-            match self.queue.borrow_mut().poll(*number, Waker::noop()) {
+            match self.queue.borrow_mut().poll(*number, &mut Waker::noop().clone()) {
                 Polled::Waits => return true,
                 Polled::Done(Ok(())) => self.charged[*leaf].set(self.charged[*leaf].get() + n),
                 Polled::Done(Err(_)) => assert!(*n > self.limit(), "{n} fit, at another time"),

@@ -53,13 +53,15 @@ impl<P: Path> Queue<P> {
         number
     }
 
-    /// Takes what has become of a charge. If it still waits, `waker` is woken later.
-    pub(crate) fn poll(&mut self, number: u64, waker: &Waker) -> Polled {
+    /// Takes what has become of a charge. If it still waits, `waker` is woken later, and becomes
+    /// the one from before: what drops it may drop another that waits, and is not to be done with
+    /// the lock.
+    pub(crate) fn poll(&mut self, number: u64, waker: &mut Waker) -> Polled {
         let Some(place) = self.place(number) else { return Polled::Unknown };
         let entry = &mut self.entries[place];
         match entry.outcome {
             None => {
-                entry.waker.clone_from(waker);
+                std::mem::swap(&mut entry.waker, waker);
                 Polled::Waits
             }
             Some(outcome) => {
@@ -71,7 +73,9 @@ impl<P: Path> Queue<P> {
 
     /// Has a charge wait no longer. Those behind it are to be served.
     pub(crate) fn cancel(&mut self, number: u64) -> Cancelled {
-        let Some(place) = self.place(number) else { return Cancelled::Waited(0) };
+        let Some(place) = self.place(number) else {
+            return Cancelled::Waited(0, Waker::noop().clone());
+        };
         let mut entry = self.entries.remove(place);
         // Where another waits, if not itself: it was behind that.
         let behind = || entry.path.levels().position(Level::is_awaited);
@@ -79,8 +83,8 @@ impl<P: Path> Queue<P> {
         entry.leave();
         match entry.outcome {
             Some(Ok(())) => Cancelled::Granted,
-            Some(Err((index, _))) => Cancelled::Waited(index),
-            None => Cancelled::Waited(at),
+            Some(Err((index, _))) => Cancelled::Waited(index, entry.waker),
+            None => Cancelled::Waited(at, entry.waker),
         }
     }
 
@@ -92,7 +96,7 @@ impl<P: Path> Queue<P> {
                 continue;
             }
             let Some(level) = entry.attempt() else {
-                woken.push(entry.waker.clone());
+                woken.push(std::mem::replace(&mut entry.waker, Waker::noop().clone()));
                 continue;
             };
             if entry.path.levels().last().is_some_and(|root| std::ptr::eq(root, level)) {
@@ -128,8 +132,9 @@ pub(crate) enum Polled {
 pub(crate) enum Cancelled {
     /// It is to be released.
     Granted,
-    /// For the level of this index.
-    Waited(usize),
+    /// For the level of this index. The waker is to be dropped without the lock: see
+    /// [`Queue::poll`].
+    Waited(usize, Waker),
 }
 
 impl<P: Path> Entry<P> {
@@ -197,6 +202,17 @@ thread_local! {
     static HAS: Cell<Has> = const { Cell::new(Has::Nothing) };
 }
 
+/// Has the thread's next use of a queue not take it for a handler's, should this one panic.
+#[cfg(not(loom))]
+struct LetsGo;
+
+#[cfg(not(loom))]
+impl Drop for LetsGo {
+    fn drop(&mut self) {
+        HAS.set(Has::Nothing);
+    }
+}
+
 #[cfg(not(loom))]
 impl<P: Path> SharedQueue<P> {
     pub(crate) fn new() -> SharedQueue<P> {
@@ -215,6 +231,7 @@ impl<P: Path> SharedQueue<P> {
             return None;
         }
         HAS.set(Has::Lock);
+        let lets_go = LetsGo;
         let changed = self.waiting.lock_unless_abandoned().map(|mut waiting| {
             if !fork::is(waiting.since) {
                 std::mem::take(&mut waiting.queue).forget();
@@ -222,7 +239,9 @@ impl<P: Path> SharedQueue<P> {
             }
             change(&mut waiting.queue)
         });
-        if HAS.replace(Has::Nothing) == Has::Missed {
+        let missed = HAS.get() == Has::Missed;
+        drop(lets_go);
+        if missed {
             self.serve();
         }
         changed

@@ -75,9 +75,9 @@ impl Group {
     /// root, and a clone of the group's handle. For values without limits use a
     /// [`Gauge`](crate::Gauge), which costs no clone.
     ///
-    /// It may be called in a signal handler. One that interrupted a charge, a release or a read of
-    /// usage by its own thread may be refused early near a limit, and so may a charge in a child
-    /// that was forked meanwhile.
+    /// A refusal allocates, so that a signal handler charges only what cannot be refused. One that
+    /// interrupted a charge, a release or a read of usage by its own thread may be refused early
+    /// near a limit, and so may a charge in a child that was forked meanwhile.
     ///
     /// # Examples
     /// ```

@@ -114,7 +114,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) limits_api: bool,
     /// What becomes of requests over a tenant's rate: a SERVER_ERROR that says when to try again,
-    /// or a wait of their connection
+    /// or a wait of their connection, with whatever other tenants send on it
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     pub(crate) over_rate: OverRateArg,
     /// Statistics (CSV) that --load draws its tenants from, instead of the built-in ones
