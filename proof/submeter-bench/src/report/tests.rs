@@ -349,7 +349,7 @@ fn a_variant_without_events_is_mentioned_in_the_title_and_not_drawn() {
 #[test]
 fn a_report_opens_with_its_answer_and_one_picture_where_it_has_the_rows() {
     let definitions = super::definition::definitions();
-    let full = records().into_iter().find(|(path, _)| path.ends_with("2026-11-22-all.json"));
+    let full = records().into_iter().find(|(path, _)| path.ends_with("2026-11-23-all.json"));
     let page = valid(&html(&full.expect("a record").1, definitions));
     assert_eq!((all(&page, "header strong").len(), all(&page, "header svg").len()), (1, 1));
     let page = valid(&html(&small().0, definitions));
