@@ -200,21 +200,24 @@ impl Level {
 
     /// Holds `n` more if that stays within the limit, or if it `may_exceed` that. Only where it is
     /// drained: what lies in stock below has not been charged, and would be taken for it.
-    pub(super) fn reserve(&self, n: u64, may_exceed: bool) -> Option<Reserved> {
+    ///
+    /// # Errors
+    /// Whether somebody waits for what it held for a moment.
+    pub(super) fn reserve(&self, n: u64, may_exceed: bool) -> Result<Reserved, bool> {
         let may_exceed = may_exceed && self.is_drained();
         let limit = if may_exceed { u64::MAX } else { self.limit() };
         let room = |held: u64| held.checked_add(n).filter(|&after| after <= limit);
         // Not an add with an undo: until it is undone, one that is going to be refused would make
         // others be refused. SeqCst, both: see `held`.
-        let before = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).ok()?;
+        let held = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room);
+        let before = held.map_err(|_| false)?;
         // Again: whoever lowers it stores it first and loads what is held then, so that one of the
         // two sees the other.
         let reserved = Reserved { held: before + n, limit: self.limit() };
         if reserved.exceeds() && !may_exceed {
-            self.give_back(n);
-            return None;
+            return Err(self.give_back(n));
         }
-        Some(reserved)
+        Ok(reserved)
     }
 
     /// Holds `n` more, whatever the limit.
@@ -275,10 +278,14 @@ impl Level {
         self.held() > self.limit()
     }
 
-    pub(super) fn give_back(&self, n: u64) {
+    /// Returns whether somebody waits for what was given back. Looked up here, because the line of
+    /// what is held is this CPU's now, and another's a moment later.
+    #[must_use]
+    pub(super) fn give_back(&self, n: u64) -> bool {
         // SeqCst: see `held`; Release is what the next holder of the room pairs with.
         let before = self.held.fetch_sub(n, Ordering::SeqCst);
         debug_assert!(before >= n, "gave {n} back of {before}");
+        self.is_awaited()
     }
 
     pub(super) fn tight(&self) -> u32 {

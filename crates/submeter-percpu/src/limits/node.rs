@@ -384,7 +384,7 @@ impl LimitNode {
         }
         let stocked = leaf.end();
         self.node.levels().for_each(|level| {
-            level.give_back(stocked);
+            _ = level.give_back(stocked);
             level.end_opening();
         });
         // Relaxed: with the list locked.

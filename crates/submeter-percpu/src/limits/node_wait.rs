@@ -77,7 +77,8 @@ impl LimitNode {
         let node = self.node();
         match node.waiting().with(|queue| queue.cancel(number)) {
             Some(Cancelled::Granted) => release(node, n),
-            Some(Cancelled::Waited(..)) | None => {}
+            Some(Cancelled::Waited(_, waker)) => drop(waker),
+            None => {}
         }
         node.serve();
     }
@@ -128,7 +129,10 @@ impl LimitNode {
         let number = turn.number.expect("it was polled");
         let index = match node.waiting().with(|queue| queue.cancel(number)) {
             Some(Cancelled::Granted) => return Ok(()),
-            Some(Cancelled::Waited(index, _)) => index,
+            Some(Cancelled::Waited(index, waker)) => {
+                drop(waker);
+                index
+            }
             None => 0,
         };
         let level = node.levels().nth(index).expect("it waited there");

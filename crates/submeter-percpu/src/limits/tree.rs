@@ -148,12 +148,14 @@ pub(super) fn charge_if_room<P: Path>(
     if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(-n, leaf.cap)) {
         return Ok(());
     }
-    let decided = decide(path, n, forced);
+    let mut awaited = false;
+    let decided = decide(path, n, forced, &mut awaited);
     if let Ok(room) = decided {
         open_if_far(path, room);
     }
-    // What it held for a while may have kept another waiting.
-    serve_if_awaited(path);
+    if awaited {
+        path.serve();
+    }
     decided.map(drop)
 }
 
@@ -165,9 +167,14 @@ pub(super) fn serve_if_awaited<P: Path>(path: &P) {
 }
 
 /// Charges `n` where there is room, and opens no leaf. Returns the room that is left, or 0 where
-/// that does not matter.
-pub(super) fn decide<P: Path>(path: &P, n: u64, forced: bool) -> Result<u64, (usize, Refusal)> {
-    if refill(path, n) {
+/// that does not matter. Sets `awaited` if it held for a moment what somebody waits for.
+pub(super) fn decide<P: Path>(
+    path: &P,
+    n: u64,
+    forced: bool,
+    awaited: &mut bool,
+) -> Result<u64, (usize, Refusal)> {
+    if refill(path, n, awaited) {
         return Ok(0);
     }
     let mut beyond = Beyond { levels: 0, forced };
@@ -177,10 +184,13 @@ pub(super) fn decide<P: Path>(path: &P, n: u64, forced: bool) -> Result<u64, (us
             Ok(_) if settle(path) || forced => return Ok(0),
             // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
             Ok(_) => {
-                give_back(path, n);
+                *awaited |= give_back(path, n);
                 continue;
             }
-            Err(index) => index,
+            Err((index, undone)) => {
+                *awaited |= undone;
+                index
+            }
         };
         let level = path.levels().nth(index).expect("it refused");
         let refusal = match level.look(n) {
@@ -235,7 +245,7 @@ fn settle<P: Path>(path: &P) -> bool {
 fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
     for (index, level) in path.levels().enumerate() {
         let Some(reserved) = level.force(n) else {
-            path.levels().take(index).for_each(|level| level.give_back(n));
+            path.levels().take(index).for_each(|level| _ = level.give_back(n));
             return Err((index, level.refusal()));
         };
         level.raise_peak(reserved.held, level.openings(), path.leaf().stock_max());
@@ -249,8 +259,8 @@ fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
 /// Reserves `n` at every level, or at none. Returns the room that is left at the tightest.
 ///
 /// # Errors
-/// The index of the level that refuses.
-fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<u64, usize> {
+/// The index of the level that refuses, and whether somebody waits for what was held below it.
+fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<u64, (usize, bool)> {
     reserve_up(&mut path.levels().enumerate(), n, beyond, path.leaf().stock_max())
 }
 
@@ -261,12 +271,13 @@ fn reserve_up<'a>(
     n: u64,
     beyond: Beyond,
     stock_max: u64,
-) -> Result<u64, usize> {
+) -> Result<u64, (usize, bool)> {
     let Some((index, level)) = levels.next() else { return Ok(u64::MAX) };
     let openings = level.openings();
     let may_exceed = index < beyond.levels && beyond.may_exceed(level);
-    let reserved = level.reserve(n, may_exceed).ok_or(index)?;
-    let above = reserve_up(levels, n, beyond, stock_max).inspect_err(|_| level.give_back(n))?;
+    let reserved = level.reserve(n, may_exceed).map_err(|awaited| (index, awaited))?;
+    let above = reserve_up(levels, n, beyond, stock_max)
+        .map_err(|(index, awaited)| (index, level.give_back(n) | awaited))?;
     level.raise_peak(reserved.held, openings, stock_max);
     if reserved.exceeds() {
         level.overdraw();
@@ -274,13 +285,15 @@ fn reserve_up<'a>(
     Ok(reserved.room().min(above))
 }
 
-fn give_back<P: Path>(path: &P, n: u64) {
-    path.levels().for_each(|level| level.give_back(n));
+/// Returns whether somebody waits for it.
+#[must_use]
+fn give_back<P: Path>(path: &P, n: u64) -> bool {
+    path.levels().fold(false, |awaited, level| level.give_back(n) | awaited)
 }
 
 /// Charges `n`, and moves stock to the running CPU, where there is room for both. Returns whether
 /// it was done.
-fn refill<P: Path>(path: &P, n: u64) -> bool {
+fn refill<P: Path>(path: &P, n: u64, awaited: &mut bool) -> bool {
     let leaf = path.leaf();
     // Before the lock: near a limit all charges end here.
     if leaf.phase() != Phase::Open {
@@ -294,12 +307,16 @@ fn refill<P: Path>(path: &P, n: u64) -> bool {
     let Some(inside) = Inside::new() else { return false };
     let Some(held) = leaf.lock.try_lock() else { return false };
     // Whether a fold has begun or not: it waits for the lock to close this leaf.
-    let done = leaf.phase() == Phase::Open && reserve(path, both, Beyond::NONE).is_ok();
-    if done && !leaf.stock.add_again(batch.cast_signed(), leaf.cap) {
-        give_back(path, batch);
-    }
+    let reserved = (leaf.phase() == Phase::Open).then(|| reserve(path, both, Beyond::NONE));
+    *awaited |= match reserved {
+        Some(Ok(_)) if !leaf.stock.add_again(batch.cast_signed(), leaf.cap) => {
+            give_back(path, batch)
+        }
+        Some(Err((_, undone))) => undone,
+        Some(Ok(_)) | None => false,
+    };
     drop((held, inside));
-    done
+    matches!(reserved, Some(Ok(_)))
 }
 
 /// Opens a leaf that is closed, if its levels have room for all its stock twice and have rested.
@@ -360,14 +377,14 @@ fn release_cold<P: Path>(path: &P, n: u64) {
     let held = inside.as_ref().and_then(|_| leaf.lock.try_lock());
     let movable = held.is_some() && open();
     // Half of what the word may hold, so that the next releases find room there.
-    if movable && leaf.stock.add_again(-surplus.cast_signed(), leaf.cap) {
-        // With the lock held: a fold that finds neither in the word nor in what is held what was
-        // taken would not be exact.
-        give_back(path, surplus);
-    }
+    let moved = movable && leaf.stock.add_again(-surplus.cast_signed(), leaf.cap);
+    // With the lock held: a fold that finds neither in the word nor in what is held what was taken
+    // would not be exact.
+    let awaited = moved && give_back(path, surplus);
     drop((held, inside));
-    give_back(path, n);
-    serve_if_awaited(path);
+    if give_back(path, n) | awaited {
+        path.serve();
+    }
 }
 
 /// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was
@@ -411,7 +428,8 @@ fn drain<P: Path>(path: &P, barrier: u64) {
         let stocked = leaf.stocked();
         // Before what is held is lowered: a fork in between leaks room, and grants none twice.
         leaf.turn_over();
-        give_back(path, stocked);
+        // Who waits for a level has had its leaves closed, and takes part in that.
+        _ = give_back(path, stocked);
         path.levels().for_each(Level::end_opening);
     }
 }

@@ -141,7 +141,7 @@ impl<P: Path> Entry<P> {
     /// Returns the level that has no room. Otherwise there is an outcome.
     fn attempt(&mut self) -> Option<*const Level> {
         loop {
-            let index = match decide(&self.path, self.n, false) {
+            let index = match decide(&self.path, self.n, false, &mut false) {
                 Ok(_) => {
                     self.outcome = Some(Ok(()));
                     break;

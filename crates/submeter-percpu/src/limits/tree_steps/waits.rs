@@ -59,6 +59,7 @@ fn while_somebody_waits_no_leaf_opens_and_no_barrier_is_issued() {
     let before = tree.machine.barriers.get();
     for _ in 0..10 {
         [Rest, Charge(1, 1), Uncharge(1, 1)].into_iter().for_each(perform);
+        assert_eq!(tree.leaves.each_ref().map(Leaf::phase), [Phase::Closed; 2]);
     }
     assert_eq!(tree.machine.barriers.get(), before);
     [GiveUp, Rest, Charge(1, 1)].into_iter().for_each(perform);
