@@ -68,8 +68,17 @@ impl Program {
     /// When it cannot be started.
     #[must_use]
     pub fn start(self, args: &[&str]) -> Running {
+        self.start_in(args, &[])
+    }
+
+    /// Starts it with these variables in its environment.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_in(self, args: &[&str], variables: &[(&str, &str)]) -> Running {
         let mut command = Command::new(self.path);
-        command.args(args);
+        command.args(args).envs(variables.iter().copied());
         Running::spawn(command)
     }
 

@@ -69,7 +69,9 @@ pub(crate) struct ServeArgs {
     /// Stop after this time
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
-    /// Maximum memory of all items
+    /// Maximum memory of all items. Where the C library is glibc, each worker thread may keep free
+    /// memory beside it that items of other workers cannot use; MALLOC_ARENA_MAX=1 in the
+    /// environment has all workers share it
     #[arg(long, value_name = "SIZE", default_value = "64m")]
     pub(crate) memory: Size,
     /// Maximum size of a value

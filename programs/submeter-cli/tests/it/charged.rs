@@ -14,8 +14,13 @@ const MIB: u64 = 1 << 20;
 const BASE: u64 = 8 * MIB;
 
 /// Starts a server of `memory` and connects to it.
+///
+/// Its threads share what they have freed, as `serve --help` advises where `--memory` is to bound
+/// everything. Otherwise glibc keeps that for each worker: as a connection moves from one to
+/// another, half of what the first has freed may stay with it.
 fn start(memory: &str) -> (Running, TcpStream) {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--memory", memory]].concat());
+    let args = [&FREE[..], &["--memory", memory]].concat();
+    let mut server = SUBMETER.start_in(&args, &[("MALLOC_ARENA_MAX", "1")]);
     let stream = TcpStream::connect(cache_address(&mut server)).expect("it listens");
     assert_eq!(stat(&stream, "bytes"), 0);
     (server, stream)
