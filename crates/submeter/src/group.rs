@@ -127,7 +127,7 @@ impl Group {
             Ok(OtherStats { section_id: section.id, stats: GroupStats::new(rstat, above)? })
         });
         let others = others.collect::<Result<Box<[_]>, Error>>()?;
-        let quotas = Quotas::new(schema, parent.map(|p| &p.inner.quotas))?;
+        let quotas = if parent.is_some() { Quotas::default() } else { Quotas::root(schema)? };
         #[expect(clippy::manual_map, reason = "inside of `map` it is not known who calls")]
         let parent = match parent {
             Some(parent) => Some(parent.clone()),

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use once_cell::race::OnceBox;
 use submeter_percpu::{Area, LimitMode, LimitNode, LimitUsage};
 
 use crate::error::Error;
+use crate::group::Group;
 use crate::schema::Schema;
 
 /// A group's usage of one quota, including its descendants.
@@ -65,29 +67,57 @@ impl fmt::Display for Usage {
     }
 }
 
-/// The quotas of one group, in slot order.
+/// The quotas of one group. A single pointer until one is charged or limited: most groups of a
+/// large tree are idle.
+#[derive(Default)]
 pub(crate) struct Quotas {
-    nodes: Box<[LimitNode]>,
+    /// Two threads that come first at the same time each make nodes, and one drops its own: with a
+    /// lock, a fork could leave the child without them for ever.
+    nodes: OnceBox<Nodes>,
 }
 
-impl Quotas {
-    /// Below those of the parent.
-    pub(crate) fn new(schema: &Schema, parent: Option<&Quotas>) -> Result<Quotas, Error> {
-        let node = |slot| match parent {
-            Some(parent) => parent.at(slot).child(),
-            None => Area::common().and_then(LimitNode::root),
-        };
-        let nodes = (0..schema.quotas()).map(node).collect::<Result<_, _>>();
-        Ok(Quotas { nodes: nodes.map_err(Error::storage)? })
+/// The nodes of all quotas, in slot order.
+struct Nodes {
+    /// In place: most schemas have one.
+    first: LimitNode,
+    others: Box<[LimitNode]>,
+}
+
+impl Nodes {
+    fn new(schema: &Schema, node: impl FnMut(usize) -> LimitNode) -> Box<Nodes> {
+        let mut nodes = (0..schema.quotas()).map(node);
+        let first = nodes.next().expect("a key of this schema names a quota");
+        Box::new(Nodes { first, others: nodes.collect() })
     }
 
     #[inline]
-    pub(crate) fn at(&self, slot: usize) -> &LimitNode {
-        &self.nodes[slot]
+    fn at(&self, slot: usize) -> &LimitNode {
+        match slot.checked_sub(1) {
+            None => &self.first,
+            Some(other) => &self.others[other],
+        }
+    }
+}
+
+impl Quotas {
+    /// Those of a root, made at once: only here can it fail.
+    pub(crate) fn root(schema: &Schema) -> Result<Quotas, Error> {
+        let quotas = Quotas::default();
+        if schema.quotas() > 0 {
+            let area = Area::common().map_err(Error::storage)?;
+            quotas.nodes.get_or_init(|| Nodes::new(schema, |_| LimitNode::root(area)));
+        }
+        Ok(quotas)
+    }
+
+    /// Returns a quota's node, if the group or one below it was ever charged or limited.
+    #[inline]
+    pub(crate) fn get(&self, slot: usize) -> Option<&LimitNode> {
+        self.nodes.get().map(|nodes| nodes.at(slot))
     }
 
     pub(crate) fn usage(&self, slot: usize) -> Usage {
-        self.nodes[slot].usage().into()
+        self.get(slot).map_or_else(Usage::default, |node| node.usage().into())
     }
 
     /// The usage of several groups of one tree, at one moment: stock is visited once for all.
@@ -95,12 +125,45 @@ impl Quotas {
         slot: usize,
         groups: impl Iterator<Item = &'a Quotas> + Clone,
     ) -> impl Iterator<Item = Usage> {
-        let nodes = groups.map(move |quotas| quotas.at(slot));
-        LimitNode::usages(nodes).into_iter().map(Usage::from)
+        loop {
+            let nodes: Vec<_> = groups.clone().map(|quotas| quotas.get(slot)).collect();
+            let mut made = LimitNode::usages(nodes.iter().flatten().copied()).into_iter();
+            // Not a moment later: a group that was charged first in between shows in the usage of
+            // those above it.
+            if groups
+                .clone()
+                .zip(&nodes)
+                .all(|(group, node)| group.get(slot).is_some() == node.is_some())
+            {
+                let usage = move |node: Option<&LimitNode>| match node {
+                    Some(_) => made.next().map_or_else(Usage::default, Usage::from),
+                    None => Usage::default(),
+                };
+                return nodes.into_iter().map(usage);
+            }
+        }
+    }
+}
+
+impl Group {
+    /// Returns the node of a quota that is going to be charged or limited.
+    #[inline]
+    pub(crate) fn quota(&self, slot: usize) -> &LimitNode {
+        match self.inner.quotas.get(slot) {
+            Some(node) => node,
+            None => self.quota_nodes().at(slot),
+        }
     }
 
-    pub(crate) fn set_limit(&self, slot: usize, limit: Option<u64>) -> Usage {
-        self.nodes[slot].set_limit(limit.unwrap_or(u64::MAX)).into()
+    /// Makes nodes where there are none, from the root to this group.
+    #[cold]
+    #[inline(never)]
+    fn quota_nodes(&self) -> &Nodes {
+        let made = &self.inner.quotas.nodes;
+        made.get().unwrap_or_else(|| {
+            let above = self.parent().expect("a root has nodes").quota_nodes();
+            made.get_or_init(|| Nodes::new(self.schema(), |slot| above.at(slot).child()))
+        })
     }
 }
 
@@ -109,5 +172,94 @@ impl From<LimitUsage> for Usage {
         let LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode, .. } = usage;
         let limit = (limit != u64::MAX).then_some(limit);
         Usage { current, peak, peak_low, limit, refused, overdrafts, mode }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    use super::*;
+    use crate::schema::{Quota, Schema};
+    use crate::tree::Tree;
+    use crate::unit::Bytes;
+
+    fn tree() -> (Tree, [Quota<Bytes>; 3]) {
+        let mut schema = Schema::builder();
+        let quotas = ["memory", "disk", "cache"].map(|name| schema.quota::<Bytes>(name, "Held"));
+        (Tree::new(schema.build().expect("valid")).expect("room"), quotas)
+    }
+
+    #[test]
+    fn a_group_has_nodes_once_it_or_one_below_it_is_charged_or_limited() {
+        let (tree, [memory, disk, cache]) = tree();
+        let groups = ["/a", "/a/b", "/a/b/c", "/a/d"].map(|path| tree.get_or_create(path).unwrap());
+        let made = || groups.each_ref().map(|group| group.inner.quotas.get(0).is_some());
+        for group in &groups {
+            assert_eq!(group.usage(memory), Usage::default());
+        }
+        let usages =
+            tree.snapshot().groups().iter().map(|group| group.usage(memory)).collect::<Vec<_>>();
+        assert_eq!(usages, [Usage::default(); 5]);
+        assert_eq!(made(), [false; 4], "a look makes none");
+        groups[1].set_limit(cache, Some(10));
+        assert_eq!(made(), [true, true, false, false]);
+        let held = [disk, cache].map(|quota| groups[2].try_charge(quota, 7).expect("room"));
+        assert_eq!(made(), [true, true, true, false]);
+        let current = |quota| groups.each_ref().map(|group| group.usage(quota).current);
+        assert_eq!([memory, disk, cache].map(current), [[0; 4], [7, 7, 7, 0], [7, 7, 7, 0]]);
+        assert_eq!(groups[2].try_charge(cache, 4).unwrap_err().limiting(), &groups[1]);
+        drop(held);
+        assert_eq!([disk, cache].map(current), [[0; 4]; 2]);
+    }
+
+    #[test]
+    fn first_charges_of_one_group_by_many_threads_meet_at_one_node_stress() {
+        const THREADS: usize = 4;
+        let (tree, [memory, ..]) = tree();
+        tree.root().set_limit(memory, Some(THREADS as u64 - 1));
+        for round in 0..if cfg!(miri) { 3 } else { 2_000 } {
+            let group = tree.get_or_create(&format!("/{round}/a")).expect("room");
+            let start = Barrier::new(THREADS);
+            let charge = || {
+                start.wait();
+                group.try_charge(memory, 1)
+            };
+            let granted: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(charge)).collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap().ok()).collect()
+            });
+            assert_eq!(granted.len(), THREADS - 1);
+            assert_eq!(group.usage(memory).current, THREADS as u64 - 1);
+            drop(granted);
+            assert_eq!((group.usage(memory).current, tree.root().usage(memory).current), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_beside_first_charges_has_them_above_and_below_stress() {
+        let (tree, [memory, ..]) = tree();
+        let groups: Vec<Group> = (0..if cfg!(miri) { 20 } else { 20_000 })
+            .map(|n| tree.create(&format!("/{n}")).expect("room"))
+            .collect();
+        let over = Arc::new(AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let held: Vec<_> =
+                    groups.iter().rev().map(|group| group.try_charge(memory, 1)).collect();
+                // Relaxed: it ends the loop, and no more.
+                over.store(true, Ordering::Relaxed);
+                drop(held);
+            });
+            // Relaxed: as above.
+            while !over.load(Ordering::Relaxed) {
+                let all = || std::iter::once(tree.root()).chain(&groups).map(|g| &g.inner.quotas);
+                let usages: Vec<u64> =
+                    Quotas::usages(0, all()).map(|usage| usage.current).collect();
+                assert_eq!(usages[0], usages[1..].iter().sum::<u64>());
+            }
+        });
     }
 }

@@ -22,12 +22,13 @@ pub(crate) struct GatedWord {
     rseq: Rseq,
     /// In row 0. Dangling where `rseq` is inert.
     address: *mut i64,
-    /// Keeps the rows.
-    _words: Words,
+    /// Keeps the rows. `None` where there are none.
+    _words: Option<Words>,
 }
 
 // SAFETY: 1. `address` is dereferenced only by sequences and by atomic loads, both made for
-// concurrent use; `_words` keeps it valid. 2. The other fields are `Send` by themselves.
+// concurrent use; `_words` keeps it valid. 2. The other fields are
+// `Send` by themselves.
 unsafe impl Send for GatedWord {}
 // SAFETY: 1 and 2 as for `Send`; what changes is atomic.
 unsafe impl Sync for GatedWord {}
@@ -51,7 +52,13 @@ impl GatedWord {
             Some(word) => (word.rseq(), word.address()),
             None => (Rseq::inert(), std::ptr::NonNull::dangling().as_ptr()),
         };
-        GatedWord { gate: AtomicU32::new(0), rseq, address, _words: block.into_words() }
+        GatedWord { gate: AtomicU32::new(0), rseq, address, _words: Some(block.into_words()) }
+    }
+
+    /// Makes one without a word, which stays closed.
+    pub(crate) fn inert() -> GatedWord {
+        let address = std::ptr::NonNull::dangling().as_ptr();
+        GatedWord { gate: AtomicU32::new(0), rseq: Rseq::inert(), address, _words: None }
     }
 
     #[inline(always)]

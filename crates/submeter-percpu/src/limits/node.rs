@@ -1,7 +1,6 @@
 //! The groups of a tree of limits, for one resource.
 
 use std::fmt;
-use std::io;
 use std::iter::successors;
 use std::sync::Arc;
 
@@ -27,15 +26,15 @@ const CAP: u64 = 1 << 16;
 /// [`LimitedCounter`](crate::LimitedCounter), which is one such group with a limit for each add,
 /// for how that changes and what signal handlers and forks may expect.
 ///
-/// Creating one costs a word of every CPU's row. For a number without a limit use a
-/// [`PercpuCounter`](crate::PercpuCounter).
+/// Creating one costs a word of every CPU's row; without one left it is as exact, and as slow as
+/// near a limit. For a number without a limit use a [`PercpuCounter`](crate::PercpuCounter).
 ///
 /// # Examples
 /// ```
 /// use submeter_percpu::{Area, LimitNode};
 ///
-/// let root = LimitNode::root(Area::common()?)?;
-/// let [web, mail] = [root.child()?, root.child()?];
+/// let root = LimitNode::root(Area::common()?);
+/// let [web, mail] = [root.child(), root.child()];
 /// root.set_limit(1000);
 /// web.try_charge(600).expect("it fits");
 /// let refused = mail.try_charge(500).expect_err("600 of 1000 are held");
@@ -105,9 +104,10 @@ struct Tree {
 /// The nodes that may be open.
 #[derive(Default)]
 struct Open {
-    /// Has room for all nodes there are: a charge must not allocate.
+    /// Has room for all nodes that may ever be: a charge must not allocate.
     nodes: Vec<Arc<Node>>,
-    alive: usize,
+    /// How many nodes have stock.
+    stocked: usize,
 }
 
 impl Open {
@@ -128,40 +128,32 @@ impl Open {
 
 impl LimitNode {
     /// Creates the root of a tree without limits, with words in `area`.
-    ///
-    /// # Errors
-    /// When the area has no word left.
-    pub fn root(area: &Area) -> io::Result<LimitNode> {
+    #[must_use]
+    pub fn root(area: &Area) -> LimitNode {
         let (area, barriers) = (area.clone(), Barriers::new());
         let open = ProcessMutex::new(Open::default());
         let waiting = SharedQueue::new();
         LimitNode::new(Arc::new(Tree { area, barriers, open, waiting }), None)
     }
 
-    /// Creates a group below this one, without a limit.
-    ///
-    /// # Errors
-    /// When the area has no word left.
-    ///
-    /// # Panics
-    /// In a forked child in which a thread stayed behind while it opened or visited stock.
-    pub fn child(&self) -> io::Result<LimitNode> {
+    /// Creates a group below this one, without a limit. Not for signal handlers: it allocates.
+    #[must_use]
+    pub fn child(&self) -> LimitNode {
         LimitNode::new(Arc::clone(&self.node.tree), Some(Arc::clone(&self.node)))
     }
 
-    fn new(tree: Arc<Tree>, parent: Option<Arc<Node>>) -> io::Result<LimitNode> {
-        let stock = StockRows::new(&tree.area)?;
+    fn new(tree: Arc<Tree>, parent: Option<Arc<Node>>) -> LimitNode {
+        let stock = StockRows::new(&tree.area).ok().filter(|_| tree.make_room());
+        LimitNode::with(stock, tree, parent)
+    }
+
+    fn with(stock: Option<StockRows>, tree: Arc<Tree>, parent: Option<Arc<Node>>) -> LimitNode {
+        let cap = if stock.is_some() { CAP } else { 0 };
+        let stock = stock.unwrap_or_else(|| StockRows::without_words(&tree.area));
         let rows = stock.len();
-        // A handler that interrupts this must not visit the list.
-        let inside = Inside::new();
-        let mut open = tree.open.lock();
-        open.alive += 1;
-        let room = open.alive - open.nodes.len();
-        open.nodes.reserve(room);
-        drop((open, inside));
-        let leaf = Leaf::new(stock, CAP, rows);
+        let leaf = Leaf::new(stock, cap, rows);
         let (place, level) = (AtomicU32::new(0), Level::new());
-        Ok(LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level }) })
+        LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level }) }
     }
 
     /// Charges `n` to this group and every one above it, or to none.
@@ -307,6 +299,18 @@ impl Node {
 }
 
 impl Tree {
+    /// Has the list hold one more. Returns false where that cannot be: in a forked child in which a
+    /// thread stayed behind with the list, and below a signal handler.
+    fn make_room(&self) -> bool {
+        // A handler that interrupts this must not visit the list.
+        let Some(_inside) = Inside::new() else { return false };
+        let Some(mut open) = self.open.lock_unless_abandoned() else { return false };
+        open.stocked += 1;
+        let room = open.stocked - open.nodes.len();
+        open.nodes.reserve(room);
+        true
+    }
+
     /// Calls `look` with the open nodes, while no stock of `which` of them is moved; stock is taken
     /// and put back all the same. `None` as of [`Path::below`].
     fn while_still<T>(
@@ -375,9 +379,12 @@ impl LimitNode {
     /// before. Returns whether it was done; otherwise the next fold does it.
     fn end(&self) -> bool {
         let Node { leaf, tree, place, .. } = &*self.node;
+        if leaf.cap == 0 {
+            return false;
+        }
         let Some(_inside) = Inside::new() else { return false };
         let Some(mut open) = tree.open.lock_unless_abandoned() else { return false };
-        open.alive -= 1;
+        open.stocked -= 1;
         let _held = leaf.lock.lock();
         if leaf.is_closed() {
             return false;
@@ -404,5 +411,71 @@ impl Drop for LimitNode {
 impl fmt::Debug for LimitNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimitNode").field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter_sys::Backend;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const ROOM: u64 = 1 << 40;
+
+    fn on_each_backend(test: impl Fn(LimitNode)) {
+        let machine = submeter_sys::probe().backend;
+        for backend in [machine, Backend::LockedByCpu, Backend::LockedByThread] {
+            test(LimitNode::root(&Area::with_backend(backend, |_| 0).expect("address space")));
+        }
+    }
+
+    /// As [`LimitNode::child`] where the area has no word left.
+    fn child_without_words(parent: &LimitNode) -> LimitNode {
+        LimitNode::with(None, Arc::clone(&parent.node.tree), Some(Arc::clone(&parent.node)))
+    }
+
+    #[test]
+    fn a_group_without_words_is_exact_beside_one_with_stock() {
+        on_each_backend(|root| {
+            root.set_limit(ROOM);
+            let [rich, poor] = [root.child(), child_without_words(&root)];
+            // The first opens it, the second moves a batch.
+            for node in [&rich, &rich, &poor] {
+                assert_eq!(node.try_charge(MIB), Ok(()));
+            }
+            let usages = [&rich, &poor, &root].map(|node| node.usage().current);
+            assert_eq!(usages, [2 * MIB, MIB, 3 * MIB]);
+            assert!(rich.node.leaf.stocked() > 0 && poor.node.leaf.stocked() == 0);
+
+            let refused = poor.try_charge(ROOM - 3 * MIB + 1).expect_err("one too many");
+            assert_eq!((refused.held, rich.node.leaf.stocked()), (3 * MIB, 0), "all came back");
+            assert_eq!(poor.try_charge(ROOM - 3 * MIB), Ok(()));
+            poor.release(ROOM - 2 * MIB);
+            drop(poor);
+            assert_eq!(root.usage().current, 2 * MIB);
+        });
+    }
+
+    #[test]
+    fn the_list_of_open_nodes_has_room_for_those_with_words_only() {
+        on_each_backend(|root| {
+            let stocked = |n| assert_eq!(root.node.tree.open.lock().stocked, n);
+            let children = [root.child(), child_without_words(&root)];
+            stocked(2);
+            drop(children);
+            stocked(1);
+        });
+    }
+
+    #[test]
+    fn a_child_that_a_handler_creates_on_top_of_a_move_does_without_stock() {
+        on_each_backend(|root| {
+            root.set_limit(ROOM);
+            let move_under_way = Inside::new();
+            let child = root.child();
+            drop(move_under_way);
+            assert_eq!((child.node.leaf.cap, child.try_charge(1)), (0, Ok(())));
+        });
     }
 }

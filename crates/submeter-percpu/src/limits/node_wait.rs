@@ -91,7 +91,7 @@ impl LimitNode {
     /// use std::time::Duration;
     /// use submeter_percpu::{Area, LimitNode};
     ///
-    /// let root = LimitNode::root(Area::common()?)?;
+    /// let root = LimitNode::root(Area::common()?);
     /// root.set_limit(100);
     /// root.try_charge(60).expect("it fits");
     /// let refused = root.charge_timeout(50, Duration::from_millis(1)).expect_err("60 are held");
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_a_handler_releases_that_interrupted_the_queue_is_not_missed() {
-        let root = LimitNode::root(Area::common().expect("an area")).expect("a word");
+        let root = LimitNode::root(Area::common().expect("an area"));
         root.set_limit(100);
         root.try_charge(60).expect("it fits");
         let (mut turn, mut context) = (LimitTurn::default(), Context::from_waker(Waker::noop()));
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_task_that_ends_with_its_last_waker_leaves_the_queue() {
         for another_waker in [true, false] {
-            let root = LimitNode::root(Area::common().expect("an area")).expect("a word");
+            let root = LimitNode::root(Area::common().expect("an area"));
             let root = Arc::new(root);
             root.set_limit(100);
             root.try_charge(60).expect("it fits");

@@ -29,15 +29,30 @@ pub(crate) struct StockRows {
     /// Never open where there are no sequences.
     word: GatedWord,
     /// In a box, as most machines have sequences.
-    locked: Option<Box<(LockedWord, Option<CpuHint>)>>,
+    locked: Option<Box<Locked>>,
+}
+
+/// What takes the place of sequences.
+#[derive(Debug)]
+struct Locked {
+    /// `None` where the area had no word left.
+    word: Option<(LockedWord, Option<CpuHint>)>,
 }
 
 impl StockRows {
+    /// # Errors
+    /// When the area has no word left; see [`without_words`](Self::without_words).
     pub(crate) fn new(area: &Area) -> io::Result<StockRows> {
         let block = area.word()?;
-        let locked = area.rseq().is_none();
-        let locked = locked.then(|| Box::new((block.locked_word(0), block.hint())));
+        let word = || Some((block.locked_word(0), block.hint()));
+        let locked = area.rseq().is_none().then(|| Box::new(Locked { word: word() }));
         Ok(StockRows { word: GatedWord::new(block), locked })
+    }
+
+    /// Makes stock that is never open, for a leaf that does without.
+    pub(crate) fn without_words(area: &Area) -> StockRows {
+        let locked = area.rseq().is_none().then(|| Box::new(Locked { word: None }));
+        StockRows { word: GatedWord::inert(), locked }
     }
 
     /// How many words there are.
@@ -47,7 +62,10 @@ impl StockRows {
 
     #[inline(never)]
     fn add_locked(&self, n: i64, cap: u64) -> bool {
-        let Some((word, hint)) = self.locked.as_deref() else { return false };
+        let Some((word, hint)) = self.locked.as_ref().and_then(|locked| locked.word.as_ref())
+        else {
+            return false;
+        };
         let row = word.at(emulated::row(*hint, word.rows()));
         // Relaxed: the exchange decides.
         let before = row.load(Ordering::Relaxed);
@@ -62,8 +80,10 @@ impl StockRows {
     }
 
     fn rows(&self) -> impl Iterator<Item = &AtomicI64> {
-        let word = self.locked.as_deref().map(|(word, _)| word);
-        word.into_iter().flat_map(|word| (0..word.rows()).map(|row| word.at(row)))
+        let word = self.locked.as_ref().and_then(|locked| locked.word.as_ref());
+        word.map(|(word, _)| word)
+            .into_iter()
+            .flat_map(|word| (0..word.rows()).map(|row| word.at(row)))
     }
 }
 

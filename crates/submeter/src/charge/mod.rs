@@ -65,7 +65,8 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     pub fn set_limit<U: Unit>(&self, quota: Quota<U>, limit: Option<u64>) -> Usage {
-        self.inner.quotas.set_limit(self.quota_slot(quota.key), limit)
+        let node = self.quota(self.quota_slot(quota.key));
+        node.set_limit(limit.unwrap_or(u64::MAX)).into()
     }
 
     /// Charges `n` to this group and every ancestor, or to none. No limit is ever exceeded, and
@@ -75,7 +76,8 @@ impl Group {
     /// root, and a clone of the group's handle. For values without limits use a
     /// [`Gauge`](crate::Gauge), which costs no clone.
     ///
-    /// A refusal allocates, so that a signal handler charges only what cannot be refused. One that
+    /// A refusal allocates, and so does a group's first charge, be it of 0: a handler of signals
+    /// charges only groups that were charged before, and only what cannot be refused. One that
     /// interrupted a charge, a release or a read of usage by its own thread may be refused early
     /// near a limit, and so may a charge in a child that was forked meanwhile.
     ///
@@ -107,7 +109,7 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Result<Charge, LimitError> {
         let slot = self.quota_slot(quota.key);
-        if self.inner.quotas.at(slot).charge_stock(n) {
+        if self.inner.quotas.get(slot).is_some_and(|node| node.charge_stock(n)) {
             return Ok(Charge { group: self.clone(), key: quota.key, amount: n });
         }
         self.try_charge_cold(quota.key, n)
@@ -154,7 +156,7 @@ impl Group {
     /// When the quota is of another tree's schema, or more than `u64::MAX` would be charged.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn charge_forced<U: Unit>(&self, quota: Quota<U>, n: u64) -> Charge {
-        self.inner.quotas.at(self.quota_slot(quota.key)).charge_forced(n);
+        self.quota(self.quota_slot(quota.key)).charge_forced(n);
         Charge { group: self.clone(), key: quota.key, amount: n }
     }
 
@@ -188,7 +190,7 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     pub fn set_limit_mode<U: Unit>(&self, quota: Quota<U>, mode: LimitMode) -> Usage {
-        self.inner.quotas.at(self.quota_slot(quota.key)).set_mode(mode).into()
+        self.quota(self.quota_slot(quota.key)).set_mode(mode).into()
     }
 
     /// Returns the slot of a quota, which must be of this tree's schema.
@@ -203,12 +205,12 @@ impl Group {
 
 /// Charges the group and its ancestors, or none of them.
 fn charge(group: &Group, key: Key, n: u64) -> Result<(), LimitError> {
-    let charged = group.inner.quotas.at(usize::from(key.slot)).try_charge(n);
+    let charged = group.quota(usize::from(key.slot)).try_charge(n);
     charged.map_err(|refused| LimitError::new(group, key, n, refused))
 }
 
 fn release(group: &Group, key: Key, n: u64) {
-    group.inner.quotas.at(usize::from(key.slot)).release(n);
+    group.quota(usize::from(key.slot)).release(n);
 }
 
 /// A guard of an amount of a quota, charged to a group and its ancestors. Dropping it releases the
@@ -288,7 +290,7 @@ impl Charge {
     /// When it would grow beyond a limit; the amount held before stays held.
     #[inline]
     pub fn resize(&mut self, amount: u64) -> Result<(), LimitError> {
-        let node = self.group.inner.quotas.at(usize::from(self.key.slot));
+        let node = self.group.quota(usize::from(self.key.slot));
         let done = match amount.checked_sub(self.amount) {
             Some(more) => node.charge_stock(more),
             None => node.release_stock(self.amount - amount),
@@ -366,7 +368,7 @@ impl Charge {
 impl Drop for Charge {
     #[inline]
     fn drop(&mut self) {
-        let node = self.group.inner.quotas.at(usize::from(self.key.slot));
+        let node = self.group.quota(usize::from(self.key.slot));
         if self.amount > 0 && !node.release_stock(self.amount) {
             release(&self.group, self.key, self.amount);
         }

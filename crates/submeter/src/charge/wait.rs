@@ -103,7 +103,7 @@ impl Group {
         n: u64,
         timeout: Duration,
     ) -> Result<Charge, LimitError> {
-        match self.inner.quotas.at(self.quota_slot(quota.key)).charge_timeout(n, timeout) {
+        match self.quota(self.quota_slot(quota.key)).charge_timeout(n, timeout) {
             Ok(()) => Ok(Charge { group: self.clone(), key: quota.key, amount: n }),
             Err(refused) => Err(LimitError::new(self, quota.key, n, refused)),
         }
@@ -115,7 +115,7 @@ impl Future for Charging {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Charging { group, key, n, turn } = self.get_mut();
-        let node = group.inner.quotas.at(usize::from(key.slot));
+        let node = group.quota(usize::from(key.slot));
         node.poll_charge(turn, *n, context).map(|charged| match charged {
             Ok(()) => Ok(Charge { group: group.clone(), key: *key, amount: *n }),
             Err(refused) => Err(LimitError::new(group, *key, *n, refused)),
@@ -125,7 +125,9 @@ impl Future for Charging {
 
 impl Drop for Charging {
     fn drop(&mut self) {
-        self.group.inner.quotas.at(usize::from(self.key.slot)).end_turn(&mut self.turn, self.n);
+        if let Some(node) = self.group.inner.quotas.get(usize::from(self.key.slot)) {
+            node.end_turn(&mut self.turn, self.n);
+        }
     }
 }
 
