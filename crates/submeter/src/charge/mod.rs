@@ -2,6 +2,7 @@
 
 mod at_once;
 mod error;
+mod nodes;
 mod wait;
 
 use std::fmt;
