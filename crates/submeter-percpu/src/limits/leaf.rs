@@ -1,6 +1,5 @@
 //! One leaf's stock, and whether it may be used.
 
-use super::tree::Barriers;
 use super::words::{AtomicU32, AtomicU64};
 use super::{Phase, Stock, Turn};
 use crate::fork_lock::ForkLock;
@@ -15,10 +14,11 @@ pub(crate) struct Leaf<S> {
     pub(super) cap: u64,
     /// What all words together may hold.
     pub(super) slack: u64,
-    /// Bits: a [`Turn`]. Writer: the lock's holder.
+    /// Bits: a [`Turn`]. Writers: visits, and who opens it, which no visit meets; away from `Open`
+    /// and to it only with the lock held as well.
     turn: AtomicU32,
     pub(super) lock: ForkLock,
-    /// What [`Barriers::closed`] returned when its gate was closed last. Writer: the lock's holder.
+    /// The number of the visit that closed its gate last. Read and written in visits.
     closed: AtomicU64,
 }
 
@@ -36,8 +36,9 @@ impl<S: Stock> Leaf<S> {
     }
 
     fn turn(&self) -> Turn {
-        // SeqCst: in one order with what levels hold.
-        Turn(self.turn.load(Ordering::SeqCst))
+        // Relaxed: what depends on it looks in a visit, or with the lock held. Another look spares
+        // taking that.
+        Turn(self.turn.load(Ordering::Relaxed))
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -49,26 +50,27 @@ impl<S: Stock> Leaf<S> {
         self.phase() == Phase::Closed
     }
 
-    /// The next phase. With the lock held.
+    /// The next phase.
     pub(super) fn turn_over(&self) {
-        // SeqCst: see `turn`.
-        self.turn.store(self.turn().next().0, Ordering::SeqCst);
+        // Release: a fork that copies this has copied what was written before.
+        self.turn.store(self.turn().next().0, Ordering::Release);
     }
 
-    /// The first half of a closing. Returns whether the second is to follow.
-    pub(super) fn close(&self, barriers: &Barriers) -> bool {
-        let _held = self.lock.lock();
+    /// The first half of a closing, in a visit. Returns whether the second is to follow.
+    pub(super) fn close(&self, visit: u64) -> bool {
         if self.phase() == Phase::Open {
+            // Stock that is on its way arrives first.
+            let _held = self.lock.lock();
             self.stock.close();
-            // Relaxed: with the lock held. Before the phase, which a fork may copy alone.
-            self.closed.store(barriers.closed(), Ordering::Relaxed);
+            // Relaxed: see its declaration.
+            self.closed.store(visit, Ordering::Relaxed);
             self.turn_over();
         }
         self.phase() == Phase::Closing
     }
 
     pub(super) fn closed(&self) -> u64 {
-        // Relaxed: with the lock held.
+        // Relaxed: see its declaration.
         self.closed.load(Ordering::Relaxed)
     }
 
@@ -84,7 +86,8 @@ impl<S: Stock> Leaf<S> {
         self.slack + self.cap
     }
 
-    /// What lies in stock. With the lock held: else something may be on its way.
+    /// What lies in stock. In a visit of a leaf that is closed, or with the lock held: else
+    /// something may be on its way.
     pub(super) fn stocked(&self) -> u64 {
         match self.phase() {
             Phase::Closed => 0,

@@ -154,9 +154,9 @@ impl Level {
         self.openings.fetch_add(OPENING, Ordering::SeqCst);
     }
 
-    pub(super) fn end_opening(&self) {
+    pub(super) fn end_openings(&self, n: u64) {
         // SeqCst: see `openings`.
-        self.openings.fetch_sub(1, Ordering::SeqCst);
+        self.openings.fetch_sub(n, Ordering::SeqCst);
     }
 
     /// Notes what was held, and what is charged of it at least. Whether leaves were open is known
@@ -282,10 +282,15 @@ impl Level {
     /// what is held is this CPU's now, and another's a moment later.
     #[must_use]
     pub(super) fn give_back(&self, n: u64) -> bool {
+        self.drain(n);
+        self.is_awaited()
+    }
+
+    /// As [`give_back`](Self::give_back), by a fold: those that wait for a level take part in that.
+    pub(super) fn drain(&self, n: u64) {
         // SeqCst: see `held`; Release is what the next holder of the room pairs with.
         let before = self.held.fetch_sub(n, Ordering::SeqCst);
         debug_assert!(before >= n, "gave {n} back of {before}");
-        self.is_awaited()
     }
 
     pub(super) fn tight(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::leaf::Leaf;
 use super::level::{self, Level, LimitMode, Record};
-use super::tree::{self, Barriers, Path};
+use super::tree::{self, Path, Visits};
 use super::wait::SharedQueue;
 use super::{Inside, StockRows};
 use crate::process_lock::ProcessMutex;
@@ -89,19 +89,22 @@ pub(super) struct Node {
     leaf: Leaf<StockRows>,
     parent: Option<Arc<Node>>,
     tree: Arc<Tree>,
-    /// Where it is among the open. Written and read with them locked.
+    /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
     place: AtomicU32,
     level: Level,
 }
 
 struct Tree {
     area: Area,
-    barriers: Barriers,
+    visits: Visits,
     open: ProcessMutex<Open>,
     waiting: SharedQueue<Arc<Node>>,
 }
 
-/// The nodes that may be open.
+/// The place of a node that is in no list.
+const NOWHERE: u32 = u32::MAX;
+
+/// The nodes that may be open, and some that were.
 #[derive(Default)]
 struct Open {
     /// Has room for all nodes that may ever be: a charge must not allocate.
@@ -118,7 +121,8 @@ impl Open {
     }
 
     fn remove(&mut self, place: usize) {
-        self.nodes.swap_remove(place);
+        // Relaxed: with the list locked.
+        self.nodes.swap_remove(place).place.store(NOWHERE, Ordering::Relaxed);
         if let Some(moved) = self.nodes.get(place) {
             // Relaxed: with the list locked.
             moved.place.store(place as u32, Ordering::Relaxed);
@@ -130,10 +134,10 @@ impl LimitNode {
     /// Creates the root of a tree without limits, with words in `area`.
     #[must_use]
     pub fn root(area: &Area) -> LimitNode {
-        let (area, barriers) = (area.clone(), Barriers::new());
+        let (area, visits) = (area.clone(), Visits::new());
         let open = ProcessMutex::new(Open::default());
         let waiting = SharedQueue::new();
-        LimitNode::new(Arc::new(Tree { area, barriers, open, waiting }), None)
+        LimitNode::new(Arc::new(Tree { area, visits, open, waiting }), None)
     }
 
     /// Creates a group below this one, without a limit. Not for signal handlers: it allocates.
@@ -152,7 +156,7 @@ impl LimitNode {
         let stock = stock.unwrap_or_else(|| StockRows::without_words(&tree.area));
         let rows = stock.len();
         let leaf = Leaf::new(stock, cap, rows);
-        let (place, level) = (AtomicU32::new(0), Level::new());
+        let (place, level) = (AtomicU32::new(NOWHERE), Level::new());
         LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level }) }
     }
 
@@ -341,32 +345,32 @@ impl Path for Arc<Node> {
         Node::levels(self)
     }
 
-    fn below(&self, level: &Level, each: &mut dyn FnMut(&Self)) -> bool {
+    fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
         let Some(_inside) = Inside::new() else { return false };
         let Some(mut open) = self.tree.open.lock_unless_abandoned() else { return false };
-        // From the end, where what closes is replaced by one that was visited.
+        // From the end, where what is removed is replaced by one that was looked at.
         for place in (0..open.nodes.len()).rev() {
-            let node = &open.nodes[place];
-            if node.is_below(level) {
-                each(node);
-                if node.leaf.is_closed() {
-                    open.remove(place);
-                }
+            // Not when it closes: one that is in use soon opens again.
+            if open.nodes[place].leaf.is_closed() {
+                open.remove(place);
             }
         }
+        visit(&mut open.nodes.iter().filter(|node| node.is_below(level)));
         true
     }
 
     fn join(&self, open: &mut dyn FnMut() -> bool) {
         if let Some(mut nodes) = self.tree.open.try_lock()
             && open()
+            // Relaxed: with the list locked.
+            && self.place.load(Ordering::Relaxed) == NOWHERE
         {
             nodes.insert(Arc::clone(self));
         }
     }
 
-    fn barriers(&self) -> &Barriers {
-        &self.tree.barriers
+    fn visits(&self) -> &Visits {
+        &self.tree.visits
     }
 
     fn serve(&self) {
@@ -385,6 +389,11 @@ impl LimitNode {
         let Some(_inside) = Inside::new() else { return false };
         let Some(mut open) = tree.open.lock_unless_abandoned() else { return false };
         open.stocked -= 1;
+        // Relaxed: with the list locked.
+        match place.load(Ordering::Relaxed) {
+            NOWHERE => return false,
+            place => open.remove(place as usize),
+        }
         let _held = leaf.lock.lock();
         if leaf.is_closed() {
             return false;
@@ -392,10 +401,8 @@ impl LimitNode {
         let stocked = leaf.end();
         self.node.levels().for_each(|level| {
             _ = level.give_back(stocked);
-            level.end_opening();
+            level.end_openings(1);
         });
-        // Relaxed: with the list locked.
-        open.remove(place.load(Ordering::Relaxed) as usize);
         true
     }
 }
@@ -416,6 +423,8 @@ impl fmt::Debug for LimitNode {
 
 #[cfg(test)]
 mod tests {
+    use std::iter::zip;
+
     use submeter_sys::Backend;
 
     use super::*;
@@ -454,6 +463,64 @@ mod tests {
             poor.release(ROOM - 2 * MIB);
             drop(poor);
             assert_eq!(root.usage().current, 2 * MIB);
+        });
+    }
+
+    /// Charges a node until it has stock, for which time may have to pass; returns the amount.
+    fn open(node: &LimitNode) -> u64 {
+        let mut charged = 0;
+        while node.node.leaf.stocked() == 0 {
+            assert_eq!(node.try_charge(MIB), Ok(()));
+            charged += MIB;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        charged
+    }
+
+    /// Has the stock of all leaves below the root given back.
+    fn cross(node: &LimitNode) {
+        node.try_charge(ROOM + 1).expect_err("more than the limit");
+    }
+
+    #[test]
+    fn a_crossing_gives_the_stock_of_leaves_back_to_the_parents_of_each() {
+        on_each_backend(|root| {
+            root.set_limit(ROOM);
+            let parents = [root.child(), root.child()];
+            let of_parent = [0, 1, 0, 0, 1, 1];
+            let leaves = of_parent.map(|of: usize| parents[of].child());
+            let charged = leaves.each_ref().map(open);
+            let held = |node: &LimitNode| node.node.level.held();
+            assert!(zip(&leaves, charged).all(|(leaf, charged)| held(leaf) > charged), "stock");
+            let open_below = |node: &LimitNode| node.node.level.openings() as u32;
+            assert_eq!((parents.each_ref().map(open_below), open_below(&root)), ([3; 2], 6));
+            cross(&leaves[0]);
+            assert_eq!((parents.each_ref().map(open_below), open_below(&root)), ([0; 2], 0));
+            assert_eq!(leaves.each_ref().map(held), charged);
+            let sums = [0, 1]
+                .map(|of| zip(of_parent, charged).filter(|at| at.0 == of).map(|at| at.1).sum());
+            assert_eq!((parents.each_ref().map(held), held(&root)), (sums, sums.iter().sum()));
+        });
+    }
+
+    #[test]
+    fn the_list_has_a_node_once_until_it_stays_closed_or_ends() {
+        on_each_backend(|root| {
+            root.set_limit(ROOM);
+            let listed = || root.node.tree.open.lock().nodes.len();
+            let [used, idle] = [root.child(), root.child()];
+            _ = [&used, &idle].map(open);
+            assert_eq!(listed(), 2);
+            cross(&root);
+            assert_eq!(listed(), 2, "they may open again soon");
+            open(&used);
+            assert_eq!(listed(), 2);
+            cross(&root);
+            assert_eq!(listed(), 1, "one did not");
+            drop(idle);
+            assert_eq!(listed(), 1);
+            drop(used);
+            assert_eq!(listed(), 0);
         });
     }
 

@@ -26,9 +26,10 @@ use super::words::AtomicU64;
 use super::{Inside, Leaf, Phase, Stock};
 use crate::sync::atomic::Ordering;
 
-/// How many barriers there were: those of one tree.
+/// How often leaves of a tree were visited to close them. Read and written in
+/// [visits](Path::below), which exclude each other.
 #[derive(Debug)]
-pub(crate) struct Barriers(AtomicU64);
+pub(crate) struct Visits(AtomicU64);
 
 /// A leaf and its levels.
 pub(crate) trait Path: Sized {
@@ -36,39 +37,29 @@ pub(crate) trait Path: Sized {
     fn leaf(&self) -> &Leaf<Self::Stock>;
     /// From the leaf's own to the root's.
     fn levels(&self) -> impl Iterator<Item = &Level>;
-    /// Visits the leaves below a level that may be open, in whatever order, while none opens.
-    /// Returns false where it visited none: below a signal handler that interrupted such a visit,
-    /// and in a forked child where a thread stayed behind in one.
-    fn below(&self, level: &Level, each: &mut dyn FnMut(&Self)) -> bool;
+    /// Shows the leaves below a level that may be open, in whatever order, while none opens and
+    /// nobody else sees them. Returns false where it did not: below a signal handler that
+    /// interrupted such a visit, and in a forked child where a thread stayed behind in one.
+    fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool;
     /// Has the leaf among those that may be open if `open` returns true; does not call it where
     /// somebody visits them.
     fn join(&self, open: &mut dyn FnMut() -> bool);
-    fn barriers(&self) -> &Barriers;
+    fn visits(&self) -> &Visits;
     /// Has the charges that wait tried again.
     fn serve(&self);
 }
 
-impl Barriers {
-    pub(crate) fn new() -> Barriers {
-        Barriers(AtomicU64::new(0))
+impl Visits {
+    pub(crate) fn new() -> Visits {
+        Visits(AtomicU64::new(0))
     }
 
-    /// What [`is_after`](Self::is_after) compares, for a gate that was closed before.
-    pub(super) fn closed(&self) -> u64 {
-        // SeqCst, by exchange: the gate's store is before it for whoever counts a barrier later. A
-        // load could overtake the store.
-        self.0.fetch_add(0, Ordering::SeqCst)
-    }
-
-    /// Counts a barrier that is about to be issued.
-    fn begin(&self) -> u64 {
-        // SeqCst: see `closed`.
-        self.0.fetch_add(1, Ordering::SeqCst)
-    }
-
-    /// Returns whether a gate was closed before a barrier began.
-    fn is_after(barrier: u64, closed: u64) -> bool {
-        closed <= barrier
+    /// Numbers the visit that has just begun.
+    pub(super) fn begin(&self) -> u64 {
+        // Relaxed, both: one visit at a time.
+        let number = self.0.load(Ordering::Relaxed) + 1;
+        self.0.store(number, Ordering::Relaxed);
+        number
     }
 }
 
@@ -358,7 +349,7 @@ fn open<P: Path>(path: &P) -> bool {
         leaf.turn_over();
         leaf.stock.open();
     } else {
-        path.levels().for_each(Level::end_opening);
+        path.levels().for_each(|level| level.end_openings(1));
     }
     opens
 }
@@ -403,16 +394,17 @@ fn fold<P: Path>(path: &P, level: &Level) -> bool {
         // Somebody else has drained it; the caller looks again.
         return true;
     }
-    let mut closing = false;
-    if !path.below(level, &mut |path| closing |= path.leaf().close(path.barriers())) {
+    let (mut closing, mut visit) = (false, 0);
+    let closed = path.below(level, &mut |leaves| {
+        visit = path.visits().begin();
+        leaves.for_each(|path| closing |= path.leaf().close(visit));
+    });
+    if !closed {
         return false;
     }
-    // Not counted without being issued: a leaf that another fold closed meanwhile would pass for
-    // one that a barrier came after.
     if closing {
-        let barrier = path.barriers().begin();
         path.leaf().stock.barrier();
-        if !path.below(level, &mut |path| drain(path, barrier)) {
+        if !path.below(level, &mut |leaves| drain(leaves, visit)) {
             return false;
         }
     }
@@ -420,16 +412,59 @@ fn fold<P: Path>(path: &P, level: &Level) -> bool {
     true
 }
 
-/// The second half of a leaf's closing, if a barrier came in between.
-fn drain<P: Path>(path: &P, barrier: u64) {
+/// The second half of closings, of all leaves that were closed in a visit or before it. Before it
+/// as well: whoever closed them may be behind. Not after it: the barrier may have come before.
+fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
+    let mut drained: Option<Siblings<'a, P>> = None;
+    for path in leaves {
+        let Some(stocked) = drain_leaf(path, visit) else { continue };
+        let siblings = drained.take().filter(|siblings| siblings.are_of(path));
+        let mut siblings = siblings.unwrap_or(Siblings { path, stocked: 0, leaves: 0 });
+        siblings.stocked += stocked;
+        siblings.leaves += 1;
+        drained = Some(siblings);
+    }
+}
+
+/// Gives a leaf's stock back to its own level, and returns it.
+fn drain_leaf<P: Path>(path: &P, visit: u64) -> Option<u64> {
     let leaf = path.leaf();
-    let _held = leaf.lock.lock();
-    if leaf.phase() == Phase::Closing && Barriers::is_after(barrier, leaf.closed()) {
-        let stocked = leaf.stocked();
-        // Before what is held is lowered: a fork in between leaks room, and grants none twice.
-        leaf.turn_over();
-        // Who waits for a level has had its leaves closed, and takes part in that.
-        _ = give_back(path, stocked);
-        path.levels().for_each(Level::end_opening);
+    // Without its lock: stock that was on its way had arrived when the leaf was closed, and none
+    // sets out while it is not open.
+    if leaf.phase() != Phase::Closing || leaf.closed() > visit {
+        return None;
+    }
+    let stocked = leaf.stocked();
+    // Before what is held is lowered: a fork in between leaks room, and grants none twice.
+    leaf.turn_over();
+    let own = path.levels().next().expect("its own");
+    own.drain(stocked);
+    own.end_openings(1);
+    Some(stocked)
+}
+
+/// Leaves of one parent that were drained one after another. Dropping it gives their stock back to
+/// the levels that they share, at once: a thousand leaves would lock a word of each a thousand
+/// times. Until then those hold too much, which nobody takes for what is charged: none of them is
+/// drained before this visit is over.
+struct Siblings<'a, P: Path> {
+    path: &'a P,
+    stocked: u64,
+    leaves: u64,
+}
+
+impl<P: Path> Siblings<'_, P> {
+    fn are_of(&self, path: &P) -> bool {
+        let parent = |path: &P| path.levels().nth(1).map(std::ptr::from_ref);
+        parent(self.path) == parent(path)
+    }
+}
+
+impl<P: Path> Drop for Siblings<'_, P> {
+    fn drop(&mut self) {
+        for level in self.path.levels().skip(1) {
+            level.drain(self.stocked);
+            level.end_openings(self.leaves);
+        }
     }
 }

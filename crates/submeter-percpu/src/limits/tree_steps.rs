@@ -9,7 +9,7 @@ use std::task::Waker;
 use super::leaf::Leaf;
 use super::level::{Level, LimitMode, Refusal};
 use super::stepped::{arm, disarm, refuel, step};
-use super::tree::{Barriers, Path, charge_forced, release, set_limit, set_mode, try_charge};
+use super::tree::{Path, Visits, charge_forced, release, set_limit, set_mode, try_charge};
 use super::wait::{Cancelled, Polled, Queue};
 use super::{Phase, REST_MS, Stock};
 
@@ -96,7 +96,7 @@ struct Tree {
     root: Level,
     own: [Level; 2],
     leaves: [Leaf<Words>; 2],
-    barriers: Barriers,
+    visits: Visits,
     visited: Cell<bool>,
     /// Whether this is below a handler that interrupted a visit.
     interrupted: Cell<bool>,
@@ -121,18 +121,15 @@ impl Path for At {
     fn levels(&self) -> impl Iterator<Item = &Level> {
         [&self.0.own[self.1], &self.0.root].into_iter()
     }
-    fn below(&self, level: &Level, each: &mut dyn FnMut(&Self)) -> bool {
+    fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
         step();
         if self.0.interrupted.get() {
             return false;
         }
         self.0.visited.set(true);
-        for leaf in 0..2 {
-            let below = eq(level, &self.0.root) || eq(level, &self.0.own[leaf]);
-            if below && self.0.leaves[leaf].phase() != Phase::Closed {
-                each(&At(Rc::clone(&self.0), leaf));
-            }
-        }
+        let leaves = [0, 1].map(|leaf| At(Rc::clone(&self.0), leaf));
+        let below = |at: &&At| at.levels().any(|above| eq(level, above));
+        visit(&mut leaves.iter().filter(below));
         self.0.visited.set(false);
         true
     }
@@ -142,8 +139,8 @@ impl Path for At {
         open();
         self.0.visited.set(false);
     }
-    fn barriers(&self) -> &Barriers {
-        &self.0.barriers
+    fn visits(&self) -> &Visits {
+        &self.0.visits
     }
     fn serve(&self) {
         step();
@@ -165,7 +162,7 @@ impl Tree {
             root: Level::new(),
             own: [Level::new(), Level::new()],
             leaves: [leaf(), leaf()],
-            barriers: Barriers::new(),
+            visits: Visits::new(),
             visited: Cell::new(false),
             interrupted: Cell::new(false),
             queue: Default::default(),
@@ -230,7 +227,7 @@ impl Tree {
             Interrupt => self.interrupted.set(true),
             Limit(limit) => set_limit(&At(Rc::clone(self), 0), &self.root, limit),
             Rest => self.machine.now.set(self.machine.now.get() + REST_MS),
-            Close(leaf) => _ = self.leaves[leaf].close(&self.barriers),
+            Close(leaf) => _ = self.leaves[leaf].close(self.visits.begin()),
             Ask => self.answer.set(self.root.exactly()),
             On(cpu) => self.machine.cpu.set(cpu),
         }
