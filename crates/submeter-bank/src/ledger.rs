@@ -279,7 +279,8 @@ impl Pool {
         let mut rest = self.leasable;
         let mut waiting = wishes.len() as u64;
         for (wish, holder) in wishes {
-            // Rounded up: five members that share three connections must not all get none.
+            // Rounded up, so that the odd unit goes to the smaller wish, of which it is the larger
+            // part. Either way all is lent, because the last one gets all that is left.
             let part = wish.min(rest.div_ceil(waiting));
             if holder == id {
                 return part;

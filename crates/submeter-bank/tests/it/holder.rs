@@ -1,8 +1,8 @@
-//! What a member does when it loses the bank.
+//! When a member asks, and what it does when it loses the bank.
 
 use std::time::Duration;
 
-use submeter_bank::{Budget, Holder, InForce, Ledger, Member, Outage, Past, Use};
+use submeter_bank::{Answer, Budget, Holder, InForce, Lease, Ledger, Member, Outage, Past, Use};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -56,4 +56,43 @@ fn an_answer_that_comes_after_its_leases_have_ended_is_of_no_use() {
     let answer = ledger.exchange(Duration::ZERO, &request).expect("a request");
     assert!(!holder.accept(Duration::from_secs(8), &answer, &mut limit));
     assert_eq!((limit.0, holder.in_force(&budget)), (0, Some(InForce::Strict)));
+}
+
+/// The shortest time from one exchange to the next.
+const URGENT: Duration = Duration::from_millis(50);
+
+/// Exchanges at `now`, and is lent `amount`.
+fn exchange(holder: &mut Holder, now: Duration, amount: u64) {
+    let request = holder.request(now, &mut Limit::default());
+    let leases = request.wants.into_iter().map(|want| Lease { budget: want.budget, amount });
+    let answer = Answer { sequence: request.sequence, ttl: TTL, leases: leases.collect() };
+    assert!(holder.accept(now, &answer, &mut Limit::default()));
+}
+
+fn holder_lent(amount: u64) -> Holder {
+    let mut holder = Holder::new("web", 1);
+    holder.add(Budget::new("/", "memory").expect("a name"), 50, Outage::Strict);
+    exchange(&mut holder, Duration::ZERO, amount);
+    holder
+}
+
+#[test]
+fn a_member_of_which_something_is_taken_says_at_once_that_it_is_free() {
+    let mut holder = holder_lent(50);
+    let now = Duration::from_secs(1);
+    assert!(holder.next() > now, "nothing is urgent after it was lent what it wants");
+    exchange(&mut holder, now, 20);
+    assert_eq!(holder.next(), now + URGENT);
+}
+
+#[test]
+fn a_refusal_asks_at_once_unless_the_last_exchange_brought_nothing_more() {
+    let mut holder = holder_lent(50);
+    holder.refused();
+    assert_eq!(holder.next(), URGENT);
+    exchange(&mut holder, URGENT, 50);
+    let in_turn = holder.next();
+    assert!(in_turn > URGENT * 2);
+    holder.refused();
+    assert_eq!(holder.next(), in_turn);
 }

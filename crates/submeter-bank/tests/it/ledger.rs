@@ -48,6 +48,38 @@ fn five_members_that_share_three_units_do_not_all_get_none() {
 }
 
 #[test]
+fn the_odd_unit_goes_to_the_smaller_wish() {
+    let mut ledger = ledger(&[("/", 1)]);
+    let (mut larger, mut smaller) = (request(1, &[("/", 2)]), request(2, &[("/", 1)]));
+    assert_eq!(amounts(&mut ledger, &larger), [1]);
+    assert_eq!(amounts(&mut ledger, &smaller), [0], "none is free");
+    // Now both wishes are known: the larger is asked to return its unit, and does.
+    (larger.sequence, larger.wants[0].has) = (2, 1);
+    assert_eq!(amounts(&mut ledger, &larger), [0]);
+    (larger.sequence, larger.wants[0].has) = (3, 0);
+    assert_eq!(amounts(&mut ledger, &larger), [0]);
+    smaller.sequence = 2;
+    assert_eq!(amounts(&mut ledger, &smaller), [1]);
+}
+
+#[test]
+fn a_repeated_request_gets_the_same_answer_and_prolongs_nothing() {
+    let mut ledger = ledger(&[("/", 100)]);
+    let (first, mut second) = (request(1, &[("/", 100)]), request(2, &[("/", 100)]));
+    assert_eq!(amounts(&mut ledger, &first), [100]);
+    assert_eq!(amounts(&mut ledger, &second), [0]);
+    // The member may use the 100 by now, though the request still says that it has nothing.
+    let later = Duration::from_secs(1);
+    let again = ledger.exchange(later, &first).expect("the same request");
+    assert_eq!(again.leases[0].amount, 100);
+    let lent = ledger.lent(&budget("/")).next().expect("still lent");
+    assert_eq!((lent.amount, lent.ends_in), (100, TTL - later));
+    second.sequence = 2;
+    let answer = ledger.exchange(later, &second).expect("a new request");
+    assert_eq!(answer.leases[0].amount, 0, "all is lent to the first");
+}
+
+#[test]
 fn a_lease_is_no_larger_than_that_of_the_nearest_ancestor() {
     let mut ledger = ledger(&[("/", 100), ("/acme", 60), ("/acme/web", 1_000)]);
     let wants = [("/", 80), ("/acme", 70), ("/acme/web", 90)];
