@@ -4,7 +4,8 @@
 //! and all of its ancestors. An [`Op`] is one operation on a tree, drawn for a short script that
 //! shrinks ([`script`]), for a stream of millions, or for threads. [`Differential`] applies scripts
 //! and streams to a [`submeter::Tree`] and to the oracle and panics where they differ; [`Soak`]
-//! lets threads update one tree together and passes their notes to the oracle afterwards. All use
+//! lets threads update one tree together and passes their notes to the oracle afterwards;
+//! [`LimitSoak`] has them charge where limits are always reached. All use
 //! only the public interface, so that they apply to every backend.
 //!
 //! The event scheduler, which is not a tree, has an oracle of its own, [`EventOracle`].
@@ -13,6 +14,7 @@
 
 mod differential;
 mod events;
+mod limit_soak;
 mod op;
 mod oracle;
 mod schema;
@@ -22,6 +24,7 @@ mod visits;
 
 pub use differential::{Differential, Tally};
 pub use events::{EventOp, EventOracle, Naive, event_script, run_events};
+pub use limit_soak::{LimitSoak, LimitTally};
 pub use op::{Op, Source, script};
 pub use oracle::{Entry, Id, Limited, Oracle, Refused};
 pub use schema::{BUCKETS, COUNTERS, Held, QUOTAS, Sums, TestSchema, Totals};
