@@ -3,8 +3,24 @@
 use std::error::Error;
 use std::fmt;
 
-/// The longest path and the longest name of a resource, in bytes: a bound for what strangers send.
+/// The longest path and the longest name, in bytes: a bound for what strangers send.
 const LEN_MAX: usize = 1024;
+
+/// Returns why strangers may not send this as a name, which is kept, listed and printed.
+pub(crate) fn check_name(what: &str, given: &str) -> Result<(), String> {
+    if given.is_empty() || given.len() > LEN_MAX {
+        return Err(unfit(what, given, "it must have 1 to 1024 bytes"));
+    }
+    if given.chars().any(char::is_control) {
+        return Err(unfit(what, given, "remove the control characters"));
+    }
+    Ok(())
+}
+
+fn unfit(what: &str, given: &str, remedy: &str) -> String {
+    let shown: String = given.chars().take(64).collect();
+    format!("{what} {shown:?}: {remedy}")
+}
 
 /// What is limited: a resource of a group, such as `memory` of `/acme`.
 ///
@@ -34,23 +50,14 @@ impl Budget {
     /// When the path does not start with `/`, has an empty name in it, or either is empty, longer
     /// than 1,024 bytes, or has control characters.
     pub fn new(path: &str, resource: &str) -> Result<Self, BudgetError> {
-        let refuse = |what: &str, given: &str, remedy: &str| {
-            let shown: String = given.chars().take(64).collect();
-            Err(BudgetError(format!("{what} {shown:?}: {remedy}")))
-        };
         for (what, given) in [("path", path), ("resource", resource)] {
-            if given.is_empty() || given.len() > LEN_MAX {
-                return refuse(what, given, "it must have 1 to 1024 bytes");
-            }
-            if given.chars().any(char::is_control) {
-                return refuse(what, given, "remove the control characters");
-            }
+            check_name(what, given).map_err(BudgetError)?;
         }
         match path.strip_prefix('/') {
             Some(names) if names.is_empty() || names.split('/').all(|name| !name.is_empty()) => {
                 Ok(Self { path: path.into(), resource: resource.into() })
             }
-            _ => refuse("path", path, "write it as /acme/web, or / for the root"),
+            _ => Err(BudgetError(unfit("path", path, "write it as /acme/web, or / for the root"))),
         }
     }
 

@@ -91,7 +91,9 @@ pub trait Member {
 }
 
 impl Holder {
-    /// Makes a holder without budgets. The name is for people. The epoch must be this process's
+    /// Makes a holder without budgets. The name has 1 to 1,024 bytes and no control characters, or
+    /// the bank refuses each request; a bank may [cap](crate::Ledger::set_limit_per_member) what
+    /// all members of one name have together. The epoch must be this process's
     /// own, such as a random number: two processes with the same name and epoch would take each
     /// other's leases for theirs.
     #[must_use]

@@ -5,10 +5,15 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::budget::check_name;
 use crate::{Answer, Budget, Lease, RefusedError, Request, Want};
 
 /// The most budgets in one request: a bound for what a stranger makes the ledger keep.
 const WANTS_MAX: usize = 65_536;
+
+/// The most leases that a ledger keeps unless told otherwise: a thousand members with a thousand
+/// budgets each, in some hundred megabytes, or two gigabytes if all names are as long as allowed.
+const LEASES_MAX: usize = 1 << 20;
 
 /// The limits of a fleet, and what was lent to whom.
 ///
@@ -20,6 +25,9 @@ pub struct Ledger {
     learns_until: Duration,
     pools: BTreeMap<Budget, Pool>,
     holders: BTreeMap<HolderId, Account>,
+    /// The sum of what the holders occupy, and its bound.
+    leases: usize,
+    leases_max: usize,
 }
 
 /// What a ledger knows when it starts of what was lent before.
@@ -60,6 +68,14 @@ struct Account {
     ends: Duration,
 }
 
+impl Account {
+    /// Returns how many leases to count. A holder without any counts as one, or strangers could
+    /// make the ledger keep any number of them.
+    fn occupies(&self) -> usize {
+        self.answer.leases.len().max(1)
+    }
+}
+
 impl Ledger {
     /// Makes a ledger without limits, on a clock that does not jump.
     ///
@@ -76,7 +92,25 @@ impl Ledger {
             Past::Unknown => ttl,
         };
         let clock = Clock { seen: None, now: Duration::ZERO, step_max: Duration::MAX };
-        Self { ttl, clock, learns_until, pools: BTreeMap::new(), holders: BTreeMap::new() }
+        Self {
+            ttl,
+            clock,
+            learns_until,
+            pools: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            leases: 0,
+            leases_max: LEASES_MAX,
+        }
+    }
+
+    /// Sets how many leases the ledger keeps at most, 1,048,576 unless told otherwise; a member
+    /// without any counts as one. Each takes about 200 bytes and its budget's name. Further
+    /// requests are refused until leases end, so strangers can keep new members out, but cannot
+    /// use up the engine's memory, or take what members have.
+    #[must_use]
+    pub fn with_leases_max(mut self, leases_max: usize) -> Self {
+        self.leases_max = leases_max;
+        self
     }
 
     /// Tells the ledger that its clock may jump, as the wall clock of a database may.
@@ -115,13 +149,43 @@ impl Ledger {
         Ok(())
     }
 
+    /// Sets the most that all members of one name have of a budget together, or `None` for no
+    /// such cap. It holds for what they claim to have, too, and while the ledger
+    /// [learns](Self::learns). Members of one name are served in the order in which they ask.
+    ///
+    /// The cap is by name over all epochs, since a member could invent epochs. It could also
+    /// invent names: to hold against a hostile member, whoever drives the ledger must have
+    /// checked that the name is the member's own.
+    ///
+    /// A cap below what a member has takes effect as its leases are renewed. A ledger that was
+    /// started again with a lower cap believes a member only up to that cap.
+    ///
+    /// Costs each later exchange a look at the member's other epochs.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter_bank::{Budget, Ledger, Past};
+    ///
+    /// let memory = Budget::new("/acme", "memory")?;
+    /// let mut ledger = Ledger::new(Duration::from_secs(15), Past::None);
+    /// ledger.set_limit(&memory, 8 << 30, 0)?;
+    /// // No server of the fleet takes more than half.
+    /// ledger.set_limit_per_member(&memory, Some(4 << 30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_limit_per_member(&mut self, budget: &Budget, most: Option<u64>) {
+        self.pools.entry(budget.clone()).or_default().per_member = most;
+    }
+
     /// Lets time pass: leases end that nobody renewed.
     pub fn advance(&mut self, now: Duration) {
         let now = self.clock.advance(now);
-        let pools = &mut self.pools;
+        let (pools, leases) = (&mut self.pools, &mut self.leases);
         self.holders.retain(|id, account| {
             let lives = now < account.ends;
             if !lives {
+                *leases -= account.occupies();
                 for lease in &account.answer.leases {
                     if let Some(pool) = pools.get_mut(&lease.budget) {
                         pool.remove(id);
@@ -137,10 +201,13 @@ impl Ledger {
     /// The same request gets the same answer again, as long as the member has sent no newer one.
     ///
     /// # Errors
-    /// When a newer request of this member arrived before, or the request names a budget twice or
-    /// has more than 65,536. Nothing has changed then.
+    /// When a newer request of this member arrived before, the request names a budget twice or has
+    /// more than 65,536, the member's name is empty, longer than 1,024 bytes or has control
+    /// characters, or the ledger [keeps](Self::with_leases_max) too many leases. Nothing has
+    /// changed then.
     pub fn exchange(&mut self, now: Duration, request: &Request) -> Result<Answer, RefusedError> {
         self.advance(now);
+        check_name("member", &request.member).map_err(RefusedError)?;
         let wants = by_budget(request)?;
         let id = HolderId { member: request.member.clone(), epoch: request.epoch };
         if let Some(account) = self.holders.get(&id) {
@@ -155,9 +222,20 @@ impl Ledger {
                 )));
             }
         }
+        let others = self.leases - self.holders.get(&id).map_or(0, Account::occupies);
+        if others + wants.len().max(1) > self.leases_max {
+            return Err(RefusedError(format!(
+                "request of {:?} for {} leases beside {others}, where the ledger keeps at most {}: \
+                 wait until others end, or raise that number",
+                request.member,
+                wants.len(),
+                self.leases_max
+            )));
+        }
         let answer = self.lend(&id, request.sequence, &wants);
         let ends = self.clock.now + self.ttl;
         let account = Account { answer: answer.clone(), ends };
+        self.leases = others + account.occupies();
         if let Some(before) = self.holders.insert(id.clone(), account) {
             // What is not listed any more is returned.
             for lease in before.answer.leases {
@@ -232,6 +310,8 @@ fn by_budget(request: &Request) -> Result<BTreeMap<&Budget, &Want>, RefusedError
 #[derive(Default)]
 struct Pool {
     leasable: u64,
+    /// The most that all holders of one name have.
+    per_member: Option<u64>,
     shares: BTreeMap<HolderId, Share>,
     /// The sums over the shares. The first cannot exceed a u64 as long as limits only grow; after
     /// limits fell, and for wishes, it may.
@@ -250,7 +330,9 @@ impl Pool {
     /// Lends at most `most`, and returns how much.
     fn lend(&mut self, id: &HolderId, want: &Want, most: u64, learns: bool) -> u64 {
         let before = self.remove(id);
-        let wants = want.wants.min(most);
+        let cap = self.cap(id);
+        // To wish for more than the cap would keep a part from others that this member never gets.
+        let wants = want.wants.min(most).min(cap);
         self.insert(id, Share { counted: 0, wants });
         let room = u128::from(self.leasable).saturating_sub(self.counted);
         let room = u64::try_from(room).unwrap_or(u64::MAX);
@@ -260,11 +342,20 @@ impl Pool {
         }
         // Until the answer arrives, and if it is lost, the member uses what it has: that is what
         // counts, even where it is asked to go below. A ledger that lent it knows that it is
-        // true; one that forgot, or never lent it, believes it as far as there is room.
-        let counted = amount.max(want.has.min(room.max(before.counted)));
+        // true; one that forgot, or never lent it, believes it as far as there is room below the
+        // limit and the cap.
+        let counted = amount.max(want.has.min(room.min(cap).max(before.counted)));
         self.remove(id);
         self.insert(id, Share { counted, wants });
         amount
+    }
+
+    /// Returns what the cap of the holder's name leaves beside other holders of that name.
+    fn cap(&self, id: &HolderId) -> u64 {
+        let Some(most) = self.per_member else { return u64::MAX };
+        let epoch = |epoch| HolderId { member: id.member.clone(), epoch };
+        let others = self.shares.range(epoch(0)..=epoch(u64::MAX));
+        others.fold(most, |left, (_, share)| left.saturating_sub(share.counted))
     }
 
     /// Returns the holder's part by max-min fairness: whoever wants little gets it, and the rest

@@ -53,7 +53,8 @@ pub use memory::MemoryBank;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// The member's name, for people; members with the same name are told apart by the epoch.
+    /// The member's name. Members with the same name are told apart by the epoch, and share the
+    /// [cap](Ledger::set_limit_per_member) of that name.
     pub member: String,
     /// A number that this process alone uses, such as a random one.
     pub epoch: u64,

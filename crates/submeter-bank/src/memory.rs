@@ -58,6 +58,11 @@ impl MemoryBank {
     pub fn set_limit(&self, budget: &Budget, limit: u64, floors: u64) -> Result<(), LimitError> {
         self.ledger.lock().set_limit(budget, limit, floors)
     }
+
+    /// Sets the most that members of one name have, as [`Ledger::set_limit_per_member`] does.
+    pub fn set_limit_per_member(&self, budget: &Budget, most: Option<u64>) {
+        self.ledger.lock().set_limit_per_member(budget, most);
+    }
 }
 
 impl Bank for MemoryBank {
