@@ -1,6 +1,7 @@
 //! One group's usage of each quota.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 use submeter_percpu::{Area, LimitMode, LimitNode, LimitUsage};
@@ -45,6 +46,10 @@ pub struct Usage {
     pub overdrafts: u64,
     /// What this group's own limit does with a charge that exceeds it.
     pub mode: LimitMode,
+    /// The usage above which callers are asked to pause, if there is one.
+    pub high: Option<u64>,
+    /// How often a caller was asked to pause because this group's own usage was above `high`.
+    pub paused: u64,
 }
 
 impl Usage {
@@ -75,22 +80,65 @@ pub(crate) struct Quotas {
     nodes: OnceBox<Nodes>,
 }
 
-/// The nodes of all quotas, in slot order.
+/// The limits of all quotas, in slot order.
 struct Nodes {
     /// In place: most schemas have one.
-    first: LimitNode,
-    others: Box<[LimitNode]>,
+    first: Limits,
+    others: Box<[Limits]>,
+}
+
+/// A group's limits of one quota.
+pub(crate) struct Limits {
+    pub(crate) node: LimitNode,
+    /// `u64::MAX` for none. Not in the node: what charges do does not depend on it.
+    high: AtomicU64,
+    paused: AtomicU64,
+}
+
+impl Limits {
+    fn new(node: LimitNode) -> Limits {
+        Limits { node, high: AtomicU64::new(u64::MAX), paused: AtomicU64::new(0) }
+    }
+
+    /// `u64::MAX` for none.
+    pub(crate) fn high(&self) -> u64 {
+        // Relaxed, here and below: a number alone.
+        self.high.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_high(&self, high: u64) {
+        // Relaxed: as above.
+        self.high.store(high, Ordering::Relaxed);
+    }
+
+    /// Counts that somebody was asked to pause.
+    pub(crate) fn count_pause(&self) {
+        // Relaxed: a statistic.
+        self.paused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn with(&self, usage: LimitUsage) -> Usage {
+        let LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode, .. } = usage;
+        let [limit, high] = [limit, self.high()].map(|limit| (limit != u64::MAX).then_some(limit));
+        // Relaxed: a statistic.
+        let paused = self.paused.load(Ordering::Relaxed);
+        Usage { current, peak, peak_low, limit, refused, overdrafts, mode, high, paused }
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.with(self.node.usage())
+    }
 }
 
 impl Nodes {
     fn new(schema: &Schema, node: impl FnMut(usize) -> LimitNode) -> Box<Nodes> {
-        let mut nodes = (0..schema.quotas()).map(node);
+        let mut nodes = (0..schema.quotas()).map(node).map(Limits::new);
         let first = nodes.next().expect("a key of this schema names a quota");
         Box::new(Nodes { first, others: nodes.collect() })
     }
 
     #[inline]
-    fn at(&self, slot: usize) -> &LimitNode {
+    fn at(&self, slot: usize) -> &Limits {
         match slot.checked_sub(1) {
             None => &self.first,
             Some(other) => &self.others[other],
@@ -109,20 +157,20 @@ impl Quotas {
         Ok(quotas)
     }
 
-    /// Returns a quota's node, if the group or one below it was ever charged or limited.
+    /// Returns a quota's limits, if the group or one below it was ever charged or limited.
     #[inline]
-    pub(crate) fn get(&self, slot: usize) -> Option<&LimitNode> {
+    pub(crate) fn get(&self, slot: usize) -> Option<&Limits> {
         self.nodes.get().map(|nodes| nodes.at(slot))
     }
 
     /// Makes the nodes where there are none, below those of the parent, which has some.
     pub(crate) fn make_below(&self, parent: &Quotas, schema: &Schema) {
         let above = parent.nodes.get().expect("nodes are made from the root down");
-        self.nodes.get_or_init(|| Nodes::new(schema, |slot| above.at(slot).child()));
+        self.nodes.get_or_init(|| Nodes::new(schema, |slot| above.at(slot).node.child()));
     }
 
     pub(crate) fn usage(&self, slot: usize) -> Usage {
-        self.get(slot).map_or_else(Usage::default, |node| node.usage().into())
+        self.get(slot).map_or_else(Usage::default, Limits::usage)
     }
 
     /// The usage of several groups of one tree, at one moment: stock is visited once for all.
@@ -131,29 +179,17 @@ impl Quotas {
         groups: impl Iterator<Item = &'a Quotas> + Clone,
     ) -> impl Iterator<Item = Usage> {
         loop {
-            let nodes: Vec<_> = groups.clone().map(|quotas| quotas.get(slot)).collect();
-            let mut made = LimitNode::usages(nodes.iter().flatten().copied()).into_iter();
+            let limits: Vec<_> = groups.clone().map(|quotas| quotas.get(slot)).collect();
+            let made = limits.iter().flatten().map(|limits| &limits.node);
+            let mut usages = LimitNode::usages(made).into_iter();
             // Not a moment later: a group that was charged first in between shows in the usage of
             // those above it.
-            if groups
-                .clone()
-                .zip(&nodes)
-                .all(|(group, node)| group.get(slot).is_some() == node.is_some())
-            {
-                let usage = move |node: Option<&LimitNode>| match node {
-                    Some(_) => made.next().map_or_else(Usage::default, Usage::from),
-                    None => Usage::default(),
-                };
-                return nodes.into_iter().map(usage);
+            let are_made = groups.clone().map(|group| group.get(slot).is_some());
+            if are_made.eq(limits.iter().map(Option::is_some)) {
+                let mut with = move |limits: &Limits| Some(limits.with(usages.next()?));
+                let usage = move |limits: Option<&Limits>| limits.and_then(&mut with);
+                return limits.into_iter().map(usage).map(Option::unwrap_or_default);
             }
         }
-    }
-}
-
-impl From<LimitUsage> for Usage {
-    fn from(usage: LimitUsage) -> Usage {
-        let LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode, .. } = usage;
-        let limit = (limit != u64::MAX).then_some(limit);
-        Usage { current, peak, peak_low, limit, refused, overdrafts, mode }
     }
 }

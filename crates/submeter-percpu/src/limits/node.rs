@@ -238,6 +238,12 @@ impl LimitNode {
         usage(level.record(), current.unwrap_or_else(|| level.held()))
     }
 
+    /// Returns what is held, and what lies in stock: no less than is charged. O(1).
+    #[must_use]
+    pub fn usage_at_most(&self) -> u64 {
+        self.node.level.held()
+    }
+
     /// Returns the [`usage`](LimitNode::usage) of several groups of one tree at one moment: visits
     /// all stock of the tree once, not once for each.
     #[must_use]

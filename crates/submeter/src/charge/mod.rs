@@ -2,6 +2,7 @@
 
 mod at_once;
 mod error;
+mod high;
 mod nodes;
 mod wait;
 
@@ -66,8 +67,8 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     pub fn set_limit<U: Unit>(&self, quota: Quota<U>, limit: Option<u64>) -> Usage {
-        let node = self.quota(self.quota_slot(quota.key));
-        node.set_limit(limit.unwrap_or(u64::MAX)).into()
+        let limits = self.limits(self.quota_slot(quota.key));
+        limits.with(limits.node.set_limit(limit.unwrap_or(u64::MAX)))
     }
 
     /// Charges `n` to this group and every ancestor, or to none. No limit is ever exceeded, and
@@ -110,7 +111,7 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Result<Charge, LimitError> {
         let slot = self.quota_slot(quota.key);
-        if self.inner.quotas.get(slot).is_some_and(|node| node.charge_stock(n)) {
+        if self.inner.quotas.get(slot).is_some_and(|limits| limits.node.charge_stock(n)) {
             return Ok(Charge { group: self.clone(), key: quota.key, amount: n });
         }
         self.try_charge_cold(quota.key, n)
@@ -191,7 +192,8 @@ impl Group {
     /// # Panics
     /// When the quota is of another tree's schema.
     pub fn set_limit_mode<U: Unit>(&self, quota: Quota<U>, mode: LimitMode) -> Usage {
-        self.quota(self.quota_slot(quota.key)).set_mode(mode).into()
+        let limits = self.limits(self.quota_slot(quota.key));
+        limits.with(limits.node.set_mode(mode))
     }
 
     /// Returns the slot of a quota, which must be of this tree's schema.

@@ -3,25 +3,31 @@
 use submeter_percpu::LimitNode;
 
 use crate::group::Group;
+use crate::quota::Limits;
 
 impl Group {
     /// Returns the node of a quota that is going to be charged or limited.
     #[inline]
     pub(super) fn quota(&self, slot: usize) -> &LimitNode {
+        &self.limits(slot).node
+    }
+
+    #[inline]
+    pub(super) fn limits(&self, slot: usize) -> &Limits {
         match self.inner.quotas.get(slot) {
-            Some(node) => node,
-            None => self.first_quota(slot),
+            Some(limits) => limits,
+            None => self.first_limits(slot),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn first_quota(&self, slot: usize) -> &LimitNode {
+    fn first_limits(&self, slot: usize) -> &Limits {
         if let Some(parent) = self.parent() {
-            parent.quota(slot);
+            parent.limits(slot);
             self.inner.quotas.make_below(&parent.inner.quotas, self.schema());
         }
-        self.inner.quotas.get(slot).expect("a root has nodes")
+        self.inner.quotas.get(slot).expect("a root has limits")
     }
 }
 

@@ -125,8 +125,8 @@ impl Future for Charging {
 
 impl Drop for Charging {
     fn drop(&mut self) {
-        if let Some(node) = self.group.inner.quotas.get(usize::from(self.key.slot)) {
-            node.end_turn(&mut self.turn, self.n);
+        if let Some(limits) = self.group.inner.quotas.get(usize::from(self.key.slot)) {
+            limits.node.end_turn(&mut self.turn, self.n);
         }
     }
 }

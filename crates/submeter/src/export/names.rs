@@ -25,6 +25,7 @@ pub(super) enum Part {
     Limit,
     Peak,
     Refused,
+    Paused,
     /// With descendants, as the limit sees it.
     Used,
 }
@@ -36,7 +37,7 @@ impl Part {
             MetricKind::Gauge => &[Part::Gauge],
             MetricKind::Histogram => &[Part::Histogram],
             MetricKind::Quota => {
-                &[Part::Current, Part::Limit, Part::Peak, Part::Refused, Part::Used]
+                &[Part::Current, Part::Limit, Part::Peak, Part::Refused, Part::Paused, Part::Used]
             }
         }
     }
@@ -47,28 +48,32 @@ impl Part {
             Part::Limit => "limit",
             Part::Peak => "peak",
             Part::Refused => "refused",
+            Part::Paused => "paused",
             Part::Used => SUBTREE,
         }
     }
 
     /// Whether its values may fall: those of groups that have ended are not repeated.
     pub(super) fn is_level(self) -> bool {
-        !matches!(self, Part::Counter | Part::Histogram | Part::Refused)
+        !matches!(self, Part::Counter | Part::Histogram | Part::Refused | Part::Paused)
     }
 
     /// Returns the suffixes of the family's samples, which must not clash with those of another
     /// family.
     fn samples(self) -> &'static [&'static str] {
         match self {
-            Part::Counter | Part::Refused => &["_total", "_created"],
+            Part::Counter | Part::Refused | Part::Paused => &["_total", "_created"],
             Part::Histogram => &["_bucket", "_sum", "_count", "_created"],
             Part::Gauge | Part::Current | Part::Limit | Part::Peak | Part::Used => &[""],
         }
     }
 
-    /// Returns the unit of the family, which for a count of refusals differs from the metric's.
+    /// Returns the unit of the family, which for a count of events differs from the metric's.
     pub(super) fn unit(self, metric: &Metric) -> UnitKind {
-        if self == Part::Refused { UnitKind::Count } else { metric.unit() }
+        match self {
+            Part::Refused | Part::Paused => UnitKind::Count,
+            _ => metric.unit(),
+        }
     }
 }
 
@@ -200,7 +205,7 @@ mod tests {
         );
         let expected = "app_in_bytes app_cpu_seconds app_requests app_latency_seconds \
                         app_memory_bytes app_memory_limit_bytes app_memory_peak_bytes \
-                        app_memory_refused app_memory_subtree_bytes app_bytes_bytes";
+                        app_memory_refused app_memory_paused app_memory_subtree_bytes app_bytes_bytes";
         assert_eq!(got.join(" "), expected);
     }
 
@@ -219,8 +224,8 @@ mod tests {
         );
         assert_eq!(got[..3], ["x_total", "x_2", "memory_peak_bytes"]);
         assert_eq!(got[3..6], ["memory_bytes", "memory_limit_bytes", "memory_peak_2_bytes"]);
-        assert_eq!(got[6..8], ["memory_refused", "memory_subtree_bytes"]);
-        assert_eq!(got[8..], ["y_count", "y_2"]);
+        assert_eq!(got[6..9], ["memory_refused", "memory_paused", "memory_subtree_bytes"]);
+        assert_eq!(got[9..], ["y_count", "y_2"]);
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub(super) fn family(
     let writer = Writer { style, family, unit: family.part.unit(family.metric) };
     let word = match family.part {
         Part::Refused => Some(schema.refused_word(family.metric.key)),
+        Part::Paused => Some(schema.paused_word(family.metric.key)),
         _ => schema.word(family.metric.key),
     };
     let slot = usize::from(family.metric.key.slot);
@@ -121,6 +122,7 @@ fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
         Part::Limit => ("gauge", ", limit"),
         Part::Peak => ("gauge", ", peak usage with descendants"),
         Part::Refused => ("counter", ", charges refused by this group's limit"),
+        Part::Paused => ("counter", ", pauses asked of callers above this group's high"),
         Part::Used => ("gauge", ", current usage with descendants, which the limit bounds"),
     };
     let scope = if family.subtree { " (with descendants)" } else { "" };

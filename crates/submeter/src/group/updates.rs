@@ -208,6 +208,12 @@ impl Group {
         self.inner.stats.add(word, 1, Count::KIND.batch_mask());
     }
 
+    /// Counts that a caller was asked to pause because of this group's own usage of a quota.
+    pub(crate) fn add_paused(&self, quota: Key) {
+        let word = self.schema().paused_word(quota);
+        self.inner.stats.add(word, 1, Count::KIND.batch_mask());
+    }
+
     /// Adds to words of a counter or histogram, by their place in it.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {

@@ -43,6 +43,9 @@
 //! that cannot refuse. A limit that [`Group::set_limit_mode`] makes soft grants what exceeds it, so
 //! that it can be tried out before it hits anybody. Both count [`Usage::overdrafts`].
 //!
+//! **Slowing down before.** [`Group::set_high`] sets a usage above which callers should pause, and
+//! [`Group::pause`] says for how long: more, the farther it is exceeded. It refuses nothing.
+//!
 //! **All or nothing.** [`Group::try_charge_all`] charges amounts of several quotas, or none.
 //!
 //! **Waiting.** [`Group::charge`] is a future that is ready once there is room, and
@@ -102,6 +105,8 @@
 //! [`Group::charge`]: crate::Group::charge
 //! [`Group::charge_timeout`]: crate::Group::charge_timeout
 //! [`Group::charge_forced`]: crate::Group::charge_forced
+//! [`Group::pause`]: crate::Group::pause
+//! [`Group::set_high`]: crate::Group::set_high
 //! [`Group::set_limit_mode`]: crate::Group::set_limit_mode
 //! [`Group::set_rate`]: crate::Group::set_rate
 //! [`Group::try_charge`]: crate::Group::try_charge

@@ -269,7 +269,7 @@ impl SchemaBuilder {
             return Err(SchemaError::TooManySections { sections: self.sections.len() });
         }
         // After those of metrics, whose keys are given already.
-        self.sections[0].words += self.quotas;
+        self.sections[0].words += 2 * self.quotas;
         if let Some(section) = self.sections.iter().find(|s| s.words > WORDS_MAX) {
             return Err(SchemaError::TooLarge { words: section.words });
         }

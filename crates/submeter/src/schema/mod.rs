@@ -218,7 +218,12 @@ impl Schema {
     /// above a group keep what its limit refused when it has ended, and as of one flush they agree
     /// with each other.
     pub(crate) fn refused_word(&self, quota: Key) -> usize {
-        self.layouts()[0].words - self.inner.quotas + usize::from(quota.slot)
+        self.layouts()[0].words - 2 * self.inner.quotas + usize::from(quota.slot)
+    }
+
+    /// Returns the word that counts the pauses that callers were asked for, in the first section.
+    pub(crate) fn paused_word(&self, quota: Key) -> usize {
+        self.refused_word(quota) + self.inner.quotas
     }
 
     /// Returns the names of the rate limits.

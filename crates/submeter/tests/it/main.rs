@@ -14,6 +14,7 @@ mod checkpoint;
 mod derive;
 mod export;
 mod guards;
+mod high;
 mod hostile;
 mod http;
 mod openmetrics;
