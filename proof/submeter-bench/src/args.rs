@@ -62,6 +62,9 @@ pub(crate) struct BenchArgs {
     /// With --serve: without metering
     #[arg(long, hide = true, requires = "serve")]
     pub(crate) plain: bool,
+    /// With --serve: with a limit on this tenant
+    #[arg(long, value_name = "TENANT", hide = true, requires = "serve")]
+    pub(crate) limited: Vec<String>,
     /// Measures the one named table in this process, on behalf of the process that started it,
     /// until standard input ends
     #[arg(long, hide = true, conflicts_with_all = ["json", "html", "totals"])]

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(threads) = args.serve {
-        let served = bench::serve(threads, !args.plain);
+        let served = bench::serve(threads, !args.plain, &args.limited);
         served.map_err(|e| Failure::new(format_args!("cannot serve: {e}")))?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -11,7 +11,7 @@ use submeter_program::{TempFile, text};
 
 use super::BENCH;
 
-const OURS: [&str; 2] = ["submeter", "submeter_plain"];
+const OURS: [&str; 3] = ["submeter", "submeter_limited", "submeter_plain"];
 const THEIRS: [&str; 2] = ["memcached", "memcached_stats"];
 
 fn has_memcached() -> bool {

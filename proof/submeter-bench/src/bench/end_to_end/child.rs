@@ -7,7 +7,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use submeter_cache::{Cache, Config, Server};
+use submeter_cache::{Cache, Config, Server, TenantLimits};
 use tokio::runtime::Builder;
 
 use super::workload::{DELIMITER, MEMORY_MIB};
@@ -15,14 +15,18 @@ use super::workload::{DELIMITER, MEMORY_MIB};
 /// How often a snapshot of the tree is taken, as the command does for its page.
 const COPIED: Duration = Duration::from_secs(1);
 
-/// Serves on a free port, which it prints, until the process is killed.
+/// Serves on a free port, which it prints, until the process is killed. The tenants of `limited`
+/// have limits that they never come near.
 ///
 /// # Errors
 /// When the cache cannot be created, or the system refuses the port.
-pub(crate) fn serve(threads: usize, metering: bool) -> io::Result<()> {
+pub(crate) fn serve(threads: usize, metering: bool, limited: &[String]) -> io::Result<()> {
     let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let memory_max = MEMORY_MIB << 20;
-    let config = Config { delimiter: DELIMITER, memory_max, metering, ..Config::default() };
+    let limits = |name: &String| (format!("/{name}"), TenantLimits::from(memory_max / 2));
+    let tenant_limits = limited.iter().map(limits).collect();
+    let config =
+        Config { delimiter: DELIMITER, memory_max, metering, tenant_limits, ..Config::default() };
     let cache = Cache::new(config).map_err(io::Error::other)?;
     runtime.block_on(async {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into(), cache.clone()).await?;

@@ -4,7 +4,7 @@
 //! `submeter load`, drives them one at a time, in slices whose order rotates with each round, so
 //! that other work on the machine affects all of them alike; between its slices a server receives
 //! no requests and sleeps. The requests of a round are drawn from the same seed for every server.
-//! After each slice the two servers that count by tenant are asked for their counts: a figure of a
+//! After each slice the servers that count by tenant are asked for their counts: a figure of a
 //! server that counts nothing, or counts wrong, becomes an error.
 
 mod child;
@@ -46,18 +46,25 @@ enum Variant {
     MemcachedStats,
     Memcached,
     Submeter,
+    SubmeterLimited,
     SubmeterPlain,
 }
 
 impl Variant {
-    const ALL: [Variant; 4] =
-        [Variant::MemcachedStats, Variant::Memcached, Variant::Submeter, Variant::SubmeterPlain];
+    const ALL: [Variant; 5] = [
+        Variant::MemcachedStats,
+        Variant::Memcached,
+        Variant::Submeter,
+        Variant::SubmeterLimited,
+        Variant::SubmeterPlain,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Variant::MemcachedStats => "memcached_stats",
             Variant::Memcached => "memcached",
             Variant::Submeter => "submeter",
+            Variant::SubmeterLimited => "submeter_limited",
             Variant::SubmeterPlain => "submeter_plain",
         }
     }
@@ -68,7 +75,7 @@ impl Variant {
 
     /// Returns whether it counts by tenant.
     fn counts_tenants(self) -> bool {
-        matches!(self, Variant::MemcachedStats | Variant::Submeter)
+        matches!(self, Variant::MemcachedStats | Variant::Submeter | Variant::SubmeterLimited)
     }
 }
 
@@ -158,7 +165,7 @@ impl Bench {
         let clients = clients.as_ref().expect("made above");
         let mut servers = self.servers.borrow_mut();
         if !servers.iter().any(|up| up.variant == variant) {
-            let process = Process::start(variant)?;
+            let process = Process::start(variant, &self.workload)?;
             let (server, memory) = Server::fill(process, &self.workload, clients)?;
             servers.push(RunningServer { variant, server, memory });
         }

@@ -15,7 +15,7 @@ use submeter_sys::cpu::affinity;
 
 use super::Variant;
 use super::control::Control;
-use super::workload::{DELIMITER, MEMORY_MIB};
+use super::workload::{DELIMITER, MEMORY_MIB, Workload};
 use crate::bench::proc_memory::resident_bytes_of;
 
 /// How long a server may take to answer for the first time.
@@ -38,10 +38,10 @@ impl Process {
     ///
     /// # Errors
     /// The server's own message, or that it does not answer.
-    pub(super) fn start(variant: Variant) -> io::Result<Process> {
+    pub(super) fn start(variant: Variant, workload: &Workload) -> io::Result<Process> {
         let threads = affinity()?.len().to_string();
         if !variant.is_memcached() {
-            return submeter(variant, &threads);
+            return submeter(variant, &threads, workload);
         }
         let program = memcached().ok_or_else(|| io::Error::other("memcached has gone"))?;
         let mut tried = memcached_at(variant, &program, &threads);
@@ -98,11 +98,15 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 }
 
 /// Starts this program again, as a server.
-fn submeter(variant: Variant, threads: &str) -> io::Result<Process> {
+fn submeter(variant: Variant, threads: &str, workload: &Workload) -> io::Result<Process> {
     let mut command = Command::new(env::current_exe()?);
     command.args(["--serve", threads]);
-    if variant == Variant::SubmeterPlain {
-        command.arg("--plain");
+    match variant {
+        Variant::SubmeterPlain => _ = command.arg("--plain"),
+        Variant::SubmeterLimited => {
+            workload.names().for_each(|name| _ = command.args(["--limited", name]));
+        }
+        _ => {}
     }
     let mut child = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
