@@ -20,6 +20,7 @@ pub(super) const PAGE: &str = concat!(
     include_str!("page/format.js"),
     include_str!("page/draw.js"),
     include_str!("page/model.js"),
+    include_str!("page/news.js"),
     include_str!("page/table.js"),
     include_str!("page/detail.js"),
     include_str!("page/main.js"),

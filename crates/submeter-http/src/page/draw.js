@@ -63,13 +63,22 @@ function paths(values, width, height, top, slots) {
   return [line, area];
 }
 
+// What the top of a line's box stands for. `floor` keeps the noise of a near-constant line from
+// filling the box. A spike that is over soon is cut at four times what three quarters of the line
+// stay below, or the rest would be flat until it has left; a burst that lasts is the line.
+function ceiling(values, floor) {
+  const busy = values.filter((v) => v > 0).sort((a, b) => a - b);
+  const most = busy.length ? busy[busy.length - 1] : 0;
+  const usual = busy.length ? busy[Math.floor(busy.length * 0.75)] : 0;
+  return Math.max(floor || 0, Math.min(most * 1.08, usual * 4)) || 1;
+}
+
 function sparkline(className) {
   const area = svg("path", { class: "area" });
   const line = svg("path", { class: "line" });
   const node = svg("svg", { class: "spark " + (className || ""), viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, area, line);
-  // `floor` keeps the noise of a near-constant line from filling the box.
   node.draw = (values, slots, floor) => {
-    const top = Math.max(floor || 0, ...values.map((v) => v || 0)) * 1.08 || 1;
+    const top = ceiling(values, floor);
     const [l, a] = paths(values, 100, 22, top, slots);
     setAttr(line, "d", l);
     setAttr(area, "d", a);

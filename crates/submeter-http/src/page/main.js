@@ -90,6 +90,7 @@ const link = {
 
 function paint(structure) {
   tiles.paint();
+  news.paint();
   table.refresh(structure);
   if (model.server) setText(document.getElementById("uptime"), `up ${duration(model.at - model.server.started_ms)}`);
 }

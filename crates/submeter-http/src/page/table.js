@@ -205,7 +205,7 @@ const table = {
 function makeRow(group) {
   const part = {
     fold: el("span", { class: "fold", "aria-hidden": "true" }, svg("svg", { viewBox: "0 0 10 10" }, svg("path", { d: "M3.5 1.8 6.8 5 3.5 8.2" }))),
-    label: el("span", { class: "label" }), kids: el("span", { class: "kids" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
+    label: el("span", { class: "label" }), mark: el("span", { class: "tag" }), kids: el("span", { class: "kids" }), sub: el("div", { class: "sub", "aria-hidden": "true" }),
   };
   part.cells = model.columns.map((view, i) => {
     const cell = { figure: figure() };
@@ -223,7 +223,7 @@ function makeRow(group) {
     return cell;
   });
   const node = el("div", { class: "r", role: "row", "aria-level": group.depth + 1 },
-    el("div", { class: "c-name", role: "rowheader" }, part.fold, part.label, part.kids), ...part.cells.map((cell) => cell.node), part.sub);
+    el("div", { class: "c-name", role: "rowheader" }, part.fold, part.label, part.mark, part.kids), ...part.cells.map((cell) => cell.node), part.sub);
   node.group = group;
   node.cells = part;
   node.style.setProperty("--depth", Math.min(group.depth, 12));
@@ -241,6 +241,9 @@ function fillRow(node, group, widest) {
   node.classList.toggle("parent", parent);
   node.classList.toggle("context", model.filter !== "" && !(group.parent && model.matches(group)));
   setText(part.kids, parent && folded ? format.exact(group.kids.length)[0] : "");
+  const mark = news.marks.get(group) || "";
+  setText(part.mark, mark);
+  setAttr(part.mark, "data-mark", mark || null);
   const below = [];
   for (const [i, view] of model.columns.entries()) {
     const cell = part.cells[i];

@@ -4,6 +4,7 @@ mod colours;
 mod guard;
 mod http;
 mod mounted;
+mod news;
 mod stat;
 mod stream;
 

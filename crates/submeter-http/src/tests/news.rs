@@ -1,0 +1,92 @@
+//! What the page says of who hurts whom, run by node.
+
+use std::process::Command;
+
+/// Runs the parts of the page that need no document, and then `test`, which fails by an exception.
+fn run(test: &str) {
+    let script = [
+        "\"use strict\"; const location = { pathname: '/' };",
+        include_str!("../page/format.js"),
+        include_str!("../page/draw.js"),
+        include_str!("../page/model.js"),
+        include_str!("../page/news.js"),
+        "const assert = require('node:assert');",
+        test,
+    ]
+    .join("\n");
+    match Command::new("node").args(["-e", &script]).output() {
+        Ok(output) => {
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{error}");
+        }
+        Err(e) => println!("skipped: the page's scripts: {e}; install node (nodejs.org)"),
+    }
+}
+
+/// Shows rates of tenants second by second; `path` sums up what is said.
+const SCENE: &str = r"
+model.declare([{ key: 'r', title: 'Requests/s', shape: 'rate', place: 'headline' },
+    { key: 'o', title: 'Over/s', shape: 'rate', place: 'table', is_trouble: true }]);
+const lines = { a: [], b: [], c: [] };
+model.full({ groups: [[0, null, '', [0, 0]], ...Object.keys(lines).map((n, i) => [i + 1, 0, n, [0, 0]])],
+    lines: [], server: {}, schema: [], views: model.views, number: 0, at_ms: 0 });
+const second = (a, b, c, over) => {
+    const row = (id, r, o) => [id, [r, o || 0]];
+    model.tick({ gone: [], new: [], number: 0, at_ms: model.at + 1000,
+        rows: [row(0, a + b + c), row(1, a), row(2, b, over), row(3, c)] });
+    return news.hold(judge(model));
+};
+const times = (n, ...rates) => { let said; for (let i = 0; i < n; i++) said = second(...rates); return said; };
+const who = (list) => list.map(({ group }) => group.path).join();
+";
+
+fn says(test: &str) {
+    run(&[SCENE, test].concat());
+}
+
+#[test]
+fn who_bursts_is_named_with_who_gets_less_and_who_recovers_is_not_blamed() {
+    says(
+        r"
+        for (let period = 0; period < 9; period++) {
+            const calm = times(5, 3000, 400, 300);
+            if (period) {
+                assert.equal(who(calm.bursts), '/c', 'held for some seconds');
+                assert.match(sentences(calm, true)[0], /^\/c burst 4.s ago: 78.% of all/, 'its worst');
+                assert.match(sentences(calm, true)[1], /^\/a got less: 67.% below/);
+            }
+            assert.equal(calm.ago === undefined, period === 0);
+            const burst = times(3, 1000, 400, 5000);
+            assert.equal(who(burst.bursts), '/c', 'period ' + period);
+            assert.equal(who(burst.suffers), '/a', 'period ' + period);
+            assert.match(sentences(burst, true)[0], /^\/c bursts: 78.% of all Requests\/s, 16.7 times/);
+            assert.match(sentences(burst, true)[1], /^\/a gets less: 67.% below usual/);
+        }
+        assert.equal(times(8, 3000, 400, 300).bursts.length, 0, 'over');
+        assert.equal(times(3, 1000, 400, 300).suffers.length, 0, 'less to do is no harm');
+        ",
+    );
+}
+
+#[test]
+fn who_is_refused_is_named_while_it_is() {
+    says(
+        r"
+        assert.deepEqual(sentences(second(10, 20, 30, 7), true), ['/b is refused: 7 Over/s.']);
+        assert.deepEqual(sentences(second(10, 20, 30, 7), false), ['/b is refused.']);
+        assert.deepEqual(sentences(second(10, 20, 30, 0), true), []);
+        ",
+    );
+}
+
+#[test]
+fn a_spike_does_not_flatten_its_line_and_a_burst_that_lasts_is_not_cut() {
+    run(r"
+        const calm = Array(57).fill(10);
+        assert.equal(ceiling([...calm, 9000, 10, null], 1), 40, 'a spike');
+        assert.equal(ceiling([...calm, 12], 1), 12 * 1.08, 'nothing to cut');
+        assert.equal(ceiling([...Array(35).fill(10), ...Array(25).fill(900)], 1), 900 * 1.08, 'a burst');
+        assert.equal(ceiling([0, 0, 5], 100), 100, 'noise');
+        assert.equal(ceiling([], 0), 1, 'nothing');
+        ");
+}
