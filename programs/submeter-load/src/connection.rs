@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::answer::{self, Answer};
+use super::burst::Burst;
 use super::pattern::{Pattern, excerpt};
 use super::profile::exptime;
 use super::progress::Progress;
@@ -53,6 +54,18 @@ pub struct Shared {
     pub progress: Progress,
 }
 
+/// What a connection sends.
+#[derive(Clone, Copy, Debug)]
+pub enum Role {
+    /// The mix of all tenants, up to a number of requests.
+    Mix {
+        /// The number.
+        requests: u64,
+    },
+    /// The bursts of one tenant, counted from a moment.
+    Burst(Burst, Instant),
+}
+
 /// A request that was sent.
 #[derive(Debug)]
 struct Sent {
@@ -88,6 +101,7 @@ struct Connection<'a> {
     heard: Instant,
     /// Whether requests are overdue because answers are.
     behind: bool,
+    role: Role,
     stopping: bool,
 }
 
@@ -112,8 +126,8 @@ pub async fn connect(server: SocketAddr) -> Result<TcpStream, String> {
     })
 }
 
-/// Drives connection number `index` until `stop` is set or `requests` were sent, and waits for the
-/// answers.
+/// Drives connection number `index` until `stop` is set or the requests of its role were sent, and
+/// waits for the answers.
 ///
 /// # Errors
 /// One line that names the server and the remedy.
@@ -121,12 +135,18 @@ pub async fn drive(
     shared: &Shared,
     socket: &TcpStream,
     index: usize,
-    requests: u64,
+    role: Role,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Tallies, String> {
+    let (left, stream) = match role {
+        Role::Mix { requests } => (requests, Stream::new(&shared.tenants, shared.seed, index)?),
+        Role::Burst(burst, _) => {
+            (u64::MAX, Stream::of(&shared.tenants, burst.tenant, shared.seed, index)?)
+        }
+    };
     let mut connection = Connection {
         shared,
-        stream: Stream::new(&shared.tenants, shared.seed, index)?,
+        stream,
         memory: shared.tenants.iter().map(|_| Memory::default()).collect(),
         fills: VecDeque::new(),
         sent: VecDeque::new(),
@@ -134,11 +154,12 @@ pub async fn drive(
         written: 0,
         incoming: Vec::with_capacity(READ),
         tallies: Tallies::new(shared.tenants.len()).map_err(|e| e.to_string())?,
-        left: requests,
+        left,
         // Spread over one interval; otherwise all connections would send at the same instant.
         due: Instant::now() + shared.interval.unwrap_or_default().mul_f64(phase(index)),
         heard: Instant::now(),
         behind: false,
+        role,
         stopping: false,
     };
     connection.run(socket, &mut stop).await?;
@@ -188,12 +209,23 @@ impl Connection<'_> {
         let full = self.sent.len() >= self.shared.pipeline;
         // With nothing in flight this wake-up is needless but harmless.
         let lost = self.heard + QUIET;
+        if let Role::Burst(burst, started) = self.role
+            && self.sent.is_empty()
+        {
+            // During a burst something is in flight, unless it began this instant.
+            return burst.next(started, Instant::now());
+        }
         if self.shared.interval.is_some() && !full && !ended { self.due.min(lost) } else { lost }
     }
 
     /// Encodes what may be sent now.
     fn send_due(&mut self) {
         let now = Instant::now();
+        if let Role::Burst(burst, started) = self.role
+            && burst.next(started, now) > now
+        {
+            return;
+        }
         if self.sent.is_empty() {
             // The server owes no answers, so its silence begins with the requests sent now.
             self.heard = now;

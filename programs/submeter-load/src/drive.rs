@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::connection::{self, Shared};
+use super::burst::Burst;
+use super::connection::{self, Role, Shared};
 use super::pattern::Pattern;
 use super::profile::Profile;
 use super::progress::{self, Progress};
@@ -35,6 +36,15 @@ pub struct Plan {
     pub pipeline: usize,
     /// Seed of keys and operations.
     pub seed: u64,
+    /// A tenant that bursts, if any; `requests` and `rate` do not count its bursts.
+    pub burst: Option<Burst>,
+}
+
+impl Plan {
+    /// Returns how many connections are made.
+    pub fn all_connections(&self) -> usize {
+        self.connections + self.burst.map_or(0, |burst| burst.connections)
+    }
 }
 
 /// The result of a load.
@@ -93,8 +103,9 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
     // All connections are made before the first request, so that only requests are measured and an
     // unreachable server is noticed at once. They are made one after the other, because a burst of
     // thousands would overflow the server's queue.
-    let mut sockets = Vec::with_capacity(plan.connections);
-    while sockets.len() < plan.connections && !*stop.borrow() {
+    let connections = plan.all_connections();
+    let mut sockets = Vec::with_capacity(connections);
+    while sockets.len() < connections && !*stop.borrow() {
         sockets.push(tokio::select! {
             socket = connection::connect(plan.server) => socket?,
             _ = stop.wait_for(|&stop| stop) => break,
@@ -105,10 +116,11 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
     let mut tasks = JoinSet::new();
     for (index, socket) in sockets.into_iter().enumerate() {
         let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
-        let requests = share(plan.requests, plan.connections, index);
-        tasks.spawn(
-            async move { connection::drive(&shared, &socket, index, requests, stopped).await },
-        );
+        let role = match plan.burst.filter(|_| index >= plan.connections) {
+            Some(burst) => Role::Burst(burst, started),
+            None => Role::Mix { requests: share(plan.requests, plan.connections, index) },
+        };
+        tasks.spawn(async move { connection::drive(&shared, &socket, index, role, stopped).await });
     }
     let ended = async {
         tokio::select! {

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+pub mod burst;
 pub mod connection;
 pub mod drive;
 pub mod pattern;

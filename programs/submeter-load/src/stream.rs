@@ -173,8 +173,28 @@ pub struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// Starts the stream of connection number `connection`.
     pub fn new(tenants: &'a [Tenant], seed: u64, connection: usize) -> Result<Stream<'a>, String> {
-        let weights = WeightedIndex::new(tenants.iter().map(|t| t.profile.rate_kqps))
-            .map_err(|e| format!("request rates: {e}"))?;
+        let weights = WeightedIndex::new(tenants.iter().map(|t| t.profile.rate_kqps));
+        Stream::weighted(tenants, weights, seed, connection)
+    }
+
+    /// Starts a stream of the requests of tenant number `only`.
+    pub fn of(
+        tenants: &'a [Tenant],
+        only: usize,
+        seed: u64,
+        connection: usize,
+    ) -> Result<Stream<'a>, String> {
+        let weights = (0..tenants.len()).map(|index| if index == only { 1.0 } else { 0.0 });
+        Stream::weighted(tenants, WeightedIndex::new(weights), seed, connection)
+    }
+
+    fn weighted(
+        tenants: &'a [Tenant],
+        weights: Result<WeightedIndex<f64>, rand::distr::weighted::Error>,
+        seed: u64,
+        connection: usize,
+    ) -> Result<Stream<'a>, String> {
+        let weights = weights.map_err(|e| format!("request rates: {e}"))?;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ mix(connection as u64)));
         let fill_rng = Xoshiro256PlusPlus::seed_from_u64(rng.random());
         Ok(Stream { tenants, weights, rng, fill_rng })

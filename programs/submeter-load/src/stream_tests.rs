@@ -26,6 +26,13 @@ fn the_seed_decides_everything_and_connections_differ() {
 }
 
 #[test]
+fn a_stream_of_one_tenant_has_no_other() {
+    let tenants = tenants();
+    let mut stream = Stream::of(&tenants, 2, 42, 0).expect("valid");
+    assert!((0..1000).all(|_| stream.draw().tenant == 2));
+}
+
+#[test]
 fn fills_do_not_change_the_requests_that_follow() {
     let tenants = tenants();
     let mut plain = Stream::new(&tenants, 1, 0).expect("valid");

@@ -14,7 +14,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use load::LoadArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::PageArgs;
-pub(crate) use serve::ServeArgs;
+pub(crate) use serve::{OverRateArg, ServeArgs};
 pub(crate) use stat::StatArgs;
 pub(crate) use tenant_limit::TenantLimit;
 pub(crate) use top::TopArgs;

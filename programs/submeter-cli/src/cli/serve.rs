@@ -63,7 +63,8 @@ pub(crate) struct ServeArgs {
     /// Character between the names of tenants at the front of a key
     #[arg(long, value_name = "CHAR", default_value = ":", value_parser = delimiter)]
     pub(crate) delimiter: u8,
-    /// Drive the server over loopback with this many sibling tenants under /load
+    /// Drive the server over loopback with this many sibling tenants under /load. Of three or more
+    /// built-in ones the third bursts, and the second is limited unless limits of its own are given
     #[arg(long, value_name = "TENANTS", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) load: Option<u16>,
     /// Stop after this time

@@ -36,6 +36,25 @@ fn a_load_of_two_tenants_ends_by_itself_with_exact_sums() {
 }
 
 #[test]
+fn a_load_of_three_stages_a_burst_and_a_limit_unless_told_otherwise() {
+    let (code, out) = serve(&["--load", "3", "--seconds", "1"]);
+    assert_eq!(code, Some(0), "{out}");
+    let staged = "/load/tenant3 bursts for 3 s of each 8 s, /load/tenant2 is limited to 1000/s";
+    assert!(out.contains(staged), "{out}");
+    assert!(out.contains("refused ") && out.contains("sums    exact: "), "{out}");
+
+    let limit = "/load/tenant2=rate=2000000/s";
+    let (code, out) = serve(&["--load", "3", "--seconds", "0.2", "--tenant-limit", limit]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("tenant3 bursts") && !out.contains("limited to"), "{out}");
+    assert!(!out.contains("refused "), "{out}");
+
+    let (_, out) = serve(&["--load", "3", "--seconds", "0.2", "--idle-timeout", "2"]);
+    assert!(!out.contains("bursts"), "its connections would be closed: {out}");
+    SUBMETER.refuses(&[&FREE[..], &["--load", "3", "-c", "23"]].concat(), &["23", "opens 24"]);
+}
+
+#[test]
 fn a_client_that_may_ends_the_server_which_then_sums_up() {
     for load in [&[][..], &["--load", "1"]] {
         let args = [&FREE[..], &["--enable-shutdown"], load].concat();
@@ -88,6 +107,7 @@ fn tenants_of_a_file_have_its_names() {
     let (code, out) = serve(&["--load", "2", "--seconds", "1", "--tenants-file", file.path()]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("sums    exact: "), "{out}");
+    assert!(!out.contains("limited to"), "nothing is staged: {out}");
     assert!(requests(&out, "/load/all") > 0 && requests(&out, "/load/counters") > 0, "{out}");
 }
 

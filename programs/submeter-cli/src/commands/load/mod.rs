@@ -45,6 +45,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
             connections: usize::from(args.connections),
             pipeline: usize::from(args.pipeline),
             seed: args.seed,
+            burst: None,
         };
         let outcome = drive::drive(&plan, stop).await.map_err(Failure::new)?;
         let total = outcome.tallies.total().map_err(Failure::new)?;

@@ -241,6 +241,7 @@ mod tests {
             connections: 1,
             pipeline: 1,
             seed: 1,
+            burst: None,
         };
         let outcome = Outcome { took: Duration::from_secs(1), tallies };
         let deleted = Deleted::watching(compared(&plan));

@@ -2,6 +2,7 @@
 
 mod conservation;
 mod deletion;
+mod demo;
 mod doors;
 mod limits;
 mod otlp;
@@ -82,7 +83,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(hangups) = hangups.map_err(|e| deaf(&e))? {
         tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
     }
-    show::print(&greeting(args, &listen, page, scheme)).map_err(Failure::new)?;
+    show::print(&greeting(args, &cache, &listen, page, scheme)).map_err(Failure::new)?;
     let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
 
     let (end, ended) = watch::channel(false);
@@ -217,19 +218,14 @@ fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
             args.listen
         )));
     };
-    if args.connections < LOAD_CONNECTIONS as u32 {
-        return Err(Failure::new(format_args!(
-            "--connections {} leaves too few for --load, which opens {LOAD_CONNECTIONS}: allow more",
-            args.connections
-        )));
-    }
     let profiles = match &args.tenants_file {
         Some(file) => tenants_file::read(file),
         None => tenants_file::built_in(),
     };
     let file = args.tenants_file.as_deref();
+    let burst = demo::burst(args, tenants);
     let tenants = profiles.and_then(|p| drive::name_tenants(p, Some(tenants), file));
-    Ok(Plan {
+    let plan = Plan {
         server,
         tenants: tenants.map_err(Failure::new)?,
         delimiter: args.delimiter,
@@ -239,10 +235,25 @@ fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {
         connections: LOAD_CONNECTIONS,
         pipeline: LOAD_PIPELINE,
         seed: args.seed,
-    })
+        burst,
+    };
+    let opens = plan.all_connections();
+    if (args.connections as usize) < opens {
+        return Err(Failure::new(format_args!(
+            "--connections {} leaves too few for --load, which opens {opens}: allow more",
+            args.connections
+        )));
+    }
+    Ok(plan)
 }
 
-fn greeting(args: &ServeArgs, listen: &Address, page: SocketAddr, scheme: &str) -> String {
+fn greeting(
+    args: &ServeArgs,
+    cache: &Cache,
+    listen: &Address,
+    page: SocketAddr,
+    scheme: &str,
+) -> String {
     let page = format!("{scheme}://{}/", reachable(page));
     let mut text = format!(
         "{BOLD}submeter{BOLD:#} {}\n  {DIM}page{DIM:#}   {BOLD}{page}{BOLD:#}\n  \
@@ -260,6 +271,9 @@ fn greeting(args: &ServeArgs, listen: &Address, page: SocketAddr, scheme: &str) 
         text.push_str(&format!(
             "  {DIM}load{DIM:#}   {tenants} tenant{s} under /load, from {source}\n"
         ));
+        if let Some(staged) = demo::line(args, &cache.config().tenant_limits) {
+            text.push_str(&format!("         {staged}\n"));
+        }
     }
     let end = match args.seconds {
         Some(seconds) => format!("after {} s, or Ctrl-C", seconds.as_secs_f64()),

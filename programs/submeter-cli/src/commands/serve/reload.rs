@@ -7,7 +7,7 @@ use submeter_cache::{Cache, TenantLimits};
 use submeter_terminal as show;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::limits;
+use super::{demo, limits};
 use crate::cli::{ServeArgs, TenantLimit};
 
 /// Returns the limits of the file and of flags. The error is one line that names the remedy.
@@ -18,6 +18,8 @@ pub(super) fn all(args: &ServeArgs) -> Result<Vec<(String, TenantLimits)>, Strin
 
 fn with_flags(mut limits: Vec<TenantLimit>, args: &ServeArgs) -> Vec<(String, TenantLimits)> {
     limits.extend(args.tenant_limit.iter().cloned());
+    // Whoever says something about the tenant that the load would limit is right.
+    limits.extend(demo::limit(args, &limits));
     limits.into_iter().map(|limit| (limit.path, limit.limits)).collect()
 }
 

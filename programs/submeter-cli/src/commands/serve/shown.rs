@@ -58,6 +58,10 @@ fn views(m: &Metrics) -> Views {
             .help("Stores refused in the last second for want of memory")
             .place(Place::Table)
             .trouble(),
+        View::rate("over_rate_per_s", "Over rate/s", [m.requests.throttled()])
+            .help("Requests over the group's own rate in the last second, refused or kept waiting")
+            .place(Place::Table)
+            .trouble(),
         // No trouble: what a limit refuses is stored after an eviction.
         View::refusals("refused_per_s", "Over limit/s", m.memory)
             .help("Charges that the group's own limit refused in the last second")

@@ -227,9 +227,16 @@ async fn drive(
     let started = Instant::now();
     for (index, socket) in sockets.iter().enumerate() {
         let (shared, socket, stopped) = (Arc::clone(shared), Arc::clone(socket), stopped.clone());
-        tasks.spawn(
-            async move { connection::drive(&shared, &socket, index, u64::MAX, stopped).await },
-        );
+        tasks.spawn(async move {
+            connection::drive(
+                &shared,
+                &socket,
+                index,
+                connection::Role::Mix { requests: u64::MAX },
+                stopped,
+            )
+            .await
+        });
     }
     tokio::time::sleep(length).await;
     stop.send_replace(true);

@@ -250,9 +250,16 @@ async fn connect(
     for index in 0..connections {
         let socket = connection::connect(load.server).await?;
         let (load, stopped) = (Arc::clone(load), stopped.clone());
-        clients.spawn(
-            async move { connection::drive(&load, &socket, index, u64::MAX, stopped).await },
-        );
+        clients.spawn(async move {
+            connection::drive(
+                &load,
+                &socket,
+                index,
+                connection::Role::Mix { requests: u64::MAX },
+                stopped,
+            )
+            .await
+        });
     }
     Ok(clients)
 }
