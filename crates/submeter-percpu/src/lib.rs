@@ -56,7 +56,7 @@ pub use dirty_set::DirtySet;
 #[cfg(any(test, not(loom)))]
 pub use limits::LimitMode;
 #[cfg(not(loom))]
-pub use limits::{LimitNode, LimitTurn, LimitUsage, Refused};
+pub use limits::{LimitNode, LimitTurn, LimitUsage, Pressure, Refused, Stall};
 #[cfg(not(loom))]
 pub use percpu_ref::{PercpuArc, PercpuOwner, PercpuRef};
 #[cfg(not(loom))]

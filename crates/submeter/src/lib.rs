@@ -139,7 +139,7 @@ pub use aggregator::{
 };
 pub use backend::{Backend, backend};
 pub use bound_metric::BoundMetric;
-pub use charge::{Amount, Charge, Charging, LimitError, LimitMode};
+pub use charge::{Amount, Charge, Charging, LimitError, LimitMode, Pressure, Stall};
 pub use error::Error;
 pub use flusher::{Flusher, FlusherBuilder};
 pub use group::Group;

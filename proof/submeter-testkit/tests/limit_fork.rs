@@ -1,10 +1,11 @@
-//! A counter with a limit works in a forked child, whatever stock the parent's threads were moving.
+//! Limits work in a forked child, whatever stock was moving in its parent and whoever waited there.
 #![cfg(not(miri))]
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use submeter_percpu::{Area, LimitedCounter};
+use submeter_percpu::{Area, LimitNode, LimitTurn, LimitedCounter};
 use submeter_sys::{Backend, probe};
 
 #[path = "common/fork.rs"]
@@ -113,4 +114,28 @@ fn a_limited_counter_is_exact_in_a_child_forked_while_stock_moves_stress() {
             }
         });
     }
+}
+
+#[test]
+fn a_wait_of_the_parent_stalls_nobody_in_a_child() {
+    let root = LimitNode::root(Area::common().expect("an area"));
+    root.set_limit(100);
+    root.try_charge(60).expect("room");
+    let (mut turn, mut context) = (LimitTurn::default(), Context::from_waker(Waker::noop()));
+    assert!(root.poll_charge(&mut turn, 50, &mut context).is_pending());
+    let stalls = || {
+        let before = root.pressure().some.total;
+        std::thread::sleep(Duration::from_micros(100));
+        root.pressure().some.total > before
+    };
+    let passed = fork::in_a_fork(|| {
+        let before = stalls();
+        // One of its own stalls it, and ends.
+        let late = root.charge_timeout(50, Duration::from_millis(1)).is_err();
+        !before && late && !stalls() && !root.pressure().some.total.is_zero()
+    });
+    assert!(passed, "the child");
+    assert!(stalls(), "the parent still waits");
+    root.end_turn(&mut turn, 50);
+    assert!(!stalls());
 }

@@ -40,7 +40,11 @@ mod loom_models;
 #[cfg(not(loom))]
 mod node;
 #[cfg(not(loom))]
+mod node_pressure;
+#[cfg(not(loom))]
 mod node_wait;
+#[cfg(not(loom))]
+mod pressure;
 #[cfg(not(loom))]
 mod rows;
 // Not under Miri: one thread and no unsafe code, and it takes minutes there.
@@ -60,6 +64,8 @@ pub use level::LimitMode;
 pub use node::{LimitNode, LimitUsage, Refused};
 #[cfg(not(loom))]
 pub use node_wait::LimitTurn;
+#[cfg(not(loom))]
+pub use pressure::{Pressure, Stall};
 #[cfg(not(loom))]
 pub(crate) use rows::StockRows;
 

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::iter::successors;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::leaf::Leaf;
 use super::level::{self, Level, LimitMode, Record};
+use super::pressure::Meter;
 use super::tree::{self, Path, Visits};
 use super::wait::SharedQueue;
 use super::{Inside, StockRows};
@@ -92,6 +94,8 @@ pub(super) struct Node {
     /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
     place: AtomicU32,
     level: Level,
+    /// Since a charge waited first. Locked with the queue only.
+    pub(super) stalls: ProcessMutex<Option<Box<Meter>>>,
 }
 
 struct Tree {
@@ -99,6 +103,8 @@ struct Tree {
     visits: Visits,
     open: ProcessMutex<Open>,
     waiting: SharedQueue<Arc<Node>>,
+    /// Stalls are timed from here.
+    made: Instant,
 }
 
 /// The place of a node that is in no list.
@@ -137,7 +143,8 @@ impl LimitNode {
         let (area, visits) = (area.clone(), Visits::new());
         let open = ProcessMutex::new(Open::default());
         let waiting = SharedQueue::new();
-        LimitNode::new(Arc::new(Tree { area, visits, open, waiting }), None)
+        let made = Instant::now();
+        LimitNode::new(Arc::new(Tree { area, visits, open, waiting, made }), None)
     }
 
     /// Creates a group below this one, without a limit. Not for signal handlers: it allocates.
@@ -157,7 +164,8 @@ impl LimitNode {
         let rows = stock.len();
         let leaf = Leaf::new(stock, cap, rows);
         let (place, level) = (AtomicU32::new(NOWHERE), Level::new());
-        LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level }) }
+        let stalls = ProcessMutex::new(None);
+        LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level, stalls }) }
     }
 
     /// Charges `n` to this group and every one above it, or to none.
@@ -299,8 +307,22 @@ impl Node {
         &self.tree.waiting
     }
 
+    /// From this one to the root.
+    pub(super) fn up(&self) -> impl Iterator<Item = &Node> {
+        successors(Some(self), |node| node.parent.as_deref())
+    }
+
     pub(super) fn levels(&self) -> impl Iterator<Item = &Level> {
-        successors(Some(self), |node| node.parent.as_deref()).map(|node| &node.level)
+        self.up().map(|node| &node.level)
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.level.held() > 0
+    }
+
+    /// In nanoseconds since the tree was made.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.tree.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn is_below(&self, level: &Level) -> bool {
@@ -380,7 +402,15 @@ impl Path for Arc<Node> {
     }
 
     fn serve(&self) {
-        self.tree.waiting.serve();
+        self.tree.waiting.serve_after(|| self.look_at_stalls());
+    }
+
+    fn note_wait(&self, begins: bool) {
+        Node::note_wait(self, begins);
+    }
+
+    fn note_charge(&self) {
+        self.tree.waiting.with(|_| self.look_at_stalls());
     }
 }
 

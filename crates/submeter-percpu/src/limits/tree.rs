@@ -47,6 +47,10 @@ pub(crate) trait Path: Sized {
     fn visits(&self) -> &Visits;
     /// Has the charges that wait tried again.
     fn serve(&self);
+    /// Takes note that a charge of this leaf waits from now on, or no longer. With the queue.
+    fn note_wait(&self, _begins: bool) {}
+    /// Takes note of a charge that was granted while others wait.
+    fn note_charge(&self) {}
 }
 
 impl Visits {
@@ -146,6 +150,8 @@ pub(super) fn charge_if_room<P: Path>(
     }
     if awaited {
         path.serve();
+    } else if decided.is_ok() && path.levels().any(Level::is_awaited) {
+        path.note_charge();
     }
     decided.map(drop)
 }

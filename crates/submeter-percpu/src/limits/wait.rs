@@ -34,6 +34,8 @@ struct Entry<P> {
     waker: Waker,
     /// Where it said that it waits.
     at: Option<usize>,
+    /// Whether its wait is noted.
+    waits: bool,
     outcome: Option<Result<(), (usize, Refusal)>>,
 }
 
@@ -49,7 +51,7 @@ impl<P: Path> Queue<P> {
     pub(crate) fn push(&mut self, path: P, n: u64, waker: Waker) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.entries.push(Entry { number, path, n, waker, at: None, outcome: None });
+        self.entries.push(Entry { number, path, n, waker, at: None, waits: false, outcome: None });
         number
     }
 
@@ -61,6 +63,7 @@ impl<P: Path> Queue<P> {
         let entry = &mut self.entries[place];
         match entry.outcome {
             None => {
+                entry.begin_wait();
                 std::mem::swap(&mut entry.waker, waker);
                 Polled::Waits
             }
@@ -81,6 +84,7 @@ impl<P: Path> Queue<P> {
         let behind = || entry.path.levels().position(Level::is_awaited);
         let at = entry.at.or_else(behind).unwrap_or(0);
         entry.leave();
+        entry.end_wait();
         match entry.outcome {
             Some(Ok(())) => Cancelled::Granted,
             Some(Err((index, _))) => Cancelled::Waited(index, entry.waker),
@@ -111,7 +115,10 @@ impl<P: Path> Queue<P> {
     /// and their wakers may be of a runtime that does not.
     #[cfg(not(loom))]
     pub(crate) fn forget(mut self) {
-        self.entries.iter_mut().for_each(Entry::leave);
+        for entry in &mut self.entries {
+            entry.leave();
+            entry.end_wait();
+        }
         std::mem::forget(self);
     }
 
@@ -164,7 +171,21 @@ impl<P: Path> Entry<P> {
             self.at = Some(index);
         }
         self.leave();
+        self.end_wait();
         None
+    }
+
+    /// Not when it enters the queue: one that is granted at once has not waited.
+    fn begin_wait(&mut self) {
+        if !std::mem::replace(&mut self.waits, true) {
+            self.path.note_wait(true);
+        }
+    }
+
+    fn end_wait(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.path.note_wait(false);
+        }
     }
 
     fn leave(&mut self) {
@@ -248,8 +269,16 @@ impl<P: Path> SharedQueue<P> {
     }
 
     pub(crate) fn serve(&self) {
+        self.serve_after(|| {});
+    }
+
+    /// Calls `look` with the queue, then serves those that wait.
+    pub(crate) fn serve_after(&self, look: impl FnOnce()) {
         let mut woken = Vec::new();
-        self.with(|queue| queue.serve(&mut woken));
+        self.with(|queue| {
+            look();
+            queue.serve(&mut woken);
+        });
         // Without the lock: what they wake may ask for its charge at once.
         woken.into_iter().for_each(Waker::wake);
     }

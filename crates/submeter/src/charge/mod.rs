@@ -4,6 +4,7 @@ mod at_once;
 mod error;
 mod high;
 mod nodes;
+mod pressure;
 mod wait;
 
 use std::fmt;
@@ -15,7 +16,7 @@ use crate::unit::Unit;
 
 pub use at_once::Amount;
 pub use error::LimitError;
-pub use submeter_percpu::LimitMode;
+pub use submeter_percpu::{LimitMode, Pressure, Stall};
 pub use wait::Charging;
 
 impl Group {

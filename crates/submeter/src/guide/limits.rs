@@ -50,7 +50,8 @@
 //!
 //! **Waiting.** [`Group::charge`] is a future that is ready once there is room, and
 //! [`Group::charge_timeout`] blocks a thread for that. Those that wait for one limit are served in
-//! order, by whoever gives something back.
+//! order, by whoever gives something back. [`Group::pressure`] says how long a group's charges
+//! waited.
 //!
 //! **What it costs.** Far from all limits a charge costs about an add, however deep the group: it
 //! takes from a stock of up to 64 Ki units that the running CPU has. Near one, and where it is
@@ -107,6 +108,7 @@
 //! [`Group::charge_forced`]: crate::Group::charge_forced
 //! [`Group::pause`]: crate::Group::pause
 //! [`Group::set_high`]: crate::Group::set_high
+//! [`Group::pressure`]: crate::Group::pressure
 //! [`Group::set_limit_mode`]: crate::Group::set_limit_mode
 //! [`Group::set_rate`]: crate::Group::set_rate
 //! [`Group::try_charge`]: crate::Group::try_charge

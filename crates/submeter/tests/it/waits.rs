@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use submeter::{Bytes, Charge, Group, LimitError, Quota, Schema, Tree};
 
@@ -202,4 +202,36 @@ async fn task(group: Group, memory: Quota<Bytes>, seed: u64) -> u32 {
         }
     }
     served
+}
+
+#[test]
+fn pressure_is_of_the_group_that_waits_and_of_those_above_it() {
+    let mut schema = Schema::builder();
+    let quotas = ["memory", "disk"].map(|name| schema.quota::<Bytes>(name, "Held"));
+    let tree = Tree::new(schema.build().expect("a schema")).expect("a tree");
+    let [acme, web, mail, idle] =
+        ["/acme", "/acme/web", "/acme/mail", "/idle"].map(|path| tree.get_or_create(path).unwrap());
+    acme.set_limit(quotas[0], Some(100));
+    let _held = mail.try_charge(quotas[0], 60).expect("it fits");
+
+    let before = Instant::now();
+    let mut waits = Box::pin(web.charge(quotas[0], 50));
+    assert!(poll(&mut waits.as_mut()).is_pending());
+    std::thread::sleep(Duration::from_millis(1));
+    drop(waits);
+    let longest = before.elapsed();
+
+    let totals = |group: &Group, quota| {
+        let pressure = group.pressure(quota);
+        [pressure.some.total, pressure.full.total]
+    };
+    let [some, full] = totals(&web, quotas[0]);
+    assert!((Duration::from_millis(1)..=longest).contains(&some), "{some:?} of {longest:?}");
+    assert_eq!(full, some, "it held nothing");
+    for group in [&acme, tree.root()] {
+        assert_eq!(totals(group, quotas[0]), [some, Duration::ZERO], "mail can go on");
+    }
+    for (group, quota) in [(&mail, quotas[0]), (&idle, quotas[0]), (&web, quotas[1])] {
+        assert_eq!(totals(group, quota), [Duration::ZERO; 2], "{}", group.path());
+    }
 }

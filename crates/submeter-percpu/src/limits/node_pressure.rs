@@ -1,0 +1,164 @@
+//! The stalls of [`LimitNode`]s. All of them change and are read with their tree's queue.
+
+use super::node::{LimitNode, Node};
+use super::pressure::Pressure;
+
+impl LimitNode {
+    /// Returns for how long charges of this group and those below it waited, up to this moment.
+    /// Costs a lock, which those that wait share.
+    ///
+    /// Not for signal handlers, and 0 in a forked child in which another thread of the parent
+    /// stayed behind in the queue: nobody can wait there.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter_percpu::{Area, LimitNode};
+    ///
+    /// let root = LimitNode::root(Area::common()?);
+    /// root.set_limit(100);
+    /// let [web, mail] = [root.child(), root.child()];
+    /// web.try_charge(60).expect("it fits");
+    /// mail.charge_timeout(50, Duration::from_millis(2)).expect_err("60 are held");
+    /// // Mail could not go on at all, while web has something to go on with.
+    /// assert!(mail.pressure().full.total >= Duration::from_millis(1));
+    /// assert_eq!(root.pressure().full.total, Duration::ZERO);
+    /// assert_eq!(root.pressure().some.total, mail.pressure().some.total);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        let node = self.node();
+        let read = node.waiting().with(|_| {
+            let now = node.now();
+            node.stalls.lock().as_mut().map(|meter| meter.read(now))
+        });
+        read.flatten().unwrap_or_default()
+    }
+}
+
+impl Node {
+    /// Takes note at all levels of a charge that waits from now on, or no longer.
+    pub(super) fn note_wait(&self, begins: bool) {
+        let now = self.now();
+        for node in self.up() {
+            node.stalls.lock().get_or_insert_default().wait(begins, node.holds(), now);
+        }
+    }
+
+    /// Takes note of which groups hold something, after a charge or a release.
+    pub(super) fn look_at_stalls(&self) {
+        // Of levels above the one that is waited for nothing changes: that one holds something.
+        let now = self.now();
+        for node in self.up() {
+            if let Some(meter) = &mut *node.stalls.lock() {
+                meter.look(node.holds(), now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::limits::LimitTurn;
+    use crate::storage::Area;
+
+    fn tree<const N: usize>() -> (LimitNode, [LimitNode; N]) {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        root.set_limit(100);
+        let children = std::array::from_fn(|_| root.child());
+        (root, children)
+    }
+
+    /// Charges that wait are polled once each.
+    fn waits(node: &LimitNode, n: u64) -> LimitTurn {
+        let mut turn = LimitTurn::default();
+        assert!(poll(node, &mut turn, n).is_pending());
+        turn
+    }
+
+    fn poll(node: &LimitNode, turn: &mut LimitTurn, n: u64) -> Poll<bool> {
+        let mut context = Context::from_waker(Waker::noop());
+        node.poll_charge(turn, n, &mut context).map(|result| result.is_ok())
+    }
+
+    fn totals(node: &LimitNode) -> [Duration; 2] {
+        let Pressure { some, full } = node.pressure();
+        [some.total, full.total]
+    }
+
+    /// Lets time pass, and returns which totals of a group rise with it.
+    fn stalls(node: &LimitNode) -> [bool; 2] {
+        let before = totals(node);
+        thread::sleep(Duration::from_micros(100));
+        let after = totals(node);
+        [0, 1].map(|line| after[line] > before[line])
+    }
+
+    const NONE: [bool; 2] = [false; 2];
+    const SOME: [bool; 2] = [true, false];
+    const FULL: [bool; 2] = [true; 2];
+
+    #[test]
+    fn a_group_stalls_from_its_first_wait_to_the_end_of_its_last() {
+        let (root, [web, mail, idle]) = tree();
+        root.try_charge(60).expect("room");
+        let before = Instant::now();
+        let [mut first, mut second] = [waits(&web, 50), waits(&mail, 41)];
+        assert_eq!([&root, &web, &mail, &idle].map(stalls), [SOME, FULL, FULL, NONE]);
+        root.release(60);
+        assert_eq!([&root, &web, &mail].map(stalls), [NONE; 3], "both were granted");
+        assert!(totals(&root)[0] <= before.elapsed(), "waits at the same time count once");
+        assert!(totals(&root)[0] >= totals(&web)[0], "one of those above began no later");
+        assert_eq!((poll(&web, &mut first, 50), poll(&mail, &mut second, 41)), {
+            (Poll::Ready(true), Poll::Ready(true))
+        });
+        let over = [&root, &web, &mail, &idle].map(totals);
+        assert_eq!([&root, &web, &mail, &idle].map(stalls), [NONE; 4]);
+        assert_eq!([&root, &web, &mail, &idle].map(totals), over);
+        assert_eq!(over[3], [Duration::ZERO; 2]);
+    }
+
+    #[test]
+    fn who_waits_and_holds_something_stalls_in_part() {
+        let (root, [web, mail]) = tree();
+        mail.try_charge(60).expect("room");
+        let mut turn = waits(&web, 50);
+        assert_eq!([&root, &web, &mail].map(stalls), [SOME, FULL, NONE]);
+        web.try_charge(1).expect("room");
+        assert_eq!(stalls(&web), SOME, "it holds something");
+        web.release(1);
+        assert_eq!(stalls(&web), FULL);
+        web.end_turn(&mut turn, 50);
+        assert_eq!([&root, &web].map(stalls), [NONE; 2]);
+    }
+
+    #[test]
+    fn waits_that_end_without_a_grant_end_their_stall() {
+        let (root, [web, mail]) = tree();
+        mail.try_charge(60).expect("room");
+        web.charge_timeout(50, Duration::from_millis(1)).expect_err("it took too long");
+        assert_eq!(stalls(&web), NONE);
+        let mut turn = waits(&web, 50);
+        assert_eq!(stalls(&web), FULL);
+        root.set_limit(49);
+        assert_eq!(stalls(&web), NONE, "it can never be granted");
+        assert_eq!(poll(&web, &mut turn, 50), Poll::Ready(false));
+        assert_eq!(stalls(&web), NONE);
+    }
+
+    #[test]
+    fn charges_that_need_not_wait_stall_nobody() {
+        let (root, [web, mail]) = tree();
+        assert_eq!(web.charge_timeout(60, Duration::ZERO), Ok(()));
+        mail.set_limit(30);
+        mail.charge_timeout(31, Duration::from_secs(60)).expect_err("it never fits");
+        assert_eq!(mail.charge_timeout(30, Duration::ZERO), Ok(()));
+        assert_eq!([&root, &web, &mail].map(totals), [[Duration::ZERO; 2]; 3]);
+    }
+}

@@ -1,0 +1,55 @@
+//! How long charges waited.
+
+use submeter_percpu::Pressure;
+
+use crate::group::Group;
+use crate::schema::Quota;
+use crate::unit::Unit;
+
+impl Group {
+    /// Returns for how long charges of this group and its descendants waited for room, up to this
+    /// moment: by [`charge`](Group::charge) and [`charge_timeout`](Group::charge_timeout), for
+    /// whichever limit on the way to the root.
+    ///
+    /// Costs a lock, which those that wait for this quota share. Nothing is timed where nobody
+    /// waits. Charges that are refused do not wait: for these see [`Usage::refused`].
+    ///
+    /// Not for signal handlers. In a forked child in which another thread of the parent stayed
+    /// behind as it began to wait nobody can wait, and this is 0.
+    ///
+    /// # Differences from Linux
+    /// A cgroup stalls in full while some of its tasks wait and none runs. Tasks are not known
+    /// here: a group stalls in full while some of its charges wait and it holds nothing. Averages
+    /// are made up for when somebody waits or asks, so that there is no timer, and no trigger.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// let (web, mail) = (tree.create("/web")?, tree.create("/mail")?);
+    /// let held = web.try_charge(memory, 60)?;
+    /// mail.charge_timeout(memory, 50, Duration::from_millis(2)).expect_err("web holds 60 of 100");
+    /// // Mail could not go on at all, while web has something to go on with.
+    /// assert!(mail.pressure(memory).full.total >= Duration::from_millis(1));
+    /// assert_eq!(tree.root().pressure(memory).full.total, Duration::ZERO);
+    /// println!("{}", mail.pressure(memory)); // as memory.pressure of a cgroup
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    ///
+    /// [`Usage::refused`]: crate::Usage::refused
+    #[must_use]
+    pub fn pressure<U: Unit>(&self, quota: Quota<U>) -> Pressure {
+        let limits = self.inner.quotas.get(self.quota_slot(quota.key));
+        limits.map_or_else(Pressure::default, |limits| limits.node.pressure())
+    }
+}
