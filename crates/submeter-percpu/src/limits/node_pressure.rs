@@ -58,7 +58,8 @@ impl Node {
     }
 }
 
-#[cfg(test)]
+// Not under Miri: no unsafe code but what the tests of waits have run there, and it takes long.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use std::task::{Context, Poll, Waker};
     use std::thread;

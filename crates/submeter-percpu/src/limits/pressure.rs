@@ -149,7 +149,8 @@ impl Line {
     }
 }
 
-#[cfg(test)]
+// Not under Miri: one thread and no unsafe code, and it takes long there.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use proptest::prelude::*;
 
@@ -205,11 +206,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
+        #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
         fn pressure_is_what_passing_each_millisecond_finds(
-            events in prop::collection::vec(event(), 1..if cfg!(miri) { 5 } else { 40 }),
+            events in prop::collection::vec(event(), 1..40),
         ) {
             let (mut meter, mut some, mut full) = (Meter::default(), Naive::default(), Naive::default());
             let (mut now, mut waiting, mut holds) = (0, 0, false);
