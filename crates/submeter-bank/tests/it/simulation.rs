@@ -1,6 +1,6 @@
 //! The promises of the protocol, over thousands of random schedules of faults.
 //!
-//! `SUBMETER_BANK_SCHEDULES=1000000` asks for more than the usual.
+//! `SUBMETER_BANK_SCHEDULES=1000000` asks for more than the usual; `tests/record` has the results.
 
 use crate::world::{Violation, Without, World};
 
