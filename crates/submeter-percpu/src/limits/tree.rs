@@ -145,12 +145,13 @@ pub(super) fn charge_if_room<P: Path>(
     }
     let mut awaited = false;
     let decided = decide(path, n, forced, &mut awaited);
-    if let Ok(room) = decided {
-        open_if_far(path, room);
+    if let Ok(granted) = decided {
+        open_if_far(path, granted.room);
     }
     if awaited {
         path.serve();
-    } else if decided.is_ok() && path.levels().any(Level::is_awaited) {
+    } else if decided.is_ok_and(|granted| granted.is_first) && path.levels().any(Level::is_awaited)
+    {
         path.note_charge();
     }
     decided.map(drop)
@@ -163,22 +164,33 @@ pub(super) fn serve_if_awaited<P: Path>(path: &P) {
     }
 }
 
-/// Charges `n` where there is room, and opens no leaf. Returns the room that is left, or 0 where
-/// that does not matter. Sets `awaited` if it held for a moment what somebody waits for.
+/// A charge that was granted.
+#[derive(Clone, Copy)]
+pub(super) struct Granted {
+    /// What is left at the tightest level, or 0 where that does not matter.
+    room: u64,
+    /// Whether the leaf may have held nothing before. Otherwise no level goes from holding nothing
+    /// to holding something.
+    is_first: bool,
+}
+
+/// Charges `n` where there is room, and opens no leaf. Sets `awaited` if it held for a moment what
+/// somebody waits for.
 pub(super) fn decide<P: Path>(
     path: &P,
     n: u64,
     forced: bool,
     awaited: &mut bool,
-) -> Result<u64, (usize, Refusal)> {
+) -> Result<Granted, (usize, Refusal)> {
     if refill(path, n, awaited) {
-        return Ok(0);
+        // Nobody waits above a leaf that is open.
+        return Ok(Granted { room: 0, is_first: false });
     }
     let mut beyond = Beyond { levels: 0, forced };
     loop {
         let index = match reserve(path, n, beyond) {
-            Ok(room) if beyond.levels == 0 => return Ok(room),
-            Ok(_) if settle(path) || forced => return Ok(0),
+            Ok(granted) if beyond.levels == 0 => return Ok(granted),
+            Ok(granted) if settle(path) || forced => return Ok(Granted { room: 0, ..granted }),
             // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
             Ok(_) => {
                 *awaited |= give_back(path, n);
@@ -202,7 +214,9 @@ pub(super) fn decide<P: Path>(
             Look::Room => continue,
             Look::Stock if fold(path, level) => continue,
             // Leaves cannot be visited: there is no telling.
-            Look::Stock if forced => return force(path, n).map(|()| 0),
+            Look::Stock if forced => {
+                return force(path, n).map(|()| Granted { room: 0, is_first: true });
+            }
             Look::Stock => level.refusal(),
         };
         return Err((index, refusal));
@@ -253,11 +267,11 @@ fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
     Ok(())
 }
 
-/// Reserves `n` at every level, or at none. Returns the room that is left at the tightest.
+/// Reserves `n` at every level, or at none.
 ///
 /// # Errors
 /// The index of the level that refuses, and whether somebody waits for what was held below it.
-fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<u64, (usize, bool)> {
+fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<Granted, (usize, bool)> {
     reserve_up(&mut path.levels().enumerate(), n, beyond, path.leaf().stock_max())
 }
 
@@ -268,8 +282,10 @@ fn reserve_up<'a>(
     n: u64,
     beyond: Beyond,
     stock_max: u64,
-) -> Result<u64, (usize, bool)> {
-    let Some((index, level)) = levels.next() else { return Ok(u64::MAX) };
+) -> Result<Granted, (usize, bool)> {
+    let Some((index, level)) = levels.next() else {
+        return Ok(Granted { room: u64::MAX, is_first: false });
+    };
     let openings = level.openings();
     let may_exceed = index < beyond.levels && beyond.may_exceed(level);
     let reserved = level.reserve(n, may_exceed).map_err(|awaited| (index, awaited))?;
@@ -279,7 +295,7 @@ fn reserve_up<'a>(
     if reserved.exceeds() {
         level.overdraw();
     }
-    Ok(reserved.room().min(above))
+    Ok(Granted { room: reserved.room().min(above.room), is_first: reserved.held == n })
 }
 
 /// Returns whether somebody waits for it.
