@@ -1,6 +1,8 @@
 //! One level of a tree of limits: what is held below it, how much may be, and whether there may be
 //! stock.
 
+use std::ops::BitOr;
+
 use super::REST_MS;
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::Ordering;
@@ -94,6 +96,31 @@ impl Reserved {
 
     pub(super) fn room(self) -> u64 {
         self.limit.saturating_sub(self.held)
+    }
+
+    /// Whether nothing was held before these `n`.
+    pub(super) fn is_first(self, n: u64) -> bool {
+        self.held == n
+    }
+}
+
+/// What came of reservations that were given back, because another level refused the charge.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Undone {
+    /// Whether somebody waits for what was held for a moment.
+    pub(super) is_awaited: bool,
+    /// Whether a level may have begun or ceased to hold anything by it.
+    pub(super) turned: bool,
+}
+
+impl BitOr for Undone {
+    type Output = Undone;
+
+    fn bitor(self, other: Undone) -> Undone {
+        Undone {
+            is_awaited: self.is_awaited | other.is_awaited,
+            turned: self.turned | other.turned,
+        }
     }
 }
 
@@ -202,22 +229,30 @@ impl Level {
     /// drained: what lies in stock below has not been charged, and would be taken for it.
     ///
     /// # Errors
-    /// Whether somebody waits for what it held for a moment.
-    pub(super) fn reserve(&self, n: u64, may_exceed: bool) -> Result<Reserved, bool> {
+    /// What came of what it held for a moment.
+    pub(super) fn reserve(&self, n: u64, may_exceed: bool) -> Result<Reserved, Undone> {
         let may_exceed = may_exceed && self.is_drained();
         let limit = if may_exceed { u64::MAX } else { self.limit() };
         let room = |held: u64| held.checked_add(n).filter(|&after| after <= limit);
         // Not an add with an undo: until it is undone, one that is going to be refused would make
         // others be refused. SeqCst, both: see `held`.
         let held = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room);
-        let before = held.map_err(|_| false)?;
+        let before = held.map_err(|_| Undone::default())?;
         // Again: whoever lowers it stores it first and loads what is held then, so that one of the
         // two sees the other.
         let reserved = Reserved { held: before + n, limit: self.limit() };
         if reserved.exceeds() && !may_exceed {
-            return Err(self.give_back(n));
+            return Err(self.undo(n, reserved));
         }
         Ok(reserved)
+    }
+
+    /// Gives back what was reserved of a charge that another level refuses.
+    pub(super) fn undo(&self, n: u64, reserved: Reserved) -> Undone {
+        let left = self.drain(n);
+        // Another charge may have found what was reserved, and not been the first to hold
+        // something; another release, and not the last.
+        Undone { is_awaited: self.is_awaited(), turned: reserved.is_first(n) || left == 0 }
     }
 
     /// Holds `n` more, whatever the limit.
@@ -287,10 +322,12 @@ impl Level {
     }
 
     /// As [`give_back`](Self::give_back), by a fold: those that wait for a level take part in that.
-    pub(super) fn drain(&self, n: u64) {
+    /// Returns what is left.
+    pub(super) fn drain(&self, n: u64) -> u64 {
         // SeqCst: see `held`; Release is what the next holder of the room pairs with.
         let before = self.held.fetch_sub(n, Ordering::SeqCst);
         debug_assert!(before >= n, "gave {n} back of {before}");
+        before - n
     }
 
     pub(super) fn tight(&self) -> u32 {

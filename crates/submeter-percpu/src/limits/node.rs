@@ -409,6 +409,10 @@ impl Path for Arc<Node> {
         Node::note_wait(self, begins);
     }
 
+    fn note_holders(&self) {
+        self.look_at_stalls();
+    }
+
     fn note_charge(&self) {
         self.tree.waiting.with(|_| self.look_at_stalls());
     }

@@ -21,7 +21,7 @@
 //! - A drained level is loose again where it has room for a leaf's stock twice, and not within
 //!   `REST_MS`.
 
-use super::level::{Level, LimitMode, Look, Refusal, Tight};
+use super::level::{Level, LimitMode, Look, Refusal, Tight, Undone};
 use super::words::AtomicU64;
 use super::{Inside, Leaf, Phase, Stock};
 use crate::sync::atomic::Ordering;
@@ -49,7 +49,9 @@ pub(crate) trait Path: Sized {
     fn serve(&self);
     /// Takes note that a charge of this leaf waits from now on, or no longer. With the queue.
     fn note_wait(&self, _begins: bool) {}
-    /// Takes note of a charge that was granted while others wait.
+    /// Takes note of which levels hold something. With the queue.
+    fn note_holders(&self) {}
+    /// As [`note_holders`](Self::note_holders), without the queue: while others wait.
     fn note_charge(&self) {}
 }
 
@@ -143,15 +145,15 @@ pub(super) fn charge_if_room<P: Path>(
     if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(-n, leaf.cap)) {
         return Ok(());
     }
-    let mut awaited = false;
-    let decided = decide(path, n, forced, &mut awaited);
+    let mut undone = Undone::default();
+    let decided = decide(path, n, forced, &mut undone);
     if let Ok(granted) = decided {
         open_if_far(path, granted.room);
     }
-    if awaited {
+    let turned = undone.turned || decided.is_ok_and(|granted| granted.is_first);
+    if undone.is_awaited {
         path.serve();
-    } else if decided.is_ok_and(|granted| granted.is_first) && path.levels().any(Level::is_awaited)
-    {
+    } else if turned && path.levels().any(Level::is_awaited) {
         path.note_charge();
     }
     decided.map(drop)
@@ -169,20 +171,18 @@ pub(super) fn serve_if_awaited<P: Path>(path: &P) {
 pub(super) struct Granted {
     /// What is left at the tightest level, or 0 where that does not matter.
     room: u64,
-    /// Whether the leaf may have held nothing before. Otherwise no level goes from holding nothing
-    /// to holding something.
+    /// Whether a level may have held nothing before.
     is_first: bool,
 }
 
-/// Charges `n` where there is room, and opens no leaf. Sets `awaited` if it held for a moment what
-/// somebody waits for.
+/// Charges `n` where there is room, and opens no leaf. Adds what it held for a moment to `undone`.
 pub(super) fn decide<P: Path>(
     path: &P,
     n: u64,
     forced: bool,
-    awaited: &mut bool,
+    undone: &mut Undone,
 ) -> Result<Granted, (usize, Refusal)> {
-    if refill(path, n, awaited) {
+    if refill(path, n, undone) {
         // Nobody waits above a leaf that is open.
         return Ok(Granted { room: 0, is_first: false });
     }
@@ -193,11 +193,11 @@ pub(super) fn decide<P: Path>(
             Ok(granted) if settle(path) || forced => return Ok(Granted { room: 0, ..granted }),
             // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
             Ok(_) => {
-                *awaited |= give_back(path, n);
+                *undone = *undone | Undone { is_awaited: give_back(path, n), turned: true };
                 continue;
             }
-            Err((index, undone)) => {
-                *awaited |= undone;
+            Err((index, refused)) => {
+                *undone = *undone | refused;
                 index
             }
         };
@@ -270,8 +270,8 @@ fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
 /// Reserves `n` at every level, or at none.
 ///
 /// # Errors
-/// The index of the level that refuses, and whether somebody waits for what was held below it.
-fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<Granted, (usize, bool)> {
+/// The index of the level that refuses, and what came of what was held below it.
+fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<Granted, (usize, Undone)> {
     reserve_up(&mut path.levels().enumerate(), n, beyond, path.leaf().stock_max())
 }
 
@@ -282,20 +282,21 @@ fn reserve_up<'a>(
     n: u64,
     beyond: Beyond,
     stock_max: u64,
-) -> Result<Granted, (usize, bool)> {
+) -> Result<Granted, (usize, Undone)> {
     let Some((index, level)) = levels.next() else {
         return Ok(Granted { room: u64::MAX, is_first: false });
     };
     let openings = level.openings();
     let may_exceed = index < beyond.levels && beyond.may_exceed(level);
-    let reserved = level.reserve(n, may_exceed).map_err(|awaited| (index, awaited))?;
+    let reserved = level.reserve(n, may_exceed).map_err(|undone| (index, undone))?;
     let above = reserve_up(levels, n, beyond, stock_max)
-        .map_err(|(index, awaited)| (index, level.give_back(n) | awaited))?;
+        .map_err(|(index, undone)| (index, level.undo(n, reserved) | undone))?;
     level.raise_peak(reserved.held, openings, stock_max);
     if reserved.exceeds() {
         level.overdraw();
     }
-    Ok(Granted { room: reserved.room().min(above.room), is_first: reserved.held == n })
+    let is_first = reserved.is_first(n) || above.is_first;
+    Ok(Granted { room: reserved.room().min(above.room), is_first })
 }
 
 /// Returns whether somebody waits for it.
@@ -306,7 +307,7 @@ fn give_back<P: Path>(path: &P, n: u64) -> bool {
 
 /// Charges `n`, and moves stock to the running CPU, where there is room for both. Returns whether
 /// it was done.
-fn refill<P: Path>(path: &P, n: u64, awaited: &mut bool) -> bool {
+fn refill<P: Path>(path: &P, n: u64, undone: &mut Undone) -> bool {
     let leaf = path.leaf();
     // Before the lock: near a limit all charges end here.
     if leaf.phase() != Phase::Open {
@@ -321,13 +322,13 @@ fn refill<P: Path>(path: &P, n: u64, awaited: &mut bool) -> bool {
     let Some(held) = leaf.lock.try_lock() else { return false };
     // Whether a fold has begun or not: it waits for the lock to close this leaf.
     let reserved = (leaf.phase() == Phase::Open).then(|| reserve(path, both, Beyond::NONE));
-    *awaited |= match reserved {
+    match reserved {
         Some(Ok(_)) if !leaf.stock.add_again(batch.cast_signed(), leaf.cap) => {
-            give_back(path, batch)
+            undone.is_awaited |= give_back(path, batch);
         }
-        Some(Err((_, undone))) => undone,
-        Some(Ok(_)) | None => false,
-    };
+        Some(Err((_, refused))) => *undone = *undone | refused,
+        Some(Ok(_)) | None => {}
+    }
     drop((held, inside));
     matches!(reserved, Some(Ok(_)))
 }

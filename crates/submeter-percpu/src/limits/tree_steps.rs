@@ -94,6 +94,8 @@ impl Stock for Words {
 struct Tree {
     machine: Rc<Machine>,
     root: Level,
+    /// Above leaf 0 alone.
+    between: Level,
     own: [Level; 2],
     leaves: [Leaf<Words>; 2],
     visits: Visits,
@@ -108,6 +110,8 @@ struct Tree {
     charged: [Cell<u64>; 2],
     /// What `Ask` was answered last.
     answer: Cell<Option<u64>>,
+    /// Whether the levels of leaf 0 below the root held something when that was noted last.
+    noted: Cell<[bool; 2]>,
 }
 
 #[derive(Clone)]
@@ -119,7 +123,8 @@ impl Path for At {
         &self.0.leaves[self.1]
     }
     fn levels(&self) -> impl Iterator<Item = &Level> {
-        [&self.0.own[self.1], &self.0.root].into_iter()
+        let between = (self.1 == 0).then_some(&self.0.between);
+        [&self.0.own[self.1]].into_iter().chain(between).chain([&self.0.root])
     }
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
         step();
@@ -144,7 +149,21 @@ impl Path for At {
     }
     fn serve(&self) {
         step();
-        self.0.queue(|queue| queue.serve(&mut Vec::new()));
+        self.0.queue(|queue| {
+            self.note_holders();
+            queue.serve(&mut Vec::new());
+        });
+    }
+    fn note_wait(&self, _begins: bool) {
+        self.note_holders();
+    }
+    fn note_holders(&self) {
+        if self.1 == 0 {
+            self.0.noted.set(self.0.holders());
+        }
+    }
+    fn note_charge(&self) {
+        self.0.queue(|_| self.note_holders());
     }
 }
 
@@ -160,6 +179,7 @@ impl Tree {
         };
         Rc::new(Tree {
             root: Level::new(),
+            between: Level::new(),
             own: [Level::new(), Level::new()],
             leaves: [leaf(), leaf()],
             visits: Visits::new(),
@@ -170,6 +190,7 @@ impl Tree {
             waiting: Default::default(),
             charged: Default::default(),
             answer: Cell::new(None),
+            noted: Default::default(),
             machine,
         })
     }
@@ -185,6 +206,10 @@ impl Tree {
         self.root.record().limit
     }
 
+    fn holders(&self) -> [bool; 2] {
+        [&self.own[0], &self.between].map(|level| level.held() > 0)
+    }
+
     fn total(&self) -> u64 {
         self.charged.iter().map(Cell::get).sum()
     }
@@ -194,7 +219,7 @@ impl Tree {
             Charge(leaf, n) => {
                 let at = At(Rc::clone(self), leaf);
                 try_charge(&at, n).map_err(|(index, refusal)| {
-                    assert_eq!(index, 1, "only the root has a limit");
+                    assert_eq!(index, 2 - leaf, "only the root has a limit");
                     refusal
                 })?;
                 self.charged[leaf].set(self.charged[leaf].get() + n);
@@ -268,6 +293,7 @@ impl Tree {
             let held = self.charged[leaf].get() + stocked;
             assert_eq!(self.own[leaf].held(), held, "{at}: held by leaf {leaf}");
         }
+        assert_eq!(self.between.held(), self.own[0].held(), "{at}: held above leaf 0");
         let held = self.total() + stocked.iter().sum::<u64>();
         assert_eq!(self.root.held(), held, "{at}: held by the root");
         assert!(held <= self.limit().max(self.total()), "{at}: stock beyond the limit");

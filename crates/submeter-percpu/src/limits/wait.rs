@@ -13,7 +13,7 @@ use std::task::Waker;
 #[cfg(not(loom))]
 use submeter_sys::fork;
 
-use super::level::{Level, Refusal};
+use super::level::{Level, Refusal, Undone};
 use super::tree::{Path, decide};
 #[cfg(not(loom))]
 use crate::process_lock::ProcessMutex;
@@ -148,7 +148,12 @@ impl<P: Path> Entry<P> {
     /// Returns the level that has no room. Otherwise there is an outcome.
     fn attempt(&mut self) -> Option<*const Level> {
         loop {
-            let index = match decide(&self.path, self.n, false, &mut false) {
+            let mut undone = Undone::default();
+            let decided = decide(&self.path, self.n, false, &mut undone);
+            if undone.turned {
+                self.path.note_holders();
+            }
+            let index = match decided {
                 Ok(_) => {
                     self.outcome = Some(Ok(()));
                     break;

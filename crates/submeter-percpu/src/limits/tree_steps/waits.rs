@@ -163,3 +163,49 @@ fn what_another_held_for_a_moment_keeps_nobody_waiting() {
         assert_eq!(tree.harvest(), 0, "before access {accesses}: there is room for 3");
     }
 }
+
+#[test]
+fn while_somebody_waits_it_is_noted_whether_its_group_holds_something() {
+    // The root is full but for 10, and leaf 0 empty, for which 50 wait.
+    const START: [Act; 5] = [On(0), Charge(1, 90), Limit(90), Limit(100), Wait(0, 50)];
+    const GROWS: &[Act] = &[Charge(0, 10)];
+    const EMPTIES: &[Act] = &[Uncharge(0, 4)];
+    const PASSES: &[Act] = &[Charge(0, 6), Uncharge(0, 6)];
+    for (more, act, others) in [
+        (None, Charge(0, 45), GROWS),
+        (None, Charge(0, 45), PASSES),
+        (None, Charge(0, 4), PASSES),
+        (None, Charge(0, 45), &[Uncharge(1, 10), Charge(0, 20)]),
+        (None, Uncharge(1, 10), GROWS),
+        (Some(Charge(0, 4)), Charge(0, 45), EMPTIES),
+        (Some(Charge(0, 4)), Charge(0, 1), EMPTIES),
+        (Some(Charge(0, 4)), Uncharge(0, 4), GROWS),
+        (Some(Charge(0, 4)), Charge(0, 45), &[Uncharge(0, 4), Charge(0, 3)]),
+        (Some(Charge(0, 4)), Charge(0, 45), &[Uncharge(0, 4), Charge(0, 3), Uncharge(0, 3)]),
+    ] {
+        for accesses in 0.. {
+            let tree = Tree::new();
+            let start = START.into_iter().chain(more);
+            start.for_each(|act| tree.perform(act).expect("a start has room"));
+            assert_eq!(tree.harvest(), 1);
+            let other = Rc::clone(&tree);
+            arm(accesses, move || {
+                if other.is_free() {
+                    others.iter().for_each(|act| _ = other.perform(*act));
+                }
+            });
+            _ = tree.perform(act);
+            let over = !disarm();
+            if !tree.stuck.get() {
+                assert_eq!(
+                    tree.noted.get(),
+                    tree.holders(),
+                    "{more:?}, {act:?} with {others:?} before {accesses}"
+                );
+            }
+            if over {
+                break;
+            }
+        }
+    }
+}
