@@ -173,7 +173,8 @@ impl Quotas {
         self.get(slot).map_or_else(Usage::default, Limits::usage)
     }
 
-    /// The usage of several groups of one tree, at one moment: stock is visited once for all.
+    /// The usage of several groups of one tree. Stock is visited once for all; a charge or release
+    /// that is under way may be in the usage of some of its groups only.
     pub(crate) fn usages<'a>(
         slot: usize,
         groups: impl Iterator<Item = &'a Quotas> + Clone,
