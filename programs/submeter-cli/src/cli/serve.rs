@@ -29,6 +29,16 @@ impl From<OverRateArg> for OverRate {
 
 /// Arguments of `submeter serve`.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  # A demonstration: six tenants, one of which bursts, and a page that shows them
+  submeter serve --load 6
+  # A cache of 4 GiB with one tenant held to its share of memory and requests
+  submeter serve --memory 4g --tenant-limit /acme=512m,rate=20000/s
+  # Limits of a file, which SIGHUP has read again; over its rate a tenant waits
+  submeter serve --limits /etc/submeter.limits --over-rate wait
+  # A socket that only its owner and group may use, and a page with a token
+  submeter serve --listen unix:/run/cache.sock --unix-mode 660 --token-file /etc/submeter.token")]
 pub(crate) struct ServeArgs {
     /// Address of the cache, or unix:/PATH of a socket; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]

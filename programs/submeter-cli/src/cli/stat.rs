@@ -15,7 +15,15 @@ or `-G acme`. Events without a group count the whole process. A group's count in
 
 Events are counted while threads of the server work for a group. `<not supported>` means that this \
 machine or its kernel cannot count the event, `<not counted>` that no thread has worked for the group yet, \
-or that no counter was free.")]
+or that no counter was free.
+
+Examples:
+  # What perf counts by default, for the whole server, until Ctrl-C
+  submeter stat
+  # CPU time and switches of one tenant, each second
+  submeter stat -e task-clock,context-switches -G acme/web -I 1000
+  # Two tenants side by side for ten seconds, as JSON
+  submeter stat -e task-clock --for-each-group acme/web,acme/api --timeout 10000 --json")]
 pub(crate) struct StatArgs {
     /// Events, in perf's syntax: cycles,instructions:u,{cycles,instructions},task-clock:D
     #[arg(short, long = "event", value_name = "EVENTS", default_value = EVENTS)]

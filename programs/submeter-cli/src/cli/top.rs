@@ -6,6 +6,14 @@ use super::page::PageArgs;
 
 /// Arguments of `submeter top`.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  # The tenants of this machine's server
+  submeter top
+  # Those of another program that has a page, once, for a log
+  submeter top --once http://127.0.0.1:9411
+  # One object a second for a script, from a server that asks for a token
+  submeter top --json --token-file /etc/submeter.token")]
 pub(crate) struct TopArgs {
     /// Print one table and exit
     #[arg(long)]

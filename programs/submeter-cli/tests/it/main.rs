@@ -6,6 +6,7 @@ mod cli_input;
 mod cli_load;
 mod descriptors;
 mod doors;
+mod examples;
 mod http_serve;
 mod monitoring;
 mod other_program;
