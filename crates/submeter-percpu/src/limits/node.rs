@@ -252,9 +252,9 @@ impl LimitNode {
         self.node.level.held()
     }
 
-    /// Returns the [`usage`](LimitNode::usage) of several groups of one tree: visits all stock of the
-    /// tree once, not once for each. Each is exact at its own moment, in the order of `nodes`: what
-    /// is charged or released meanwhile may be in some of them only.
+    /// Returns the [`usage`](LimitNode::usage) of several groups of one tree: visits all stock of
+    /// the tree once, not once for each. Each is exact at its own moment, in the order of `nodes`:
+    /// what is charged or released meanwhile may be in some of them only.
     #[must_use]
     pub fn usages<'a>(nodes: impl Iterator<Item = &'a LimitNode> + Clone) -> Vec<LimitUsage> {
         let levels = nodes.clone().map(|node| &node.node.level);
