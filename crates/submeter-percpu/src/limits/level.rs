@@ -230,18 +230,22 @@ impl Level {
     ///
     /// # Errors
     /// What came of what it held for a moment.
-    pub(super) fn reserve(&self, n: u64, may_exceed: bool) -> Result<Reserved, Undone> {
-        let may_exceed = may_exceed && self.is_drained();
-        let limit = if may_exceed { u64::MAX } else { self.limit() };
+    pub(super) fn reserve(
+        &self,
+        n: u64,
+        may_exceed: impl Fn() -> bool,
+    ) -> Result<Reserved, Undone> {
+        let exceeds = may_exceed() && self.is_drained();
+        let limit = if exceeds { u64::MAX } else { self.limit() };
         let room = |held: u64| held.checked_add(n).filter(|&after| after <= limit);
         // Not an add with an undo: until it is undone, one that is going to be refused would make
         // others be refused. SeqCst, both: see `held`.
         let held = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room);
         let before = held.map_err(|_| Undone::default())?;
-        // Again: whoever lowers it stores it first and loads what is held then, so that one of the
-        // two sees the other.
+        // Again, both: whoever lowers or enforces it stores that first and loads what is held then,
+        // so that one of the two sees the other.
         let reserved = Reserved { held: before + n, limit: self.limit() };
-        if reserved.exceeds() && !may_exceed {
+        if reserved.exceeds() && !(exceeds && may_exceed()) {
             return Err(self.undo(n, reserved));
         }
         Ok(reserved)

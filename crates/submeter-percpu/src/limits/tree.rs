@@ -287,7 +287,7 @@ fn reserve_up<'a>(
         return Ok(Granted { room: u64::MAX, is_first: false });
     };
     let openings = level.openings();
-    let may_exceed = index < beyond.levels && beyond.may_exceed(level);
+    let may_exceed = || index < beyond.levels && beyond.may_exceed(level);
     let reserved = level.reserve(n, may_exceed).map_err(|undone| (index, undone))?;
     let above = reserve_up(levels, n, beyond, stock_max)
         .map_err(|(index, undone)| (index, level.undo(n, reserved) | undone))?;

@@ -24,6 +24,16 @@ fn no_stock_lies_below_a_soft_limit_that_is_exceeded() {
 }
 
 #[test]
+fn a_limit_that_is_enforced_in_the_middle_of_a_charge_is_not_exceeded() {
+    for n in [1, 9, 50] {
+        at_every_step(&start(&SOFT), Charge(0, n), &[Mode(LimitMode::Enforced)]);
+        let full = start(&[Limit(100), Mode(LimitMode::Soft)]);
+        at_every_step(&full, Charge(0, n), &[Mode(LimitMode::Enforced)]);
+        at_every_step(&full, Charge(0, n), &[Uncharge(1, 1), Mode(LimitMode::Enforced)]);
+    }
+}
+
+#[test]
 fn below_a_handler_a_charge_that_would_exceed_a_soft_limit_comes_to_an_end() {
     // Full at first; then leaves open, and nobody can close them.
     let others = &[Rest, Uncharge(0, 60), Charge(1, 20), Charge(1, 3), Interrupt];
