@@ -225,6 +225,11 @@ impl Level {
         self.limit().saturating_sub(self.held())
     }
 
+    pub(super) fn has_room(&self, n: u64) -> bool {
+        let Refusal { held, limit } = self.refusal();
+        held.checked_add(n).is_some_and(|after| after <= limit)
+    }
+
     /// Holds `n` more if that stays within the limit, or if it `may_exceed` that. Only where it is
     /// drained: what lies in stock below has not been charged, and would be taken for it.
     ///

@@ -188,7 +188,8 @@ pub(super) fn decide<P: Path>(
     }
     let mut beyond = Beyond { levels: 0, forced };
     loop {
-        let index = match reserve(path, n, beyond) {
+        let reserved = have_room(path, n, beyond).and_then(|()| reserve(path, n, beyond));
+        let index = match reserved {
             Ok(granted) if beyond.levels == 0 => return Ok(granted),
             Ok(granted) if settle(path) || forced => return Ok(Granted { room: 0, ..granted }),
             // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
@@ -265,6 +266,19 @@ fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
         }
     }
     Ok(())
+}
+
+/// Looks at every level before any is touched: for what one below that which refuses would hold for
+/// a moment, others would be refused.
+///
+/// # Errors
+/// As of [`reserve`].
+fn have_room<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<(), (usize, Undone)> {
+    let grants = |(index, level): (usize, &Level)| {
+        level.has_room(n) || index < beyond.levels && beyond.may_exceed(level)
+    };
+    let full = path.levels().enumerate().position(|at| !grants(at));
+    full.map_or(Ok(()), |index| Err((index, Undone::default())))
 }
 
 /// Reserves `n` at every level, or at none.

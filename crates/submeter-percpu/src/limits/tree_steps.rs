@@ -455,6 +455,27 @@ fn a_release_beside_a_fold_loses_nothing() {
 }
 
 #[test]
+fn a_charge_that_a_limit_above_refuses_has_nobody_refused_below_that() {
+    for accesses in 0..100 {
+        let tree = Tree::new();
+        start(&[Limit(100), Limit(130)]).into_iter().for_each(|act| {
+            tree.perform(act).expect("a start has room");
+        });
+        set_limit(&At(Rc::clone(&tree), 0), &tree.own[0], 110);
+        let other = Rc::clone(&tree);
+        arm(accesses, move || {
+            if other.is_free() {
+                // 86 of 110, and 120 of 130.
+                try_charge(&At(other, 0), 20).expect("it fits");
+            }
+        });
+        // 106 of 110, but 140 of 130.
+        try_charge(&At(Rc::clone(&tree), 0), 40).expect_err("beyond the root's limit");
+        _ = disarm();
+    }
+}
+
+#[test]
 fn what_is_held_is_what_is_charged_unless_a_leaf_was_open_meanwhile() {
     at_every_step(&start(&FOLDED), Ask, &[Charge(0, 1), Charge(0, 3)]);
     at_every_step(&start(&FOLDED), Ask, &[Charge(0, 1), Limit(90)]);
