@@ -48,6 +48,8 @@ mod models;
 #[cfg(any(test, not(loom)))]
 mod overflow;
 mod sync;
+#[cfg(any(test, not(loom)))]
+mod wake;
 
 #[cfg(not(loom))]
 pub use counter::{Approximate, LimitedCounter, OverLimitError, PercpuCounter};

@@ -111,6 +111,8 @@ pub(super) struct Undone {
     pub(super) is_awaited: bool,
     /// Whether a level may have begun or ceased to hold anything by it.
     pub(super) turned: bool,
+    /// Whether leaves could not be visited, so that there is no telling what fits.
+    pub(super) is_blind: bool,
 }
 
 impl BitOr for Undone {
@@ -120,6 +122,7 @@ impl BitOr for Undone {
         Undone {
             is_awaited: self.is_awaited | other.is_awaited,
             turned: self.turned | other.turned,
+            is_blind: self.is_blind | other.is_blind,
         }
     }
 }
@@ -261,7 +264,8 @@ impl Level {
         let left = self.drain(n);
         // Another charge may have found what was reserved, and not been the first to hold
         // something; another release, and not the last.
-        Undone { is_awaited: self.is_awaited(), turned: reserved.is_first(n) || left == 0 }
+        let turned = reserved.is_first(n) || left == 0;
+        Undone { is_awaited: self.is_awaited(), turned, is_blind: false }
     }
 
     /// Holds `n` more, whatever the limit.

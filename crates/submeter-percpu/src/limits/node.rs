@@ -404,7 +404,17 @@ impl Path for Arc<Node> {
     }
 
     fn serve(&self) {
-        self.tree.waiting.serve_after(|| self.look_at_stalls());
+        self.tree.waiting.change(|queue, woken| {
+            self.look_at_stalls();
+            queue.serve(woken);
+        });
+    }
+
+    fn reconsider(&self) {
+        self.tree.waiting.change(|queue, woken| {
+            self.look_at_stalls();
+            queue.reconsider(woken);
+        });
     }
 
     fn note_wait(&self, begins: bool) {

@@ -29,8 +29,10 @@ impl LimitNode {
     /// Not for signal handlers, nor are releases in handlers while somebody waits: wakers are not.
     ///
     /// # Errors
-    /// When `n` alone exceeds an enforced limit; in a forked child in which another thread of the
-    /// parent stayed behind in the queue, if it does not fit.
+    /// When `n` alone exceeds an enforced limit, at once or once one is lowered so far, whoever is
+    /// before it; in a forked child in which another thread of the parent stayed behind in the
+    /// queue or with the stock of the tree, if it does not fit: room that comes back might not be
+    /// seen there.
     pub fn poll_charge(
         &self,
         turn: &mut LimitTurn,
@@ -75,12 +77,17 @@ impl LimitNode {
     pub fn end_turn(&self, turn: &mut LimitTurn, n: u64) {
         let Some(number) = turn.number.take() else { return };
         let node = self.node();
-        match node.waiting().with(|queue| queue.cancel(number)) {
-            Some(Cancelled::Granted) => release(node, n),
-            Some(Cancelled::Waited(_, waker)) => drop(waker),
-            None => {}
-        }
+        let waker = match node.waiting().with(|queue| queue.cancel(number)) {
+            Some(Cancelled::Granted) => {
+                release(node, n);
+                None
+            }
+            Some(Cancelled::Waited(_, waker)) => Some(waker),
+            None => None,
+        };
         node.serve();
+        // Last, as it may panic.
+        drop(waker);
     }
 
     /// Charges `n` to this group and every one above it as soon as all have room, and blocks the
@@ -127,12 +134,10 @@ impl LimitNode {
     fn give_up(&self, turn: &LimitTurn) -> Result<(), Refused> {
         let node = self.node();
         let number = turn.number.expect("it was polled");
+        // Its waker is this thread's own, which does not panic.
         let index = match node.waiting().with(|queue| queue.cancel(number)) {
             Some(Cancelled::Granted) => return Ok(()),
-            Some(Cancelled::Waited(index, waker)) => {
-                drop(waker);
-                index
-            }
+            Some(Cancelled::Waited(index, _waker)) => index,
             None => 0,
         };
         let level = node.levels().nth(index).expect("it waited there");
@@ -161,9 +166,13 @@ impl Wake for Unpark {
 
 #[cfg(test)]
 mod tests {
+    use std::iter::zip;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::limits::wait::Queue;
     use crate::storage::Area;
 
     #[test]
@@ -177,6 +186,92 @@ mod tests {
         root.node().waiting().with(|_| root.release(60)).expect("nobody has it");
         assert_eq!(root.usage().current, 50);
         assert_eq!(root.poll_charge(&mut turn, 50, &mut context), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn a_fork_leaves_what_was_granted_and_nobody_elses_turn() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        root.set_limit(100);
+        root.try_charge(60).expect("it fits");
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turns: [LimitTurn; 3] = Default::default();
+        let [granted, waits, new] = &mut turns;
+        assert!(root.poll_charge(granted, 41, &mut context).is_pending());
+        assert!(root.poll_charge(waits, 50, &mut context).is_pending());
+        root.release(1);
+        assert_eq!(root.usage().current, 100, "granted, and not taken");
+        // As in a child.
+        root.node().waiting().with(Queue::forget_waiting);
+        assert!(root.poll_charge(new, 50, &mut context).is_pending());
+        root.end_turn(waits, 50);
+        assert_eq!(root.poll_charge(granted, 41, &mut context), Poll::Ready(Ok(())));
+        assert_eq!(root.usage().current, 100);
+        root.release(41);
+        assert_eq!(root.usage().current, 59);
+        root.release(9);
+        assert_eq!(root.poll_charge(new, 50, &mut context), Poll::Ready(Ok(())));
+        assert_eq!(root.usage().current, 100);
+    }
+
+    /// Panics where it is woken or dropped.
+    struct Bomb {
+        woken: bool,
+    }
+
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            assert!(!self.woken, "on purpose");
+        }
+    }
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(self.woken, "on purpose");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_harms_nobody_else() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        root.set_limit(100);
+        root.try_charge(60).expect("it fits");
+        let flag = Arc::new(Flag::default());
+        let of = |bomb| Waker::from(Arc::new(bomb));
+        let wakers = [of(Bomb { woken: true }), Waker::from(Arc::clone(&flag))];
+        let mut turns: [LimitTurn; 3] = Default::default();
+        for (turn, waker) in zip(&mut turns, wakers) {
+            assert!(root.poll_charge(turn, 50, &mut Context::from_waker(&waker)).is_pending());
+        }
+        root.release(60);
+        root.end_turn(&mut turns[0], 50);
+        // Relaxed: one thread.
+        assert!(flag.0.load(Ordering::Relaxed), "the second was granted with it");
+        let panics = AssertUnwindSafe(|| {
+            let waker = of(Bomb { woken: false });
+            assert!(
+                root.poll_charge(&mut turns[0], 100, &mut Context::from_waker(&waker)).is_pending()
+            );
+            assert!(
+                root.poll_charge(&mut turns[2], 50, &mut Context::from_waker(Waker::noop()))
+                    .is_pending()
+            );
+            drop(waker);
+            root.end_turn(&mut turns[0], 100);
+        });
+        assert!(catch_unwind(panics).is_err(), "its last waker panicked");
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(root.poll_charge(&mut turns[2], 50, &mut context), Poll::Ready(Ok(())));
+    }
+
+    /// Whether it was woken.
+    #[derive(Default)]
+    struct Flag(AtomicBool);
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            // Relaxed: one thread.
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     /// A task that waits, which ends with its last waker.

@@ -47,6 +47,8 @@ pub(crate) trait Path: Sized {
     fn visits(&self) -> &Visits;
     /// Has the charges that wait tried again.
     fn serve(&self);
+    /// As [`serve`](Self::serve), after a limit or its mode has changed.
+    fn reconsider(&self);
     /// Takes note that a charge of this leaf waits from now on, or no longer. With the queue.
     fn note_wait(&self, _begins: bool) {}
     /// Takes note of which levels hold something. With the queue.
@@ -118,14 +120,14 @@ pub(crate) fn set_limit<P: Path>(path: &P, level: &Level, limit: u64) {
     if level.held() > limit {
         _ = fold(path, level);
     }
-    // One that waits may fit now, or never.
-    serve_if_awaited(path);
+    // One that waits may fit now, or never; it may wait for a level below this one.
+    path.reconsider();
 }
 
 /// Says what a level's limit does with a charge that exceeds it.
 pub(crate) fn set_mode<P: Path>(path: &P, level: &Level, mode: LimitMode) {
     level.set_mode(mode);
-    serve_if_awaited(path);
+    path.reconsider();
 }
 
 #[cold]
@@ -194,7 +196,8 @@ pub(super) fn decide<P: Path>(
             Ok(granted) if settle(path) || forced => return Ok(Granted { room: 0, ..granted }),
             // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
             Ok(_) => {
-                *undone = *undone | Undone { is_awaited: give_back(path, n), turned: true };
+                *undone = *undone
+                    | Undone { is_awaited: give_back(path, n), turned: true, is_blind: false };
                 continue;
             }
             Err((index, refused)) => {
@@ -218,7 +221,10 @@ pub(super) fn decide<P: Path>(
             Look::Stock if forced => {
                 return force(path, n).map(|()| Granted { room: 0, is_first: true });
             }
-            Look::Stock => level.refusal(),
+            Look::Stock => {
+                undone.is_blind = true;
+                level.refusal()
+            }
         };
         return Err((index, refusal));
     }

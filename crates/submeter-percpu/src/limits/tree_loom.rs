@@ -58,6 +58,9 @@ impl Path for At {
     fn serve(&self) {
         self.0.queue.lock().unwrap().serve(&mut Vec::new());
     }
+    fn reconsider(&self) {
+        self.0.queue.lock().unwrap().reconsider(&mut Vec::new());
+    }
 }
 
 type Model = Arc<Tree>;

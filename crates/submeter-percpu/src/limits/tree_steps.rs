@@ -154,6 +154,13 @@ impl Path for At {
             queue.serve(&mut Vec::new());
         });
     }
+    fn reconsider(&self) {
+        step();
+        self.0.queue(|queue| {
+            self.note_holders();
+            queue.reconsider(&mut Vec::new());
+        });
+    }
     fn note_wait(&self, _begins: bool) {
         self.note_holders();
     }
@@ -447,14 +454,6 @@ fn a_limit_that_is_lowered_in_the_middle_of_a_charge_is_not_exceeded() {
 }
 
 #[test]
-fn a_release_beside_a_fold_loses_nothing() {
-    for n in [1, 5] {
-        at_every_step(&start(&[Limit(1000)]), Uncharge(0, n), &[Charge(1, 900)]);
-        at_every_step(&START, Uncharge(0, n), &[On(1), Charge(0, 2), Limit(90)]);
-    }
-}
-
-#[test]
 fn a_charge_that_a_limit_above_refuses_has_nobody_refused_below_that() {
     for accesses in 0..100 {
         let tree = Tree::new();
@@ -472,6 +471,14 @@ fn a_charge_that_a_limit_above_refuses_has_nobody_refused_below_that() {
         // 106 of 110, but 140 of 130.
         try_charge(&At(Rc::clone(&tree), 0), 40).expect_err("beyond the root's limit");
         _ = disarm();
+    }
+}
+
+#[test]
+fn a_release_beside_a_fold_loses_nothing() {
+    for n in [1, 5] {
+        at_every_step(&start(&[Limit(1000)]), Uncharge(0, n), &[Charge(1, 900)]);
+        at_every_step(&START, Uncharge(0, n), &[On(1), Charge(0, 2), Limit(90)]);
     }
 }
 

@@ -17,6 +17,8 @@ use super::level::{Level, Refusal, Undone};
 use super::tree::{Path, decide};
 #[cfg(not(loom))]
 use crate::process_lock::ProcessMutex;
+#[cfg(not(loom))]
+use crate::wake::wake_all;
 
 /// The charges of one tree that wait, the oldest first.
 #[derive(Debug)]
@@ -46,12 +48,16 @@ impl<P> Default for Queue<P> {
 }
 
 impl<P: Path> Queue<P> {
-    /// Has a charge wait behind those that do. Returns its number. Followed by
-    /// [`serve`](Self::serve).
+    /// Has a charge wait behind those that do, unless a limit refuses it for ever. Returns its
+    /// number. Followed by [`serve`](Self::serve).
     pub(crate) fn push(&mut self, path: P, n: u64, waker: Waker) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.entries.push(Entry { number, path, n, waker, at: None, waits: false, outcome: None });
+        let outcome = None;
+        let mut entry = Entry { number, path, n, waker, at: None, waits: false, outcome };
+        // Here, because nobody tries one that is behind others.
+        entry.fail_if_hopeless();
+        self.entries.push(entry);
         number
     }
 
@@ -92,6 +98,17 @@ impl<P: Path> Queue<P> {
         }
     }
 
+    /// As [`serve`](Self::serve), after a limit or its mode has changed: those that it refuses for
+    /// ever wait no longer, whoever is before them.
+    pub(crate) fn reconsider(&mut self, woken: &mut Vec<Waker>) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.outcome.is_none()) {
+            if entry.fail_if_hopeless() {
+                woken.push(entry.take_waker());
+            }
+        }
+        self.serve(woken);
+    }
+
     /// Tries those that wait, in turn. Adds whom to wake, without the lock, to `woken`.
     pub(crate) fn serve(&mut self, woken: &mut Vec<Waker>) {
         let mut full: Vec<*const Level> = Vec::new();
@@ -100,7 +117,7 @@ impl<P: Path> Queue<P> {
                 continue;
             }
             let Some(level) = entry.attempt() else {
-                woken.push(std::mem::replace(&mut entry.waker, Waker::noop().clone()));
+                woken.push(entry.take_waker());
                 continue;
             };
             if entry.path.levels().last().is_some_and(|root| std::ptr::eq(root, level)) {
@@ -111,15 +128,20 @@ impl<P: Path> Queue<P> {
         }
     }
 
-    /// Forgets those that waited when a fork copied this process: their owners do not exist here,
-    /// and their wakers may be of a runtime that does not.
+    /// Forgets those that waited when a fork copied this process: their wakers may be of a runtime
+    /// that does not exist here. An owner that does asks again. What was granted and not taken yet
+    /// stays for it, and numbers go on, so that none is of two charges.
     #[cfg(not(loom))]
-    pub(crate) fn forget(mut self) {
-        for entry in &mut self.entries {
+    pub(crate) fn forget_waiting(&mut self) {
+        for mut entry in std::mem::take(&mut self.entries) {
+            if entry.outcome.is_some() {
+                self.entries.push(entry);
+                continue;
+            }
             entry.leave();
             entry.end_wait();
+            std::mem::forget(entry);
         }
-        std::mem::forget(self);
     }
 
     fn place(&self, number: u64) -> Option<usize> {
@@ -154,30 +176,45 @@ impl<P: Path> Entry<P> {
                 self.path.note_holders();
             }
             let index = match decided {
-                Ok(_) => {
-                    self.outcome = Some(Ok(()));
-                    break;
+                // There may be stock that nobody can look at: what is released there is not seen.
+                Err(refused) if undone.is_blind => {
+                    self.decide(Err(refused));
+                    return None;
                 }
                 Err((index, _)) => index,
+                Ok(_) => {
+                    self.decide(Ok(()));
+                    return None;
+                }
             };
-            let mut levels = self.path.levels().enumerate();
-            if let Some((index, level)) = levels.find(|(_, level)| level.never_fits(self.n)) {
-                self.outcome = Some(Err((index, level.refusal())));
-                break;
-            }
             let level = self.path.levels().nth(index).expect("it refused");
             if self.at == Some(index) {
                 return Some(std::ptr::from_ref(level));
             }
             // And once more: what was given back before this was seen by nobody.
             level.await_room();
-            drop(levels);
             self.leave();
             self.at = Some(index);
         }
+    }
+
+    /// Ends its wait if a limit refuses it however much is released. Returns whether one does.
+    fn fail_if_hopeless(&mut self) -> bool {
+        let mut levels = self.path.levels().enumerate();
+        let found = levels.find(|(_, level)| level.never_fits(self.n));
+        let refused = found.map(|(index, level)| (index, level.refusal()));
+        drop(levels);
+        refused.inspect(|refused| self.decide(Err(*refused))).is_some()
+    }
+
+    fn decide(&mut self, outcome: Result<(), (usize, Refusal)>) {
+        self.outcome = Some(outcome);
         self.leave();
         self.end_wait();
-        None
+    }
+
+    fn take_waker(&mut self) -> Waker {
+        std::mem::replace(&mut self.waker, Waker::noop().clone())
     }
 
     /// Not when it enters the queue: one that is granted at once has not waited.
@@ -260,7 +297,7 @@ impl<P: Path> SharedQueue<P> {
         let lets_go = LetsGo;
         let changed = self.waiting.lock_unless_abandoned().map(|mut waiting| {
             if !fork::is(waiting.since) {
-                std::mem::take(&mut waiting.queue).forget();
+                waiting.queue.forget_waiting();
                 waiting.since = fork::generation();
             }
             change(&mut waiting.queue)
@@ -268,23 +305,16 @@ impl<P: Path> SharedQueue<P> {
         let missed = HAS.get() == Has::Missed;
         drop(lets_go);
         if missed {
-            self.serve();
+            self.change(Queue::reconsider);
         }
         changed
     }
 
-    pub(crate) fn serve(&self) {
-        self.serve_after(|| {});
-    }
-
-    /// Calls `look` with the queue, then serves those that wait.
-    pub(crate) fn serve_after(&self, look: impl FnOnce()) {
+    /// Calls `change` with the queue, and wakes whom it adds.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Queue<P>, &mut Vec<Waker>)) {
         let mut woken = Vec::new();
-        self.with(|queue| {
-            look();
-            queue.serve(&mut woken);
-        });
+        self.with(|queue| change(queue, &mut woken));
         // Without the lock: what they wake may ask for its charge at once.
-        woken.into_iter().for_each(Waker::wake);
+        wake_all(woken);
     }
 }

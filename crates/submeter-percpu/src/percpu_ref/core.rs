@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -18,6 +17,7 @@ use super::switch::{After, Revival, Slots, Switch};
 use crate::misuse::{self, Misuse, MisuseKind, Reported};
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::wake::wake_all;
 
 /// The mode that a count starts in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -347,14 +347,7 @@ impl Life {
     fn wake(&self) {
         // Woken outside of the lock: a waker runs a user's code.
         let list = self.waiters.with(|waiters| Some(std::mem::take(&mut waiters.as_mut()?.list)));
-        for (_, waker) in list.into_iter().flatten() {
-            // Contained: the panic hook has reported it, the other wakers must run too, and the
-            // thread that put the last reference has nothing to do with any of them. The payload
-            // is leaked, as its drop may panic as well.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                std::mem::forget(payload);
-            }
-        }
+        wake_all(list.into_iter().flatten().map(|(_, waker)| waker));
     }
 
     /// Starts the next life, if the last one is over.

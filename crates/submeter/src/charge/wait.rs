@@ -59,9 +59,13 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// A fork copies what waits: a future that is polled in the child asks again there, unless it
+    /// was granted before.
+    ///
     /// # Errors
     /// When `n` alone exceeds a limit on the way to the root, at once or once one is lowered so
-    /// far. Soft limits do not count.
+    /// far, whoever waits before it. Soft limits do not count. In a forked child in which another
+    /// thread of the parent stayed behind as it began to wait or moved stock, if it does not fit.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.

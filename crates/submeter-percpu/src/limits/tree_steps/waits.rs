@@ -145,6 +145,57 @@ fn what_can_never_be_granted_does_not_wait() {
 }
 
 #[test]
+fn what_can_never_be_granted_does_not_wait_behind_others() {
+    let tree = Tree::new();
+    let perform = |act| tree.perform(act).expect("granted");
+    start(&[FULL[0], Wait(0, 10), Wait(1, 101)]).into_iter().for_each(perform);
+    assert_eq!(tree.harvest(), 1, "more than the limit");
+    perform(Wait(1, 60));
+    assert_eq!(tree.harvest(), 2);
+    perform(Limit(50));
+    assert_eq!(tree.harvest(), 1, "more than the limit is now");
+    perform(Uncharge(0, 60));
+    assert_eq!(tree.harvest(), 0);
+    tree.check("at the end");
+}
+
+#[test]
+fn what_a_limit_above_the_one_that_is_waited_for_refuses_for_ever_does_not_wait() {
+    let tree = Tree::new();
+    let perform = |act| tree.perform(act).expect("granted");
+    start(&[Limit(1000)]).into_iter().for_each(perform);
+    set_limit(&At(Rc::clone(&tree), 0), &tree.own[0], 66);
+    perform(Wait(0, 60));
+    perform(Mode(LimitMode::Soft));
+    perform(Limit(50));
+    assert_eq!(tree.harvest(), 1, "a soft limit refuses nothing");
+    perform(Mode(LimitMode::Enforced));
+    assert_eq!(tree.harvest(), 0);
+    perform(Limit(1000));
+    perform(Wait(0, 60));
+    assert_eq!(tree.harvest(), 1);
+    perform(Limit(50));
+    assert_eq!(tree.harvest(), 0);
+    assert!(!tree.own[0].is_awaited());
+}
+
+#[test]
+fn where_leaves_cannot_be_visited_nobody_waits() {
+    let tree = Tree::new();
+    let perform = |act| tree.perform(act).expect("granted");
+    // 3 of 103 lie in stock, and what is released goes there as well.
+    start(&[Limit(103), Interrupt]).into_iter().for_each(perform);
+    let push = |queue: &mut Queue<At>| {
+        let number = queue.push(At(Rc::clone(&tree), 0), 3, Waker::noop().clone());
+        queue.serve(&mut Vec::new());
+        queue.poll(number, &mut Waker::noop().clone())
+    };
+    let polled = tree.queue(push).expect("nobody has it");
+    assert!(matches!(polled, Polled::Done(Err((2, Refusal { held: 103, limit: 103 })))));
+    assert!(!tree.root.is_awaited());
+}
+
+#[test]
 fn what_another_held_for_a_moment_keeps_nobody_waiting() {
     // The act takes room at its own level, is refused above, and gives it back.
     for accesses in 0..100 {
