@@ -13,16 +13,14 @@ mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::cli::{Cli, Command};
+use crate::cli::Command;
 use submeter_terminal::Failure;
 
 /// Where to find what was a command of this program.
 const BENCH: &str = "the bench is a program of its own, in the sources: cargo run --release -p submeter-bench -- --help";
 
 fn main() -> ExitCode {
-    let result = match Cli::try_parse() {
+    let result = match cli::parse(std::env::args_os()) {
         Ok(cli) => run(cli.command),
         Err(error) => submeter_terminal::refuse(&error),
     };

@@ -48,6 +48,11 @@ pub fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
         let _ = error.print();
         return Ok(ExitCode::from(2));
     }
+    Err(Failure::new(format_args!("{} (see --help)", one_line(error))))
+}
+
+/// Writes clap's report of several lines as one, without its mark and what it says of the usage.
+pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let wanted = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let wanted = wanted
@@ -63,5 +68,5 @@ pub fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
         }
         joined.push_str(part);
     }
-    Err(Failure::new(format_args!("{joined} (see --help)")))
+    joined
 }

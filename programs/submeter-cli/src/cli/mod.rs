@@ -1,5 +1,6 @@
 //! What may be typed: commands, flags and the types of their values.
 
+mod config_file;
 mod doctor;
 mod load;
 mod manual;
@@ -10,6 +11,7 @@ mod stat;
 mod tenant_limit;
 mod top;
 
+pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use load::LoadArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
@@ -19,7 +21,11 @@ pub(crate) use stat::StatArgs;
 pub(crate) use tenant_limit::TenantLimit;
 pub(crate) use top::TopArgs;
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use submeter_terminal::one_line;
 
 /// The error for a request for TLS in a build without it.
 pub(crate) const NO_TLS: &str =
@@ -58,6 +64,88 @@ pub(crate) enum Command {
     },
 }
 
+/// Reads a command line. For a flag of `serve` that it lacks its variable stands, and where there
+/// is none the file of `--config`.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    // What is wrong besides the name of the file is found below, with the file's words.
+    let early = command().ignore_errors(true).try_get_matches_from(&words).ok();
+    let said = early.as_ref().and_then(|early| early.subcommand_matches("serve"));
+    let named = said.and_then(|said| Some((said, said.get_one::<PathBuf>("config")?)));
+    let Some((said, path)) = named else {
+        return read(&words).map_err(|error| with_places(error, &words, None));
+    };
+    let file = read_config(path).map_err(|why| {
+        clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why} (--config)"))
+    })?;
+    let mut all = words.clone();
+    // Behind `serve`: no flag stands before it.
+    let behind = all.len().min(2);
+    all.splice(behind..behind, file.words(said).into_iter().map(OsString::from));
+    let mut cli = read(&all).map_err(|error| with_places(error, &words, Some(&file)))?;
+    if let Command::Serve(args) = &mut cli.command {
+        args.file = Some(file);
+    }
+    Ok(cli)
+}
+
+/// Reads the file of `--config`. The error is one line that names file, line and remedy.
+pub(crate) fn read_config(path: &Path) -> Result<ConfigFile, String> {
+    ConfigFile::read(path, &ServeArgs::augment_args(clap::Command::new("serve")))
+}
+
+/// Returns the definition of the command line, with the variables of `serve`.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_subcommand("serve", |serve| {
+        serve.mut_args(|arg| match variable(&arg) {
+            // One sentence of the help names them all.
+            Some(name) => arg.env(name).hide_env(true),
+            None => arg,
+        })
+    })
+}
+
+fn read(words: &[OsString]) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches_from(words)?)
+}
+
+fn variable(arg: &Arg) -> Option<String> {
+    // A tenant's name may have whatever mark could stand between two.
+    let long = arg.get_long().filter(|long| *long != "tenant-limit")?;
+    Some(format!("SUBMETER_{}", long.to_uppercase().replace('-', "_")))
+}
+
+/// Says which variables and lines of the file an error is about: clap names flags, which nobody may
+/// have written.
+fn with_places(error: clap::Error, words: &[OsString], file: Option<&ConfigFile>) -> clap::Error {
+    if !error.use_stderr() {
+        return error;
+    }
+    let said = one_line(&error);
+    let is_part = |c: char| c.is_alphanumeric() || c == '-';
+    let is_meant = |long: &str| {
+        let flag = format!("--{long}");
+        let is_given = |word: &OsString| {
+            word.to_str().and_then(|word| word.split('=').next()).is_some_and(|word| word == flag)
+        };
+        said.split(|c| !is_part(c)).any(|word| word == flag) && !words.iter().any(is_given)
+    };
+    let command = command();
+    let serve = command.find_subcommand("serve").map(clap::Command::get_arguments);
+    let set = serve.into_iter().flatten().filter_map(|arg| {
+        let name = variable(arg).filter(|name| std::env::var_os(name).is_some())?;
+        Some((arg.get_long()?.to_owned(), name))
+    });
+    let lines = file.into_iter().flat_map(ConfigFile::places);
+    let lines = lines.map(|(key, place)| (key.to_owned(), place));
+    let places = set.chain(lines).filter(|(long, _)| is_meant(long));
+    let places: Vec<String> = places.map(|(long, place)| format!("{long}: {place}")).collect();
+    if places.is_empty() {
+        return error;
+    }
+    clap::Error::raw(error.kind(), format!("{said} ({})", places.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
@@ -67,6 +155,7 @@ mod tests {
     #[test]
     fn definitions_are_consistent() {
         Cli::command().debug_assert();
+        super::command().debug_assert();
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::TenantLimit;
 use super::size::{Size, delimiter, file_mode, host_name};
+use super::{ConfigFile, TenantLimit};
 use submeter_cache::{Address, OverRate};
 use submeter_terminal::seconds;
 
@@ -30,6 +30,10 @@ impl From<OverRateArg> for OverRate {
 /// Arguments of `submeter serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
+Each flag but --tenant-limit may also be a variable, SUBMETER_MEMORY=4g for --memory 4g, or a line of \
+the file of --config, memory = \"4g\". Flags go before variables, and those before the file. Its \
+table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\", which SIGHUP has read again.
+
 Examples:
   # A demonstration: six tenants, one of which bursts, and a page that shows them
   submeter serve --load 6
@@ -37,9 +41,17 @@ Examples:
   submeter serve --memory 4g --tenant-limit /acme=512m,rate=20000/s
   # Limits of a file, which SIGHUP has read again; over its rate a tenant waits
   submeter serve --limits /etc/submeter.limits --over-rate wait
+  # A file of flags and limits; what is said here goes before it
+  submeter serve --config /etc/submeter.toml --memory 2g
   # A socket that only its owner and group may use, and a page with a token
   submeter serve --listen unix:/run/cache.sock --unix-mode 660 --token-file /etc/submeter.token")]
 pub(crate) struct ServeArgs {
+    /// Read what is not said here from a file of these flags, in TOML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// What that file says.
+    #[arg(skip)]
+    pub(crate) file: Option<ConfigFile>,
     /// Address of the cache, or unix:/PATH of a socket; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
     pub(crate) listen: Address,
@@ -64,7 +76,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Another host name of the page, besides its address and localhost; may be repeated
-    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = host_name)]
     pub(crate) http_host: Vec<String>,
     /// Send every metric each minute to this receiver of OpenTelemetry, http://HOST:4318, besides
     /// what the variables OTEL_… say
@@ -119,11 +131,12 @@ pub(crate) struct ServeArgs {
     /// burst=N is how many may come at once [default: those of the rate's time]; may be repeated
     #[arg(long, value_name = "/PATH=SIZE,rate=N/s")]
     pub(crate) tenant_limit: Vec<TenantLimit>,
-    /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP
+    /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP; in
+    /// place of those of --config
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
-    /// Let programs of this machine replace the limits of --limits: POST /api/limits on --http,
-    /// with lines as in the file and the header X-Submeter: 1
+    /// Let programs of this machine replace the limits of --limits or --config: POST /api/limits
+    /// on --http, with lines as in the file of --limits and the header X-Submeter: 1
     #[arg(long)]
     pub(crate) limits_api: bool,
     /// What becomes of requests over a tenant's rate: a SERVER_ERROR that says when to try again,

@@ -4,22 +4,21 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::CommandFactory;
 use submeter_terminal::Failure;
 
-use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::cli::{self, CompletionsArgs, ManArgs};
 
 /// Prints a shell's completions.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "submeter", &mut script);
+    clap_complete::generate(args.shell, &mut cli::command(), "submeter", &mut script);
     print(&script)
 }
 
 /// Prints the manual page of the command, or writes those of all its commands to a folder.
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.out {
-        return clap_mangen::generate_to(Cli::command(), folder)
+        return clap_mangen::generate_to(cli::command(), folder)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| {
                 let folder = folder.display();
@@ -27,7 +26,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
             });
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command())
+    clap_mangen::Man::new(cli::command())
         .render(&mut page)
         .map_err(|error| Failure::new(format_args!("the manual page: {error}")))?;
     print(&page)

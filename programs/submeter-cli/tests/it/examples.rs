@@ -40,11 +40,14 @@ fn runs(words: &[String]) -> String {
 #[test]
 fn of_serve() {
     let limits = TempFile::new("examples.limits", "/acme 64m\n");
+    let config =
+        TempFile::new("examples.toml", "http-host = \"cache.lan\"\n[limits]\n\"/a\" = \"1m\"\n");
     let token = secret("examples.token", "a-token-of-the-examples\n");
     let socket = std::env::temp_dir().join(format!("submeter-{}-ex.sock", std::process::id()));
     let socket = format!("unix:{}", socket.display());
     for mut words in examples("serve") {
         replace(&mut words, "/etc/submeter.limits", limits.path());
+        replace(&mut words, "/etc/submeter.toml", config.path());
         replace(&mut words, "/etc/submeter.token", token.path());
         replace(&mut words, "unix:/run/cache.sock", &socket);
         for (flag, value) in [("--listen", "127.0.0.1:0"), ("--http", "127.0.0.1:0")] {

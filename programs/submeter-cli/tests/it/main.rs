@@ -1,6 +1,7 @@
 //! Tests of the command, each of which runs it in processes of its own.
 
 mod charged;
+mod cli_config;
 mod cli_doctor;
 mod cli_input;
 mod cli_load;

@@ -1,4 +1,5 @@
 //! Limits of flags and of a file, which is read again on each SIGHUP, or of a client of the page.
+//! The file is that of `--limits`, or else that of `--config`.
 
 use std::sync::Arc;
 
@@ -8,12 +9,31 @@ use submeter_terminal as show;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{demo, limits};
-use crate::cli::{ServeArgs, TenantLimit};
+use crate::cli::{self, ServeArgs, TenantLimit};
 
 /// Returns the limits of the file and of flags. The error is one line that names the remedy.
 pub(super) fn all(args: &ServeArgs) -> Result<Vec<(String, TenantLimits)>, String> {
-    let limits = args.limits.as_deref().map(limits::read).transpose()?;
-    Ok(with_flags(limits.unwrap_or_default(), args))
+    let limits = match (&args.limits, &args.file) {
+        (Some(path), _) => limits::read(path)?,
+        (None, Some(file)) => file.limits().to_vec(),
+        (None, None) => Vec::new(),
+    };
+    Ok(with_flags(limits, args))
+}
+
+/// As [`all`], of the file as it is now.
+fn anew(args: &ServeArgs) -> Result<Vec<(String, TenantLimits)>, String> {
+    let Some(file) = args.file.as_ref().filter(|_| args.limits.is_none()) else { return all(args) };
+    let now = cli::read_config(file.path())?;
+    let changed = file.changed(&now);
+    if !changed.is_empty() {
+        show::warn(&format!(
+            "{} in {}: only a restart changes that, as SIGHUP has nothing but [limits] read again",
+            changed.join(", "),
+            file.path().display()
+        ));
+    }
+    Ok(with_flags(now.limits().to_vec(), args))
 }
 
 fn with_flags(mut limits: Vec<TenantLimit>, args: &ServeArgs) -> Vec<(String, TenantLimits)> {
@@ -40,7 +60,8 @@ fn set(cache: &Cache, limits: &[(String, TenantLimits)]) -> Result<usize, String
 
 /// Catches SIGHUP where there is a file to read again; without one it ends the process as ever.
 pub(super) fn hangups(args: &ServeArgs) -> std::io::Result<Option<Signal>> {
-    args.limits.as_ref().map(|_| signal(SignalKind::hangup())).transpose()
+    let is_there = args.limits.is_some() || args.file.is_some();
+    is_there.then(|| signal(SignalKind::hangup())).transpose()
 }
 
 /// Sets the limits of the file anew on each signal. If the file is bad the old ones stay.
@@ -48,7 +69,7 @@ pub(super) async fn follow(mut hangups: Signal, args: Arc<ServeArgs>, cache: Cac
     while hangups.recv().await.is_some() {
         // On a thread that may wait: the file may be on a disk that is far away.
         let read = Arc::clone(&args);
-        let limits = tokio::task::spawn_blocking(move || all(&read)).await;
+        let limits = tokio::task::spawn_blocking(move || anew(&read)).await;
         let limits = limits.unwrap_or_else(|error| Err(format!("cannot read them: {error}")));
         match limits.and_then(|limits| set(&cache, &limits)) {
             Ok(tenants) => {

@@ -1,0 +1,253 @@
+//! A file of `serve`'s flags: `memory = "4g"` is `--memory 4g`.
+//!
+//! What it says becomes words of a command line, which clap reads with the others: there is one
+//! definition of each flag, of its values and of what it goes with. A struct for serde would be
+//! another.
+
+use std::path::{Path, PathBuf};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Command, Id};
+use submeter_terminal::one_line;
+use toml::de::{DeTable, DeValue};
+
+use super::tenant_limit::TenantLimit;
+
+/// What the file of `--config` says.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigFile {
+    path: PathBuf,
+    settings: Vec<Setting>,
+    limits: Vec<TenantLimit>,
+}
+
+/// A key that is a flag.
+#[derive(Clone, Debug)]
+struct Setting {
+    id: Id,
+    key: String,
+    line: usize,
+    words: Vec<String>,
+}
+
+impl ConfigFile {
+    /// Reads a file of flags of `serve`. The error is one line that names file, line and remedy.
+    pub(super) fn read(path: &Path, serve: &Command) -> Result<ConfigFile, String> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            format!("cannot read {name}: {e}; give --config a file of flags, as in memory = \"4g\"")
+        })?;
+        let (settings, limits) =
+            parse(&text, serve).map_err(|(line, why)| format!("{name} line {line}: {why}"))?;
+        Ok(ConfigFile { path: path.to_owned(), settings, limits })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the limits of tenants.
+    pub(crate) fn limits(&self) -> &[TenantLimit] {
+        &self.limits
+    }
+
+    /// Returns the words for what neither a flag nor a variable says.
+    pub(super) fn words(&self, said: &ArgMatches) -> Vec<String> {
+        let is_left = |setting: &&Setting| {
+            !matches!(
+                said.value_source(setting.id.as_str()),
+                Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+            )
+        };
+        self.settings.iter().filter(is_left).flat_map(|setting| setting.words.clone()).collect()
+    }
+
+    /// Returns the flags and where in the file they stand.
+    pub(super) fn places(&self) -> impl Iterator<Item = (&str, String)> {
+        let name = self.path.display();
+        let place = move |setting: &Setting| format!("{name} line {}", setting.line);
+        self.settings.iter().map(move |setting| (setting.key.as_str(), place(setting)))
+    }
+
+    /// Returns the keys that are not in both files with the same value.
+    pub(crate) fn changed<'a>(&'a self, other: &'a ConfigFile) -> Vec<&'a str> {
+        let said = |file: &ConfigFile, setting: &Setting| {
+            file.settings.iter().any(|s| s.key == setting.key && s.words == setting.words)
+        };
+        let mine = self.settings.iter().filter(|setting| !said(other, setting));
+        let others = other.settings.iter().filter(|setting| !said(self, setting));
+        let mut keys: Vec<&str> = mine.chain(others).map(|setting| setting.key.as_str()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+/// The error is a line's number and what is wrong there.
+fn parse(text: &str, serve: &Command) -> Result<(Vec<Setting>, Vec<TenantLimit>), (usize, String)> {
+    let line = |at: usize| 1 + text[..at].matches('\n').count();
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start.min(text.len()));
+        (line(at), format!("it is not TOML: {}", error.message().replace('\n', "; ")))
+    })?;
+    let (mut settings, mut limits) = (Vec::new(), Vec::new());
+    let mut entries: Vec<_> = table.get_ref().iter().collect();
+    // The first line that is wrong is named, as in the file of --limits.
+    entries.sort_unstable_by_key(|(key, _)| key.span().start);
+    for (key, value) in entries {
+        let at = line(key.span().start);
+        match (key.get_ref().as_ref(), value.get_ref()) {
+            ("limits", DeValue::Table(table)) => {
+                for (path, value) in table {
+                    let limit = limit(path.get_ref(), value.get_ref());
+                    limits.push(limit.map_err(|why| (line(path.span().start), why))?);
+                }
+            }
+            (key, value) => {
+                let (id, words) = setting(key, value, serve).map_err(|why| (at, why))?;
+                settings.push(Setting { id, key: key.to_owned(), line: at, words });
+            }
+        }
+    }
+    Ok((settings, limits))
+}
+
+fn limit(path: &str, value: &DeValue<'_>) -> Result<TenantLimit, String> {
+    let text = value.as_str().ok_or_else(|| {
+        format!("the limits of {path:?} are no text: write {path:?} = \"64m,rate=20000/s\"")
+    })?;
+    TenantLimit::new(path, text)
+}
+
+/// Returns the flag that a key is, and the words that set it.
+fn setting(key: &str, value: &DeValue<'_>, serve: &Command) -> Result<(Id, Vec<String>), String> {
+    let flag = format!("--{key}");
+    let known = serve.get_arguments().find(|arg| arg.get_long() == Some(key));
+    // A file that named another would leave open which of the two is right.
+    let Some(arg) = known.filter(|_| key != "config") else { return Err(unknown(&flag, serve)) };
+    if key == "tenant-limit" {
+        return Err("limits of tenants stand in [limits], as \"/acme\" = \"64m\"".to_owned());
+    }
+    let word = |value: &DeValue<'_>| match value {
+        DeValue::String(text) => Ok(format!("{flag}={text}")),
+        DeValue::Integer(number) => Ok(format!("{flag}={number}")),
+        DeValue::Float(number) => Ok(format!("{flag}={number}")),
+        DeValue::Boolean(answer) => Ok(format!("{flag}={answer}")),
+        other => Err(format!("write text or a number for {key:?}, not {}", other.type_str())),
+    };
+    let words: Vec<String> = match value {
+        DeValue::Boolean(false) if !arg.get_action().takes_values() => Vec::new(),
+        DeValue::Boolean(true) if !arg.get_action().takes_values() => vec![flag],
+        DeValue::Array(values) if matches!(arg.get_action(), ArgAction::Append) => {
+            values.iter().map(|value| word(value.get_ref())).collect::<Result<_, _>>()?
+        }
+        value => vec![word(value)?],
+    };
+    match read(serve, &words).err() {
+        // What else it needs, or does not go with, may be said elsewhere.
+        Some(error)
+            if !matches!(
+                error.kind(),
+                ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict
+            ) =>
+        {
+            Err(one_line(&error))
+        }
+        _ => Ok((arg.get_id().clone(), words)),
+    }
+}
+
+fn read(serve: &Command, words: &[String]) -> Result<ArgMatches, clap::Error> {
+    let name = serve.get_name().to_owned();
+    serve.clone().try_get_matches_from(std::iter::once(name).chain(words.iter().cloned()))
+}
+
+fn unknown(flag: &str, serve: &Command) -> String {
+    let error = read(serve, &[flag.to_owned()]).err();
+    let similar = error.and_then(|error| match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(similar)) => Some(format!("did you mean {:?}", bare(similar))),
+        _ => None,
+    });
+    let remedy = similar.unwrap_or_else(|| "see the flags of `submeter serve --help`".to_owned());
+    format!("{:?} is no flag of serve: {remedy}", bare(flag))
+}
+
+fn bare(flag: &str) -> &str {
+    flag.trim_start_matches("--")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Args;
+
+    use super::*;
+    use crate::cli::ServeArgs;
+
+    fn serve() -> Command {
+        ServeArgs::augment_args(Command::new("serve"))
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        let (settings, _) = parse(text, &serve()).expect("well-formed");
+        settings.into_iter().flat_map(|setting| setting.words).collect()
+    }
+
+    #[test]
+    fn keys_are_flags() {
+        let text = "memory = \"4g\"\nconnections = 9\nseconds = 1.5\nno-evictions = true\n\
+                    no-metering = false\nhttp-host = [\"a.lan\", \"b.lan\"]\n";
+        let expected = [
+            "--memory=4g",
+            "--connections=9",
+            "--seconds=1.5",
+            "--no-evictions",
+            "--http-host=a.lan",
+            "--http-host=b.lan",
+        ];
+        assert_eq!(words(text), expected);
+        assert_eq!(words("tls-key = \"k\"\nload = 6\nauth-file = \"f\"").len(), 3, "one by one");
+        assert_eq!(words(""), [""; 0]);
+    }
+
+    #[test]
+    fn limits_are_those_of_a_file_of_lines() {
+        let text = "[limits]\n\"/a,b=c d\" = \"64m\"\n\"/b\" = \"rate=5/s,burst=2\"\n";
+        let (settings, limits) = parse(text, &serve()).expect("well-formed");
+        assert!(settings.is_empty());
+        let expected = [("/a,b=c d", "64m"), ("/b", "rate=5/s,burst=2")];
+        let expected = expected.map(|(path, text)| TenantLimit::new(path, text).expect("limits"));
+        assert_eq!(limits, expected);
+    }
+
+    #[test]
+    fn an_error_names_the_line_the_key_and_the_remedy() {
+        for (text, line, parts) in [
+            ("\nmemroy = \"4g\"", 2, &["\"memroy\"", "did you mean \"memory\""][..]),
+            ("zzz = 1", 1, &["\"zzz\"", "--help"]),
+            ("config = \"x\"", 1, &["\"config\" is no flag"]),
+            ("[load]\ntenants = 6", 1, &["\"load\"", "not table"]),
+            ("[server]\nmemory = 6", 1, &["\"server\""]),
+            ("zzz = 1\nconnections = 0", 1, &["\"zzz\""]),
+            ("memory = \"4g\"\n\nconnections = 0\nzzz = 1", 3, &["'0'", "--connections"]),
+            ("memory = \"lots\"", 1, &["lots", "64k"]),
+            ("memory = true", 1, &["true", "not a size"]),
+            ("memory = [\"1g\", \"2g\"]", 1, &["for \"memory\", not array"]),
+            ("memory = 2020-01-01", 1, &["text or a number for \"memory\""]),
+            ("no-evictions = \"yes\"", 1, &["yes", "--no-evictions"]),
+            ("tenant-limit = \"/a=1m\"", 1, &["[limits]", "\"/acme\" = \"64m\""]),
+            ("[limits]\n\"/a\" = 64", 2, &["\"/a\"", "no text"]),
+            ("[limits]\n\n\"a\" = \"1k\"", 3, &["\"a\"", "starts with '/'"]),
+            ("[limits]\n\"/a\" = \"rate=5\"", 2, &["\"5\" is no rate"]),
+            ("memory = 1\nmemory = 2", 2, &["not TOML", "duplicate"]),
+            ("memory", 1, &["not TOML"]),
+        ] {
+            let (at, why) = parse(text, &serve()).map(|_| ()).expect_err(text);
+            assert_eq!(at, line, "{text:?}: {why}");
+            assert!(!why.contains('\n'), "{text:?}: {why}");
+            for part in parts {
+                assert!(why.contains(part), "{text:?}: {why} names {part}");
+            }
+        }
+    }
+}

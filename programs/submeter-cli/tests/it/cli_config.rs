@@ -1,0 +1,135 @@
+//! What `serve` takes from its environment and from the file of `--config`.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use submeter_program::{TempFile, text};
+
+use crate::support::{FREE, SUBMETER, cache_address, line};
+
+/// Returns what `stats settings` says of `name`.
+fn setting(mut client: &TcpStream, name: &str) -> String {
+    std::io::Write::write_all(&mut client, b"stats settings\r\n").expect("sent");
+    let prefix = format!("STAT {name} ");
+    let mut found = None;
+    loop {
+        let line = line(client);
+        if line == "END" {
+            return found.unwrap_or_else(|| panic!("no {name}"));
+        }
+        found = found.or_else(|| line.strip_prefix(&prefix).map(str::to_owned));
+    }
+}
+
+#[test]
+fn flags_go_before_variables_and_those_before_the_file() {
+    let file = "memory = \"8m\"\nvalue-max = \"2k\"\nconnections = 50\nno-flush-all = true\n\
+                no-evictions = true\nlisten = \"192.0.2.1:1\"\n";
+    let file = TempFile::new("order.toml", file);
+    let variables = [
+        ("SUBMETER_CONFIG", file.path()),
+        ("SUBMETER_VALUE_MAX", "4k"),
+        ("SUBMETER_CONNECTIONS", "60"),
+        ("SUBMETER_NO_EVICTIONS", "false"),
+    ];
+    let args = [&FREE[..], &["-c", "70"]].concat();
+    let mut server = SUBMETER.start_in(&args, &variables);
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    for (name, expected) in [
+        ("maxbytes", "8388608"),
+        ("flush_enabled", "no"),
+        ("item_size_max", "4096"),
+        ("evictions", "on"),
+        ("maxconns", "70"),
+    ] {
+        assert_eq!(setting(&client, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_hangup_reads_limits_of_the_file_again_and_nothing_else() {
+    const STORE: &[u8] = b"set acme:k 0 0 1\r\nv\r\n";
+    let file = TempFile::new("again.toml", "memory = \"8m\"\n[limits]\n\"/acme\" = \"rate=1/h\"\n");
+    let args = [&FREE[..], &["--config", file.path(), "--tenant-limit", "/b=1m"]].concat();
+    let mut server = SUBMETER.start(&args);
+    let mut client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    let mut store = || {
+        std::io::Write::write_all(&mut client, STORE).expect("sent");
+        line(&client)
+    };
+    assert_eq!(store(), "STORED");
+    assert!(store().starts_with("SERVER_ERROR"));
+    let write = |text: &str| std::fs::write(&file.0, text).expect("written");
+    write("memory = \"16m\"\nvalue-max = \"2k\"\n[limits]\n\"/c\" = \"1m\"\n\"/d\" = \"1m\"\n");
+    server.signal("HUP");
+    assert!(server.line_with("  limits  read again").contains("for 3 tenants"));
+    assert_eq!(store(), "STORED");
+    write("[limits]\n\"/acme\" = \"rate=1\"\n");
+    server.signal("HUP");
+    let began = Instant::now();
+    // It says so on standard error, which is read at the end.
+    while began.elapsed() < Duration::from_millis(300) {
+        assert_eq!(store(), "STORED", "the limits stay");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.signal("INT");
+    let (code, out) = server.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("memory, value-max in ") && out.contains("only a restart"), "{out}");
+    let kept = format!("the limits stay as they were: {} line 2: \"1\" is no rate", file.path());
+    assert!(out.contains(&kept), "{out}");
+}
+
+#[test]
+fn a_file_of_limits_goes_before_those_of_the_config() {
+    let config = TempFile::new("both.toml", "[limits]\n\"/a\" = \"1m\"\n");
+    let lines = TempFile::new("both.limits", "/b 1m\n/c 1m\n");
+    let args = [&FREE[..], &["--config", config.path(), "--limits", lines.path()]].concat();
+    let mut server = SUBMETER.start(&args);
+    server.line_with("  ends   ");
+    server.signal("HUP");
+    assert!(server.line_with("  limits  read again").contains("for 2 tenants"));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let refuses = |content: &str, more: &[&str], parts: &[&str]| {
+        let file = TempFile::new("wrong.toml", content);
+        let args = [&["serve", "--config", file.path()], more].concat();
+        SUBMETER.refuses(&args, &[&[file.path(), "--config"], parts].concat());
+    };
+    refuses("\nmemroy = \"4g\"\n", &[], &["line 2", "\"memroy\"", "\"memory\""]);
+    refuses("memory = \"lots\"\n", &[], &["line 1", "lots", "64k"]);
+    refuses("[limits]\n\"acme\" = \"1m\"\n", &[], &["line 2", "starts with '/'"]);
+    refuses("memory\n", &[], &["line 1", "not TOML"]);
+    SUBMETER.refuses(&["serve", "--config", "/no/such.toml"], &["/no/such.toml", "--config"]);
+
+    // Each is right by itself.
+    let file = TempFile::new("conflict.toml", "\nauth-file = \"users\"\n");
+    let args = ["serve", "--load", "6", "--config", file.path()];
+    let place = format!("auth-file: {} line 2", file.path());
+    SUBMETER.refuses(&args, &["--load", "--auth-file", &place]);
+    let file = TempFile::new("alone.toml", "tls-cert = \"c.pem\"\n");
+    SUBMETER.refuses(&["serve", "--config", file.path()], &["--tls-key"]);
+}
+
+#[test]
+fn a_variable_that_is_wrong_is_named() {
+    for (variable, value, parts) in [
+        ("SUBMETER_MEMORY", "lots", &["lots", "memory: SUBMETER_MEMORY"][..]),
+        ("SUBMETER_NO_EVICTIONS", "maybe", &["maybe", "SUBMETER_NO_EVICTIONS"]),
+        ("SUBMETER_CONFIG", "/no/such.toml", &["/no/such.toml", "--config"]),
+        ("SUBMETER_HTTP_HOST", "a.lan,http://b", &["http://b", "SUBMETER_HTTP_HOST"]),
+    ] {
+        let output = SUBMETER.run_in(&["serve"], &[(variable, value)]);
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{variable}: {err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        for part in parts {
+            assert!(err.contains(part), "{variable}: {err} names {part}");
+        }
+    }
+    // Other commands have none.
+    let output = SUBMETER.run_in(&["top", "--once", "-x"], &[("SUBMETER_MEMORY", "lots")]);
+    assert!(!text(&output.stderr).contains("SUBMETER_MEMORY"));
+}
