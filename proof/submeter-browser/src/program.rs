@@ -1,0 +1,67 @@
+//! A program with as many tenants as a test wants.
+
+use std::error::Error;
+use std::future;
+
+use submeter::{
+    Buckets, Bytes, Count, Counter, Group, Histogram, Nanoseconds, Quota, Schema, Tree,
+};
+use submeter_http::Shown;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// Tenants, what they count, and a server that shows them until it is dropped.
+pub struct Program {
+    tree: Tree,
+    /// Requests that were answered.
+    pub requests: Counter<Count>,
+    /// How long that took.
+    pub latency: Histogram<Nanoseconds>,
+    /// What is held.
+    pub memory: Quota<Bytes>,
+    address: String,
+    serving: JoinHandle<()>,
+}
+
+impl Program {
+    /// Starts to serve a tree without tenants.
+    ///
+    /// # Errors
+    /// When no port is free or no tree can be made.
+    pub async fn start() -> Result<Program, Box<dyn Error>> {
+        let mut schema = Schema::builder();
+        let requests = schema.counter("requests", "Requests answered");
+        let latency = schema.histogram("latency", "Time to answer", Buckets::LATENCY_NS);
+        let memory = schema.quota("memory", "Memory held");
+        let tree = Tree::new(schema.build()?)?;
+        let port = TcpListener::bind("127.0.0.1:0").await?;
+        let address = format!("http://{}/", port.local_addr()?);
+        let shown = Shown::new("program", &tree);
+        let serving = tokio::spawn(async {
+            submeter_http::serve(port, shown, future::pending()).await.expect("a listener");
+        });
+        Ok(Program { tree, requests, latency, memory, address, serving })
+    }
+
+    /// Where the page is.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns a tenant, made if there is none, which has answered `requests` more.
+    ///
+    /// # Panics
+    /// When the path is not valid.
+    pub fn tenant(&self, path: &str, requests: u64) -> Group {
+        let group = self.tree.get_or_create(path).expect("a valid path");
+        group.add(self.requests, requests);
+        group
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}

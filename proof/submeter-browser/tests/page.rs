@@ -1,0 +1,188 @@
+//! Who cannot use a mouse, does not see, has a phone or cannot bear motion can use the page.
+
+use std::error::Error;
+
+use fantoccini::key::Key;
+use serde_json::{Value, json};
+use submeter_browser::{Browser, Program};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// The element that has the focus, as the path of its row or its id.
+const FOCUS: &str = "((document.activeElement.group || {}).path || document.activeElement.id)";
+
+/// The paths of the rows in view, from the top.
+const ROWS: &str = "[...table.nodes.values()].sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)\
+                    .map((row) => row.group.path)";
+
+/// Shows a program of three tenants, one of them with two below it, if there is a browser.
+async fn shown() -> Result<Option<(Program, Browser)>, Box<dyn Error>> {
+    let Some(browser) = Browser::start().await? else { return Ok(None) };
+    let program = Program::start().await?;
+    for (path, requests) in [("/acme", 300), ("/beta/one", 200), ("/beta/two", 100), ("/gone", 1)] {
+        program.tenant(path, requests).set_limit(program.memory, Some(1 << 20));
+    }
+    browser.open(program.address()).await?;
+    browser.until(&format!("{ROWS}.length === 6")).await?;
+    // In one order, whatever the rates.
+    browser.value("table.sortBy('name', false)").await?;
+    Ok(Some((program, browser)))
+}
+
+#[tokio::test]
+async fn the_keyboard_reaches_what_a_mouse_does() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let focus = async |at: &str| {
+        let expression = format!("{FOCUS} === {}", json!(at));
+        if browser.until(&expression).await.is_err() {
+            return Err(
+                format!("the focus is at {}, not {at:?}", browser.value(FOCUS).await?).into()
+            );
+        }
+        Outcome::Ok(())
+    };
+    let fold = |path: &str| {
+        let path = json!(path);
+        format!("[...table.nodes.values()].find((row) => row.group.path === {path}).ariaExpanded")
+    };
+    // The first stop skips what is above the table.
+    browser.press([Key::Tab]).await?;
+    assert_eq!(browser.value("document.activeElement.className").await?, "skip");
+    browser.press([Key::Enter, Key::Tab]).await?;
+    // From the table's own box to its columns, and by one stop to its rows.
+    browser.value("table.grid.focus()").await?;
+    browser.press(['/']).await?;
+    focus("filter").await?;
+    browser.press("beta".chars()).await?;
+    browser.until(&format!("{ROWS}.length === 4")).await?;
+    browser.press([Key::Escape]).await?;
+    browser.until(&format!("{ROWS}.length === 6")).await?;
+    browser.press([Key::Down]).await?;
+    focus("/").await?;
+    browser.press([Key::Down, Key::Down]).await?;
+    focus("/beta").await?;
+    assert_eq!(browser.value(&fold("/beta")).await?, "true");
+    browser.press([Key::Left]).await?;
+    assert_eq!(browser.value(&fold("/beta")).await?, "false");
+    browser.until(&format!("{ROWS}.length === 4")).await?;
+    browser.press([Key::Right, Key::Right]).await?;
+    focus("/beta/one").await?;
+    browser.press([Key::Left]).await?;
+    focus("/beta").await?;
+    browser.press([Key::End]).await?;
+    focus("/gone").await?;
+    browser.press([Key::Home]).await?;
+    focus("/").await?;
+    browser.press([Key::Down, Key::Enter]).await?;
+    focus("detail").await?;
+    assert_eq!(browser.value("model.selected").await?, "/acme");
+    browser.press([Key::Escape]).await?;
+    focus("/acme").await?;
+    assert_eq!(browser.value("document.getElementById('detail').hidden").await?, true);
+    browser.close().await
+}
+
+#[tokio::test]
+async fn each_control_has_a_name_and_the_table_says_how_long_it_is() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    browser.value("detail.open('/acme')").await?;
+    browser.until("document.querySelectorAll('#detail [role=tab]').length > 0").await?;
+    let tree = browser.devtools("Accessibility.getFullAXTree", json!({})).await?;
+    let nodes = tree["nodes"].as_array().ok_or("no nodes")?;
+    let nodes = || nodes.iter().filter(|node| node["ignored"] != true);
+    let role = |node: &Value| node["role"]["value"].as_str().unwrap_or_default().to_owned();
+    let name = |node: &Value| node["name"]["value"].as_str().unwrap_or_default().to_owned();
+    for node in nodes() {
+        let is_control = ["button", "link", "combobox", "searchbox", "tab", "row", "columnheader"]
+            .contains(&role(node).as_str());
+        // The row of the heads has no name of its own: they have.
+        let is_head = role(node) == "row" && name(node).is_empty();
+        assert!(!is_control || is_head || !name(node).trim().is_empty(), "no name: {node}");
+    }
+    let of = |wanted: &str| nodes().filter(|node| role(node) == wanted).count();
+    assert_eq!((of("treegrid"), of("main"), of("rowheader"), of("alert")), (1, 1, 6, 0));
+    let tabs = nodes().filter(|node| role(node) == "tab").map(name).collect::<Vec<_>>();
+    assert!(tabs.iter().all(|tab| !tab.is_empty()) && !tabs.is_empty());
+    assert_eq!(browser.value("table.grid.ariaRowCount").await?, "7", "the head counts");
+    let chart = "document.querySelector('#detail .chart').getAttribute('aria-label')";
+    assert!(browser.value(chart).await?.as_str().is_some_and(|label| label.len() > 10));
+    browser.close().await
+}
+
+#[tokio::test]
+async fn a_phone_needs_no_sideways_scrolling_and_hits_what_it_aims_at() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let phone = json!({ "width": 375, "height": 812, "deviceScaleFactor": 2, "mobile": true });
+    browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;
+    browser.until("innerWidth === 375").await?;
+    for path in [None, Some("/beta/one")] {
+        if let Some(path) = path {
+            browser.value(&format!("detail.open({})", json!(path))).await?;
+            browser.until("document.querySelectorAll('#detail [role=tab]').length > 0").await?;
+        }
+        let wide = "document.scrollingElement.scrollWidth";
+        assert_eq!(browser.value(wide).await?, 375, "with {path:?} open");
+        // 24 pixels is what the guidelines (WCAG 2.2, 2.5.8) ask of targets.
+        let small = "[...document.querySelectorAll('button, select, input, .r')]\
+                     .map((one) => [one.id || one.className, one.getBoundingClientRect()])\
+                     .filter(([, box]) => box.width > 0 && Math.min(box.width, box.height) < 24)\
+                     .map(([name]) => name)";
+        assert_eq!(browser.value(small).await?, json!([]), "with {path:?} open");
+    }
+    browser.close().await
+}
+
+#[tokio::test]
+async fn nothing_moves_for_those_who_asked_for_less() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    for (wanted, moves) in [("no-preference", true), ("reduce", false)] {
+        let feature = json!({ "name": "prefers-reduced-motion", "value": wanted });
+        browser.devtools("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await?;
+        // Rows glide to their new places, and what waits for the server breathes.
+        let rows = "(table.box.classList.add('glide'), [...table.nodes.values()]\
+                    .some((row) => parseFloat(getComputedStyle(row).transitionDuration) > 0))";
+        assert_eq!(browser.value(rows).await?, moves, "{wanted}: rows");
+        let state = "(link.state('lost'), document.getAnimations().length > 0)";
+        assert_eq!(browser.value(state).await?, moves, "{wanted}: the sign of a lost server");
+        browser.value("link.state('live')").await?;
+    }
+    browser.close().await
+}
+
+#[tokio::test]
+async fn a_hostile_name_stays_text() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    let name = "<img src=x onerror='window.hurt = true'>\"&amp;\u{202e}x";
+    let path = format!("/{name}");
+    program.tenant(&path, 1);
+    browser.until(&format!("{ROWS}.length === 7")).await?;
+    let selector = format!("(model.byPath({}) || {{}}).path", json!(path));
+    assert_eq!(browser.value(&selector).await?, path.as_str());
+    browser.value(&format!("detail.open({})", json!(path))).await?;
+    browser.until("document.querySelectorAll('#detail [role=tab]').length > 0").await?;
+    assert_eq!(browser.value("document.querySelector('#detail h2').textContent").await?, name);
+    let found = "[window.hurt === undefined, document.querySelectorAll('main img').length]";
+    assert_eq!(browser.value(found).await?, json!([true, 0]));
+    browser.close().await
+}
+
+#[tokio::test]
+async fn ten_thousand_tenants_put_no_more_rows_into_the_document_than_are_seen() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    for n in 0..10_000 {
+        program.tenant(&format!("/many/{n}"), 1);
+    }
+    // A large tree shows its first level until it is asked for more.
+    browser.until("table.rows.length === 5 && model.tenants() === 10004").await?;
+    browser.value("document.getElementById('expand').click()").await?;
+    browser.until("table.rows.length === 10007").await?;
+    let rows = "document.querySelectorAll('.r').length";
+    let seen = browser.value(rows).await?.as_u64().ok_or("a number")?;
+    assert!((10..60).contains(&seen), "{seen} rows");
+    browser.value("table.move(0)").await?;
+    browser.press([Key::End]).await?;
+    browser.until("document.activeElement.ariaRowIndex === '10008'").await?;
+    let after = browser.value(rows).await?.as_u64().ok_or("a number")?;
+    assert!((10..60).contains(&after), "{after} rows at the end");
+    browser.close().await
+}
