@@ -28,13 +28,13 @@ mod crossing {
     /// Adds one again and again until the end, and gives it back. Returns whether it has one then.
     fn add_until(counter: &LimitedCounter, end: &AtomicBool) -> bool {
         loop {
-            let added = counter.try_add(1, LIMIT).is_ok();
+            let added = counter.try_add(1).is_ok();
             // SeqCst: set after the limit was reached.
             if end.load(Ordering::SeqCst) {
                 return added;
             }
             if added {
-                counter.try_add(-1, LIMIT).expect("gives back");
+                counter.try_add(-1).expect("gives back");
             }
         }
     }
@@ -53,7 +53,7 @@ mod crossing {
             eprintln!("skipped: no sequences here: {}", probe().reason);
             return;
         }
-        let counter = LimitedCounter::for_limit(LIMIT.cast_unsigned()).expect("room");
+        let counter = LimitedCounter::for_limit(LIMIT).expect("room");
         let mut reached = 0;
         for point in [Point::AfterCheck, Point::BeforeCommit] {
             for _ in 0..ROUNDS {
@@ -67,7 +67,7 @@ mod crossing {
                     wait_until("a sequence at the point", || entered(point));
                     // All of it: granted only if the victim has none, and was in the middle of an
                     // add, or between two.
-                    let all = counter.try_add(LIMIT, LIMIT).is_ok();
+                    let all = counter.try_add(LIMIT).is_ok();
                     // SeqCst: see `add_until`.
                     end.store(true, Ordering::SeqCst);
                     delay(point, 0);
@@ -75,7 +75,7 @@ mod crossing {
                     assert!(!(all && one), "{point:?}: one more than the limit");
                     assert_eq!(counter.sum(), i64::from(one) + if all { LIMIT } else { 0 });
                     let back = counter.sum();
-                    counter.try_add(-back, LIMIT).expect("gives back");
+                    counter.try_add(-back).expect("gives back");
                     reached += u32::from(all);
                 });
             }

@@ -40,7 +40,7 @@ impl Counters {
         let area = Area::with_backend(backend, |_| 0).expect("address space");
         Counters {
             plain: PercpuCounter::with_batch(&area, BATCH).expect("room"),
-            limited: LimitedCounter::with_batch(&area, BATCH).expect("room"),
+            limited: LimitedCounter::with_batch(&area, BATCH, LIMIT).expect("room"),
             area,
             added: AtomicI64::new(0),
             granted: AtomicI64::new(0),
@@ -52,7 +52,7 @@ impl Counters {
         self.plain.add(n);
         // Relaxed, here and below: read after all threads were joined.
         self.added.fetch_add(n, Ordering::Relaxed);
-        if self.limited.try_add(n.abs(), LIMIT).is_ok() {
+        if self.limited.try_add(n.abs()).is_ok() {
             // SeqCst: increased after the grant and reduced before its release, so it is never
             // above the true value.
             let now = self.granted.fetch_add(n.abs(), Ordering::SeqCst) + n.abs();
@@ -63,7 +63,7 @@ impl Counters {
             })
         {
             assert!(held <= LIMIT, "the limit is exceeded: {held}");
-            self.limited.try_add(-LIMIT / 4, LIMIT).expect("never refused");
+            self.limited.try_add(-LIMIT / 4).expect("never refused");
         }
     }
 

@@ -39,7 +39,7 @@ impl Shared {
         let (mut own, mut random) = (0, fastrand::Rng::with_seed(7));
         while going() {
             let n = random.i64(1..=MOST);
-            if self.counter.try_add(n, self.limit).is_ok() {
+            if self.counter.try_add(n).is_ok() {
                 own += n;
                 // SeqCst, here and below: the other half of a fork sees them in this order.
                 self.noted.fetch_add(n, Ordering::SeqCst);
@@ -49,7 +49,7 @@ impl Shared {
                 let n = own.min(MOST);
                 own -= n;
                 self.noted.fetch_sub(n, Ordering::SeqCst);
-                self.counter.try_add(-n, self.limit).expect("never refused");
+                self.counter.try_add(-n).expect("never refused");
             }
             // Relaxed: see `wait`.
             self.rounds.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Shared {
         let noted = self.noted.load(Ordering::SeqCst);
         let mut granted = 0;
         for n in [MOST, 1] {
-            while granted <= limit && counter.try_add(n, limit).is_ok() {
+            while granted <= limit && counter.try_add(n).is_ok() {
                 granted += n;
             }
         }
@@ -84,7 +84,7 @@ impl Shared {
         let most = noted + THREADS * MOST + counter.slack() as i64;
         assert!((noted..=most).contains(&left), "{noted} noted, {left} left");
         assert_eq!(before, left, "the sum counted what was reserved, and no stock");
-        counter.try_add(-granted, limit).expect("never refused");
+        counter.try_add(-granted).expect("never refused");
         assert_eq!(counter.sum(), left);
     }
 }
@@ -93,8 +93,9 @@ impl Shared {
 fn a_limited_counter_is_exact_in_a_child_forked_while_stock_moves_stress() {
     for backend in [probe().backend, Backend::LockedByCpu, Backend::LockedByThread] {
         let area = Area::with_backend(backend, |_| 0).expect("address space");
-        let counter = LimitedCounter::with_batch(&area, 16).expect("room");
+        let counter = LimitedCounter::with_batch(&area, 16, 0).expect("room");
         let limit = 40 * counter.slack() as i64;
+        counter.set_limit(limit);
         let shared = Shared { counter, limit, noted: AtomicI64::new(0), rounds: AtomicU32::new(0) };
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

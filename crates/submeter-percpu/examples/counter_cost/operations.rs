@@ -18,10 +18,10 @@ pub(crate) fn run() -> io::Result<()> {
     let (wide, narrow) = (PercpuCounter::with_batch(area, 1 << 20)?, PercpuCounter::new()?);
     let gathering = PercpuCounter::new()?;
     let atomic = AtomicI64::new(0);
-    let far = LimitedCounter::with_batch(area, 1 << 20)?;
-    let near = LimitedCounter::with_batch(area, 1)?;
-    let exact = AtomicI64::new(0);
     let limit = 1 << 40;
+    let far = LimitedCounter::with_batch(area, 1 << 20, limit)?;
+    let near = LimitedCounter::with_batch(area, 1, limit)?;
+    let exact = AtomicI64::new(0);
 
     let mut things = vec![
         each("Block::add(1)", || block.add(0, black_box(1))),
@@ -33,8 +33,8 @@ pub(crate) fn run() -> io::Result<()> {
         each("AtomicI64::fetch_add", || {
             atomic.fetch_add(black_box(1), Ordering::Relaxed);
         }),
-        pair("try_add(32) and back, far from the limit, batch 2^20", |n| grant(&far, n, limit)),
-        pair("try_add(32) and back, batch 1: always exact", |n| grant(&near, n, limit)),
+        pair("try_add(32) and back, far from the limit, batch 2^20", |n| grant(&far, n)),
+        pair("try_add(32) and back, batch 1: always exact", |n| grant(&near, n)),
         pair("one atomic, exchanged while it fits", |n| {
             let fits = |now: i64| (now + n <= limit).then_some(now + n);
             // Relaxed: as above.
@@ -59,8 +59,8 @@ pub(crate) fn run() -> io::Result<()> {
     Ok(())
 }
 
-fn grant(counter: &LimitedCounter, n: i64, limit: i64) {
-    let _ = black_box(counter.try_add(n, limit));
+fn grant(counter: &LimitedCounter, n: i64) {
+    let _ = black_box(counter.try_add(n));
 }
 
 fn each<'a>(name: &'a str, operation: impl Fn() + 'a) -> Thing<'a> {

@@ -5,43 +5,43 @@ use std::fmt;
 use std::io;
 
 use super::{Approximate, BATCH_DEFAULT, mask_of};
-use crate::limits::{Limited, StockRows};
+use crate::limits::{Flat, StockRows};
 use crate::storage::Area;
 
 /// A counter that never goes above a limit, and counts on the running CPU's own word as long as the
 /// limit is not near.
 ///
 /// Each CPU has some room in *stock*: an add takes from it and a give-back puts back, for about a
-/// plain add and two loads of a line that is rarely written. Where the stock does not suffice, or
-/// has no room for more, it costs some locked instructions and moves half a batch at once.
+/// plain add. Where the stock does not suffice, or has no room for more, it costs some locked
+/// instructions and moves half a batch at once.
 ///
 /// Near the limit CPUs do not agree on stock, but on one number: for want of room all stock is
 /// given back, behind one barrier, and from then on each add costs a locked instruction where all
 /// CPUs meet, and a refusal some loads. That ends when there is room for all stock twice, 10 ms
 /// later at the earliest: a limit that is always near costs no barrier for each refusal.
 ///
-/// The limit comes with each add, so that it may change at any time and callers may have different
-/// ones; creating the counter only chooses a batch that suits it. An add is refused if and only if
-/// it does not fit.
+/// An add is refused if and only if it does not fit. Where several limits follow each other, as of
+/// a service, its tenants and their sessions, use a tree of [`LimitNode`](crate::LimitNode)s; this
+/// is a tree of one.
 ///
 /// # Examples
 /// ```
 /// use submeter_percpu::LimitedCounter;
 ///
 /// let memory = LimitedCounter::for_limit(1 << 20)?;
-/// memory.try_add(1000, 1 << 20)?;
-/// assert!(memory.try_add(1 << 20, 1 << 20).is_err());
-/// memory.try_add(-1000, 1 << 20)?;
+/// memory.try_add(1000)?;
+/// assert!(memory.try_add(1 << 20).is_err());
+/// memory.try_add(-1000)?;
 /// assert_eq!(memory.sum(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Signal handlers and forks
 /// Adds and reads may be made in a signal handler. On top of an add of its own thread that moves
-/// stock, a handler does not wait for that: its add may be refused although it would fit. A child
-/// that is forked while another thread moves stock keeps what that had reserved: it may be refused
-/// as much as [`slack`](LimitedCounter::slack) and that thread's add too early, and never exceeds
-/// the limit.
+/// stock, a handler does not wait for that: its add may be refused although it would fit, and its
+/// sum may be too high by what lies in stock. A child that is forked while another thread moves
+/// stock keeps what that had reserved: it may be refused as much as
+/// [`slack`](LimitedCounter::slack) and that thread's add too early, and never exceeds the limit.
 ///
 /// For a move of *another* thread a handler waits as anybody does: near the limit, and in `sum`.
 /// Do not add with a lock held that handlers of other threads want, nor while other threads are
@@ -54,14 +54,27 @@ use crate::storage::Area;
 ///
 /// # Differences from Linux
 /// `percpu_counter_limited_add` looks at the sum and then adds: adders that look at the same time
-/// exceed the limit. Here an add takes what was charged before.
+/// exceed the limit. Here an add takes what was charged before. It is given the limit with each
+/// add; here the counter has it, so that what lies in stock was compared with it already and an add
+/// need not look at anything else.
 #[repr(C, align(64))]
 pub struct LimitedCounter {
-    limited: Limited<StockRows>,
+    flat: Flat<StockRows>,
 }
 
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<LimitedCounter>() <= 128);
+const _: () = assert!(size_of::<LimitedCounter>() <= 192);
+
+/// What a value of 0 is held as: what is held is not negative, and values may be.
+const ZERO: u64 = 1 << 63;
+
+fn held_of(value: i64) -> u64 {
+    value.cast_unsigned() ^ ZERO
+}
+
+fn value_of(held: u64) -> i64 {
+    (held ^ ZERO).cast_signed()
+}
 
 /// Error of an add that was refused: it would have exceeded the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,68 +99,86 @@ impl fmt::Display for OverLimitError {
 impl Error for OverLimitError {}
 
 impl LimitedCounter {
-    /// Creates a counter of 0 in the common area for a limit of about `limit`: with the widest
-    /// batch, 32 at most, whose slack is a sixteenth of the limit or less.
+    /// Creates a counter of 0 in the common area with this limit: with the widest batch, 32 at
+    /// most, whose slack is a sixteenth of the limit or less.
     ///
     /// # Errors
     /// When there is no address space for the area, or no word left in it.
-    pub fn for_limit(limit: u64) -> io::Result<LimitedCounter> {
+    pub fn for_limit(limit: i64) -> io::Result<LimitedCounter> {
         let area = Area::common()?;
-        let each = limit / 16 / area.data_rows() as u64;
+        let each = limit.max(0).cast_unsigned() / 16 / area.data_rows() as u64;
         // The largest power of two that is no more than `each + 1`.
         let batch = 1 << (each + 1).ilog2();
-        LimitedCounter::with_batch(area, BATCH_DEFAULT.min(batch))
+        LimitedCounter::with_batch(area, BATCH_DEFAULT.min(batch), limit)
     }
 
-    /// Creates a counter of 0 in `area`. With a larger batch more lies in stock, less often moved.
-    /// Choose one that is several times what is usually added at once.
+    /// Creates a counter of 0 in `area` with this limit. With a larger batch more lies in stock,
+    /// less often moved. Choose one that is several times what is usually added at once.
     ///
     /// # Errors
     /// `OutOfMemory` when the area has no word left.
     ///
     /// # Panics
     /// Unless `batch` is a power of two and at most 2^48.
-    pub fn with_batch(area: &Area, batch: u64) -> io::Result<LimitedCounter> {
+    pub fn with_batch(area: &Area, batch: u64, limit: i64) -> io::Result<LimitedCounter> {
         let (cap, rows) = (mask_of(batch), area.data_rows() as u64);
-        Ok(LimitedCounter { limited: Limited::new(StockRows::new(area)?, cap, rows) })
+        let stock = StockRows::new(area)?;
+        Ok(LimitedCounter { flat: Flat::new(stock, cap, rows, ZERO, held_of(limit)) })
     }
 
-    /// Adds `n` if the value stays at or below `limit`, whatever others add at the same time; a
+    /// Adds `n` if the value stays at or below the limit, whatever others add at the same time; a
     /// negative `n` gives back, and is never refused.
     ///
-    /// Callers may bring different limits: each grant is right for its own at the moment when it is
-    /// made. While one with a low limit finds out that its add does not fit, that add may count
-    /// against those of the others.
-    ///
-    /// Do not give back what was not granted: the value may go below zero, and wraps around at the
-    /// least `i64`.
+    /// Do not give back what was not granted: the value may go below zero.
     ///
     /// # Errors
     /// [`OverLimitError`] when the value would go above the limit; in a signal handler that
     /// interrupted an add of its own thread to a counter with a limit, also where it would not,
     /// but is near.
+    ///
+    /// # Panics
+    /// In debug builds, when so much is given back that the value would go below the least `i64`;
+    /// otherwise it wraps around.
     #[inline]
-    pub fn try_add(&self, n: i64, limit: i64) -> Result<(), OverLimitError> {
+    pub fn try_add(&self, n: i64) -> Result<(), OverLimitError> {
         if n <= 0 {
-            self.limited.release(n.wrapping_neg());
+            self.flat.release(n.unsigned_abs());
             return Ok(());
         }
-        self.limited.try_charge(n, limit).map_err(|high| OverLimitError { n, limit, high })
+        self.flat.try_charge(n.unsigned_abs()).map_err(|refusal| {
+            let [limit, high] = [refusal.limit, refusal.held].map(value_of);
+            OverLimitError { n, limit, high }
+        })
+    }
+
+    /// Sets the limit. Below the value it takes back all stock, behind a barrier: once this has
+    /// returned, nothing is added until it fits. The batch stays as it was.
+    ///
+    /// Not for signal handlers: on top of an add of its own thread that moves stock, what lies in
+    /// stock is granted all the same.
+    pub fn set_limit(&self, limit: i64) {
+        self.flat.set_limit(held_of(limit));
+    }
+
+    /// Returns the limit that was set last.
+    #[must_use]
+    pub fn limit(&self) -> i64 {
+        value_of(self.flat.limit())
     }
 
     /// Returns the most that can lie in stock: by how much a [`read`](LimitedCounter::read) can be
     /// off, far from the limit.
     #[must_use]
     pub fn slack(&self) -> u64 {
-        self.limited.slack()
+        self.flat.slack()
     }
 
     /// Reads without visiting CPUs: O(1), and exact while there is no stock. The truth is never
     /// above `high`. It is below `low` only by what adds under way have reserved and not added yet.
     #[must_use]
     pub fn read(&self) -> Approximate {
-        let (held, slack) = self.limited.held();
-        Approximate::new(held.wrapping_sub_unsigned(slack), slack)
+        let (held, slack) = self.flat.held();
+        Approximate::new(value_of(held).wrapping_sub_unsigned(slack), slack)
     }
 
     /// Returns the exact value once the adds are over; visits every CPU's word. While adds and
@@ -155,7 +186,7 @@ impl LimitedCounter {
     /// made room for it, or the give-back and not the add.
     #[must_use]
     pub fn sum(&self) -> i64 {
-        self.limited.charged()
+        value_of(self.flat.charged())
     }
 }
 

@@ -3,7 +3,7 @@
 //! | type | what it is for | an add costs |
 //! |---|---|---|
 //! | [`PercpuCounter`] | counting: read at any time with a bound, or exactly | about a plain add |
-//! | [`LimitedCounter`] | what must never go above a limit | about a plain add and two loads |
+//! | [`LimitedCounter`] | what must never go above a limit | about a plain add |
 //!
 //! Two types, because plain adds and limited ones on the same number would make the limit a wish.
 

@@ -1,9 +1,38 @@
 //! One leaf's stock, and whether it may be used.
 
+use super::stock::Stock;
 use super::words::{AtomicU32, AtomicU64};
-use super::{Phase, Stock, Turn};
 use crate::fork_lock::ForkLock;
 use crate::sync::atomic::Ordering;
+
+/// Whether there may be stock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    /// The gate is closed, and the stock was not given back yet.
+    Closing,
+    Closed,
+}
+
+/// A phase, and how many there were before: one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn(u32);
+
+impl Turn {
+    fn phase(self) -> Phase {
+        match self.0 % 3 {
+            0 => Phase::Closed,
+            1 => Phase::Open,
+            _ => Phase::Closing,
+        }
+    }
+
+    /// Phases follow each other in one order. Wraps around at a multiple of three.
+    fn next(self) -> Turn {
+        const WRAP: u32 = u32::MAX / 3 * 3;
+        Turn(if self.0 + 1 == WRAP { 0 } else { self.0 + 1 })
+    }
+}
 
 /// The stock of a group's own charges to one quota. Laid out as written: what charges only read
 /// comes first, what moves of stock write after.

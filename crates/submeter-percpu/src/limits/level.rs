@@ -3,10 +3,13 @@
 
 use std::ops::BitOr;
 
-use super::REST_MS;
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::Ordering;
 use crate::sync::seq_cst_order;
+
+/// For how long a level stays exact at least, in milliseconds: a limit that is always near costs a
+/// barrier in that time, not one a refusal.
+pub(super) const REST_MS: u32 = 10;
 
 /// What a limit does with a charge that exceeds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,7 +27,8 @@ pub enum LimitMode {
 /// What a group and its descendants hold of one quota, and how much they may.
 #[derive(Debug)]
 pub(crate) struct Level {
-    /// Bits: see the invariant. Writers: as of the flat one.
+    /// Bits: see the invariant. Writers: charges, refills and openings, before, by exchange;
+    /// releases and folds, after, by locked add.
     held: AtomicU64,
     /// `u64::MAX` for none. Writer: whoever sets it.
     limit: AtomicU64,
@@ -153,6 +157,13 @@ impl Level {
         }
     }
 
+    /// Makes one that holds something from the start, and notes no peak: a highest value that never
+    /// rises spares charges two locked instructions.
+    pub(super) fn starting_at(held: u64) -> Level {
+        let [held, peak, peak_low] = [held, u64::MAX, u64::MAX].map(AtomicU64::new);
+        Level { held, peak, peak_low, ..Level::new() }
+    }
+
     pub(crate) fn record(&self) -> Record {
         // Relaxed, all: statistics that need not agree with each other.
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -168,9 +179,12 @@ impl Level {
 
     /// Returns what is held if that is what is charged: no leaf below was open.
     pub(crate) fn exactly(&self) -> Option<u64> {
-        let before = self.openings();
+        let (openings, tight) = (self.openings(), self.tight());
         let held = self.held();
-        (before as u32 == 0 && self.openings() == before).then_some(held)
+        let closed = openings as u32 == 0 && self.openings() == openings;
+        // Where a fork left an opening that never ends, a fold says the same from then on.
+        let drained = || Level::state(tight) == Tight::Drained && self.tight() == tight;
+        (closed || drained()).then_some(held)
     }
 
     pub(super) fn openings(&self) -> u64 {

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use submeter_sys::{CpuHint, membarrier};
 
-use super::Stock;
+use super::stock::Stock;
 use crate::backend::emulated;
 use crate::backend::gated::GatedWord;
 use crate::backend::rseq::ATTEMPTS;

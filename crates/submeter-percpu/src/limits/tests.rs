@@ -1,96 +1,142 @@
-//! What needs a look inside; `tests/it` has what a counter promises.
+//! What needs a look inside a tree of one node; `tests/it` has what a counter promises.
 
 use std::time::Duration;
 
 use submeter_sys::Backend;
 
-use super::{Limited, Phase, Stock, StockRows};
+use super::Inside;
+use super::flat::Flat;
+use super::leaf::Phase;
+use super::level::Refusal;
+use super::rows::StockRows;
+use super::stock::Stock;
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-fn on_each(test: impl Fn(Limited<StockRows>)) {
+const LIMIT: u64 = 1 << 20;
+/// What it starts with, as a counter does; the limit and what is held come on top.
+const ZERO: u64 = 1 << 63;
+
+fn on_each(test: impl Fn(Flat<StockRows>)) {
     let backends = [submeter_sys::probe().backend, Backend::LockedByCpu, Backend::LockedByThread];
     for backend in backends {
         let area = Area::with_backend(backend, |_| 0).expect("address space");
         let stock = StockRows::new(&area).expect("room");
-        test(Limited::new(stock, 100, area.data_rows() as u64));
+        test(Flat::new(stock, 100, area.data_rows() as u64, ZERO, ZERO + LIMIT));
     }
 }
 
-const LIMIT: i64 = 1 << 20;
+fn fits<S: Stock>(flat: &Flat<S>, n: u64) -> bool {
+    flat.try_charge(n).is_ok()
+}
 
-fn fits<S: Stock>(limited: &Limited<S>, n: i64, limit: i64) -> bool {
-    limited.try_charge(n, limit).is_ok()
+fn held<S: Stock>(flat: &Flat<S>) -> u64 {
+    flat.level.held() - ZERO
+}
+
+fn charged<S: Stock>(flat: &Flat<S>) -> u64 {
+    flat.charged() - ZERO
+}
+
+/// What is held, and by how much it may exceed what is charged.
+fn bounds<S: Stock>(flat: &Flat<S>) -> (u64, u64) {
+    let (held, slack) = flat.held();
+    (held - ZERO, slack)
+}
+
+fn refused(held: u64, limit: u64) -> Result<(), Refusal> {
+    Err(Refusal { held: ZERO + held, limit: ZERO + limit })
 }
 
 /// Opens it, and lets the running CPU have some stock.
-fn stocked<S: Stock>(limited: &Limited<S>) {
-    assert!(fits(limited, 1, LIMIT) && fits(limited, 1, LIMIT));
-    assert_eq!((limited.turn().phase(), limited.charged()), (Phase::Open, 2));
-    assert!(limited.level.held() > 2, "some of it lies in stock");
+fn stocked<S: Stock>(flat: &Flat<S>) {
+    assert!(fits(flat, 1) && fits(flat, 1));
+    assert_eq!((flat.leaf.phase(), charged(flat)), (Phase::Open, 2));
+    assert!(held(flat) > 2, "some of it lies in stock");
+}
+
+/// Gives all stock back: asks for what never fits.
+fn fold<S: Stock>(flat: &Flat<S>) {
+    assert!(!fits(flat, LIMIT + 1));
+    assert_eq!(flat.leaf.phase(), Phase::Closed);
 }
 
 #[test]
 fn a_refusal_gives_all_stock_back_and_time_opens_again() {
-    on_each(|limited| {
-        stocked(&limited);
-        assert!(!fits(&limited, LIMIT - 1, LIMIT));
-        assert_eq!((limited.turn().phase(), limited.level.held()), (Phase::Closed, 2));
-        assert!(fits(&limited, LIMIT - 2, LIMIT), "to the unit");
-        limited.release(LIMIT);
-        while limited.turn().phase() == Phase::Closed {
-            assert!(fits(&limited, 1, LIMIT));
-            limited.release(1);
+    on_each(|flat| {
+        stocked(&flat);
+        assert!(!fits(&flat, LIMIT - 1));
+        assert_eq!((flat.leaf.phase(), held(&flat)), (Phase::Closed, 2));
+        assert!(fits(&flat, LIMIT - 2), "to the unit");
+        flat.release(LIMIT);
+        while flat.leaf.phase() == Phase::Closed {
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(fits(&flat, 1));
+            flat.release(1);
         }
-        assert_eq!(limited.charged(), 0);
+        assert_eq!(charged(&flat), 0);
     });
 }
 
 #[test]
 fn what_lies_in_words_is_reserved_before_they_open() {
-    on_each(|limited| {
-        stocked(&limited);
-        let stock = limited.level.held() - 2;
-        assert!(limited.fold());
-        assert_eq!((limited.level.held(), limited.stock_of_words()), (2, stock));
-        while limited.turn().phase() == Phase::Closed {
-            assert!(fits(&limited, 1, LIMIT));
+    on_each(|flat| {
+        stocked(&flat);
+        let stock = held(&flat) - 2;
+        fold(&flat);
+        assert_eq!((held(&flat), flat.leaf.stock.sum().cast_unsigned()), (2, stock));
+        while flat.leaf.phase() == Phase::Closed {
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(fits(&flat, 1));
         }
-        assert_eq!(limited.level.held() - limited.charged(), stock);
+        assert_eq!(held(&flat) - charged(&flat), stock);
     });
 }
 
 #[test]
 fn a_fold_that_a_fork_left_half_done_is_finished() {
-    on_each(|limited| {
-        stocked(&limited);
-        limited.stock_closed();
-        limited.lock.abandon();
-        assert!(!fits(&limited, LIMIT - 1, LIMIT));
-        assert_eq!((limited.turn().phase(), limited.level.held()), (Phase::Closed, 2));
-        assert!(fits(&limited, LIMIT - 2, LIMIT) && !fits(&limited, 1, LIMIT));
+    on_each(|flat| {
+        stocked(&flat);
+        assert!(flat.leaf.close(1), "the second half is to follow");
+        flat.leaf.lock.abandon();
+        flat.visit.abandon();
+        assert!(!fits(&flat, LIMIT - 1));
+        assert_eq!((flat.leaf.phase(), held(&flat)), (Phase::Closed, 2));
+        assert!(fits(&flat, LIMIT - 2) && !fits(&flat, 1));
     });
 }
 
 #[test]
-fn a_move_that_a_fork_left_under_way_keeps_no_refusal_waiting() {
+fn a_move_that_a_fork_left_under_way_keeps_nothing_waiting() {
     let (tell, told) = std::sync::mpsc::channel();
     // In a thread, so that it fails where it would wait for ever.
     std::thread::spawn(move || {
-        on_each(|limited| {
-            assert!(fits(&limited, LIMIT, LIMIT));
-            limited.lock.abandon();
-            // Relaxed: one thread.
-            limited.moves.fetch_or(1, Ordering::Relaxed);
-            assert_eq!(limited.held(), (LIMIT, limited.slack), "there is no telling");
-            tell.send(limited.try_charge(1, LIMIT)).expect("somebody waits");
-            assert_eq!(limited.held(), (LIMIT, 0));
+        on_each(|flat| {
+            stocked(&flat);
+            flat.leaf.lock.abandon();
+            flat.visit.abandon();
+            assert_eq!(charged(&flat), 2);
+            flat.leaf.lock.abandon();
+            flat.visit.abandon();
+            tell.send(flat.try_charge(LIMIT - 1)).expect("somebody waits");
         });
     });
     for _ in 0..3 {
-        let refused = told.recv_timeout(Duration::from_secs(60)).expect("the refusal returns");
-        assert_eq!(refused, Err(LIMIT));
+        let answer = told.recv_timeout(Duration::from_secs(60)).expect("the refusal returns");
+        assert_eq!(answer, refused(2, LIMIT));
     }
+}
+
+/// A fork in the middle of an opening leaves one that never ends.
+#[test]
+fn an_opening_that_a_fork_left_under_way_makes_reads_inexact_until_a_fold_only() {
+    on_each(|flat| {
+        flat.level.begin_opening();
+        assert_eq!(bounds(&flat), (0, flat.slack()));
+        assert_eq!(charged(&flat), 0);
+        fold(&flat);
+        assert_eq!(bounds(&flat), (0, 0));
+    });
 }
 
 /// Rows whose clock goes on when it is told to.
@@ -123,83 +169,86 @@ impl Stock for Still {
 
 #[test]
 fn it_stays_exact_for_10_ms_after_a_fold() {
-    on_each(|Limited { stock, slack, cap, .. }| {
-        let limited = Limited::new(Still(stock, AtomicU32::new(u32::MAX - 3)), cap, slack / cap);
-        stocked(&limited);
-        assert!(limited.fold());
+    on_each(|Flat { leaf, .. }| {
+        let (rows, cap) = (leaf.slack / leaf.cap, leaf.cap);
+        let still = Still(leaf.stock, AtomicU32::new(u32::MAX - 3));
+        let flat = Flat::new(still, cap, rows, ZERO, ZERO + LIMIT);
+        stocked(&flat);
+        fold(&flat);
         for (tick, phase) in [(9, Phase::Closed), (1, Phase::Open)] {
             // Relaxed: one thread.
-            limited.stock.1.fetch_add(tick, Ordering::Relaxed);
-            assert!(fits(&limited, 1, LIMIT));
-            limited.release(1);
-            assert_eq!(limited.turn().phase(), phase);
+            flat.leaf.stock.1.fetch_add(tick, Ordering::Relaxed);
+            assert!(fits(&flat, 1));
+            flat.release(1);
+            assert_eq!(flat.leaf.phase(), phase);
         }
     });
 }
 
 #[test]
 fn it_opens_where_there_is_room_for_all_stock_twice() {
-    on_each(|limited| {
-        let twice = 2 * limited.slack.cast_signed();
-        assert!(fits(&limited, LIMIT - twice + 1, LIMIT));
-        assert_eq!(limited.turn().phase(), Phase::Closed, "one less");
-        limited.release(2);
-        assert!(fits(&limited, 1, LIMIT));
-        assert_eq!(limited.turn().phase(), Phase::Open);
+    on_each(|flat| {
+        let twice = 2 * flat.slack();
+        assert!(fits(&flat, LIMIT - twice + 1));
+        assert_eq!(flat.leaf.phase(), Phase::Closed, "one less");
+        flat.release(2);
+        assert!(fits(&flat, 1));
+        assert_eq!(flat.leaf.phase(), Phase::Open);
     });
 }
 
 #[test]
 fn all_cpus_together_move_a_sixteenth_of_the_room_at_once() {
-    on_each(|limited| {
-        stocked(&limited);
-        let rows = (limited.slack / limited.cap).cast_signed();
-        let (room, before) = (16 * rows * 10, limited.level.held());
+    on_each(|flat| {
+        stocked(&flat);
+        let rows = flat.slack() / flat.leaf.cap;
+        let (room, before) = (16 * rows * 10, held(&flat));
         let n = LIMIT - room - before;
-        assert!(fits(&limited, n, LIMIT));
-        assert_eq!(limited.level.held() - before, n + 10);
+        assert!(fits(&flat, n));
+        assert_eq!(held(&flat) - before, n + 10);
     });
 }
 
 #[test]
 fn what_is_held_is_what_is_charged_while_there_is_no_stock() {
-    on_each(|limited| {
-        assert_eq!(limited.held(), (0, 0), "it starts closed");
-        stocked(&limited);
-        assert_eq!(limited.held(), (limited.level.held(), limited.slack));
-        assert!(limited.fold());
-        assert_eq!(limited.held(), (2, 0));
-        let moving = limited.wait_to_move();
-        assert_eq!(limited.held(), (2, limited.slack), "somebody opens it, maybe");
-        assert_eq!(limited.try_charge(LIMIT - 1, LIMIT), Err(2), "without waiting");
+    on_each(|flat| {
+        assert_eq!(bounds(&flat), (0, 0), "it starts closed");
+        stocked(&flat);
+        assert_eq!(bounds(&flat), (held(&flat), flat.slack()));
+        fold(&flat);
+        assert_eq!(bounds(&flat), (2, 0));
+        let moving = flat.leaf.lock.lock();
+        assert_eq!(flat.try_charge(LIMIT - 1), refused(2, LIMIT), "without waiting");
         drop(moving);
-        assert_eq!(limited.held(), (2, 0));
     });
 }
 
 #[test]
 fn below_a_handler_that_interrupted_a_move_nothing_waits() {
-    on_each(|limited| {
-        stocked(&limited);
-        let moving = limited.wait_to_move();
-        assert!(moving.is_some() && limited.wait_to_move().is_none());
-        assert!(!fits(&limited, LIMIT - 2, LIMIT), "it would fit, but stock cannot be moved");
-        limited.release(1);
-        assert!(fits(&limited, 1, LIMIT));
+    on_each(|flat| {
+        stocked(&flat);
+        let (inside, moving) = (Inside::new(), flat.leaf.lock.lock());
+        assert!(inside.is_some());
+        assert!(!fits(&flat, LIMIT - 2), "it would fit, but stock cannot be moved");
+        flat.release(1);
+        assert!(fits(&flat, 1));
+        assert_eq!(charged(&flat), held(&flat), "stock counts");
         drop(moving);
-        assert!(fits(&limited, LIMIT - 2, LIMIT));
-        assert_eq!(limited.charged(), LIMIT);
+        assert_eq!(charged(&flat), 2, "the move is of something else");
+        drop(inside);
+        assert!(fits(&flat, LIMIT - 2));
+        assert_eq!(charged(&flat), LIMIT);
     });
 }
 
-impl Limited<StockRows> {
-    fn stock_of_words(&self) -> i64 {
-        Stock::sum(&self.stock)
-    }
-
-    /// The first half of a fold.
-    fn stock_closed(&self) {
-        Stock::close(&self.stock);
-        self.turn_over();
-    }
+#[test]
+fn a_limit_below_the_value_takes_all_stock_back_at_once() {
+    on_each(|flat| {
+        stocked(&flat);
+        flat.set_limit(ZERO + 1);
+        assert_eq!((flat.leaf.phase(), held(&flat)), (Phase::Closed, 2));
+        assert_eq!((flat.limit(), flat.try_charge(1)), (ZERO + 1, refused(2, 1)));
+        flat.set_limit(ZERO + 3);
+        assert!(fits(&flat, 1) && !fits(&flat, 1));
+    });
 }

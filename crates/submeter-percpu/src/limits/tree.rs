@@ -2,8 +2,8 @@
 //!
 //! # The protocol
 //! What every level of a leaf's path *holds* is compared with that level's limit: what was charged
-//! below it and not released, and what lies in stock below it. Stock works as in the module above;
-//! a refill raises every level, and so does an opening.
+//! below it and not released, and what lies in stock below it. Stock works as the module above
+//! says; a refill raises every level, and so does an opening.
 //!
 //! - A level is **loose** while there may be stock below it. A charge that it refuses makes it
 //!   **tight**: each leaf below is closed, one barrier is issued for all of them, and their stock
@@ -21,9 +21,11 @@
 //! - A drained level is loose again where it has room for a leaf's stock twice, and not within
 //!   `REST_MS`.
 
+use super::Inside;
+use super::leaf::{Leaf, Phase};
 use super::level::{Level, LimitMode, Look, Refusal, Tight, Undone};
+use super::stock::Stock;
 use super::words::AtomicU64;
-use super::{Inside, Leaf, Phase, Stock};
 use crate::sync::atomic::Ordering;
 
 /// How often leaves of a tree were visited to close them. Read and written in

@@ -5,10 +5,9 @@ use std::task::Waker;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::REST_MS;
+use super::cpus_loom::{CPU, Cpus, Mistake, sections};
 use super::leaf::Leaf;
-use super::level::Level;
-use super::loom_models::{CPU, Cpus, Mistake, sections};
+use super::level::{Level, REST_MS};
 use super::tree::{Path, Visits, charge_forced, release, set_limit, try_charge};
 use super::wait::{Polled, Queue};
 

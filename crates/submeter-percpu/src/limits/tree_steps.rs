@@ -6,12 +6,12 @@ use std::ptr::eq;
 use std::rc::Rc;
 use std::task::Waker;
 
-use super::leaf::Leaf;
-use super::level::{Level, LimitMode, Refusal};
+use super::leaf::{Leaf, Phase};
+use super::level::{Level, LimitMode, REST_MS, Refusal};
 use super::stepped::{arm, disarm, refuel, step};
+use super::stock::Stock;
 use super::tree::{Path, Visits, charge_forced, release, set_limit, set_mode, try_charge};
 use super::wait::{Cancelled, Polled, Queue};
-use super::{Phase, REST_MS, Stock};
 
 #[derive(Clone, Copy, Debug)]
 enum Act {

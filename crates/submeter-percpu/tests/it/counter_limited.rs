@@ -16,7 +16,7 @@ fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
     const LIMIT: i64 = 250;
     on_every_backend(|area| {
         for batch in [1, 4, 32] {
-            let counter = LimitedCounter::with_batch(area, batch).expect("room");
+            let counter = LimitedCounter::with_batch(area, batch, LIMIT).expect("room");
             let (granted, refused) = (AtomicI64::new(0), AtomicI64::new(0));
             std::thread::scope(|scope| {
                 for thread in 0..4usize {
@@ -28,7 +28,7 @@ fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
                                 migrate(thread + round / 1000);
                             }
                             let n = (round * 7 + thread) as i64 % 61 + 1;
-                            if counter.try_add(n, LIMIT).is_ok() {
+                            if counter.try_add(n).is_ok() {
                                 let now = granted.fetch_add(n, SeqCst) + n;
                                 assert!(now <= LIMIT, "the limit is exceeded: {now}");
                                 held.push(n);
@@ -38,13 +38,13 @@ fn try_add_never_exceeds_the_limit_under_n_adders_stress() {
                             if round % 9 < 4 || held.len() > 20 {
                                 for n in held.drain(held.len() / 2..) {
                                     granted.fetch_sub(n, SeqCst);
-                                    counter.try_add(-n, LIMIT).expect("never refused");
+                                    counter.try_add(-n).expect("never refused");
                                 }
                             }
                         }
                         for n in held {
                             granted.fetch_sub(n, SeqCst);
-                            counter.try_add(-n, LIMIT).expect("never refused");
+                            counter.try_add(-n).expect("never refused");
                         }
                     });
                 }
@@ -63,21 +63,21 @@ fn a_refusal_is_exact() {
     on_every_backend(|area| {
         let sizes = [(1, 100), (8, 1000), (32, 5000)];
         for (batch, limit) in sizes.into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
-            let counter = LimitedCounter::with_batch(area, batch).expect("room");
+            let counter = LimitedCounter::with_batch(area, batch, limit).expect("room");
             std::thread::scope(|scope| {
                 for thread in 0..3 {
                     let counter = &counter;
                     scope.spawn(move || {
                         migrate(thread);
-                        while counter.try_add(1, limit).is_ok() {}
+                        while counter.try_add(1).is_ok() {}
                     });
                 }
             });
             assert_eq!(counter.sum(), limit, "batch {batch}");
             assert_eq!(counter.slack(), area.data_rows() as u64 * (batch - 1));
-            counter.try_add(-limit / 2, limit).expect("never refused");
-            counter.try_add(limit / 2 + 1, limit).expect_err("one too many");
-            counter.try_add(limit / 2, limit).expect("to the unit");
+            counter.try_add(-limit / 2).expect("never refused");
+            counter.try_add(limit / 2 + 1).expect_err("one too many");
+            counter.try_add(limit / 2).expect("to the unit");
             let read = counter.read();
             assert_eq!((read.low(), read.high()), (limit, limit), "all stock was given back");
         }
@@ -87,16 +87,19 @@ fn a_refusal_is_exact() {
 #[test]
 fn without_slack_a_limit_is_met_to_the_unit() {
     on_every_backend(|area| {
-        let counter = LimitedCounter::with_batch(area, 1).expect("room");
+        let counter = LimitedCounter::with_batch(area, 1, 100).expect("room");
         assert_eq!(counter.slack(), 0);
-        counter.try_add(99, 100).expect("fits");
-        let refused = counter.try_add(2, 100).expect_err("101");
+        counter.try_add(99).expect("fits");
+        let refused = counter.try_add(2).expect_err("101");
         assert_eq!((refused.n, refused.limit, refused.high), (2, 100, 99));
         assert!(refused.to_string().contains("adding 2 to 99 would exceed the limit of 100"));
-        counter.try_add(1, 100).expect("fits");
-        counter.try_add(i64::MAX, 100).expect_err("too much");
-        counter.try_add(0, 50).expect("nothing is never refused");
-        counter.try_add(1, 101).expect("another limit");
+        counter.try_add(1).expect("fits");
+        counter.try_add(i64::MAX).expect_err("too much");
+        counter.set_limit(50);
+        counter.try_add(0).expect("nothing is never refused");
+        counter.set_limit(101);
+        counter.try_add(1).expect("another limit");
+        assert_eq!(counter.limit(), 101);
         assert_eq!((counter.sum(), counter.read().low()), (101, 101));
     });
 }
@@ -105,17 +108,21 @@ fn without_slack_a_limit_is_met_to_the_unit() {
 fn limits_at_the_ends_of_an_i64_do_not_wrap_around() {
     on_every_backend(|area| {
         for batch in [1, 32, 1 << 48] {
-            let counter = LimitedCounter::with_batch(area, batch).expect("room");
+            let counter = LimitedCounter::with_batch(area, batch, i64::MAX).expect("room");
             let room = i64::MAX - counter.slack() as i64;
-            counter.try_add(room, i64::MAX).expect("it fits with the slack");
+            counter.try_add(room).expect("it fits with the slack");
             assert_eq!(counter.sum(), room);
             for n in [i64::MAX, i64::MAX - 1, 1 << 62] {
-                counter.try_add(n, i64::MAX).expect_err("the sum would wrap around");
+                counter.try_add(n).expect_err("the sum would wrap around");
             }
             assert_eq!(counter.sum(), room);
-            counter.try_add(-room, 0).expect("never refused");
-            counter.try_add(1, i64::MIN).expect_err("above it");
-            counter.try_add(1, -1).expect_err("above it");
+            counter.set_limit(0);
+            counter.try_add(-room).expect("never refused");
+            for limit in [i64::MIN, -1] {
+                counter.set_limit(limit);
+                counter.try_add(1).expect_err("above it");
+                assert_eq!(counter.limit(), limit);
+            }
             assert_eq!(counter.sum(), 0);
         }
     });
@@ -123,12 +130,12 @@ fn limits_at_the_ends_of_an_i64_do_not_wrap_around() {
 
 #[test]
 fn a_counter_for_a_limit_keeps_a_sixteenth_of_it_aside_at_most() {
-    for limit in [0, 1, 10, 1000, 1 << 20, 1 << 40, i64::MAX as u64, u64::MAX] {
+    for limit in [-50, 0, 1, 10, 1000, 1 << 20, 1 << 40, i64::MAX] {
         let counter = LimitedCounter::for_limit(limit).expect("room");
-        assert!(counter.slack() <= limit / 16, "{} of {limit}", counter.slack());
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let sixteenth = limit.max(0).cast_unsigned() / 16;
+        assert!(counter.slack() <= sixteenth, "{} of {limit}", counter.slack());
         let most = limit - counter.slack() as i64;
-        counter.try_add(most, limit).expect("it fits with the slack");
+        counter.try_add(most).expect("it fits with the slack");
         assert_eq!(counter.sum(), most);
     }
     let roomy = LimitedCounter::for_limit(1 << 30).expect("room");
@@ -140,19 +147,19 @@ fn a_counter_for_a_limit_keeps_a_sixteenth_of_it_aside_at_most() {
 fn what_many_cpus_have_in_stock_is_found_where_it_is_wanted() {
     let cpus = if cfg!(miri) { 9 } else { 64 };
     let area = Area::simulated(cpus).expect("address space");
-    let counter = LimitedCounter::with_batch(&area, 8).expect("room");
-    assert_eq!(counter.slack(), 7 * cpus as u64);
     let limit = 1 << 20;
+    let counter = LimitedCounter::with_batch(&area, 8, limit).expect("room");
+    assert_eq!(counter.slack(), 7 * cpus as u64);
     for (cpu, sum) in (0..cpus).zip(1..) {
         Area::simulate_cpu(cpu as u32);
-        counter.try_add(1, limit).expect("far from the limit");
+        counter.try_add(1).expect("far from the limit");
         let read = counter.read();
         assert!(counter.sum() == sum && read.low() <= sum && sum <= read.high(), "{read:?}");
     }
     let (sum, high) = (cpus as i64, counter.read().high());
     assert!(high > 2 * sum, "most CPUs have some in stock: {high}");
-    counter.try_add(limit - sum + 1, limit).expect_err("more than there is");
-    counter.try_add(limit - sum, limit).expect("to the unit");
+    counter.try_add(limit - sum + 1).expect_err("more than there is");
+    counter.try_add(limit - sum).expect("to the unit");
     assert_eq!(counter.sum(), limit);
-    counter.try_add(1, limit).expect_err("full");
+    counter.try_add(1).expect_err("full");
 }

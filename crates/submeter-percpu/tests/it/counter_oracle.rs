@@ -184,17 +184,21 @@ fn charge() -> impl Strategy<Value = Charge> {
     (0..CPUS, n, limit).prop_map(|(cpu, n, limit)| Charge { cpu, n, limit })
 }
 
-/// Runs charges with their own limits, or with one limit for all.
+/// Runs charges, each after a change of the limit, or with one limit for all.
 fn run_limited(batch: u64, one: Option<i64>, charges: Vec<(Charge, bool)>) {
     let area = Area::simulated(CPUS as usize).expect("address space");
-    let counter = LimitedCounter::with_batch(&area, batch).expect("room");
+    let first = one.unwrap_or(i64::MIN);
+    let counter = LimitedCounter::with_batch(&area, batch, first).expect("room");
     let (mut value, mut held) = (0i128, Vec::new());
     // Charges and what is set aside stay within the limits of the grants, whatever the words hold.
     let mut most = counter.slack() as i64;
     for (Charge { cpu, n, limit }, keep) in charges {
         let limit = one.unwrap_or(limit);
         Area::simulate_cpu(cpu);
-        let granted = counter.try_add(n, limit).is_ok();
+        if counter.limit() != limit {
+            counter.set_limit(limit);
+        }
+        let granted = counter.try_add(n).is_ok();
         let after = value + i128::from(n);
         // To the unit, in both directions.
         assert_eq!(granted, after <= i128::from(limit), "{after} of {limit}");
@@ -204,7 +208,7 @@ fn run_limited(batch: u64, one: Option<i64>, charges: Vec<(Charge, bool)>) {
             most = most.max(limit);
         }
         if !keep && let Some(n) = held.pop() {
-            counter.try_add(-n, -1).expect("never refused");
+            counter.try_add(-n).expect("never refused");
             value -= i128::from(n);
         }
         assert_eq!(i128::from(counter.sum()), value);

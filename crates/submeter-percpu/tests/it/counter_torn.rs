@@ -52,9 +52,9 @@ fn no_torn_value_is_read_while_adds_cross_2_to_the_32_stress() {
 #[test]
 fn no_torn_value_is_read_while_charges_cross_2_to_the_32_stress() {
     let one = Area::simulated(1).expect("address space");
-    let counter = LimitedCounter::with_batch(&one, STEP as u64).expect("room");
-    counter.try_add(MIDDLE, i64::MAX).expect("fits");
-    let add = |n| counter.try_add(n, i64::MAX).expect("fits");
+    let counter = LimitedCounter::with_batch(&one, STEP as u64, i64::MAX).expect("room");
+    counter.try_add(MIDDLE).expect("fits");
+    let add = |n| counter.try_add(n).expect("fits");
     watch(add, || [counter.read().low(), counter.sum()]);
     assert_eq!(counter.sum(), MIDDLE);
 }

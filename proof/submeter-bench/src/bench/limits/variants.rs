@@ -233,10 +233,7 @@ impl Limiter for MutexTree {
 }
 
 /// submeter's counter with a limit, without a tree: all leaves are the same counter.
-pub(super) struct Flat {
-    counter: LimitedCounter,
-    limit: i64,
-}
+pub(super) struct Flat(LimitedCounter);
 
 /// An amount of a counter.
 pub(super) struct Added<'a>(&'a Flat, u64);
@@ -244,7 +241,7 @@ pub(super) struct Added<'a>(&'a Flat, u64);
 impl Drop for Added<'_> {
     #[inline]
     fn drop(&mut self) {
-        let given_back = self.0.counter.try_add(-self.1.cast_signed(), self.0.limit);
+        let given_back = self.0.0.try_add(-self.1.cast_signed());
         debug_assert!(given_back.is_ok(), "a give-back is never refused");
     }
 }
@@ -255,8 +252,7 @@ impl Limiter for Flat {
 
     fn new(shape: Shape) -> io::Result<Flat> {
         let limit = shape.root_limit.min(shape.leaf_limit);
-        let counter = LimitedCounter::with_batch(Area::common()?, BATCH)?;
-        Ok(Flat { counter, limit: limit.cast_signed() })
+        LimitedCounter::with_batch(Area::common()?, BATCH, limit.cast_signed()).map(Flat)
     }
 
     fn leaf(&self, _number: usize) -> &() {
@@ -265,11 +261,11 @@ impl Limiter for Flat {
 
     #[inline]
     fn charge<'a>(&'a self, (): &'a (), n: u64) -> Option<Added<'a>> {
-        self.counter.try_add(n.cast_signed(), self.limit).ok().map(|()| Added(self, n))
+        self.0.try_add(n.cast_signed()).ok().map(|()| Added(self, n))
     }
 
     fn used(&self) -> Vec<u64> {
-        vec![self.counter.sum().cast_unsigned()]
+        vec![self.0.sum().cast_unsigned()]
     }
 }
 

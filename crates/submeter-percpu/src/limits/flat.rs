@@ -1,0 +1,132 @@
+//! A tree of one node: what a counter with a limit is.
+
+use std::iter::once;
+
+use super::Inside;
+use super::leaf::Leaf;
+use super::level::{Level, Refusal};
+use super::stock::Stock;
+use super::tree::{self, Path, Visits};
+use crate::fork_lock::ForkLock;
+
+/// A leaf whose own level is the root's. Laid out as written: what charges only read comes first,
+/// what moves of stock write after.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Flat<S> {
+    pub(super) leaf: Leaf<S>,
+    /// Held by who visits the leaf, or opens it. Unlike the list of a larger tree it need not be
+    /// given up where a fork left it locked: the next visit continues whatever the last one did.
+    pub(super) visit: ForkLock,
+    visits: Visits,
+    pub(super) level: Level,
+}
+
+impl<S: Stock> Flat<S> {
+    /// For `rows` words that hold `cap` each at most, with `held` from the start.
+    pub(crate) fn new(stock: S, cap: u64, rows: u64, held: u64, limit: u64) -> Flat<S> {
+        let level = Level::starting_at(held);
+        level.store_limit(limit);
+        let leaf = Leaf::new(stock, cap, rows);
+        Flat { leaf, visit: ForkLock::new(), visits: Visits::new(), level }
+    }
+
+    /// The most that can lie in stock.
+    pub(crate) fn slack(&self) -> u64 {
+        self.leaf.slack
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.level.limit()
+    }
+
+    pub(crate) fn set_limit(&self, limit: u64) {
+        tree::set_limit(self, &self.level, limit);
+    }
+
+    /// Charges `n` if it fits.
+    ///
+    /// # Errors
+    /// What was held when it did not.
+    #[inline]
+    pub(crate) fn try_charge(&self, n: u64) -> Result<(), Refusal> {
+        if tree::charge_stock(self, n) { Ok(()) } else { self.try_charge_cold(n) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_charge_cold(&self, n: u64) -> Result<(), Refusal> {
+        // Not the tree's: to count refusals, which nobody asks for here, would make all CPUs that
+        // are refused write one line.
+        tree::charge_if_room(self, n, false).map_err(|(_, refusal)| refusal)
+    }
+
+    #[inline]
+    pub(crate) fn release(&self, n: u64) {
+        tree::release(self, n);
+    }
+
+    /// What is held, and by how much that may exceed what is charged: 0 where there is no stock.
+    pub(crate) fn held(&self) -> (u64, u64) {
+        match self.level.exactly() {
+            Some(held) => (held, 0),
+            None => (self.level.held(), self.slack()),
+        }
+    }
+
+    /// What is charged: exact once charges are over, and never without one that returned.
+    pub(crate) fn charged(&self) -> u64 {
+        self.level.exactly().or_else(|| self.without_stock()).unwrap_or_else(|| self.level.held())
+    }
+
+    /// What is held less the stock, which moves of it have to stop for; charges go on. `None` on
+    /// top of a move of the calling thread's own, if stock is moved here at this moment.
+    fn without_stock<'a>(&'a self) -> Option<u64> {
+        let inside = Inside::new();
+        // Without waiting on top of a move, which may be one of this counter.
+        let stop = |lock: &'a ForkLock| match inside {
+            Some(_) => Some(lock.lock()),
+            None => lock.try_lock(),
+        };
+        let _visit = stop(&self.visit)?;
+        let _moves = stop(&self.leaf.lock)?;
+        // In this order: a charge in between counts.
+        let held = self.level.held();
+        Some(held.wrapping_sub(self.leaf.stocked()))
+    }
+}
+
+impl<S: Stock> Path for Flat<S> {
+    type Stock = S;
+
+    #[inline(always)]
+    fn leaf(&self) -> &Leaf<S> {
+        &self.leaf
+    }
+
+    fn levels(&self) -> impl Iterator<Item = &Level> {
+        once(&self.level)
+    }
+
+    fn below(&self, _: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
+        let Some(_inside) = Inside::new() else { return false };
+        let _visit = self.visit.lock();
+        visit(&mut once(self));
+        true
+    }
+
+    fn join(&self, open: &mut dyn FnMut() -> bool) {
+        if let Some(_free) = self.visit.try_lock() {
+            open();
+        }
+    }
+
+    fn visits(&self) -> &Visits {
+        &self.visits
+    }
+
+    /// Nobody waits for a counter.
+    fn serve(&self) {}
+
+    fn reconsider(&self) {}
+}

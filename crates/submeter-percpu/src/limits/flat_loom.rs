@@ -1,0 +1,146 @@
+//! Every interleaving of charges, releases and reads of one node. `tree_loom` has what a tree of
+//! one shares with those of many.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::cpus_loom::{CPU, Cpus, Mistake, sections};
+use super::flat::Flat;
+use super::level::REST_MS;
+use super::stock::Stock;
+
+/// What it starts with, as a counter does; everything below comes on top.
+const ZERO: u64 = 1 << 63;
+const LIMIT: u64 = 70;
+/// Of which this is free at first, and two more lie in CPU 0's stock.
+const FREE: u64 = 6;
+
+type Model = Arc<Flat<Cpus>>;
+
+fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let cpus = Cpus::new(&sections(), mistake, tick);
+        let flat = Arc::new(Flat::new(cpus, 4, 2, ZERO, ZERO + LIMIT));
+        // Opens; refills; and takes what is left but for `FREE`.
+        for n in [2, 2, LIMIT - FREE - 4] {
+            assert!(flat.try_charge(n).is_ok());
+        }
+        assert_eq!((charged(&flat), held(&flat)), (LIMIT - FREE, LIMIT - FREE + 2));
+        model(&flat);
+    });
+}
+
+fn held(flat: &Model) -> u64 {
+    flat.level.held() - ZERO
+}
+
+fn charged(flat: &Model) -> u64 {
+    flat.charged() - ZERO
+}
+
+/// Charges on a CPU, one after the other; returns what was granted.
+fn charges(flat: &Model, cpu: usize, all: &'static [u64]) -> thread::JoinHandle<u64> {
+    let flat = Arc::clone(flat);
+    thread::spawn(move || {
+        CPU.with(|own| own.set(cpu));
+        all.iter().filter(|&&n| flat.try_charge(n).is_ok()).sum()
+    })
+}
+
+/// One takes from stock what the other has a fold give back.
+fn a_fold_beside_a_charge_from_stock(flat: &Model) {
+    let both = [charges(flat, 0, &[2]), charges(flat, 1, &[4, 2])];
+    let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+    assert!(granted <= FREE, "the limit is exceeded by {}", granted - FREE);
+    assert_eq!(granted, FREE, "something was refused that fits");
+    assert_eq!((charged(flat), held(flat)), (LIMIT, LIMIT));
+}
+
+#[test]
+fn loom_limits_flat_a_fold_finds_all_stock_and_none_twice() {
+    explore(Mistake::None, 0, a_fold_beside_a_charge_from_stock);
+}
+
+#[test]
+#[should_panic(expected = "the limit is exceeded")]
+fn loom_limits_flat_finds_that_stock_summed_before_the_barrier_is_granted_twice() {
+    explore(Mistake::SummedEarly, 0, a_fold_beside_a_charge_from_stock);
+}
+
+/// Two on one CPU, one of which may be a handler on top of the other, want the same stock.
+fn two_on_one_cpu(flat: &Model) {
+    let other = charges(flat, 0, &[2]);
+    CPU.with(|own| own.set(0));
+    let own = flat.leaf.stock.add(-2, flat.leaf.cap);
+    // Whether from stock or not, what is held covers it.
+    other.join().unwrap();
+    let (charged, held) = (charged(flat), held(flat));
+    assert!(charged <= held, "{charged} of {held} held");
+    assert_eq!(charged, LIMIT - FREE + 2 + if own { 2 } else { 0 });
+}
+
+#[test]
+fn loom_limits_flat_decision_and_update_are_atomic() {
+    explore(Mistake::None, 0, two_on_one_cpu);
+}
+
+#[test]
+#[should_panic(expected = "held")]
+fn loom_limits_flat_finds_that_a_charge_between_look_and_update_takes_what_is_not_there() {
+    explore(Mistake::WordOutside, 0, two_on_one_cpu);
+}
+
+/// An opening that has reserved what its words hold, and is not over, makes nobody be refused.
+#[test]
+fn loom_limits_flat_a_refusal_beside_an_opening_is_exact() {
+    explore(Mistake::None, REST_MS, |flat| {
+        assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
+        flat.release(20);
+        let both = [charges(flat, 0, &[1, 1]), charges(flat, 1, &[FREE + 18])];
+        let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        assert_eq!((granted, charged(flat)), (FREE + 20, LIMIT), "all of it fits");
+    });
+}
+
+/// A limit that is lowered beside an opening and a charge from stock: what begins later is compared
+/// with it.
+#[test]
+fn loom_limits_flat_a_lowered_limit_grants_nothing_from_stock() {
+    explore(Mistake::None, REST_MS, |flat| {
+        let other = charges(flat, 1, &[1, 1]);
+        flat.set_limit(ZERO + 30);
+        assert!(flat.try_charge(1).is_err(), "more than the limit is held");
+        other.join().unwrap();
+        assert!(flat.try_charge(1).is_err() && charged(flat) == held(flat), "no stock is left");
+    });
+}
+
+/// A sum beside a fold and a release never misses what was charged before.
+#[test]
+fn loom_limits_flat_a_sum_beside_moves_of_stock_is_never_too_low() {
+    explore(Mistake::None, 0, |flat| {
+        let folds = charges(flat, 1, &[6]);
+        let (held, width) = flat.held();
+        let (low, high) = (held - width - ZERO, held - ZERO);
+        assert!(low <= LIMIT && LIMIT - FREE <= high && (width > 0 || high <= LIMIT), "{high}");
+        let sum = charged(flat);
+        assert!((LIMIT - FREE..=LIMIT).contains(&sum), "{sum}");
+        assert_eq!(folds.join().unwrap(), 6, "it fits once stock was given back");
+    });
+}
+
+/// A sum beside an opening and a refill counts what they reserve for stock once, and takes it off.
+#[test]
+fn loom_limits_flat_a_sum_beside_an_opening_counts_no_stock() {
+    explore(Mistake::None, REST_MS, |flat| {
+        assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
+        flat.release(20);
+        let opens = charges(flat, 0, &[1, 3]);
+        let before = LIMIT - FREE - 20;
+        let sum = charged(flat);
+        assert!((before..=before + 4).contains(&sum), "{sum}");
+        assert_eq!((opens.join().unwrap(), charged(flat)), (4, before + 4));
+    });
+}
