@@ -1,7 +1,8 @@
 //! A headless Chromium.
 
 use std::error::Error;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -35,13 +36,27 @@ pub struct Browser {
 }
 
 /// The process that drives it.
-struct Driver(Child);
+struct Driver {
+    process: Child,
+    /// `None` until it listens.
+    port: Option<u16>,
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // It ends the browser that it started.
-        _ = self.0.kill();
-        _ = self.0.wait();
+        // Asked, it ends the browser that it started, which a signal would leave behind. By a
+        // socket, because a test that fails has no runtime any more.
+        let asked = self.port.is_some_and(|port| {
+            let host = Ipv4Addr::LOCALHOST;
+            TcpStream::connect((host, port)).is_ok_and(|mut driver| {
+                let request = format!("GET /shutdown HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
+                driver.write_all(request.as_bytes()).is_ok()
+            })
+        });
+        if !asked {
+            _ = self.process.kill();
+        }
+        _ = self.process.wait();
     }
 }
 
@@ -67,7 +82,7 @@ impl Browser {
     pub async fn start() -> Result<Option<Browser>, Box<dyn Error>> {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).spawn();
         let mut driver = match driver {
-            Ok(driver) => Driver(driver),
+            Ok(process) => Driver { process, port: None },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 println!(
                     "skipped: the page in a browser: apt-get install chromium chromium-driver"
@@ -76,7 +91,8 @@ impl Browser {
             }
             Err(error) => return Err(error.into()),
         };
-        let port = port(&mut driver.0)?;
+        let port = port(&mut driver.process)?;
+        driver.port = Some(port);
         let options = json!({ "goog:chromeOptions": { "args": ARGUMENTS } });
         let Value::Object(capabilities) = options else { unreachable!("written above") };
         let client = ClientBuilder::new(HttpConnector::new())
