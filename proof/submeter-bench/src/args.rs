@@ -28,6 +28,10 @@ pub(crate) struct BenchArgs {
     /// As few rounds as a median needs: less than a minute for all tables together
     #[arg(long, conflicts_with = "seconds")]
     pub(crate) quick: bool,
+    /// Keep each CPU busy while measuring, by a thread of the lowest priority that computes and
+    /// streams through memory: what a machine that does other work adds, the same on every day
+    #[arg(long)]
+    pub(crate) busy: bool,
     /// Write the machine's description and all samples to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -35,8 +39,12 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Measure nothing: make a report from a record that --json wrote
-    #[arg(long, value_name = "RECORD", requires = "report", conflicts_with_all = ["tables", "seconds", "quick", "json", "trace", "tenants_file"])]
+    #[arg(long, value_name = "RECORD", requires = "report", conflicts_with_all = ["tables", "seconds", "quick", "busy", "json", "trace", "tenants_file"])]
     pub(crate) from: Option<PathBuf>,
+    /// With --from and --markdown: write only the ratios that must not become worse, with those of
+    /// this other record beside them
+    #[arg(long, value_name = "RECORD", requires = "markdown", conflicts_with = "html")]
+    pub(crate) beside: Option<PathBuf>,
     /// With --from: write the tables as Markdown to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE", requires = "from")]
     pub(crate) markdown: Option<PathBuf>,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use crate::args::BenchArgs;
-use crate::bench::{self, Inputs, Machine, Mode, TABLES, Table, Trace};
+use crate::bench::{self, Busy, Inputs, Machine, Mode, TABLES, Table, Trace};
 use crate::process;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -18,8 +18,7 @@ use submeter_terminal::{Failure, signals};
 /// Runs the command. When interrupted, it reports what it has measured so far.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if let Some(record) = &args.from {
-        report::again(record, args.html.as_deref(), args.markdown.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
+        return reported(args, record);
     }
     if let Some(groups) = args.weigh {
         let bytes = match args.quotas {
@@ -57,7 +56,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     // Errors in the input are reported before the long measurement starts.
     trace(args, &tables)?;
     tenants(args, &tables)?;
-    let machine = Machine::gather();
+    let machine = Machine { busy: args.busy, ..Machine::gather() };
+    // Here and not in the tables' processes, whose barriers and switches it must not be part of.
+    let load = args.busy.then(Busy::start).transpose();
+    let load =
+        load.map_err(|e| Failure::new(format_args!("--busy: cannot keep CPUs busy: {e}")))?;
     let mut parts = Vec::new();
     for table in tables {
         let Some(part) = runtime.block_on(process::measured(table.name, args, stop.clone()))?
@@ -71,12 +74,22 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
             break;
         }
     }
+    drop(load);
     let json = bench::record(&machine, mode, &parts);
     let json = json.map_err(|e| Failure::new(format_args!("cannot write JSON: {e}")))?;
     let text = report::text(&json)?;
     print(args, &json, &text)?;
     if let Some(path) = &args.html {
         report::write(&json, path)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the reports of a record that an earlier run wrote.
+fn reported(args: &BenchArgs, record: &Path) -> Result<ExitCode, Failure> {
+    match (&args.beside, &args.markdown) {
+        (Some(other), Some(markdown)) => report::beside(record, other, markdown)?,
+        _ => report::again(record, args.html.as_deref(), args.markdown.as_deref())?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,23 +13,35 @@ pub(super) fn again(
     html: Option<&Path>,
     markdown: Option<&Path>,
 ) -> Result<(), Failure> {
+    let record = read(record)?;
+    if let Some(html) = html {
+        write_html(&record, html)?;
+    }
+    let Some(path) = markdown else { return Ok(()) };
+    write_markdown(&report::markdown(&record, report::definitions()), path)
+}
+
+/// Writes the gated ratios of two records side by side.
+pub(super) fn beside(record: &Path, other: &Path, markdown: &Path) -> Result<(), Failure> {
+    let (record, other) = (read(record)?, read(other)?);
+    write_markdown(&report::beside(&record, &other, report::definitions()), markdown)
+}
+
+fn read(record: &Path) -> Result<Record, Failure> {
     let name = record.display();
     let text = fs::read_to_string(record).map_err(|e| {
         Failure::new(format_args!(
             "cannot read {name}: {e}; make a record with submeter-bench --json"
         ))
     })?;
-    let record =
-        Record::parse(&text).map_err(|line| Failure::new(format_args!("{name}: {line}")))?;
-    if let Some(html) = html {
-        write_html(&record, html)?;
-    }
-    let Some(path) = markdown else { return Ok(()) };
-    let text = report::markdown(&record, report::definitions());
+    Record::parse(&text).map_err(|line| Failure::new(format_args!("{name}: {line}")))
+}
+
+fn write_markdown(text: &str, path: &Path) -> Result<(), Failure> {
     if path == Path::new("-") {
-        return show::print(&text).map_err(Failure::new);
+        return show::print(text).map_err(Failure::new);
     }
-    show::write_file(path, &text).map_err(|e| refused(path, &e, "--markdown"))
+    show::write_file(path, text).map_err(|e| refused(path, &e, "--markdown"))
 }
 
 /// Makes the report of a run that just ended, from its JSON, so that a later report from the record

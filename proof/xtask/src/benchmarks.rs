@@ -2,13 +2,14 @@
 //!
 //! The text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of
 //! `submeter-bench --from PATH --markdown -`. To use a newer record, change the path there and run
-//! this.
+//! this. `PATH beside OTHER` stands for the ratios of two records side by side.
 
 use std::path::Path;
 use std::process::Command;
 
 const BEGIN: &str = "<!-- record: ";
 const CLOSE: &str = " -->";
+const BESIDE: &str = " beside ";
 const END: &str = "<!-- end of record -->";
 /// The document, in the root of the repository.
 pub(crate) const FILE: &str = "BENCHMARKS.md";
@@ -47,10 +48,13 @@ pub(crate) fn spliced(
 /// One line: the command's error, or why it cannot be run.
 pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let (record, beside) =
+        record.split_once(BESIDE).map_or((record, None), |(one, other)| (one, Some(other)));
     let args = ["run", "--quiet", "-p", "submeter-bench", "--", "--from", record];
     let output = Command::new(cargo)
         .current_dir(root)
         .args(args)
+        .args(beside.iter().flat_map(|other| ["--beside", other]))
         .args(["--markdown", "-"])
         .output()
         .map_err(|error| format!("cannot run cargo: {error}: install Rust"))?;

@@ -28,6 +28,8 @@ pub(crate) struct Machine {
     pub(crate) pinning: String,
     /// Load averages over 1, 5 and 15 minutes, before anything was measured.
     pub(crate) load_average: Option<[f64; 3]>,
+    /// Whether the run kept each CPU busy itself (`--busy`).
+    pub(crate) busy: bool,
     /// When the run began, in UTC.
     pub(crate) date: String,
     /// The version of submeter.
@@ -57,6 +59,7 @@ impl Machine {
             clock: clock::choice().source.name(),
             pinning: pinning(&cpus),
             load_average: read("/proc/loadavg").and_then(|text| load_average(&text)),
+            busy: false,
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             version: env!("CARGO_PKG_VERSION"),
             commit: submeter_terminal::COMMIT,

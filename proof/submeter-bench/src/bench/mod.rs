@@ -1,5 +1,6 @@
 //! The tables of `submeter-bench`: what is measured, and how.
 
+mod busy;
 mod count;
 mod end_to_end;
 mod groups;
@@ -30,6 +31,7 @@ use crate::row::Row;
 use progress::Progress;
 use runner::Plan;
 
+pub(crate) use busy::Busy;
 pub(crate) use end_to_end::serve;
 pub(crate) use groups::measure_memory;
 pub(crate) use limits::measure_quota_memory;

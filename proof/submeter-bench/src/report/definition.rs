@@ -36,6 +36,7 @@ pub(crate) struct Definition {
     /// The workloads that answer the cells. Empty where there is one.
     pub(super) answers: Vec<Answer>,
     pub(super) contest: Vec<Contest>,
+    pub(super) gate: Vec<Gate>,
 }
 
 /// The tables in reading order: those of documents, from the smallest part to the whole.
@@ -137,6 +138,24 @@ pub(crate) struct Contest {
     pub(super) params: Params,
     pub(super) variant: String,
     pub(super) against: Vec<String>,
+}
+
+/// Rows whose ratio to others must not become worse.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Gate {
+    pub(super) params: Params,
+    pub(super) variant: String,
+    pub(super) against: Against,
+}
+
+/// The other side of a [`Gate`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Against {
+    pub(super) variant: String,
+    /// `None` for the parameters of the gated row.
+    pub(super) params: Option<Params>,
 }
 
 /// Our counterpart of a cell.

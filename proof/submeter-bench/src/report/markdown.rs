@@ -31,9 +31,19 @@ pub(crate) fn markdown(record: &Record, definitions: &[Definition]) -> String {
 }
 
 fn machine(text: &mut String, machine: &Machine) {
-    let unknown = || "not recorded".to_owned();
     line(text, &["", ""]);
     text.push_str("|---|---|\n");
+    for (name, value) in facts(machine) {
+        line(text, &[name, &value]);
+    }
+    for warning in &machine.warnings {
+        paragraph(text, &format!("Warning: {warning}"));
+    }
+}
+
+/// Returns what a reader must know of the machine, with its names.
+pub(super) fn facts(machine: &Machine) -> Vec<(&'static str, String)> {
+    let unknown = || "not recorded".to_owned();
     let mut facts = vec![
         ("processor", machine.cpu_model.clone().unwrap_or_else(unknown)),
         ("CPUs", format!("{} ({})", machine.cpus, machine.arch)),
@@ -47,12 +57,11 @@ fn machine(text: &mut String, machine: &Machine) {
         let value = machine.more.get(name).and_then(|value| value.as_str());
         facts.extend(value.map(|value| (name, value.to_owned())));
     }
-    for (name, value) in facts {
-        line(text, &[name, &value]);
+    if machine.busy {
+        let load = "the bench kept each CPU busy, at the lowest priority (--busy)";
+        facts.push(("load", load.to_owned()));
     }
-    for warning in &machine.warnings {
-        paragraph(text, &format!("Warning: {warning}"));
-    }
+    facts
 }
 
 fn table(text: &mut String, record: &Record, definition: &Definition, rows: &[&Row]) {
@@ -183,13 +192,13 @@ fn capital(text: &str) -> String {
 }
 
 /// Writes a paragraph after an empty line.
-fn paragraph(text: &mut String, words: &str) {
+pub(super) fn paragraph(text: &mut String, words: &str) {
     // Writing to a `String` cannot fail.
     let _ = writeln!(text, "\n{words}");
 }
 
 /// Writes a line of a table. An unescaped `|` would end a cell.
-fn line(text: &mut String, cells: &[&str]) {
+pub(super) fn line(text: &mut String, cells: &[&str]) {
     for cell in cells {
         let _ = write!(text, "| {} ", cell.replace('|', "\\|"));
     }

@@ -5,6 +5,7 @@
 //! loads no script, font or image. maud escapes everything that comes from a record or a
 //! definition.
 
+mod beside;
 mod contest;
 mod definition;
 mod figures;
@@ -20,6 +21,7 @@ mod rows;
 mod section;
 mod text;
 
+pub(crate) use beside::beside;
 #[cfg(test)]
 pub(crate) use definition::definition;
 pub(crate) use definition::definitions;

@@ -35,6 +35,8 @@ pub(super) struct Machine {
     pub(super) backend_reason: String,
     #[serde(default)]
     pub(super) load_average: Option<[f64; 3]>,
+    #[serde(default)]
+    pub(super) busy: bool,
     pub(super) date: String,
     pub(super) version: String,
     #[serde(default)]

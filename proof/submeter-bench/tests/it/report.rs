@@ -73,6 +73,31 @@ fn a_record_becomes_tables_in_a_document() {
 }
 
 #[test]
+fn gated_ratios_of_two_records_stand_side_by_side() {
+    let busy = fs::read_to_string(RECORD)
+        .expect("a record")
+        .replace("\"debug_build\"", "\"busy\": true, \"debug_build\"");
+    let file = TempFile::new("busy.json", &busy);
+    let output = BENCH.run(&["--from", RECORD, "--beside", file.path(), "--markdown", "-"]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(out.contains("| load | – | the bench kept each CPU busy"), "{out}");
+    let ratios = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').skip(3).map(|cell| cell.trim().to_owned()).collect()
+    };
+    let lines: Vec<Vec<String>> =
+        out.lines().filter(|line| line.contains('×')).map(ratios).collect();
+    assert!(lines.len() > 20, "{out}");
+    // The same samples, so the same ratios.
+    assert!(lines.iter().all(|line| line.len() == 2 && line[0] == line[1]), "{out}");
+    BENCH.refuses(&["--from", RECORD, "--beside", file.path()], &["--markdown"]);
+    BENCH.refuses(
+        &["--from", RECORD, "--beside", "/nonexistent", "--markdown", "-"],
+        &["cannot read"],
+    );
+}
+
+#[test]
 fn a_file_that_cannot_be_read_or_written_is_a_one_line_error() {
     let (html, odd) = (TempFile::new("never.html", ""), TempFile::new("odd.json", "{\"rows\": 7}"));
     let none = "/nonexistent/record.json";

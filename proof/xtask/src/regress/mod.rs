@@ -64,6 +64,8 @@ fn fact<'a>(file: &'a Value, name: &str) -> &'a Value {
     let machine = &file["machine"];
     match name {
         "backend" if machine.get(name).is_none() => &machine["rung"],
+        // Older records are of machines that did what they otherwise do.
+        "busy" if machine.get(name).is_none() => &Value::Bool(false),
         _ => &machine[name],
     }
 }
@@ -74,7 +76,7 @@ fn fact<'a>(file: &'a Value, name: &str) -> &'a Value {
 /// When both files are from the same kind of machine and have no ratio in common, which must not
 /// look like a success.
 pub(crate) fn compare(old: &Value, new: &Value, gated_by: &Definitions) -> Result<Verdict, String> {
-    for name in ["arch", "cpu_model", "cpus", "backend", "debug_build"] {
+    for name in ["arch", "cpu_model", "cpus", "backend", "busy", "debug_build"] {
         let (was, is) = (fact(old, name), fact(new, name));
         if was != is {
             let why =

@@ -111,6 +111,17 @@ fn a_gate_may_compare_with_other_parameters() {
 }
 
 #[test]
+fn a_busy_machine_is_not_compared_with_a_quiet_one() {
+    let quiet = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
+    let mut busy = quiet.clone();
+    busy["machine"]["busy"] = json!(true);
+    let text = "[[gate]]\nvariant = 'ours'\nagainst = { variant = 'base' }";
+    assert!(compare(&quiet, &busy, &gates(text)).expect("records").skipped.is_some());
+    busy["machine"]["busy"] = json!(false);
+    assert_eq!(compare(&quiet, &busy, &gates(text)).expect("records").compared, 1);
+}
+
+#[test]
 fn a_gate_may_have_a_floor_of_its_own() {
     let old = record(&around(10.0, 0.1), &around(30.0, 0.1), "ns");
     let new = record(&around(20.0, 0.1), &around(30.0, 0.1), "ns");

@@ -1,0 +1,130 @@
+//! A load of the bench's own, so that "a busy machine" means the same on every day.
+//!
+//! One thread for each CPU computes and streams through memory at the lowest priority. It runs
+//! where the measured threads do not: on the other CPUs while one is measured, which in many
+//! machines share a core, a cache and the path to memory with it, and in the moments in which a
+//! server or its clients sleep. At an ordinary priority it would halve every figure, and most
+//! samples would be left out because a thread was preempted.
+
+use std::hint::black_box;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+
+use submeter_sys::cpu::{affinity, set_affinity};
+
+/// What a thread streams through: more than a CPU's own caches hold.
+const BUFFER_BYTES: usize = 4 << 20;
+/// What it does between two looks at whether to stop: some 10 µs.
+const STEP_WORDS: usize = 8 << 10;
+/// The lowest priority in the words of nice(2).
+const LOWEST: i32 = 19;
+/// Multiplier of a linear congruential generator (Knuth's MMIX): each step depends on the last one
+/// of the same word, and no compiler can leave it out.
+const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
+
+/// The threads that keep the CPUs busy, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Busy {
+    /// Starts a thread on each CPU that this process may use.
+    ///
+    /// # Errors
+    /// When these CPUs are unknown, or a thread cannot run on one of them at that priority.
+    pub(crate) fn start() -> io::Result<Busy> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut busy = Busy { stop: Arc::clone(&stop), threads: Vec::new() };
+        let (tell, told) = channel();
+        for cpu in affinity()? {
+            let (stop, tell) = (Arc::clone(&stop), tell.clone());
+            let name = format!("busy-{cpu}");
+            let run = move || {
+                let placed = set_affinity(&[cpu]);
+                // Of this thread alone: on Linux each has a priority of its own.
+                let lowered = rustix::process::setpriority_process(None, LOWEST);
+                if tell.send(placed.and(lowered.map_err(io::Error::from))).is_ok() {
+                    work(&stop);
+                }
+            };
+            busy.threads.push(thread::Builder::new().name(name).spawn(run)?);
+        }
+        // A load of another kind than the record says would be worse than none.
+        told.iter().take(busy.threads.len()).collect::<io::Result<()>>()?;
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // Relaxed: nothing is handed over with it.
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A panic of one has been reported; there is nothing to undo.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(stop: &AtomicBool) {
+    let mut buffer = vec![1_u64; BUFFER_BYTES / size_of::<u64>()];
+    loop {
+        for step in buffer.chunks_mut(STEP_WORDS) {
+            // Relaxed: as above.
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            for word in step.iter_mut() {
+                *word = word.wrapping_mul(MULTIPLIER).wrapping_add(1);
+            }
+            black_box(&step);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// The CPU time that this process has used, in seconds.
+    fn cpu_s() -> f64 {
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+        let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
+        let ticks: u64 = fields[11..13].iter().map(|f| f.parse::<u64>().expect("a number")).sum();
+        // Ticks are hundredths of a second wherever user space sees them.
+        ticks as f64 / 100.0
+    }
+
+    #[test]
+    fn every_cpu_is_kept_busy_at_the_lowest_priority_until_it_is_dropped() {
+        let busy = Busy::start().expect("threads");
+        assert_eq!(busy.threads.len(), affinity().expect("CPUs").len());
+        let nice = |task: std::path::PathBuf| -> Option<(String, i32)> {
+            let stat = std::fs::read_to_string(task.join("stat")).ok()?;
+            let (name, rest) = stat.rsplit_once(") ")?;
+            let name = name.split_once('(')?.1.to_owned();
+            Some((name, rest.split(' ').nth(16)?.parse().ok()?))
+        };
+        let tasks = || {
+            let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+            tasks.filter_map(|task| nice(task.ok()?.path()))
+        };
+        let ours = || tasks().filter(|(name, _)| name.starts_with("busy-")).map(|(_, nice)| nice);
+        let (before, begun) = (cpu_s(), Instant::now());
+        // On a machine that is busy with others it takes a while until they have run so long.
+        while cpu_s() - before < 0.1 && begun.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(cpu_s() - before >= 0.1, "they use CPU time");
+        assert_eq!(ours().collect::<Vec<_>>(), vec![19; busy.threads.len()]);
+        drop(busy);
+        assert_eq!(ours().count(), 0, "they have ended");
+    }
+}
