@@ -211,6 +211,9 @@ mod tests {
         root.release(9);
         assert_eq!(root.poll_charge(new, 50, &mut context), Poll::Ready(Ok(())));
         assert_eq!(root.usage().current, 100);
+        let node = Arc::downgrade(root.node());
+        drop(root);
+        assert_eq!(node.strong_count(), 0, "what was forgotten keeps the tree");
     }
 
     /// Panics where it is woken or dropped.
@@ -246,6 +249,8 @@ mod tests {
         root.end_turn(&mut turns[0], 50);
         // Relaxed: one thread.
         assert!(flag.0.load(Ordering::Relaxed), "the second was granted with it");
+        root.end_turn(&mut turns[1], 50);
+        root.try_charge(50).expect("it was released");
         let panics = AssertUnwindSafe(|| {
             let waker = of(Bomb { woken: false });
             assert!(

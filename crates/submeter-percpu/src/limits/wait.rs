@@ -140,7 +140,9 @@ impl<P: Path> Queue<P> {
             }
             entry.leave();
             entry.end_wait();
-            std::mem::forget(entry);
+            // Not the rest: a path keeps its tree.
+            let Entry { waker, .. } = entry;
+            std::mem::forget(waker);
         }
     }
 
