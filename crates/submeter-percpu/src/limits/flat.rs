@@ -66,11 +66,15 @@ impl<S: Stock> Flat<S> {
         tree::release(self, n);
     }
 
-    /// What is held, and by how much that may exceed what is charged: 0 where there is no stock.
+    /// What is held, and by how much that may exceed what is charged, which is never below 0: 0
+    /// where there is no stock.
     pub(crate) fn held(&self) -> (u64, u64) {
         match self.level.exactly() {
             Some(held) => (held, 0),
-            None => (self.level.held(), self.slack()),
+            None => {
+                let held = self.level.held();
+                (held, self.slack().min(held))
+            }
         }
     }
 

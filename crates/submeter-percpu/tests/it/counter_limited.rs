@@ -129,6 +129,21 @@ fn limits_at_the_ends_of_an_i64_do_not_wrap_around() {
 }
 
 #[test]
+fn a_read_at_the_least_i64_holds() {
+    on_every_backend(|area| {
+        let counter = LimitedCounter::with_batch(area, 32, i64::MAX).expect("room");
+        counter.try_add(i64::MIN).expect("never refused");
+        // What is free is far more than what lies in stock.
+        for sum in 1..10 {
+            counter.try_add(1).expect("far from the limit");
+            let (read, sum) = (counter.read(), i64::MIN + sum);
+            assert_eq!(counter.sum(), sum);
+            assert!(read.low() <= sum && sum <= read.high(), "{read:?}");
+        }
+    });
+}
+
+#[test]
 fn a_counter_for_a_limit_keeps_a_sixteenth_of_it_aside_at_most() {
     for limit in [-50, 0, 1, 10, 1000, 1 << 20, 1 << 40, i64::MAX] {
         let counter = LimitedCounter::for_limit(limit).expect("room");
