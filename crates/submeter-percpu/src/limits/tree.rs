@@ -119,16 +119,23 @@ pub(crate) fn release<P: Path>(path: &P, n: u64) {
 /// Sets a level's limit. On return no stock is above it, and no charge is granted until it fits.
 pub(crate) fn set_limit<P: Path>(path: &P, level: &Level, limit: u64) {
     level.store_limit(limit);
-    if level.held() > limit {
+    enforce(path, level);
+}
+
+/// Says what a level's limit does with a charge that exceeds it. On return no stock is above one
+/// that is enforced.
+pub(crate) fn set_mode<P: Path>(path: &P, level: &Level, mode: LimitMode) {
+    level.set_mode(mode);
+    enforce(path, level);
+}
+
+/// Has a limit or a mode that was stored apply to what lies in stock, and to charges that wait.
+fn enforce<P: Path>(path: &P, level: &Level) {
+    // Where the limit is soft as well: a charge that exceeds it may not have come to this yet.
+    if level.is_exceeded() {
         _ = fold(path, level);
     }
     // One that waits may fit now, or never; it may wait for a level below this one.
-    path.reconsider();
-}
-
-/// Says what a level's limit does with a charge that exceeds it.
-pub(crate) fn set_mode<P: Path>(path: &P, level: &Level, mode: LimitMode) {
-    level.set_mode(mode);
     path.reconsider();
 }
 
