@@ -304,6 +304,15 @@ impl Tree {
         let held = self.total() + stocked.iter().sum::<u64>();
         assert_eq!(self.root.held(), held, "{at}: held by the root");
         assert!(held <= self.limit().max(self.total()), "{at}: stock beyond the limit");
+        let open = [0, 1].map(|leaf| u32::from(self.leaves[leaf].phase() != Phase::Closed));
+        for (level, open) in [
+            (&self.own[0], open[0]),
+            (&self.own[1], open[1]),
+            (&self.between, open[0]),
+            (&self.root, open[0] + open[1]),
+        ] {
+            assert_eq!(level.openings() as u32, open, "{at}: leaves that may be open");
+        }
         for leaf in &self.leaves {
             let open = leaf.phase() == Phase::Open;
             assert!(!open || self.root.is_loose(), "{at}: a leaf is open below a tight level");
@@ -416,6 +425,8 @@ fn a_leaf_does_not_open_while_a_fold_closes_its_neighbours() {
 fn a_refill_beside_a_fold_leaves_no_stock_behind() {
     at_every_step(&start(&[Limit(1000)]), Charge(0, 3), &[Charge(1, 899)]);
     at_every_step(&start(&[Limit(1000)]), Charge(0, 3), &[Limit(101)]);
+    // The word has 3 of 4: too few, and no place for a batch.
+    at_every_step(&start(&[Limit(1000), Uncharge(0, 1)]), Charge(0, 4), &[Charge(1, 899)]);
 }
 
 #[test]
