@@ -295,8 +295,8 @@ impl Level {
         if self.soft.load(Ordering::SeqCst) == 0 { LimitMode::Enforced } else { LimitMode::Soft }
     }
 
-    /// Sets the mode. What exceeds the limit stays; [`set_mode`](super::tree::set_mode) has no stock
-    /// lie below it, so that a limit that is enforced again refuses at once.
+    /// Sets the mode. What exceeds the limit stays; [`set_mode`](super::tree::set_mode) has no
+    /// stock lie below it, so that a limit that is enforced again refuses at once.
     pub(crate) fn set_mode(&self, mode: LimitMode) {
         // SeqCst: in one order with what is held, as a limit is.
         self.soft.store(u32::from(mode == LimitMode::Soft), Ordering::SeqCst);

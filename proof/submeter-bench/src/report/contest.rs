@@ -11,7 +11,7 @@ pub(super) const HEADING: [&str; 6] =
     ["what", "submeter", "best other", "its figure", "submeter ÷ it", "ahead"];
 
 /// Ratios closer to 1 than this are nobody's lead: two runs of one program differ as much.
-const EVEN: f64 = 0.03;
+pub(super) const EVEN: f64 = 0.03;
 
 /// One of our rows, and the best of the others' with the same parameters.
 pub(super) struct Bout<'a> {

@@ -37,6 +37,7 @@ pub(crate) struct Definition {
     pub(super) answers: Vec<Answer>,
     pub(super) contest: Vec<Contest>,
     pub(super) gate: Vec<Gate>,
+    pub(super) growth: Vec<Growth>,
 }
 
 /// The tables in reading order: those of documents, from the smallest part to the whole.
@@ -138,6 +139,17 @@ pub(crate) struct Contest {
     pub(super) params: Params,
     pub(super) variant: String,
     pub(super) against: Vec<String>,
+}
+
+/// Rows that show how a cost grows.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Growth {
+    pub(super) params: Params,
+    /// The parameter that is the size.
+    pub(super) by: String,
+    /// The first is ours.
+    pub(super) variants: Vec<String>,
 }
 
 /// Rows whose ratio to others must not become worse.

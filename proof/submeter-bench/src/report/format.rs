@@ -104,7 +104,7 @@ fn scaled(value: f64, unit: &str) -> (f64, String) {
 }
 
 /// Writes three significant digits; whole numbers have no decimals, and commas between thousands.
-fn digits(value: f64) -> String {
+pub(super) fn digits(value: f64) -> String {
     let text = submeter_terminal::three_digits(value);
     match text.trim_start_matches('-').parse() {
         Ok(whole) if whole >= 1000 => {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::contest;
 use super::definition::Definition;
 use super::format::amount;
+use super::growth;
 use super::histogram::{Histogram, Share};
 use super::record::{Machine, Record};
 use super::rows;
@@ -72,6 +73,7 @@ fn table(text: &mut String, record: &Record, definition: &Definition, rows: &[&R
     }
     document(text, record, definition);
     contests(text, record, definition);
+    growth(text, record, definition);
     figures(text, definition, rows);
     for note in record.notes(&definition.table) {
         paragraph(text, &note);
@@ -155,6 +157,21 @@ fn contests(text: &mut String, record: &Record, definition: &Definition) {
     text.push_str("|---|--:|---|--:|--:|---|\n");
     for bout in bouts {
         line(text, &bout.cells().each_ref().map(String::as_str));
+    }
+}
+
+/// Writes how costs grow.
+fn growth(text: &mut String, record: &Record, definition: &Definition) {
+    for (place, (heading, lines)) in growth::tables(record, definition).enumerate() {
+        if place == 0 {
+            paragraph(text, &format!("**{}**", growth::TITLE));
+        }
+        text.push('\n');
+        line(text, &heading.each_ref().map(String::as_str));
+        text.push_str("|---|--:|--:|--:|---|---|\n");
+        for cells in lines {
+            line(text, &cells.each_ref().map(String::as_str));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod contest;
 mod definition;
 mod figures;
 mod format;
+mod growth;
 mod histogram;
 mod markdown;
 mod page;

@@ -8,7 +8,7 @@ use super::definition::{Cell, Definition};
 use super::format::{amount, is_time, times};
 use super::plots::BUCKET;
 use super::record::Record;
-use super::{anchor, contest, histogram, plots, rows};
+use super::{anchor, contest, growth as grows, histogram, plots, rows};
 use crate::row::Row;
 
 /// Writes the section of `definition`.
@@ -32,6 +32,7 @@ pub(super) fn section(record: &Record, definition: &Definition) -> Markup {
             (remarks(record, table))
             @if !definition.cell.is_empty() { (document(record, definition)) }
             (contests(record, definition))
+            (growth(record, definition))
             (plots::plots(definition, record, &rows))
             (rows::tables(definition, &rows))
             (prose(definition))
@@ -105,6 +106,28 @@ fn contests(record: &Record, definition: &Definition) -> Markup {
                             @match place {
                                 0 => { th scope="row" { (cell) } }
                                 1 | 3 | 4 => { td class="n" { (cell) } }
+                                _ => { td { (cell) } }
+                            }
+                        }
+                    } } }
+                }
+            }
+        }
+    }
+}
+
+fn growth(record: &Record, definition: &Definition) -> Markup {
+    html! {
+        @for (place, (heading, lines)) in grows::tables(record, definition).enumerate() {
+            @if place == 0 { h3 { (grows::TITLE) } }
+            div class="scroll" tabindex="0" role="region" aria-label=(heading[0]) {
+                table {
+                    thead { tr { @for name in &heading { th scope="col" { (name) } } } }
+                    tbody { @for cells in &lines { tr {
+                        @for (place, cell) in cells.iter().enumerate() {
+                            @match place {
+                                0 => { th scope="row" { (cell) } }
+                                1..=3 => { td class="n" { (cell) } }
                                 _ => { td { (cell) } }
                             }
                         }
