@@ -152,7 +152,8 @@ impl LimitedCounter {
     }
 
     /// Sets the limit. Below the value it takes back all stock, behind a barrier: once this has
-    /// returned, nothing is added until it fits. The batch stays as it was.
+    /// returned, nothing is added until it fits. The batch stays as it was. An add under way that
+    /// the new limit refuses may count until then, so that others are refused as well.
     ///
     /// Not for signal handlers: on top of an add of its own thread that moves stock, what lies in
     /// stock is granted all the same.

@@ -25,8 +25,8 @@ const CAP: u64 = 1 << 16;
 /// same time: no limit is ever exceeded, and a charge is refused if and only if it does not fit.
 /// Far from all limits it takes from the running CPU's stock, for about a plain add, however deep
 /// the group is; near one it costs a locked instruction for each group up to the root. See
-/// [`LimitedCounter`](crate::LimitedCounter), which is one such group with a limit for each add,
-/// for how that changes and what signal handlers and forks may expect.
+/// [`LimitedCounter`](crate::LimitedCounter), which is one such group without others, for how that
+/// changes and what signal handlers and forks may expect.
 ///
 /// Creating one costs a word of every CPU's row; without one left it is as exact, and as slow as
 /// near a limit. For a number without a limit use a [`PercpuCounter`](crate::PercpuCounter).
@@ -211,7 +211,8 @@ impl LimitNode {
         tree::charge_forced(&self.node, n);
     }
 
-    /// Says what the limit does with a charge that exceeds it, and returns the usage after that.
+    /// Says what the limit does with a charge that exceeds it, and returns the usage after that. Once
+    /// it is enforced, nothing is granted until it fits.
     pub fn set_mode(&self, mode: LimitMode) -> LimitUsage {
         tree::set_mode(&self.node, &self.node.level, mode);
         self.usage()

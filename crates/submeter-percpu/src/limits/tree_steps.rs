@@ -380,6 +380,40 @@ fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
     assert!(run > 0, "{act:?} with {others:?}: there was no place for them");
 }
 
+/// Runs `act` after `start`, with the first others before each of its accesses in turn, and the
+/// second before each of the next ones. Shows `check` what came of `act` and of the last of those.
+fn at_two_steps(
+    start: &[Act],
+    act: Act,
+    others: [&'static [Act]; 2],
+    check: impl Fn(&Tree, [Result<(), Refusal>; 2], &str),
+) {
+    let mut run = 0;
+    for (accesses, more) in (0..100).flat_map(|first| (0..40).map(move |second| (first, second))) {
+        let tree = Tree::new();
+        start.iter().for_each(|act| tree.perform(*act).expect("a start has room"));
+        let (other, last) = (Rc::clone(&tree), Rc::new(Cell::new(None)));
+        let told = Rc::clone(&last);
+        arm(accesses, move || {
+            let perform = |tree: &Rc<Tree>, others: &[Act]| {
+                let acts = others.iter().filter(|_| tree.is_free());
+                acts.map(|act| tree.perform(*act)).last()
+            };
+            perform(&other, others[0]);
+            arm(more, move || told.set(perform(&other, others[1])));
+        });
+        let result = tree.perform(act);
+        _ = disarm();
+        let at = format!("{act:?} with {others:?} before access {accesses} and {more} later");
+        if let Some(last) = last.take() {
+            run += 1;
+            check(&tree, [result, last], &at);
+        }
+        tree.check(&at);
+    }
+    assert!(run > 0, "{act:?} with {others:?}: there was no place for them");
+}
+
 /// Runs the others' part; returns what is charged then, but for `act`.
 fn tree_after(tree: &Rc<Tree>, act: Act, others: &[Act]) -> u64 {
     let (own, lowered) = match act {
@@ -427,6 +461,13 @@ fn a_refill_beside_a_fold_leaves_no_stock_behind() {
     at_every_step(&start(&[Limit(1000)]), Charge(0, 3), &[Limit(101)]);
     // The word has 3 of 4: too few, and no place for a batch.
     at_every_step(&start(&[Limit(1000), Uncharge(0, 1)]), Charge(0, 4), &[Charge(1, 899)]);
+}
+
+#[test]
+fn a_refill_that_a_fold_was_faster_than_holds_nothing_that_others_are_refused_for() {
+    const FOLD: &[Act] = &[Limit(100), Limit(200)];
+    let both_fit = |_: &Tree, results: [_; 2], at: &str| assert_eq!(results, [Ok(()); 2], "{at}");
+    at_two_steps(&start(&[Limit(1000)]), Charge(0, 3), [FOLD, &[Charge(1, 97)]], both_fit);
 }
 
 #[test]

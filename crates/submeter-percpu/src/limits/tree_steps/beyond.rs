@@ -37,36 +37,12 @@ fn a_limit_that_is_enforced_in_the_middle_of_a_charge_is_not_exceeded() {
 /// charge has closed that leaf again.
 #[test]
 fn a_limit_that_is_enforced_while_stock_lies_below_what_exceeds_it_grants_nothing_from_that() {
-    let mut granted = 0;
-    for first in 0..100 {
-        for second in 0..10 {
-            let tree = Tree::new();
-            let full = start(&[Limit(100), Mode(LimitMode::Soft), Rest]);
-            full.into_iter().for_each(|act| tree.perform(act).expect("granted"));
-            let (opener, enforced) = (Rc::clone(&tree), Rc::new(Cell::new(None)));
-            let told = Rc::clone(&enforced);
-            arm(first, move || {
-                let opens = [Uncharge(0, 60), Charge(1, 20), Charge(1, 3)];
-                if opener.is_free() {
-                    opens.into_iter().for_each(|act| opener.perform(act).expect("granted"));
-                }
-                arm(second, move || {
-                    if opener.is_free() {
-                        opener.perform(Mode(LimitMode::Enforced)).expect("a mode");
-                        told.set(Some(opener.perform(Charge(1, 1)).is_ok()));
-                    }
-                });
-            });
-            _ = tree.perform(Charge(0, 45));
-            _ = disarm();
-            let is_granted = enforced.get() == Some(true);
-            granted += u32::from(is_granted);
-            let at = format!("before {first} and {second}");
-            assert!(!is_granted || tree.total() <= 100, "{at}: granted beyond the limit");
-            tree.check(&at);
-        }
-    }
-    assert!(granted > 0, "there was no place for it");
+    let start = start(&[Limit(100), Mode(LimitMode::Soft), Rest]);
+    const OPEN: &[Act] = &[Uncharge(0, 60), Charge(1, 20), Charge(1, 3)];
+    const ENFORCE: &[Act] = &[Mode(LimitMode::Enforced), Charge(1, 1)];
+    at_two_steps(&start, Charge(0, 45), [OPEN, ENFORCE], |tree, [_, last], at| {
+        assert!(last.is_err() || tree.total() <= 100, "{at}: granted beyond the limit");
+    });
 }
 
 #[test]
