@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use submeter::{GroupValues, HistogramSnapshot, MetricKind, Schema, Snapshot, UnitKind, Value};
+use submeter::{
+    GroupValues, HistogramSnapshot, LimitMode, MetricKind, Pressure, Schema, Snapshot, Stall,
+    UnitKind, Value,
+};
 
 use super::sample::{Sample, unix_ms};
 use super::shown::Shown;
 use super::views::Views;
 use super::wire::{
-    DetailDoc, FORMAT, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, TreeDoc, ValueDoc,
-    round,
+    DetailDoc, FORMAT, Figure, GroupDoc, HistogramDoc, HistoryDoc, MetricDoc, PressureDoc,
+    StallDoc, TreeDoc, ValueDoc, round,
 };
 
 /// Describes the metrics.
@@ -108,7 +111,7 @@ fn overview(views: &Views, figures: &[Figure]) -> BTreeMap<String, Figure> {
     figures.map(|(view, figure)| (view.key.clone(), *figure)).collect()
 }
 
-fn values(schema: &Schema, group: &GroupValues) -> BTreeMap<String, ValueDoc> {
+pub(super) fn values(schema: &Schema, group: &GroupValues) -> BTreeMap<String, ValueDoc> {
     let metrics = schema.metrics().iter();
     metrics
         .filter_map(|metric| {
@@ -128,12 +131,29 @@ fn values(schema: &Schema, group: &GroupValues) -> BTreeMap<String, ValueDoc> {
                     peak: u.peak,
                     limit: u.limit,
                     refused: u.refused,
+                    overdrafts: u.overdrafts,
+                    soft: u.mode == LimitMode::Soft,
+                    high: u.high,
+                    paused: u.paused,
+                    pressure: group.pressure_of(metric).and_then(pressure),
                 },
                 _ => return None,
             };
             Some((metric.name().to_owned(), value))
         })
         .collect()
+}
+
+/// Nothing of a group of which no charge ever waited.
+fn pressure(pressure: Pressure) -> Option<PressureDoc> {
+    let stall = |stall: Stall| StallDoc {
+        avg10: round(stall.avg10, 2),
+        avg60: round(stall.avg60, 2),
+        avg300: round(stall.avg300, 2),
+        total_us: u64::try_from(stall.total.as_micros()).unwrap_or(u64::MAX),
+    };
+    let doc = PressureDoc { some: stall(pressure.some), full: stall(pressure.full) };
+    (pressure != Pressure::default()).then_some(doc)
 }
 
 /// Every counter per second over the sample; empty for a group that is not in two samples.

@@ -126,6 +126,37 @@ impl View {
         View::new(key, title, Shape::Rate, Source::Rate { total, per: 1.0 })
     }
 
+    /// Shows in which part of the last ten seconds a charge of a quota waited for room, as `some
+    /// avg10` of Linux' pressure stall information: trouble, which the page calls a stall.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// use submeter_http::wire::Place;
+    /// use submeter_http::{View, Views};
+    ///
+    /// let stalls = View::pressure("memory_pressure", "Stalls", memory).place(Place::Table);
+    /// # let _ = Views::new(vec![stalls]);
+    /// ```
+    #[must_use]
+    pub fn pressure<U: Unit>(key: &str, title: &str, quota: Quota<U>) -> View {
+        View::stalls(key, title, move |group| group.pressure(quota).some.avg10)
+    }
+
+    /// `avg10` is in percent.
+    fn stalls(
+        key: &str,
+        title: &str,
+        avg10: impl Fn(&GroupValues) -> f64 + Send + Sync + 'static,
+    ) -> View {
+        let level = Source::Level(Box::new(move |group| Some(avg10(group) / 100.0)));
+        let mut view = View::new(key, title, Shape::Share, level).trouble();
+        view.doc.is_pressure = true;
+        view.help("Part of the last ten seconds in which a charge waited for room")
+    }
+
     /// Shows a quantile of what was recorded since the sample before: with `q` 0.99, what 99 of 100
     /// values do not exceed.
     #[must_use]
@@ -166,7 +197,9 @@ impl View {
     fn new(key: &str, title: &str, shape: Shape, source: Source) -> View {
         let (key, title) = (key.to_owned(), title.to_owned());
         let (help, place, limit) = (String::new(), Place::Headline, None);
-        View { doc: ViewDoc { key, title, help, shape, place, limit, is_trouble: false }, source }
+        let (is_trouble, is_pressure) = (false, false);
+        let doc = ViewDoc { key, title, help, shape, place, limit, is_trouble, is_pressure };
+        View { doc, source }
     }
 
     /// `before` is the same group one sample earlier, or `None` for a new one, which then has

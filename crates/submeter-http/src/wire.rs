@@ -141,6 +141,9 @@ pub struct ViewDoc {
     pub limit: Option<String>,
     /// Whether anything but zero deserves attention; of what has a limit, that little is left.
     pub is_trouble: bool,
+    /// Whether it is the share of time in which charges waited for room. Left out where not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_pressure: bool,
 }
 
 /// What a figure is, and so how it is written.
@@ -210,7 +213,49 @@ pub enum ValueDoc {
         limit: Option<u64>,
         /// How many charges that limit refused.
         refused: u64,
+        /// How many it granted although they exceeded it. Left out, as all that follow, where it is
+        /// 0 or there is none: most groups of a large tree are idle.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        overdrafts: u64,
+        /// Whether that limit grants what exceeds it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        soft: bool,
+        /// Above which usage callers of the group are asked to pause.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        high: Option<u64>,
+        /// How many pauses they were asked for.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        paused: u64,
+        /// For how long charges of the group and those below it waited for room.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pressure: Option<PressureDoc>,
     },
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// How long charges waited, in the words of Linux' pressure stall information.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct PressureDoc {
+    /// Time in which at least one charge waited.
+    pub some: StallDoc,
+    /// Time in which at least one waited and the group held nothing.
+    pub full: StallDoc,
+}
+
+/// For how long something stalled.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct StallDoc {
+    /// The share of the last 10 seconds, in percent.
+    pub avg10: f64,
+    /// That of the last minute.
+    pub avg60: f64,
+    /// That of the last 5 minutes.
+    pub avg300: f64,
+    /// In all, in microseconds.
+    pub total_us: u64,
 }
 
 /// The answer of `/api/group?path=…`: one group as of the last sample, with its past.

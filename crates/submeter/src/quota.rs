@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
-use submeter_percpu::{Area, LimitMode, LimitNode, LimitUsage};
+use submeter_percpu::{Area, LimitMode, LimitNode, LimitUsage, Pressure};
 
 use crate::error::Error;
 use crate::schema::Schema;
@@ -93,11 +93,14 @@ pub(crate) struct Limits {
     /// `u64::MAX` for none. Not in the node: what charges do does not depend on it.
     high: AtomicU64,
     paused: AtomicU64,
+    /// How many of the node's overdrafts the group's word has.
+    overdrafts: AtomicU64,
 }
 
 impl Limits {
     fn new(node: LimitNode) -> Limits {
-        Limits { node, high: AtomicU64::new(u64::MAX), paused: AtomicU64::new(0) }
+        let [high, paused, overdrafts] = [u64::MAX, 0, 0].map(AtomicU64::new);
+        Limits { node, high, paused, overdrafts }
     }
 
     /// `u64::MAX` for none.
@@ -115,6 +118,13 @@ impl Limits {
     pub(crate) fn count_pause(&self) {
         // Relaxed: a statistic.
         self.paused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many overdrafts there are that the caller is to count. Each is returned once.
+    pub(crate) fn new_overdrafts(&self) -> u64 {
+        let now = self.node.overdrafts();
+        // Relaxed: a statistic. The highest value wins, so that no two callers have the same.
+        now.saturating_sub(self.overdrafts.fetch_max(now, Ordering::Relaxed))
     }
 
     pub(crate) fn with(&self, usage: LimitUsage) -> Usage {
@@ -171,6 +181,11 @@ impl Quotas {
 
     pub(crate) fn usage(&self, slot: usize) -> Usage {
         self.get(slot).map_or_else(Usage::default, Limits::usage)
+    }
+
+    /// Without a lock where nobody ever waited.
+    pub(crate) fn pressure(&self, slot: usize) -> Pressure {
+        self.get(slot).map_or_else(Pressure::default, |limits| limits.node.pressure())
     }
 
     /// The usage of several groups of one tree. Stock is visited once for all; a charge or release

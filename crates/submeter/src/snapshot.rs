@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use hashbrown::HashTable;
 
+use crate::charge::Pressure;
 use crate::group::Group;
 use crate::histogram::HistogramSnapshot;
 use crate::quota::{Quotas, Usage};
@@ -80,6 +81,8 @@ pub struct GroupValues {
     own: Option<Box<[i64]>>,
     /// In slot order.
     usage: Vec<Usage>,
+    /// By slot, of quotas for which somebody waited.
+    pub(crate) pressure: Box<[(usize, Pressure)]>,
 }
 
 /// The value of any metric, as [`GroupValues::value`] returns it.
@@ -258,6 +261,7 @@ fn copy(
             words: group.totals(),
             own: own(&group),
             usage: Vec::with_capacity(schema.quotas()),
+            pressure: group.pressures(),
         });
         stack.extend(group.children().into_iter().rev().map(|child| (child, Some(index))));
         held.push(group);
@@ -531,7 +535,7 @@ impl GroupValues {
     }
 
     /// Returns the index of a quota in `usage`.
-    fn slot(&self, key: Key) -> usize {
+    pub(crate) fn slot(&self, key: Key) -> usize {
         assert!(key.section == self.schema.id(), "{WRONG_SCHEMA}");
         usize::from(key.slot)
     }

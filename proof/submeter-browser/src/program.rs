@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future;
+use std::time::Duration;
 
 use submeter::{
     Buckets, Bytes, Count, Counter, Group, Histogram, Nanoseconds, Quota, Schema, Tree,
@@ -57,6 +58,17 @@ impl Program {
         let group = self.tree.get_or_create(path).expect("a valid path");
         group.add(self.requests, requests);
         group
+    }
+
+    /// Has a charge of a tenant wait in vain, for the given time, while its limit is exceeded.
+    ///
+    /// # Panics
+    /// When it has no limit.
+    pub fn stall(tenant: &Group, memory: Quota<Bytes>, time: Duration) {
+        let limit = tenant.usage(memory).limit.expect("a tenant with a limit");
+        let held = tenant.charge_forced(memory, limit + 1);
+        tenant.charge_timeout(memory, 1, time).expect_err("all is held");
+        drop(held);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who cannot use a mouse, does not see, has a phone or cannot bear motion can use the page.
 
 use std::error::Error;
+use std::time::Duration;
 
 use fantoccini::key::Key;
 use serde_json::{Value, json};
@@ -79,6 +80,41 @@ async fn the_keyboard_reaches_what_a_mouse_does() -> Outcome {
     browser.press([Key::Escape]).await?;
     focus("/acme").await?;
     assert_eq!(browser.value("document.getElementById('detail').hidden").await?, true);
+    browser.close().await
+}
+
+#[tokio::test]
+async fn a_tenant_that_waits_for_room_is_amber_and_named_for_who_does_not_see() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    let said = "document.getElementById('news-said').textContent";
+    assert_eq!(browser.value(said).await?, "");
+    let tenant = program.tenant("/beta/two", 1);
+    let waits = format!("{said}.includes('/beta/two waits for room.')");
+    // Averages move every two seconds.
+    for _ in 0..60 {
+        tokio::task::spawn_blocking({
+            let tenant = tenant.clone();
+            let memory = program.memory;
+            move || Program::stall(&tenant, memory, Duration::from_millis(500))
+        })
+        .await?;
+        if browser.value(&waits).await? == true {
+            break;
+        }
+    }
+    browser.until(&waits).await?;
+    let row = "[...table.nodes.values()].find((row) => row.group.path === '/beta/two')";
+    browser.until(&format!("{row}.querySelector('.tag').textContent === 'stalls'")).await?;
+    let colour = |of: &str| format!("getComputedStyle({of}).color");
+    let amber = browser.value(&colour(&format!("{row}.querySelector('.tag')"))).await?;
+    let hot = browser.value(&colour(&format!("{row}.querySelector('.s-share .hot')"))).await?;
+    let calm = format!("{row}.querySelector('.label')");
+    assert_eq!((&amber, browser.value(&colour(&calm)).await? == amber), (&hot, false));
+    browser.value("detail.open('/beta/two')").await?;
+    let detail = "(document.querySelector('#detail .waits') || {}).textContent";
+    browser.until(&format!("/^waited for room.*some [0-9.]+.%.*full /.test({detail})")).await?;
+    let overdrafts = "document.getElementById('detail').textContent.includes('beyond it')";
+    browser.until(overdrafts).await?;
     browser.close().await
 }
 

@@ -107,8 +107,8 @@ const detail = {
 
     const byKind = (kind) => model.schema.filter((metric) => metric.kind === kind);
     part.quotas = byKind("quota").map((metric) => {
-      const one = { metric, meter: meter(), held: el("span"), refused: el("span") };
-      [one.box, one.aside] = section(titled(metric.name), one.meter, el("div", { class: "limit-line" }, one.held, one.refused));
+      const one = { metric, meter: meter(), held: el("span"), refused: el("span"), waits: el("div", { class: "limit-line waits" }) };
+      [one.box, one.aside] = section(titled(metric.name), one.meter, el("div", { class: "limit-line" }, one.held, one.refused), one.waits);
       sections.push(one.box);
       return one;
     });
@@ -163,16 +163,24 @@ const detail = {
     rate.className = r ? "" : "zero";
   },
 
-  paintQuota({ metric, box, aside, meter, held, refused }, usage) {
+  paintQuota({ metric, box, aside, meter, held, refused, waits }, usage) {
     // One that the group never used and that does not bind it says nothing.
-    box.hidden = !usage || (!usage.peak && usage.limit === null);
+    box.hidden = !usage || (!usage.peak && usage.limit === null && !usage.pressure);
     if (box.hidden) return;
     const text = (n) => format.text(unitOf(metric).show(n));
     meter.set(usage.current, usage.limit, usage.peak || 1);
-    setText(aside, usage.limit === null ? "no limit of its own" : `limit ${text(usage.limit)}`);
+    setText(aside, usage.limit === null ? "no limit of its own" : `${usage.soft ? "soft " : ""}limit ${text(usage.limit)}`);
     const share = usage.limit ? ` (${format.text(format.percent(usage.current / usage.limit))})` : "";
     setText(held, `${text(usage.current)} held${share}, peak ${text(usage.peak)}`);
-    setText(refused, usage.refused ? `${format.exact(usage.refused)[0]} refused` : "none refused");
+    const events = [[usage.refused, "refused"], [usage.overdrafts, "beyond it"], [usage.paused, "paused"]].filter(([n]) => n);
+    setText(refused, events.map(([n, what]) => `${format.exact(n)[0]} ${what}`).join(", ") || "none refused");
+    // As memory.pressure of a cgroup.
+    const { some, full } = usage.pressure || {};
+    const stall = (name, { avg10, avg60, total_us }) => `${name} ${avg10.toFixed(1)}${NBSP}% of 10${NBSP}s, ${avg60.toFixed(1)}${NBSP}% of a minute, ${format.text(format.ns(total_us * 1000))} in all`;
+    const lines = some ? ["waited for room", stall("some", some), stall("full", full)] : [];
+    while (waits.children.length > lines.length) waits.lastChild.remove();
+    lines.forEach((line, i) => { if (!waits.children[i]) waits.append(el("span")); setText(waits.children[i], line); });
+    waits.classList.toggle("hot", Boolean(some) && some.avg10 >= 100 * STALLED_PART);
   },
 
   point(event) {

@@ -3,7 +3,8 @@
 
 // A burst is so many times a tenant's usual rate, and such a part of all; who suffers has lost such
 // a part of its own. Below, it is noise.
-const BURSTS = 2, BURST_PART = 0.25, SUFFERS = 0.3, NOTICED_PART = 0.002, RECENT = 2, NOTICED_MOST = 200, HELD_MS = 6500;
+// Of pressure, an average that never falls to 0 again, less than such a part is noise too.
+const BURSTS = 2, STALLED_PART = 0.01, BURST_PART = 0.25, SUFFERS = 0.3, NOTICED_PART = 0.002, RECENT = 2, NOTICED_MOST = 200, HELD_MS = 6500;
 
 // What a line, partly null, usually is: its median. By a lower quantile, who recovers from another's
 // burst would seem to burst.
@@ -12,11 +13,12 @@ function usualOf(line) {
   return sorted.length ? sorted[Math.floor(sorted.length / 2)] : 0;
 }
 
-// What each tenant does: { group, kind: "bursts" | "suffers" | "refused", … }.
+// What each tenant does: { group, kind: "bursts" | "suffers" | "refused" | "stalls", … }.
 function judge(tree) {
   const [first] = tree.headlines;
-  const found = { bursts: [], suffers: [], refused: [] };
+  const found = { bursts: [], suffers: [], refused: [], stalls: [] };
   const troubles = tree.columns.filter((view) => view.is_trouble && view.shape === "rate");
+  const pressures = tree.columns.filter((view) => view.is_pressure);
   const rated = first && (first.shape === "rate" || first.shape === "byte_rate");
   const lineOf = (group) => rated && group.lines && group.lines[0].length > RECENT + 1 ? group.lines[0] : null;
   const recent = (line) => line.slice(-RECENT).reduce((sum, v) => sum + (v || 0), 0) / RECENT;
@@ -26,6 +28,8 @@ function judge(tree) {
   for (const group of tenants) {
     const trouble = troubles.find((view) => tree.get(group, view) > 0);
     if (trouble) found.refused.push({ group, view: trouble, value: tree.get(group, trouble) });
+    const part = Math.max(0, ...pressures.map((view) => tree.get(group, view) || 0));
+    if (part >= STALLED_PART) found.stalls.push({ group, part });
     const line = lineOf(group);
     const now = line ? recent(line) : 0;
     // Few have a quarter of all: ten thousand sorted lines would take longer than a frame.
@@ -46,6 +50,7 @@ function judge(tree) {
   }
   found.bursts.sort((a, b) => b.now - a.now);
   found.refused.sort((a, b) => b.value - a.value);
+  found.stalls.sort((a, b) => b.part - a.part);
   return found;
 }
 
@@ -74,11 +79,14 @@ const news = {
     this.marks = new Map();
     const past = found.ago !== undefined;
     for (const { group } of found.suffers) if (!past) this.marks.set(group, "gets less");
+    for (const { group } of found.stalls) this.marks.set(group, "stalls");
     for (const { group } of found.refused) this.marks.set(group, "over its limit");
     for (const { group } of found.bursts) this.marks.set(group, past ? "burst" : "bursts");
     const said = sentences(found, false).join(" ");
     const box = document.getElementById("news");
-    box.hidden = !found.bursts.length && !found.refused.length;
+    box.hidden = !found.bursts.length && !found.refused.length && !found.stalls.length;
+    // Nobody takes from others: amber, not red.
+    box.classList.toggle("calm", !found.bursts.length);
     const parts = sentences(found, true);
     while (box.children.length > parts.length) box.lastChild.remove();
     parts.forEach((text, i) => {
@@ -89,7 +97,7 @@ const news = {
   },
 };
 
-function sentences({ bursts, suffers, refused, ago }, figures) {
+function sentences({ bursts, suffers, refused, stalls, ago }, figures) {
   const past = ago !== undefined;
   const parts = [];
   const percent = (part) => `${Math.round(part * 100)}${NBSP}%`;
@@ -107,6 +115,10 @@ function sentences({ bursts, suffers, refused, ago }, figures) {
   if (refused.length) {
     const [{ group, view, value }] = refused;
     parts.push(`${group.path}${more(refused)} ${refused.length > 1 ? "are" : "is"} refused` + (figures ? `: ${format.text(view.as.show(value))} ${view.title}.` : "."));
+  }
+  if (stalls.length) {
+    const [{ group, part }] = stalls;
+    parts.push(`${group.path}${more(stalls)} ${stalls.length > 1 ? "wait" : "waits"} for room` + (figures ? `: ${percent(part)} of the last 10${NBSP}s.` : "."));
   }
   return parts;
 }

@@ -250,7 +250,7 @@ function fillRow(node, group, widest) {
     const value = model.get(group, view);
     const shown = view.as.show(value);
     cell.figure.set(shown);
-    cell.figure.classList.toggle("hot", view.is_trouble && !view.limit && value > 0);
+    cell.figure.classList.toggle("hot", view.is_trouble && !view.limit && value >= (view.is_pressure ? STALLED_PART : Number.MIN_VALUE));
     if (view.limit) {
       const limit = model.get(group, view.limit);
       setText(cell.of, limit === null ? "" : "of " + format.text(view.as.show(limit)));

@@ -26,14 +26,17 @@ fn run(test: &str) {
 /// Shows rates of tenants second by second; `path` sums up what is said.
 const SCENE: &str = r"
 model.declare([{ key: 'r', title: 'Requests/s', shape: 'rate', place: 'headline' },
-    { key: 'o', title: 'Over/s', shape: 'rate', place: 'table', is_trouble: true }]);
+    { key: 'o', title: 'Over/s', shape: 'rate', place: 'table', is_trouble: true },
+    { key: 's', title: 'Stalls', shape: 'share', place: 'table', is_trouble: true, is_pressure: true },
+    { key: 'f', title: 'Failed', shape: 'share', place: 'table', is_trouble: true }]);
 const lines = { a: [], b: [], c: [] };
-model.full({ groups: [[0, null, '', [0, 0]], ...Object.keys(lines).map((n, i) => [i + 1, 0, n, [0, 0]])],
+model.full({ groups: [[0, null, '', [0, 0, 0, 0]],
+        ...Object.keys(lines).map((n, i) => [i + 1, 0, n, [0, 0, 0, 0]])],
     lines: [], server: {}, schema: [], views: model.views, number: 0, at_ms: 0 });
-const second = (a, b, c, over) => {
-    const row = (id, r, o) => [id, [r, o || 0]];
+const second = (a, b, c, over, stalls, failed) => {
+    const row = (id, r, o, s, f) => [id, [r, o || 0, s || 0, f || 0]];
     model.tick({ gone: [], new: [], number: 0, at_ms: model.at + 1000,
-        rows: [row(0, a + b + c), row(1, a), row(2, b, over), row(3, c)] });
+        rows: [row(0, a + b + c), row(1, a), row(2, b, over), row(3, c, 0, stalls, failed)] });
     return news.hold(judge(model));
 };
 const times = (n, ...rates) => { let said; for (let i = 0; i < n; i++) said = second(...rates); return said; };
@@ -75,6 +78,19 @@ fn who_is_refused_is_named_while_it_is() {
         assert.deepEqual(sentences(second(10, 20, 30, 7), true), ['/b is refused: 7 Over/s.']);
         assert.deepEqual(sentences(second(10, 20, 30, 7), false), ['/b is refused.']);
         assert.deepEqual(sentences(second(10, 20, 30, 0), true), []);
+        ",
+    );
+}
+
+#[test]
+fn who_waits_for_room_is_named_until_its_average_is_noise() {
+    says(
+        r"
+        assert.match(sentences(second(10, 20, 30, 0, 0.37), true)[0], /^\/c waits for room: 37.% of the last 10.s\.$/);
+        assert.deepEqual(sentences(second(10, 20, 30, 0, 0.37), false), ['/c waits for room.']);
+        assert.equal(who(second(10, 20, 30, 0, 0.01).stalls), '/c');
+        assert.deepEqual(sentences(second(10, 20, 30, 0, 0.009), true), []);
+        assert.deepEqual(sentences(second(10, 20, 30, 0, 0, 0.5), true), [], 'another share is no stall');
         ",
     );
 }

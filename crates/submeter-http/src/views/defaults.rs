@@ -14,11 +14,11 @@ const COLUMNS: usize = 9;
 impl Views {
     /// Shows each metric of a schema as its kind suggests, in the order of its declaration: a
     /// counter as a rate, CPU time as processors in use, a gauge as it is, a quota as what is held
-    /// within its limit beside the refusals, which are trouble, and a histogram as its quantile
-    /// 0.99.
+    /// within its limit beside the refusals and stalls, which are trouble, and a histogram as its
+    /// quantile 0.99.
     ///
-    /// The first six stand over the table and in it, with refusals and up to three more in the
-    /// table alone; the rest is in the detail of a group.
+    /// The first six stand over the table and in it, with refusals, stalls and up to three more in
+    /// the table alone; the rest is in the detail of a group.
     #[must_use]
     pub fn of(schema: &Schema) -> Views {
         let mut views: Vec<View> = schema.metrics().iter().flat_map(of).collect();
@@ -68,7 +68,8 @@ fn of(metric: &Metric) -> Vec<View> {
         // A kind that is younger than this crate is in the detail's table of values.
         _ => Vec::new(),
     };
-    views.into_iter().map(|view| view.help(metric.help())).collect()
+    let help = |view: View| if view.doc.help.is_empty() { view.help(metric.help()) } else { view };
+    views.into_iter().map(help).collect()
 }
 
 fn quota(metric: &Metric, title: &str) -> Vec<View> {
@@ -89,6 +90,7 @@ fn quota(metric: &Metric, title: &str) -> Vec<View> {
     let refused = usage(|usage| Some(usage.refused));
     let total: Total = Box::new(move |group| refused(group).unwrap_or(0));
     let refusals = Source::Rate { total, per: 1.0 };
+    let own = metric.clone();
     vec![
         View::new(name, title, shape, level(|usage| Some(usage.current))).within(&limit),
         View::new(&limit, &format!("{title} limit"), shape, level(|usage| usage.limit))
@@ -101,6 +103,10 @@ fn quota(metric: &Metric, title: &str) -> Vec<View> {
         )
         .place(Place::Table)
         .trouble(),
+        View::stalls(&format!("{name}_pressure"), &format!("{title} stalls"), move |group| {
+            group.pressure_of(&own).unwrap_or_default().some.avg10
+        })
+        .place(Place::Table),
     ]
 }
 

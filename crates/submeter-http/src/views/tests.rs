@@ -2,6 +2,8 @@
 
 use submeter::{Buckets, Bytes, Count, Group, Nanoseconds, Schema, Snapshot, Tree};
 
+use super::super::api;
+use super::super::wire::ValueDoc;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -136,6 +138,7 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
             row("disk", "Disk", Shape::Bytes, Place::Headline),
             row("disk_limit", "Disk limit", Shape::Bytes, Place::Nowhere),
             row("disk_refused_per_s", "Disk refused/s", Shape::Rate, Place::Table),
+            row("disk_pressure", "Disk stalls", Shape::Share, Place::Table),
             row("waits_p99", "Waits p99", Shape::Time, Place::Headline),
         ]
     );
@@ -143,7 +146,7 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
     assert_eq!((held.limit.as_deref(), &*held.help), (Some("disk_limit"), "Disk"));
     let trouble: Vec<&str> =
         views.docs().filter(|doc| doc.is_trouble).map(|doc| &*doc.key).collect();
-    assert_eq!(trouble, ["disk_refused_per_s"]);
+    assert_eq!(trouble, ["disk_refused_per_s", "disk_pressure"]);
 
     let group = tree.get_or_create("/a").expect("a legal path");
     let first = tree.snapshot();
@@ -157,8 +160,61 @@ fn who_declares_no_views_is_shown_what_each_metric_suggests() {
     let second = tree.snapshot();
     drop(disk);
     let figures = figures(&views, &second, Some(&first), 2 * SECOND);
-    assert_eq!(figures[..7], [3.0, 2048.0, 0.25, 3.0, 60.0, 100.0, 0.0].map(Some));
-    assert!(figures[7].is_some_and(|wait| (500.0..2048.0).contains(&wait)), "{figures:?}");
+    assert_eq!(figures[..8], [3.0, 2048.0, 0.25, 3.0, 60.0, 100.0, 0.0, 0.0].map(Some));
+    assert!(figures[8].is_some_and(|wait| (500.0..2048.0).contains(&wait)), "{figures:?}");
+}
+
+#[test]
+fn who_waits_for_room_has_pressure_in_views_and_in_json() {
+    let program = Program::new();
+    let group = program.group();
+    let views = Views::new(vec![View::pressure("stalls", "Stalls", program.disk)]);
+    let defaults = Views::of(program.tree.schema());
+    group.set_limit(program.disk, Some(1));
+    group.set_high(program.disk, Some(1));
+    let held = group.charge_forced(program.disk, 2);
+    let value = |snapshot: &Snapshot| {
+        let group = snapshot.get("/a").expect("it lives");
+        serde_json::to_value(&api::values(snapshot.schema(), group)["disk"]).expect("JSON")
+    };
+    let quiet = program.tree.snapshot();
+    assert_eq!(figures(&views, &quiet, None, SECOND), [Some(0.0)]);
+    let json = serde_json::json!({
+        "current": 2, "peak": 2, "limit": 1, "refused": 0, "overdrafts": 1, "high": 1,
+    });
+    assert_eq!(value(&quiet), json, "what there is not is left out");
+    // Averages move every two seconds.
+    let patience = std::time::Instant::now() + 60 * SECOND;
+    let stalled = loop {
+        let wait = Duration::from_millis(500);
+        group.charge_timeout(program.disk, 1, wait).expect_err("it is full");
+        let snapshot = program.tree.snapshot();
+        if figures(&views, &snapshot, None, SECOND)[0] > Some(0.01) {
+            break snapshot;
+        }
+        assert!(std::time::Instant::now() < patience, "no average has moved");
+    };
+    drop(held);
+    let pressure = stalled.get("/a").expect("it lives").pressure(program.disk);
+    let expected = Some(pressure.some.avg10 / 100.0);
+    assert_eq!(figures(&views, &stalled, None, SECOND), [expected]);
+    let at = defaults.docs().position(|doc| doc.is_pressure).expect("one of the quota");
+    assert_eq!(figures(&defaults, &stalled, None, SECOND)[at], expected);
+    let value = value(&stalled);
+    let of = |pointer: &str| value.pointer(pointer).and_then(serde_json::Value::as_f64);
+    assert_eq!(of("/pressure/some/avg10"), Some((pressure.some.avg10 * 100.0).round() / 100.0));
+    assert_eq!(of("/pressure/some/total_us"), Some(pressure.some.total.as_micros() as f64));
+    assert_eq!(of("/pressure/full/total_us"), Some(0.0), "it holds something");
+}
+
+#[test]
+fn what_an_older_server_says_of_a_quota_is_read() {
+    let old = r#"{"current": 1, "peak": 2, "limit": null, "refused": 3}"#;
+    let read: ValueDoc = serde_json::from_str(old).expect("it is one");
+    let ValueDoc::Quota { refused: 3, overdrafts: 0, soft: false, pressure: None, .. } = read
+    else {
+        panic!("{read:?}")
+    };
 }
 
 #[test]
@@ -173,7 +229,7 @@ fn what_does_not_fit_on_a_screen_is_in_the_detail_and_keys_stay_distinct() {
     let views = Views::of(&schema);
     let at = |place| views.docs().filter(|doc| doc.place == place).count();
     let places = [Place::Headline, Place::Table, Place::Detail, Place::Nowhere].map(at);
-    assert_eq!(places, [6, 4, 5, 1], "3 columns, and refusals");
+    assert_eq!(places, [6, 5, 5, 1], "3 columns, and refusals and stalls");
     let keys: Vec<&str> = views.docs().map(|doc| &*doc.key).take(3).collect();
     assert_eq!(keys, ["disk_limit", "disk", "disk_limit_"]);
     let held = views.docs().nth(1).expect("the quota");

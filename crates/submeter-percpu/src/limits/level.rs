@@ -308,6 +308,11 @@ impl Level {
         self.overdrafts.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(super) fn overdrafts(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.overdrafts.load(Ordering::Relaxed)
+    }
+
     /// Has what gives back look at the queue from now on.
     pub(super) fn await_room(&self) {
         // SeqCst, and in both functions below: a charge that is going to wait says so and tries

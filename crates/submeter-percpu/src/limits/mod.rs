@@ -45,6 +45,8 @@ mod level;
 #[cfg(not(loom))]
 mod node;
 #[cfg(not(loom))]
+mod node_beyond;
+#[cfg(not(loom))]
 mod node_pressure;
 #[cfg(not(loom))]
 mod node_wait;

@@ -13,7 +13,7 @@ use super::wait::SharedQueue;
 use super::{Inside, StockRows};
 use crate::process_lock::ProcessMutex;
 use crate::storage::Area;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The most that lies in one CPU's word: with more, charges of common sizes are hardly cheaper, and
 /// limits must be further away.
@@ -90,21 +90,25 @@ pub struct Refused {
 pub(super) struct Node {
     leaf: Leaf<StockRows>,
     parent: Option<Arc<Node>>,
-    tree: Arc<Tree>,
+    pub(super) tree: Arc<Tree>,
     /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
     place: AtomicU32,
-    level: Level,
+    pub(super) level: Level,
+    /// Whether a charge of it ever waited, so that a look at one that never stalled takes no lock.
+    pub(super) has_stalled: AtomicBool,
     /// Since a charge waited first. Locked with the queue only.
     pub(super) stalls: ProcessMutex<Option<Box<Meter>>>,
 }
 
-struct Tree {
+pub(super) struct Tree {
     area: Area,
     visits: Visits,
     open: ProcessMutex<Open>,
     waiting: SharedQueue<Arc<Node>>,
     /// Stalls are timed from here.
     made: Instant,
+    /// Whether a limit was ever soft.
+    pub(super) has_soft: AtomicBool,
 }
 
 /// The place of a node that is in no list.
@@ -144,7 +148,8 @@ impl LimitNode {
         let open = ProcessMutex::new(Open::default());
         let waiting = SharedQueue::new();
         let made = Instant::now();
-        LimitNode::new(Arc::new(Tree { area, visits, open, waiting, made }), None)
+        let has_soft = AtomicBool::new(false);
+        LimitNode::new(Arc::new(Tree { area, visits, open, waiting, made, has_soft }), None)
     }
 
     /// Creates a group below this one, without a limit. Not for signal handlers: it allocates.
@@ -164,8 +169,8 @@ impl LimitNode {
         let rows = stock.len();
         let leaf = Leaf::new(stock, cap, rows);
         let (place, level) = (AtomicU32::new(NOWHERE), Level::new());
-        let stalls = ProcessMutex::new(None);
-        LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level, stalls }) }
+        let (has_stalled, stalls) = (AtomicBool::new(false), ProcessMutex::new(None));
+        LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level, has_stalled, stalls }) }
     }
 
     /// Charges `n` to this group and every one above it, or to none.
@@ -195,27 +200,6 @@ impl LimitNode {
     #[must_use]
     pub fn release_stock(&self, n: u64) -> bool {
         tree::release_stock(&self.node, n)
-    }
-
-    /// Charges `n` to this group and every one above it, whatever their limits: for what has
-    /// happened already. While a limit is exceeded nothing else is granted below it, unless it is
-    /// soft. Costs as much as [`try_charge`](LimitNode::try_charge).
-    ///
-    /// Not for signal handlers: one that interrupted a move of stock by its own thread leaves the
-    /// rest of that stock to charges, although the limit is exceeded.
-    ///
-    /// # Panics
-    /// When more than `u64::MAX` would be charged.
-    #[inline]
-    pub fn charge_forced(&self, n: u64) {
-        tree::charge_forced(&self.node, n);
-    }
-
-    /// Says what the limit does with a charge that exceeds it, and returns the usage after that. Once
-    /// it is enforced, nothing is granted until it fits.
-    pub fn set_mode(&self, mode: LimitMode) -> LimitUsage {
-        tree::set_mode(&self.node, &self.node.level, mode);
-        self.usage()
     }
 
     /// Releases `n`, which was charged to this group.

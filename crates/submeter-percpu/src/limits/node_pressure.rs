@@ -2,10 +2,11 @@
 
 use super::node::{LimitNode, Node};
 use super::pressure::Pressure;
+use crate::sync::atomic::Ordering;
 
 impl LimitNode {
     /// Returns for how long charges of this group and those below it waited, up to this moment.
-    /// Costs a lock, which those that wait share.
+    /// Costs a lock, which those that wait share, or a load where nobody ever waited.
     ///
     /// Not for signal handlers, and 0 in a forked child in which another thread of the parent
     /// stayed behind in the queue: nobody can wait there.
@@ -29,6 +30,11 @@ impl LimitNode {
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let node = self.node();
+        // Relaxed: it is set before the first wait is timed, so that nothing is missed but what
+        // begins at the same time.
+        if !node.has_stalled.load(Ordering::Relaxed) {
+            return Pressure::default();
+        }
         let read = node.waiting().with(|_| {
             let now = node.now();
             node.stalls.lock().as_mut().map(|meter| meter.read(now))
@@ -42,6 +48,8 @@ impl Node {
     pub(super) fn note_wait(&self, begins: bool) {
         let now = self.now();
         for node in self.up() {
+            // Relaxed: see `LimitNode::pressure`.
+            node.has_stalled.store(true, Ordering::Relaxed);
             node.stalls.lock().get_or_insert_default().wait(begins, node.holds(), now);
         }
     }

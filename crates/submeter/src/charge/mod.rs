@@ -16,6 +16,7 @@ use crate::unit::Unit;
 
 pub use at_once::Amount;
 pub use error::LimitError;
+use submeter_percpu::LimitNode;
 pub use submeter_percpu::{LimitMode, Pressure, Stall};
 pub use wait::Charging;
 
@@ -161,7 +162,11 @@ impl Group {
     /// When the quota is of another tree's schema, or more than `u64::MAX` would be charged.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn charge_forced<U: Unit>(&self, quota: Quota<U>, n: u64) -> Charge {
-        self.quota(self.quota_slot(quota.key)).charge_forced(n);
+        let node = self.quota(self.quota_slot(quota.key));
+        if !node.charge_stock(n) {
+            node.charge_forced(n);
+            count_overdrafts(self, quota.key);
+        }
         Charge { group: self.clone(), key: quota.key, amount: n }
     }
 
@@ -211,8 +216,31 @@ impl Group {
 
 /// Charges the group and its ancestors, or none of them.
 fn charge(group: &Group, key: Key, n: u64) -> Result<(), LimitError> {
-    let charged = group.quota(usize::from(key.slot)).try_charge(n);
-    charged.map_err(|refused| LimitError::new(group, key, n, refused))
+    let node = group.quota(usize::from(key.slot));
+    node.try_charge(n).map_err(|refused| LimitError::new(group, key, n, refused))?;
+    count_soft(group, key, node);
+    Ok(())
+}
+
+/// Counts what soft limits let pass, in a tree that has some.
+fn count_soft(group: &Group, key: Key, node: &LimitNode) {
+    if node.may_be_overdrawn() {
+        count_overdrafts(group, key);
+    }
+}
+
+/// Counts the overdrafts of the group and those above it that nobody has counted yet: after a
+/// charge, so that the totals of groups that end have them. One that a release grants to a charge
+/// that waits is counted when its owner is back, or with the next.
+#[cold]
+fn count_overdrafts(group: &Group, key: Key) {
+    for group in std::iter::successors(Some(group), |group| group.parent()) {
+        let limits = group.limits(usize::from(key.slot));
+        match limits.new_overdrafts() {
+            0 => {}
+            n => group.add_overdrafts(key, n),
+        }
+    }
 }
 
 fn release(group: &Group, key: Key, n: u64) {

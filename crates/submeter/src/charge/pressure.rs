@@ -3,7 +3,8 @@
 use submeter_percpu::Pressure;
 
 use crate::group::Group;
-use crate::schema::Quota;
+use crate::schema::{Metric, MetricKind, Quota};
+use crate::snapshot::GroupValues;
 use crate::unit::Unit;
 
 impl Group {
@@ -11,8 +12,9 @@ impl Group {
     /// moment: by [`charge`](Group::charge) and [`charge_timeout`](Group::charge_timeout), for
     /// whichever limit on the way to the root.
     ///
-    /// Costs a lock, which those that wait for this quota share. Nothing is timed where nobody
-    /// waits. Charges that are refused do not wait: for these see [`Usage::refused`].
+    /// Costs a lock, which those that wait for this quota share, or a load where no charge of the
+    /// group ever waited. Nothing is timed where nobody waits. Charges that are refused do not
+    /// wait: for these see [`Usage::refused`].
     ///
     /// Not for signal handlers. In a forked child in which another thread of the parent stayed
     /// behind as it began to wait nobody can wait, and this is 0.
@@ -49,7 +51,49 @@ impl Group {
     /// [`Usage::refused`]: crate::Usage::refused
     #[must_use]
     pub fn pressure<U: Unit>(&self, quota: Quota<U>) -> Pressure {
-        let limits = self.inner.quotas.get(self.quota_slot(quota.key));
-        limits.map_or_else(Pressure::default, |limits| limits.node.pressure())
+        self.inner.quotas.pressure(self.quota_slot(quota.key))
+    }
+
+    /// Returns the pressure by slot, of quotas for which somebody waited.
+    pub(crate) fn pressures(&self) -> Box<[(usize, Pressure)]> {
+        let slots = 0..self.schema().quotas();
+        let pressures = slots.map(|slot| (slot, self.inner.quotas.pressure(slot)));
+        pressures.filter(|(_, pressure)| *pressure != Pressure::default()).collect()
+    }
+}
+
+impl GroupValues {
+    /// Returns for how long charges waited for room of a quota, up to the snapshot. Panics when it
+    /// is of another schema.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let snapshot = tree.snapshot();
+    /// let root = snapshot.get("/").expect("always there");
+    /// assert_eq!(root.pressure(memory).some.avg10, 0.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn pressure<U: Unit>(&self, quota: Quota<U>) -> Pressure {
+        self.pressure_at(self.slot(quota.key))
+    }
+
+    /// As [`pressure`](GroupValues::pressure), of any metric of this snapshot's schema; `None` for
+    /// one that is no quota.
+    ///
+    /// # Panics
+    /// When the metric is of another schema.
+    #[must_use]
+    pub fn pressure_of(&self, metric: &Metric) -> Option<Pressure> {
+        (metric.kind == MetricKind::Quota).then(|| self.pressure_at(self.slot(metric.key)))
+    }
+
+    fn pressure_at(&self, slot: usize) -> Pressure {
+        let found = self.pressure.iter().find(|(at, _)| *at == slot);
+        found.map_or_else(Pressure::default, |(_, pressure)| *pressure)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use submeter_percpu::LimitTurn;
 
-use super::{Charge, LimitError};
+use super::{Charge, LimitError, count_soft};
 use crate::group::Group;
 use crate::schema::{Key, Quota};
 use crate::unit::Unit;
@@ -107,8 +107,12 @@ impl Group {
         n: u64,
         timeout: Duration,
     ) -> Result<Charge, LimitError> {
-        match self.quota(self.quota_slot(quota.key)).charge_timeout(n, timeout) {
-            Ok(()) => Ok(Charge { group: self.clone(), key: quota.key, amount: n }),
+        let node = self.quota(self.quota_slot(quota.key));
+        match node.charge_timeout(n, timeout) {
+            Ok(()) => {
+                count_soft(self, quota.key, node);
+                Ok(Charge { group: self.clone(), key: quota.key, amount: n })
+            }
             Err(refused) => Err(LimitError::new(self, quota.key, n, refused)),
         }
     }
@@ -121,7 +125,10 @@ impl Future for Charging {
         let Charging { group, key, n, turn } = self.get_mut();
         let node = group.quota(usize::from(key.slot));
         node.poll_charge(turn, *n, context).map(|charged| match charged {
-            Ok(()) => Ok(Charge { group: group.clone(), key: *key, amount: *n }),
+            Ok(()) => {
+                count_soft(group, *key, node);
+                Ok(Charge { group: group.clone(), key: *key, amount: *n })
+            }
             Err(refused) => Err(LimitError::new(group, *key, *n, refused)),
         })
     }

@@ -14,6 +14,7 @@ use crate::tree::Tree;
 mod format;
 mod names;
 mod series;
+mod stalls;
 mod text;
 mod walk;
 
@@ -49,10 +50,14 @@ pub const TOP_DEFAULT: usize = 100;
 ///
 /// # Names
 /// Names are `prefix_metric_unit`, with the base unit (`_seconds`, `_bytes`) at the end and
-/// `_total` after a counter. A quota has five families: what is used and not by a child that is
+/// `_total` after a counter. A quota has these families: what is used and not by a child that is
 /// shown, so that the sum is the tree's; `_subtree`, what is used with descendants, of groups with
-/// a limit; that `_limit`; the `_peak` with descendants; and the counter `_refused` of charges that
-/// the group's own limit refused. Limits and peaks have no `other`. Histograms are cumulative;
+/// a limit; that `_limit`; the `_peak` with descendants; and the counters `_refused` and
+/// `_overdrafts` of charges that the group's own limit refused, or granted beyond itself, and
+/// `_paused` of pauses above its `high`. Where charges have waited, `_pressure_some_seconds_total`
+/// and `_pressure_full_seconds_total` are for how long: see [`Pressure`](crate::Pressure). A
+/// group's stalls have those of its descendants, so that their sum over groups means nothing.
+/// Limits, peaks and stalls have no `other`. Histograms are cumulative;
 /// values are integers in the schema's unit, so the bound of a bucket is the largest value in it,
 /// `2^k − 1`. Times are written as exact decimals, never converted to floats. `prefix_backend_info`
 /// has the process's [backend](crate::backend), and where the schema meters CPU time,

@@ -25,7 +25,11 @@ pub(super) enum Part {
     Limit,
     Peak,
     Refused,
+    Overdrafts,
     Paused,
+    /// Time in which some charge waited, and in which nothing else went on either.
+    SomeStalled,
+    FullStalled,
     /// With descendants, as the limit sees it.
     Used,
 }
@@ -36,9 +40,17 @@ impl Part {
             MetricKind::Counter => &[Part::Counter],
             MetricKind::Gauge => &[Part::Gauge],
             MetricKind::Histogram => &[Part::Histogram],
-            MetricKind::Quota => {
-                &[Part::Current, Part::Limit, Part::Peak, Part::Refused, Part::Paused, Part::Used]
-            }
+            MetricKind::Quota => &[
+                Part::Current,
+                Part::Limit,
+                Part::Peak,
+                Part::Refused,
+                Part::Overdrafts,
+                Part::Paused,
+                Part::SomeStalled,
+                Part::FullStalled,
+                Part::Used,
+            ],
         }
     }
 
@@ -48,30 +60,40 @@ impl Part {
             Part::Limit => "limit",
             Part::Peak => "peak",
             Part::Refused => "refused",
+            Part::Overdrafts => "overdrafts",
             Part::Paused => "paused",
+            Part::SomeStalled => "pressure_some",
+            Part::FullStalled => "pressure_full",
             Part::Used => SUBTREE,
         }
     }
 
     /// Whether its values may fall: those of groups that have ended are not repeated.
     pub(super) fn is_level(self) -> bool {
-        !matches!(self, Part::Counter | Part::Histogram | Part::Refused | Part::Paused)
+        matches!(self, Part::Gauge | Part::Current | Part::Limit | Part::Peak | Part::Used)
     }
 
     /// Returns the suffixes of the family's samples, which must not clash with those of another
     /// family.
     fn samples(self) -> &'static [&'static str] {
         match self {
-            Part::Counter | Part::Refused | Part::Paused => &["_total", "_created"],
+            Part::Counter
+            | Part::Refused
+            | Part::Overdrafts
+            | Part::Paused
+            | Part::SomeStalled
+            | Part::FullStalled => &["_total", "_created"],
             Part::Histogram => &["_bucket", "_sum", "_count", "_created"],
             Part::Gauge | Part::Current | Part::Limit | Part::Peak | Part::Used => &[""],
         }
     }
 
-    /// Returns the unit of the family, which for a count of events differs from the metric's.
+    /// Returns the unit of the family, which for a count of events and for the time of stalls
+    /// differs from the metric's.
     pub(super) fn unit(self, metric: &Metric) -> UnitKind {
         match self {
-            Part::Refused | Part::Paused => UnitKind::Count,
+            Part::Refused | Part::Overdrafts | Part::Paused => UnitKind::Count,
+            Part::SomeStalled | Part::FullStalled => UnitKind::Nanoseconds,
             _ => metric.unit(),
         }
     }
@@ -205,7 +227,9 @@ mod tests {
         );
         let expected = "app_in_bytes app_cpu_seconds app_requests app_latency_seconds \
                         app_memory_bytes app_memory_limit_bytes app_memory_peak_bytes \
-                        app_memory_refused app_memory_paused app_memory_subtree_bytes app_bytes_bytes";
+                        app_memory_refused app_memory_overdrafts app_memory_paused \
+                        app_memory_pressure_some_seconds app_memory_pressure_full_seconds \
+                        app_memory_subtree_bytes app_bytes_bytes";
         assert_eq!(got.join(" "), expected);
     }
 
@@ -224,8 +248,8 @@ mod tests {
         );
         assert_eq!(got[..3], ["x_total", "x_2", "memory_peak_bytes"]);
         assert_eq!(got[3..6], ["memory_bytes", "memory_limit_bytes", "memory_peak_2_bytes"]);
-        assert_eq!(got[6..9], ["memory_refused", "memory_paused", "memory_subtree_bytes"]);
-        assert_eq!(got[9..], ["y_count", "y_2"]);
+        assert_eq!(got[6..9], ["memory_refused", "memory_overdrafts", "memory_paused"]);
+        assert_eq!(got[11..], ["memory_subtree_bytes", "y_count", "y_2"]);
     }
 
     #[test]

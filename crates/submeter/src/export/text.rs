@@ -81,6 +81,7 @@ pub(super) fn family(
     let writer = Writer { style, family, unit: family.part.unit(family.metric) };
     let word = match family.part {
         Part::Refused => Some(schema.refused_word(family.metric.key)),
+        Part::Overdrafts => Some(schema.overdrafts_word(family.metric.key)),
         Part::Paused => Some(schema.paused_word(family.metric.key)),
         _ => schema.word(family.metric.key),
     };
@@ -93,6 +94,14 @@ pub(super) fn family(
         match (family.part, word) {
             (Part::Current | Part::Limit | Part::Peak | Part::Used, _) => {
                 writer.quota(&group.label, entry, slot, out)?;
+            }
+            (Part::SomeStalled | Part::FullStalled, _) => {
+                let stalls = &entry.stalls[slot];
+                if let Some((stalled, created)) = stalls.shown() {
+                    let full = family.part == Part::FullStalled;
+                    let ns = stalled[usize::from(full)].cast_signed();
+                    writer.sample(&group.label, &[ns], created, out)?;
+                }
             }
             (_, Some(word)) if family.subtree => {
                 let created = entry.shown.created;
@@ -122,6 +131,14 @@ fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
         Part::Limit => ("gauge", ", limit"),
         Part::Peak => ("gauge", ", peak usage with descendants"),
         Part::Refused => ("counter", ", charges refused by this group's limit"),
+        Part::Overdrafts => ("counter", ", charges granted beyond this group's limit"),
+        Part::SomeStalled => {
+            ("counter", ", time in which some charge of this group or below it waited for room")
+        }
+        Part::FullStalled => (
+            "counter",
+            ", time in which a charge of this group or below it waited and the group held nothing",
+        ),
         Part::Paused => ("counter", ", pauses asked of callers above this group's high"),
         Part::Used => ("gauge", ", current usage with descendants, which the limit bounds"),
     };

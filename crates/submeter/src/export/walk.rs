@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
+use crate::charge::Pressure;
 use crate::group::Group;
 use crate::quota::{Quotas, Usage};
 use crate::rstat::Flushed;
@@ -40,6 +41,8 @@ pub(super) struct Member {
     pub(super) own: Option<Box<[i64]>>,
     /// Of each quota, in order of their slots.
     pub(super) usage: Vec<Usage>,
+    /// As `usage`: for how many nanoseconds some charges, and all, have waited.
+    pub(super) stalled: Box<[[u64; 2]]>,
 }
 
 struct Visit {
@@ -138,6 +141,7 @@ fn copy(visits: &[Visit], depth: usize, flushed: &mut [Flushed<'_>]) -> Vec<Memb
             total: group.totals(),
             own: (group.depth() < depth).then(|| group.own_words(flushed)),
             usage: Vec::with_capacity(group.schema().quotas()),
+            stalled: (0..group.schema().quotas()).map(|slot| stalled(group, slot)).collect(),
         });
     }
     let shown = visits.iter().filter(|visit| visit.shown).map(|visit| &visit.group.inner.quotas);
@@ -146,6 +150,11 @@ fn copy(visits: &[Visit], depth: usize, flushed: &mut [Flushed<'_>]) -> Vec<Memb
         members.iter_mut().zip(usages).for_each(|(member, usage)| member.usage.push(usage));
     }
     members
+}
+
+fn stalled(group: &Group, slot: usize) -> [u64; 2] {
+    let Pressure { some, full, .. } = group.inner.quotas.pressure(slot);
+    [some, full].map(|stall| u64::try_from(stall.total.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// By what groups are chosen.
@@ -192,10 +201,16 @@ fn values<'g>(
     let slot = usize::from(key.slot);
     let total = |group: &Group| group.group_stats(key).total(slot);
     match kind {
-        // A group whose every charge was refused is not idle.
-        MetricKind::Quota => Quotas::usages(slot, groups.map(|group| &group.inner.quotas))
-            .map(|usage| usage.current.max(usage.refused.min(1)))
-            .collect(),
+        // A group whose every charge was refused, or waited in vain, is not idle.
+        MetricKind::Quota => {
+            let usages = Quotas::usages(slot, groups.clone().map(|group| &group.inner.quotas));
+            let value = |(usage, group): (Usage, &Group)| {
+                let events = usage.refused | usage.overdrafts | usage.paused;
+                let is_idle = events == 0 && stalled(group, slot) == [0; 2];
+                usage.current.max(u64::from(!is_idle))
+            };
+            usages.zip(groups).map(value).collect()
+        }
         MetricKind::Gauge => groups.map(|group| total(group).unsigned_abs()).collect(),
         MetricKind::Counter | MetricKind::Histogram => {
             groups.map(|group| total(group).cast_unsigned()).collect()

@@ -214,6 +214,12 @@ impl Group {
         self.inner.stats.add(word, 1, Count::KIND.batch_mask());
     }
 
+    /// Counts charges that were granted beyond this group's limit of a quota.
+    pub(crate) fn add_overdrafts(&self, quota: Key, n: u64) {
+        let word = self.schema().overdrafts_word(quota);
+        self.inner.stats.add(word, n.cast_signed(), Count::KIND.batch_mask());
+    }
+
     /// Adds to words of a counter or histogram, by their place in it.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn add_words(&self, metric: &crate::Metric, words: &[(usize, i64)]) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::keys::{Counter, Gauge, Histogram, Key, Quota, RateLimit};
 use super::metric::{Metric, MetricKind};
 use super::{
-    FIRST_SECTION, Inner, METRICS_MAX, SECTIONS_MAX, Schema, SchemaError, SectionLayout, WORDS_MAX,
+    FIRST_SECTION, Inner, METRICS_MAX, QUOTA_WORDS, SECTIONS_MAX, Schema, SchemaError,
+    SectionLayout, WORDS_MAX,
 };
 use crate::histogram::Buckets;
 #[cfg(feature = "perf")]
@@ -269,7 +270,7 @@ impl SchemaBuilder {
             return Err(SchemaError::TooManySections { sections: self.sections.len() });
         }
         // After those of metrics, whose keys are given already.
-        self.sections[0].words += 2 * self.quotas;
+        self.sections[0].words += QUOTA_WORDS * self.quotas;
         if let Some(section) = self.sections.iter().find(|s| s.words > WORDS_MAX) {
             return Err(SchemaError::TooLarge { words: section.words });
         }

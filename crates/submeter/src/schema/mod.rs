@@ -41,6 +41,9 @@ pub const METRICS_MAX: usize = u16::MAX as usize;
 /// The maximum of sections in a schema: each reserves its own address space.
 pub const SECTIONS_MAX: usize = 16;
 
+/// The words of a quota: of what its limit refused, of pauses, of overdrafts.
+const QUOTA_WORDS: usize = 3;
+
 /// The name of the section of metrics that are declared outside any section.
 const FIRST_SECTION: &str = "main";
 
@@ -81,7 +84,7 @@ pub(crate) struct SectionLayout {
     pub(crate) id: u32,
     pub(crate) name: String,
     /// The words of one group on each CPU: of its metrics and, at the end of the first section's,
-    /// of what the limits of quotas refused.
+    /// of what happened at the limits of quotas.
     pub(crate) words: usize,
 }
 
@@ -218,12 +221,17 @@ impl Schema {
     /// above a group keep what its limit refused when it has ended, and as of one flush they agree
     /// with each other.
     pub(crate) fn refused_word(&self, quota: Key) -> usize {
-        self.layouts()[0].words - 2 * self.inner.quotas + usize::from(quota.slot)
+        self.layouts()[0].words - QUOTA_WORDS * self.inner.quotas + usize::from(quota.slot)
     }
 
     /// Returns the word that counts the pauses that callers were asked for, in the first section.
     pub(crate) fn paused_word(&self, quota: Key) -> usize {
         self.refused_word(quota) + self.inner.quotas
+    }
+
+    /// Returns the word that counts the charges beyond a quota's limits, in the first section.
+    pub(crate) fn overdrafts_word(&self, quota: Key) -> usize {
+        self.paused_word(quota) + self.inner.quotas
     }
 
     /// Returns the names of the rate limits.

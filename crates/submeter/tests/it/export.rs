@@ -3,22 +3,26 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use std::time::Duration;
+
 use submeter::export::{Export, TOP_DEFAULT};
-use submeter::{Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, Quota, Schema, Tree};
+use submeter::{
+    Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, LimitMode, Quota, Schema, Tree,
+};
 
 /// What a server keeps of one target: as Prometheus, whose `increase` ignores the value with which
 /// a series begins, and takes any fall for a restart from zero.
 #[derive(Default)]
-struct Server {
+pub(crate) struct Server {
     last: HashMap<String, f64>,
     increase: BTreeMap<String, f64>,
-    resets: usize,
+    pub(crate) resets: usize,
     /// Whether the range is so short that a series that was not in one scrape begins anew.
     forgets: bool,
 }
 
 impl Server {
-    fn scrape(&mut self, text: &str) {
+    pub(crate) fn scrape(&mut self, text: &str) {
         let mut now = HashMap::new();
         for (series, value) in samples(text) {
             let new = match self.last.get(series) {
@@ -44,12 +48,12 @@ impl Server {
         self.increase.iter().filter(of).map(|(_, increase)| increase).sum()
     }
 
-    fn of(&self, series: &str) -> f64 {
+    pub(crate) fn of(&self, series: &str) -> f64 {
         self.increase.get(series).copied().unwrap_or(0.0)
     }
 }
 
-fn samples(text: &str) -> impl Iterator<Item = (&str, f64)> {
+pub(crate) fn samples(text: &str) -> impl Iterator<Item = (&str, f64)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| {
         let (series, value) = line.rsplit_once(' ').expect("a sample");
@@ -57,15 +61,15 @@ fn samples(text: &str) -> impl Iterator<Item = (&str, f64)> {
     })
 }
 
-struct World {
-    tree: Tree,
-    requests: Counter<Count>,
+pub(crate) struct World {
+    pub(crate) tree: Tree,
+    pub(crate) requests: Counter<Count>,
     queued: Gauge<Bytes>,
     batch: Histogram<Count>,
-    memory: Quota<Bytes>,
+    pub(crate) memory: Quota<Bytes>,
 }
 
-fn world() -> World {
+pub(crate) fn world() -> World {
     let mut schema = Schema::builder();
     let requests = schema.counter("requests", "Requests");
     let batch = schema.histogram("batch", "Sizes", Buckets::powers(2, 6));
@@ -77,7 +81,7 @@ fn world() -> World {
 }
 
 impl World {
-    fn add(&self, path: &str, n: u64) {
+    pub(crate) fn add(&self, path: &str, n: u64) {
         self.tree.get_or_create(path).expect("room").add(self.requests, n);
     }
 
@@ -87,11 +91,23 @@ impl World {
         (0..times).for_each(|_| assert!(group.try_charge(self.memory, 1).is_err()));
     }
 
-    fn kill(&self, path: &str) {
+    /// Charges a group beyond its limit, which lets it pass: forced, or because it is soft.
+    fn overdraw(&self, group: &Group, forced: bool) {
+        group.set_limit(self.memory, Some(0));
+        if forced {
+            drop(group.charge_forced(self.memory, 1));
+            return;
+        }
+        group.set_limit_mode(self.memory, LimitMode::Soft);
+        drop(group.try_charge(self.memory, 1).expect("it is soft"));
+        group.set_limit_mode(self.memory, LimitMode::Enforced);
+    }
+
+    pub(crate) fn kill(&self, path: &str) {
         drop(self.tree.get(path).expect("alive").kill_subtree().expect("not the root"));
     }
 
-    fn text(&self, export: &Export) -> String {
+    pub(crate) fn text(&self, export: &Export) -> String {
         let mut text = String::new();
         export.write(&self.tree, &mut text).expect("a string");
         text
@@ -102,12 +118,13 @@ fn one(group: &str) -> String {
     format!("app_requests_total{{group=\"{group}\"}}")
 }
 
-fn value(text: &str, series: &str) -> Option<f64> {
+pub(crate) fn value(text: &str, series: &str) -> Option<f64> {
     samples(text).find(|(found, _)| *found == series).map(|(_, value)| value)
 }
 
 const REQUESTS: &str = "app_requests_total";
 const REFUSED: &str = "app_memory_refused_total";
+const OVERDRAFTS: &str = "app_memory_overdrafts_total";
 
 #[test]
 fn a_sum_over_all_groups_is_the_total() {
@@ -218,6 +235,38 @@ fn refusals_between_a_groups_last_scrape_and_its_release_are_counted() {
     server.scrape(&w.text(&export));
     server.scrape(&w.text(&export));
     assert_eq!((server.sum(REFUSED), server.resets), (5.0, 0));
+}
+
+#[test]
+fn overdrafts_are_counted_at_the_group_whose_limit_was_exceeded() {
+    let w = world();
+    let export = Export::new("app").scrapers(1);
+    let web = w.tree.get_or_create("/acme/web").expect("room");
+    let acme = w.tree.get("/acme").expect("alive");
+    w.overdraw(&acme, true);
+    // At two limits on its way.
+    w.overdraw(&web, true);
+    let fits = acme.charge_forced(w.memory, 0);
+    let text = w.text(&export);
+    let of = |group: &str| value(&text, &format!("{OVERDRAFTS}{{group=\"{group}\"}}"));
+    assert_eq!(["/", "/acme", "/acme/web"].map(of), [0.0, 2.0, 1.0].map(Some));
+    let usages = [&acme, &web].map(|group| group.usage(w.memory).overdrafts);
+    assert_eq!(usages, [2, 1]);
+    drop(fits);
+}
+
+#[test]
+fn a_waiting_charge_that_exceeds_a_soft_limit_is_an_overdraft() {
+    let w = world();
+    let group = w.tree.create("/acme").expect("room");
+    group.set_limit(w.memory, Some(0));
+    group.set_limit_mode(w.memory, LimitMode::Soft);
+    drop(group.charge_timeout(w.memory, 1, Duration::ZERO).expect("it is soft"));
+    let mut waits = std::pin::pin!(group.charge(w.memory, 1));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_ready());
+    let text = w.text(&Export::new("app"));
+    assert_eq!(value(&text, &format!("{OVERDRAFTS}{{group=\"/acme\"}}")), Some(2.0), "{text}");
 }
 
 #[test]
@@ -408,7 +457,7 @@ fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go(
         let depth = random.usize(1..5);
         let export = Export::new("app").top(random.usize(1..6), w.requests).depth(depth);
         let mut servers = [false, true].map(|forgets| Server { forgets, ..Server::default() });
-        let mut counted = [0; 3];
+        let mut counted = [0; 4];
         let mut began = [None; 2];
         let steps = if cfg!(miri) { 60 } else { 400 };
         for step in 0..steps {
@@ -439,6 +488,14 @@ fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go(
                     w.refuse(&w.tree.get_or_create(&path).expect("room"), 2);
                     counted[2] += 2;
                 }
+                4 => {
+                    let group = w.tree.get_or_create(&path).expect("room");
+                    let up = std::iter::successors(Some(&group), |group| group.parent());
+                    // Of which `refuse` has left some.
+                    up.for_each(|group| _ = group.set_limit(w.memory, None));
+                    w.overdraw(&group, random.bool());
+                    counted[3] += 1;
+                }
                 _ => {
                     let n = 1 << random.u32(..10);
                     w.add(&path, n);
@@ -451,8 +508,9 @@ fn increases_are_those_of_the_tree_for_two_scrapers_whatever_groups_come_and_go(
                 servers[turn].scrape(&text);
                 let from = *began[turn].get_or_insert(counted);
                 let at = format!("seed {seed}, step {step}, depth {depth}: {text}");
-                let sums = [REQUESTS, "app_batch_count", REFUSED].map(|m| servers[turn].sum(m));
-                let expected = [0, 1, 2].map(|n: usize| (counted[n] - from[n]) as f64);
+                let metrics = [REQUESTS, "app_batch_count", REFUSED, OVERDRAFTS];
+                let sums = metrics.map(|metric| servers[turn].sum(metric));
+                let expected = [0, 1, 2, 3].map(|n: usize| (counted[n] - from[n]) as f64);
                 assert_eq!(sums, expected, "{at}");
                 let levels = samples(&text).filter(|(s, _)| s.starts_with("app_queued")).count();
                 assert!(levels > 0, "{at}");

@@ -13,6 +13,7 @@ mod callbacks;
 mod checkpoint;
 mod derive;
 mod export;
+mod export_stalls;
 mod guards;
 mod high;
 mod hostile;

@@ -216,9 +216,13 @@ fn promtool_finds_nothing_to_complain_of() {
     web.add(requests, 3);
     web.record(sizes, 3000);
     web.set_limit(memory, Some(1000));
+    let held = web.charge_forced(memory, 1001);
+    web.charge_timeout(memory, 1, Duration::from_millis(1)).expect_err("it is full");
+    drop(held);
     let mut text = String::new();
     let export = Export::new("app").subtrees().build_info(&[("version", "1")]);
     export.write_as(Format::Text, &tree, &mut text).expect("a string");
+    assert!(text.contains("\napp_memory_pressure_some_seconds_total{"), "{text}");
     let mut child = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

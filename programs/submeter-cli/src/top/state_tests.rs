@@ -25,6 +25,7 @@ fn views() -> Vec<ViewDoc> {
         place,
         limit: (key == "memory_bytes").then(|| "memory_limit_bytes".to_owned()),
         is_trouble: key == "refused_per_s",
+        is_pressure: false,
     };
     VIEWS.iter().map(view).collect()
 }

@@ -53,6 +53,9 @@ const ROWS: usize = 5;
 /// Cells of a sparkline, or of a bar, with the space before it.
 const PAST_WIDTH: usize = 14;
 
+/// The share of time from which on waiting for room is worth a colour; the page has the same.
+const STALLED: f64 = 0.01;
+
 /// Cells that a name keeps when there are several figures.
 const NAME_LEAST: usize = 22;
 
@@ -335,6 +338,8 @@ fn in_a_sentence(title: &str) -> String {
 fn figure(view: &ViewDoc, value: Option<f64>, theme: Theme) -> (String, Style) {
     let style = match value {
         None | Some(0.0) => theme.dim,
+        // An average that never falls to zero again.
+        Some(share) if view.is_pressure && share < STALLED => theme.dim,
         _ if view.is_trouble => theme.warn,
         _ => Style::new(),
     };

@@ -1,6 +1,7 @@
 //! Tests of frames, as text.
 
-use anstyle::Effects;
+use anstyle::{AnsiColor, Effects};
+use submeter_http::wire::Figure;
 
 use super::once;
 use super::screen::Screen;
@@ -119,4 +120,25 @@ fn once_prints_the_tree_as_a_table() {
     assert!(lines[0].starts_with("tenant") && lines[0].ends_with("items"), "{text}");
     assert!(lines[1].starts_with('/') && lines[1].contains("2.10k"), "{text}");
     assert!(lines[4].starts_with("\u{a0}\u{a0}\u{a0}\u{a0}y"), "{text}");
+}
+
+#[test]
+fn who_waits_for_room_has_a_colour_until_its_average_is_noise() {
+    let style = |share| {
+        let mut tree = tree(&GROUPS);
+        for view in &mut tree.views {
+            (view.is_trouble, view.is_pressure) =
+                (view.key == "hit_ratio", view.key == "hit_ratio");
+        }
+        for group in &mut tree.groups {
+            group.overview.insert("hit_ratio".to_owned(), Figure(Some(share)));
+        }
+        let mut state = state();
+        state.update(tree);
+        let (lines, screen) = frame(&state, 126, 12);
+        assert!(lines[6].contains(&format!("{:.1} %", share * 100.0)), "{}", lines[6]);
+        let x = lines[6].chars().position(|c| c == '%').expect("a share");
+        screen.cell(x, 6).1.get_fg_color()
+    };
+    assert_eq!([0.02, 0.004].map(style), [Some(AnsiColor::Yellow.into()), None]);
 }

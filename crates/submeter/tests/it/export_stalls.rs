@@ -1,0 +1,103 @@
+//! Stalls as Prometheus sees them: time that only grows, and of which no sum over groups is made.
+
+use std::time::Duration;
+
+use submeter::Group;
+use submeter::export::Export;
+
+use crate::export::{Server, World, samples, value, world};
+
+/// Has a charge of a group wait in vain.
+fn stall(w: &World, group: &Group) {
+    w.tree.root().set_limit(w.memory, Some(1));
+    let held = w.tree.root().try_charge(w.memory, 1).expect("room");
+    let late = group.charge_timeout(w.memory, 1, Duration::from_millis(1));
+    late.expect_err("no room");
+    drop(held);
+    w.tree.root().set_limit(w.memory, None);
+}
+
+const STALLS: [&str; 2] =
+    ["app_memory_pressure_some_seconds_total", "app_memory_pressure_full_seconds_total"];
+
+fn stalls(text: &str, group: &str) -> [Option<f64>; 2] {
+    STALLS.map(|name| value(text, &format!("{name}{{group=\"{group}\"}}")))
+}
+
+#[test]
+fn who_never_waited_has_no_series_of_stalls_and_who_does_begins_at_zero() {
+    let w = world();
+    let export = Export::new("app").scrapers(2);
+    let web = w.tree.get_or_create("/acme/web").expect("room");
+    web.add(w.requests, 1);
+    w.add("/idle", 1);
+    let text = w.text(&export);
+    assert!(samples(&text).all(|(series, _)| !series.contains("pressure")), "{text}");
+    stall(&w, &web);
+    for _ in 0..2 {
+        assert_eq!(stalls(&w.text(&export), "/acme/web"), [Some(0.0); 2], "for each scraper");
+    }
+    let text = w.text(&export);
+    let total = web.pressure(w.memory);
+    let expected = [total.some, total.full].map(|stall| Some(stall.total.as_secs_f64()));
+    assert_eq!((stalls(&text, "/acme/web"), stalls(&text, "/idle")), (expected, [None; 2]));
+    assert!(expected[1] > Some(0.000_9), "{expected:?}");
+    assert_eq!(stalls(&text, "/")[1], Some(0.0), "others held what it waited for");
+    assert!(stalls(&text, "/acme") >= stalls(&text, "/acme/web"), "with descendants: {text}");
+    assert!(!text.contains("pressure_some_seconds_total{group=\"//other"), "{text}");
+}
+
+#[test]
+fn stalls_never_fall_and_a_name_that_is_created_again_continues_them() {
+    let w = world();
+    let export = Export::new("app").scrapers(1);
+    let mut server = Server::default();
+    let stall_once = || {
+        let group = w.tree.get_or_create("/acme").expect("room");
+        stall(&w, &group);
+        group.pressure(w.memory).full.total.as_secs_f64()
+    };
+    // All that there is counts in the first scrape, as of other counters.
+    let first = stall_once();
+    let text = w.text(&export);
+    assert_eq!(stalls(&text, "/acme")[1], Some(first), "{text}");
+    server.scrape(&text);
+    w.kill("/acme");
+    let second = stall_once();
+    server.scrape(&w.text(&export));
+    let sum = server.of(&format!("{}{{group=\"/acme\"}}", STALLS[1]));
+    assert!((sum - second).abs() < 1e-9, "{sum}: {second}, which is of another group");
+    w.kill("/acme");
+    server.scrape(&w.text(&export));
+    assert_eq!(stalls(&w.text(&export), "/acme"), [None; 2], "it has ended");
+    assert_eq!(server.resets, 0);
+}
+
+#[test]
+fn what_a_group_stalled_before_it_was_shown_is_not_taken_for_new() {
+    let w = world();
+    let export = Export::new("app").top(1, w.requests).scrapers(1);
+    let (shown, hidden) = (w.tree.create("/a").expect("room"), w.tree.create("/b").expect("room"));
+    shown.add(w.requests, 10);
+    hidden.add(w.requests, 1);
+    stall(&w, &hidden);
+    let old = hidden.pressure(w.memory).full.total;
+    w.text(&export);
+    hidden.add(w.requests, 100);
+    assert_eq!(stalls(&w.text(&export), "/b"), [None; 2], "it has not stalled since");
+    stall(&w, &hidden);
+    assert_eq!(stalls(&w.text(&export), "/b"), [Some(0.0); 2]);
+    let new = (hidden.pressure(w.memory).full.total - old).as_secs_f64();
+    let [_, full] = stalls(&w.text(&export), "/b");
+    assert!(full.is_some_and(|full| (full - new).abs() < 1e-9), "{full:?} and {new}");
+}
+
+#[test]
+fn a_group_that_only_waited_is_not_idle() {
+    let w = world();
+    let waits = w.tree.create("/waits").expect("room");
+    stall(&w, &waits);
+    assert_eq!(waits.usage(w.memory).refused, 0);
+    let text = w.text(&Export::new("app"));
+    assert!(stalls(&text, "/waits")[1] > Some(0.0), "{text}");
+}
