@@ -69,7 +69,7 @@
 //!
 //! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0,
-//!   "overdrafts": 0, "mode": "enforced", "high": null, "paused": 0}`
+//!   "overdrafts": 0, "mode": "enforced", "high": null, "min": null, "low": null, "paused": 0}`
 //! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`; each non-empty
 //!   bucket has its exclusive upper bound (null for the last one) and its count
 //! - [`Value`]: a number, or the shape of a histogram or usage
@@ -139,7 +139,7 @@ pub use aggregator::{
 };
 pub use backend::{Backend, backend};
 pub use bound_metric::BoundMetric;
-pub use charge::{Amount, Charge, Charging, LimitError, LimitMode, Pressure, Stall};
+pub use charge::{Amount, Charge, Charging, LimitError, LimitMode, Pressure, Protection, Stall};
 pub use error::Error;
 pub use flusher::{Flusher, FlusherBuilder};
 pub use group::Group;

@@ -48,6 +48,11 @@ pub struct Usage {
     pub mode: LimitMode,
     /// The usage above which callers are asked to pause, if there is one.
     pub high: Option<u64>,
+    /// The usage up to which nothing is reclaimed, if any is protected so.
+    pub min: Option<u64>,
+    /// The usage up to which something is reclaimed only when nothing is left elsewhere, if any is
+    /// protected so.
+    pub low: Option<u64>,
     /// How often a caller was asked to pause because this group's own usage was above `high`.
     pub paused: u64,
 }
@@ -95,12 +100,22 @@ pub(crate) struct Limits {
     paused: AtomicU64,
     /// How many of the node's overdrafts the group's word has.
     overdrafts: AtomicU64,
+    /// By [`Claim`]; 0 for none.
+    claims: [AtomicU64; 2],
+}
+
+/// A usage that a group claims to be protected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Claim {
+    Min,
+    Low,
 }
 
 impl Limits {
     fn new(node: LimitNode) -> Limits {
         let [high, paused, overdrafts] = [u64::MAX, 0, 0].map(AtomicU64::new);
-        Limits { node, high, paused, overdrafts }
+        let claims = [0, 0].map(AtomicU64::new);
+        Limits { node, high, paused, overdrafts, claims }
     }
 
     /// `u64::MAX` for none.
@@ -112,6 +127,12 @@ impl Limits {
     pub(crate) fn set_high(&self, high: u64) {
         // Relaxed: as above.
         self.high.store(high, Ordering::Relaxed);
+    }
+
+    /// 0 for none.
+    pub(crate) fn set_claim(&self, claim: Claim, usage: u64) {
+        // Relaxed: as above.
+        self.claims[claim as usize].store(usage, Ordering::Relaxed);
     }
 
     /// Counts that somebody was asked to pause.
@@ -132,7 +153,10 @@ impl Limits {
         let [limit, high] = [limit, self.high()].map(|limit| (limit != u64::MAX).then_some(limit));
         // Relaxed: a statistic.
         let paused = self.paused.load(Ordering::Relaxed);
-        Usage { current, peak, peak_low, limit, refused, overdrafts, mode, high, paused }
+        // Relaxed: numbers alone.
+        let claim = |claim: &AtomicU64| Some(claim.load(Ordering::Relaxed)).filter(|&n| n > 0);
+        let [min, low] = self.claims.each_ref().map(claim);
+        Usage { current, peak, peak_low, limit, refused, overdrafts, mode, high, min, low, paused }
     }
 
     pub(crate) fn usage(&self) -> Usage {

@@ -26,7 +26,7 @@ impl<T: Serialize> Serialize for Reading<T> {
 
 impl Serialize for Usage {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut to = to.serialize_struct("Usage", 9)?;
+        let mut to = to.serialize_struct("Usage", 11)?;
         to.serialize_field("current", &self.current)?;
         to.serialize_field("peak", &self.peak)?;
         to.serialize_field("peak_low", &self.peak_low)?;
@@ -36,6 +36,8 @@ impl Serialize for Usage {
         let mode = if self.mode == LimitMode::Soft { "soft" } else { "enforced" };
         to.serialize_field("mode", mode)?;
         to.serialize_field("high", &self.high)?;
+        to.serialize_field("min", &self.min)?;
+        to.serialize_field("low", &self.low)?;
         to.serialize_field("paused", &self.paused)?;
         to.end()
     }

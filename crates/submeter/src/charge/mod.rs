@@ -5,6 +5,7 @@ mod error;
 mod high;
 mod nodes;
 mod pressure;
+mod protect;
 mod wait;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::unit::Unit;
 
 pub use at_once::Amount;
 pub use error::LimitError;
+pub use protect::Protection;
 use submeter_percpu::LimitNode;
 pub use submeter_percpu::{LimitMode, Pressure, Stall};
 pub use wait::Charging;

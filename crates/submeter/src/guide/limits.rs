@@ -46,6 +46,9 @@
 //! **Slowing down before.** [`Group::set_high`] sets a usage above which callers should pause, and
 //! [`Group::pause`] says for how long: more, the farther it is exceeded. It refuses nothing.
 //!
+//! **Protected.** [`Group::set_min`] and [`Group::set_low`] claim usage that is not to be reclaimed
+//! from a group, and [`Group::protection`] says how much of that a group gets below its ancestors.
+//!
 //! **All or nothing.** [`Group::try_charge_all`] charges amounts of several quotas, or none.
 //!
 //! **Waiting.** [`Group::charge`] is a future that is ready once there is room, and
@@ -107,7 +110,10 @@
 //! [`Group::charge_timeout`]: crate::Group::charge_timeout
 //! [`Group::charge_forced`]: crate::Group::charge_forced
 //! [`Group::pause`]: crate::Group::pause
+//! [`Group::protection`]: crate::Group::protection
 //! [`Group::set_high`]: crate::Group::set_high
+//! [`Group::set_low`]: crate::Group::set_low
+//! [`Group::set_min`]: crate::Group::set_min
 //! [`Group::pressure`]: crate::Group::pressure
 //! [`Group::set_limit_mode`]: crate::Group::set_limit_mode
 //! [`Group::set_rate`]: crate::Group::set_rate

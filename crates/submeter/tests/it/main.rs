@@ -23,6 +23,7 @@ mod own_values;
 mod perf_linux;
 mod perf_scheduler;
 mod prometheus;
+mod protect;
 mod rates;
 mod rstat_flusher;
 mod rstat_reads;

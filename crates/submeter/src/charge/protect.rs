@@ -1,0 +1,198 @@
+//! Usage that is not reclaimed.
+
+use std::iter::successors;
+
+use super::Usage;
+use crate::group::Group;
+use crate::quota::{Claim, Quotas};
+use crate::schema::{Key, Quota};
+use crate::unit::Unit;
+
+/// How much of a group's usage is not reclaimed for the sake of an ancestor. Returned by
+/// [`Group::protection`].
+///
+/// # Examples
+/// See [`Group::protection`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Protection {
+    /// Not reclaimed whatever happens.
+    pub min: u64,
+    /// Not reclaimed while anything else can be.
+    pub low: u64,
+}
+
+impl Group {
+    /// Sets or removes the usage up to which nothing is reclaimed from this group and its
+    /// descendants, whatever happens, and returns the usage at that moment.
+    ///
+    /// It holds for what others ask for. A limit of this group's own reclaims from the group all
+    /// the same, so set it below that. It sets nothing aside: what is not used is there for
+    /// everybody. [`protection`](Group::protection) says what becomes of it below ancestors that
+    /// have less.
+    ///
+    /// `Some(0)` protects nothing, and reads as `None`.
+    ///
+    /// # Examples
+    /// See [`protection`](Group::protection).
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    pub fn set_min<U: Unit>(&self, quota: Quota<U>, min: Option<u64>) -> Usage {
+        self.claim(quota.key, Claim::Min, min)
+    }
+
+    /// Sets or removes the usage up to which something is reclaimed from this group and its
+    /// descendants only when nothing is left elsewhere, and returns the usage at that moment.
+    /// Otherwise as [`set_min`](Group::set_min).
+    ///
+    /// # Examples
+    /// See [`protection`](Group::protection).
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    pub fn set_low<U: Unit>(&self, quota: Quota<U>, low: Option<u64>) -> Usage {
+        self.claim(quota.key, Claim::Low, low)
+    }
+
+    /// Returns how much of this group's usage is protected when something is reclaimed for the
+    /// ancestor `below`: nothing if that is the group itself, and never more than is used.
+    ///
+    /// A child of `below` has what [`set_min`](Group::set_min) and [`set_low`](Group::set_low)
+    /// claimed. Further down, children share what their parent has. Where they use more of their
+    /// claims than that, each has a part in proportion to what it uses of its own. Where they use
+    /// less, the rest goes to what they and their parent use beyond claims, again in proportion: a
+    /// sibling's protection is lent until it is used. A group that was killed claims nothing.
+    ///
+    /// Costs, for each level in between, a look at every child there, and a visit of the tree's
+    /// stock if there is any. It is computed here and when something is reclaimed, so that no
+    /// charge does anything for it. While others charge, values that it reads are of different
+    /// moments.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let acme = tree.create("/acme")?;
+    /// let [web, mail] = [acme.create_child("web")?, acme.create_child("mail")?];
+    /// acme.set_low(memory, Some(100));
+    /// web.set_low(memory, Some(60));
+    /// mail.set_low(memory, Some(60));
+    ///
+    /// let low = |group: &submeter::Group| group.protection(memory, tree.root()).low;
+    /// let held = web.try_charge(memory, 200)?;
+    /// assert_eq!((low(&acme), low(&web)), (100, 100), "mail uses nothing yet");
+    /// let more = mail.try_charge(memory, 90)?;
+    /// assert_eq!((low(&acme), low(&web), low(&mail)), (100, 50, 50));
+    /// # drop((held, more));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema, or `below` is neither the group nor an ancestor.
+    ///
+    /// # Differences from Linux
+    /// As with the mount option `memory_recursiveprot`, which the kernel's documentation calls what
+    /// should have been the default. A group may hold something itself beside its children; that
+    /// has its part as a child without a claim would.
+    #[must_use]
+    pub fn protection<U: Unit>(&self, quota: Quota<U>, below: &Group) -> Protection {
+        let slot = self.quota_slot(quota.key);
+        let up = || successors(Some(self), |group| group.parent());
+        let depth = up().position(|group| group == below);
+        let depth = depth.unwrap_or_else(|| panic!("{below} is no ancestor of {self}"));
+        let mut path: Vec<&Group> = up().take(depth).collect();
+        let Some(top) = path.pop() else { return Protection::default() };
+        let mut parent = (top, Held::of(top, slot).claimed());
+        for group in path.into_iter().rev() {
+            parent = (group, Shared::of(parent.0, slot, parent.1).part(Held::of(group, slot)));
+        }
+        let [min, low] = parent.1;
+        Protection { min, low }
+    }
+
+    fn claim(&self, key: Key, claim: Claim, usage: Option<u64>) -> Usage {
+        let limits = self.limits(self.quota_slot(key));
+        limits.set_claim(claim, usage.unwrap_or(0));
+        limits.usage()
+    }
+}
+
+/// What a group uses, and what of that it claims to be protected: `min` and `low`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) current: u64,
+    claims: [u64; 2],
+}
+
+impl Held {
+    pub(super) fn of(group: &Group, slot: usize) -> Held {
+        Held::new(group, group.inner.quotas.usage(slot))
+    }
+
+    fn new(group: &Group, Usage { current, min, low, .. }: Usage) -> Held {
+        let killed = group.is_killed();
+        let claims = [min, low].map(|claim| claim.filter(|_| !killed).unwrap_or(0));
+        Held { current, claims }
+    }
+
+    /// What it uses of its claims.
+    pub(super) fn claimed(self) -> [u64; 2] {
+        self.claims.map(|claim| claim.min(self.current))
+    }
+}
+
+/// The protection of a group, which its children share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared {
+    protection: [u64; 2],
+    /// What the group uses.
+    current: u64,
+    /// What its children use of their claims.
+    claimed: [u64; 2],
+}
+
+impl Shared {
+    /// Looks at a group that has `protection`, and at its children.
+    pub(super) fn of(group: &Group, slot: usize, protection: [u64; 2]) -> Shared {
+        let children = group.live_children();
+        // At once, so that stock is visited once.
+        let groups = || std::iter::once(group).chain(&children);
+        let mut usages = Quotas::usages(slot, groups().map(|group| &group.inner.quotas));
+        let current = usages.next().expect("the group's own").current;
+        let mut claimed = [0u64; 2];
+        for (child, usage) in children.iter().zip(usages) {
+            let of_child = Held::new(child, usage).claimed();
+            claimed = [0, 1].map(|at| claimed[at].saturating_add(of_child[at]));
+        }
+        Shared { protection: protection.map(|p| p.min(current)), current, claimed }
+    }
+
+    /// Returns a child's part.
+    pub(super) fn part(&self, child: Held) -> [u64; 2] {
+        let of_child = child.claimed();
+        [0, 1].map(|at| {
+            // Both may have changed since the children were looked at.
+            let claimed = self.claimed[at].max(of_child[at]);
+            let beyond = self.current.saturating_sub(claimed).max(child.current - of_child[at]);
+            let protection = self.protection[at];
+            match protection.checked_sub(claimed) {
+                None => portion(protection, of_child[at], claimed),
+                Some(left) => {
+                    let lent = portion(left, child.current - of_child[at], beyond);
+                    (of_child[at] + lent).min(child.current)
+                }
+            }
+        })
+    }
+}
+
+/// Returns `all * part / whole`, rounded down, and 0 where there is no whole.
+fn portion(all: u64, part: u64, whole: u64) -> u64 {
+    let product = u128::from(all) * u128::from(part);
+    // It fits: the part is no more than the whole.
+    product.checked_div(u128::from(whole)).unwrap_or(0) as u64
+}

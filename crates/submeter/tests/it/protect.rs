@@ -1,0 +1,257 @@
+//! Usage that is protected from reclaim, below ancestors that have less of it than was claimed.
+
+use std::array;
+
+use fastrand::Rng;
+use submeter::{Bytes, Charge, Group, Protection, Quota, Schema, Tree};
+
+fn tree() -> (Tree, Quota<Bytes>) {
+    let mut schema = Schema::builder();
+    schema.quota::<Bytes>("disk", "Held");
+    let memory = schema.quota::<Bytes>("memory", "Held");
+    (Tree::new(schema.build().expect("valid")).expect("room"), memory)
+}
+
+fn groups<const N: usize>(tree: &Tree, paths: [&str; N]) -> [Group; N] {
+    paths.map(|path| tree.get_or_create(path).expect("room"))
+}
+
+#[test]
+fn claims_are_shown_and_removed() {
+    let (tree, memory) = tree();
+    let [web] = groups(&tree, ["/web"]);
+    assert_eq!((web.usage(memory).min, web.usage(memory).low), (None, None));
+    assert_eq!(web.set_min(memory, Some(10)).min, Some(10));
+    let usage = web.set_low(memory, Some(u64::MAX));
+    assert_eq!(
+        (usage.min, usage.low, usage.high, usage.limit),
+        (Some(10), Some(u64::MAX), None, None)
+    );
+    let snapshot = tree.snapshot();
+    let copied = snapshot.get("/web").expect("it lives").usage(memory);
+    assert_eq!((copied.min, copied.low), (Some(10), Some(u64::MAX)));
+    let usage = (web.set_min(memory, None).min, web.set_low(memory, Some(0)).low);
+    assert_eq!(usage, (None, None));
+}
+
+#[test]
+fn what_is_protected_is_never_more_than_is_used_and_nothing_from_the_group_itself() {
+    let (tree, memory) = tree();
+    let [acme, web] = groups(&tree, ["/acme", "/acme/web"]);
+    acme.set_min(memory, Some(100));
+    let none = Protection::default();
+    assert_eq!(web.protection(memory, tree.root()), none, "it uses nothing");
+    let held = web.try_charge(memory, 70).expect("no limit");
+    let of = |group: &Group, below: &Group| group.protection(memory, below).min;
+    assert_eq!((of(&acme, tree.root()), of(&web, tree.root())), (70, 70));
+    assert_eq!((of(&web, &acme), acme.protection(memory, &acme)), (0, none));
+    assert_eq!(tree.root().protection(memory, tree.root()), none);
+    drop(held);
+}
+
+#[test]
+#[should_panic(expected = "/acme/web is no ancestor of /acme")]
+fn a_group_below_is_refused() {
+    let (tree, memory) = tree();
+    let [acme, web] = groups(&tree, ["/acme", "/acme/web"]);
+    _ = acme.protection(memory, &web);
+}
+
+#[test]
+fn claims_beyond_the_parents_are_cut_in_proportion_to_what_is_used_of_them() {
+    let (tree, memory) = tree();
+    let [a, c, d, e, f] = groups(&tree, ["/a", "/a/c", "/a/d", "/a/e", "/a/f"]);
+    a.set_min(memory, Some(50));
+    for (group, min) in [(&c, 75), (&d, 25), (&f, 500)] {
+        group.set_min(memory, Some(min));
+    }
+    let held = [&c, &d, &e].map(|group| group.try_charge(memory, 50).expect("no limit"));
+    let parts = [&c, &d, &e, &f].map(|group| group.protection(memory, tree.root()).min);
+    // 50 and 25 are used of claims; /a/f uses nothing of its own, and takes from nobody.
+    assert_eq!(parts, [33, 16, 0, 0]);
+    drop(held);
+}
+
+#[test]
+fn what_children_do_not_claim_covers_what_they_and_the_parent_use_beyond() {
+    let (tree, memory) = tree();
+    let [a, b, c] = groups(&tree, ["/a", "/a/b", "/a/c"]);
+    a.set_low(memory, Some(100));
+    b.set_low(memory, Some(40));
+    let held = [(&a, 50), (&b, 100), (&c, 90)]
+        .map(|(group, n)| group.try_charge(memory, n).expect("room"));
+    // 60 are left for the 200 beyond claims: 50 of /a itself, 60 of /a/b, 90 of /a/c.
+    let low = |group: &Group| group.protection(memory, tree.root()).low;
+    assert_eq!([&a, &b, &c].map(low), [100, 40 + 18, 27]);
+    drop(held);
+}
+
+#[test]
+fn a_siblings_unused_protection_is_lent_until_it_is_wanted() {
+    let (tree, memory) = tree();
+    let [a, b, c] = groups(&tree, ["/a", "/a/b", "/a/c"]);
+    for group in [&a, &b, &c] {
+        group.set_low(memory, Some(100));
+    }
+    let lows = || [&b, &c].map(|group| group.protection(memory, tree.root()).low);
+    let _held = b.try_charge(memory, 100).expect("no limit");
+    assert_eq!(lows(), [100, 0]);
+    let mut more = c.try_charge(memory, 25).expect("no limit");
+    assert_eq!(lows(), [80, 20]);
+    more.resize(100).expect("no limit");
+    assert_eq!(lows(), [50, 50]);
+    c.set_low(memory, None);
+    assert_eq!(lows(), [100, 0]);
+}
+
+#[test]
+fn a_killed_group_claims_nothing_and_is_covered_by_its_parent() {
+    let (tree, memory) = tree();
+    let [a, b, c] = groups(&tree, ["/a", "/a/b", "/a/c"]);
+    a.set_min(memory, Some(100));
+    for group in [&b, &c] {
+        group.set_min(memory, Some(100));
+    }
+    let held = [&b, &c].map(|group| group.try_charge(memory, 100).expect("no limit"));
+    let mins = || [&b, &c].map(|group| group.protection(memory, tree.root()).min);
+    assert_eq!(mins(), [50, 50]);
+    b.kill().expect("no children");
+    assert_eq!(mins(), [0, 100]);
+    c.set_min(memory, Some(60));
+    assert_eq!(mins(), [28, 60 + 11], "40 are left for 100 and 40");
+    drop(held);
+}
+
+#[test]
+fn stock_is_not_taken_for_usage() {
+    let (tree, memory) = tree();
+    let [a, b] = groups(&tree, ["/a", "/a/b"]);
+    a.set_low(memory, Some(u64::MAX));
+    // The second charge takes a batch along.
+    let held = [0; 2].map(|_| b.try_charge(memory, 1 << 20).expect("no limit"));
+    let lows = [&a, &b].map(|group| group.protection(memory, tree.root()).low);
+    assert_eq!(lows, [2 << 20; 2]);
+    drop(held);
+}
+
+/// A group as it was made, by its place.
+struct Made {
+    group: Group,
+    parent: Option<usize>,
+    own: u64,
+    claims: [u64; 2],
+    dead: bool,
+    _held: Charge,
+}
+
+/// Makes a tree of groups that hold and claim numbers up to `most`, some of them killed.
+fn random(tree: &Tree, memory: Quota<Bytes>, rng: &mut Rng, most: u64) -> Vec<Made> {
+    let mut made: Vec<Made> = Vec::new();
+    for at in 0..rng.usize(1..24) {
+        let parent = (at > 0).then(|| rng.usize(..at));
+        let above = parent.map_or(tree.root(), |parent| &made[parent].group);
+        let group = above.create_child(&at.to_string()).expect("room");
+        let mut number = || if rng.u8(..4) == 0 { 0 } else { rng.u64(..most) };
+        let (own, claims) = (number(), [number(), number()]);
+        group.set_min(memory, Some(claims[0]));
+        group.set_low(memory, Some(claims[1]));
+        let _held = group.try_charge(memory, own).expect("no limit");
+        made.push(Made { group, parent, own, claims, dead: false, _held });
+    }
+    for at in (1..made.len()).rev() {
+        if rng.u8(..6) == 0 && made[at].group.kill().is_ok() {
+            made[at].dead = true;
+        }
+    }
+    made
+}
+
+/// What a group and those below it hold, by adding it up.
+fn usage(made: &[Made], at: usize) -> u128 {
+    let below = (0..made.len()).filter(|&child| made[child].parent == Some(at));
+    u128::from(made[at].own) + below.map(|child| usage(made, child)).sum::<u128>()
+}
+
+/// Hands out the protection of the group `at` below it: `None` where that is the one for which
+/// something is reclaimed. Writes down what each gets.
+fn hand_out(made: &[Made], at: usize, has: Option<u128>, which: usize, got: &mut [u128]) {
+    let children: Vec<usize> = (0..made.len()).filter(|&c| made[c].parent == Some(at)).collect();
+    let wants = |child: usize| {
+        let claim = if made[child].dead { 0 } else { made[child].claims[which] };
+        usage(made, child).min(u128::from(claim))
+    };
+    let wanted: u128 = children.iter().map(|&child| wants(child)).sum();
+    for &child in &children {
+        got[child] = match has {
+            None => wants(child),
+            Some(has) if has < wanted => wants(child) * has / wanted,
+            Some(has) if wants(child) == usage(made, child) || has == wanted => wants(child),
+            Some(has) => {
+                let bare: u128 = usage(made, at) - wanted;
+                wants(child) + (has - wanted) * (usage(made, child) - wants(child)) / bare
+            }
+        };
+        hand_out(made, child, Some(got[child]), which, got);
+    }
+}
+
+/// What every group gets for the sake of `top`, of `min` and of `low`.
+fn naively(made: &[Made], top: usize) -> [Vec<u128>; 2] {
+    array::from_fn(|which| {
+        let mut got = vec![0; made.len()];
+        hand_out(made, top, None, which, &mut got);
+        got
+    })
+}
+
+fn is_below(made: &[Made], at: usize, top: usize) -> bool {
+    at == top || made[at].parent.is_some_and(|parent| is_below(made, parent, top))
+}
+
+#[test]
+fn protection_of_random_trees_is_what_a_naive_division_gives() {
+    let mut rng = Rng::with_seed(14);
+    let mut compared = 0;
+    for most in
+        [4, 100, 1 << 30, u64::MAX / 32].into_iter().cycle().take(if cfg!(miri) { 4 } else { 120 })
+    {
+        let (tree, memory) = tree();
+        let made = random(&tree, memory, &mut rng, most);
+        for top in 0..made.len() {
+            let truth = naively(&made, top);
+            let found: Vec<[u128; 2]> = (0..made.len())
+                .map(|at| {
+                    if !is_below(&made, at, top) {
+                        return [0; 2];
+                    }
+                    let Protection { min, low, .. } =
+                        made[at].group.protection(memory, &made[top].group);
+                    [min, low].map(u128::from)
+                })
+                .collect();
+            for which in [0, 1] {
+                let found: Vec<u128> = found.iter().map(|found| found[which]).collect();
+                assert_eq!(found, truth[which], "below {}", made[top].group.path());
+                assert_bounds(&made, top, which, &found);
+            }
+            compared += made.len();
+        }
+    }
+    assert!(compared > 20, "{compared}");
+}
+
+/// What holds whatever the division: nobody gets more than it uses, nor than it claims where its
+/// parent has nothing to lend, and children together no more than their parent.
+fn assert_bounds(made: &[Made], top: usize, which: usize, found: &[u128]) {
+    for at in 0..made.len() {
+        assert!(found[at] <= usage(made, at));
+        if made[at].parent == Some(top) {
+            assert!(found[at] <= u128::from(made[at].claims[which]));
+        }
+        let children = (0..made.len()).filter(|&child| made[child].parent == Some(at));
+        let of_children: u128 = children.map(|child| found[child]).sum();
+        if at != top && is_below(made, at, top) {
+            assert!(of_children <= found[at], "{of_children} below {at}, which has {found:?}");
+        }
+    }
+}
