@@ -28,6 +28,7 @@ pub struct Holder {
     last_sent: Option<Duration>,
     /// When the leases end, which were lent together.
     ends: Option<Duration>,
+    learns: bool,
     urgent: bool,
     /// Whether the last answer lent no more than the one before, so that to hurry is no use.
     fruitless: bool,
@@ -107,6 +108,7 @@ impl Holder {
             sent: None,
             last_sent: None,
             ends: None,
+            learns: false,
             urgent: false,
             fruitless: false,
         }
@@ -122,6 +124,14 @@ impl Holder {
         let held = Held { outage, least, amount, used: 0, refused: 0, active_at: None };
         self.budgets.entry(budget).or_insert(held);
         self.urgent = true;
+    }
+
+    /// Limits a budget that was just added to what holds for the moment, instead of at the next
+    /// exchange: until then a new group would have no limit.
+    pub fn limit(&mut self, budget: &Budget, member: &mut impl Member) {
+        if let Some(held) = self.budgets.get_mut(budget) {
+            held.apply(budget, member);
+        }
     }
 
     /// Says that something was refused. The first refusal asks the bank at once; later ones wait
@@ -156,16 +166,20 @@ impl Holder {
     /// [`request`](Self::request).
     pub fn tick(&mut self, now: Duration, member: &mut impl Member) -> bool {
         if self.ends.is_some_and(|ends| ends <= now) {
-            self.ends = None;
-            for (budget, held) in &mut self.budgets {
-                held.amount = match held.outage {
-                    Outage::Strict | Outage::Floor(_) => 0,
-                    Outage::Open(least) => held.amount.max(least),
-                };
-                held.apply(budget, member);
-            }
+            self.end(member);
         }
         self.next_exchange() <= now
+    }
+
+    fn end(&mut self, member: &mut impl Member) {
+        self.ends = None;
+        for (budget, held) in &mut self.budgets {
+            held.amount = match held.outage {
+                Outage::Strict | Outage::Floor(_) => 0,
+                Outage::Open(least) => held.amount.max(least),
+            };
+            held.apply(budget, member);
+        }
     }
 
     /// Makes the request to send at `now`. Budgets that the member wants less of are lowered
@@ -187,12 +201,13 @@ impl Holder {
             }
             Want { budget: budget.clone(), has: held.has(), wants }
         });
-        Request {
-            member: self.member.clone(),
-            epoch: self.epoch,
-            sequence: self.sequence,
-            wants: wants.collect(),
-        }
+        let wants = wants.collect();
+        self.asks(wants)
+    }
+
+    fn asks(&self, wants: Vec<Want>) -> Request {
+        let member = self.member.clone();
+        Request { member, epoch: self.epoch, sequence: self.sequence, wants }
     }
 
     /// Applies an answer, and returns whether it was of use: only the answer to the last request
@@ -208,6 +223,7 @@ impl Holder {
         }
         self.sent = None;
         self.ends = Some(ends);
+        self.learns = answer.learns;
         self.period = (answer.ttl / 3).max(URGENT);
         self.fruitless = true;
         for lease in &answer.leases {
@@ -219,6 +235,34 @@ impl Holder {
             self.urgent |= lease.amount < before;
         }
         true
+    }
+
+    /// Makes the last request, which returns all that the member does not use: a process that ends
+    /// has its leases free for others at once. Limits fall to what [`Outage`] says, and what the
+    /// member still holds of a level beyond that counts until the lease would have ended.
+    ///
+    /// The answer is of no use; a holder that goes on asks anew.
+    pub fn release(&mut self, now: Duration, member: &mut impl Member) -> Request {
+        self.end(member);
+        self.sequence += 1;
+        self.last_sent = Some(now);
+        self.sent = None;
+        let wants = self.budgets.iter().filter(|(_, held)| held.has() > 0);
+        let wants =
+            wants.map(|(budget, held)| Want { budget: budget.clone(), has: held.has(), wants: 0 });
+        self.asks(wants.collect())
+    }
+
+    /// Returns when the leases end unless they are renewed, or `None` where there are none.
+    #[must_use]
+    pub fn ends(&self) -> Option<Duration> {
+        self.ends
+    }
+
+    /// Returns whether the leases are those of a bank that [learns](Answer::learns).
+    #[must_use]
+    pub fn learns(&self) -> bool {
+        self.ends.is_some() && self.learns
     }
 
     /// Returns by which rule a budget is limited, or `None` for one that was not added.

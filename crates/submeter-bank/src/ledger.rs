@@ -265,7 +265,7 @@ impl Ledger {
             });
             leases.push(Lease { budget: budget.clone(), amount });
         }
-        Answer { sequence, ttl: self.ttl, leases }
+        Answer { sequence, ttl: self.ttl, learns, leases }
     }
 
     /// Returns whether the ledger still learns what an earlier one lent.

@@ -82,6 +82,9 @@ pub struct Answer {
     pub sequence: u64,
     /// How long the ledger counts these leases; the member ends them after 0.8 of it.
     pub ttl: Duration,
+    /// Whether the ledger still [learns](Past::Unknown) what was lent before it started, and lends
+    /// nothing new.
+    pub learns: bool,
     /// A lease for each budget of the request, in the order of the ledger.
     pub leases: Vec<Lease>,
 }

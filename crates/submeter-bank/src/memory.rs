@@ -48,7 +48,7 @@ impl MemoryBank {
     /// Makes a bank whose leases end after `ttl`, and which has lent nothing before.
     #[must_use]
     pub fn new(ttl: Duration) -> Self {
-        Self { start: Instant::now(), ledger: Mutex::new(Ledger::new(ttl, Past::None)) }
+        Self::from(Ledger::new(ttl, Past::None))
     }
 
     /// Sets the limit of a budget, as [`Ledger::set_limit`] does.
@@ -62,6 +62,13 @@ impl MemoryBank {
     /// Sets the most that members of one name have, as [`Ledger::set_limit_per_member`] does.
     pub fn set_limit_per_member(&self, budget: &Budget, most: Option<u64>) {
         self.ledger.lock().set_limit_per_member(budget, most);
+    }
+}
+
+/// Takes a ledger that no time has passed for, such as one that [learns](Past::Unknown).
+impl From<Ledger> for MemoryBank {
+    fn from(ledger: Ledger) -> Self {
+        Self { start: Instant::now(), ledger: Mutex::new(ledger) }
     }
 }
 

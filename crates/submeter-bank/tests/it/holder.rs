@@ -65,7 +65,8 @@ const URGENT: Duration = Duration::from_millis(50);
 fn exchange(holder: &mut Holder, now: Duration, amount: u64) {
     let request = holder.request(now, &mut Limit::default());
     let leases = request.wants.into_iter().map(|want| Lease { budget: want.budget, amount });
-    let answer = Answer { sequence: request.sequence, ttl: TTL, leases: leases.collect() };
+    let answer =
+        Answer { sequence: request.sequence, ttl: TTL, learns: false, leases: leases.collect() };
     assert!(holder.accept(now, &answer, &mut Limit::default()));
 }
 
