@@ -32,6 +32,7 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-prometheus-client", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-otlp", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-bank", depends_on: &[], shipped: true },
+    Room { name: "submeter-fleet", depends_on: &["submeter", "submeter-bank"], shipped: true },
     Room { name: "submeter-cache", depends_on: &["submeter", "submeter-documents"], shipped: true },
     Room {
         name: "submeter-cli",

@@ -1,0 +1,167 @@
+//! A driver with threads.
+
+use std::error::Error;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+use parking_lot::Mutex;
+use submeter_bank::{Answer, Bank, Request};
+
+use crate::driver::{Driver, Status};
+
+/// A process's part in a fleet, until it is dropped or [stopped](Self::stop).
+pub struct Fleet {
+    shared: Arc<Shared>,
+    events: Sender<Event>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// What came of asking the bank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exchanges {
+    /// How often it answered.
+    pub answered: u64,
+    /// How many of these answers came too late to be of use.
+    pub late: u64,
+    /// How often it did not, or refused the request.
+    pub failed: u64,
+    /// Why it did not the last time, if nothing was answered since.
+    pub last_error: Option<String>,
+}
+
+struct Shared {
+    driver: Mutex<Driver>,
+    exchanges: Mutex<Exchanges>,
+}
+
+enum Event {
+    Answered(Result<Answer, String>),
+    Refused,
+    Stop,
+}
+
+impl Driver {
+    /// Starts two threads that keep the leases, of which one does nothing but wait for the bank.
+    /// `bank` must give up by itself: a process that is stopped waits for it.
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    pub fn start<B: Bank + Send + 'static>(self, bank: B) -> io::Result<Fleet> {
+        let shared = Arc::new(Shared { driver: Mutex::new(self), exchanges: Mutex::default() });
+        let (events, received) = channel();
+        let (requests, asked) = channel::<Request>();
+        let answers = events.clone();
+        let asker = Builder::new().name("fleet-bank".to_owned()).spawn(move || {
+            for request in asked {
+                // Without an answer of any kind nothing would be asked for again.
+                let answer = catch_unwind(AssertUnwindSafe(|| bank.exchange(&request)));
+                let answer = answer.map_or_else(
+                    |_| Err("the bank's client panicked".to_owned()),
+                    |answer| answer.map_err(|error| explain(&error)),
+                );
+                // The keeper has ended where this fails.
+                let _ = answers.send(Event::Answered(answer));
+            }
+        })?;
+        let kept = Arc::clone(&shared);
+        let keeper = Builder::new().name("fleet".to_owned()).spawn(move || {
+            kept.keep(&received, &requests);
+            // What was returned is on its way, or has failed.
+            drop(requests);
+            asker.join().expect("it catches panics");
+        })?;
+        Ok(Fleet { shared, events, keeper: Some(keeper) })
+    }
+}
+
+/// Returns an error and its causes in one line.
+fn explain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |&error| error.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
+impl Shared {
+    fn keep(&self, received: &Receiver<Event>, requests: &Sender<Request>) {
+        loop {
+            let wait = {
+                let mut driver = self.driver.lock();
+                if let Some(request) = driver.look() {
+                    requests.send(request).expect("the thread lives until this ends");
+                }
+                driver.next_look()
+            };
+            match received.recv_timeout(wait) {
+                Ok(Event::Answered(answer)) => self.answered(answer),
+                // Looked at in a moment.
+                Ok(Event::Refused) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    let last = self.driver.lock().release();
+                    requests.send(last).expect("the thread lives until this ends");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn answered(&self, answer: Result<Answer, String>) {
+        let mut driver = self.driver.lock();
+        let mut exchanges = self.exchanges.lock();
+        match answer {
+            Ok(answer) => {
+                exchanges.answered += 1;
+                exchanges.last_error = None;
+                exchanges.late += u64::from(!driver.accept(&answer));
+            }
+            Err(error) => {
+                exchanges.failed += 1;
+                exchanges.last_error = Some(error);
+                driver.failed();
+            }
+        }
+    }
+}
+
+impl Fleet {
+    /// Says that something was refused, so that the driver looks now instead of in a moment. Costs
+    /// an allocation and wakes a thread; it is never needed.
+    pub fn refused(&self) {
+        // Refused by a thread that has panicked, which leaves the limits as they are.
+        let _ = self.events.send(Event::Refused);
+    }
+
+    /// Lists how the limits stand, in the order in which they were added.
+    #[must_use]
+    pub fn status(&self) -> Vec<Status> {
+        self.shared.driver.lock().status()
+    }
+
+    /// Returns whether the bank has been started again and lends nothing new for the moment.
+    #[must_use]
+    pub fn learns(&self) -> bool {
+        self.shared.driver.lock().learns()
+    }
+
+    /// Returns what came of asking the bank so far.
+    #[must_use]
+    pub fn exchanges(&self) -> Exchanges {
+        self.shared.exchanges.lock().clone()
+    }
+
+    /// Returns all leases and ends the threads, as dropping it does. Limits fall to what
+    /// [`Outage`](submeter_bank::Outage) says. Waits for the bank's answer.
+    pub fn stop(self) {}
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // Neither fails but where the thread has panicked, which it has reported.
+        let _ = self.events.send(Event::Stop);
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}

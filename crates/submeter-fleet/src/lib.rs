@@ -1,0 +1,74 @@
+//! One limit for many processes: the limits of a [`Tree`] as leases of a [`Bank`].
+//!
+//! A [`Driver`] connects a [`Holder`](submeter_bank::Holder), which knows the protocol, to the
+//! process's own tree, which keeps the limits: a lease is [`Group::set_limit`] for a level, such as
+//! memory or connections, and [`Group::set_rate`] for a rate. What the tree uses and refuses is
+//! what the process asks for. A charge does not notice any of it.
+//!
+//! # Examples
+//! ```
+//! use std::time::Duration;
+//! use submeter::{Bytes, Schema, Tree};
+//! use submeter_bank::{Budget, InForce, MemoryBank, Outage};
+//! use submeter_fleet::Driver;
+//!
+//! // The bank that all processes share; here it is in the same one.
+//! let bank = MemoryBank::new(Duration::from_secs(15));
+//! let budget = Budget::new("/acme", "memory")?;
+//! bank.set_limit(&budget, 1000, 100)?;
+//!
+//! let mut schema = Schema::builder();
+//! let memory = schema.quota::<Bytes>("memory", "Memory held");
+//! let tree = Tree::new(schema.build()?)?;
+//! let acme = tree.create("/acme")?;
+//!
+//! let mut driver = Driver::new(&tree, "web-1");
+//! // 50 at least unless idle, and 10 while the bank cannot be reached.
+//! driver.add_level(&budget, memory, 50, Outage::Floor(10))?;
+//! let fleet = driver.start(bank)?;
+//! while fleet.status()[0].in_force != InForce::Lease {
+//!     std::thread::yield_now();
+//! }
+//! let held = acme.try_charge(memory, 50)?;
+//! # drop(held);
+//! fleet.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Threads, or none
+//! [`Driver::start`] takes two threads: one keeps the time, and must not wait for a bank that
+//! hangs; the other talks to the bank. A program with a loop or a runtime of its own calls
+//! [`Driver::look`] and [`Driver::accept`] instead, and carries the messages itself.
+//!
+//! # What is kept
+//! All that [`submeter_bank`] keeps, as long as the limits of leased groups are left alone:
+//! - A limit that the program sets beside the driver is put back at the next look, which is within
+//!   50 ms unless [told otherwise](Driver::look_every). So is that of a group which was deleted and
+//!   made again; until then only its ancestors' limits hold for it.
+//! - What a deleted group still holds counts for the leases of its ancestors, not for its own.
+//! - A [soft](submeter::LimitMode) limit and forced charges exceed a lease as they exceed a limit.
+//! - A rate may be taken for one second at once, and at least one unit. A lease of nothing grants
+//!   nothing.
+//! - Clocks are those of [`Instant`](std::time::Instant), which on some systems stop while the
+//!   machine sleeps. A machine that wakes up has old leases until its next look.
+//! - A process that is stopped may charge once more when it goes on, before the driver looks.
+//!
+//! # Cost
+//! A look reads the usage of each leased group, so that the first refusal asks for more: see
+//! [`Group::usage`]. Each exchange flushes the tree if rates are leased. Nothing is added to a
+//! charge.
+//!
+//! [`Bank`]: submeter_bank::Bank
+//! [`Group::set_limit`]: submeter::Group::set_limit
+//! [`Group::set_rate`]: submeter::Group::set_rate
+//! [`Group::usage`]: submeter::Group::usage
+//! [`Tree`]: submeter::Tree
+
+#![forbid(unsafe_code)]
+
+mod driver;
+mod fleet;
+mod limits;
+
+pub use driver::{Driver, Status};
+pub use fleet::{Exchanges, Fleet};

@@ -1,0 +1,192 @@
+//! Leases as limits of the tree, and what the tree says of their use.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use submeter::{Counter, Group, Quota, Rate, RateLimit, Tree, Unit};
+use submeter_bank::{Budget, Member, Use};
+
+/// The shortest time over which the use of a rate is measured.
+const MEASURED_MIN: Duration = Duration::from_millis(20);
+
+/// The slowest rate there is. Its one unit is taken at once, so that it grants nothing.
+const NOTHING: Rate = Rate { amount: 1, per: Duration::from_secs(365 * 24 * 3600), burst: 1 };
+
+/// A leased limit of one group.
+pub(crate) trait Limit: Send {
+    /// Limits the group to `amount`, and returns what of a level is used after that.
+    fn apply(&self, group: &Group, amount: u64) -> u64;
+
+    /// Returns whether the group's limit is that for `amount`, and a number that changes when it
+    /// refuses something, or keeps somebody waiting.
+    fn look(&self, group: &Group, amount: u64) -> (bool, u64);
+
+    /// Returns how much was used since the tree began, if this is a rate.
+    fn taken(&self, group: &Group) -> Option<u64>;
+}
+
+pub(crate) struct Level<U>(pub(crate) Quota<U>);
+
+impl<U: Unit> Limit for Level<U> {
+    fn apply(&self, group: &Group, amount: u64) -> u64 {
+        group.set_limit(self.0, Some(amount)).current
+    }
+
+    fn look(&self, group: &Group, amount: u64) -> (bool, u64) {
+        let usage = group.usage(self.0);
+        let waited = group.pressure(self.0).some.total.as_nanos();
+        let refusals = usage.refused.wrapping_add(u64::try_from(waited).unwrap_or(u64::MAX));
+        (usage.limit.unwrap_or(u64::MAX) == amount, refusals)
+    }
+
+    fn taken(&self, _: &Group) -> Option<u64> {
+        None
+    }
+}
+
+pub(crate) struct PerSecond<U, C> {
+    pub(crate) limit: RateLimit<U>,
+    pub(crate) taken: Counter<C>,
+}
+
+impl<U, C> PerSecond<U, C> {
+    fn rate(amount: u64) -> Rate {
+        if amount == 0 { NOTHING } else { Rate::new(amount, Duration::from_secs(1)) }
+    }
+}
+
+impl<U: Unit, C: Unit> Limit for PerSecond<U, C> {
+    fn apply(&self, group: &Group, amount: u64) -> u64 {
+        if group.rate(self.limit).is_none() {
+            // The first rate grants a burst, which this process has not earned.
+            let first = group.set_rate(self.limit, Some(NOTHING));
+            first.expect("a rate that a bucket can keep");
+        }
+        let set = group.set_rate(self.limit, Some(Self::rate(amount)));
+        set.expect("a second's worth at once, which a bucket can keep");
+        if amount == 0 && group.available(self.limit) == Some(1) {
+            // Refused only where a rate above refuses everybody else, too.
+            let _ = group.try_take(self.limit, 1);
+        }
+        0
+    }
+
+    fn look(&self, group: &Group, amount: u64) -> (bool, u64) {
+        let is_applied = group.rate(self.limit) == Some(Self::rate(amount));
+        (is_applied, group.read(self.limit.throttled()).value)
+    }
+
+    fn taken(&self, group: &Group) -> Option<u64> {
+        Some(group.read(self.taken).value)
+    }
+}
+
+struct Part {
+    limit: Box<dyn Limit>,
+    amount: u64,
+    used: u64,
+    /// What to ask for beyond what is used.
+    missing: u64,
+    refusals: u64,
+    measured: Option<(Duration, u64)>,
+}
+
+/// The leased limits of a tree.
+pub(crate) struct Limits {
+    tree: Tree,
+    parts: BTreeMap<Budget, Part>,
+    rates: bool,
+}
+
+impl Limits {
+    pub(crate) fn new(tree: &Tree) -> Self {
+        Self { tree: tree.clone(), parts: BTreeMap::new(), rates: false }
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(crate) fn contains(&self, budget: &Budget) -> bool {
+        self.parts.contains_key(budget)
+    }
+
+    pub(crate) fn add(&mut self, budget: &Budget, group: &Group, limit: Box<dyn Limit>) {
+        self.rates |= limit.taken(group).is_some();
+        let (_, refusals) = limit.look(group, 0);
+        let part = Part { limit, amount: 0, used: 0, missing: 0, refusals, measured: None };
+        self.parts.insert(budget.clone(), part);
+    }
+
+    /// Puts limits back that are not those of the leases, and returns whether anything was refused
+    /// since the last look.
+    pub(crate) fn look(&mut self) -> bool {
+        if self.rates {
+            // Refusals of rates are counted in the tree. Costs no system call if nothing changed.
+            self.tree.flush();
+        }
+        let mut short = Vec::new();
+        for (budget, part) in &mut self.parts {
+            let Some(group) = self.tree.get(budget.path()) else { continue };
+            let (is_applied, refusals) = part.limit.look(&group, part.amount);
+            if !is_applied {
+                part.limit.apply(&group, part.amount);
+            }
+            if std::mem::replace(&mut part.refusals, refusals) != refusals {
+                // How much was refused is not counted, only how often. Twice as much each time
+                // reaches any amount in a few exchanges, and what turns out not to be used is
+                // returned by the next.
+                let twice = part.amount.max(1).saturating_mul(2);
+                short.push((budget.clone(), twice.saturating_sub(part.used)));
+            }
+        }
+        for (budget, amount) in &short {
+            // A lease is no larger than that of an ancestor, so ancestors have to grow with it.
+            for above in std::iter::successors(Some(budget.clone()), Budget::parent) {
+                if let Some(part) = self.parts.get_mut(&above) {
+                    part.missing = part.missing.max(*amount);
+                }
+            }
+        }
+        !short.is_empty()
+    }
+
+    /// Measures the use of rates, as of the last look.
+    pub(crate) fn measure(&mut self, now: Duration) {
+        for (budget, part) in &mut self.parts {
+            let group = self.tree.get(budget.path());
+            let Some(taken) = group.and_then(|group| part.limit.taken(&group)) else { continue };
+            let (at, before) = *part.measured.get_or_insert((now, taken));
+            let time = now.saturating_sub(at);
+            if time >= MEASURED_MIN {
+                // Less than before in a group that was made anew.
+                let taken_since = u128::from(taken.checked_sub(before).unwrap_or(taken));
+                let per_second = (taken_since * 1_000_000_000).div_ceil(time.as_nanos());
+                part.used = u64::try_from(per_second).unwrap_or(u64::MAX);
+                part.measured = Some((now, taken));
+            }
+        }
+    }
+
+    /// Returns what a budget is limited to, and what of it is used.
+    pub(crate) fn standing(&self, budget: &Budget) -> (u64, u64) {
+        self.parts.get(budget).map_or((0, 0), |part| (part.amount, part.used))
+    }
+}
+
+impl Member for Limits {
+    fn set(&mut self, budget: &Budget, amount: u64) -> Use {
+        let Some(part) = self.parts.get_mut(budget) else { return Use::default() };
+        part.amount = amount;
+        let group = self.tree.get(budget.path());
+        let used = group.map_or(0, |group| {
+            let held = part.limit.apply(&group, amount);
+            // A burst is no use beyond the rate: what was earned before was lent before.
+            if part.measured.is_some() { part.used.min(amount) } else { held }
+        });
+        if part.measured.is_none() {
+            part.used = used;
+        }
+        Use { used, refused: std::mem::take(&mut part.missing) }
+    }
+}

@@ -1,0 +1,74 @@
+//! Rates, without threads.
+
+use std::time::{Duration, Instant};
+
+use submeter_bank::Outage;
+
+use crate::world::{LONG, World, bank, requests_of, step, until};
+
+#[test]
+fn a_rate_of_which_nothing_is_lent_grants_nothing() {
+    let (budget, world) = (requests_of("/acme"), World::new());
+    let mut driver = world.driver();
+    driver.add_rate(&budget, world.requests, world.answered, 1, Outage::Strict).expect("a group");
+    assert!(!world.take("/acme"));
+    let bank = bank(LONG, &[(&budget, 1000)]);
+    step(&mut driver, &bank);
+    until("a request is granted", || {
+        step(&mut driver, &bank);
+        world.take("/acme")
+    });
+    driver.release();
+    assert!(!world.take("/acme"), "what was left of the rate is gone with the lease");
+}
+
+#[test]
+fn a_new_process_is_not_granted_a_burst_that_it_has_not_earned() {
+    let (budget, world) = (requests_of("/acme"), World::new());
+    let bank = bank(LONG, &[(&budget, 1_000_000)]);
+    let mut driver = world.driver();
+    let start = Instant::now();
+    driver
+        .add_rate(&budget, world.requests, world.answered, 1000, Outage::Strict)
+        .expect("a group");
+    step(&mut driver, &bank);
+    let taken = (0..100_000).take_while(|_| world.take("/acme")).count() as u128;
+    let earned = start.elapsed().as_millis() + 1;
+    assert!(taken <= earned, "{taken} were taken of {earned}");
+}
+
+#[test]
+fn two_processes_together_are_granted_no_more_than_the_rate_of_the_fleet() {
+    const PER_SECOND: u64 = 2_000;
+    let budget = requests_of("/acme");
+    let bank = bank(Duration::from_secs(1), &[(&budget, PER_SECOND)]);
+    let worlds = [World::new(), World::new()];
+    let mut drivers = worlds.each_ref().map(World::driver);
+    let start = Instant::now();
+    for (driver, world) in drivers.iter_mut().zip(&worlds) {
+        driver
+            .add_rate(&budget, world.requests, world.answered, 100, Outage::Strict)
+            .expect("a group");
+    }
+    // All that each can get, one after the other, and then both.
+    let mut taken = 0;
+    for eager in [0..1, 1..2, 0..2] {
+        let until = start.elapsed() + Duration::from_secs(2);
+        while start.elapsed() < until {
+            for driver in &mut drivers {
+                step(driver, &bank);
+            }
+            for world in &worlds[eager.clone()] {
+                taken += (0..1_000).take_while(|_| world.take("/acme")).count() as u64;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    // Nothing is saved up before the first lease, so there is no burst on top.
+    let most = start.elapsed().as_secs_f64() * PER_SECOND as f64;
+    assert!(taken as f64 <= most + 2.0, "{taken} were taken of {most}");
+    let rates = worlds.each_ref().map(|world| world.group("/acme").rate(world.requests));
+    assert!(rates.iter().all(Option::is_some), "{rates:?}");
+    // Slow machines take less, but most of the time there was a lease.
+    assert!(taken as f64 >= most / 4.0, "only {taken} were taken of {most}");
+}
