@@ -4,7 +4,11 @@
 //! member's side: it says what the member uses, and says to the member's own limits what they may
 //! be for the moment. Both are state machines without clocks, threads and sockets: whoever drives
 //! them passes the time and carries the [`Request`]s and [`Answer`]s, by any means that may lose,
-//! double, delay and reorder them. [`MemoryBank`] is the means within one process.
+//! double, delay and reorder them. The engines are such means: [`MemoryBank`] within one process,
+//! and, by the feature `socket`, [`SocketBank`] for the processes of one host. The crate
+//! `submeter-fleet` drives a member for a tree of submeter.
+//!
+//! [`SocketBank`]: https://docs.rs/submeter-bank/latest/submeter_bank/struct.SocketBank.html
 //!
 //! # What is kept
 //! At all times, and for each [`Budget`], what all members may use together is at most the limit:
@@ -32,12 +36,15 @@
 //! program must give back; a process that is stopped for longer than a lease, and then holds
 //! memory, holds it beside what others were lent meanwhile. [`Outage::Open`] gives up the limit.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod budget;
 mod holder;
 mod ledger;
 mod memory;
+#[cfg(all(unix, feature = "socket"))]
+mod socket;
 
 use std::error::Error;
 use std::fmt;
@@ -47,6 +54,8 @@ pub use budget::{Budget, BudgetError};
 pub use holder::{Holder, InForce, Member, Outage, Use};
 pub use ledger::{Ledger, Lent, LimitError, Past};
 pub use memory::MemoryBank;
+#[cfg(all(unix, feature = "socket"))]
+pub use socket::{SocketBank, SocketError, SocketServer};
 
 /// What a member asks for: everything that it has and wants. A budget that is not listed is
 /// returned.

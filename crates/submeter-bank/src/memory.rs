@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::{Answer, Bank, Budget, Ledger, LimitError, Past, RefusedError, Request};
+use crate::{Answer, Bank, Budget, Ledger, Lent, LimitError, Past, RefusedError, Request};
 
 /// A bank for the parts of one process: several trees, or the clients of a server.
 ///
@@ -57,6 +57,14 @@ impl MemoryBank {
     /// When the floors exceed the limit.
     pub fn set_limit(&self, budget: &Budget, limit: u64, floors: u64) -> Result<(), LimitError> {
         self.ledger.lock().set_limit(budget, limit, floors)
+    }
+
+    /// Lists who has how much of a budget at this moment, as [`Ledger::lent`] does.
+    #[must_use]
+    pub fn lent(&self, budget: &Budget) -> Vec<Lent> {
+        let mut ledger = self.ledger.lock();
+        ledger.advance(self.start.elapsed());
+        ledger.lent(budget).collect()
     }
 
     /// Sets the most that members of one name have, as [`Ledger::set_limit_per_member`] does.

@@ -5,4 +5,6 @@ mod hostile;
 mod ledger;
 mod simulation;
 mod skew;
+#[cfg(unix)]
+mod socket;
 mod world;

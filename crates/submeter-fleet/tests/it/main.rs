@@ -1,6 +1,8 @@
 //! Trees whose limits are leases.
 
 mod driver;
+#[cfg(unix)]
+mod processes;
 mod rates;
 mod threads;
 mod world;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use submeter_bank::Outage;
+use submeter_bank::{Bank, Outage};
 
 use crate::world::{LONG, World, bank, requests_of, step, until};
 
@@ -29,12 +29,35 @@ fn a_new_process_is_not_granted_a_burst_that_it_has_not_earned() {
     let mut driver = world.driver();
     let start = Instant::now();
     driver
-        .add_rate(&budget, world.requests, world.answered, 1000, Outage::Strict)
+        .add_rate(&budget, world.requests, world.answered, 1000, Outage::Floor(1000))
         .expect("a group");
     step(&mut driver, &bank);
     let taken = (0..100_000).take_while(|_| world.take("/acme")).count() as u128;
     let earned = start.elapsed().as_millis() + 1;
     assert!(taken <= earned, "{taken} were taken of {earned}");
+}
+
+#[test]
+fn a_burst_claims_no_more_than_the_rate_that_is_lent() {
+    let (budget, world) = (requests_of("/acme"), World::new());
+    let bank = bank(Duration::from_millis(600), &[(&budget, 1_000)]);
+    let mut driver = world.driver();
+    driver
+        .add_rate(&budget, world.requests, world.answered, 1_000, Outage::Strict)
+        .expect("a group");
+    let mut bursts = 0;
+    until("there were five bursts", || {
+        if let Some(request) = driver.look() {
+            let has = request.wants[0].has;
+            assert!(has <= driver.status()[0].limit, "{has}: {:?}", driver.status());
+            driver.accept(&bank.exchange(&request).expect("an answer"));
+            // What is saved up is taken at once, and the next request is due 50 ms later.
+            let taken = (0..1_000).take_while(|_| world.take("/acme")).count();
+            bursts += u32::from(taken > 100);
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        bursts == 5
+    });
 }
 
 #[test]

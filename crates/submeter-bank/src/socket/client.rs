@@ -1,0 +1,134 @@
+//! A member's end of the socket.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::wire::{self, Asked, Replied};
+use crate::{Answer, Bank, Request};
+
+/// How long to wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A bank that another process of this host serves: see [`SocketServer`](crate::SocketServer).
+///
+/// Connects when it is first asked, and again after each failure. An exchange takes a lock for as
+/// long as the bank takes to answer, a second at most.
+///
+/// # Examples
+/// ```no_run
+/// use submeter_bank::SocketBank;
+///
+/// let bank = SocketBank::new("/run/acme/bank");
+/// ```
+#[derive(Debug)]
+pub struct SocketBank {
+    path: PathBuf,
+    connection: Mutex<Option<BufReader<UnixStream>>>,
+}
+
+impl SocketBank {
+    /// Names the bank that is served at a path.
+    #[must_use]
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self { path: path.as_ref().to_owned(), connection: Mutex::new(None) }
+    }
+
+    fn connect(&self) -> io::Result<BufReader<UnixStream>> {
+        let stream = connect(&self.path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(BufReader::new(stream))
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, Cause> {
+        let mut kept = self.connection.lock();
+        // Put back only after a whole answer: a late one must not be taken for that to the next.
+        let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
+        wire::write(connection.get_mut(), &Asked::from(request))?;
+        let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the bank has ended");
+        let replied = wire::read(&mut connection)?.ok_or_else(ended)?;
+        *kept = Some(connection);
+        match replied {
+            Replied::Lent(lent) => Answer::try_from(lent)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error).into()),
+            Replied::Refused(why) => Err(Cause::Refused(why)),
+        }
+    }
+}
+
+/// Connects without waiting where a stopped server's queue is full.
+#[cfg(target_os = "linux")]
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(path)
+}
+
+impl Bank for SocketBank {
+    type Error = SocketError;
+
+    fn exchange(&self, request: &Request) -> Result<Answer, SocketError> {
+        self.ask(request).map_err(|cause| SocketError { path: self.path.clone(), cause })
+    }
+}
+
+/// The error of an exchange with a bank behind a socket.
+#[derive(Debug)]
+pub struct SocketError {
+    path: PathBuf,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Io(io::Error),
+    Refused(String),
+}
+
+impl From<io::Error> for Cause {
+    fn from(error: io::Error) -> Self {
+        Cause::Io(error)
+    }
+}
+
+impl SocketError {
+    /// Returns whether the bank has answered, and refused the request.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.cause, Cause::Refused(_))
+    }
+}
+
+impl fmt::Display for SocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.cause {
+            Cause::Io(_) => write!(f, "cannot ask the bank at {path}: start it, or wait for it"),
+            Cause::Refused(why) => write!(f, "the bank at {path} refuses: {why}"),
+        }
+    }
+}
+
+impl Error for SocketError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.cause {
+            Cause::Io(error) => Some(error),
+            Cause::Refused(_) => None,
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The bank's end of the socket.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, BufReader};
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use fs4::{FileExt, TryLockError};
+use parking_lot::Mutex;
+
+use super::wire::{self, Asked, Replied};
+use crate::{Bank, Request};
+
+/// The most processes that are served at a time, each by a thread.
+const MEMBERS_MAX: usize = 1024;
+
+/// How long a process may take to read its answer.
+const WRITE_MAX: Duration = Duration::from_secs(10);
+
+/// An answer is made in a few frames; a ledger sorts on the heap.
+const STACK: usize = 256 << 10;
+
+/// A bank that is served to the processes of this host, until it is dropped.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use submeter_bank::{Budget, Ledger, MemoryBank, Past, SocketServer};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("bank");
+/// // What an earlier process lent is unknown, unless this is the first.
+/// let mut ledger = Ledger::new(Duration::from_secs(15), Past::Unknown);
+/// ledger.set_limit(&Budget::new("/acme", "memory")?, 8 << 30, 0)?;
+/// let bank = Arc::new(MemoryBank::from(ledger));
+/// // For processes of this user alone.
+/// let server = SocketServer::start(&path, 0o600, Arc::clone(&bank))?;
+/// # drop(server);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Who may ask
+/// Who may write to the socket, by its mode. Where that is more than its owner's user, the name of
+/// a member is not what it says but `user 1000`, its user's number, as the system knows it: nobody
+/// returns what another user has, and a [cap](crate::Ledger::set_limit_per_member) holds for all
+/// processes of a user together.
+///
+/// A request is bounded by 16 MiB, and 1,024 processes are served at a time.
+pub struct SocketServer {
+    path: PathBuf,
+    /// Keeps a second server from lending the same again.
+    lock: File,
+    shared: Arc<Shared>,
+    accepts: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    ends: AtomicBool,
+    members: Mutex<HashMap<u64, Served>>,
+}
+
+struct Served {
+    stream: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+impl SocketServer {
+    /// Serves a bank at a path, with the permissions `mode`, such as `0o600`. Takes a thread, and
+    /// one for each process that is connected.
+    ///
+    /// The socket of a server that was killed is replaced. Beside it stands a file whose name ends
+    /// in `.lock`, which stays.
+    ///
+    /// # Errors
+    /// When another server has the path, a file that is no socket stands there, the path is too
+    /// long for a socket (about 100 bytes), or it cannot be written; and outside Linux, when `mode`
+    /// lets other users in.
+    pub fn start<B>(path: impl AsRef<Path>, mode: u32, bank: Arc<B>) -> io::Result<Self>
+    where
+        B: Bank + Send + Sync + 'static,
+    {
+        let path = path.as_ref().to_owned();
+        let in_file = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot serve at {}: {error}", path.display()))
+        };
+        let by_user = mode & 0o077 != 0;
+        if by_user && !cfg!(target_os = "linux") {
+            let why = "who connects is known on Linux alone: let in no other user, by mode 0600";
+            return Err(in_file(io::Error::new(io::ErrorKind::Unsupported, why)));
+        }
+        let lock = lock(&path).map_err(in_file)?;
+        let listener = listen(&path, mode).map_err(in_file)?;
+        let shared = Arc::new(Shared::default());
+        let serving = Arc::clone(&shared);
+        let accepts = Builder::new().name("bank".to_owned()).spawn(move || {
+            accept(&listener, &serving, &bank, by_user);
+        })?;
+        Ok(Self { path, lock, shared, accepts: Some(accepts) })
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn lock(path: &Path) -> io::Result<File> {
+    let lock =
+        File::options().create(true).truncate(false).write(true).open(beside(path, ".lock"))?;
+    match FileExt::try_lock(&lock) {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(io::Error::new(io::ErrorKind::AddrInUse, "another server has it: stop that first"))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Binds in a directory of this user's own, and renames: before its mode is set, others may connect
+/// to a socket if they find it.
+fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            let why = "a file stands there that is no socket: remove it, or take another path";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let private = beside(path, ".new");
+    if private.exists() {
+        // Of a server that was killed: this one has the lock.
+        fs::remove_dir_all(&private)?;
+    }
+    DirBuilder::new().mode(0o700).create(&private)?;
+    let bound = private.join("s");
+    let listener = UnixListener::bind(&bound).and_then(|listener| {
+        fs::set_permissions(&bound, Permissions::from_mode(mode))?;
+        fs::rename(&bound, path)?;
+        Ok(listener)
+    });
+    fs::remove_dir_all(&private)?;
+    listener
+}
+
+fn accept<B>(listener: &UnixListener, shared: &Arc<Shared>, bank: &Arc<B>, by_user: bool)
+where
+    B: Bank + Send + Sync + 'static,
+{
+    for id in 0.. {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                // Out of descriptors, or a connection that was given up: others go on.
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+        };
+        // Acquire: pairs with the Release in `drop`, whose connection this is.
+        if shared.ends.load(Ordering::Acquire) {
+            return;
+        }
+        // A process that is not served asks again.
+        let _ = serve(id, stream, shared, bank, by_user);
+    }
+}
+
+fn serve<B>(
+    id: u64,
+    mut stream: UnixStream,
+    shared: &Arc<Shared>,
+    bank: &Arc<B>,
+    by_user: bool,
+) -> io::Result<()>
+where
+    B: Bank + Send + Sync + 'static,
+{
+    stream.set_write_timeout(Some(WRITE_MAX))?;
+    let mut members = shared.members.lock();
+    if members.len() >= MEMBERS_MAX {
+        let why = format!("{MEMBERS_MAX} processes are connected: try again when one has ended");
+        return wire::write(&mut stream, &Replied::Refused(why));
+    }
+    let name = by_user.then(|| user(&stream)).transpose()?;
+    let (bank, kept) = (Arc::clone(bank), stream.try_clone()?);
+    let thread = Builder::new().name("bank-member".to_owned()).stack_size(STACK);
+    let ended = Arc::clone(shared);
+    let thread = thread.spawn(move || {
+        // A process that has ended or broken off is no error; one that sends nonsense is cut off.
+        let _ = answer(stream, &*bank, name.as_deref());
+        // The other end would stay open for as long as there is a copy of this one.
+        ended.members.lock().remove(&id);
+    })?;
+    members.insert(id, Served { stream: kept, thread });
+    Ok(())
+}
+
+fn answer<B: Bank>(mut stream: UnixStream, bank: &B, name: Option<&str>) -> io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    while let Some(asked) = wire::read::<Asked>(&mut reader)? {
+        let replied = Request::try_from(asked).map_err(|error| error.to_string());
+        let replied = replied.and_then(|mut request| {
+            if let Some(name) = name {
+                name.clone_into(&mut request.member);
+            }
+            bank.exchange(&request).map_err(|error| error.to_string())
+        });
+        let replied = replied.map_or_else(Replied::Refused, |answer| Replied::from(&answer));
+        wire::write(&mut stream, &replied)?;
+    }
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn user(stream: &UnixStream) -> io::Result<String> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    Ok(format!("user {}", peer.uid.as_raw()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn user(_: &UnixStream) -> io::Result<String> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+impl Drop for SocketServer {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `accept`, which the connection below wakes.
+        self.shared.ends.store(true, Ordering::Release);
+        // Whatever fails here leaves a file or a thread behind, which a next server replaces.
+        if UnixStream::connect(&self.path).is_ok()
+            && let Some(accepts) = self.accepts.take()
+        {
+            let _ = accepts.join();
+        }
+        let _ = fs::remove_file(&self.path);
+        // Each thread takes the lock to leave.
+        let members = std::mem::take(&mut *self.shared.members.lock());
+        for served in members.into_values() {
+            let _ = served.stream.shutdown(Shutdown::Both);
+            let _ = served.thread.join();
+        }
+        let _ = FileExt::unlock(&self.lock);
+    }
+}
+
+impl std::fmt::Debug for SocketServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SocketServer").field("path", &self.path).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! What passes through the socket: a line of JSON for each message.
+
+use std::io::{self, BufRead, Read, Write};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::{Answer, Budget, BudgetError, Lease, Request, Want};
+
+/// The longest message: a thousand times what a process with a thousand budgets sends, or one that
+/// asks for as many budgets as a ledger lets it, with names of two hundred bytes.
+const MESSAGE_MAX: u64 = 16 << 20;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Asked {
+    member: String,
+    epoch: u64,
+    sequence: u64,
+    wants: Vec<Line>,
+}
+
+/// A budget with what the member has and wants of it.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    path: String,
+    resource: String,
+    has: u64,
+    wants: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Replied {
+    Lent(Lent),
+    Refused(String),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Lent {
+    sequence: u64,
+    ttl: Duration,
+    learns: bool,
+    leases: Vec<Amount>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Amount {
+    path: String,
+    resource: String,
+    amount: u64,
+}
+
+impl From<&Request> for Asked {
+    fn from(request: &Request) -> Self {
+        let line = |want: &Want| Line {
+            path: want.budget.path().to_owned(),
+            resource: want.budget.resource().to_owned(),
+            has: want.has,
+            wants: want.wants,
+        };
+        Self {
+            member: request.member.clone(),
+            epoch: request.epoch,
+            sequence: request.sequence,
+            wants: request.wants.iter().map(line).collect(),
+        }
+    }
+}
+
+impl TryFrom<Asked> for Request {
+    type Error = BudgetError;
+
+    fn try_from(asked: Asked) -> Result<Self, BudgetError> {
+        let want = |line: Line| {
+            let budget = Budget::new(&line.path, &line.resource)?;
+            Ok(Want { budget, has: line.has, wants: line.wants })
+        };
+        Ok(Self {
+            member: asked.member,
+            epoch: asked.epoch,
+            sequence: asked.sequence,
+            wants: asked.wants.into_iter().map(want).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl From<&Answer> for Replied {
+    fn from(answer: &Answer) -> Self {
+        let amount = |lease: &Lease| Amount {
+            path: lease.budget.path().to_owned(),
+            resource: lease.budget.resource().to_owned(),
+            amount: lease.amount,
+        };
+        Replied::Lent(Lent {
+            sequence: answer.sequence,
+            ttl: answer.ttl,
+            learns: answer.learns,
+            leases: answer.leases.iter().map(amount).collect(),
+        })
+    }
+}
+
+impl TryFrom<Lent> for Answer {
+    type Error = BudgetError;
+
+    fn try_from(lent: Lent) -> Result<Self, BudgetError> {
+        let lease = |line: Amount| {
+            Ok(Lease { budget: Budget::new(&line.path, &line.resource)?, amount: line.amount })
+        };
+        Ok(Self {
+            sequence: lent.sequence,
+            ttl: lent.ttl,
+            learns: lent.learns,
+            leases: lent.leases.into_iter().map(lease).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Writes a message, at once.
+pub(super) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+/// Reads a message, or `None` at the end. Memory grows with what has arrived, not with what was
+/// announced.
+pub(super) fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+    let mut line = Vec::new();
+    from.take(MESSAGE_MAX).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.pop() != Some(b'\n') {
+        let what = if line.len() as u64 + 1 >= MESSAGE_MAX { "has no end" } else { "was cut off" };
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message {what}")));
+    }
+    Ok(Some(serde_json::from_slice(&line)?))
+}

@@ -1,0 +1,208 @@
+//! The bank of a host: who may ask, what is refused, and what a restart keeps.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use submeter_bank::{
+    Bank, Budget, Holder, Ledger, Member, MemoryBank, Outage, Past, Request, SocketBank,
+    SocketServer, Use,
+};
+use tempfile::TempDir;
+
+/// Long enough that no lease ends while a test runs.
+const TTL: Duration = Duration::from_secs(600);
+
+struct Idle;
+
+impl Member for Idle {
+    fn set(&mut self, _: &Budget, _: u64) -> Use {
+        Use::default()
+    }
+}
+
+fn memory() -> Budget {
+    Budget::new("/acme", "memory").expect("a name")
+}
+
+fn request(member: &str, epoch: u64, wants: u64) -> Request {
+    let mut holder = Holder::new(member, epoch);
+    holder.add(memory(), wants, Outage::Strict);
+    holder.request(Duration::ZERO, &mut Idle)
+}
+
+struct Host {
+    _directory: TempDir,
+    path: PathBuf,
+    bank: Arc<MemoryBank>,
+    server: Option<SocketServer>,
+}
+
+fn host(mode: u32) -> Host {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("bank");
+    let mut ledger = Ledger::new(TTL, Past::None);
+    ledger.set_limit(&memory(), 1000, 0).expect("no floors");
+    ledger.set_limit_per_member(&memory(), Some(600));
+    let bank = Arc::new(MemoryBank::from(ledger));
+    let server = SocketServer::start(&path, mode, Arc::clone(&bank)).expect("a new path");
+    Host { _directory: directory, path, bank, server: Some(server) }
+}
+
+impl Host {
+    fn amount(&self, request: &Request) -> u64 {
+        let answer = SocketBank::new(&self.path).exchange(request).expect("an answer");
+        answer.leases[0].amount
+    }
+
+    /// Sends bytes, and returns the line that comes back, which is empty if none does.
+    fn send(&self, bytes: &[u8]) -> String {
+        let mut stream = UnixStream::connect(&self.path).expect("served");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+        // The server may break off in the middle of what it does not read.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut line = String::new();
+        let read = BufReader::new(stream).read_line(&mut line);
+        let waited = read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!waited, "neither an answer nor an end");
+        line
+    }
+}
+
+#[test]
+fn an_exchange_through_the_socket_is_that_of_the_ledger() {
+    let host = host(0o600);
+    let bank = SocketBank::new(&host.path);
+    for (sequence, wants, lent) in [(1, 400, 400), (2, 500, 500), (3, u64::MAX, 600)] {
+        let mut request = request("web", 7, wants);
+        request.sequence = sequence;
+        request.wants[0].has = 400;
+        let answer = bank.exchange(&request).expect("an answer");
+        assert_eq!((answer.sequence, answer.ttl, answer.learns), (sequence, TTL, false));
+        assert_eq!((&answer.leases[0].budget, answer.leases[0].amount), (&memory(), lent));
+    }
+    assert_eq!(host.bank.lent(&memory())[0].amount, 600);
+    let error = bank.exchange(&request("web", 7, 1)).expect_err("an old request");
+    assert!(error.is_refused());
+    assert!(error.to_string().ends_with("arrived after request 3: send a new one"), "{error}");
+    // And the connection is still of use.
+    assert_eq!(bank.exchange(&request("other", 8, 1)).expect("an answer").leases[0].amount, 1);
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_nothing_of_it_is_kept() {
+    let host = host(0o600);
+    let line = |member: &str, path: &str| {
+        format!(
+            "{{\"member\":\"{member}\",\"epoch\":1,\"sequence\":1,\"wants\":[{{\"path\":\"{path}\",\
+             \"resource\":\"memory\",\"has\":0,\"wants\":5}}]}}\n"
+        )
+    };
+    for (line, why) in [
+        (line("web", "acme"), "write it as /acme/web"),
+        (line("web", "/a\\u0001"), "remove the control characters"),
+        (line("", "/acme"), "it must have 1 to 1024 bytes"),
+        (line("w\\u001b[2J", "/acme"), "remove the control characters"),
+    ] {
+        let reply = host.send(line.as_bytes());
+        assert!(reply.starts_with("{\"refused\":") && reply.contains(why), "{line}: {reply}");
+    }
+    let deep = "[".repeat(1 << 20) + "\n";
+    let endless = vec![b' '; 17 << 20];
+    let nothing = b"\n".as_slice();
+    let cut_off = &line("web", "/acme").into_bytes()[..40];
+    let huge = "{\"member\":\"web\",\"epoch\":-1,\"sequence\":1e99,\"wants\":[]}\n";
+    let binary = b"\xff\xfe\0\n".as_slice();
+    for bytes in [deep.as_bytes(), &endless, nothing, cut_off, huge.as_bytes(), binary, b""] {
+        assert_eq!(
+            host.send(bytes),
+            "",
+            "{:?}",
+            String::from_utf8_lossy(&bytes[..bytes.len().min(60)])
+        );
+    }
+    assert!(host.bank.lent(&memory()).is_empty());
+    assert_eq!(host.amount(&request("web", 1, 5)), 5, "others are served as before");
+}
+
+#[test]
+fn a_socket_has_the_mode_that_it_was_given_and_nothing_else_is_left() {
+    let mut host = host(0o600);
+    let mode = fs::metadata(&host.path).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    host.server = None;
+    let mut left = fs::read_dir(host.path.parent().expect("a directory")).expect("readable");
+    assert_eq!(left.next().expect("a lock").expect("readable").file_name(), "bank.lock");
+    assert!(left.next().is_none());
+}
+
+#[test]
+fn where_other_users_may_ask_a_members_name_is_its_user() {
+    if !cfg!(target_os = "linux") {
+        println!("skipped: names by user, which Linux knows");
+        return;
+    }
+    let host = host(0o666);
+    assert_eq!(host.amount(&request("web", 1, 400)), 400);
+    // What calls itself otherwise has the same cap of 600.
+    assert_eq!(host.amount(&request("other", 2, 400)), 200);
+    let lent = host.bank.lent(&memory());
+    assert!(lent[0].member.starts_with("user "), "{lent:?}");
+    assert_eq!(lent[0].member, lent[1].member);
+}
+
+#[test]
+fn a_second_server_is_refused_and_a_killed_one_replaced() {
+    let mut host = host(0o600);
+    let error = SocketServer::start(&host.path, 0o600, Arc::clone(&host.bank)).expect_err("taken");
+    assert!(error.to_string().contains("another server has it"), "{error}");
+    assert_eq!(host.amount(&request("web", 1, 5)), 5);
+    // What a kill leaves behind: the socket, and a directory that was being filled.
+    let socket = host.path.with_extension("kept");
+    fs::hard_link(&host.path, &socket).expect("a second name");
+    let client = SocketBank::new(&host.path);
+    client.exchange(&request("client", 4, 1)).expect("served");
+    host.server = None;
+    client.exchange(&request("client", 4, 1)).expect_err("not served");
+    fs::rename(&socket, &host.path).expect("put back");
+    fs::create_dir(host.path.with_extension("new")).expect("a directory");
+    host.server = Some(
+        SocketServer::start(&host.path, 0o600, Arc::clone(&host.bank)).expect("nobody has it"),
+    );
+    client.exchange(&request("client", 4, 1)).expect("connects again");
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let host = host(0o600);
+    let path = host.path.with_extension("txt");
+    fs::write(&path, "mine").expect("written");
+    let error = SocketServer::start(&path, 0o600, Arc::clone(&host.bank)).expect_err("a file");
+    assert!(error.to_string().contains("remove it, or take another path"), "{error}");
+    assert_eq!(fs::read(&path).expect("still there"), b"mine");
+}
+
+#[test]
+fn a_thousand_processes_are_served_and_the_next_is_told() {
+    let host = host(0o600);
+    let kept: Vec<_> = (0..1_024).map_while(|_| UnixStream::connect(&host.path).ok()).collect();
+    if kept.len() < 1_024 {
+        println!("skipped: 1,024 connections: ulimit -n 4096");
+        return;
+    }
+    let error = SocketBank::new(&host.path).exchange(&request("web", 1, 5)).expect_err("full");
+    // Its end of the connection may be closed before it has asked.
+    assert!(!error.is_refused() || error.to_string().contains("1024 processes"), "{error}");
+    drop(kept);
+    let bank = SocketBank::new(&host.path);
+    let served = (0..1_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        bank.exchange(&request("web", 1, 5)).is_ok()
+    });
+    assert!(served, "there is room again");
+}

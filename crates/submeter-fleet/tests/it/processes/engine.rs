@@ -1,0 +1,136 @@
+//! The banks of the fleets.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
+
+use submeter_bank::{Answer, Bank, Ledger, MemoryBank, Past, Request, SocketBank, SocketServer};
+use tempfile::TempDir;
+
+use super::{FLOOR, LIMITS, MEMBERS, TTL, again, signal};
+use crate::world::{memory_of, until};
+
+pub(super) trait Engine {
+    /// What a member connects to.
+    fn url(&self) -> String;
+
+    fn stop_for(&mut self, time: Duration);
+
+    /// Kills it, and starts it again after a while.
+    fn restart(&mut self, after: Duration);
+
+    /// Drops what passes between it and the members.
+    fn cut_off(&mut self, time: Duration);
+
+    /// It never counted more than there is, and lent most of it.
+    fn assert_no_excess(&self);
+}
+
+/// Asks a bank.
+type Client = Box<dyn Fn(&Request) -> Option<Answer>>;
+
+/// Returns what asks the bank of a URL.
+pub(super) fn client(url: &str) -> Client {
+    let bank = SocketBank::new(url);
+    Box::new(move |request| bank.exchange(request).ok())
+}
+
+const TEST: &str = "processes::engine::bank_of_a_fleet";
+const VARIABLE: &str = "SUBMETER_FLEET_BANK";
+
+/// The memory engine, in a process of its own.
+pub(super) struct Host {
+    directory: TempDir,
+    child: Child,
+}
+
+impl Host {
+    pub(super) fn start() -> Host {
+        let directory = tempfile::tempdir().expect("a directory");
+        let child = Self::spawn(&directory);
+        Host { directory, child }
+    }
+
+    fn spawn(directory: &TempDir) -> Child {
+        let path = directory.path().display().to_string();
+        let child = again(TEST, VARIABLE, &path).spawn().expect("the test's own program");
+        let socket = directory.path().join("bank");
+        until("the bank is served", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        child
+    }
+}
+
+impl Engine for Host {
+    fn url(&self) -> String {
+        self.directory.path().join("bank").display().to_string()
+    }
+
+    fn stop_for(&mut self, time: Duration) {
+        signal(self.child.id(), "-STOP");
+        std::thread::sleep(time);
+        signal(self.child.id(), "-CONT");
+    }
+
+    fn restart(&mut self, after: Duration) {
+        self.child.kill().expect("a child");
+        self.child.wait().expect("a child");
+        std::thread::sleep(after);
+        self.child = Self::spawn(&self.directory);
+    }
+
+    /// Nothing is between a process and a socket of its host.
+    fn cut_off(&mut self, time: Duration) {
+        self.stop_for(time);
+    }
+
+    fn assert_no_excess(&self) {
+        let log = fs::read_to_string(self.directory.path().join("log")).expect("a log");
+        for (path, limit) in LIMITS {
+            let lent = log.lines().filter_map(|line| line.strip_prefix(path)?.strip_prefix(' '));
+            let most = lent.map(|lent| lent.parse().expect("a number")).max().unwrap_or(0_u64);
+            assert!(most <= limit - FLOOR * MEMBERS as u64, "{most} were lent of {path}");
+            assert!(most >= limit / 2, "only {most} were lent of {path}");
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Has ended by itself otherwise.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Is the bank's process where the variable is set, and nothing where it is not.
+#[test]
+fn bank_of_a_fleet() {
+    let Some(directory) = std::env::var_os(VARIABLE).map(PathBuf::from) else { return };
+    // What the one before has lent is unknown.
+    let mut ledger = Ledger::new(TTL, Past::Unknown);
+    for (path, limit) in LIMITS {
+        let floors = FLOOR * MEMBERS as u64;
+        ledger.set_limit(&memory_of(path), limit, floors).expect("floors below the limit");
+    }
+    let bank = Arc::new(MemoryBank::from(ledger));
+    let served = SocketServer::start(directory.join("bank"), 0o600, Arc::clone(&bank));
+    let _server = served.expect("nobody else has it");
+    let log = fs::File::options().create(true).append(true).open(directory.join("log"));
+    let mut log = log.expect("a log");
+    loop {
+        for (path, _) in LIMITS {
+            let lent: u64 = bank.lent(&memory_of(path)).iter().map(|lent| lent.amount).sum();
+            if writeln!(log, "{path} {lent}").is_err() {
+                return;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        // The test has ended, or was killed.
+        if !directory.exists() {
+            return;
+        }
+    }
+}

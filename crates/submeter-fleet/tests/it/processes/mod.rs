@@ -1,0 +1,74 @@
+//! Fleets of real processes, which are killed and stopped, as is their bank.
+//!
+//! Two count what is used. The bank's process looks at what it has lent. The test is told by each
+//! member what it was granted, after it was granted, and what it gives back, before it does: the
+//! sum is never more than what is used, so that an excess is one.
+
+mod arbiter;
+mod engine;
+mod member;
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use self::arbiter::Arbiter;
+use self::engine::Engine;
+use self::member::Member;
+
+const TTL: Duration = Duration::from_secs(3);
+/// The limits of the root and of its child.
+const LIMITS: [(&str, u64); 2] = [("/", 1_000), ("/acme", 700)];
+const FLOOR: u64 = 20;
+const MEMBERS: usize = 3;
+
+/// A process of this test program that runs one of its tests, with a variable set.
+fn again(test: &str, variable: &str, value: &str) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("known"));
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(variable, value);
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    command
+}
+
+fn signal(pid: u32, name: &str) {
+    let status = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
+    assert!(status.expect("kill runs").success(), "kill {name} {pid}");
+}
+
+/// Lets a fleet work, with faults for a while, and returns what it did.
+fn run(mut engine: impl Engine, seed: u64, faults: Duration) {
+    let arbiter = Arbiter::start();
+    let mut rng = Rng::with_seed(seed);
+    let mut members: Vec<_> =
+        (0..MEMBERS).map(|at| Member::start(at, &arbiter, &engine.url())).collect();
+    arbiter.until_each_was_granted(MEMBERS, 20);
+    let start = Instant::now();
+    while start.elapsed() < faults {
+        let member = &mut members[rng.usize(..MEMBERS)];
+        let pause = TTL.mul_f64(0.4 + rng.f64() * 1.2);
+        match rng.u8(0..6) {
+            0 => {
+                member.kill();
+                std::thread::sleep(pause / 4);
+                member.start_again(&arbiter, &engine.url());
+            }
+            1 | 2 => member.stop_for(pause, &arbiter),
+            3 => engine.stop_for(pause),
+            4 => engine.restart(pause / 4),
+            _ => engine.cut_off(pause),
+        }
+        std::thread::sleep(Duration::from_millis(rng.u64(0..1_000)));
+        arbiter.assert_no_excess();
+    }
+    // Each gets on again by itself.
+    arbiter.until_each_was_granted(MEMBERS, 20);
+    arbiter.assert_no_excess();
+    engine.assert_no_excess();
+    println!("{}: {} charges granted, no excess", engine.url(), arbiter.granted());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_fleet_behind_a_socket_never_exceeds_its_limits() {
+    run(engine::Host::start(), 16, Duration::from_secs(25));
+}
