@@ -217,6 +217,12 @@ impl RateError {
         self.0.requested
     }
 
+    /// Returns the name of the rate limit.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.group.schema().rate_limits()[self.0.slot]
+    }
+
     /// Returns the rate that refused the take.
     #[must_use]
     pub fn rate(&self) -> Rate {
@@ -226,8 +232,8 @@ impl RateError {
 
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { group, limiting, slot, requested, rate, retry_after } = &*self.0;
-        let name = &group.schema().rate_limits()[*slot];
+        let Refused { group, limiting, requested, rate, retry_after, .. } = &*self.0;
+        let name = self.name();
         let (group, limiting) = (group.path(), limiting.path());
         write!(
             f,

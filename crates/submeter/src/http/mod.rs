@@ -42,6 +42,8 @@
 mod body;
 mod layer;
 
+use std::time::Duration;
+
 use http::{HeaderValue, Response, StatusCode, header};
 
 pub use body::MeteredBody;
@@ -49,6 +51,7 @@ pub use layer::{MeterFuture, MeterLayer, MeterService};
 
 use crate::charge::LimitError;
 use crate::histogram::Buckets;
+use crate::rate::RateError;
 use crate::schema::{Counter, Gauge, Histogram, Metrics, SchemaBuilder};
 use crate::unit::{Bytes, Count, Nanoseconds, UnitKind};
 
@@ -107,7 +110,7 @@ impl Metrics for HttpMetrics {
 
 /// How long a client is asked to wait after a refusal, in seconds: the shortest time that the
 /// header can say. When room comes back is not known.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+const RETRY_AFTER_S: u64 = 1;
 
 /// Makes the response to a request whose charge was refused: 507 where bytes are limited, else 429,
 /// with `Retry-After`. Its text names the quota but no group: other tenants are not the client's
@@ -128,14 +131,47 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 #[must_use]
 pub fn refused(error: &LimitError) -> Response<String> {
     let metric = error.metric();
-    let text = format!("the limit of {} is reached: try again later\n", metric.name());
-    let mut response = Response::new(text);
-    *response.status_mut() = match metric.unit() {
+    let status = match metric.unit() {
         UnitKind::Bytes => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::TOO_MANY_REQUESTS,
     };
+    refusal(status, format!("the limit of {}", metric.name()), Some(RETRY_AFTER_S))
+}
+
+/// Makes the response to a request that a rate refused: 429, with `Retry-After` in whole seconds,
+/// after which it would be granted if nothing else were taken. A take of more than a burst, which
+/// is never granted, gets none. Its text names the rate but no group.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use submeter::{Count, Rate, Schema, Tree, http};
+///
+/// let mut schema = Schema::builder();
+/// let requests = schema.rate_limit::<Count>("requests", "Requests");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.root().set_rate(requests, Some(Rate::new(1, Duration::from_secs(60))))?;
+/// tree.root().try_take(requests, 1)?;
+/// let refused = tree.root().try_take(requests, 1).expect_err("one a minute");
+/// let response = http::throttled(&refused);
+/// assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &"60".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn throttled(error: &RateError) -> Response<String> {
+    let rounded_up = |after: Duration| after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    let after_s = error.retry_after().map(rounded_up);
+    refusal(StatusCode::TOO_MANY_REQUESTS, format!("the rate of {}", error.name()), after_s)
+}
+
+fn refusal(status: StatusCode, reached: String, retry_after_s: Option<u64>) -> Response<String> {
+    let advice = if retry_after_s.is_some() { "try again later" } else { "ask for less at once" };
+    let mut response = Response::new(format!("{reached} is reached: {advice}\n"));
+    *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+    if let Some(seconds) = retry_after_s {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }

@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use submeter::http::{HttpMetrics, MeterLayer, MeteredBody};
-use submeter::{Bytes as InBytes, Counter, Group, Nanoseconds, Schema, Tree, switch};
+use submeter::{Bytes as InBytes, Count, Counter, Group, Nanoseconds, Rate, Schema, Tree, switch};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::work::burn_ms;
@@ -248,4 +249,37 @@ fn a_refused_charge_becomes_a_status_without_the_names_of_others() {
     assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(response.body(), "the limit of memory is reached: try again later\n");
+}
+
+#[test]
+fn a_throttled_request_is_told_when_it_would_be_granted() {
+    let mut schema = Schema::builder();
+    let requests = schema.rate_limit::<Count>("requests", "Requests");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let web = tree.create("/web").expect("new");
+    // One an hour is earned: the shortest wait that the test may see is a minute less.
+    let rate = Rate { burst: 3, ..Rate::new(1, Duration::from_secs(3600)) };
+    web.set_rate(requests, Some(rate)).expect("it can be kept");
+    web.try_take(requests, 3).expect("a burst");
+
+    let response = submeter::http::throttled(&web.try_take(requests, 1).expect_err("all taken"));
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    let after: u64 = response.headers()["retry-after"].to_str().expect("text").parse().expect("s");
+    assert!((3540..=3600).contains(&after), "{after}");
+    assert_eq!(response.body(), "the rate of requests is reached: try again later\n");
+
+    let never = submeter::http::throttled(&web.try_take(requests, 4).expect_err("over a burst"));
+    assert_eq!(never.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(never.headers().get("retry-after"), None);
+    assert_eq!(never.body(), "the rate of requests is reached: ask for less at once\n");
+
+    // A fraction of a second is a whole one: an earlier try would be refused again.
+    let rate = Rate { burst: 1, ..Rate::new(1, Duration::from_millis(3_599_500)) };
+    tree.root().set_rate(requests, Some(rate)).expect("it can be kept");
+    tree.root().try_take(requests, 1).expect("a burst");
+    let refused = tree.root().try_take(requests, 1).expect_err("all taken");
+    let exact = refused.retry_after().expect("some time");
+    let said = submeter::http::throttled(&refused).headers()["retry-after"].clone();
+    let said: u64 = said.to_str().expect("text").parse().expect("s");
+    assert_eq!(said, exact.as_secs() + 1, "{exact:?}");
 }
