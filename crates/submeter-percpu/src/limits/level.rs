@@ -397,12 +397,13 @@ impl Level {
             if Level::state(tight) != Tight::Drained {
                 return Look::Stock;
             }
-            let refusal = self.refusal();
+            let (limit, refusal) = (self.limit(), self.refusal());
             if refusal.held.checked_add(n).is_some_and(|after| after <= refusal.limit) {
                 return Look::Room;
             }
-            // In between no leaf below was open, nor opening.
-            if self.tight() == tight {
+            // In between no leaf below was open, nor opening, and what was held is compared with
+            // the limit of that moment.
+            if self.tight() == tight && refusal.limit == limit {
                 return Look::Full(refusal);
             }
         }

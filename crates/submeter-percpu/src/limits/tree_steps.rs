@@ -496,6 +496,16 @@ fn a_refusal_reports_what_was_charged_while_leaves_open_beside_it() {
 }
 
 #[test]
+fn what_is_held_is_not_compared_with_the_limit_of_another_moment() {
+    const RAISE: &[Act] = &[Limit(200), Charge(1, 60)];
+    const LOWER: &[Act] = &[Uncharge(1, 60), Limit(100)];
+    let start = [On(0), Charge(0, 30), Limit(29), Limit(100)];
+    at_two_steps(&start, Charge(0, 20), [RAISE, LOWER], |_, [result, _], at| {
+        assert_eq!(result, Ok(()), "{at}: it fits at all times");
+    });
+}
+
+#[test]
 fn a_limit_that_is_lowered_in_the_middle_of_a_charge_is_not_exceeded() {
     for start in [start(&[]), start(&FOLDED), start(&[Limit(100), Limit(1000)])] {
         for n in [1, 2, 3, 9] {
