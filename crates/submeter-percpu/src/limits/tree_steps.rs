@@ -397,7 +397,7 @@ fn at_two_steps(
         arm(accesses, move || {
             let perform = |tree: &Rc<Tree>, others: &[Act]| {
                 let acts = others.iter().filter(|_| tree.is_free());
-                acts.map(|act| tree.perform(*act)).last()
+                acts.fold(None, |_, act| Some(tree.perform(*act)))
             };
             perform(&other, others[0]);
             arm(more, move || told.set(perform(&other, others[1])));
