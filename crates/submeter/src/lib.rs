@@ -69,7 +69,8 @@
 //!
 //! - [`Reading`]: `{"value": …, "bound": 511, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0,
-//!   "overdrafts": 0, "mode": "enforced", "high": null, "min": null, "low": null, "paused": 0}`
+//!   "overdrafts": 0, "mode": "enforced", "high": null, "min": null, "low": null, "paused": 0,
+//!   "postponed": 0, "reclaimed": 0, "reclaimed_low": 0, "panics": 0}`
 //! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`; each non-empty
 //!   bucket has its exclusive upper bound (null for the last one) and its count
 //! - [`Value`]: a number, or the shape of a histogram or usage
@@ -139,14 +140,16 @@ pub use aggregator::{
 };
 pub use backend::{Backend, backend};
 pub use bound_metric::BoundMetric;
-pub use charge::{Amount, Charge, Charging, LimitError, LimitMode, Pressure, Protection, Stall};
+pub use charge::{
+    Amount, Charge, Charging, LimitError, LimitMode, Pressure, Protection, Reclaimable, Stall,
+};
 pub use error::Error;
 pub use flusher::{Flusher, FlusherBuilder};
 pub use group::Group;
 pub use histogram::{Buckets, HistogramSnapshot};
 pub use killed::Killed;
 pub use path::{DEPTH_MAX, NAME_MAX};
-pub use quota::Usage;
+pub use quota::{Events, Usage};
 pub use rate::RateError;
 pub use reading::{Reading, Scalar, Tolerance};
 pub use rstat::FlushReport;

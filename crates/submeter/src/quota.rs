@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use once_cell::race::OnceBox;
 use submeter_percpu::{Area, LimitMode, LimitNode, LimitUsage, Pressure};
 
+use crate::charge::{Counts, Registry};
 use crate::error::Error;
 use crate::schema::Schema;
 
@@ -55,6 +56,16 @@ pub struct Usage {
     pub low: Option<u64>,
     /// How often a caller was asked to pause because this group's own usage was above `high`.
     pub paused: u64,
+    /// Charges for which this group's own limit had no room, and that were granted later because
+    /// they waited or something was reclaimed.
+    pub postponed: u64,
+    /// How much less this group used, in all, after its own callbacks were asked to free something.
+    /// What others of the group charged or released meanwhile is in it.
+    pub reclaimed: u64,
+    /// How often this group's own callbacks were asked for what `low` protects.
+    pub reclaimed_low: u64,
+    /// How often this group's own callbacks panicked.
+    pub panics: u64,
 }
 
 impl Usage {
@@ -63,6 +74,60 @@ impl Usage {
     #[must_use]
     pub fn excess(&self) -> u64 {
         self.current.saturating_sub(self.limit.unwrap_or(u64::MAX))
+    }
+
+    /// Returns what happened at the limit, in the words of a cgroup.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        Events {
+            low: self.reclaimed_low,
+            high: self.paused,
+            max: self.refused + self.postponed + self.overdrafts,
+            refused: self.refused,
+            reclaimed: self.reclaimed,
+        }
+    }
+}
+
+/// What happened at a group's own limit, in the words of a cgroup's `memory.events`. Returned by
+/// [`Usage::events`].
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Schema, Tree};
+///
+/// let mut schema = Schema::builder();
+/// let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// let tree = Tree::new(schema.build()?)?;
+/// tree.root().set_limit(memory, Some(100));
+/// assert!(tree.root().try_charge(memory, 101).is_err());
+///
+/// let events = tree.root().usage(memory).events();
+/// assert_eq!((events.max, events.refused), (1, 1));
+/// assert_eq!(events.to_string(), "low 0\nhigh 0\nmax 1\nrefused 1\nreclaimed 0\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Events {
+    /// How often something was reclaimed of what `low` protects.
+    pub low: u64,
+    /// How often a caller was asked to pause.
+    pub high: u64,
+    /// How often the limit had no room for a charge, be it refused, granted later or granted beyond
+    /// the limit.
+    pub max: u64,
+    /// How often a charge was refused.
+    pub refused: u64,
+    /// How much was reclaimed, in the quota's unit.
+    pub reclaimed: u64,
+}
+
+/// Writes a line for each, as `memory.events` has it.
+impl fmt::Display for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Events { low, high, max, refused, reclaimed } = self;
+        writeln!(f, "low {low}\nhigh {high}\nmax {max}\nrefused {refused}\nreclaimed {reclaimed}")
     }
 }
 
@@ -102,6 +167,9 @@ pub(crate) struct Limits {
     overdrafts: AtomicU64,
     /// By [`Claim`]; 0 for none.
     claims: [AtomicU64; 2],
+    postponed: AtomicU64,
+    /// Made with the first callback of the group or one below it.
+    registry: OnceBox<Registry>,
 }
 
 /// A usage that a group claims to be protected.
@@ -113,9 +181,9 @@ pub(crate) enum Claim {
 
 impl Limits {
     fn new(node: LimitNode) -> Limits {
-        let [high, paused, overdrafts] = [u64::MAX, 0, 0].map(AtomicU64::new);
-        let claims = [0, 0].map(AtomicU64::new);
-        Limits { node, high, paused, overdrafts, claims }
+        let [high, paused, overdrafts, postponed] = [u64::MAX, 0, 0, 0].map(AtomicU64::new);
+        let (claims, registry) = ([0, 0].map(AtomicU64::new), OnceBox::new());
+        Limits { node, high, paused, overdrafts, claims, postponed, registry }
     }
 
     /// `u64::MAX` for none.
@@ -148,15 +216,47 @@ impl Limits {
         now.saturating_sub(self.overdrafts.fetch_max(now, Ordering::Relaxed))
     }
 
+    /// Counts a charge that was granted after its limit had had no room.
+    pub(crate) fn count_postponed(&self) {
+        // Relaxed: a statistic.
+        self.postponed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the callbacks, if there ever were any.
+    pub(crate) fn registry(&self) -> Option<&Registry> {
+        self.registry.get()
+    }
+
+    pub(crate) fn make_registry(&self) -> &Registry {
+        self.registry.get_or_init(Box::default)
+    }
+
     pub(crate) fn with(&self, usage: LimitUsage) -> Usage {
         let LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode, .. } = usage;
         let [limit, high] = [limit, self.high()].map(|limit| (limit != u64::MAX).then_some(limit));
-        // Relaxed: a statistic.
-        let paused = self.paused.load(Ordering::Relaxed);
-        // Relaxed: numbers alone.
-        let claim = |claim: &AtomicU64| Some(claim.load(Ordering::Relaxed)).filter(|&n| n > 0);
-        let [min, low] = self.claims.each_ref().map(claim);
-        Usage { current, peak, peak_low, limit, refused, overdrafts, mode, high, min, low, paused }
+        // Relaxed, all: numbers alone.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let [min, low] = self.claims.each_ref().map(|claim| Some(load(claim)).filter(|&n| n > 0));
+        let (paused, postponed) = (load(&self.paused), load(&self.postponed));
+        let counts = self.registry().map_or_else(Counts::default, Registry::counts);
+        let Counts { reclaimed, reclaimed_low, panics } = counts;
+        Usage {
+            current,
+            peak,
+            peak_low,
+            limit,
+            refused,
+            overdrafts,
+            mode,
+            high,
+            min,
+            low,
+            paused,
+            postponed,
+            reclaimed,
+            reclaimed_low,
+            panics,
+        }
     }
 
     pub(crate) fn usage(&self) -> Usage {

@@ -26,7 +26,7 @@ impl<T: Serialize> Serialize for Reading<T> {
 
 impl Serialize for Usage {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut to = to.serialize_struct("Usage", 11)?;
+        let mut to = to.serialize_struct("Usage", 15)?;
         to.serialize_field("current", &self.current)?;
         to.serialize_field("peak", &self.peak)?;
         to.serialize_field("peak_low", &self.peak_low)?;
@@ -39,6 +39,10 @@ impl Serialize for Usage {
         to.serialize_field("min", &self.min)?;
         to.serialize_field("low", &self.low)?;
         to.serialize_field("paused", &self.paused)?;
+        to.serialize_field("postponed", &self.postponed)?;
+        to.serialize_field("reclaimed", &self.reclaimed)?;
+        to.serialize_field("reclaimed_low", &self.reclaimed_low)?;
+        to.serialize_field("panics", &self.panics)?;
         to.end()
     }
 }

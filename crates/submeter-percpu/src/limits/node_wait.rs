@@ -72,6 +72,35 @@ impl LimitNode {
         }
     }
 
+    /// Returns what is waited for at this level and each above, by a turn's charge and those before
+    /// it that hold it up; `None` if it does not wait. Costs a lock and a look at those that wait.
+    #[must_use]
+    pub fn wanted(&self, turn: &LimitTurn) -> Option<Vec<u64>> {
+        let number = turn.number?;
+        self.node().waiting().with(|queue| queue.wanted(number)).flatten()
+    }
+
+    /// Has a turn's charge hold up nobody while its owner has room made for it, which may take
+    /// long, or again from then on. It keeps its place.
+    pub fn set_asks(&self, turn: &LimitTurn, asks: bool) {
+        let Some(number) = turn.number else { return };
+        self.node().waiting().with(|queue| queue.set_asks(number, asks));
+        self.node().serve();
+    }
+
+    /// As [`try_charge`](LimitNode::try_charge), and counts no refusal: for callers that wait or
+    /// make room then.
+    ///
+    /// # Errors
+    /// As those of `try_charge`.
+    pub fn charge_uncounted(&self, n: u64) -> Result<(), Refused> {
+        let node = self.node();
+        if charge_stock(node, n) {
+            return Ok(());
+        }
+        charge_if_room(node, n, false).map_err(refused)
+    }
+
     /// Ends a turn whose charge is wanted no longer: what was granted meanwhile is released, and
     /// those behind it have their turn. Does nothing for a turn that ended.
     pub fn end_turn(&self, turn: &mut LimitTurn, n: u64) {
@@ -115,15 +144,36 @@ impl LimitNode {
     /// When there was no room in that time, and as those of
     /// [`poll_charge`](LimitNode::poll_charge).
     pub fn charge_timeout(&self, n: u64, timeout: Duration) -> Result<(), Refused> {
+        self.charge_timeout_with(n, timeout, |_| false)
+    }
+
+    /// As [`charge_timeout`](LimitNode::charge_timeout), and calls `ask` once the charge waits, for
+    /// those that can make room: again as long as it returns true and there is none.
+    ///
+    /// # Errors
+    /// As those of `charge_timeout`.
+    pub fn charge_timeout_with(
+        &self,
+        n: u64,
+        timeout: Duration,
+        mut ask: impl FnMut(&LimitTurn) -> bool,
+    ) -> Result<(), Refused> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
         let (mut turn, start) = (LimitTurn::default(), Instant::now());
+        let mut asks = true;
         loop {
             if let Poll::Ready(result) = self.poll_charge(&mut turn, n, &mut context) {
                 return result;
             }
+            asks = asks && ask(&turn);
+            if asks {
+                continue;
+            }
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
+                // Whoever has given something back may not have come to it yet.
+                self.node().serve();
                 return self.give_up(&turn);
             }
             thread::park_timeout(left);
@@ -214,6 +264,55 @@ mod tests {
         let node = Arc::downgrade(root.node());
         drop(root);
         assert_eq!(node.strong_count(), 0, "what was forgotten keeps the tree");
+    }
+
+    #[test]
+    fn a_charge_that_has_room_made_holds_up_nobody_and_keeps_its_place() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        root.set_limit(100);
+        let [web, mail] = [root.child(), root.child()];
+        root.try_charge(60).expect("it fits");
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turns: [LimitTurn; 3] = Default::default();
+        let [first, second, third] = &mut turns;
+        assert!(web.poll_charge(first, 50, &mut context).is_pending());
+        assert!(mail.poll_charge(second, 30, &mut context).is_pending());
+        assert_eq!(web.wanted(first), Some(vec![50, 50]));
+        assert_eq!(mail.wanted(second), Some(vec![30, 80]), "they share the root");
+        web.set_asks(first, true);
+        assert_eq!(mail.wanted(second), None, "it was granted");
+        assert_eq!(mail.poll_charge(second, 30, &mut context), Poll::Ready(Ok(())));
+        assert!(mail.poll_charge(third, 20, &mut context).is_pending());
+        assert_eq!((web.wanted(first), mail.wanted(third)), (Some(vec![50; 2]), Some(vec![20; 2])));
+        root.release(40);
+        assert_eq!(web.poll_charge(first, 50, &mut context), Poll::Ready(Ok(())), "it was first");
+        assert_eq!((web.wanted(first), root.usage().current), (None, 100));
+        web.set_asks(first, false);
+        root.release(20);
+        assert_eq!(mail.poll_charge(third, 20, &mut context), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn a_timeout_asks_for_room_until_there_is_some_or_none_is_to_be_had() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        root.set_limit(100);
+        root.try_charge(100).expect("it fits");
+        let mut asked = 0;
+        let charged = root.charge_timeout_with(50, Duration::ZERO, |turn| {
+            assert_eq!(root.wanted(turn), Some(vec![50]));
+            asked += 1;
+            root.release(20);
+            true
+        });
+        assert_eq!((charged, asked, root.usage().current), (Ok(()), 3, 90));
+        let refused = root.charge_timeout_with(50, Duration::ZERO, |_| {
+            asked += 1;
+            false
+        });
+        assert_eq!((refused.expect_err("nobody gave anything").held, asked), (90, 4));
+        assert_eq!(root.usage().refused, 1);
+        assert_eq!(root.charge_uncounted(50).expect_err("it does not fit").held, 90);
+        assert_eq!((root.usage().refused, root.charge_uncounted(10)), (1, Ok(())));
     }
 
     /// Panics where it is woken or dropped.

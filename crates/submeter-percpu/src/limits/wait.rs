@@ -38,6 +38,9 @@ struct Entry<P> {
     at: Option<usize>,
     /// Whether its wait is noted.
     waits: bool,
+    /// Whether its owner is about to have room made for it: for as long as that takes it holds up
+    /// nobody.
+    asks: bool,
     outcome: Option<Result<(), (usize, Refusal)>>,
 }
 
@@ -54,7 +57,8 @@ impl<P: Path> Queue<P> {
         let number = self.next;
         self.next += 1;
         let outcome = None;
-        let mut entry = Entry { number, path, n, waker, at: None, waits: false, outcome };
+        let mut entry =
+            Entry { number, path, n, waker, at: None, waits: false, asks: false, outcome };
         // Here, because nobody tries one that is behind others.
         entry.fail_if_hopeless();
         self.entries.push(entry);
@@ -77,6 +81,30 @@ impl<P: Path> Queue<P> {
                 self.entries.remove(place);
                 Polled::Done(outcome)
             }
+        }
+    }
+
+    /// Returns what is waited for at each level of a charge's path by it and those that hold it up,
+    /// or `None` if it waits no longer.
+    #[cfg(not(loom))]
+    pub(crate) fn wanted(&self, number: u64) -> Option<Vec<u64>> {
+        let (last, before) = self.entries[..=self.place(number)?].split_last()?;
+        let last = Some(last).filter(|entry| entry.outcome.is_none())?;
+        let before = before.iter().filter(|entry| entry.outcome.is_none() && !entry.asks);
+        let wanted = last.path.levels().map(|level| {
+            let has = |path: &P| path.levels().any(|at| std::ptr::eq(at, level));
+            let before = before.clone().filter(|entry| has(&entry.path));
+            before.map(|entry| entry.n).fold(last.n, u64::saturating_add)
+        });
+        Some(wanted.collect())
+    }
+
+    /// Says whether the owner of a charge is having room made for it. If it is not any more, those
+    /// that wait are to be served.
+    #[cfg(not(loom))]
+    pub(crate) fn set_asks(&mut self, number: u64, asks: bool) {
+        if let Some(place) = self.place(number) {
+            self.entries[place].asks = asks;
         }
     }
 
@@ -120,6 +148,9 @@ impl<P: Path> Queue<P> {
                 woken.push(entry.take_waker());
                 continue;
             };
+            if entry.asks {
+                continue;
+            }
             if entry.path.levels().last().is_some_and(|root| std::ptr::eq(root, level)) {
                 // All are behind it.
                 break;

@@ -6,6 +6,7 @@ mod high;
 mod nodes;
 mod pressure;
 mod protect;
+mod reclaim;
 mod wait;
 
 use std::fmt;
@@ -18,6 +19,8 @@ use crate::unit::Unit;
 pub use at_once::Amount;
 pub use error::LimitError;
 pub use protect::Protection;
+pub use reclaim::Reclaimable;
+pub(crate) use reclaim::{Counts, Registry};
 use submeter_percpu::LimitNode;
 pub use submeter_percpu::{LimitMode, Pressure, Stall};
 pub use wait::Charging;

@@ -1,5 +1,6 @@
 //! Usage that is not reclaimed.
 
+use std::collections::HashMap;
 use std::iter::successors;
 
 use super::Usage;
@@ -101,16 +102,12 @@ impl Group {
     #[must_use]
     pub fn protection<U: Unit>(&self, quota: Quota<U>, below: &Group) -> Protection {
         let slot = self.quota_slot(quota.key);
-        let up = || successors(Some(self), |group| group.parent());
-        let depth = up().position(|group| group == below);
-        let depth = depth.unwrap_or_else(|| panic!("{below} is no ancestor of {self}"));
-        let mut path: Vec<&Group> = up().take(depth).collect();
-        let Some(top) = path.pop() else { return Protection::default() };
-        let mut parent = (top, Held::of(top, slot).claimed());
-        for group in path.into_iter().rev() {
-            parent = (group, Shared::of(parent.0, slot, parent.1).part(Held::of(group, slot)));
+        let is_below = successors(Some(self), |group| group.parent()).any(|group| group == below);
+        assert!(is_below, "{below} is no ancestor of {self}");
+        if self == below {
+            return Protection::default();
         }
-        let [min, low] = parent.1;
+        let [min, low] = Division::of(below, slot).part(self, Held::of(self, slot));
         Protection { min, low }
     }
 
@@ -129,25 +126,62 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn of(group: &Group, slot: usize) -> Held {
+    fn of(group: &Group, slot: usize) -> Held {
         Held::new(group, group.inner.quotas.usage(slot))
     }
 
-    fn new(group: &Group, Usage { current, min, low, .. }: Usage) -> Held {
+    pub(super) fn new(group: &Group, Usage { current, min, low, .. }: Usage) -> Held {
         let killed = group.is_killed();
         let claims = [min, low].map(|claim| claim.filter(|_| !killed).unwrap_or(0));
         Held { current, claims }
     }
 
     /// What it uses of its claims.
-    pub(super) fn claimed(self) -> [u64; 2] {
+    fn claimed(self) -> [u64; 2] {
         self.claims.map(|claim| claim.min(self.current))
+    }
+}
+
+/// Returns what groups use of their claims.
+pub(super) fn claimed<'a>(groups: impl Iterator<Item = (&'a Group, Usage)>) -> [u64; 2] {
+    groups
+        .map(|(group, usage)| Held::new(group, usage).claimed())
+        .fold([0; 2], |sum, one| [0, 1].map(|at: usize| u64::saturating_add(sum[at], one[at])))
+}
+
+/// How protection is divided below a group for whose sake something is reclaimed.
+pub(super) struct Division<'a> {
+    below: &'a Group,
+    slot: usize,
+    /// By the number of the group that has it. Each is looked at once, however many ask.
+    shared: HashMap<u64, Shared>,
+}
+
+impl<'a> Division<'a> {
+    pub(super) fn of(below: &'a Group, slot: usize) -> Division<'a> {
+        Division { below, slot, shared: HashMap::new() }
+    }
+
+    /// Returns the part of a group that is below. Recurses as often as there are levels.
+    pub(super) fn part(&mut self, group: &Group, held: Held) -> [u64; 2] {
+        let parent = group.parent().expect("it is below another");
+        if parent == self.below {
+            return held.claimed();
+        }
+        if let Some(shared) = self.shared.get(&parent.id()) {
+            return shared.part(held);
+        }
+        let protection = self.part(parent, Held::of(parent, self.slot));
+        let shared = Shared::of(parent, self.slot, protection);
+        let part = shared.part(held);
+        self.shared.insert(parent.id(), shared);
+        part
     }
 }
 
 /// The protection of a group, which its children share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shared {
+struct Shared {
     protection: [u64; 2],
     /// What the group uses.
     current: u64,
@@ -157,22 +191,17 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Looks at a group that has `protection`, and at its children.
-    pub(super) fn of(group: &Group, slot: usize, protection: [u64; 2]) -> Shared {
+    fn of(group: &Group, slot: usize, protection: [u64; 2]) -> Shared {
         let children = group.live_children();
         // At once, so that stock is visited once.
         let groups = || std::iter::once(group).chain(&children);
         let mut usages = Quotas::usages(slot, groups().map(|group| &group.inner.quotas));
         let current = usages.next().expect("the group's own").current;
-        let mut claimed = [0u64; 2];
-        for (child, usage) in children.iter().zip(usages) {
-            let of_child = Held::new(child, usage).claimed();
-            claimed = [0, 1].map(|at| claimed[at].saturating_add(of_child[at]));
-        }
-        Shared { protection: protection.map(|p| p.min(current)), current, claimed }
+        Shared { protection, current, claimed: claimed(children.iter().zip(usages)) }
     }
 
     /// Returns a child's part.
-    pub(super) fn part(&self, child: Held) -> [u64; 2] {
+    fn part(&self, child: Held) -> [u64; 2] {
         let of_child = child.claimed();
         [0, 1].map(|at| {
             // Both may have changed since the children were looked at.

@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use submeter_percpu::LimitTurn;
+use submeter_percpu::{LimitTurn, Refused};
 
+use super::reclaim::{MakeRoom, first_full};
 use super::{Charge, LimitError, count_soft};
 use crate::group::Group;
 use crate::schema::{Key, Quota};
@@ -23,6 +24,7 @@ pub struct Charging {
     key: Key,
     n: u64,
     turn: LimitTurn,
+    wait: Wait,
 }
 
 impl Group {
@@ -59,6 +61,9 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// When it begins to wait it has [callbacks](Group::on_pressure) make room for it, and for those
+    /// that wait before it, on the thread that polls it.
+    ///
     /// A fork copies what waits: a future that is polled in the child asks again there, unless it
     /// was granted before.
     ///
@@ -71,11 +76,13 @@ impl Group {
     /// When the quota is of another tree's schema.
     pub fn charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Charging {
         self.quota_slot(quota.key);
-        Charging { group: self.clone(), key: quota.key, n, turn: LimitTurn::default() }
+        let turn = LimitTurn::default();
+        Charging { group: self.clone(), key: quota.key, n, turn, wait: Wait::default() }
     }
 
     /// Charges `n` to this group and every ancestor as soon as all have room, and blocks the thread
     /// until then, for `timeout` at most. See [`charge`](Group::charge), which is for futures.
+    /// [Callbacks](Group::on_pressure) that it asks for room are not interrupted after that.
     ///
     /// # Examples
     /// ```
@@ -107,14 +114,47 @@ impl Group {
         n: u64,
         timeout: Duration,
     ) -> Result<Charge, LimitError> {
-        let node = self.quota(self.quota_slot(quota.key));
-        match node.charge_timeout(n, timeout) {
-            Ok(()) => {
-                count_soft(self, quota.key, node);
-                Ok(Charge { group: self.clone(), key: quota.key, amount: n })
-            }
-            Err(refused) => Err(LimitError::new(self, quota.key, n, refused)),
+        let (slot, mut wait) = (self.quota_slot(quota.key), Wait::default());
+        let mut room = MakeRoom::new(self, slot);
+        let charged = self.quota(slot).charge_timeout_with(n, timeout, |turn| {
+            wait.begin(self, slot, n);
+            room.attempt(turn)
+        });
+        wait.end(self, quota.key, n, charged)
+    }
+}
+
+/// What a charge that waits has to do once.
+#[derive(Default)]
+struct Wait {
+    begun: bool,
+    /// How many levels up the limit was that had no room.
+    full: Option<usize>,
+}
+
+impl Wait {
+    /// Returns whether it has not begun before.
+    fn begin(&mut self, group: &Group, slot: usize, n: u64) -> bool {
+        let begins = !std::mem::replace(&mut self.begun, true);
+        if begins {
+            self.full = first_full(group, slot, n);
         }
+        begins
+    }
+
+    fn end(
+        &self,
+        group: &Group,
+        key: Key,
+        n: u64,
+        charged: Result<(), Refused>,
+    ) -> Result<Charge, LimitError> {
+        charged.map_err(|refused| LimitError::new(group, key, n, refused))?;
+        count_soft(group, key, group.quota(usize::from(key.slot)));
+        if let Some(levels) = self.full {
+            group.count_postponed(key, levels);
+        }
+        Ok(Charge { group: group.clone(), key, amount: n })
     }
 }
 
@@ -122,15 +162,17 @@ impl Future for Charging {
     type Output = Result<Charge, LimitError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Charging { group, key, n, turn } = self.get_mut();
-        let node = group.quota(usize::from(key.slot));
-        node.poll_charge(turn, *n, context).map(|charged| match charged {
-            Ok(()) => {
-                count_soft(group, *key, node);
-                Ok(Charge { group: group.clone(), key: *key, amount: *n })
+        let Charging { group, key, n, turn, wait } = self.get_mut();
+        let slot = usize::from(key.slot);
+        let node = group.quota(slot);
+        let mut polled = node.poll_charge(turn, *n, context);
+        if polled.is_pending() && wait.begin(group, slot, *n) {
+            let mut room = MakeRoom::new(group, slot);
+            while polled.is_pending() && room.attempt(turn) {
+                polled = node.poll_charge(turn, *n, context);
             }
-            Err(refused) => Err(LimitError::new(group, *key, *n, refused)),
-        })
+        }
+        polled.map(|charged| wait.end(group, *key, *n, charged))
     }
 }
 

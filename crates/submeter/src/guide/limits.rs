@@ -46,6 +46,10 @@
 //! **Slowing down before.** [`Group::set_high`] sets a usage above which callers should pause, and
 //! [`Group::pause`] says for how long: more, the farther it is exceeded. It refuses nothing.
 //!
+//! **Given back.** [`Group::on_pressure`] registers a callback that frees something of what a group
+//! holds, such as items of a cache. [`Group::charge_reclaiming`] and the verbs that wait call those
+//! below a limit that has no room, and [`Group::reclaim`] calls them for an amount.
+//!
 //! **Protected.** [`Group::set_min`] and [`Group::set_low`] claim usage that is not to be reclaimed
 //! from a group, and [`Group::protection`] says how much of that a group gets below its ancestors.
 //!
@@ -109,8 +113,11 @@
 //! [`Group::charge`]: crate::Group::charge
 //! [`Group::charge_timeout`]: crate::Group::charge_timeout
 //! [`Group::charge_forced`]: crate::Group::charge_forced
+//! [`Group::charge_reclaiming`]: crate::Group::charge_reclaiming
+//! [`Group::on_pressure`]: crate::Group::on_pressure
 //! [`Group::pause`]: crate::Group::pause
 //! [`Group::protection`]: crate::Group::protection
+//! [`Group::reclaim`]: crate::Group::reclaim
 //! [`Group::set_high`]: crate::Group::set_high
 //! [`Group::set_low`]: crate::Group::set_low
 //! [`Group::set_min`]: crate::Group::set_min

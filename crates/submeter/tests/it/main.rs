@@ -25,6 +25,7 @@ mod perf_scheduler;
 mod prometheus;
 mod protect;
 mod rates;
+mod reclaim;
 mod rstat_flusher;
 mod rstat_reads;
 mod stop;

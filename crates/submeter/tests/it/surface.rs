@@ -287,7 +287,8 @@ fn what_is_read_has_a_shape_for_serde() {
         "latency": { "count": 2, "sum": 5_000 + (u64::MAX >> 8), "buckets": [[5120, 1], [null, 1]] },
         "memory": { "current": 60, "peak": 60, "peak_low": 60, "limit": 100, "refused": 0,
             "overdrafts": 0, "mode": "enforced", "high": null, "min": null,
-            "low": null, "paused": 0 },
+            "low": null, "paused": 0, "postponed": 0, "reclaimed": 0, "reclaimed_low": 0,
+            "panics": 0 },
     });
     assert_eq!(snapshot["groups"][1], serde_json::json!({ "path": "/web", "values": values }));
     assert_eq!(json(MetricKind::Quota), "quota");

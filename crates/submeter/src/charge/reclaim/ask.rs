@@ -1,0 +1,136 @@
+//! Who is asked, in which order, and for how much.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::ATTEMPTS_MAX;
+use super::registry::{Called, Entry, Registry, let_go};
+use super::standing::{Standing, standings};
+use crate::group::Group;
+
+/// Callbacks that freed nothing when one charge asked them, or take too long: that charge asks them
+/// no more. By number.
+#[derive(Default)]
+pub(super) struct PassedOver(Vec<u64>);
+
+/// How much waits for room below a group. What is freed there may be granted at once, and is used
+/// again then.
+type Waiting<'a> = &'a dyn Fn(&Group) -> u64;
+
+/// Callbacks that may be asked to free something for the sake of a group.
+pub(super) struct Wish {
+    /// In the order in which they are asked.
+    asked: Vec<Asked>,
+    /// What they could free together, without what is protected by `min`.
+    most: u64,
+}
+
+impl Wish {
+    /// Looks at the callbacks of a group and those below it.
+    pub(super) fn new(
+        target: &Group,
+        slot: usize,
+        passed_over: &PassedOver,
+        waiting: Waiting<'_>,
+    ) -> Wish {
+        let registry = target.inner.quotas.get(slot).and_then(|limits| limits.registry());
+        let mut entries = registry.map_or_else(Vec::new, Registry::entries);
+        entries.sort_unstable_by_key(|entry| (entry.group().id(), entry.number()));
+        let mut wish = Wish { asked: Vec::new(), most: 0 };
+        if entries.is_empty() {
+            return wish;
+        }
+        let by_group = || entries.chunk_by(|a, b| a.group() == b.group());
+        let groups: Vec<&Group> = by_group().map(|entries| entries[0].group()).collect();
+        // Of all: what one is to free that cannot be asked, none above it does.
+        for (entries, standing) in by_group().zip(standings(target, slot, &groups)) {
+            let before = wish.asked.len();
+            let may_be = |entry: &&Arc<Entry>| !passed_over.has(entry) && !entry.is_stuck();
+            let used = standing.current.saturating_add(waiting(entries[0].group()));
+            let entries = entries.iter().filter(may_be).cloned();
+            wish.asked.extend(entries.map(|entry| Asked { entry, standing, used }));
+            if wish.asked.len() > before {
+                wish.most = wish.most.saturating_add(standing.beyond_min());
+            }
+        }
+        wish.asked.sort_by_key(|Asked { entry, standing, .. }| {
+            Reverse((entry.score(), standing.beyond_low(), standing.current))
+        });
+        let_go(entries);
+        wish
+    }
+
+    /// Returns what could be had, if all did what they are asked to.
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// Asks them until nothing is missing, first for what `low` does not protect. `missing` is told
+    /// what was freed here. Returns that.
+    pub(super) fn ask(
+        self,
+        missing: impl Fn(u64) -> u64,
+        waiting: Waiting<'_>,
+        passed_over: &mut PassedOver,
+    ) -> u64 {
+        let mut freed = 0;
+        for below_low in [false, true] {
+            for asked in &self.asked {
+                if !passed_over.has(&asked.entry) {
+                    match asked.ask(below_low, || missing(freed), waiting) {
+                        Some(0) => passed_over.0.push(asked.entry.number()),
+                        came => freed += came.unwrap_or(0),
+                    }
+                }
+            }
+        }
+        let_go(self.asked.into_iter().map(|asked| asked.entry).collect());
+        freed
+    }
+}
+
+impl PassedOver {
+    fn has(&self, entry: &Entry) -> bool {
+        self.0.contains(&entry.number())
+    }
+}
+
+/// A callback that may be asked.
+struct Asked {
+    entry: Arc<Entry>,
+    standing: Standing,
+    /// What its group used and waited for then.
+    used: u64,
+}
+
+impl Asked {
+    /// Asks it, once others that do are through. Returns how much it freed; `None` if there is
+    /// nothing to ask it for.
+    fn ask(&self, below_low: bool, missing: impl Fn() -> u64, waiting: Waiting<'_>) -> Option<u64> {
+        let Asked { entry, standing, used } = self;
+        let limits = entry.group().inner.quotas.get(entry.slot());
+        let limits = limits.expect("made with the registration");
+        let uses = || limits.usage().current.saturating_add(waiting(entry.group()));
+        let most = if below_low { standing.beyond_min() } else { standing.beyond_low() };
+        for _ in 0..ATTEMPTS_MAX {
+            let before = uses();
+            // Others may have asked it since.
+            let wanted = missing().min(most.saturating_sub(used.saturating_sub(before)));
+            if wanted == 0 {
+                return None;
+            }
+            let called = entry.call(wanted);
+            match called {
+                Called::Busy if entry.wait() => {}
+                Called::Busy | Called::Ended => break,
+                Called::Returned | Called::Panicked => {
+                    let freed = before.saturating_sub(uses());
+                    let panicked = called == Called::Panicked;
+                    limits.make_registry().count(freed, below_low, panicked);
+                    return Some(freed);
+                }
+            }
+        }
+        Some(0)
+    }
+}

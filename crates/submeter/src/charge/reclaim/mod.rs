@@ -1,0 +1,353 @@
+//! Usage that groups give back when a limit has no room.
+//!
+//! # The order of things
+//! A charge that finds no room first looks at every limit on its path that is in the way. If what
+//! the callbacks below one of them could free does not suffice there, nobody is asked: what was
+//! evicted would be lost, and the charge refused all the same. Otherwise callbacks are asked one
+//! after another, each for what is still missing, until there is room: see `ask`.
+//!
+//! Everything here runs after a refusal, on the thread of the charge that was refused, and with no
+//! lock held but that of the callback. No charge or release of others does anything for it.
+
+mod ask;
+mod registry;
+mod standing;
+
+use std::cell::Cell;
+use std::fmt;
+use std::iter::successors;
+use std::sync::Arc;
+use std::time::Duration;
+
+use submeter_percpu::LimitTurn;
+
+use super::{Charge, LimitError, LimitMode, Usage};
+use crate::group::Group;
+use crate::schema::{Key, Quota};
+use crate::unit::Unit;
+use ask::{PassedOver, Wish};
+use registry::Entry;
+
+pub(crate) use registry::{Counts, Registry};
+
+/// How often a charge looks again whether those asked have freed enough. Others may take what was
+/// freed; Linux gives up after as many attempts.
+pub(super) const ATTEMPTS_MAX: usize = 16;
+
+thread_local! {
+    /// Whether the thread is in a callback.
+    static ASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A registration of a callback that frees something of a group's usage when it is asked to.
+/// Dropping it ends the registration. Created by [`Group::on_pressure`].
+///
+/// It keeps the group's storage: a killed group is released only after its registrations.
+///
+/// # Examples
+/// See [`Group::on_pressure`].
+#[must_use = "dropping it ends the registration"]
+pub struct Reclaimable {
+    entry: Arc<Entry>,
+}
+
+impl Group {
+    /// Has `callback` called with an amount when that much of a quota is wanted back from this
+    /// group or its descendants: it drops charges of theirs, of items in a cache for example.
+    ///
+    /// It is asked by charges that find no room at a limit of this group or an ancestor and may
+    /// have some made: [`charge_reclaiming`](Group::charge_reclaiming), [`charge`](Group::charge)
+    /// and [`charge_timeout`](Group::charge_timeout); and by [`reclaim`](Group::reclaim). What it
+    /// has dropped on return is seen at once. It answers for what the group and its descendants
+    /// hold, except those below that have a callback of their own.
+    ///
+    /// Those with the highest [score](Reclaimable::set_score) are asked first, among them those
+    /// that use most beyond their [protection](Group::protection), among them the largest. Each is
+    /// asked for what is missing, and no more than it uses beyond its protection. What is protected
+    /// by `low` is asked for once all the rest was, what is protected by `min` never.
+    ///
+    /// It runs on the thread of the charge, which holds no lock of this library's. It may call
+    /// everything: charge, release, flush, create and kill groups, register callbacks and end
+    /// registrations, its own too. What is charged on its thread meanwhile asks nobody.
+    ///
+    /// Calls of one callback never overlap. Others that want something back wait for one that is
+    /// under way, until it has taken 100 ms: from then on they pass it over until it returns. So a
+    /// callback that blocks stops the one charge that called it. It must not take a lock that is
+    /// held where somebody charges in one of those ways. A panic is contained, and counted in
+    /// [`Usage::panics`]. A callback that frees nothing is passed over by the charge that asked it.
+    ///
+    /// Costs a lock and an allocation for each level up to the root. Not for signal handlers. In a
+    /// forked child a callback that was being called is passed over, and nobody is asked any more
+    /// if another thread was registering one.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use submeter::{Bytes, Charge, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_limit(memory, Some(100));
+    ///
+    /// let (cache, web) = (tree.create("/cache")?, tree.create("/web")?);
+    /// let items = Arc::new(Mutex::new(Vec::<Charge>::new()));
+    /// for _ in 0..10 {
+    ///     items.lock().unwrap().push(cache.try_charge(memory, 10)?);
+    /// }
+    /// let evictable = Arc::clone(&items);
+    /// let registered = cache.on_pressure(memory, move |wanted| {
+    ///     let mut items = evictable.lock().unwrap();
+    ///     let mut freed = 0;
+    ///     while let Some(item) = items.pop_if(|_| freed < wanted) {
+    ///         freed += item.amount();
+    ///     }
+    /// });
+    /// cache.set_min(memory, Some(50));
+    ///
+    /// let held = web.charge_reclaiming(memory, 25)?;
+    /// assert_eq!((held.amount(), cache.usage(memory).current), (25, 70));
+    /// // More than 50 could be had only below what is protected.
+    /// assert!(web.charge_reclaiming(memory, 26).is_err());
+    /// assert_eq!(cache.usage(memory).current, 70);
+    /// # drop(registered);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn on_pressure<U: Unit>(
+        &self,
+        quota: Quota<U>,
+        callback: impl FnMut(u64) + Send + 'static,
+    ) -> Reclaimable {
+        let slot = self.quota_slot(quota.key);
+        self.limits(slot);
+        let entry = Arc::new(Entry::new(self.clone(), slot, Box::new(callback)));
+        // Made first: it takes back what it can if a lock cannot be had.
+        let registered = Reclaimable { entry };
+        for registry in registered.registries() {
+            registry.insert(&registered.entry);
+        }
+        registered
+    }
+
+    /// Charges `n` to this group and every ancestor, or to none, as
+    /// [`try_charge`](Group::try_charge) does, and has [callbacks](Group::on_pressure) make room
+    /// where there is none.
+    ///
+    /// Where there is room it costs as much as `try_charge`. Where there is none it costs a look at
+    /// every callback below the limit in the way, at the protection of their groups, and at the
+    /// siblings of those in between; and what the callbacks do. Callbacks are code of others, so it
+    /// is a verb of its own: not for signal handlers, nor with a lock held that a callback takes.
+    ///
+    /// What is freed for it goes to no other charge that waits or asks, except those that waited
+    /// before. So room is made for these as well, or not at all.
+    ///
+    /// # Examples
+    /// See [`on_pressure`](Group::on_pressure).
+    ///
+    /// # Errors
+    /// As those of `try_charge`. If `n` alone exceeds a limit, or those that may be asked could not
+    /// give enough at one, nobody was asked.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn charge_reclaiming<U: Unit>(
+        &self,
+        quota: Quota<U>,
+        n: u64,
+    ) -> Result<Charge, LimitError> {
+        let (key, slot) = (quota.key, self.quota_slot(quota.key));
+        if self.quota(slot).charge_uncounted(n).is_ok() {
+            return Ok(Charge { group: self.clone(), key, amount: n });
+        }
+        // In the queue, so that what is freed for it goes to no other.
+        self.charge_timeout(quota, n, Duration::ZERO)
+    }
+
+    /// Asks the [callbacks](Group::on_pressure) of this group and its descendants for as much as
+    /// `wanted`, and returns how much less those asked use than before: for what is to be free
+    /// before it is charged, and after a limit was lowered.
+    ///
+    /// The group's own protection does not count, that of its descendants does. Costs as much as a
+    /// [`charge_reclaiming`](Group::charge_reclaiming) that finds no room. In a callback it asks
+    /// nobody.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let cache = tree.create("/cache")?;
+    /// let mut held = cache.try_charge(memory, 100)?;
+    /// let registered = cache.on_pressure(memory, move |wanted| drop(held.split(wanted)));
+    ///
+    /// assert_eq!(tree.root().reclaim(memory, 30), 30);
+    /// let over = cache.set_limit(memory, Some(50)).excess();
+    /// assert_eq!((cache.reclaim(memory, over), cache.usage(memory).current), (20, 50));
+    /// # drop(registered);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    ///
+    /// # Differences from Linux
+    /// `memory.reclaim` fails if it reclaims less than was wanted.
+    pub fn reclaim<U: Unit>(&self, quota: Quota<U>, wanted: u64) -> u64 {
+        let slot = self.quota_slot(quota.key);
+        let (mut freed, mut passed_over) = (0, PassedOver::default());
+        for _ in 0..ATTEMPTS_MAX {
+            if freed >= wanted || ASKED.get() {
+                break;
+            }
+            let still = |more: u64| wanted.saturating_sub(freed + more);
+            let wish = Wish::new(self, slot, &passed_over, &|_| 0);
+            match wish.ask(still, &|_| 0, &mut passed_over) {
+                0 => break,
+                more => freed += more,
+            }
+        }
+        freed
+    }
+
+    /// Counts a charge that was granted after the limit so many levels above had had no room.
+    pub(super) fn count_postponed(&self, key: Key, levels: usize) {
+        let limiting = up(self).nth(levels).expect("a limit is of a group up to the root");
+        limiting.limits(usize::from(key.slot)).count_postponed();
+    }
+}
+
+/// The attempts to make room for one charge that waits.
+pub(super) struct MakeRoom<'a> {
+    group: &'a Group,
+    slot: usize,
+    passed_over: PassedOver,
+    left: usize,
+}
+
+impl<'a> MakeRoom<'a> {
+    pub(super) fn new(group: &'a Group, slot: usize) -> MakeRoom<'a> {
+        MakeRoom { group, slot, passed_over: PassedOver::default(), left: ATTEMPTS_MAX }
+    }
+
+    /// Has callbacks make room for a charge that waits and for those before it. Returns whether to
+    /// look again: something was freed, or is there. Asks nobody unless enough can be had at every
+    /// level.
+    pub(super) fn attempt(&mut self, turn: &LimitTurn) -> bool {
+        if self.left == 0 || !self.may_ask() {
+            return false;
+        }
+        self.left -= 1;
+        let node = self.group.quota(self.slot);
+        // What it calls may block.
+        node.set_asks(turn, true);
+        let look_again = self.ask(turn);
+        node.set_asks(turn, false);
+        look_again
+    }
+
+    fn ask(&mut self, turn: &LimitTurn) -> bool {
+        let (group, slot, node) = (self.group, self.slot, self.group.quota(self.slot));
+        // Each time: those that wait may have got it.
+        let wanted = |level: usize| node.wanted(turn).map_or(0, |wanted| wanted[level]);
+        let waiting = |victim: &Group| up(group).position(|at| at == victim).map_or(0, wanted);
+        let mut wishes = Vec::new();
+        for (level, limiting) in up(group).enumerate() {
+            let missing = move || missing(limiting.inner.quotas.usage(slot), wanted(level));
+            if missing() > 0 {
+                let wish = Wish::new(limiting, slot, &self.passed_over, &waiting);
+                if wish.most() < missing() {
+                    return false;
+                }
+                wishes.push((missing, wish));
+            }
+        }
+        let is_there = wishes.is_empty();
+        // From the lowest: what is freed there is free above as well.
+        let mut freed = 0;
+        for (missing, wish) in wishes {
+            freed += wish.ask(|_| missing(), &waiting, &mut self.passed_over);
+        }
+        freed > 0 || is_there
+    }
+
+    /// Whether there are callbacks, and this is not in one.
+    fn may_ask(&self) -> bool {
+        let root = up(self.group).last().expect("itself at least");
+        let limits = root.inner.quotas.get(self.slot);
+        !ASKED.get() && limits.is_some_and(|limits| limits.registry().is_some())
+    }
+}
+
+/// Returns how many levels up the first limit is that has no room for a charge, if one has none.
+pub(super) fn first_full(group: &Group, slot: usize, n: u64) -> Option<usize> {
+    up(group).position(|limiting| missing(limiting.inner.quotas.usage(slot), n) > 0)
+}
+
+/// A group and all above it.
+fn up(group: &Group) -> impl Iterator<Item = &Group> {
+    successors(Some(group), |group| group.parent())
+}
+
+/// How much is to be released before `wants` more fit.
+fn missing(usage: Usage, wants: u64) -> u64 {
+    match usage.limit {
+        Some(limit) if usage.mode == LimitMode::Enforced => {
+            usage.current.saturating_add(wants).saturating_sub(limit)
+        }
+        _ => 0,
+    }
+}
+
+impl Reclaimable {
+    /// Sets how early the callback is asked: before all with a lower score. 0 unless it is set.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let cache = tree.create("/cache")?;
+    /// let registered = cache.on_pressure(memory, |_wanted| { /* drop items */ });
+    /// registered.set_score(10); // what it holds is easily made again
+    /// assert_eq!(registered.group(), &cache);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_score(&self, score: i32) {
+        self.entry.set_score(score);
+    }
+
+    /// Returns the group whose callback it is.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        self.entry.group()
+    }
+
+    /// Those of the group and all above it.
+    fn registries(&self) -> impl Iterator<Item = &Registry> {
+        up(self.group()).map(|group| group.limits(self.entry.slot()).make_registry())
+    }
+}
+
+impl Drop for Reclaimable {
+    fn drop(&mut self) {
+        self.entry.end();
+        for registry in self.registries() {
+            registry.remove(&self.entry);
+        }
+    }
+}
+
+impl fmt::Debug for Reclaimable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reclaimable({})", self.group().path())
+    }
+}

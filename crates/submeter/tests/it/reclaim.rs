@@ -1,0 +1,461 @@
+//! What charges that find no room have others give back.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use submeter::{Bytes, Charge, Group, Quota, Reclaimable, Schema, Tree};
+
+/// Longer than any machine takes for what should happen at once.
+const LONG: Duration = Duration::from_secs(30);
+
+/// What was not asked for.
+const NOTHING: [u64; 0] = [];
+
+fn tree(limit: u64) -> (Tree, Quota<Bytes>) {
+    let mut schema = Schema::builder();
+    schema.quota::<Bytes>("disk", "Held");
+    let memory = schema.quota::<Bytes>("memory", "Held");
+    let tree = Tree::new(schema.build().expect("valid")).expect("room");
+    tree.root().set_limit(memory, Some(limit));
+    (tree, memory)
+}
+
+/// A group that gives back what it is asked for, and notes that.
+struct Cache {
+    group: Group,
+    held: Arc<Mutex<Charge>>,
+    asked: Arc<Mutex<Vec<u64>>>,
+    registered: Reclaimable,
+}
+
+impl Cache {
+    fn new(tree: &Tree, memory: Quota<Bytes>, path: &str, n: u64) -> Cache {
+        let group = tree.get_or_create(path).expect("room");
+        let held = Arc::new(Mutex::new(group.try_charge(memory, n).expect("it fits")));
+        let asked = Arc::<Mutex<Vec<u64>>>::default();
+        let (items, notes) = (Arc::clone(&held), Arc::clone(&asked));
+        let registered = group.on_pressure(memory, move |wanted| {
+            notes.lock().unwrap().push(wanted);
+            let mut items = items.lock().unwrap();
+            let freed = wanted.min(items.amount());
+            drop(items.split(freed));
+        });
+        Cache { group, held, asked, registered }
+    }
+
+    fn refill(&self, memory: Quota<Bytes>, n: u64) {
+        let more = self.group.try_charge(memory, n).expect("it fits");
+        self.held.lock().unwrap().merge(more);
+    }
+
+    fn holds(&self) -> u64 {
+        self.held.lock().unwrap().amount()
+    }
+
+    fn asked(&self) -> Vec<u64> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+/// A callback that notes what it is asked for, and frees nothing.
+fn deaf(group: &Group, memory: Quota<Bytes>) -> (Reclaimable, Arc<Mutex<Vec<u64>>>) {
+    let asked = Arc::<Mutex<Vec<u64>>>::default();
+    let notes = Arc::clone(&asked);
+    (group.on_pressure(memory, move |wanted| notes.lock().unwrap().push(wanted)), asked)
+}
+
+#[test]
+fn those_that_use_most_beyond_their_protection_are_asked_first_and_for_no_more() {
+    let (tree, memory) = tree(1000);
+    let new = |path, n| Cache::new(&tree, memory, path, n);
+    let [small, large, sheltered] = [new("/s", 100), new("/l", 300), new("/p", 600)];
+    sheltered.group.set_low(memory, Some(500));
+    let web = tree.create("/web").expect("room");
+
+    let first = web.charge_reclaiming(memory, 50).expect("they give it");
+    let asked = || [&small, &large, &sheltered].map(Cache::asked);
+    assert_eq!(asked(), [vec![], vec![50], vec![]]);
+    let second = web.charge_reclaiming(memory, 300).expect("they give it");
+    // 250 of the large one, and of those with 100 beyond, the one that uses more.
+    assert_eq!(asked(), [vec![], vec![250], vec![50]]);
+
+    small.registered.set_score(1);
+    let third = web.charge_reclaiming(memory, 120).expect("they give it");
+    assert_eq!(asked(), [vec![100], vec![], vec![20]]);
+    assert_eq!([&small, &large, &sheltered].map(Cache::holds), [0, 0, 530]);
+    assert_eq!(sheltered.group.usage(memory).reclaimed, 70);
+    let usage = tree.root().usage(memory);
+    assert_eq!((usage.current, usage.postponed, usage.refused), (1000, 3, 0));
+    drop((first, second, third));
+}
+
+#[test]
+fn what_low_protects_goes_last_and_what_min_protects_never() {
+    let (tree, memory) = tree(300);
+    let new = |path| Cache::new(&tree, memory, path, 100);
+    let caches = [new("/free"), new("/low"), new("/min")];
+    caches[1].group.set_low(memory, Some(100));
+    caches[2].group.set_min(memory, Some(80));
+    let web = tree.create("/web").expect("room");
+    let asked = || caches.each_ref().map(Cache::asked);
+
+    let held = web.charge_reclaiming(memory, 120).expect("they give it");
+    assert_eq!(asked(), [vec![100], vec![], vec![20]]);
+    let more = web.charge_reclaiming(memory, 30).expect("low gives way");
+    assert_eq!(asked(), [vec![], vec![30], vec![]]);
+    assert_eq!(caches[1].group.usage(memory).reclaimed_low, 1);
+
+    web.charge_reclaiming(memory, 71).expect_err("70 could be had");
+    assert_eq!(asked(), [NOTHING; 3], "and nobody loses anything for it");
+    assert_eq!(tree.root().usage(memory).refused, 1);
+    let all = web.charge_reclaiming(memory, 70).expect("all that may be had");
+    assert_eq!(caches.each_ref().map(Cache::holds), [0, 0, 80]);
+    assert_eq!(caches[2].group.usage(memory).reclaimed_low, 0);
+    drop((held, more, all));
+}
+
+#[test]
+fn an_aggressor_that_charges_on_and_on_evicts_itself() {
+    let (tree, memory) = tree(1000);
+    let neighbour = Cache::new(&tree, memory, "/neighbour", 400);
+    neighbour.group.set_low(memory, Some(400));
+    let aggressor = Cache::new(&tree, memory, "/aggressor", 600);
+    for _ in 0..100 {
+        let more = aggressor.group.charge_reclaiming(memory, 60).expect("it has enough");
+        aggressor.held.lock().unwrap().merge(more);
+    }
+    assert_eq!([&neighbour, &aggressor].map(Cache::holds), [400, 600]);
+    assert_eq!((neighbour.asked(), neighbour.group.usage(memory).reclaimed_low), (vec![], 0));
+}
+
+#[test]
+fn a_request_that_cannot_be_satisfied_at_every_level_evicts_nobody() {
+    let (tree, memory) = tree(1000);
+    let acme = tree.create("/acme").expect("room");
+    let cache = Cache::new(&tree, memory, "/acme/cache", 90);
+    acme.set_limit(memory, Some(100));
+    let web = acme.create_child("web").expect("room");
+    web.charge_reclaiming(memory, 101).expect_err("larger than the limit");
+    assert_eq!(cache.asked(), NOTHING);
+    assert_eq!(acme.usage(memory).refused, 1);
+
+    let rest = tree.root().try_charge(memory, 910).expect("it fits");
+    acme.set_limit(memory, Some(120));
+    // Both levels are in the way now, /acme by 10 and the root by 40.
+    drop(web.charge_reclaiming(memory, 40).expect("the cache has enough for both"));
+    assert_eq!(cache.asked(), [10, 30]);
+    let pinned = cache.held.lock().unwrap().split(30);
+    for group in [&acme, &cache.group] {
+        group.set_min(memory, Some(30));
+    }
+    let _back = tree.root().try_charge(memory, 40).expect("it was given back");
+    web.charge_reclaiming(memory, 50).expect_err("20 beyond `min`, 50 wanted at the root");
+    assert_eq!((cache.asked(), cache.holds()), (vec![], 20));
+    drop((rest, pinned));
+}
+
+#[test]
+fn a_limits_own_protection_does_not_count_against_itself_and_that_below_does() {
+    let (tree, memory) = tree(1000);
+    let acme = Cache::new(&tree, memory, "/acme", 50);
+    let web = Cache::new(&tree, memory, "/acme/web", 50);
+    acme.group.set_limit(memory, Some(100));
+    acme.group.set_min(memory, Some(100));
+    web.group.set_min(memory, Some(30));
+    let held = acme.group.charge_reclaiming(memory, 70).expect("50 of its own, 20 of its child's");
+    assert_eq!((acme.asked(), web.asked()), (vec![50], vec![20]));
+    acme.group.charge_reclaiming(memory, 1).expect_err("the rest is held or protected");
+    drop(held);
+}
+
+#[test]
+fn each_unit_is_asked_of_the_lowest_callback_that_answers_for_it() {
+    let (tree, memory) = tree(300);
+    let acme = Cache::new(&tree, memory, "/acme", 100);
+    let web = Cache::new(&tree, memory, "/acme/web", 200);
+    acme.group.charge_reclaiming(memory, 301).expect_err("larger than the limit");
+    let held = acme.group.charge_reclaiming(memory, 250).expect("all have enough");
+    assert_eq!((acme.asked(), web.asked()), (vec![50], vec![200]));
+    let groups = [&acme.group, &web.group];
+    assert_eq!(groups.map(|group| group.usage(memory).reclaimed), [50, 200]);
+    drop(held);
+}
+
+#[test]
+fn one_that_frees_nothing_is_asked_once_and_passed_over() {
+    let (tree, memory) = tree(200);
+    let idle = tree.create("/idle").expect("room");
+    let held = idle.try_charge(memory, 150).expect("it fits");
+    let (_registered, asked) = deaf(&idle, memory);
+    let cache = Cache::new(&tree, memory, "/cache", 50);
+    let web = tree.create("/web").expect("room");
+    drop(web.charge_reclaiming(memory, 50).expect("the other gives it"));
+    assert_eq!((std::mem::take(&mut *asked.lock().unwrap()), cache.asked()), (vec![50], vec![50]));
+    let _full = web.try_charge(memory, 50).expect("it was freed");
+    web.charge_reclaiming(memory, 10).expect_err("nobody frees anything");
+    assert_eq!(*asked.lock().unwrap(), [10], "once by each charge");
+    assert_eq!(idle.usage(memory).reclaimed, 0);
+    drop(held);
+}
+
+#[test]
+fn a_panic_is_contained_and_counted() {
+    let (tree, memory) = tree(200);
+    let bad = tree.create("/bad").expect("room");
+    let held = bad.try_charge(memory, 150).expect("it fits");
+    let registered = bad.on_pressure(memory, |_| panic!("on purpose"));
+    let cache = Cache::new(&tree, memory, "/cache", 50);
+    let web = tree.create("/web").expect("room");
+    for n in 1..=3 {
+        drop(web.charge_reclaiming(memory, 10).expect("the other gives it"));
+        drop(web.try_charge(memory, 10).expect("it was freed"));
+        let refill = cache.group.try_charge(memory, 10).expect("it was freed");
+        cache.held.lock().unwrap().merge(refill);
+        assert_eq!((bad.usage(memory).panics, cache.asked()), (n, vec![10]));
+    }
+    drop((registered, held));
+}
+
+#[test]
+fn updates_and_charges_that_do_not_ask_call_nobody() {
+    let (tree, memory) = tree(100);
+    let cache = Cache::new(&tree, memory, "/cache", 100);
+    let web = tree.create("/web").expect("room");
+    web.try_charge(memory, 1).expect_err("full");
+    web.try_charge_all([memory.amount(1)]).expect_err("full");
+    let mut held = web.charge_forced(memory, 5);
+    held.resize(6).expect_err("full");
+    tree.root().set_limit(memory, Some(50));
+    tree.flush();
+    assert_eq!((cache.asked(), cache.holds()), (vec![], 100));
+    assert_eq!(tree.root().reclaim(memory, tree.root().usage(memory).excess()), 55);
+    assert_eq!(tree.root().usage(memory).current, 50);
+}
+
+#[test]
+fn reclaim_takes_what_it_can_get() {
+    let (tree, memory) = tree(1000);
+    let caches = ["/a", "/b"].map(|path| Cache::new(&tree, memory, path, 100));
+    caches[0].group.set_low(memory, Some(60));
+    caches[1].group.set_min(memory, Some(90));
+    let root = tree.root();
+    assert_eq!((root.reclaim(memory, 0), root.reclaim(memory, 45)), (0, 45));
+    assert_eq!(caches.each_ref().map(Cache::asked), [vec![40], vec![5]]);
+    assert_eq!(root.reclaim(memory, u64::MAX), 65, "but for what `min` protects");
+    assert_eq!(caches.each_ref().map(Cache::holds), [0, 90]);
+    assert_eq!(caches[1].group.reclaim(memory, 7), 7, "its own protection does not count");
+}
+
+#[test]
+fn a_callback_that_blocks_stops_only_the_charge_that_called_it() {
+    let (tree, memory) = tree(300);
+    let slow = tree.create("/slow").expect("room");
+    let held = slow.try_charge(memory, 200).expect("it fits");
+    let (goes_on, blocks) = mpsc::channel::<()>();
+    let (tells, called) = mpsc::channel();
+    let registered = slow.on_pressure(memory, move |_| {
+        _ = tells.send(());
+        _ = blocks.recv();
+    });
+    let cache = Cache::new(&tree, memory, "/cache", 100);
+    let [web, mail] = ["/web", "/mail"].map(|path| tree.create(path).expect("room"));
+    thread::scope(|scope| {
+        let stuck = scope.spawn(|| web.charge_reclaiming(memory, 10).is_ok());
+        called.recv().expect("it is called");
+        // Somebody waits for it for a moment; from then on nobody does.
+        for _ in 0..3 {
+            drop(mail.charge_reclaiming(memory, 20).expect("the other gives it"));
+            cache.refill(memory, 20);
+        }
+        // At first it was the turn of the one that is stuck.
+        assert_eq!(cache.asked(), [20, 10, 20, 20]);
+        mail.charge_reclaiming(memory, 150).expect_err("what is stuck cannot be had");
+        assert_eq!(cache.asked(), NOTHING);
+        drop(goes_on);
+        assert!(stuck.join().expect("no panic"));
+    });
+    assert_eq!(cache.asked(), NOTHING);
+    drop((registered, held));
+}
+
+#[test]
+fn charges_at_the_same_time_share_one_callback_whose_calls_never_overlap_stress() {
+    const THREADS: usize = 8;
+    let (tree, memory) = tree(10_000);
+    let cache = tree.create("/cache").expect("room");
+    let mut held = cache.try_charge(memory, 10_000).expect("it fits");
+    // Were two calls to overlap, the second would find the lock taken.
+    let alone = Mutex::new(());
+    let registered = cache.on_pressure(memory, move |wanted| {
+        let _alone = alone.try_lock().expect("no other call");
+        thread::yield_now();
+        drop(held.split(wanted.min(held.amount())));
+    });
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let web = tree.root().get_or_create_child("web").expect("room");
+                let rounds = if cfg!(miri) { 3 } else { 100 };
+                let held: Vec<Charge> = (0..rounds)
+                    .map(|_| web.charge_reclaiming(memory, 10).expect("the cache has enough"))
+                    .collect();
+                assert_eq!(held.len(), rounds);
+            });
+        }
+    });
+    assert_eq!(cache.usage(memory).panics, 0);
+    drop(registered);
+    assert_eq!(tree.root().usage(memory).current, 0);
+}
+
+#[test]
+fn a_callback_may_call_everything() {
+    let (tree, memory) = tree(100);
+    let cache = tree.create("/cache").expect("room");
+    let victim = Cache::new(&tree, memory, "/victim", 50);
+    let mut held = cache.try_charge(memory, 50).expect("it fits");
+    let (of_callback, inner) = (tree.clone(), Arc::<Mutex<Vec<Reclaimable>>>::default());
+    let mine = Arc::clone(&inner);
+    let group = cache.clone();
+    let registered = cache.on_pressure(memory, move |wanted| {
+        drop(held.split(wanted));
+        let root = of_callback.root();
+        // What it has freed belongs to whoever asked, and from here nobody is asked for more.
+        let refused = root.charge_reclaiming(memory, 1);
+        assert_eq!(refused.expect_err("nothing is free").current(), 100);
+        assert!(root.charge_timeout(memory, 1, Duration::ZERO).is_err());
+        assert_eq!(root.reclaim(memory, 10), 0);
+        drop(held.split(1));
+        drop(root.charge_reclaiming(memory, 1).expect("it was freed"));
+        of_callback.create("/new").expect("free").kill().expect("no children");
+        of_callback.flush();
+        mine.lock().unwrap().push(group.on_pressure(memory, |_| {}));
+        drop(mine.lock().unwrap().remove(0));
+    });
+    registered.set_score(1);
+    inner.lock().unwrap().push(registered);
+    let web = tree.create("/web").expect("room");
+    drop(web.charge_reclaiming(memory, 30).expect("it was freed"));
+    assert_eq!((cache.usage(memory).panics, cache.usage(memory).current), (0, 0), "it has ended");
+    assert_eq!((inner.lock().unwrap().len(), victim.asked()), (1, vec![]));
+    inner.lock().unwrap().clear();
+    drop(web.charge_reclaiming(memory, 80).expect("the other gives it"));
+    assert_eq!(victim.asked(), [30]);
+}
+
+/// Panics where it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_registration_that_ends_during_a_call_lets_it_end_and_is_asked_no_more() {
+    let (tree, memory) = tree(100);
+    let slow = tree.create("/slow").expect("room");
+    let mut held = slow.try_charge(memory, 100).expect("it fits");
+    let (goes_on, blocks) = mpsc::channel::<()>();
+    let (tells, called) = mpsc::channel();
+    let bomb = Bomb;
+    let registered = slow.on_pressure(memory, move |wanted| {
+        _ = &bomb;
+        _ = tells.send(());
+        _ = blocks.recv();
+        drop(held.split(wanted));
+    });
+    let killed = slow.kill().expect("no children");
+    thread::scope(|scope| {
+        let charge = scope.spawn(|| tree.root().charge_reclaiming(memory, 10));
+        called.recv().expect("a killed group is asked as well");
+        drop(registered);
+        drop(slow);
+        assert!(!killed.is_released(), "a call is under way");
+        tree.root().charge_reclaiming(memory, 1).expect_err("nobody can be asked");
+        drop(goes_on);
+        drop(charge.join().expect("the panic of its last owner is contained").expect("freed"));
+    });
+    assert!(killed.is_released());
+    assert_eq!(tree.root().usage(memory).current, 0, "what it owned went with it");
+}
+
+#[test]
+fn a_killed_group_claims_nothing_and_is_asked() {
+    let (tree, memory) = tree(200);
+    let caches = ["/a", "/b"].map(|path| Cache::new(&tree, memory, path, 100));
+    caches[0].group.set_min(memory, Some(100));
+    let web = tree.create("/web").expect("room");
+    web.charge_reclaiming(memory, 150).expect_err("half is protected");
+    let killed = caches[0].group.kill().expect("no children");
+    drop(web.charge_reclaiming(memory, 150).expect("all may be had"));
+    assert_eq!(caches.each_ref().map(Cache::holds), [0, 50]);
+    assert!(!killed.is_released());
+    drop(caches);
+    assert!(killed.is_released());
+}
+
+fn poll<F: Future>(future: &mut std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_charge_that_would_wait_has_room_made_and_is_granted_at_once() {
+    let (tree, memory) = tree(100);
+    let cache = Cache::new(&tree, memory, "/cache", 100);
+    let web = tree.create("/web").expect("room");
+    let start = Instant::now();
+    let first = web.charge_timeout(memory, 30, LONG).expect("it was made");
+    let mut future = pin!(web.charge(memory, 20));
+    let Poll::Ready(second) = poll(&mut future) else { panic!("it was made") };
+    assert!(start.elapsed() < LONG);
+    assert_eq!((cache.asked(), tree.root().usage(memory).postponed), (vec![30, 20], 2));
+
+    cache.group.set_min(memory, Some(50));
+    web.charge_timeout(memory, 10, Duration::ZERO).expect_err("the rest is protected");
+    let mut waits = pin!(web.charge(memory, 10));
+    assert!(poll(&mut waits).is_pending() && poll(&mut waits).is_pending());
+    assert_eq!(cache.asked(), NOTHING);
+    drop(first);
+    let Poll::Ready(third) = poll(&mut waits) else { panic!("there is room") };
+    let usage = tree.root().usage(memory);
+    assert_eq!((usage.postponed, usage.refused), (3, 1));
+    drop((second, third));
+}
+
+#[test]
+fn room_is_made_for_those_that_wait_before_as_well_or_not_at_all() {
+    let (tree, memory) = tree(100);
+    let held = tree.root().try_charge(memory, 80).expect("it fits");
+    let cache = Cache::new(&tree, memory, "/cache", 20);
+    let web = tree.create("/web").expect("room");
+    let mut large = Box::pin(web.charge(memory, 30));
+    assert!(poll(&mut large.as_mut()).is_pending());
+    let mut small = pin!(web.charge(memory, 5));
+    assert!(poll(&mut small).is_pending());
+    assert_eq!(cache.asked(), NOTHING, "30 and 5 are more than it has");
+    drop(large);
+    assert!(poll(&mut small).is_pending());
+    let mut another = pin!(web.charge(memory, 10));
+    let Poll::Ready(granted) = poll(&mut another) else { panic!("it has that much") };
+    assert_eq!(cache.asked(), [15], "for both");
+    assert!(poll(&mut small).is_ready());
+    drop((granted, held));
+}
+
+#[test]
+fn groups_elsewhere_are_not_asked() {
+    let (tree, memory) = tree(1000);
+    let elsewhere = Cache::new(&tree, memory, "/elsewhere", 100);
+    let acme = tree.create("/acme").expect("room");
+    acme.set_limit(memory, Some(10));
+    let held = acme.try_charge(memory, 10).expect("it fits");
+    acme.charge_reclaiming(memory, 1).expect_err("nobody is below");
+    assert_eq!(elsewhere.asked(), NOTHING);
+    drop(held);
+}
