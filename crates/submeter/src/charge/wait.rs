@@ -61,8 +61,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// When it begins to wait it has [callbacks](Group::on_pressure) make room for it, and for those
-    /// that wait before it, on the thread that polls it.
+    /// When it begins to wait it has [callbacks](Group::on_pressure) make room for it, and for
+    /// those that wait before it, on the thread that polls it.
     ///
     /// A fork copies what waits: a future that is polled in the child asks again there, unless it
     /// was granted before.

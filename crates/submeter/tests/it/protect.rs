@@ -1,9 +1,9 @@
 //! Usage that is protected from reclaim, below ancestors that have less of it than was claimed.
 
-use std::array;
-
 use fastrand::Rng;
 use submeter::{Bytes, Charge, Group, Protection, Quota, Schema, Tree};
+
+use crate::naive::Naive;
 
 fn tree() -> (Tree, Quota<Bytes>) {
     let mut schema = Schema::builder();
@@ -134,124 +134,74 @@ fn stock_is_not_taken_for_usage() {
     drop(held);
 }
 
-/// A group as it was made, by its place.
-struct Made {
-    group: Group,
-    parent: Option<usize>,
-    own: u64,
-    claims: [u64; 2],
-    dead: bool,
-    _held: Charge,
-}
-
 /// Makes a tree of groups that hold and claim numbers up to `most`, some of them killed.
-fn random(tree: &Tree, memory: Quota<Bytes>, rng: &mut Rng, most: u64) -> Vec<Made> {
-    let mut made: Vec<Made> = Vec::new();
+fn random(
+    tree: &Tree,
+    memory: Quota<Bytes>,
+    rng: &mut Rng,
+    most: u64,
+) -> (Naive, Vec<(Group, Charge)>) {
+    let (mut naive, mut made) = (Naive::default(), Vec::<(Group, Charge)>::new());
     for at in 0..rng.usize(1..24) {
         let parent = (at > 0).then(|| rng.usize(..at));
-        let above = parent.map_or(tree.root(), |parent| &made[parent].group);
+        let above = parent.map_or(tree.root(), |parent| &made[parent].0);
         let group = above.create_child(&at.to_string()).expect("room");
         let mut number = || if rng.u8(..4) == 0 { 0 } else { rng.u64(..most) };
         let (own, claims) = (number(), [number(), number()]);
+        naive.add(parent, own, claims);
         group.set_min(memory, Some(claims[0]));
         group.set_low(memory, Some(claims[1]));
-        let _held = group.try_charge(memory, own).expect("no limit");
-        made.push(Made { group, parent, own, claims, dead: false, _held });
+        let held = group.try_charge(memory, own).expect("no limit");
+        made.push((group, held));
     }
     for at in (1..made.len()).rev() {
-        if rng.u8(..6) == 0 && made[at].group.kill().is_ok() {
-            made[at].dead = true;
+        if rng.u8(..6) == 0 && made[at].0.kill().is_ok() {
+            naive.groups[at].claims = [0; 2];
         }
     }
-    made
-}
-
-/// What a group and those below it hold, by adding it up.
-fn usage(made: &[Made], at: usize) -> u128 {
-    let below = (0..made.len()).filter(|&child| made[child].parent == Some(at));
-    u128::from(made[at].own) + below.map(|child| usage(made, child)).sum::<u128>()
-}
-
-/// Hands out the protection of the group `at` below it: `None` where that is the one for which
-/// something is reclaimed. Writes down what each gets.
-fn hand_out(made: &[Made], at: usize, has: Option<u128>, which: usize, got: &mut [u128]) {
-    let children: Vec<usize> = (0..made.len()).filter(|&c| made[c].parent == Some(at)).collect();
-    let wants = |child: usize| {
-        let claim = if made[child].dead { 0 } else { made[child].claims[which] };
-        usage(made, child).min(u128::from(claim))
-    };
-    let wanted: u128 = children.iter().map(|&child| wants(child)).sum();
-    for &child in &children {
-        got[child] = match has {
-            None => wants(child),
-            Some(has) if has < wanted => wants(child) * has / wanted,
-            Some(has) if wants(child) == usage(made, child) || has == wanted => wants(child),
-            Some(has) => {
-                let bare: u128 = usage(made, at) - wanted;
-                wants(child) + (has - wanted) * (usage(made, child) - wants(child)) / bare
-            }
-        };
-        hand_out(made, child, Some(got[child]), which, got);
-    }
-}
-
-/// What every group gets for the sake of `top`, of `min` and of `low`.
-fn naively(made: &[Made], top: usize) -> [Vec<u128>; 2] {
-    array::from_fn(|which| {
-        let mut got = vec![0; made.len()];
-        hand_out(made, top, None, which, &mut got);
-        got
-    })
-}
-
-fn is_below(made: &[Made], at: usize, top: usize) -> bool {
-    at == top || made[at].parent.is_some_and(|parent| is_below(made, parent, top))
+    (naive, made)
 }
 
 #[test]
 fn protection_of_random_trees_is_what_a_naive_division_gives() {
     let mut rng = Rng::with_seed(14);
     let mut compared = 0;
-    for most in
-        [4, 100, 1 << 30, u64::MAX / 32].into_iter().cycle().take(if cfg!(miri) { 4 } else { 120 })
-    {
+    let rounds = if cfg!(miri) { 4 } else { 120 };
+    for most in [4, 100, 1 << 30, u64::MAX / 32].into_iter().cycle().take(rounds) {
         let (tree, memory) = tree();
-        let made = random(&tree, memory, &mut rng, most);
+        let (naive, made) = random(&tree, memory, &mut rng, most);
         for top in 0..made.len() {
-            let truth = naively(&made, top);
-            let found: Vec<[u128; 2]> = (0..made.len())
-                .map(|at| {
-                    if !is_below(&made, at, top) {
-                        return [0; 2];
-                    }
-                    let Protection { min, low, .. } =
-                        made[at].group.protection(memory, &made[top].group);
-                    [min, low].map(u128::from)
-                })
-                .collect();
-            for which in [0, 1] {
-                let found: Vec<u128> = found.iter().map(|found| found[which]).collect();
-                assert_eq!(found, truth[which], "below {}", made[top].group.path());
-                assert_bounds(&made, top, which, &found);
+            for at in (0..made.len()).filter(|&at| naive.is_below(at, top)) {
+                let found = made[at].0.protection(memory, &made[top].0);
+                let Protection { min, low, .. } = found;
+                for (which, found) in [min, low].into_iter().enumerate() {
+                    let truth = naive.protection(top, which)[at];
+                    assert_eq!(u128::from(found), truth, "{at} below {top}");
+                }
+                compared += 1;
             }
-            compared += made.len();
+            assert_bounds(&naive, &made, memory, top);
         }
     }
-    assert!(compared > 20, "{compared}");
+    assert!(compared > 10, "{compared}");
 }
 
-/// What holds whatever the division: nobody gets more than it uses, nor than it claims where its
-/// parent has nothing to lend, and children together no more than their parent.
-fn assert_bounds(made: &[Made], top: usize, which: usize, found: &[u128]) {
-    for at in 0..made.len() {
-        assert!(found[at] <= usage(made, at));
-        if made[at].parent == Some(top) {
-            assert!(found[at] <= u128::from(made[at].claims[which]));
-        }
-        let children = (0..made.len()).filter(|&child| made[child].parent == Some(at));
-        let of_children: u128 = children.map(|child| found[child]).sum();
-        if at != top && is_below(made, at, top) {
-            assert!(of_children <= found[at], "{of_children} below {at}, which has {found:?}");
+/// What holds whatever the division: nobody gets more than it uses, a child of the top no more than
+/// it claims, and children together no more than their parent.
+fn assert_bounds(naive: &Naive, made: &[(Group, Charge)], memory: Quota<Bytes>, top: usize) {
+    let of = |at: usize| {
+        let Protection { min, low, .. } = made[at].0.protection(memory, &made[top].0);
+        [min, low].map(u128::from)
+    };
+    for at in (0..made.len()).filter(|&at| naive.is_below(at, top)) {
+        for which in [0, 1] {
+            let found = of(at)[which];
+            assert!(found <= naive.usage(at));
+            if naive.groups[at].parent == Some(top) {
+                assert!(found <= u128::from(naive.groups[at].claims[which]));
+            }
+            let of_children: u128 = naive.children(at).map(|child| of(child)[which]).sum();
+            assert!(at == top || of_children <= found, "{of_children} below {at} with {found}");
         }
     }
 }

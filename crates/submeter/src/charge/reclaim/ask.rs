@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::ATTEMPTS_MAX;
-use super::registry::{Called, Entry, Registry, let_go};
+use super::registry::{Called, Entry, PATIENCE_MAX, Registry, let_go};
 use super::standing::{Standing, standings};
 use crate::group::Group;
 
@@ -90,6 +90,10 @@ impl Wish {
 }
 
 impl PassedOver {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     fn has(&self, entry: &Entry) -> bool {
         self.0.contains(&entry.number())
     }
@@ -112,7 +116,8 @@ impl Asked {
         let limits = limits.expect("made with the registration");
         let uses = || limits.usage().current.saturating_add(waiting(entry.group()));
         let most = if below_low { standing.beyond_min() } else { standing.beyond_low() };
-        for _ in 0..ATTEMPTS_MAX {
+        let start = Instant::now();
+        loop {
             let before = uses();
             // Others may have asked it since.
             let wanted = missing().min(most.saturating_sub(used.saturating_sub(before)));
@@ -121,8 +126,8 @@ impl Asked {
             }
             let called = entry.call(wanted);
             match called {
-                Called::Busy if entry.wait() => {}
-                Called::Busy | Called::Ended => break,
+                Called::Busy if start.elapsed() < PATIENCE_MAX && entry.wait() => {}
+                Called::Busy | Called::Ended => return Some(0),
                 Called::Returned | Called::Panicked => {
                     let freed = before.saturating_sub(uses());
                     let panicked = called == Called::Panicked;
@@ -131,6 +136,5 @@ impl Asked {
                 }
             }
         }
-        Some(0)
     }
 }

@@ -237,8 +237,8 @@ impl<'a> MakeRoom<'a> {
     }
 
     /// Has callbacks make room for a charge that waits and for those before it. Returns whether to
-    /// look again: something was freed, or is there. Asks nobody unless enough can be had at every
-    /// level.
+    /// look again: something was freed, here or by others. Asks nobody unless enough can be had at
+    /// every level.
     pub(super) fn attempt(&mut self, turn: &LimitTurn) -> bool {
         if self.left == 0 || !self.may_ask() {
             return false;
@@ -268,13 +268,12 @@ impl<'a> MakeRoom<'a> {
                 wishes.push((missing, wish));
             }
         }
-        let is_there = wishes.is_empty();
         // From the lowest: what is freed there is free above as well.
-        let mut freed = 0;
+        let (mut freed, failed) = (0, self.passed_over.len());
         for (missing, wish) in wishes {
             freed += wish.ask(|_| missing(), &waiting, &mut self.passed_over);
         }
-        freed > 0 || is_there
+        freed > 0 || self.passed_over.len() == failed
     }
 
     /// Whether there are callbacks, and this is not in one.

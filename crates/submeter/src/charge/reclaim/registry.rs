@@ -14,6 +14,8 @@ use crate::group::Group;
 
 /// For how long a call may be under way until others no longer wait for its end.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// For how long one waits for its turn among others that ask: for as long as ten calls may take.
+pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(1);
 
 /// No call is under way.
 const IDLE: u64 = u64::MAX;
@@ -175,13 +177,11 @@ impl Entry {
         }
     }
 
-    /// Waits for the end of a call under way. Returns whether it ended, or false once it has taken
-    /// too long.
+    /// Waits for the end of the call under way. Returns false if that takes too long.
     pub(super) fn wait(&self) -> bool {
-        let start = Instant::now();
-        while self.callback.is_locked() {
-            // Of calls that follow each other none may take long, nor one in a forked child that
-            // its thread had not begun.
+        let (start, call) = (Instant::now(), self.began_ns());
+        while self.callback.is_locked() && self.began_ns() == call {
+            // In a forked child it may be one that its thread had not begun.
             if self.has_taken_long() || start.elapsed() > PATIENCE {
                 return false;
             }
@@ -196,9 +196,13 @@ impl Entry {
     }
 
     fn has_taken_long(&self) -> bool {
-        // Relaxed: see `call`.
-        let began = Duration::from_nanos(self.began_ns.load(Ordering::Relaxed));
+        let began = Duration::from_nanos(self.began_ns());
         self.made.elapsed().checked_sub(began).is_some_and(|taken| taken > PATIENCE)
+    }
+
+    fn began_ns(&self) -> u64 {
+        // Relaxed: see `call`.
+        self.began_ns.load(Ordering::Relaxed)
     }
 
     fn now_ns(&self) -> u64 {
