@@ -42,6 +42,10 @@ pub enum Op {
     ChargeAll { at: u32, n: [u64; 2] },
     /// Makes a limit soft, or enforced again.
     SetLimitMode { at: u32, quota: usize, mode: LimitMode },
+    /// Claims usage to be protected, by `min` and by `low`, or removes the claims.
+    SetClaims { at: u32, quota: usize, claims: [Option<u64>; 2] },
+    /// Asks what is protected of a group's usage below an ancestor.
+    Protection { at: u32, quota: usize, levels: u32 },
     /// Resizes a charge.
     Resize { charge: u32, amount: u64 },
     /// Splits a charge in two, and merges the parts again if `merge` is true.
@@ -131,6 +135,11 @@ const OPS: &[Row] = &[
     ([1, 60, 0], |d| Op::ChargeForced { at: d.at(), quota: d.quota(), n: d.below(60) }),
     ([1, 100, 0], |d| Op::ChargeAll { at: d.at(), n: [d.charge(), d.charge()] }),
     ([2, 60, 0], |d| Op::SetLimitMode { at: d.at(), quota: d.quota(), mode: d.mode() }),
+    ([3, 150, 0], |d| {
+        let (at, quota) = (d.at(), d.quota());
+        Op::SetClaims { at, quota, claims: [d.claim(), d.claim()] }
+    }),
+    ([3, 300, 0], |d| Op::Protection { at: d.at(), quota: d.quota(), levels: d.index() }),
     ([3, 150, 0], |d| Op::SetLimit { at: d.at(), quota: d.quota(), limit: d.limit() }),
     ([2, 100, 8], |_| Op::Flush),
     ([1, 150, 0], |d| Op::FlushSection { section: d.index() }),
@@ -283,6 +292,10 @@ impl Draw<'_> {
             Source::Script => (self.below(5) > 0).then(|| self.below(200)),
             Source::Stream | Source::Threads => (self.below(2) == 1).then(|| self.below(400)),
         }
+    }
+
+    fn claim(&mut self) -> Option<u64> {
+        (self.below(4) > 0).then(|| 1 + self.below(100))
     }
 
     fn error(&mut self) -> u64 {

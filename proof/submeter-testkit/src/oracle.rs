@@ -314,6 +314,40 @@ impl Oracle {
         self.at(id).held[quota].mode = mode;
     }
 
+    /// Claims usage to be protected, by `min` and by `low`.
+    pub fn set_claims(&mut self, id: Id, quota: usize, claims: [Option<u64>; 2]) {
+        self.at(id).held[quota].claims = claims;
+    }
+
+    /// Returns how much of a group's usage `min` (0) or `low` (1) protects below an ancestor.
+    ///
+    /// # Panics
+    /// When `below` is neither the group nor an ancestor.
+    #[must_use]
+    pub fn protection(&self, id: Id, quota: usize, which: usize, below: Id) -> u64 {
+        if id == below {
+            return 0;
+        }
+        let parent = self.get(id).parent.expect("it is below another");
+        let used = |id| u128::from(self.get(id).held[quota].current);
+        let claimed = |id| {
+            let Entry { dead, held, .. } = self.get(id);
+            let claim = held[quota].claims[which].filter(|_| !dead);
+            used(id).min(claim.unwrap_or(0).into())
+        };
+        let of_siblings: u128 = self.get(parent).children.values().map(|&id| claimed(id)).sum();
+        let has = u128::from(self.protection(parent, quota, which, below));
+        let part = match has.checked_sub(of_siblings) {
+            _ if parent == below || claimed(id) == used(id) && has >= of_siblings => claimed(id),
+            None => claimed(id) * has / of_siblings,
+            Some(left) => {
+                let unclaimed = used(parent) - of_siblings;
+                claimed(id) + left * (used(id) - claimed(id)) / unclaimed
+            }
+        };
+        part.try_into().expect("no more than is used")
+    }
+
     /// Returns the up to three live children with the largest usage, largest first, without those
     /// that hold nothing.
     #[must_use]

@@ -73,6 +73,8 @@ pub struct Held {
     pub overdrafts: u64,
     /// What it does with a charge that exceeds it.
     pub mode: LimitMode,
+    /// The usage claimed to be protected: `min` and `low`.
+    pub claims: [Option<u64>; 2],
 }
 
 impl Held {
@@ -227,7 +229,8 @@ impl Totals {
 impl From<Usage> for Held {
     fn from(usage: Usage) -> Held {
         let Usage { current, peak, peak_low, limit, refused, overdrafts, mode, .. } = usage;
-        Held { current, peak, peak_low, limit, refused, overdrafts, mode }
+        let claims = [usage.min, usage.low];
+        Held { current, peak, peak_low, limit, refused, overdrafts, mode, claims }
     }
 }
 

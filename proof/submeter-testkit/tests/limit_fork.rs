@@ -2,9 +2,11 @@
 #![cfg(not(miri))]
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use submeter::{Bytes, Quota, Schema, Tree};
 use submeter_percpu::{Area, LimitNode, LimitTurn, LimitedCounter};
 use submeter_sys::{Backend, probe};
 
@@ -139,4 +141,59 @@ fn a_wait_of_the_parent_stalls_nobody_in_a_child() {
     assert!(stalls(), "the parent still waits");
     root.end_turn(&mut turn, 50);
     assert!(!stalls());
+}
+
+/// A schema with one quota, limited to 100 at the root.
+fn limited() -> (Tree, Quota<Bytes>) {
+    let mut schema = Schema::builder();
+    let memory = schema.quota::<Bytes>("memory", "Held");
+    let tree = Tree::new(schema.build().expect("valid")).expect("room");
+    tree.root().set_limit(memory, Some(100));
+    (tree, memory)
+}
+
+#[test]
+fn callbacks_free_in_a_child_what_it_inherited() {
+    let (tree, memory) = limited();
+    let cache = tree.create("/cache").expect("room");
+    let mut held = cache.try_charge(memory, 100).expect("it fits");
+    let registered = cache.on_pressure(memory, move |wanted| drop(held.split(wanted)));
+    let passed = fork::in_a_fork(|| {
+        let more = tree.root().charge_reclaiming(memory, 30).is_ok();
+        more && cache.usage(memory).current == 70 && cache.usage(memory).reclaimed == 30
+    });
+    assert!(passed, "the child");
+    assert_eq!(cache.usage(memory).current, 100, "the parent's");
+    drop(registered);
+}
+
+#[test]
+fn a_callback_that_is_called_at_a_fork_is_passed_over_in_the_child() {
+    let (tree, memory) = limited();
+    let [slow, cache] = ["/slow", "/cache"].map(|path| tree.create(path).expect("room"));
+    let _slow_held = slow.try_charge(memory, 60).expect("it fits");
+    let mut held = cache.try_charge(memory, 40).expect("it fits");
+    let (goes_on, blocks) = mpsc::channel::<()>();
+    let (tells, called) = mpsc::channel();
+    let registered = [
+        slow.on_pressure(memory, move |_| {
+            _ = tells.send(());
+            _ = blocks.recv();
+        }),
+        cache.on_pressure(memory, move |wanted| drop(held.split(wanted))),
+    ];
+    std::thread::scope(|scope| {
+        let charge = scope.spawn(|| drop(tree.root().charge_reclaiming(memory, 10)));
+        called.recv().expect("it is called");
+        let passed = fork::in_a_fork(|| {
+            let start = Instant::now();
+            let more = tree.root().charge_reclaiming(memory, 20).is_ok();
+            let too_much = tree.root().charge_reclaiming(memory, 60).is_err();
+            more && too_much && cache.usage(memory).current == 20 && start.elapsed() < SOON
+        });
+        drop(goes_on);
+        assert!(passed, "the child");
+        charge.join().expect("no panic");
+    });
+    drop(registered);
 }

@@ -28,6 +28,7 @@ mod protect;
 mod rates;
 mod reclaim;
 mod reclaim_model;
+mod reclaim_stress;
 mod rstat_flusher;
 mod rstat_reads;
 mod stop;

@@ -86,11 +86,11 @@ fn those_that_use_most_beyond_their_protection_are_asked_first_and_for_no_more()
     // 250 of the large one, and of those with 100 beyond, the one that uses more.
     assert_eq!(asked(), [vec![], vec![250], vec![50]]);
 
-    small.registered.set_score(1);
+    sheltered.registered.set_score(1);
     let third = web.charge_reclaiming(memory, 120).expect("they give it");
-    assert_eq!(asked(), [vec![100], vec![], vec![20]]);
-    assert_eq!([&small, &large, &sheltered].map(Cache::holds), [0, 0, 530]);
-    assert_eq!(sheltered.group.usage(memory).reclaimed, 70);
+    assert_eq!(asked(), [vec![70], vec![], vec![50]]);
+    assert_eq!([&small, &large, &sheltered].map(Cache::holds), [30, 0, 500]);
+    assert_eq!(sheltered.group.usage(memory).reclaimed, 100);
     let usage = tree.root().usage(memory);
     assert_eq!((usage.current, usage.postponed, usage.refused), (1000, 3, 0));
     drop((first, second, third));
@@ -119,6 +119,20 @@ fn what_low_protects_goes_last_and_what_min_protects_never() {
     assert_eq!(caches.each_ref().map(Cache::holds), [0, 0, 80]);
     assert_eq!(caches[2].group.usage(memory).reclaimed_low, 0);
     drop((held, more, all));
+}
+
+#[test]
+fn one_that_frees_a_part_at_a_time_is_asked_again_before_low_gives_way() {
+    let (tree, memory) = tree(200);
+    let sheltered = Cache::new(&tree, memory, "/low", 100);
+    sheltered.group.set_low(memory, Some(100));
+    let slow = tree.create("/slow").expect("room");
+    let mut held = slow.try_charge(memory, 100).expect("it fits");
+    let registered = slow.on_pressure(memory, move |_| drop(held.split(20)));
+    let web = tree.create("/web").expect("room");
+    drop(web.charge_reclaiming(memory, 90).expect("it frees that much in the end"));
+    assert_eq!((sheltered.asked(), slow.usage(memory).current), (vec![], 0));
+    drop(registered);
 }
 
 #[test]
@@ -298,24 +312,27 @@ fn charges_at_the_same_time_share_one_callback_whose_calls_never_overlap_stress(
         thread::yield_now();
         drop(held.split(wanted.min(held.amount())));
     });
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let web = tree.root().get_or_create_child("web").expect("room");
-                let rounds = if cfg!(miri) { 3 } else { 100 };
-                let charge = || loop {
-                    let start = Instant::now();
-                    match web.charge_reclaiming(memory, 10) {
-                        Ok(charge) => return charge,
-                        // On a busy machine a call may take so long that others pass it over.
-                        Err(refused) => assert!(start.elapsed() >= PATIENCE, "{refused}"),
-                    }
-                };
-                let held: Vec<Charge> = (0..rounds).map(|_| charge()).collect();
-                assert_eq!(held.len(), rounds);
-            });
+    let charge_many = || {
+        let web = tree.root().get_or_create_child("web").expect("room");
+        let (mut held, mut refused, mut longest) = (Vec::new(), 0, Duration::ZERO);
+        for _ in 0..if cfg!(miri) { 3 } else { 100 } {
+            let start = Instant::now();
+            match web.charge_reclaiming(memory, 10) {
+                Ok(charge) => held.push(charge),
+                Err(_) => refused += 1,
+            }
+            longest = start.elapsed().max(longest);
         }
+        (refused, longest)
+    };
+    let results: Vec<(usize, Duration)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(charge_many)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
+    // On a busy machine a call may take so long that others pass it over.
+    let is_slow = results.iter().any(|(_, longest)| *longest >= PATIENCE);
+    let refused: usize = results.iter().map(|(refused, _)| refused).sum();
+    assert!(refused == 0 || is_slow, "the cache has enough for all: {results:?}");
     assert_eq!(cache.usage(memory).panics, 0);
     drop(registered);
     assert_eq!(tree.root().usage(memory).current, 0);

@@ -81,6 +81,28 @@ impl Differential {
         self.compare_held_near(id);
     }
 
+    pub(super) fn set_claims(&mut self, id: Id, quota: usize, claims: [Option<u64>; 2]) {
+        let (group, key) = (self.group(id), self.schema.quotas[quota]);
+        assert_eq!(group.set_min(key, claims[0]).min, claims[0]);
+        assert_eq!(group.set_low(key, claims[1]).low, claims[1]);
+        self.oracle.set_claims(id, quota, claims);
+        self.compare_held_near(id);
+    }
+
+    /// Compares what is protected below an ancestor, that many levels up at most.
+    pub(super) fn protection(&mut self, id: Id, quota: usize, levels: u32) {
+        let mut above = (self.group(id), id);
+        let depth = self.oracle.upward(id).count();
+        for _ in 0..levels as usize % depth {
+            let parent = self.oracle.get(above.1).parent.expect("there are that many levels");
+            above = (above.0.parent().expect("as the oracle says"), parent);
+        }
+        let found = self.group(id).protection(self.schema.quotas[quota], above.0);
+        let truth = [0, 1].map(|which| self.oracle.protection(id, quota, which, above.1));
+        assert_eq!([found.min, found.low], truth, "{id} below {}", above.1);
+        self.tally.compared += 2;
+    }
+
     pub(super) fn resize(&mut self, charge: u32, amount: u64) {
         let Some(at) = self.picked_charge(charge) else { return };
         let (id, quota, charge) = &mut self.charges[at];

@@ -219,6 +219,12 @@ impl Differential {
             Op::SetLimitMode { at, quota, mode } => {
                 self.pick(at, |this, id| this.set_limit_mode(id, quota, mode));
             }
+            Op::SetClaims { at, quota, claims } => {
+                self.pick(at, |this, id| this.set_claims(id, quota, claims));
+            }
+            Op::Protection { at, quota, levels } => {
+                self.pick(at, |this, id| this.protection(id, quota, levels));
+            }
             Op::Resize { charge, amount } => self.resize(charge, amount),
             Op::Split { charge, part, merge } => self.split(charge, part, merge),
             Op::DropCharge { charge } => self.drop_charge(charge),

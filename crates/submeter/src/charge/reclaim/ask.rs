@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::ATTEMPTS_MAX;
 use super::registry::{Called, Entry, PATIENCE_MAX, Registry, let_go};
 use super::standing::{Standing, standings};
 use crate::group::Group;
@@ -75,12 +76,15 @@ impl Wish {
     ) -> u64 {
         let mut freed = 0;
         for below_low in [false, true] {
-            for asked in &self.asked {
-                if !passed_over.has(&asked.entry) {
-                    match asked.ask(below_low, || missing(freed), waiting) {
-                        Some(0) => passed_over.0.push(asked.entry.number()),
-                        came => freed += came.unwrap_or(0),
-                    }
+            // Again those that have freed something and could free more, before anybody loses what
+            // `low` protects.
+            for _ in 0..ATTEMPTS_MAX {
+                let before = freed;
+                for asked in &self.asked {
+                    freed += asked.ask(below_low, || missing(freed), waiting, passed_over);
+                }
+                if freed == before {
+                    break;
                 }
             }
         }
@@ -108,10 +112,19 @@ struct Asked {
 }
 
 impl Asked {
-    /// Asks it, once others that do are through. Returns how much it freed; `None` if there is
-    /// nothing to ask it for.
-    fn ask(&self, below_low: bool, missing: impl Fn() -> u64, waiting: Waiting<'_>) -> Option<u64> {
+    /// Asks it, once others that do are through, unless it is passed over or there is nothing to
+    /// ask it for. Returns how much it freed.
+    fn ask(
+        &self,
+        below_low: bool,
+        missing: impl Fn() -> u64,
+        waiting: Waiting<'_>,
+        passed_over: &mut PassedOver,
+    ) -> u64 {
         let Asked { entry, standing, used } = self;
+        if passed_over.has(entry) {
+            return 0;
+        }
         let limits = entry.group().inner.quotas.get(entry.slot());
         let limits = limits.expect("made with the registration");
         let uses = || limits.usage().current.saturating_add(waiting(entry.group()));
@@ -122,19 +135,23 @@ impl Asked {
             // Others may have asked it since.
             let wanted = missing().min(most.saturating_sub(used.saturating_sub(before)));
             if wanted == 0 {
-                return None;
+                return 0;
             }
             let called = entry.call(wanted);
-            match called {
-                Called::Busy if start.elapsed() < PATIENCE_MAX && entry.wait() => {}
-                Called::Busy | Called::Ended => return Some(0),
+            let freed = match called {
+                Called::Busy if start.elapsed() < PATIENCE_MAX && entry.wait() => continue,
+                Called::Busy | Called::Ended => 0,
                 Called::Returned | Called::Panicked => {
                     let freed = before.saturating_sub(uses());
                     let panicked = called == Called::Panicked;
                     limits.make_registry().count(freed, below_low, panicked);
-                    return Some(freed);
+                    freed
                 }
+            };
+            if freed == 0 {
+                passed_over.0.push(entry.number());
             }
+            return freed;
         }
     }
 }
