@@ -34,6 +34,42 @@ impl Group {
         limits.usage()
     }
 
+    /// Returns the nearest group, from this one up, whose usage is above what
+    /// [`set_high`](Group::set_high) set, and by how much it is: for callers that give something
+    /// back then, as caches do, instead of pausing.
+    ///
+    /// Costs a load for each level while usage is below.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// tree.root().set_high(memory, Some(1000));
+    /// let web = tree.create("/web")?;
+    /// let held = web.try_charge(memory, 1100)?;
+    /// assert_eq!(web.above_high(memory), Some((tree.root(), 100)));
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[must_use]
+    pub fn above_high<U: Unit>(&self, quota: Quota<U>) -> Option<(&Group, u64)> {
+        let slot = self.quota_slot(quota.key);
+        successors(Some(self), |group| group.parent()).find_map(|group| {
+            let limits = group.inner.quotas.get(slot)?;
+            let high = limits.high();
+            if limits.node.usage_at_most() <= high {
+                return None;
+            }
+            let above = limits.node.usage().current.saturating_sub(high);
+            (above > 0).then_some((group, above))
+        })
+    }
+
     /// Returns for how long a caller of this group should pause, because the usage of the group or
     /// an ancestor is above what [`set_high`](Group::set_high) set; `None` if none is.
     ///

@@ -111,6 +111,54 @@ impl Group {
         Protection { min, low }
     }
 
+    /// Returns the [`protection`](Group::protection) of children of this group, each with what is
+    /// used of it, in their order.
+    ///
+    /// Looks at all children once, not once for each of those that are asked for, and at none where
+    /// nothing is protected: where the group itself is below `below` and has no protection.
+    ///
+    /// # Examples
+    /// ```
+    /// # use submeter::{Bytes, Schema, Tree};
+    /// # let mut schema = Schema::builder();
+    /// # let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// # let tree = Tree::new(schema.build()?)?;
+    /// let children = [tree.create("/web")?, tree.create("/mail")?];
+    /// children[0].set_low(memory, Some(60));
+    /// let held = children[0].try_charge(memory, 90)?;
+    /// let root = tree.root();
+    /// let found = root.protection_of_children(memory, root, &children);
+    /// let low: Vec<u64> = found.iter().map(|(_, protection)| protection.low).collect();
+    /// assert_eq!(low, [60, 0]);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema, or `below` is neither the group nor an ancestor.
+    #[must_use]
+    pub fn protection_of_children<'a, U: Unit>(
+        &self,
+        quota: Quota<U>,
+        below: &Group,
+        children: impl IntoIterator<Item = &'a Group>,
+    ) -> Vec<(Usage, Protection)> {
+        let slot = self.quota_slot(quota.key);
+        let Protection { min, low } = self.protection(quota, below);
+        let shared = match [min, low] {
+            _ if self == below => None,
+            [0, 0] => Some(Shared::default()),
+            own => Some(Shared::of(self, slot, own)),
+        };
+        let of = |child: &Group| {
+            let usage = child.inner.quotas.usage(slot);
+            let held = Held::new(child, usage);
+            let [min, low] = shared.map_or_else(|| held.claimed(), |shared| shared.part(held));
+            (usage, Protection { min, low })
+        };
+        children.into_iter().map(of).collect()
+    }
+
     fn claim(&self, key: Key, claim: Claim, usage: Option<u64>) -> Usage {
         let limits = self.limits(self.quota_slot(key));
         limits.set_claim(claim, usage.unwrap_or(0));
@@ -180,8 +228,8 @@ impl<'a> Division<'a> {
 }
 
 /// The protection of a group, which its children share.
-#[derive(Clone, Copy, Debug)]
-struct Shared {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shared {
     protection: [u64; 2],
     /// What the group uses.
     current: u64,
