@@ -84,6 +84,7 @@ impl Cache {
         tenants.set_limits(&config.tenant_limits, &tree)?;
         let totals = Totals::new(config.metering).map_err(|e| internal("totals", &e))?;
         let store = Store::new(&metrics, &config, totals);
+        store.heed(&config.tenant_limits);
         let statistics = Statistics::default();
         let root = tree.root().clone();
         let connections = Arc::new(Connections::new(&config, &metrics, root));
@@ -132,7 +133,9 @@ impl Cache {
     /// they were.
     pub fn set_limits(&self, limits: &[(String, TenantLimits)]) -> Result<(), ConfigError> {
         self.inner.config.check_limits(limits)?;
-        self.inner.tenants.set_limits(limits, &self.inner.tree)
+        self.inner.tenants.set_limits(limits, &self.inner.tree)?;
+        self.inner.store.heed(limits);
+        Ok(())
     }
 
     pub(crate) fn tenants(&self) -> &Tenants {

@@ -133,6 +133,17 @@ impl Config {
                 return Err(ConfigError(format!("tenant {path:?} has two limits: keep one")));
             }
         }
+        // Of those further down nothing is protected beyond what those above them have.
+        let at_the_top = |path: &str| path.bytes().filter(|byte| *byte == b'/').count() == 1;
+        let mins = limits.iter().filter(|(path, _)| at_the_top(path));
+        let mins = mins.fold(0u64, |sum, (_, limits)| sum.saturating_add(limits.min.unwrap_or(0)));
+        if mins > self.memory_max {
+            return Err(ConfigError(format!(
+                "the min of all tenants together is {mins} bytes of a memory_max of {}, so that \
+                 others could store nothing: lower some, or use low",
+                self.memory_max
+            )));
+        }
         Ok(())
     }
 
@@ -166,7 +177,22 @@ impl Config {
         if let Some(Err(error)) = limits.requests.map(Rate::check) {
             return refuse(format!("tenant {path:?}: {error}"));
         }
-        if path == "/" && limits.memory.is_some() {
+        let TenantLimits { memory, high, low, min, .. } = *limits;
+        for (name, bytes) in [("high", high), ("low", low), ("min", min)] {
+            let Some(bytes) = bytes else { continue };
+            if path == "/" {
+                return refuse(format!("tenant \"/\" is the whole server, which has no {name}"));
+            }
+            if bytes == 0 {
+                return refuse(format!("{name} 0 of tenant {path:?} does nothing: leave it out"));
+            }
+            if let Some(limit) = memory.filter(|limit| *limit < bytes) {
+                return refuse(format!(
+                    "{name} {bytes} of tenant {path:?} is more than its limit {limit}: lower it"
+                ));
+            }
+        }
+        if path == "/" && memory.is_some() {
             return refuse("tenant \"/\" is the whole server: set memory_max".to_owned());
         }
         if path == "/" { Ok(()) } else { self.check_tenant(path) }

@@ -20,6 +20,14 @@ use crate::metrics::Metrics;
 pub struct TenantLimits {
     /// The most memory that its items may hold, in bytes.
     pub memory: Option<u64>,
+    /// Above this its stores drop items of its own, down to it, and are never refused for it: it
+    /// makes room ahead of `memory`, or alone keeps a tenant small that may be larger for a while.
+    pub high: Option<u64>,
+    /// Items that hold no more than this are dropped for other tenants only when no other is left
+    /// that has more than its own.
+    pub low: Option<u64>,
+    /// Items that hold no more than this are never dropped for other tenants.
+    pub min: Option<u64>,
     /// How many requests with a key it may make per time.
     pub requests: Option<Rate>,
 }
@@ -27,7 +35,7 @@ pub struct TenantLimits {
 /// Limits memory alone.
 impl From<u64> for TenantLimits {
     fn from(memory: u64) -> TenantLimits {
-        TenantLimits { memory: Some(memory), requests: None }
+        TenantLimits { memory: Some(memory), ..TenantLimits::default() }
     }
 }
 
@@ -37,6 +45,9 @@ impl TenantLimits {
         // The whole server's is a setting of its own.
         if group.parent().is_some() {
             group.set_limit(metrics.memory, self.memory);
+            group.set_high(metrics.memory, self.high);
+            group.set_low(metrics.memory, self.low);
+            group.set_min(metrics.memory, self.min);
         }
         let set = group.set_rate(metrics.requests, self.requests);
         set.expect("the rate was checked with the configuration");

@@ -40,6 +40,8 @@ pub struct Metrics {
     pub buffers: Quota<Bytes>,
     /// Items dropped to make room.
     pub evictions: Counter<Count>,
+    /// Stores after which a tenant was above its `high`, and dropped items of its own.
+    pub over_high: Counter<Count>,
     /// Items dropped because they had expired.
     pub expired: Counter<Count>,
     /// Stores refused because nothing more could be evicted.
@@ -89,6 +91,7 @@ impl Metrics {
         let evictions = s.counter("evictions", "Items dropped to make room");
         let expired = s.counter("expired", "Items dropped because their time was over");
         let store_failures = s.counter("store_failures", "Stores refused for want of memory");
+        let over_high = s.counter("over_high", "Stores that found a tenant above its high");
         let requests = s.rate_limit("requests", "Requests over the rate of a tenant");
         Ok(Metrics {
             schema: s.build()?,
@@ -106,6 +109,7 @@ impl Metrics {
             memory,
             buffers,
             evictions,
+            over_high,
             expired,
             store_failures,
             requests,

@@ -77,10 +77,11 @@ pub fn limits(bytes: &[u8]) {
         Ok(limits) => {
             assert!(limits.len() <= text.lines().count());
             let sound = |limit: &tenant_limit::TenantLimit| {
-                let TenantLimits { memory, requests, .. } = limit.limits;
+                let TenantLimits { memory, high, low, min, requests } = limit.limits;
+                let sizes = [memory, high, low, min];
                 limit.path.starts_with('/')
-                    && (memory.is_some() || requests.is_some())
-                    && memory != Some(0)
+                    && (sizes.iter().any(Option::is_some) || requests.is_some())
+                    && !sizes.contains(&Some(0))
                     && requests.is_none_or(|rate| rate.check().is_ok())
             };
             assert!(limits.iter().all(sound), "{limits:?}");

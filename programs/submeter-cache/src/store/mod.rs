@@ -15,10 +15,11 @@ mod evict;
 mod garbage;
 mod purge;
 mod reclaim;
+mod victims;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use crossbeam_utils::CachePadded;
@@ -30,6 +31,7 @@ use submeter::{Bytes, Charge, Count, Counter, Gauge, LimitError, Quota};
 use crate::clock::{Clock, Tick};
 use crate::config::Config;
 use crate::item::{Draft, FETCHED};
+use crate::limits::TenantLimits;
 use crate::metrics::Metrics;
 use crate::statistics::{Total, Totals};
 use crate::tenant::{Item, Tenant};
@@ -53,7 +55,12 @@ pub(crate) struct Store {
     memory: Quota<Bytes>,
     items: Gauge<Count>,
     evictions: Counter<Count>,
+    over_high: Counter<Count>,
     expired: Counter<Count>,
+    /// Whether a tenant has a `high`, so that stores need not look for one.
+    has_high: AtomicBool,
+    /// Whether one has a `low` or `min`.
+    has_protection: AtomicBool,
     /// When a delayed `flush_all` is due, `u64::MAX` for never.
     flush_at_ms: AtomicU64,
     /// When the soonest deadline of any shard is due, or an earlier time.
@@ -107,6 +114,9 @@ impl Store {
             memory: metrics.memory,
             items: metrics.items,
             evictions: metrics.evictions,
+            over_high: metrics.over_high,
+            has_high: AtomicBool::new(false),
+            has_protection: AtomicBool::new(false),
             expired: metrics.expired,
             flush_at_ms: AtomicU64::new(u64::MAX),
             next_due_ms: AtomicU64::new(NEVER_MS),
@@ -137,10 +147,29 @@ impl Store {
         bytes: u64,
         now: Tick,
     ) -> Result<Charge, LimitError> {
-        match tenant.group.try_charge(self.memory, bytes) {
-            Ok(charge) => Ok(charge),
-            Err(error) => evict::make_room(self, tenant, error, now),
+        let charge = match tenant.group.try_charge(self.memory, bytes) {
+            Ok(charge) => charge,
+            Err(error) => evict::make_room(self, tenant, error, now)?,
+        };
+        // Relaxed: see `heed`.
+        if self.has_high.load(Ordering::Relaxed) {
+            evict::shrink(self, tenant, bytes, now);
         }
+        Ok(charge)
+    }
+
+    /// Takes note of which limits there are, after they were set.
+    pub(crate) fn heed(&self, limits: &[(String, TenantLimits)]) {
+        let any = |has: fn(&TenantLimits) -> bool| limits.iter().any(|(_, limits)| has(limits));
+        // Relaxed, both: whoever misses them is a store that came before.
+        self.has_high.store(any(|limits| limits.high.is_some()), Ordering::Relaxed);
+        let protects = any(|limits| limits.low.is_some() || limits.min.is_some());
+        self.has_protection.store(protects, Ordering::Relaxed);
+    }
+
+    fn has_protection(&self) -> bool {
+        // Relaxed: see `heed`.
+        self.has_protection.load(Ordering::Relaxed)
     }
 
     /// Counts the items.

@@ -40,8 +40,8 @@ pub(crate) struct Tenant {
     pub(crate) parent: Option<Arc<Tenant>>,
     /// The items that this tenant itself holds.
     pub(crate) ring: Mutex<Ring<Tenant>>,
-    /// Where eviction last found items below this tenant.
-    pub(crate) hint: Mutex<Hint>,
+    /// Where eviction last found items below this tenant: what spares `low`, and what only `min`.
+    pub(crate) hints: [Mutex<Hint>; 2],
     children: RwLock<Children>,
     /// Whether it counts towards `tenants_max`. Written with the lock on its siblings.
     counted: AtomicBool,
@@ -54,10 +54,16 @@ pub(crate) type Item = item::Item<Tenant>;
 /// children.
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
-    /// The largest holder.
+    /// The address of the tenant from which the search went down: below another one other parts
+    /// are protected.
+    pub(crate) top: usize,
+    /// The largest holder, and how much of what it holds is protected.
     pub(crate) holder: Weak<Tenant>,
-    /// How many hold anything.
+    pub(crate) holder_spared: u64,
+    /// How many hold more than is protected of them.
     pub(crate) holders: u64,
+    /// How much is protected of what all hold.
+    pub(crate) spared: u64,
     /// For how many more evictions this is taken for true.
     pub(crate) left: usize,
 }
@@ -84,7 +90,7 @@ impl Tenant {
             counted: AtomicBool::new(counted),
             parent: parent.cloned(),
             ring: Mutex::default(),
-            hint: Mutex::default(),
+            hints: Default::default(),
             children: RwLock::default(),
         })
     }
@@ -302,7 +308,7 @@ impl Drop for Tenants {
         let mut stack = vec![Arc::clone(&self.root)];
         while let Some(tenant) = stack.pop() {
             tenant.ring.lock().clear();
-            *tenant.hint.lock() = Hint::default();
+            tenant.hints.iter().for_each(|hint| *hint.lock() = Hint::default());
             let children = std::mem::take(&mut *tenant.children.write());
             stack.extend(children.live.into_values());
             stack.extend(children.dying);

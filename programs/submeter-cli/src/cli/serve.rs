@@ -39,6 +39,8 @@ Examples:
   submeter serve --load 6
   # A cache of 4 GiB with one tenant held to its share of memory and requests
   submeter serve --memory 4g --tenant-limit /acme=512m,rate=20000/s
+  # A tenant that others cannot push below 32 MiB, however much they write
+  submeter serve --memory 1g --tenant-limit /acme=low=32m
   # Limits of a file, which SIGHUP has read again; over its rate a tenant waits
   submeter serve --limits /etc/submeter.limits --over-rate wait
   # A file of flags and limits; what is said here goes before it
@@ -127,9 +129,13 @@ pub(crate) struct ServeArgs {
     /// How long requests in progress may take to finish at shutdown
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub(crate) drain_seconds: Duration,
-    /// Limit a tenant: its memory, its requests per time, or both, as in /acme=64m,rate=20000/s;
-    /// burst=N is how many may come at once [default: those of the rate's time]; may be repeated
-    #[arg(long, value_name = "/PATH=SIZE,rate=N/s")]
+    /// Limit or protect a tenant, as in /acme=64m,low=32m,rate=20000/s; may be repeated. SIZE is
+    /// what its items may hold. Above high=SIZE each of its stores drops items of its own, twice
+    /// what it stores, until it is down to that, and none is refused for it. What it holds up to
+    /// low=SIZE goes for other tenants only when nothing else is left, and up to min=SIZE never; it
+    /// sets nothing aside, and what has expired always goes. rate=N/s is its requests per time, and
+    /// burst=N how many may come at once [default: those of the rate's time]
+    #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s")]
     pub(crate) tenant_limit: Vec<TenantLimit>,
     /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP; in
     /// place of those of --config

@@ -1,4 +1,5 @@
-//! The limits of a tenant, as flags and files have them: `/acme=64m,rate=20000/s,burst=500`.
+//! The limits of a tenant, as flags and files have them:
+//! `/acme=64m,low=32m,min=16m,high=48m,rate=20000/s,burst=500`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -38,7 +39,8 @@ impl FromStr for TenantLimit {
         let end = text[..at].rfind('=').ok_or_else(missing)?;
         // Without a size the first of them is an option: one of these, as the other names are parts
         // of tenants'.
-        let first = |name: &usize| ["rate", "burst", "low", "high"].contains(&&text[name + 1..end]);
+        let first =
+            |name: &usize| ["rate", "burst", "high", "low", "min"].contains(&&text[name + 1..end]);
         let name = text[..end].rfind('=').filter(first);
         let end = name.unwrap_or(end);
         TenantLimit::new(&text[..end], &text[end + 1..])
@@ -63,7 +65,7 @@ impl TenantLimit {
     }
 }
 
-/// Parses `SIZE`, `rate=N/s`, `burst=N`, separated by commas.
+/// Parses `SIZE`, `high=SIZE`, `low=SIZE`, `min=SIZE`, `rate=N/s`, `burst=N`, separated by commas.
 fn parse(text: &str) -> Result<TenantLimits, String> {
     let mut limits = TenantLimits::default();
     let mut burst = None;
@@ -71,11 +73,15 @@ fn parse(text: &str) -> Result<TenantLimits, String> {
         let (name, value) = part.split_once('=').unwrap_or(("", part));
         let twice = match name {
             "" => limits.memory.replace(value.parse::<Size>()?.0).is_some(),
+            "high" => limits.high.replace(value.parse::<Size>()?.0).is_some(),
+            "low" => limits.low.replace(value.parse::<Size>()?.0).is_some(),
+            "min" => limits.min.replace(value.parse::<Size>()?.0).is_some(),
             "rate" => limits.requests.replace(rate(value)?).is_some(),
             "burst" => burst.replace(count(value)?).is_some(),
             _ => {
                 return Err(format!(
-                    "{name:?} is no limit of tenants: there are SIZE, rate=N/s and burst=N"
+                    "{name:?} is no limit of tenants: there are SIZE, high=SIZE, low=SIZE, \
+                     min=SIZE, rate=N/s and burst=N"
                 ));
             }
         };
@@ -125,7 +131,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn limits(memory: impl Into<Option<u64>>, requests: impl Into<Option<Rate>>) -> TenantLimits {
-        TenantLimits { memory: memory.into(), requests: requests.into() }
+        let (memory, requests) = (memory.into(), requests.into());
+        TenantLimits { memory, requests, ..TenantLimits::default() }
     }
 
     #[test]
@@ -139,6 +146,29 @@ mod tests {
             ("/a=rate=20000/s", "/a", limits(None, rate)),
             ("/a=rate=20000/s,burst=7", "/a", limits(None, Rate { burst: 7, ..rate })),
             ("/a=b=rate=20000/s", "/a=b", limits(None, rate)),
+        ] {
+            let expected = TenantLimit { path: path.to_owned(), limits: expected };
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_protected_and_where_a_tenant_shrinks_are_sizes() {
+        let of = |high: u64, low: u64, min: u64| {
+            let [high, low, min] = [high, low, min].map(|size| Some(size).filter(|&n| n > 0));
+            TenantLimits { high, low, min, ..TenantLimits::default() }
+        };
+        let all = TenantLimits {
+            requests: Some(Rate::new(5, SECOND)),
+            memory: Some(64 << 10),
+            ..of(48 << 10, 32 << 10, 16 << 10)
+        };
+        for (text, path, expected) in [
+            ("/a=64k,low=32k,min=16k,high=48k,rate=5/s", "/a", all),
+            ("/a=rate=5/s,high=48k,min=16k,low=32k,64k", "/a", all),
+            ("/a=high=1k", "/a", of(1024, 0, 0)),
+            ("/a=b=low=1k,min=1", "/a=b", of(0, 1024, 1)),
+            ("/a=min=1k", "/a", of(0, 0, 1024)),
         ] {
             let expected = TenantLimit { path: path.to_owned(), limits: expected };
             assert_eq!(text.parse(), Ok(expected), "{text}");
@@ -180,9 +210,10 @@ mod tests {
             ("a=1k", "starts with '/'"),
             ("/a=", "not a size"),
             ("/a=x", "\"x\" is not a size"),
-            ("/a=low=1k", "\"low\" is no limit"),
-            ("/a=1k,low=1k", "\"low\" is no limit"),
-            ("/a=1k,high=1k,rate=1/s", "\"high\" is no limit"),
+            ("/a=low=x", "\"x\" is not a size"),
+            ("/a=1k,max=1k", "\"max\" is no limit of tenants: there are SIZE, high=SIZE"),
+            ("/a=1k,high=1k,high=2k,rate=1/s", "second of its kind"),
+            ("/a=1k,min=", "not a size"),
             ("/a=1k,rate=20000", "\"20000\" is no rate: write N/s"),
             ("/a=1k,rate=0/s", "the amount is 0"),
             ("/a=1k,rate=5/0s", "the period is 0"),

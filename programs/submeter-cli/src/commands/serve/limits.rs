@@ -48,12 +48,18 @@ mod tests {
 
     #[test]
     fn lines_are_path_and_size() {
-        let text = "# limits\n\n/acme 64m\n  /acme/web team\t1k  \n/a,b=c rate=5/s\n";
+        let text = "# limits\n\n/acme 64m\n  /acme/web team\t1k  \n/a,b=c rate=5/s\n\
+                    /d high=3k,low=2k,min=1k\n";
         let limits = parse(text, "l").expect("well-formed");
         let rate = Rate::new(5, Duration::from_secs(1));
         let rate = TenantLimits { requests: Some(rate), ..TenantLimits::default() };
-        let expected =
-            [("/acme", (64 << 20).into()), ("/acme/web team", 1024.into()), ("/a,b=c", rate)];
+        let [high, low, min] = [3072, 2048, 1024].map(Some);
+        let expected = [
+            ("/acme", (64 << 20).into()),
+            ("/acme/web team", 1024.into()),
+            ("/a,b=c", rate),
+            ("/d", TenantLimits { high, low, min, ..TenantLimits::default() }),
+        ];
         let expected = expected.map(|(path, limits)| TenantLimit { path: path.to_owned(), limits });
         assert_eq!(limits, expected);
     }

@@ -66,6 +66,10 @@ fn views(m: &Metrics) -> Views {
         View::refusals("refused_per_s", "Over limit/s", m.memory)
             .help("Charges that the group's own limit refused in the last second")
             .place(Place::Detail),
+        // No trouble: it is what a high is for.
+        View::rate("over_high_per_s", "Over high/s", [m.over_high])
+            .help("Stores of the last second that found the group above its own high")
+            .place(Place::Detail),
         View::rate("bytes_in_per_s", "Received", [m.bytes_in]).place(Place::Detail),
         View::rate("bytes_out_per_s", "Sent", [m.bytes_out]).place(Place::Detail),
     ])
