@@ -139,12 +139,7 @@ impl Ledger {
         limit: u64,
         floors: u64,
     ) -> Result<(), LimitError> {
-        let Some(leasable) = limit.checked_sub(floors) else {
-            return Err(LimitError(format!(
-                "{budget}: floors of {floors} in all exceed the limit of {limit}: raise the limit \
-                 or lower the floors"
-            )));
-        };
+        let leasable = LimitError::leasable(budget, limit, floors)?;
         self.pools.entry(budget.clone()).or_default().leasable = leasable;
         Ok(())
     }
@@ -290,7 +285,7 @@ impl Ledger {
     }
 }
 
-fn by_budget(request: &Request) -> Result<BTreeMap<&Budget, &Want>, RefusedError> {
+pub(crate) fn by_budget(request: &Request) -> Result<BTreeMap<&Budget, &Want>, RefusedError> {
     if request.wants.len() > WANTS_MAX {
         return Err(RefusedError(format!(
             "a request of {} budgets: ask for at most {WANTS_MAX}",
@@ -415,6 +410,18 @@ impl Clock {
 /// The error for floors that exceed their limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitError(String);
+
+impl LimitError {
+    /// Returns what floors leave of a limit.
+    pub(crate) fn leasable(budget: &Budget, limit: u64, floors: u64) -> Result<u64, Self> {
+        limit.checked_sub(floors).ok_or_else(|| {
+            Self(format!(
+                "{budget}: floors of {floors} in all exceed the limit of {limit}: raise the limit \
+                 or lower the floors"
+            ))
+        })
+    }
+}
 
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,9 +5,10 @@
 //! be for the moment. Both are state machines without clocks, threads and sockets: whoever drives
 //! them passes the time and carries the [`Request`]s and [`Answer`]s, by any means that may lose,
 //! double, delay and reorder them. The engines are such means: [`MemoryBank`] within one process,
-//! and, by the feature `socket`, [`SocketBank`] for the processes of one host. The crate
-//! `submeter-fleet` drives a member for a tree of submeter.
+//! by the feature `socket` [`SocketBank`] for the processes of one host, and by the feature `redis`
+//! [`RedisBank`] for many hosts. The crate `submeter-fleet` drives a member for a tree of submeter.
 //!
+//! [`RedisBank`]: https://docs.rs/submeter-bank/latest/submeter_bank/struct.RedisBank.html
 //! [`SocketBank`]: https://docs.rs/submeter-bank/latest/submeter_bank/struct.SocketBank.html
 //!
 //! # What is kept
@@ -43,6 +44,8 @@ mod budget;
 mod holder;
 mod ledger;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(all(unix, feature = "socket"))]
 mod socket;
 
@@ -54,6 +57,8 @@ pub use budget::{Budget, BudgetError};
 pub use holder::{Holder, InForce, Member, Outage, Use};
 pub use ledger::{Ledger, Lent, LimitError, Past};
 pub use memory::MemoryBank;
+#[cfg(feature = "redis")]
+pub use redis::{RedisBank, RedisError};
 #[cfg(all(unix, feature = "socket"))]
 pub use socket::{SocketBank, SocketError, SocketServer};
 

@@ -3,6 +3,8 @@
 mod holder;
 mod hostile;
 mod ledger;
+#[cfg(unix)]
+mod redis;
 mod simulation;
 mod skew;
 #[cfg(unix)]

@@ -113,12 +113,13 @@ fn what_is_no_request_is_refused_and_nothing_of_it_is_kept() {
         assert!(reply.starts_with("{\"refused\":") && reply.contains(why), "{line}: {reply}");
     }
     let deep = "[".repeat(1 << 20) + "\n";
-    let endless = vec![b' '; 17 << 20];
+    let mut long = vec![b' '; 17 << 20];
+    long.extend(line("web", "/acme").bytes());
     let nothing = b"\n".as_slice();
     let cut_off = &line("web", "/acme").into_bytes()[..40];
     let huge = "{\"member\":\"web\",\"epoch\":-1,\"sequence\":1e99,\"wants\":[]}\n";
     let binary = b"\xff\xfe\0\n".as_slice();
-    for bytes in [deep.as_bytes(), &endless, nothing, cut_off, huge.as_bytes(), binary, b""] {
+    for bytes in [deep.as_bytes(), &long, nothing, cut_off, huge.as_bytes(), binary, b""] {
         assert_eq!(
             host.send(bytes),
             "",

@@ -7,26 +7,28 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use submeter_bank::{Answer, Bank, Ledger, MemoryBank, Past, Request, SocketBank, SocketServer};
+use submeter_bank::{
+    Answer, Bank, Ledger, MemoryBank, Past, RedisBank, Request, SocketBank, SocketServer,
+};
 use tempfile::TempDir;
 
-use super::{FLOOR, LIMITS, MEMBERS, TTL, again, signal};
+use super::{FLOORS, LIMITS, TTL, again, signal};
 use crate::world::{memory_of, until};
 
 pub(super) trait Engine {
-    /// What a member connects to.
-    fn url(&self) -> String;
+    /// What the member connects to.
+    fn url(&self, member: usize) -> String;
 
     fn stop_for(&mut self, time: Duration);
 
     /// Kills it, and starts it again after a while.
     fn restart(&mut self, after: Duration);
 
-    /// Drops what passes between it and the members.
-    fn cut_off(&mut self, time: Duration);
+    /// Drops what passes between it and one member.
+    fn cut_off(&mut self, member: usize, time: Duration);
 
     /// It never counted more than there is, and lent most of it.
-    fn assert_no_excess(&self);
+    fn assert_no_excess(&mut self);
 }
 
 /// Asks a bank.
@@ -34,8 +36,24 @@ type Client = Box<dyn Fn(&Request) -> Option<Answer>>;
 
 /// Returns what asks the bank of a URL.
 pub(super) fn client(url: &str) -> Client {
+    if url.starts_with("redis:") {
+        let bank = RedisBank::new(url, "test", TTL).expect("a URL");
+        for (path, limit) in LIMITS {
+            // Set later by the first exchange where the server is away.
+            let _ = bank.set_limit(&memory_of(path), limit, FLOORS);
+        }
+        return Box::new(move |request| bank.exchange(request).ok());
+    }
     let bank = SocketBank::new(url);
     Box::new(move |request| bank.exchange(request).ok())
+}
+
+/// The most that was ever lent of each limit is within it, and most of it.
+pub(super) fn assert_lent(most: [u64; LIMITS.len()]) {
+    for ((path, limit), most) in LIMITS.into_iter().zip(most) {
+        assert!(most <= limit - FLOORS, "{most} were lent of {path}");
+        assert!(most >= limit / 2, "only {most} were lent of {path}");
+    }
 }
 
 const TEST: &str = "processes::engine::bank_of_a_fleet";
@@ -64,7 +82,7 @@ impl Host {
 }
 
 impl Engine for Host {
-    fn url(&self) -> String {
+    fn url(&self, _: usize) -> String {
         self.directory.path().join("bank").display().to_string()
     }
 
@@ -82,18 +100,17 @@ impl Engine for Host {
     }
 
     /// Nothing is between a process and a socket of its host.
-    fn cut_off(&mut self, time: Duration) {
+    fn cut_off(&mut self, _: usize, time: Duration) {
         self.stop_for(time);
     }
 
-    fn assert_no_excess(&self) {
+    fn assert_no_excess(&mut self) {
         let log = fs::read_to_string(self.directory.path().join("log")).expect("a log");
-        for (path, limit) in LIMITS {
+        let most = LIMITS.map(|(path, _)| {
             let lent = log.lines().filter_map(|line| line.strip_prefix(path)?.strip_prefix(' '));
-            let most = lent.map(|lent| lent.parse().expect("a number")).max().unwrap_or(0_u64);
-            assert!(most <= limit - FLOOR * MEMBERS as u64, "{most} were lent of {path}");
-            assert!(most >= limit / 2, "only {most} were lent of {path}");
-        }
+            lent.map(|lent| lent.parse().expect("a number")).max().unwrap_or(0)
+        });
+        assert_lent(most);
     }
 }
 
@@ -112,8 +129,7 @@ fn bank_of_a_fleet() {
     // What the one before has lent is unknown.
     let mut ledger = Ledger::new(TTL, Past::Unknown);
     for (path, limit) in LIMITS {
-        let floors = FLOOR * MEMBERS as u64;
-        ledger.set_limit(&memory_of(path), limit, floors).expect("floors below the limit");
+        ledger.set_limit(&memory_of(path), limit, FLOORS).expect("floors below the limit");
     }
     let bank = Arc::new(MemoryBank::from(ledger));
     let served = SocketServer::start(directory.join("bank"), 0o600, Arc::clone(&bank));

@@ -7,6 +7,8 @@
 mod arbiter;
 mod engine;
 mod member;
+mod proxy;
+mod redis;
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ const TTL: Duration = Duration::from_secs(3);
 const LIMITS: [(&str, u64); 2] = [("/", 1_000), ("/acme", 700)];
 const FLOOR: u64 = 20;
 const MEMBERS: usize = 3;
+const FLOORS: u64 = FLOOR * MEMBERS as u64;
 
 /// A process of this test program that runs one of its tests, with a variable set.
 fn again(test: &str, variable: &str, value: &str) -> std::process::Command {
@@ -40,22 +43,23 @@ fn run(mut engine: impl Engine, seed: u64, faults: Duration) {
     let arbiter = Arbiter::start();
     let mut rng = Rng::with_seed(seed);
     let mut members: Vec<_> =
-        (0..MEMBERS).map(|at| Member::start(at, &arbiter, &engine.url())).collect();
+        (0..MEMBERS).map(|at| Member::start(at, &arbiter, &engine.url(at))).collect();
     arbiter.until_each_was_granted(MEMBERS, 20);
     let start = Instant::now();
     while start.elapsed() < faults {
-        let member = &mut members[rng.usize(..MEMBERS)];
+        let at = rng.usize(..MEMBERS);
+        let member = &mut members[at];
         let pause = TTL.mul_f64(0.4 + rng.f64() * 1.2);
         match rng.u8(0..6) {
             0 => {
                 member.kill();
                 std::thread::sleep(pause / 4);
-                member.start_again(&arbiter, &engine.url());
+                member.start_again(&arbiter, &engine.url(at));
             }
             1 | 2 => member.stop_for(pause, &arbiter),
             3 => engine.stop_for(pause),
             4 => engine.restart(pause / 4),
-            _ => engine.cut_off(pause),
+            _ => engine.cut_off(at, pause),
         }
         std::thread::sleep(Duration::from_millis(rng.u64(0..1_000)));
         arbiter.assert_no_excess();
@@ -64,11 +68,16 @@ fn run(mut engine: impl Engine, seed: u64, faults: Duration) {
     arbiter.until_each_was_granted(MEMBERS, 20);
     arbiter.assert_no_excess();
     engine.assert_no_excess();
-    println!("{}: {} charges granted, no excess", engine.url(), arbiter.granted());
+    println!("{}: {} charges granted, no excess", engine.url(0), arbiter.granted());
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn a_fleet_behind_a_socket_never_exceeds_its_limits() {
     run(engine::Host::start(), 16, Duration::from_secs(25));
+}
+
+#[test]
+fn a_fleet_on_redis_never_exceeds_its_limits() {
+    let Some(engine) = redis::Server::start() else { return };
+    run(engine, 17, Duration::from_secs(35));
 }

@@ -1,0 +1,322 @@
+-- The ledger, as Redis keeps it: what `ledger.rs` says in words holds here too, step by step, and a
+-- test compares their answers. One call is one exchange, and Redis runs nothing in between.
+--
+-- KEYS[1]  submeter:{FLEET}, a hash: run, ttl, seen, now, learns_until, leases. All other keys begin
+--          with it, so that its hash tag keeps them on one node of a cluster:
+--   :pools          budget -> the limit less floors, the cap (-1 for none), the sums of what is
+--                   counted and wished
+--   :ends           holder by the time at which its leases end
+--   :holder:ID      '' -> the last sequence and answer; budget -> what is counted and wished
+--   :wishes:BUDGET  holder by its wish, in the order in which ties are served
+--   :name:MEMBER    the holders of one name
+--
+-- ARGV[1]  'exchange': ID, name, sequence, ttl, then for each budget, ancestors first: budget, has,
+--          wants, and the place of the nearest ancestor in this list or 0
+--          'limit': budget, limit less floors or '', cap or ''
+--          'lent': ttl, budget
+--
+-- Times are microseconds. Amounts are below 2^53, where numbers are whole.
+
+local root = KEYS[1]
+local POOLS, ENDS = root .. ':pools', root .. ':ends'
+local HOLDER, WISHES, NAME = root .. ':holder:', root .. ':wishes:', root .. ':name:'
+local LEASES_MAX = 1048576
+-- Arguments at once: Lua has a bounded stack.
+local MANY = 2000
+
+local pools = {}
+
+local function pool_of(budget)
+  local pool = pools[budget]
+  if pool == nil then
+    local kept = redis.call('HGET', POOLS, budget)
+    pool = kept and { struct.unpack('<dddd', kept) }
+    pools[budget] = pool
+  end
+  return pool
+end
+
+local function read_pools(budgets)
+  for first = 1, #budgets, MANY do
+    local last = math.min(first + MANY - 1, #budgets)
+    local kept = redis.call('HMGET', POOLS, unpack(budgets, first, last))
+    for at = first, last do
+      local one = kept[at - first + 1]
+      -- Those that leases of others have ended in are newer here.
+      if pools[budgets[at]] == nil then
+        pools[budgets[at]] = one and { struct.unpack('<dddd', one) }
+      end
+    end
+  end
+end
+
+local function write(key, fields)
+  for first = 1, #fields, MANY do
+    redis.call('HSET', key, unpack(fields, first, math.min(first + MANY - 1, #fields)))
+  end
+end
+
+local function write_pools()
+  local fields = {}
+  for budget, pool in pairs(pools) do
+    if pool and pool.changed then
+      fields[#fields + 1] = budget
+      fields[#fields + 1] = struct.pack('<dddd', pool[1], pool[2], pool[3], pool[4])
+    end
+  end
+  write(POOLS, fields)
+end
+
+-- Adds to the sums of a pool.
+local function add(pool, counted, wish)
+  if counted ~= 0 or wish ~= 0 then
+    pool[3], pool[4], pool.changed = pool[3] + counted, pool[4] + wish, true
+  end
+end
+
+local function shares_of(id)
+  local kept = redis.call('HGETALL', HOLDER .. id)
+  local shares = {}
+  for at = 1, #kept, 2 do
+    shares[kept[at]] = kept[at + 1]
+  end
+  return shares
+end
+
+-- Takes a holder's shares back, and returns how many leases it occupied.
+local function forget(id)
+  local occupied = 0
+  for budget, share in pairs(shares_of(id)) do
+    if budget == '' then
+      occupied = struct.unpack('<d', string.sub(share, 17, 24))
+    else
+      local counted, wish = struct.unpack('<dd', share)
+      local pool = pool_of(budget)
+      if pool then
+        add(pool, -counted, -wish)
+      end
+      redis.call('ZREM', WISHES .. budget, id)
+    end
+  end
+  redis.call('DEL', HOLDER .. id)
+  redis.call('ZREM', ENDS, id)
+  redis.call('SREM', NAME .. string.match(id, '^(.-)%z'), id)
+  return occupied
+end
+
+-- Lets time pass, and leases end that nobody renewed. Returns nothing where Redis has been started
+-- again, or another has taken its place, and has no limits.
+local function advance(ttl)
+  local time = redis.call('TIME')
+  local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  local kept = redis.call('HMGET', root, 'run', 'ttl', 'seen', 'now', 'learns_until', 'leases')
+  local state = {
+    ttl = tonumber(kept[2] or ttl), now = tonumber(kept[4] or 0),
+    learns_until = tonumber(kept[5] or 0), leases = tonumber(kept[6] or 0),
+  }
+  if kept[1] ~= run then
+    -- What it has kept may be older than what it has lent.
+    if redis.call('HLEN', POOLS) == 0 then
+      return nil
+    end
+    for _, id in ipairs(redis.call('ZRANGE', ENDS, 0, -1)) do
+      forget(id)
+    end
+    for _, budget in ipairs(redis.call('HKEYS', POOLS)) do
+      local pool = pool_of(budget)
+      pool[3], pool[4], pool.changed = 0, 0, true
+      redis.call('DEL', WISHES .. budget)
+    end
+    state.learns_until = state.now + math.max(state.ttl, ttl)
+    state.ttl, state.leases = ttl, 0
+    redis.call('HSET', root, 'run', run, 'ttl', ttl)
+  else
+    -- A clock that jumps must not end leases that members still use.
+    local passed = math.max(clock - tonumber(kept[3]), 0)
+    state.now = state.now + math.min(passed, state.ttl / 10)
+  end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', ENDS, '-inf', state.now)) do
+    state.leases = state.leases - forget(id)
+  end
+  redis.call('HSET', root, 'seen', string.format('%.0f', clock),
+    'now', string.format('%.0f', state.now),
+    'learns_until', string.format('%.0f', state.learns_until), 'leases', state.leases)
+  return state
+end
+
+-- The holder's part by max-min fairness, and whether its wish is among those that are sorted.
+local function fair(pool, budget, id, wish)
+  if pool[4] <= pool[1] then
+    return wish
+  end
+  local wishes = redis.call('ZRANGE', WISHES .. budget, 0, -1, 'WITHSCORES')
+  local rest, waiting, part, sum = pool[1], #wishes / 2, nil, 0
+  for at = 1, #wishes, 2 do
+    local other = tonumber(wishes[at + 1])
+    if part == nil then
+      local most = math.min(other, math.ceil(rest / waiting))
+      if wishes[at] == id then
+        part = most
+      end
+      rest, waiting = rest - most, waiting - 1
+    end
+    sum = sum + other
+  end
+  -- Sums beyond 2^53 are rounded, so they are made anew.
+  if sum ~= pool[4] then
+    pool[4], pool.changed = sum, true
+  end
+  return part
+end
+
+-- What the cap of the holder's name leaves beside its other holders.
+local function cap_of(pool, budget, id, name)
+  if pool[2] < 0 then
+    return math.huge
+  end
+  local left = pool[2]
+  for _, other in ipairs(redis.call('SMEMBERS', NAME .. name)) do
+    local share = other ~= id and redis.call('HGET', HOLDER .. other, budget)
+    if share then
+      left = math.max(left - struct.unpack('<d', share), 0)
+    end
+  end
+  return left
+end
+
+local function lend(budget, id, name, has, wants, above, learns, share)
+  local pool = pool_of(budget)
+  local counted_before, wish_before = 0, 0
+  if share then
+    counted_before, wish_before = struct.unpack('<dd', share)
+  end
+  add(pool, -counted_before, -wish_before)
+  local cap = cap_of(pool, budget, id, name)
+  local wish = math.min(wants, above, cap)
+  if not share or wish ~= wish_before then
+    redis.call('ZADD', WISHES .. budget, wish, id)
+  end
+  add(pool, 0, wish)
+  local room = math.max(pool[1] - pool[3], 0)
+  local amount = math.min(fair(pool, budget, id, wish), room)
+  if learns then
+    amount = math.min(amount, has)
+  end
+  local counted = math.max(amount, math.min(has, math.max(math.min(room, cap), counted_before)))
+  add(pool, counted, 0)
+  if share and counted == counted_before and wish == wish_before then
+    return amount, nil
+  end
+  return amount, struct.pack('<dd', counted, wish)
+end
+
+local function exchange()
+  local id, name, sequence, ttl = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+  local state = advance(ttl)
+  if not state then
+    return { 'limits' }
+  end
+  if state.ttl ~= ttl then
+    return { 'ttl', state.ttl }
+  end
+  local shares = shares_of(id)
+  local last, occupied = shares[''], 0
+  if last then
+    local newest = string.sub(last, 1, 16)
+    if sequence == newest then
+      local again = { 'lent' }
+      for at = 17 + 8, #last, 8 do
+        again[#again + 1] = struct.unpack('<d', string.sub(last, at, at + 7))
+      end
+      return again
+    elseif sequence < newest then
+      return { 'old', newest }
+    end
+    occupied = struct.unpack('<d', string.sub(last, 17, 24))
+  end
+  local count = (#ARGV - 5) / 4
+  local others, occupies = state.leases - occupied, math.max(count, 1)
+  if others + occupies > LEASES_MAX then
+    return { 'full', others }
+  end
+
+  local budgets = {}
+  for at = 1, count do
+    budgets[at] = ARGV[2 + at * 4]
+  end
+  read_pools(budgets)
+  local learns = state.now < state.learns_until
+  local answer, changed, listed = { 'lent', learns and 1 or 0 }, {}, {}
+  for at = 1, count do
+    local budget, has, wants, above =
+      budgets[at], tonumber(ARGV[3 + at * 4]), tonumber(ARGV[4 + at * 4]), tonumber(ARGV[5 + at * 4])
+    listed[budget] = true
+    local amount = 0
+    if pools[budget] then
+      -- Ancestors without a limit limit nothing.
+      while above > 0 and not pools[budgets[above]] do
+        above = tonumber(ARGV[5 + above * 4])
+      end
+      local most, share = above > 0 and answer[2 + above] or math.huge, nil
+      amount, share = lend(budget, id, name, has, wants, most, learns, shares[budget])
+      if share then
+        changed[#changed + 1] = budget
+        changed[#changed + 1] = share
+      end
+    end
+    answer[2 + at] = amount
+  end
+  for budget, share in pairs(shares) do
+    if budget ~= '' and not listed[budget] then
+      -- What is not listed any more is returned.
+      local counted, wish = struct.unpack('<dd', share)
+      add(pool_of(budget), -counted, -wish)
+      redis.call('ZREM', WISHES .. budget, id)
+      redis.call('HDEL', HOLDER .. id, budget)
+    end
+  end
+
+  local kept = { sequence, struct.pack('<d', occupies) }
+  for at = 2, #answer do
+    kept[at + 1] = struct.pack('<d', answer[at])
+  end
+  changed[#changed + 1] = ''
+  changed[#changed + 1] = table.concat(kept)
+  write(HOLDER .. id, changed)
+  redis.call('ZADD', ENDS, string.format('%.0f', state.now + ttl), id)
+  if not last then
+    redis.call('SADD', NAME .. name, id)
+  end
+  redis.call('HSET', root, 'leases', string.format('%.0f', others + occupies))
+  return answer
+end
+
+local function limit()
+  local budget = ARGV[2]
+  local pool = pool_of(budget) or { 0, -1, 0, 0 }
+  if ARGV[3] ~= '' then
+    pool[1] = tonumber(ARGV[3])
+  end
+  pool[2] = tonumber(ARGV[4] ~= '' and ARGV[4] or -1)
+  pool.changed = true
+  pools[budget] = pool
+  return { 'set' }
+end
+
+local function lent()
+  local state = advance(tonumber(ARGV[2]))
+  local budget, holders = ARGV[3], { 'holders' }
+  if state then
+    for _, id in ipairs(redis.call('ZRANGE', WISHES .. budget, 0, -1)) do
+      local counted, wish = struct.unpack('<dd', redis.call('HGET', HOLDER .. id, budget))
+      local ends = tonumber(redis.call('ZSCORE', ENDS, id)) - state.now
+      holders[#holders + 1] = { id, counted, wish, ends }
+    end
+  end
+  return holders
+end
+
+local answer = ({ exchange = exchange, limit = limit, lent = lent })[ARGV[1]]()
+write_pools()
+return answer

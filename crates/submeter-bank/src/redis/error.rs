@@ -1,0 +1,48 @@
+//! Why Redis has not answered, or has refused.
+
+use std::error::Error;
+use std::fmt;
+
+/// The error of a bank that Redis keeps. Its text has no password in it.
+#[derive(Debug)]
+pub struct RedisError {
+    server: String,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// What to do, and what the client says.
+    Redis(&'static str, redis::RedisError),
+    Refused(String),
+}
+
+impl RedisError {
+    pub(super) fn new(server: &str, cause: Cause) -> Self {
+        Self { server: server.to_owned(), cause }
+    }
+
+    /// Returns whether the request, or a setting, was refused: to repeat it is no use.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.cause, Cause::Refused(_))
+    }
+}
+
+impl fmt::Display for RedisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Cause::Redis(what, _) => write!(f, "cannot ask {}: {what}", self.server),
+            Cause::Refused(why) => write!(f, "{} refuses: {why}", self.server),
+        }
+    }
+}
+
+impl Error for RedisError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.cause {
+            Cause::Redis(_, error) => Some(error),
+            Cause::Refused(_) => None,
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! A bank for the processes of many hosts, which Redis keeps.
+
+mod error;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::{Client, Connection, ConnectionAddr, IntoConnectionInfo, Script, Value};
+
+use self::error::Cause;
+pub use self::error::RedisError;
+use crate::budget::check_name;
+use crate::ledger::by_budget;
+use crate::{Answer, Bank, Budget, Lease, Lent, LimitError, Request};
+
+/// The largest amount: scripts have numbers that are whole below 2^53.
+const AMOUNT_MAX: u64 = (1 << 53) - 1;
+
+/// How long to wait for a connection, and for an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A bank that Redis 7, or what speaks its protocol and has its scripts, keeps for a fleet.
+///
+/// An exchange is one script, which does what a [`Ledger`](crate::Ledger) does, with the same
+/// answers: all budgets of a request at once, by the server's clock. Connects when it is first
+/// asked, and again after each failure; an exchange takes a lock for as long as the server takes to
+/// answer, a second at most.
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+/// use submeter_bank::{Budget, RedisBank};
+///
+/// let ttl = Duration::from_secs(15);
+/// let bank = RedisBank::new("redis://:secret@localhost:6379/0", "production", ttl)?;
+/// bank.set_limit(&Budget::new("/acme", "memory")?, 8 << 30, 0)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What Redis may forget
+/// A server that was started again, or a replica that took its place, is known by its run: it
+/// [learns](crate::Past::Unknown) for one time to live, and so does one that is asked for the first
+/// time. What it has persisted is of no importance but for the limits. One that has lost these is
+/// given them again by members that know them.
+///
+/// - Keys must not be evicted: a server with a `maxmemory-policy` for all keys is refused.
+/// - While two servers both take themselves for the primary, both lend. Have the old one refuse
+///   writes without its replicas, by `min-replicas-to-write`.
+/// - The wall clock may jump once in each time to live. Therefore time passes by at most a tenth of
+///   that from one exchange to the next: where fewer than four members ask, leases of crashed ones
+///   last up to three times as long, and so does learning.
+///
+/// # Who may ask
+/// Who has the password may do anything to the keys: caps hold against members that err, not
+/// against those that are hostile. Neither the password nor the URL is in any error or debug
+/// output. All keys begin with `submeter:{FLEET}`, for rules of an ACL; they are on one node of a
+/// cluster, so that fleets, and not budgets, are what is spread over nodes.
+pub struct RedisBank {
+    client: Client,
+    /// Where the server is, without secrets.
+    server: String,
+    fleet: String,
+    ttl: Duration,
+    script: Script,
+    connection: Mutex<Option<Connection>>,
+    /// What this process has set, for a server that has lost it.
+    limits: Mutex<BTreeMap<Budget, Terms>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Terms {
+    leasable: Option<u64>,
+    per_member: Option<u64>,
+}
+
+impl RedisBank {
+    /// Names the bank of a fleet at a URL: `redis://user:password@host:port/database`, or
+    /// `unix:///path?pass=password`. `ttl` is how long leases last, the same for all members. Does
+    /// not connect.
+    ///
+    /// # Errors
+    /// When the URL cannot be read, the fleet's name is empty, longer than 1,024 bytes, or has
+    /// control characters or braces, or `ttl` is shorter than 200 ms or longer than a year.
+    pub fn new(url: &str, fleet: &str, ttl: Duration) -> Result<Self, RedisError> {
+        let wrong = |why: String| RedisError::new("redis", Cause::Refused(why));
+        check_name("fleet", fleet).map_err(wrong)?;
+        if fleet.contains(['{', '}']) {
+            return Err(wrong(format!("fleet {fleet:?}: remove the braces")));
+        }
+        if !(Duration::from_millis(200)..=Duration::from_secs(366 * 24 * 3600)).contains(&ttl) {
+            return Err(wrong(format!("a ttl of {ttl:?}: take 200 ms to a year")));
+        }
+        // The error of the client does not repeat the URL, which may have a password in it.
+        let info = url.into_connection_info().map_err(|error| {
+            let what = "the URL is not redis://user:password@host:port/database";
+            RedisError::new("redis", Cause::Redis(what, error))
+        })?;
+        let server = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => format!("{host}:{port}"),
+            ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port} (TLS)"),
+            ConnectionAddr::Unix(path) => path.display().to_string(),
+            _ => "its address".to_owned(),
+        };
+        let client = Client::open(info)
+            .map_err(|error| RedisError::new(&server, Cause::Redis("it is no server", error)))?;
+        Ok(Self {
+            client,
+            server,
+            fleet: fleet.to_owned(),
+            ttl,
+            script: Script::new(include_str!("bank.lua")),
+            connection: Mutex::new(None),
+            limits: Mutex::default(),
+        })
+    }
+
+    /// Sets the limit of a budget for the whole fleet, as
+    /// [`Ledger::set_limit`](crate::Ledger::set_limit) does. This process sets it again where the
+    /// server has lost it.
+    ///
+    /// # Errors
+    /// When the floors exceed the limit, the limit is 2^53 or more, or the server cannot be
+    /// reached; in the last case it is set with the next exchange that finds no limits.
+    pub fn set_limit(&self, budget: &Budget, limit: u64, floors: u64) -> Result<(), RedisError> {
+        let leasable = LimitError::leasable(budget, limit, floors)
+            .map_err(|error| self.failed(Cause::Refused(error.to_string())))?;
+        if limit > AMOUNT_MAX {
+            let why = format!("{budget}: a limit of {limit}: take less than 2^53");
+            return Err(self.failed(Cause::Refused(why)));
+        }
+        self.set(budget, |terms| terms.leasable = Some(leasable))
+    }
+
+    /// Sets the most that members of one name have, as
+    /// [`Ledger::set_limit_per_member`](crate::Ledger::set_limit_per_member) does.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub fn set_limit_per_member(
+        &self,
+        budget: &Budget,
+        most: Option<u64>,
+    ) -> Result<(), RedisError> {
+        self.set(budget, |terms| terms.per_member = most.map(|most| most.min(AMOUNT_MAX)))
+    }
+
+    fn set(&self, budget: &Budget, change: impl FnOnce(&mut Terms)) -> Result<(), RedisError> {
+        let terms = {
+            let mut limits = self.limits.lock();
+            let terms = limits.entry(budget.clone()).or_default();
+            change(terms);
+            *terms
+        };
+        self.call(&limit_arguments(budget, terms)).map(drop)
+    }
+
+    /// Lists who has how much of a budget at this moment, in the order of their wishes.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub fn lent(&self, budget: &Budget) -> Result<Vec<Lent>, RedisError> {
+        let ttl = self.ttl.as_micros().to_string();
+        let reply = self.call(&["lent".into(), ttl.into(), name_of(budget).into()])?;
+        let holders = reply.into_iter().skip(1).map(|holder| {
+            let (id, amount, wants, ends): (Vec<u8>, u64, u64, u64) =
+                redis::from_redis_value(holder).ok()?;
+            let id = String::from_utf8(id).ok()?;
+            let (member, epoch) = id.split_once('\0')?;
+            Some(Lent {
+                member: member.to_owned(),
+                epoch: u64::from_str_radix(epoch, 16).ok()?,
+                amount,
+                wants,
+                ends_in: Duration::from_micros(ends),
+            })
+        });
+        holders.collect::<Option<_>>().ok_or_else(|| self.strange())
+    }
+
+    /// Runs the script.
+    fn call(&self, arguments: &[Vec<u8>]) -> Result<Vec<Value>, RedisError> {
+        let mut kept = self.connection.lock();
+        // Put back only after a whole answer: a late one must not be taken for that to the next.
+        let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
+        let mut script = self.script.key(format!("submeter:{{{}}}", self.fleet));
+        for argument in arguments {
+            script.arg(argument.as_slice());
+        }
+        let reply = script
+            .invoke(&mut connection)
+            .map_err(|error| self.failed(Cause::Redis("it has not answered", error)))?;
+        *kept = Some(connection);
+        Ok(reply)
+    }
+
+    fn connect(&self) -> Result<Connection, RedisError> {
+        let failed = |error| self.failed(Cause::Redis("start it, or wait for it", error));
+        let mut connection = self.client.get_connection_with_timeout(PATIENCE).map_err(failed)?;
+        connection.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        connection.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let info: String =
+            redis::cmd("INFO").arg("memory").query(&mut connection).map_err(failed)?;
+        let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+        if let Some(policy) = policy.filter(|policy| policy.starts_with("allkeys")) {
+            let why = format!(
+                "its maxmemory-policy is {policy}, which forgets what was lent: set noeviction"
+            );
+            return Err(self.failed(Cause::Refused(why)));
+        }
+        Ok(connection)
+    }
+
+    fn failed(&self, cause: Cause) -> RedisError {
+        RedisError::new(&self.server, cause)
+    }
+
+    /// The error for what the script never answers.
+    fn strange(&self) -> RedisError {
+        self.failed(Cause::Refused("its answer is not that of this version's script".to_owned()))
+    }
+
+    /// Sets what this process has set before, and returns whether that is anything.
+    fn set_again(&self) -> Result<bool, RedisError> {
+        let limits = self.limits.lock().clone();
+        for (budget, terms) in &limits {
+            self.call(&limit_arguments(budget, *terms))?;
+        }
+        Ok(!limits.is_empty())
+    }
+
+    /// Returns the answer, or `None` where the server has no limits.
+    fn ask(&self, request: &Request) -> Result<Option<Answer>, RedisError> {
+        let refused = |why| Err(self.failed(Cause::Refused(why)));
+        let (budgets, arguments) = exchange_arguments(request, self.ttl)
+            .map_err(|error| self.failed(Cause::Refused(error.to_string())))?;
+        let mut reply = self.call(&arguments)?.into_iter();
+        let what: String = next(&mut reply).ok_or_else(|| self.strange())?;
+        let number: Option<Value> = reply.next();
+        let text = |value: Option<Value>| -> String {
+            value.and_then(|value| redis::from_redis_value(value).ok()).unwrap_or_default()
+        };
+        match what.as_str() {
+            "lent" => {
+                let learns = number.and_then(|value| redis::from_redis_value::<u64>(value).ok());
+                let amounts: Option<Vec<u64>> =
+                    reply.map(|amount| redis::from_redis_value(amount).ok()).collect();
+                let amounts = amounts.filter(|amounts| amounts.len() == budgets.len());
+                let (Some(learns), Some(amounts)) = (learns, amounts) else {
+                    return Err(self.strange());
+                };
+                let lease = |(budget, amount): (&Budget, u64)| {
+                    let budget = budget.clone();
+                    Lease { budget, amount }
+                };
+                let leases = budgets.into_iter().zip(amounts).map(lease).collect();
+                let sequence = request.sequence;
+                Ok(Some(Answer { sequence, ttl: self.ttl, learns: learns == 1, leases }))
+            }
+            "limits" => Ok(None),
+            "old" => {
+                let newest = u64::from_str_radix(&text(number), 16).unwrap_or_default();
+                refused(format!(
+                    "request {} of {:?} arrived after request {newest}: send a new one",
+                    request.sequence, request.member
+                ))
+            }
+            "ttl" => refused(format!(
+                "leases of fleet {:?} last {} us, and this member's {}: have all members say the \
+                 same",
+                self.fleet,
+                text(number),
+                self.ttl.as_micros()
+            )),
+            "full" => refused(format!(
+                "{} leases are kept beside those of {:?}: wait until others end",
+                text(number),
+                request.member
+            )),
+            _ => Err(self.strange()),
+        }
+    }
+}
+
+fn next<T: redis::FromRedisValue>(values: &mut impl Iterator<Item = Value>) -> Option<T> {
+    values.next().and_then(|value| redis::from_redis_value(value).ok())
+}
+
+/// Returns a budget as the script knows it. No name has a control character.
+fn name_of(budget: &Budget) -> String {
+    format!("{}\n{}", budget.path(), budget.resource())
+}
+
+fn limit_arguments(budget: &Budget, terms: Terms) -> [Vec<u8>; 4] {
+    let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string()).into_bytes();
+    let budget = name_of(budget).into_bytes();
+    [b"limit".to_vec(), budget, number(terms.leasable), number(terms.per_member)]
+}
+
+/// Returns the budgets of the answer in its order, and what to send.
+fn exchange_arguments(
+    request: &Request,
+    ttl: Duration,
+) -> Result<(Vec<&Budget>, Vec<Vec<u8>>), crate::RefusedError> {
+    check_name("member", &request.member).map_err(crate::RefusedError)?;
+    let wants = by_budget(request)?;
+    // In a fixed width, so that they are in order as strings are.
+    let id = format!("{}\0{:016x}", request.member, request.epoch);
+    let sequence = format!("{:016x}", request.sequence);
+    let head = ["exchange", &id, &request.member, &sequence, &ttl.as_micros().to_string()];
+    let mut arguments: Vec<_> = head.map(|text| text.as_bytes().to_vec()).into();
+    let places: BTreeMap<_, _> = wants.keys().zip(1_u64..).collect();
+    for (budget, want) in &wants {
+        let mut above = std::iter::successors(budget.parent(), Budget::parent);
+        let above = above.find_map(|above| places.get(&&above).copied()).unwrap_or(0);
+        arguments.push(name_of(budget).into_bytes());
+        for number in [want.has.min(AMOUNT_MAX), want.wants.min(AMOUNT_MAX), above] {
+            arguments.push(number.to_string().into_bytes());
+        }
+    }
+    Ok((wants.into_keys().collect(), arguments))
+}
+
+impl Bank for RedisBank {
+    type Error = RedisError;
+
+    fn exchange(&self, request: &Request) -> Result<Answer, RedisError> {
+        if let Some(answer) = self.ask(request)? {
+            return Ok(answer);
+        }
+        if self.set_again()?
+            && let Some(answer) = self.ask(request)?
+        {
+            return Ok(answer);
+        }
+        let why = format!("fleet {:?} has no limits: set one, in each member", self.fleet);
+        Err(self.failed(Cause::Refused(why)))
+    }
+}
+
+/// Without the URL, which may have a password in it.
+impl fmt::Debug for RedisBank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBank")
+            .field("server", &self.server)
+            .field("fleet", &self.fleet)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,343 @@
+//! Redis as the ledger, beside the ledger in memory, and what it refuses.
+//!
+//! A server of its own for each test, on a socket in a directory that is removed.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use submeter_bank::{
+    Answer, Bank, Budget, Holder, Ledger, Member, Past, RedisBank, Request, Use, Want,
+};
+use tempfile::TempDir;
+
+const TTL: Duration = Duration::from_secs(2);
+/// Short enough that leases end in the midst of random requests.
+const SHORT: Duration = Duration::from_millis(200);
+const PATHS: [&str; 4] = ["/", "/a", "/a/b", "/c"];
+
+struct Server {
+    directory: TempDir,
+    child: Child,
+}
+
+impl Server {
+    /// Starts one, or says why not.
+    fn start(options: &[&str]) -> Option<Server> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let child = spawn(&directory, options)?;
+        Some(Server { directory, child })
+    }
+
+    fn url(&self) -> String {
+        format!("unix://{}/redis", self.directory.path().display())
+    }
+
+    fn bank(&self) -> RedisBank {
+        RedisBank::new(&self.url(), "test", TTL).expect("a URL")
+    }
+
+    fn query(&self, words: &[&str]) -> Option<String> {
+        let client = redis::Client::open(self.url()).expect("a URL");
+        let mut connection = client.get_connection().expect("it runs");
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).expect("an answer")
+    }
+
+    fn restart(&mut self) {
+        self.child.kill().expect("a child");
+        self.child.wait().expect("a child");
+        self.child = spawn(&self.directory, &[]).expect("it was there before");
+    }
+}
+
+fn spawn(directory: &TempDir, options: &[&str]) -> Option<Child> {
+    let socket = directory.path().join("redis");
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]);
+    command.arg(&socket).args(options).current_dir(directory.path());
+    let Ok(child) = command.stdout(Stdio::null()).stdin(Stdio::null()).spawn() else {
+        println!("skipped: tests against Redis: apt-get install redis-server");
+        return None;
+    };
+    let start = Instant::now();
+    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "redis-server does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Some(child)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Has ended by itself otherwise.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Idle;
+
+impl Member for Idle {
+    fn set(&mut self, _: &Budget, _: u64) -> Use {
+        Use::default()
+    }
+}
+
+fn memory(path: &str) -> Budget {
+    Budget::new(path, "memory").expect("a name")
+}
+
+fn request(member: &str, epoch: u64, sequence: u64, wants: Vec<Want>) -> Request {
+    let mut request = Holder::new(member, epoch).request(Duration::ZERO, &mut Idle);
+    (request.sequence, request.wants) = (sequence, wants);
+    request
+}
+
+fn want(path: &str, has: u64, wants: u64) -> Want {
+    Want { budget: memory(path), has, wants }
+}
+
+/// Lets a fleet ask until the bank no longer learns.
+fn until_it_lends(bank: &RedisBank) {
+    let start = Instant::now();
+    for sequence in 1.. {
+        let asked = request("first", 1, sequence, Vec::new());
+        if bank.exchange(&asked).is_ok_and(|answer| !answer.learns) {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "it learns for ever");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Repeats a request until it is answered, which changes nothing where it was answered before.
+fn patiently(bank: &RedisBank, request: &Request) -> Answer {
+    let answer = (0..60).find_map(|_| bank.exchange(request).ok());
+    answer.expect("an answer in a minute")
+}
+
+/// Both ledgers, of which the one in memory is told the other's time.
+struct Pair {
+    server: Server,
+    redis: RedisBank,
+    memory: Ledger,
+    limits: Vec<(Budget, u64, Option<u64>)>,
+}
+
+fn ledger() -> Ledger {
+    Ledger::new(SHORT, Past::Unknown).on_wall_clock()
+}
+
+impl Pair {
+    fn now(&self) -> Duration {
+        let seen = self.server.query(&["HGET", "submeter:{test}", "seen"]).expect("a time");
+        Duration::from_micros(seen.parse().expect("a number"))
+    }
+
+    fn limit(&mut self, path: &str, limit: u64, most: Option<u64>) {
+        let budget = memory(path);
+        self.redis.set_limit(&budget, limit, 0).expect("it runs");
+        self.redis.set_limit_per_member(&budget, most).expect("it runs");
+        self.limits.retain(|(other, ..)| *other != budget);
+        self.limits.push((budget, limit, most));
+        self.apply();
+    }
+
+    fn apply(&mut self) {
+        for (budget, limit, most) in &self.limits {
+            self.memory.set_limit(budget, *limit, 0).expect("no floors");
+            self.memory.set_limit_per_member(budget, *most);
+        }
+    }
+
+    /// Has Redis believe that it was started again.
+    fn forget(&mut self) {
+        self.server.query(&["HSET", "submeter:{test}", "run", "0"]);
+        self.memory = ledger();
+        self.apply();
+    }
+
+    /// Returns whether anything was lent.
+    fn exchange(&mut self, request: &Request) -> bool {
+        let in_redis = self.redis.exchange(request);
+        let now = self.now();
+        let in_memory = self.memory.exchange(now, request);
+        match (&in_redis, &in_memory) {
+            (Ok(in_redis), Ok(in_memory)) => assert_eq!(in_redis, in_memory, "{request:?}"),
+            (Err(in_redis), Err(in_memory)) => {
+                assert!(in_redis.to_string().ends_with(&in_memory.to_string()), "{in_redis}");
+            }
+            _ => panic!("{request:?}: {in_redis:?} {in_memory:?}"),
+        }
+        let lent = in_memory.is_ok_and(|answer| answer.leases.iter().any(|one| one.amount > 0));
+        for path in PATHS {
+            let budget = memory(path);
+            let lent = self.redis.lent(&budget).expect("it runs");
+            let mut lent: Vec<_> = lent
+                .into_iter()
+                .map(|one| (one.member, one.epoch, one.amount, one.wants))
+                .collect();
+            lent.sort();
+            self.memory.advance(self.now());
+            let most = (1 << 53) - 1;
+            let expected = self.memory.lent(&budget);
+            let expected: Vec<_> = expected
+                .map(|one| (one.member, one.epoch, one.amount, one.wants.min(most)))
+                .collect();
+            assert_eq!(lent, expected, "{path} after {request:?}");
+        }
+        lent
+    }
+}
+
+#[test]
+fn redis_answers_as_the_ledger_in_memory_does() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut rng = Rng::with_seed(16);
+    let redis = RedisBank::new(&server.url(), "test", SHORT).expect("a URL");
+    let mut pair = Pair { redis, server, memory: ledger(), limits: Vec::new() };
+    let (mut sequence, mut lent) = (0, 0);
+    pair.limit("/", 100, None);
+    let mut last = BTreeMap::new();
+    for step in 0..1_500 {
+        match rng.u8(0..40) {
+            0 => {
+                let most = rng.bool().then(|| rng.u64(0..80));
+                // One path never has a limit.
+                let path = PATHS[rng.usize(..3)];
+                pair.limit(path, rng.u64(1..200), most);
+            }
+            1 => std::thread::sleep(Duration::from_millis(rng.u64(0..40))),
+            2 if step % 5 == 0 => pair.forget(),
+            _ => {}
+        }
+        let number = |rng: &mut Rng| match rng.u8(0..12) {
+            0 => 0,
+            1 => u64::MAX,
+            _ => rng.u64(0..90),
+        };
+        let mut wants = Vec::new();
+        for path in PATHS {
+            if rng.bool() {
+                wants.push(want(path, number(&mut rng), number(&mut rng)));
+            }
+        }
+        let (member, epoch) = (["a", "ab", "b c"][rng.usize(..3)], rng.u64(0..3));
+        // Apart, so that no two requests but repeated ones have the same number.
+        sequence += 1_000;
+        let asked = match (rng.u8(0..20), last.get(&(member, epoch))) {
+            (0, Some(before)) => Request::clone(before),
+            (1, Some(before)) => request(member, epoch, before.sequence - rng.u64(1..1_000), wants),
+            _ => request(member, epoch, sequence, wants),
+        };
+        lent += u32::from(pair.exchange(&asked));
+        if asked.sequence == sequence {
+            last.insert((member, epoch), asked);
+        }
+    }
+    println!("{lent} of 1500 exchanges lent something");
+    assert!(lent > 300, "only {lent} of 1500 exchanges lent something");
+}
+
+#[test]
+fn a_thousand_budgets_are_one_exchange() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank();
+    let paths: Vec<_> = (0..1_200).map(|at| format!("/{at}")).collect();
+    for path in &paths {
+        bank.set_limit(&memory(path), 100, 0).expect("it runs");
+    }
+    until_it_lends(&bank);
+    for sequence in 1..4 {
+        let wants = paths.iter().map(|path| want(path, 60, 60)).collect();
+        let answer = patiently(&bank, &request("web", 7, sequence, wants));
+        assert_eq!(answer.leases.len(), 1_200);
+        assert!(answer.leases.iter().all(|lease| lease.amount == 60));
+        let asked = request("other", 8, sequence, vec![want("/7", 40, 40)]);
+        assert_eq!(patiently(&bank, &asked).leases[0].amount, 40);
+    }
+    let last = request("web", 7, 9, Vec::new());
+    assert!(patiently(&bank, &last).leases.is_empty());
+    assert!(bank.lent(&memory("/3")).expect("it runs").is_empty());
+}
+
+#[test]
+fn a_server_that_was_started_again_learns_before_it_lends() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let bank = server.bank();
+    bank.set_limit(&memory("/"), 100, 0).expect("it runs");
+    until_it_lends(&bank);
+    let asked = request("web", 7, 1, vec![want("/", 0, 70)]);
+    assert_eq!(bank.exchange(&asked).expect("an answer").leases[0].amount, 70);
+    server.restart();
+    bank.exchange(&request("web", 7, 2, Vec::new())).expect_err("the connection has ended");
+    // It has forgotten the limits, which this process knows.
+    let asked = request("web", 7, 3, vec![want("/", 70, 90)]);
+    let answer = bank.exchange(&asked).expect("an answer");
+    assert_eq!((answer.learns, answer.leases[0].amount), (true, 70));
+    let asked = request("new", 8, 1, vec![want("/", 0, 30)]);
+    assert_eq!(bank.exchange(&asked).expect("an answer").leases[0].amount, 0);
+    // Another does not.
+    server.restart();
+    let stranger = server.bank();
+    let error = stranger.exchange(&asked).expect_err("nothing to lend");
+    assert!(error.is_refused() && error.to_string().contains("has no limits"), "{error}");
+}
+
+#[test]
+fn members_that_lease_for_another_time_are_refused() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank();
+    bank.set_limit(&memory("/"), 100, 0).expect("it runs");
+    until_it_lends(&bank);
+    let longer = RedisBank::new(&server.url(), "test", TTL * 2).expect("a URL");
+    let error = longer.exchange(&request("web", 7, 1, Vec::new())).expect_err("another ttl");
+    assert!(error.to_string().contains("last 2000000 us, and this member's 4000000"), "{error}");
+    // Another fleet on the same server has nothing to do with it.
+    let apart = RedisBank::new(&server.url(), "apart", TTL * 2).expect("a URL");
+    apart.set_limit(&memory("/"), 100, 0).expect("it runs");
+    apart.exchange(&request("web", 7, 1, Vec::new())).expect("an answer");
+    assert!(apart.lent(&memory("/")).expect("it runs").is_empty());
+}
+
+#[test]
+fn a_server_that_may_evict_what_was_lent_is_refused() {
+    let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru"]) else { return };
+    let error = server.bank().set_limit(&memory("/"), 100, 0).expect_err("it may evict");
+    assert!(error.to_string().contains("allkeys-lru") && error.is_refused(), "{error}");
+}
+
+/// Returns all that is shown of an error.
+fn shown(error: &submeter_bank::RedisError) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    format!("{error} {error:?} {cause:?}")
+}
+
+#[test]
+fn passwords_are_used_and_never_shown() {
+    let Some(server) = Server::start(&["--requirepass", "open-sesame"]) else { return };
+    let url = |password: &str| format!("{}?pass={password}", server.url());
+    let bank = RedisBank::new(&url("open-sesame"), "test", TTL).expect("a URL");
+    bank.set_limit(&memory("/"), 100, 0).expect("the password is right");
+    assert!(!format!("{bank:?}").contains("sesame"), "{bank:?}");
+    let bank = RedisBank::new(&url("shut-sesame"), "test", TTL).expect("a URL");
+    let error = bank.set_limit(&memory("/"), 100, 0).expect_err("the password is wrong");
+    assert!(!shown(&error).contains("sesame"), "{error:?}");
+    assert!(!error.is_refused());
+    for wrong in ["redis://:sesame@host:port/0", "http://:sesame@host", "redis://u:sesame@h/x"] {
+        let error = RedisBank::new(wrong, "test", TTL).expect_err("no URL");
+        assert!(!shown(&error).contains("sesame"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_named_with_the_remedy() {
+    let bank = RedisBank::new("redis://:sesame@127.0.0.1:1/0", "test", TTL).expect("a URL");
+    let error = bank.exchange(&request("web", 1, 1, Vec::new())).expect_err("nobody listens");
+    assert_eq!(error.to_string(), "cannot ask 127.0.0.1:1: start it, or wait for it");
+    assert!(!shown(&error).contains("sesame"), "{error:?}");
+    for (fleet, ttl) in [("", TTL), ("a{b}", TTL), ("a", SHORT / 2), ("a", Duration::MAX)] {
+        assert!(RedisBank::new("redis://localhost", fleet, ttl).is_err(), "{fleet} {ttl:?}");
+    }
+}
