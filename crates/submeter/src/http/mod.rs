@@ -7,6 +7,9 @@
 //! [`GroupLayer`](crate::switch::GroupLayer) and, for a body alone,
 //! [`in_group`](crate::switch::InGroup::in_group).
 //!
+//! Inside of it, [`RateLayer`] answers requests that exceed a rate of their tenant; [`refused`]
+//! makes the answer to one whose charge was refused.
+//!
 //! A connection that is upgraded is a new beginning: put it `in_group` before reading from it.
 //!
 //! ```
@@ -41,6 +44,7 @@
 
 mod body;
 mod layer;
+mod rate;
 
 use std::time::Duration;
 
@@ -48,6 +52,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 pub use body::MeteredBody;
 pub use layer::{MeterFuture, MeterLayer, MeterService};
+pub use rate::{RateFuture, RateLayer, RateService};
 
 use crate::charge::LimitError;
 use crate::histogram::Buckets;
@@ -154,7 +159,8 @@ pub fn refused(error: &LimitError) -> Response<String> {
 /// tree.root().try_take(requests, 1)?;
 /// let refused = tree.root().try_take(requests, 1).expect_err("one a minute");
 /// let response = http::throttled(&refused);
-/// assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &"60".parse()?));
+/// assert_eq!(response.status(), 429);
+/// assert_eq!(response.headers()["retry-after"], "60");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]

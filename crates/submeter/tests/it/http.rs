@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use submeter::http::{HttpMetrics, MeterLayer, MeteredBody};
+use submeter::http::{HttpMetrics, MeterLayer, MeteredBody, RateLayer};
 use submeter::{Bytes as InBytes, Count, Counter, Group, Nanoseconds, Rate, Schema, Tree, switch};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -282,4 +282,38 @@ fn a_throttled_request_is_told_when_it_would_be_granted() {
     let said = submeter::http::throttled(&refused).headers()["retry-after"].clone();
     let said: u64 = said.to_str().expect("text").parse().expect("s");
     assert_eq!(said, exact.as_secs() + 1, "{exact:?}");
+}
+
+#[test]
+fn requests_over_the_rate_are_answered_counted_and_not_served() {
+    let mut schema = Schema::builder();
+    let metrics: HttpMetrics = schema.declare();
+    let limit = schema.rate_limit("requests", "Requests let in");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let web = tree.create("/web").expect("new");
+    let rate = Rate { burst: 2, ..Rate::new(1, Duration::from_secs(3600)) };
+    web.set_rate(limit, Some(rate)).expect("it can be kept");
+    let (names, mut served) = (tree.clone(), 0);
+    let tenant = move |request: &Request<_>| names.get(request.uri().path());
+    let mut handler = |request: Request<MeteredBody<Empty<&[u8]>>>| {
+        served += 1;
+        drop(request);
+        async { Ok::<_, Infallible>(Response::new(String::from("served"))) }
+    };
+    let mut service = ServiceBuilder::new()
+        .layer(MeterLayer::new(metrics, tenant))
+        .layer(RateLayer::new(limit))
+        .service(service_fn(&mut handler));
+    let mut call = |path| {
+        let answer = block_on((&mut service).oneshot(request(path, Empty::new())));
+        let (head, body) = answer.expect("infallible").into_parts();
+        let body = block_on(body.collect()).expect("infallible").to_bytes();
+        (head.status.as_u16(), head.headers.contains_key("retry-after"), body.len())
+    };
+    assert_eq!([call("/web"), call("/web")], [(200, false, 6); 2]);
+    assert_eq!(call("/web"), (429, true, 49));
+    assert_eq!(call("/none"), (200, false, 6), "in no group there is no rate");
+    assert_eq!(served, 3);
+    assert_eq!((web.sum(metrics.requests), web.sum(metrics.response_bytes)), (3, 61));
+    assert_eq!(web.sum(limit.throttled()), 1);
 }

@@ -1,0 +1,337 @@
+//! The API: documents of the tenant whose key a request has, and the tenants themselves.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response, Result};
+use axum::routing::{get, post, put};
+use axum::{Extension, Json, Router};
+use futures_util::future::OptionFuture;
+use futures_util::{StreamExt, stream};
+use rayon::prelude::*;
+use submeter::http::{HttpMetrics, MeterLayer, RateLayer, refused};
+use submeter::switch::{self, InGroup};
+use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate, RateLimit, Tree};
+use submeter_http::Shown;
+use tokio::sync::Mutex;
+
+use super::store::{self, BATCH, Document, Listed, PIECE, Plan, Store};
+
+/// The maximum length of a document: its words are counted in memory.
+const DOCUMENT_MAX: u64 = 64 << 20;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How many of a document's words are kept, those that are most frequent.
+const WORDS_KEPT: usize = 10;
+
+/// What is counted and limited for each tenant.
+#[derive(Clone, Copy, Metrics)]
+pub(crate) struct Keys {
+    #[metric(all)]
+    http: HttpMetrics,
+    /// Bytes that requests and jobs hold
+    pub(crate) memory: Quota<Bytes>,
+    /// Requests let in
+    requests: RateLimit<Count>,
+    /// Time on a CPU: charged when threads switch groups, without further code
+    #[metric(cpu_time)]
+    _cpu: Counter<Nanoseconds>,
+}
+
+/// What handlers share. Cloning copies pointers.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) store: Store,
+    pub(crate) tree: Tree,
+    pub(crate) keys: Keys,
+    /// Held while a tenant is created or deleted, so that database and groups have the same ones.
+    pub(crate) operating: Arc<Mutex<()>>,
+}
+
+/// Whose request it is.
+#[derive(Clone)]
+pub(crate) struct Tenant(Arc<str>);
+
+impl Tenant {
+    pub(crate) fn new(name: String) -> Tenant {
+        Tenant(name.into())
+    }
+
+    /// The path of its group.
+    fn path(&self) -> String {
+        format!("/{}", self.0)
+    }
+}
+
+impl Api {
+    /// Makes a tenant's group, or changes its limits.
+    pub(crate) fn limit(&self, tenant: &Tenant, plan: Plan) -> store::Result<()> {
+        let group = self.tree.get_or_create(&tenant.path())?;
+        group.set_rate(self.keys.requests, Some(Rate::new(plan.requests_per_s, SECOND)))?;
+        group.set_limit(self.keys.memory, Some(plan.memory_bytes));
+        Ok(())
+    }
+
+    /// Takes memory of the tenant for as long as what is returned lives.
+    #[expect(clippy::result_large_err, reason = "an answer, which is moved once")]
+    fn hold(&self, bytes: u64) -> std::result::Result<Option<Charge>, Response> {
+        let held = switch::current().map(|tenant| tenant.try_charge(self.keys.memory, bytes));
+        held.transpose().map_err(|full| refused(&full).into_response())
+    }
+}
+
+/// The API for tenants.
+pub(crate) fn tenants_api(api: Api) -> Router {
+    let tree = api.tree.clone();
+    let group = move |request: &Request| tree.get(&request.extensions().get::<Tenant>()?.path());
+    let metered = routes(api.clone())
+        .layer(RateLayer::new(api.keys.requests))
+        .layer(MeterLayer::new(api.keys.http, group));
+    authenticated(metered, api.store)
+}
+
+/// Finds out whose request it is before all else, as that says in whose group it is handled.
+pub(crate) fn authenticated(routes: Router, store: Store) -> Router {
+    routes.layer(middleware::from_fn_with_state(store, authenticate))
+}
+
+/// What tenants may ask for, once it is known who they are.
+pub(crate) fn routes(api: Api) -> Router {
+    Router::new()
+        .route("/documents", get(list))
+        .route("/documents/{name}", put(upload).get(download).delete(remove))
+        .route("/documents/{name}/words", post(count_words).get(words))
+        .with_state(api)
+}
+
+/// The API for the operator, with the page that shows the tenants.
+pub(crate) fn operators_api(api: Api) -> Router {
+    let page = submeter_http::router(Shown::new("documents", &api.tree));
+    Router::new()
+        .route("/tenants/{name}", put(create_tenant).delete(delete_tenant))
+        .with_state(api)
+        .fallback_service(page)
+}
+
+async fn authenticate(
+    State(store): State<Store>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response> {
+    let header = request.headers().get(header::AUTHORIZATION);
+    let key = header.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let tenant = key.map(|key| store.tenant(key).map_err(Broken::new)).transpose()?.flatten();
+    let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+    let tenant = tenant.ok_or((StatusCode::UNAUTHORIZED, challenge, "no tenant has this key\n"))?;
+    request.extensions_mut().insert(Tenant(tenant.into()));
+    Ok(next.run(request).await)
+}
+
+async fn list(
+    State(api): State<Api>,
+    Extension(Tenant(tenant)): Extension<Tenant>,
+) -> Result<Json<Vec<Listed>>> {
+    Ok(Json(blocking(move || api.store.list(&tenant)).await?))
+}
+
+async fn upload(
+    State(api): State<Api>,
+    Extension(Tenant(tenant)): Extension<Tenant>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<StatusCode> {
+    let _held = api.hold(BATCH as u64)?;
+    let mut upload = api.store.upload();
+    let mut batch = Vec::new();
+    let mut frames = body.into_data_stream();
+    while let Some(frame) = frames.next().await {
+        let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("{error}\n")))?;
+        let mut rest = &frame[..];
+        while batch.len() + rest.len() > BATCH {
+            let (now, later) = rest.split_at(BATCH - batch.len());
+            batch.extend_from_slice(now);
+            rest = later;
+            if upload.bytes() + BATCH as u64 > DOCUMENT_MAX {
+                return Err((StatusCode::PAYLOAD_TOO_LARGE, "a document has 64 MiB\n").into());
+            }
+            (upload, batch) = blocking(move || {
+                upload.write(&batch)?;
+                batch.clear();
+                Ok((upload, batch))
+            })
+            .await?;
+        }
+        batch.extend_from_slice(rest);
+    }
+    let finish = move || {
+        upload.write(&batch)?;
+        upload.finish(&tenant, &name)
+    };
+    match blocking(finish).await? {
+        true => Ok(StatusCode::CREATED),
+        // The tenant was deleted meanwhile.
+        false => Err(StatusCode::UNAUTHORIZED.into()),
+    }
+}
+
+async fn download(
+    State(api): State<Api>,
+    Extension(tenant): Extension<Tenant>,
+    Path(name): Path<String>,
+) -> Result<Response> {
+    let held = api.hold(PIECE as u64)?;
+    let document = find(&api, &tenant, &name).await?;
+    let headers = [
+        (header::CONTENT_LENGTH, document.bytes().to_string()),
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+    ];
+    let document = Arc::new(document);
+    let pieces = stream::try_unfold(0, move |position| {
+        let _ = &held;
+        let document = Arc::clone(&document);
+        async move {
+            let piece = blocking(move || document.piece(position)).await?;
+            Ok::<_, Broken>(piece.map(|piece| (piece, position + 1)))
+        }
+    });
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+async fn remove(
+    State(api): State<Api>,
+    Extension(Tenant(tenant)): Extension<Tenant>,
+    Path(name): Path<String>,
+) -> Result<StatusCode> {
+    match blocking(move || api.store.remove(&tenant, &name)).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(StatusCode::NOT_FOUND.into()),
+    }
+}
+
+/// Counts a document's words in the background, on all CPUs.
+async fn count_words(
+    State(api): State<Api>,
+    Extension(tenant): Extension<Tenant>,
+    Path(name): Path<String>,
+) -> Result<StatusCode> {
+    let document = find(&api, &tenant, &name).await?;
+    let held = api.hold(document.bytes())?;
+    rayon::spawn(switch::inherit(move || {
+        let counted = most_frequent(&document)
+            .and_then(|words| api.store.keep_words(&tenant.0, &name, document.number(), &words));
+        if let Err(error) = counted {
+            eprintln!("tenant-service: words of {name} of {} not counted: {error}", tenant.0);
+        }
+        drop(held);
+    }));
+    Ok(StatusCode::ACCEPTED)
+}
+
+async fn words(
+    State(api): State<Api>,
+    Extension(tenant): Extension<Tenant>,
+    Path(name): Path<String>,
+) -> Result<String> {
+    let document = find(&api, &tenant, &name).await?;
+    let words = blocking(move || document.words()).await?;
+    Ok(words.ok_or((StatusCode::NOT_FOUND, "not counted: POST here first\n"))?)
+}
+
+async fn create_tenant(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Query(plan): Query<Plan>,
+) -> Result<(StatusCode, String)> {
+    let bad = |why: String| (StatusCode::BAD_REQUEST, why + "\n");
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+        return Err(bad("a tenant's name has 1 to 64 ASCII letters, digits and -".into()).into());
+    }
+    let _operating = api.operating.lock().await;
+    let tenant = Tenant::new(name);
+    api.limit(&tenant, plan).map_err(|error| bad(error.to_string()))?;
+    let key = blocking(move || api.store.admit(&tenant.0, plan)).await?;
+    Ok((StatusCode::CREATED, key + "\n"))
+}
+
+/// Deletes a tenant and all that it stored. Answers when all that was under way for it has ended.
+async fn delete_tenant(State(api): State<Api>, Path(name): Path<String>) -> Result<StatusCode> {
+    let tenant = Tenant::new(name);
+    let path = tenant.path();
+    let operating = api.operating.lock().await;
+    if !blocking(move || api.store.delete(&tenant.0)).await? {
+        return Err(StatusCode::NOT_FOUND.into());
+    }
+    let killed = api.tree.get(&path).and_then(|group| group.kill().ok());
+    drop(operating);
+    OptionFuture::from(killed.map(IntoFuture::into_future)).await;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn find(api: &Api, Tenant(tenant): &Tenant, name: &str) -> Result<Document> {
+    let (store, tenant, name) = (api.store.clone(), Arc::clone(tenant), name.to_owned());
+    let document = blocking(move || store.document(&tenant, &name)).await?;
+    Ok(document.ok_or((StatusCode::NOT_FOUND, "no document has this name\n"))?)
+}
+
+/// Returns the most frequent words, one a line after its count.
+fn most_frequent(document: &Document) -> store::Result<String> {
+    let mut text = Vec::new();
+    for position in 0.. {
+        let Some(piece) = document.piece(position)? else { break };
+        text.extend_from_slice(&piece);
+    }
+    let words = text.par_split(|byte| byte.is_ascii_whitespace()).in_current_group();
+    let counts = words.filter(|word| !word.is_empty()).fold(HashMap::new, |mut counts, word| {
+        *counts.entry(word).or_insert(0) += 1;
+        counts
+    });
+    let counts: HashMap<&[u8], u64> = counts.reduce(HashMap::new, |mut all, counts| {
+        counts.into_iter().for_each(|(word, n)| *all.entry(word).or_insert(0) += n);
+        all
+    });
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_unstable_by(|(a, n), (b, m)| m.cmp(n).then(a.cmp(b)));
+    let lines = counts.iter().take(WORDS_KEPT);
+    Ok(lines.map(|(word, n)| format!("{n} {}\n", String::from_utf8_lossy(word))).collect())
+}
+
+/// Runs what may wait for a disk on a thread where that is allowed.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> store::Result<T> + Send + 'static,
+) -> std::result::Result<T, Broken> {
+    let done = tokio::task::spawn_blocking(switch::inherit(work)).await;
+    done.map_err(Broken::new)?.map_err(Broken::new)
+}
+
+/// The error of a request that failed through no fault of its client.
+#[derive(Debug)]
+struct Broken(String);
+
+impl Broken {
+    fn new(cause: impl fmt::Display) -> Broken {
+        Broken(cause.to_string())
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl IntoResponse for Broken {
+    fn into_response(self) -> Response {
+        eprintln!("tenant-service: {self}");
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}

@@ -1,0 +1,6 @@
+//! The service as its clients and its operator see it.
+
+mod client;
+mod lines;
+mod load;
+mod service;
