@@ -40,24 +40,9 @@
 //! ```
 //!
 //! A task that such a future spawns is a separate future and starts in no group, unless it is told
-//! to stay. How the group travels; each way costs two switches for each poll or call:
-//!
-//! - **A future**, also in tokio's `JoinSet`, `LocalSet` and `TaskTracker`: `in_group(&group)`, or
-//!   `in_current_group()` for the group of its creator. `switch::spawn` and `switch::spawn_in` do
-//!   so and spawn it (feature `tokio`).
-//! - **A function on another thread**: [`switch::inherit`] makes one that stays in the group, for
-//!   `std::thread`, `spawn_blocking` and jobs of pools; `switch::spawn_blocking_in` names the
-//!   group.
-//! - **A callback**: [`Group::bind`].
-//! - **A stream or a sink** (feature `futures`), **tokio's readers and writers** (`tokio`): as a
-//!   future.
-//! - **Rayon's parallel iterators** (`rayon`): as a future, with two switches for each piece of the
-//!   work, not for each item. `switch::join_in` and `switch::scope_spawn_in` for the rest.
-//! - **A request of a tower service** (`tower`): `switch::GroupLayer`.
-//! - **A request over HTTP and both bodies** (`http`), counted: `http::MeterLayer`.
-//!
-//! Not followed: what a runtime does between polls, a connection after its upgrade (put it
-//! `in_group`), and tasks that a library spawns by itself.
+//! to stay: `switch::spawn` does, and so does a future that is `in_current_group()` or a function
+//! from [`switch::inherit`]. [How the group travels](super::group_travel) lists every kind of work,
+//! and what is not followed.
 //!
 //! **Threads that idle.** A thread that waits inside a group should call [`switch::park`] first, so
 //! that the CPU time so far is charged now and not at the next switch: tokio's `on_thread_park` is

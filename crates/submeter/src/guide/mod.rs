@@ -6,10 +6,13 @@
 //! 4. [The group switch](group_switch): charging CPU time to the tenant that a thread works for.
 //! 5. [Lifetimes](lifetimes): deleting tenants while traffic runs, and operating it all.
 //!
+//! An appendix lists [how the group travels](group_travel) with every kind of work.
+//!
 //! The examples at the root of the repository are whole programs to copy.
 
 pub mod first_steps;
 pub mod group_switch;
+pub mod group_travel;
 pub mod lifetimes;
 pub mod limits;
 pub mod reads;

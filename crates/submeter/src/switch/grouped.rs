@@ -73,9 +73,9 @@ pin_project! {
     /// A value that works in a group whenever it is polled. See [`InGroup`].
     ///
     /// It is a [`Future`] if the value is one. With the feature `futures` the same holds for
-    /// `Stream` and `Sink`, with `tokio` for tokio's `AsyncRead` and `AsyncWrite`, with `http` for
-    /// `http_body::Body`, and with `rayon` for `ParallelIterator`, which enters the group on every
-    /// thread that it uses.
+    /// `Stream` and `Sink`, with `tokio` for tokio's `AsyncRead`, `AsyncBufRead`, `AsyncSeek` and
+    /// `AsyncWrite`, with `http` for `http_body::Body`, and with `rayon` for `ParallelIterator` and
+    /// `IndexedParallelIterator`, which enter the group on every thread that they use.
     #[must_use = "it does nothing unless it is polled"]
     pub struct Grouped<T> {
         // `None` only while being dropped or taken.

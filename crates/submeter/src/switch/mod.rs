@@ -85,7 +85,7 @@ pub use observe::{Observation, Observer, observe};
 pub use rayon::{join_in, scope_spawn_in};
 pub use thread::Entered;
 #[cfg(feature = "tokio")]
-pub use tokio::{spawn, spawn_blocking_in, spawn_in};
+pub use tokio::{spawn, spawn_blocking, spawn_blocking_in, spawn_in, spawn_local};
 #[cfg(feature = "tower")]
 pub use tower::{GroupLayer, GroupService};
 pub use updates::{add, adjust, record_many, set};
@@ -206,8 +206,8 @@ pub fn current() -> Option<Group> {
 }
 
 /// Makes a function that runs in the group that the calling thread works for now, on whichever
-/// thread it is called: for new threads, `spawn_blocking` and jobs of thread pools. Outside of all
-/// groups it is the function itself.
+/// thread it is called: for new threads and jobs of thread pools. Outside of all groups it is the
+/// function itself.
 ///
 /// Make it before the work is handed over, not inside: there it would inherit from the thread of
 /// the pool. For a function that is called more than once see [`Group::bind`].

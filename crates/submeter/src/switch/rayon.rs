@@ -1,8 +1,8 @@
 //! Work of rayon's pools in a group.
 
 use rayon::Scope;
-use rayon::iter::ParallelIterator;
-use rayon::iter::plumbing::{Consumer, Folder, UnindexedConsumer};
+use rayon::iter::plumbing::{Consumer, Folder, Producer, ProducerCallback, UnindexedConsumer};
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 
 use super::{Entered, Grouped};
 use crate::group::Group;
@@ -81,6 +81,105 @@ impl<I: ParallelIterator> ParallelIterator for Grouped<I> {
         self.value().opt_len()
     }
 }
+
+/// Keeps what rayon does by position: `enumerate`, `zip`, `rev`, `collect_into_vec`.
+///
+/// Of two that are zipped each makes its items in its own group, and what follows is in the group
+/// of the second.
+impl<I: IndexedParallelIterator> IndexedParallelIterator for Grouped<I> {
+    fn len(&self) -> usize {
+        self.value().len()
+    }
+
+    fn drive<C: Consumer<I::Item>>(self, consumer: C) -> C::Result {
+        let (items, group) = self.take();
+        items.drive(InGroupConsumer { consumer, group })
+    }
+
+    fn with_producer<CB: ProducerCallback<I::Item>>(self, callback: CB) -> CB::Output {
+        let (items, group) = self.take();
+        items.with_producer(InGroupCallback { callback, group })
+    }
+}
+
+struct InGroupCallback<CB> {
+    callback: CB,
+    group: Option<Group>,
+}
+
+impl<T, CB: ProducerCallback<T>> ProducerCallback<T> for InGroupCallback<CB> {
+    type Output = CB::Output;
+
+    fn callback<P: Producer<Item = T>>(self, producer: P) -> CB::Output {
+        self.callback.callback(InGroupProducer { items: producer, group: self.group })
+    }
+}
+
+/// One piece of the work, which may be split.
+struct InGroupProducer<P> {
+    items: P,
+    group: Option<Group>,
+}
+
+impl<P: Producer> Producer for InGroupProducer<P> {
+    type Item = P::Item;
+    type IntoIter = InGroupItems<P::IntoIter>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let entered = self.group.as_ref().map(Group::enter);
+        InGroupItems { items: self.items.into_iter(), group: self.group, _entered: entered }
+    }
+
+    fn min_len(&self) -> usize {
+        self.items.min_len()
+    }
+
+    fn max_len(&self) -> usize {
+        self.items.max_len()
+    }
+
+    fn split_at(self, index: usize) -> (Self, Self) {
+        let (left, right) = self.items.split_at(index);
+        let left = InGroupProducer { items: left, group: self.group.clone() };
+        (left, InGroupProducer { items: right, group: self.group })
+    }
+
+    fn fold_with<F: Folder<P::Item>>(self, folder: F) -> F {
+        let _entered = self.group.as_ref().map(Group::enter);
+        self.items.fold_with(folder)
+    }
+}
+
+/// The items of one piece, taken one by one. The thread is in the group until it is dropped, for
+/// what is done with the items, and enters it for each item, since it may be one of several that
+/// are taken by turns.
+struct InGroupItems<I> {
+    items: I,
+    group: Option<Group>,
+    _entered: Option<Entered>,
+}
+
+impl<I: Iterator> Iterator for InGroupItems<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        let _entered = self.group.as_ref().map(Group::enter);
+        self.items.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.size_hint()
+    }
+}
+
+impl<I: DoubleEndedIterator> DoubleEndedIterator for InGroupItems<I> {
+    fn next_back(&mut self) -> Option<I::Item> {
+        let _entered = self.group.as_ref().map(Group::enter);
+        self.items.next_back()
+    }
+}
+
+impl<I: ExactSizeIterator> ExactSizeIterator for InGroupItems<I> {}
 
 struct InGroupConsumer<C> {
     consumer: C,

@@ -36,6 +36,7 @@ mod subsystems;
 mod surface;
 mod switch;
 mod switch_runtimes;
+mod switch_travels;
 mod tree;
 mod waits;
 mod work;
