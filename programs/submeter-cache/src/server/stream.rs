@@ -60,11 +60,13 @@ impl Stream {
 
     /// Sends what is taken without waiting.
     pub(super) fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.try_write_vectored(slices),
-            Stream::Unix(stream) => stream.try_write_vectored(slices),
+        match (self, slices) {
+            // Cheaper for the kernel, and most answers are one piece.
+            (Stream::Tcp(stream), [one]) => stream.try_write(one),
+            (Stream::Tcp(stream), slices) => stream.try_write_vectored(slices),
+            (Stream::Unix(stream), slices) => stream.try_write_vectored(slices),
             #[cfg(feature = "tls")]
-            Stream::Tls(stream) => stream.try_write_vectored(slices),
+            (Stream::Tls(stream), slices) => stream.try_write_vectored(slices),
         }
     }
 
