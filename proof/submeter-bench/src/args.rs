@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ pub(crate) struct BenchArgs {
     pub(crate) quotas: Option<u8>,
     /// Serves the cache with THREADS threads in this process, for the table end_to_end
     #[arg(long, value_name = "THREADS", hide = true)]
-    pub(crate) serve: Option<usize>,
+    pub(crate) serve: Option<NonZero<usize>>,
     /// With --serve: without metering
     #[arg(long, hide = true, requires = "serve")]
     pub(crate) plain: bool,

@@ -13,6 +13,14 @@ pub(crate) struct Ends {
     pub(crate) server: Arc<str>,
 }
 
+/// A server that listens.
+#[derive(Clone, Debug)]
+pub(super) struct Listener {
+    address: Arc<str>,
+    /// The threads of its own that serve connections.
+    threads: usize,
+}
+
 /// A server's place in the list, for as long as it listens.
 pub(crate) struct Listening {
     connections: Arc<Connections>,
@@ -21,14 +29,21 @@ pub(crate) struct Listening {
 
 impl Connections {
     /// Lists a server until the result is dropped.
-    pub(crate) fn listen(self: &Arc<Self>, address: Arc<str>) -> Listening {
-        self.open.lock().listening.push(Arc::clone(&address));
+    pub(crate) fn listen(self: &Arc<Self>, address: Arc<str>, threads: usize) -> Listening {
+        let listener = Listener { address: Arc::clone(&address), threads };
+        self.open.lock().listening.push(listener);
         Listening { connections: Arc::clone(self), address }
     }
 
     /// Returns where the servers listen.
     pub(crate) fn listening(&self) -> Vec<Arc<str>> {
-        self.open.lock().listening.clone()
+        let open = self.open.lock();
+        open.listening.iter().map(|listener| Arc::clone(&listener.address)).collect()
+    }
+
+    /// Returns how many threads of their own the servers have.
+    pub(crate) fn threads(&self) -> usize {
+        self.open.lock().listening.iter().map(|listener| listener.threads).sum()
     }
 
     /// Writes some lines for each server, as number 0, and for each connection, in the order in
@@ -42,7 +57,7 @@ impl Connections {
         };
         seats.sort_unstable_by_key(|(number, _)| *number);
         let mut text = Vec::new();
-        for address in listening {
+        for Listener { address, .. } in listening {
             // A vector takes everything, here and below.
             let _ = write!(text, "STAT 0:addr {address}\r\nSTAT 0:state conn_listening\r\n");
         }
@@ -75,7 +90,9 @@ fn line(text: &mut Vec<u8>, number: u64, seat: &Seat, ends: &Ends, now_ms: u64) 
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut open = self.connections.open.lock();
-        if let Some(at) = open.listening.iter().position(|at| Arc::ptr_eq(at, &self.address)) {
+        if let Some(at) =
+            open.listening.iter().position(|at| Arc::ptr_eq(&at.address, &self.address))
+        {
             open.listening.remove(at);
         }
     }

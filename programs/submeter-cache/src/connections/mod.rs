@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 
 pub(crate) use listing::Ends;
+use listing::Listener;
 pub(crate) use room::Hold;
 use room::Room;
 
@@ -43,8 +44,7 @@ struct Open {
     seats: HashMap<u64, Arc<Seat>>,
     /// How many there ever were.
     total: u64,
-    /// The addresses of the servers.
-    listening: Vec<Arc<str>>,
+    listening: Vec<Listener>,
 }
 
 /// How many connections ended for which reason, statistics all of them.

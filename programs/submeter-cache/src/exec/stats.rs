@@ -115,7 +115,7 @@ fn general(cache: &Cache, out: &mut Output) {
         stat(name, cache.statistics().since_reset(name, total), out);
     }
     stat("limit_maxbytes", cache.config().memory_max, out);
-    stat("threads", workers(), out);
+    stat("threads", workers(cache), out);
     stat("bytes", memory.current, out);
     stat("bytes_peak", memory.peak, out);
     stat("curr_items", cache.store().len(), out);
@@ -142,9 +142,12 @@ fn detail(cache: &Cache, what: &[u8], out: &mut Output) {
     }
 }
 
-/// The threads that serve connections.
-fn workers() -> usize {
-    Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers())
+/// The threads that serve connections: the servers' own, else those of the runtime.
+fn workers(cache: &Cache) -> usize {
+    match cache.connections().threads() {
+        0 => Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers()),
+        own => own,
+    }
 }
 
 fn settings(cache: &Cache, out: &mut Output) {
@@ -159,7 +162,7 @@ fn settings(cache: &Cache, out: &mut Output) {
     stat("udpport", 0, out);
     stat("evictions", if config.evictions { "on" } else { "off" }, out);
     stat("shutdown_command", yes_or_no(config.shutdown), out);
-    stat("num_threads", workers(), out);
+    stat("num_threads", workers(cache), out);
     stat("stat_key_prefix", char::from(config.delimiter), out);
     stat("detail_enabled", yes_or_no(cache.statistics().detail.is_on()), out);
     stat("maxconns", config.connections_max, out);

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
 
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket};
 
@@ -79,10 +80,15 @@ impl Listener {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    /// Accepts a connection, which belongs to the runtime that is current during the call.
+    pub(super) fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Stream>> {
         match self {
-            Listener::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
-            Listener::Unix { listener, .. } => Ok(Stream::Unix(listener.accept().await?.0)),
+            Listener::Tcp(listener) => {
+                listener.poll_accept(context).map_ok(|(stream, _)| Stream::Tcp(stream))
+            }
+            Listener::Unix { listener, .. } => {
+                listener.poll_accept(context).map_ok(|(stream, _)| Stream::Unix(stream))
+            }
         }
     }
 }

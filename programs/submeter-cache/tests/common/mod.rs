@@ -6,6 +6,7 @@ pub(crate) mod memcached;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::num::NonZero;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -37,17 +38,17 @@ pub(crate) fn start_with(
     let (tell, told) = std::sync::mpsc::channel();
     let served = cache.clone();
     let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let server = Server::bind(([127, 0, 0, 1], 0).into(), served).await.expect("a port");
             tell.send(server.address().tcp().expect("a port")).expect("the test waits");
             let shutdown = async {
                 let _ = stopped.await;
             };
+            // As `submeter serve` does.
+            let threads = NonZero::new(2).expect("not 0");
+            let server = server.threads(threads).expect("the system has threads");
             change(server).run(shutdown).await.expect("serving does not fail");
         });
     });

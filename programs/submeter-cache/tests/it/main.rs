@@ -14,5 +14,6 @@ mod protection;
 mod rates;
 mod statistics;
 mod tenants;
+mod threads;
 mod users;
 mod waiting;

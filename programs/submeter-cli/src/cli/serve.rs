@@ -158,7 +158,8 @@ pub(crate) struct ServeArgs {
     /// Count nothing, to see what metering costs; memory is still charged, because limits need it
     #[arg(long)]
     pub(crate) no_metering: bool,
-    /// Worker threads of the server [default: one per CPU]
+    /// Threads that serve requests; where they are as many as the CPUs, each stays on its own
+    /// [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 }

@@ -33,7 +33,12 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-otlp", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-bank", depends_on: &[], shipped: true },
     Room { name: "submeter-fleet", depends_on: &["submeter", "submeter-bank"], shipped: true },
-    Room { name: "submeter-cache", depends_on: &["submeter", "submeter-documents"], shipped: true },
+    Room {
+        name: "submeter-cache",
+        // sys for the CPUs that its threads stay on.
+        depends_on: &["submeter", "submeter-documents", "submeter-sys"],
+        shipped: true,
+    },
     Room {
         name: "submeter-cli",
         // sys for `doctor`, which reports what the kernel offers, and percpu, whose backends it

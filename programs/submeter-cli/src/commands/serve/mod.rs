@@ -12,6 +12,7 @@ mod summary;
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ use submeter_terminal::{self as show, BOLD, DIM};
 const LOAD_CONNECTIONS: usize = 8;
 const LOAD_PIPELINE: usize = 8;
 
+/// Threads for all that is no request: clients that connect, the page, signals.
+const OTHER_THREADS: usize = 2;
+
 /// Runs the command. A sum that is not exact or a corrupt value makes the exit code 1.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     // Before anything else: Ctrl-C during the start ends with a summary too.
@@ -43,7 +47,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     // Connections take a descriptor each, and the usual soft limit of 1,024 is there only for
     // programs that use select(2). Where the hard limit is no higher this many must do.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
-    let runtime = runtime(args.threads.map(usize::from))?;
+    let runtime = runtime(Some(OTHER_THREADS))?;
     let code = runtime.block_on(async {
         let signals = early.listen().map_err(|e| deaf(&e))?;
         serve(args, signals).await
@@ -68,7 +72,9 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let address = doors::address(args);
     let server = Server::listen(&address, cache.clone())
         .await
-        .map_err(|e| doors::cannot_listen(&address, &e))?;
+        .map_err(|e| doors::cannot_listen(&address, &e))?
+        .threads(threads(args))
+        .map_err(|e| no_threads(&e))?;
     let http =
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
     let listen = server.address().clone();
@@ -298,8 +304,17 @@ fn runtime(threads: Option<usize>) -> Result<Runtime, Failure> {
     if let Some(threads) = threads {
         builder.worker_threads(threads);
     }
-    let runtime = builder.enable_all().build();
-    runtime.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))
+    builder.enable_all().build().map_err(|e| no_threads(&e))
+}
+
+/// Returns how many threads serve requests.
+fn threads(args: &ServeArgs) -> NonZero<usize> {
+    let cpus = || std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    args.threads.and_then(|threads| NonZero::new(threads.into())).unwrap_or_else(cpus)
+}
+
+fn no_threads(error: &std::io::Error) -> Failure {
+    Failure::new(format_args!("cannot start threads: {error}"))
 }
 
 fn cannot_listen(flag: &str, addr: SocketAddr, error: &std::io::Error) -> Failure {

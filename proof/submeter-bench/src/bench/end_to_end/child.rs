@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::num::NonZero;
 use std::time::Duration;
 
 use submeter_cache::{Cache, Config, Server, TenantLimits};
@@ -20,8 +21,8 @@ const COPIED: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When the cache cannot be created, or the system refuses the port.
-pub(crate) fn serve(threads: usize, metering: bool, limited: &[String]) -> io::Result<()> {
-    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+pub(crate) fn serve(threads: NonZero<usize>, metering: bool, limited: &[String]) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     let memory_max = MEMORY_MIB << 20;
     let limits = |name: &String| (format!("/{name}"), TenantLimits::from(memory_max / 2));
     let tenant_limits = limited.iter().map(limits).collect();
@@ -30,6 +31,7 @@ pub(crate) fn serve(threads: usize, metering: bool, limited: &[String]) -> io::R
     let cache = Cache::new(config).map_err(io::Error::other)?;
     runtime.block_on(async {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into(), cache.clone()).await?;
+        let server = server.threads(threads)?;
         println!("{}", server.address());
         let copying = async move {
             loop {

@@ -1,0 +1,165 @@
+//! The threads that serve connections, and which of them is to serve the next one.
+//!
+//! Each thread has a runtime of its own: its connections, the readiness that it waits for, and the
+//! buffers that it uses again are its alone, and one system call waits for all its connections. In
+//! a runtime whose threads share, one of them waits on behalf of all, so that all connections wait
+//! while another program has that thread's CPU; threads wake each other by further system calls,
+//! and what one allocates another frees.
+//!
+//! Rejected: a listening socket for each thread, among which the kernel spreads clients by a hash.
+//! Of a few connections one thread often gets nearly all, and sockets with a path have no such
+//! groups.
+
+use std::io;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use submeter_sys::cpu::{affinity, set_affinity};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+
+/// Where connections are served: at least one worker.
+#[derive(Debug)]
+pub(super) struct Workers(Vec<Worker>);
+
+/// A runtime that serves connections.
+#[derive(Debug)]
+pub(super) struct Worker {
+    runtime: Handle,
+    /// One reference more than it has connections.
+    busy: Busy,
+    thread: Option<Thread>,
+}
+
+/// Counts as a connection of a worker for as long as it lives.
+pub(super) type Busy = Arc<()>;
+
+/// A thread that drives a worker's runtime until it is dropped.
+#[derive(Debug)]
+struct Thread {
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Serves on the calling task's runtime.
+    pub(super) fn here() -> Workers {
+        Workers(vec![Worker { runtime: Handle::current(), busy: Busy::default(), thread: None }])
+    }
+
+    /// Starts threads. If there is one for each CPU that the process may use, each stays on its
+    /// own: else the system's scheduler often leaves two on one CPU, where each waits for
+    /// milliseconds while the other one works.
+    pub(super) fn start(threads: NonZero<usize>) -> io::Result<Workers> {
+        let cpus = affinity().unwrap_or_default();
+        let is_one_each = cpus.len() == threads.get();
+        let cpu = |number| is_one_each.then(|| cpus[number]);
+        let workers = (0..threads.get()).map(|number| Worker::start(number, cpu(number)));
+        workers.collect::<io::Result<_>>().map(Workers)
+    }
+
+    /// Returns how many there are with a thread of their own.
+    pub(super) fn threads(&self) -> usize {
+        self.0.iter().filter(|worker| worker.thread.is_some()).count()
+    }
+
+    /// Returns the worker with the fewest connections.
+    pub(super) fn least_busy(&self) -> &Worker {
+        let least = self.0.iter().min_by_key(|worker| Arc::strong_count(&worker.busy));
+        least.expect("there is at least one")
+    }
+}
+
+impl Worker {
+    fn start(number: usize, cpu: Option<usize>) -> io::Result<Worker> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let thread = Thread::start(number, cpu, runtime)?;
+        Ok(Worker { runtime: handle, busy: Busy::default(), thread: Some(thread) })
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    pub(super) fn busy(&self) -> Busy {
+        Arc::clone(&self.busy)
+    }
+}
+
+impl Thread {
+    fn start(number: usize, cpu: Option<usize>, runtime: Runtime) -> io::Result<Thread> {
+        let (end, ended) = oneshot::channel::<()>();
+        let drive = move || {
+            // Where the system refuses, it chooses the CPU.
+            let _ = cpu.map(|cpu| set_affinity(&[cpu]));
+            // Ends with an error, as nothing is ever sent.
+            let _ = runtime.block_on(ended);
+            // Its blocking threads make lists: whoever waited for one has left.
+            runtime.shutdown_background();
+        };
+        let thread = thread::Builder::new().name(format!("cache-{number}")).spawn(drive)?;
+        Ok(Thread { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // For no longer than one poll of a connection takes. Its panics are its tasks', which the
+        // runtime has caught.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(threads: usize) -> Workers {
+        Workers::start(NonZero::new(threads).expect("some")).expect("the system has threads")
+    }
+
+    #[test]
+    fn a_connection_goes_to_the_worker_with_the_fewest() {
+        let workers = start(3);
+        let mut open: Vec<Busy> = (0..6).map(|_| workers.least_busy().busy()).collect();
+        let counts = || workers.0.iter().map(|worker| Arc::strong_count(&worker.busy) - 1);
+        assert!(counts().eq([2, 2, 2]));
+        let closed = open.remove(4);
+        let of = std::ptr::from_ref(&*closed);
+        drop(closed);
+        open.push(workers.least_busy().busy());
+        assert!(counts().eq([2, 2, 2]), "the one that was closed made room");
+        assert!(open.iter().any(|busy| std::ptr::eq(&**busy, of)));
+    }
+
+    #[test]
+    fn a_worker_per_cpu_stays_on_its_own() {
+        let Ok(cpus) = affinity() else { return };
+        let seen = |threads| -> Vec<Vec<usize>> {
+            let workers = start(threads);
+            let runtimes = workers.0.iter().map(Worker::runtime);
+            let runtime = Builder::new_current_thread().build().expect("a runtime");
+            let ask = || async { affinity().expect("as before") };
+            runtimes.map(|of| runtime.block_on(of.spawn(ask())).expect("no panic")).collect()
+        };
+        assert!(seen(cpus.len()).iter().flatten().eq(&cpus), "one each");
+        assert!(seen(cpus.len() + 1).iter().all(|seen| *seen == cpus), "wherever there is room");
+    }
+
+    #[test]
+    fn a_thread_that_is_dropped_drops_its_tasks() {
+        let workers = start(1);
+        let held = Arc::new(());
+        let kept = Arc::clone(&held);
+        let task = async move {
+            std::future::pending::<()>().await;
+            drop(kept);
+        };
+        workers.least_busy().runtime().spawn(task);
+        drop(workers);
+        assert_eq!(Arc::strong_count(&held), 1, "its thread was waited for");
+    }
+}
