@@ -183,6 +183,8 @@ fn a_callback_that_is_called_at_a_fork_is_passed_over_in_the_child() {
         cache.on_pressure(memory, move |wanted| drop(held.split(wanted))),
     ];
     std::thread::scope(|scope| {
+        // Dropped before the thread is joined, also when something fails here.
+        let goes_on = goes_on;
         let charge = scope.spawn(|| drop(tree.root().charge_reclaiming(memory, 10)));
         called.recv().expect("it is called");
         let passed = fork::in_a_fork(|| {

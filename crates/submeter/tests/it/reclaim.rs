@@ -281,6 +281,8 @@ fn a_callback_that_blocks_stops_only_the_charge_that_called_it() {
     let cache = Cache::new(&tree, memory, "/cache", 100);
     let [web, mail] = ["/web", "/mail"].map(|path| tree.create(path).expect("room"));
     thread::scope(|scope| {
+        // Dropped before the thread is joined, also when something fails here.
+        let goes_on = goes_on;
         let stuck = scope.spawn(|| web.charge_reclaiming(memory, 10).is_ok());
         called.recv().expect("it is called");
         // Somebody waits for it for a moment; from then on nobody does.
@@ -398,6 +400,8 @@ fn a_registration_that_ends_during_a_call_lets_it_end_and_is_asked_no_more() {
     });
     let killed = slow.kill().expect("no children");
     thread::scope(|scope| {
+        // As above.
+        let goes_on = goes_on;
         let charge = scope.spawn(|| tree.root().charge_reclaiming(memory, 10));
         called.recv().expect("a killed group is asked as well");
         drop(registered);
@@ -409,6 +413,22 @@ fn a_registration_that_ends_during_a_call_lets_it_end_and_is_asked_no_more() {
     });
     assert!(killed.is_released());
     assert_eq!(tree.root().usage(memory).current, 0, "what it owned went with it");
+}
+
+#[test]
+fn a_registration_that_another_callback_ends_is_not_called_any_more() {
+    let (tree, memory) = tree(100);
+    let Cache { held, asked, registered, .. } = Cache::new(&tree, memory, "/second", 50);
+    let first = tree.create("/first").expect("room");
+    let (mut own, mut other) = (first.try_charge(memory, 50).expect("it fits"), Some(registered));
+    let registered = first.on_pressure(memory, move |wanted| {
+        drop(own.split(wanted));
+        drop(other.take());
+    });
+    registered.set_score(1);
+    tree.root().charge_reclaiming(memory, 60).expect_err("50 were freed");
+    assert_eq!((asked.lock().unwrap().len(), held.lock().unwrap().amount()), (0, 50));
+    assert_eq!(tree.root().usage(memory).current, 50);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Who is asked, in which order, and for how much.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use crate::group::Group;
 /// Callbacks that freed nothing when one charge asked them, or take too long: that charge asks them
 /// no more. By number.
 #[derive(Default)]
-pub(super) struct PassedOver(Vec<u64>);
+pub(super) struct PassedOver(BTreeSet<u64>);
 
 /// How much waits for room below a group. What is freed there may be granted at once, and is used
 /// again then.
@@ -149,7 +150,7 @@ impl Asked {
                 }
             };
             if freed == 0 {
-                passed_over.0.push(entry.number());
+                passed_over.0.insert(entry.number());
             }
             return freed;
         }

@@ -40,9 +40,14 @@ thread_local! {
 }
 
 /// A registration of a callback that frees something of a group's usage when it is asked to.
-/// Dropping it ends the registration. Created by [`Group::on_pressure`].
+/// Created by [`Group::on_pressure`].
 ///
-/// It keeps the group's storage: a killed group is released only after its registrations.
+/// Dropping it ends the registration, and with it goes what the callback owns. It does not wait for
+/// a call under way: that goes on to its end, and what the callback owns goes with it then. No call
+/// begins later.
+///
+/// It keeps the group's storage: a killed group is released only after its registrations. Until
+/// then its callback is asked as any other, and the group claims no protection.
 ///
 /// # Examples
 /// See [`Group::on_pressure`].
