@@ -14,7 +14,7 @@ use submeter_terminal::seconds;
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "submeter-bench", version = submeter_terminal::VERSION, max_term_width = 100,
-    group = ArgGroup::new("report").args(["html", "markdown"]).multiple(true),
+    group = ArgGroup::new("report").args(["html", "markdown", "picture"]).multiple(true),
     after_help = "All variants of a table take turns within one run, so ratios hold even on a machine that \
     does other work; absolute figures do not. Figures of a debug build are meaningless."
 )]
@@ -49,6 +49,9 @@ pub(crate) struct BenchArgs {
     /// With --from: write the tables as Markdown to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE", requires = "from")]
     pub(crate) markdown: Option<PathBuf>,
+    /// With --from: write the picture of the README, of the table neighbours, to a file (SVG)
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub(crate) picture: Option<PathBuf>,
     /// For rstat: replay this recording (zstd, format submeter-trace-1) in place of the built-in,
     /// one thread for each of its CPUs, as fast as possible, each flush at its recorded position
     #[arg(long, value_name = "FILE")]

@@ -89,7 +89,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
 fn reported(args: &BenchArgs, record: &Path) -> Result<ExitCode, Failure> {
     match (&args.beside, &args.markdown) {
         (Some(other), Some(markdown)) => report::beside(record, other, markdown)?,
-        _ => report::again(record, args.html.as_deref(), args.markdown.as_deref())?,
+        _ => {
+            let (html, markdown) = (args.html.as_deref(), args.markdown.as_deref());
+            report::again(record, html, markdown, args.picture.as_deref())?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,10 +12,17 @@ pub(super) fn again(
     record: &Path,
     html: Option<&Path>,
     markdown: Option<&Path>,
+    picture: Option<&Path>,
 ) -> Result<(), Failure> {
+    let name = record.display();
     let record = read(record)?;
     if let Some(html) = html {
         write_html(&record, html)?;
+    }
+    if let Some(path) = picture {
+        let svg = report::picture(&record)
+            .map_err(|line| Failure::new(format_args!("{name}: {line}")))?;
+        show::write_file(path, &svg).map_err(|e| refused(path, &e, "--picture"))?;
     }
     let Some(path) = markdown else { return Ok(()) };
     write_markdown(&report::markdown(&record, report::definitions()), path)

@@ -7,6 +7,7 @@ mod groups;
 mod kill;
 mod limits;
 mod machine;
+mod neighbours;
 mod part;
 mod percpu_counter;
 mod percpu_ref;
@@ -104,7 +105,7 @@ pub(crate) struct Inputs {
 }
 
 /// All tables, in the order in which they are measured.
-pub(crate) const TABLES: [Table; 10] = [
+pub(crate) const TABLES: [Table; 11] = [
     Table { name: "rcuref", full: 30, quick: 1, conclusion: |_| None, plan: |_| rcuref::plan() },
     Table {
         name: "percpu_ref",
@@ -133,6 +134,13 @@ pub(crate) const TABLES: [Table; 10] = [
     Table { name: "count", full: 60, quick: 4, conclusion: |_| None, plan: |_| count::plan() },
     Table { name: "limits", full: 60, quick: 4, conclusion: |_| None, plan: |_| limits::plan() },
     Table { name: "groups", full: 60, quick: 3, conclusion: |_| None, plan: groups::plan },
+    Table {
+        name: "neighbours",
+        full: 40,
+        quick: 7,
+        conclusion: |_| None,
+        plan: |_| Ok(neighbours::plan()),
+    },
     Table { name: "end_to_end", full: 60, quick: 7, conclusion: |_| None, plan: end_to_end::plan },
 ];
 

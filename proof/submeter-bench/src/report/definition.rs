@@ -41,7 +41,7 @@ pub(crate) struct Definition {
 }
 
 /// The tables in reading order: those of documents, from the smallest part to the whole.
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 11] = [
     "rcuref",
     "percpu_ref",
     "percpu_counter",
@@ -52,6 +52,7 @@ const ORDER: [&str; 10] = [
     "limits",
     "groups",
     "end_to_end",
+    "neighbours",
 ];
 
 /// Returns all definitions in the order of a report.

@@ -15,6 +15,7 @@ mod histogram;
 mod markdown;
 mod page;
 mod paired;
+mod picture;
 mod plot;
 mod plots;
 mod record;
@@ -28,6 +29,7 @@ pub(crate) use definition::definition;
 pub(crate) use definition::definitions;
 pub(crate) use markdown::markdown;
 pub(crate) use page::html;
+pub(crate) use picture::picture;
 pub(crate) use record::Record;
 pub(crate) use text::text;
 

@@ -31,6 +31,24 @@ pub(in crate::report) struct Frame {
     pub(in crate::report) up_unit: String,
 }
 
+/// Draws `height` pixels with `draw`, on white, as the text of a file.
+pub(super) fn picture(
+    frame: &Frame,
+    height: u32,
+    draw: impl FnOnce(&Canvas<'_>) -> Drawn,
+) -> Drawn<String> {
+    let mut svg = String::new();
+    {
+        let canvas = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        canvas.fill(&WHITE)?;
+        draw(&canvas)?;
+        canvas.present()?;
+    }
+    let described = html! { title { (frame.title) } desc { (frame.description) } }.into_string();
+    let (tag, rest) = svg.split_once('>').ok_or("plotters drew nothing")?;
+    Ok(format!("{tag}>{described}{rest}"))
+}
+
 /// Draws `height` pixels with `draw`, and wraps them in a figure. A failure is shown in the
 /// figure's place.
 pub(super) fn figure(

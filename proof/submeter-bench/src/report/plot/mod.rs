@@ -14,4 +14,4 @@ mod strips;
 
 pub(super) use canvas::Frame;
 pub(super) use lines::{Curve, Point, Series, lines};
-pub(super) use strips::{Strip, strips};
+pub(super) use strips::{Strip, picture, strips};

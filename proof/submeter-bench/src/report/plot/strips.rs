@@ -25,6 +25,12 @@ pub(in crate::report) fn strips(frame: &Frame, strips: &[Strip]) -> Markup {
     canvas::figure(frame, height, |canvas| draw(canvas, frame, strips))
 }
 
+/// As [`strips`], as the text of a file of its own.
+pub(in crate::report) fn picture(frame: &Frame, strips: &[Strip]) -> Drawn<String> {
+    let height = 60 + 30 * strips.len() as u32;
+    canvas::picture(frame, height, |canvas| draw(canvas, frame, strips))
+}
+
 fn draw(canvas: &Canvas<'_>, frame: &Frame, strips: &[Strip]) -> Drawn {
     let values = strips.iter().flat_map(|strip| {
         let ends = strip.spread.into_iter().flat_map(|spread| [spread[0], spread[3]]);

@@ -1,0 +1,91 @@
+//! The picture of the README: what two neighbours find in the cache that they share.
+
+use super::plot::{Frame, Strip, picture as draw};
+use super::record::Record;
+use crate::row::quantile;
+
+const TABLE: &str = "neighbours";
+
+/// The bars from the top: of which tenant, under which variant, and how it is called.
+const BARS: [(&str, &str, &str); 5] = [
+    ("quiet", "alone", "quiet tenant, alone"),
+    ("quiet", "unprotected", "beside a loud one"),
+    ("quiet", "protected", "the same, with low=12m"),
+    ("loud", "unprotected", "loud tenant"),
+    ("loud", "protected", "where the quiet has low=12m"),
+];
+
+/// Draws the hit ratios of a record.
+///
+/// # Errors
+/// When the record lacks one of them.
+pub(crate) fn picture(record: &Record) -> Result<String, String> {
+    let mut strips = Vec::new();
+    for (tenant, variant, name) in BARS {
+        let row = record.table(TABLE).find(|row| {
+            let is = |param: &str, word: &str| row.params.get(param) == Some(word);
+            row.variant == *variant && is("measure", "hit_ratio") && is("tenant", tenant)
+        });
+        let found = row.and_then(|row| Some((row, row.figure()?)));
+        let (row, value) = found.ok_or_else(|| {
+            format!("the record has no hit ratio of {tenant}, {variant}: measure {TABLE} again")
+        })?;
+        let sorted = row.sorted();
+        let spread = [0.05, 0.25, 0.75, 0.95].map(|part| quantile(&sorted, part));
+        let [low, first, third, high] = spread.map(|at| at.unwrap_or(value));
+        strips.push(Strip {
+            name: name.to_owned(),
+            look: usize::from(tenant == "loud"),
+            value,
+            spread: Some([low, first, third, high]),
+        });
+    }
+    let frame = Frame {
+        title: "What two tenants of one cache find".to_owned(),
+        description: strips
+            .iter()
+            .map(|strip| format!("{}: {:.1} %", strip.name, strip.value))
+            .collect::<Vec<_>>()
+            .join("; "),
+        across: "gets that found their item, in percent".to_owned(),
+        across_unit: "%".to_owned(),
+        ..Frame::default()
+    };
+    draw(&frame, &strips).map_err(|error| format!("the picture cannot be drawn: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_has_a_bar_for_each_tenant_and_a_record_without_one_says_what_to_do() {
+        let row = |(tenant, variant, _): &(&str, &str, &str)| {
+            format!(
+                r#"{{"table": "neighbours", "params": {{"measure": "hit_ratio", "tenant":
+                "{tenant}"}}, "variant": "{variant}", "value": 71.5, "unit": "%",
+                "samples": [71.0, 72.0]}}"#
+            )
+        };
+        let record = |bars: &[(&str, &str, &str)]| {
+            let rows: Vec<String> = bars.iter().map(row).collect();
+            let text = format!(
+                r#"{{"machine": {{"arch": "x86_64", "cpus": 2, "kernel": "6.18", "backend": "rseq",
+                "backend_reason": "", "date": "2026-11-24T00:00:00Z", "version": "0.1.0",
+                "rustc": "rustc 1.95.0", "clock": "", "warnings": []}}, "rows": [{}]}}"#,
+                rows.join(",")
+            );
+            Record::parse(&text).expect("a record")
+        };
+        let svg = picture(&record(&BARS)).expect("all are there");
+        assert!(svg.starts_with("<svg") && svg.contains("xmlns="), "a file of its own: {svg}");
+        for (_, _, name) in BARS {
+            assert!(
+                svg.matches(name).count() >= 2,
+                "in the drawing and in its description: {name}"
+            );
+        }
+        let error = picture(&record(&BARS[..4])).expect_err("the last is missing");
+        assert!(error.contains("loud, protected") && error.contains("measure neighbours"));
+    }
+}
