@@ -165,7 +165,7 @@ mod tests {
         };
         for (text, path, expected) in [
             ("/a=64k,low=32k,min=16k,high=48k,rate=5/s", "/a", all),
-            ("/a=rate=5/s,high=48k,min=16k,low=32k,64k", "/a", all),
+            ("/a=64k,rate=5/s,high=48k,min=16k,low=32k", "/a", all),
             ("/a=high=1k", "/a", of(1024, 0, 0)),
             ("/a=b=low=1k,min=1", "/a=b", of(0, 1024, 1)),
             ("/a=min=1k", "/a", of(0, 0, 1024)),
