@@ -52,10 +52,9 @@ impl Workers {
     /// own: else the system's scheduler often leaves two on one CPU, where each waits for
     /// milliseconds while the other one works.
     pub(super) fn start(threads: NonZero<usize>) -> io::Result<Workers> {
-        let cpus = affinity().unwrap_or_default();
-        let is_one_each = cpus.len() == threads.get();
-        let cpu = |number| is_one_each.then(|| cpus[number]);
-        let workers = (0..threads.get()).map(|number| Worker::start(number, cpu(number)));
+        let cpus: Arc<[usize]> = affinity().unwrap_or_default().into();
+        let one_each = (cpus.len() == threads.get()).then_some(&cpus);
+        let workers = (0..threads.get()).map(|number| Worker::start(number, one_each));
         workers.collect::<io::Result<_>>().map(Workers)
     }
 
@@ -72,10 +71,16 @@ impl Workers {
 }
 
 impl Worker {
-    fn start(number: usize, cpu: Option<usize>) -> io::Result<Worker> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+    fn start(number: usize, one_each: Option<&Arc<[usize]>>) -> io::Result<Worker> {
+        let mut builder = Builder::new_current_thread();
+        if let Some(cpus) = one_each {
+            // Its blocking threads, which make lists, would inherit the worker's CPU.
+            let cpus = Arc::clone(cpus);
+            builder.on_thread_start(move || _ = set_affinity(&cpus));
+        }
+        let runtime = builder.enable_all().build()?;
         let handle = runtime.handle().clone();
-        let thread = Thread::start(number, cpu, runtime)?;
+        let thread = Thread::start(number, one_each.map(|cpus| cpus[number]), runtime)?;
         Ok(Worker { runtime: handle, busy: Busy::default(), thread: Some(thread) })
     }
 
@@ -115,6 +120,8 @@ impl Drop for Thread {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::spawn_blocking;
+
     use super::*;
 
     fn start(threads: usize) -> Workers {
@@ -138,15 +145,24 @@ mod tests {
     #[test]
     fn a_worker_per_cpu_stays_on_its_own() {
         let Ok(cpus) = affinity() else { return };
-        let seen = |threads| -> Vec<Vec<usize>> {
+        let ask = || affinity().expect("as before");
+        // What the threads may use, and those on which they block.
+        let seen = |threads| -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
             let workers = start(threads);
-            let runtimes = workers.0.iter().map(Worker::runtime);
             let runtime = Builder::new_current_thread().build().expect("a runtime");
-            let ask = || async { affinity().expect("as before") };
-            runtimes.map(|of| runtime.block_on(of.spawn(ask())).expect("no panic")).collect()
+            let of = |worker: &Worker| {
+                let own = worker.runtime().spawn(async move { ask() });
+                let blocking = worker.runtime().spawn(async move { spawn_blocking(ask).await });
+                let own = runtime.block_on(own).expect("no panic");
+                (own, runtime.block_on(blocking).expect("no panic").expect("no panic"))
+            };
+            workers.0.iter().map(of).unzip()
         };
-        assert!(seen(cpus.len()).iter().flatten().eq(&cpus), "one each");
-        assert!(seen(cpus.len() + 1).iter().all(|seen| *seen == cpus), "wherever there is room");
+        let (own, blocking) = seen(cpus.len());
+        assert!(own.iter().flatten().eq(&cpus), "one each");
+        assert!(blocking.iter().all(|seen| *seen == cpus), "lists get in no worker's way");
+        let (own, _) = seen(cpus.len() + 1);
+        assert!(own.iter().all(|seen| *seen == cpus), "wherever there is room");
     }
 
     #[test]
