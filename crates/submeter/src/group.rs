@@ -197,6 +197,7 @@ impl Group {
     /// assert_eq!((tree.root().depth(), tree.get_or_create("/acme/web")?.depth()), (0, 2));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     #[must_use]
     pub fn depth(&self) -> usize {
         usize::from(self.inner.depth)
@@ -214,6 +215,7 @@ impl Group {
     /// assert_eq!(tree.root().parent(), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     #[must_use]
     pub fn parent(&self) -> Option<&Group> {
         self.inner.parent.as_ref()

@@ -26,11 +26,16 @@
 //! A switch visits only the events of the groups that are left and entered, however many others are
 //! attached; it allocates nothing. A switch to the current group is one comparison.
 //!
+//! Event groups of CPU time alone (`task-clock`, `cpu-clock`) need no counter, and a session does
+//! not schedule them: a switch charges the time since the last one to one account, however many
+//! such event groups there are and however deep the group; readers add up the accounts.
+//!
 //! # Differences from Linux
 //! A group in both chains (a common ancestor) keeps its events on their counters; Linux takes off
 //! all of a thread's group events, and those for the whole system with them.
 
 mod event;
+mod index;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(not(target_os = "linux"))]

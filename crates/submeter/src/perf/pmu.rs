@@ -29,6 +29,14 @@ pub trait Pmu {
     /// When the event cannot be counted here at all.
     fn prepare(&mut self, event: &Event) -> Result<Handle, NotSupportedError>;
 
+    /// Returns whether a prepared event counts nothing but the time that
+    /// [`begin`](Pmu::begin) is given. A [`Session`](super::Session) does not place event groups of
+    /// such events alone.
+    fn is_clock(&self, event: Handle) -> bool {
+        let _ = event;
+        false
+    }
+
     /// Starts to count all of `events`. If that is impossible, changes nothing and returns false.
     fn place(&mut self, events: &[Handle]) -> bool;
 

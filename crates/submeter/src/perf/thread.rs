@@ -58,6 +58,10 @@ impl Pmu for ThreadPmu {
         }
     }
 
+    fn is_clock(&self, event: Handle) -> bool {
+        is_clock(event)
+    }
+
     #[inline]
     fn place(&mut self, events: &[Handle]) -> bool {
         // The clock is always placed, and most switches need nothing else.
@@ -136,6 +140,10 @@ impl Pmu for ClockPmu {
             let reason = "a clock counts only task-clock and cpu-clock: use one of these";
             Err(NotSupportedError::new(event, reason))
         }
+    }
+
+    fn is_clock(&self, _: Handle) -> bool {
+        true
     }
 
     fn place(&mut self, _: &[Handle]) -> bool {

@@ -210,6 +210,8 @@ impl Observers {
         !self.list.is_empty()
     }
 
+    /// Inlined: it has one caller, which is a call of its own already.
+    #[inline(always)]
     pub(super) fn switched(&mut self, last: Option<&Group>, next: Option<&Group>, now_ns: u64) {
         self.look(now_ns);
         self.each(|observer| observer.switched(last, next, now_ns));

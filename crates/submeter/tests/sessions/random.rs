@@ -11,7 +11,7 @@ use crate::work::burn;
 use fastrand::Rng;
 use submeter::perf::{Request, RequestState, Session};
 use submeter::switch::{self, Entered};
-use submeter::{Group, Tree};
+use submeter::{Counter, Group, Nanoseconds, Tree};
 
 fn groups(f: &Fixture) -> Vec<Group> {
     [&f.a, &f.x, &f.y, &f.b, f.tree.root()].map(Group::clone).into()
@@ -22,6 +22,46 @@ struct Ledger {
     session: Arc<Session>,
     groups: Vec<Group>,
     due: Vec<u64>,
+    time: Arc<TimeLedger>,
+}
+
+/// A session that counts CPU time alone, beside the time that the same groups are charged.
+struct TimeLedger {
+    session: Session,
+    cpu: Counter<Nanoseconds>,
+    /// The groups, and what they had been charged before.
+    before: Vec<(Group, u64)>,
+}
+
+impl TimeLedger {
+    /// Opens a session with two requests for each group but `x`, whose time is its parent's.
+    fn open(f: &Fixture) -> TimeLedger {
+        let asked = [&f.y, f.tree.root(), &f.b, &f.a].map(Group::clone);
+        let lists = ["task-clock", "{cpu-clock,task-clock}"];
+        let twice = |group: &Group| lists.map(|list| Request::group(group, one(list)));
+        let requests = asked.iter().flat_map(twice);
+        let requests = requests.chain([Request::everywhere(one("task-clock"))]);
+        let session = Session::open(&f.tree, requests);
+        // What the thread has used before is charged now, and from now on it is followed.
+        switch::park();
+        let before = asked.map(|group| (group.clone(), group.sum(f.cpu))).into();
+        TimeLedger { session, cpu: f.cpu, before }
+    }
+
+    fn compare(&self, at: &str) {
+        let counts = self.session.counts();
+        let mut most = 0;
+        for ((group, before), counts) in self.before.iter().zip(counts.chunks(2)) {
+            let due = group.sum(self.cpu) - before;
+            for (counts, events) in counts.iter().zip(1..) {
+                assert_eq!(counts.values(), vec![due; events], "{at}: {counts:?}");
+                assert_eq!((counts.enabled_ns(), counts.running_ns()), (due, due), "{at}");
+            }
+            most = most.max(due);
+        }
+        let all = counts.last().expect("that of the whole process");
+        assert!(all.values()[0] >= most, "{at}: {all:?}, {most} in groups");
+    }
 }
 
 /// Opens a session that counts each of `groups` and the whole process.
@@ -33,9 +73,11 @@ fn open(tree: &Tree, groups: &[Group], turns: Duration) -> Session {
 }
 
 impl Ledger {
-    fn open(tree: &Tree, groups: Vec<Group>, turns: Duration) -> Ledger {
-        let session = open(tree, &groups, turns);
-        Ledger { session: Arc::new(session), due: vec![0; groups.len() + 1], groups }
+    fn open(f: &Fixture, turns: Duration) -> Ledger {
+        let groups = groups(f);
+        let session = Arc::new(open(&f.tree, &groups, turns));
+        let time = Arc::new(TimeLedger::open(f));
+        Ledger { session, due: vec![0; groups.len() + 1], groups, time }
     }
 
     /// Records that the thread did `n` units of work in `group`.
@@ -48,6 +90,7 @@ impl Ledger {
     }
 
     fn compare(&self, at: &str) {
+        self.time.compare(at);
         for (counts, &due) in self.session.counts().iter().zip(&self.due) {
             assert_eq!(counts.values(), [due], "{at}: {counts:?}");
             let state = counts.state();
@@ -90,8 +133,7 @@ impl Walk {
             7 => switch::park(),
             8 if self.ledgers.len() < 3 => {
                 let turns = Duration::from_secs(rng.usize(..2) as u64);
-                self.ledgers.push(Ledger::open(&tree.tree, groups(tree), turns));
-                switch::park();
+                self.ledgers.push(Ledger::open(tree, turns));
             }
             9 if self.ledgers.len() > self.kept && rng.usize(..5) == 0 => drop(self.ledgers.pop()),
             10 => {
@@ -140,11 +182,13 @@ fn a_session_agrees_with_the_ledgers_of_all_threads_while_others_come_and_go_str
     let groups = groups(&trees[0]);
     for round in 0..ROUNDS {
         let session = Arc::new(open(&trees[0].tree, &groups, Duration::from_micros(50)));
+        let time = Arc::new(TimeLedger::open(&trees[0]));
         let done = AtomicBool::new(false);
         let walk = |thread: u64| {
             let rng = &mut Rng::with_seed(round << 8 | thread);
             let due = vec![0; groups.len() + 1];
-            let ledger = Ledger { session: Arc::clone(&session), groups: groups.clone(), due };
+            let (session, time) = (Arc::clone(&session), Arc::clone(&time));
+            let ledger = Ledger { session, groups: groups.clone(), due, time };
             let mut walk = Walk { guards: Vec::new(), ledgers: vec![ledger], kept: 1 };
             switch::park();
             for _ in 0..if cfg!(miri) { 50 } else { 1000 } {
@@ -171,7 +215,7 @@ fn a_session_agrees_with_the_ledgers_of_all_threads_while_others_come_and_go_str
         for thread in &dues {
             due.iter_mut().zip(thread).for_each(|(due, thread)| *due += thread);
         }
-        let all = Ledger { session, groups: groups.clone(), due };
+        let all = Ledger { session, groups: groups.clone(), due, time };
         all.compare(&format!("round {round}"));
     }
 }

@@ -268,6 +268,44 @@ fn the_clock_counts_what_the_groups_use() {
 }
 
 #[test]
+fn an_event_group_of_which_only_a_part_is_time_counts_the_rest_too() {
+    let f = fixture();
+    let list = ["{task-clock,page-faults:u}", "task-clock"];
+    let requests = list.map(|list| Request::group(&f.a, one(list)));
+    let session = Session::open(&f.tree, requests);
+    f.x.run(|| crate::work::burn(Duration::from_millis(5)));
+    let counts = session.counts();
+    if let RequestState::NotSupported(why) = counts[0].state() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let [ns, faults] = *counts[0].values() else { panic!("two events: {counts:?}") };
+    assert_eq!(ns, counts[1].values()[0]);
+    // Each would take longer than a microsecond.
+    assert!(faults < 5000, "{faults} faults in {ns} ns");
+}
+
+#[test]
+fn time_of_ancestors_and_of_the_process_is_seen_at_each_switch() {
+    let f = fixture();
+    let time = || one("task-clock");
+    let requests = vec![
+        Request::group(&f.a, time()),
+        Request::everywhere(time()),
+        Request::group(&f.x, time()),
+    ];
+    let session = Session::builder().interval(Duration::from_secs(3600)).open(&f.tree, requests);
+    let _stays = f.a.enter();
+    let mut last = values(&session);
+    for _ in 0..3 {
+        f.x.run(|| crate::work::burn(Duration::from_millis(1)));
+        let now = values(&session);
+        assert!(now.iter().zip(&last).all(|(now, last)| now >= &(last + 1_000_000)), "{now:?}");
+        last = now;
+    }
+}
+
+#[test]
 fn keys_of_groups_are_never_used_again() {
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
     let mut keys = std::collections::HashSet::new();

@@ -165,6 +165,16 @@ impl Sum {
         self.errors += usize::from(one.error);
     }
 
+    /// Adds the CPU time of one thread, which each of its events counts.
+    pub(super) fn add_time(&mut self, ns: u64) {
+        for sum in &mut self.values {
+            *sum += ns;
+        }
+        self.enabled_ns += ns;
+        self.running_ns += ns;
+        self.threads += usize::from(ns > 0);
+    }
+
     /// Returns the worst known state.
     pub(super) fn state(
         &self,

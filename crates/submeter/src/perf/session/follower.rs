@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use super::accounts::TimeKeeper;
 use super::shared::{Requests, ThreadCounts};
 use crate::group::Group;
 use crate::perf::pmu::Pmu;
 use crate::perf::scheduler::{GroupKey, Scheduler};
 use crate::switch::Observer;
 
-/// An observer that follows its thread with a scheduler.
+/// An observer that follows its thread.
 pub(super) struct Follower<P> {
-    events: Scheduler<P>,
+    /// `None` if CPU time alone is requested.
+    events: Option<Scheduler<P>>,
+    /// `None` if no event group counts CPU time alone.
+    time: Option<TimeKeeper>,
     counts: Arc<ThreadCounts>,
     /// The tree's root: groups of other trees count as none.
     root: GroupKey,
@@ -29,37 +33,66 @@ impl<P: Pmu> Follower<P> {
         now_ns: u64,
     ) -> Option<Follower<P>> {
         let counts = requests.join()?;
-        let events = Scheduler::new(pmu);
+        let time = requests.time_keeper(&counts, now_ns);
         // Complete before the counters are used: if they panic, the drop notes its end.
-        let mut follower =
-            Follower { events, counts: Arc::clone(&counts), root, interval_ns, turned_ns: now_ns };
-        for (attachment, published) in requests.supported(&counts) {
-            let (scope, group) = (attachment.scope, &attachment.events);
-            let published = Some(published.clone());
-            if let Err(error) = follower.events.attach_published(scope, group, published, now_ns) {
-                attachment.note_failure(&error);
+        let mut follower = Follower {
+            events: None,
+            time,
+            counts: Arc::clone(&counts),
+            root,
+            interval_ns,
+            turned_ns: now_ns,
+        };
+        let mut scheduled = requests.scheduled(&counts).peekable();
+        if scheduled.peek().is_some() {
+            let events = follower.events.insert(Scheduler::new(pmu));
+            for (attachment, published) in scheduled {
+                let (scope, group) = (attachment.scope, &attachment.events);
+                let published = Some(published.clone());
+                if let Err(error) = events.attach_published(scope, group, published, now_ns) {
+                    attachment.note_failure(&error);
+                }
             }
         }
         Some(follower)
     }
 }
 
-impl<P: Pmu> Observer for Follower<P> {
-    fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, now_ns: u64) {
+impl<P: Pmu> Follower<P> {
+    /// Not inlined: it needs registers, which CPU time alone does not.
+    #[inline(never)]
+    fn schedule(&mut self, next: Option<&Group>, now_ns: u64) {
+        let Some(events) = &mut self.events else { return };
         // Before the switch, because the groups that used the time are those whose events take
         // turns.
         if now_ns.saturating_sub(self.turned_ns) >= self.interval_ns {
             self.turned_ns = now_ns;
-            self.events.turn(now_ns);
-            self.events.publish(now_ns);
+            events.turn(now_ns);
+            events.publish(now_ns);
         }
-        self.events.switch_to(next, self.root, now_ns);
+        events.switch_to(next, self.root, now_ns);
+    }
+}
+
+impl<P: Pmu> Observer for Follower<P> {
+    fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, now_ns: u64) {
+        if let Some(time) = &mut self.time {
+            time.switch_to(next, now_ns);
+        }
+        if self.events.is_some() {
+            self.schedule(next, now_ns);
+        }
     }
 
     fn parked(&mut self, group: Option<&Group>, now_ns: u64) {
         // The thread may have entered its group before it was followed; otherwise nothing changes.
-        self.events.switch_to(group, self.root, now_ns);
-        self.events.publish(now_ns);
+        if let Some(time) = &mut self.time {
+            time.switch_to(group, now_ns);
+        }
+        if let Some(events) = &mut self.events {
+            events.switch_to(group, self.root, now_ns);
+            events.publish(now_ns);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Perf events of a tree's groups, on all threads.
 
+mod accounts;
 mod counts;
 mod follower;
 mod shared;
@@ -15,6 +16,7 @@ use super::thread::ThreadPmu;
 use crate::group::Group;
 use crate::switch::{self, Observation};
 use crate::tree::Tree;
+use accounts::Accounts;
 pub use counts::{RequestCounts, RequestState};
 use follower::Follower;
 use shared::{Attachment, SessionState};
@@ -81,9 +83,10 @@ impl Request {
 ///
 /// # What it costs
 /// - **A switch** to another group: the scheduler's work on the events of the groups that are left
-///   and entered, and some stores to publish their counts. The clock is read once, for this and for
-///   metered CPU time. A switch allocates nothing and takes no lock. Entering the current group
-///   again costs nothing.
+///   and entered, and some stores to publish their counts. For event groups of CPU time alone, one
+///   addition and one search for the next group's account: no more for a group at greater depth, if
+///   it has such a request itself. The clock is read once, for all this and for metered CPU time. A
+///   switch allocates nothing and takes no lock. Entering the current group again costs nothing.
 /// - **A thread**'s first switch after the session was opened, or its first [`park`](switch::park):
 ///   memory and time in proportion to the number of requests, a file descriptor for each different
 ///   event that the kernel counts, and one more for all of them together.
@@ -95,7 +98,8 @@ impl Request {
 /// - The counts of a group's events become visible when the thread leaves the group. Those of a
 ///   common ancestor, which a switch does not touch, and those for the whole process become visible
 ///   at the first switch after each interval ([`SessionBuilder::interval`]), when the thread parks,
-///   and when it exits. A thread that never switches therefore shows nothing new, unless it calls
+///   and when it exits. CPU time alone becomes visible at each switch, for ancestors and for the
+///   whole process too. A thread that never switches therefore shows nothing new, unless it calls
 ///   [`park`](switch::park).
 /// - The counts of threads that have exited are kept.
 /// - The session does not hold a killed group, so it does not delay its release. The group's counts
@@ -214,7 +218,8 @@ impl Session {
     /// they include.
     ///
     /// The values of one request on one thread are from one moment; those of different requests or
-    /// threads are not.
+    /// threads are not. Requests for CPU time alone add up instead: on each thread, a group has
+    /// what those below it have and its own.
     ///
     /// # Examples
     /// ```
@@ -309,18 +314,29 @@ impl SessionBuilder {
         make: impl Fn() -> P + Send + Sync + 'static,
     ) -> Session {
         let mut here = make();
-        let attachments = requests.into_iter().map(|request| {
-            let group = request.group.as_ref();
+        let attach = |request: Request| {
+            let group = request.group;
             let strange = group
+                .as_ref()
                 .is_some_and(|group| !Arc::ptr_eq(group.tree_stats(), tree.root().tree_stats()));
             assert!(
                 !strange,
                 "the group {} belongs to another tree",
-                group.map_or("", Group::path)
+                group.as_ref().map_or("", Group::path)
             );
-            Attachment::new(group, request.events, &mut here)
+            let (attachment, time_alone) =
+                Attachment::new(group.as_ref(), request.events, &mut here);
+            (attachment, time_alone.then_some(group))
+        };
+        let (mut attachments, of_time): (Vec<_>, Vec<_>) = requests.into_iter().map(attach).unzip();
+        let accounts = of_time.iter().any(Option::is_some).then(|| {
+            let accounts = Accounts::new(of_time.iter().flatten().flatten().collect());
+            for (attachment, group) in attachments.iter_mut().zip(&of_time) {
+                attachment.account = group.as_ref().map(|group| accounts.of(group.as_ref()));
+            }
+            accounts
         });
-        let shared = Arc::new(SessionState::new(tree.clone(), attachments.collect()));
+        let shared = Arc::new(SessionState::new(tree.clone(), attachments.into(), accounts));
         let interval_ns = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
         let root = GroupKey::of(tree.root());
         let follow = {

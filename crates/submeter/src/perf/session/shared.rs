@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::accounts::{AccountTimes, Accounts, TimeKeeper};
 use super::counts::{RequestCounts, Sum};
 use crate::group::Group;
 use crate::perf::event::EventGroup;
@@ -28,6 +29,8 @@ pub(super) struct SessionState {
 /// long as they follow it.
 pub(super) struct Requests {
     list: Box<[Attachment]>,
+    /// `None` if no event group counts CPU time alone.
+    accounts: Option<Arc<Accounts>>,
     threads: Mutex<Threads>,
     /// The number of threads that failed to join: their work is missing.
     missed: AtomicUsize,
@@ -40,6 +43,8 @@ pub(super) struct Attachment {
     path: Option<String>,
     pub(super) events: EventGroup,
     refused: Option<NotSupportedError>,
+    /// Whether it counts CPU time alone, and if so in which account.
+    pub(super) account: Option<u32>,
     killed: AtomicBool,
     /// Why it is not counted on some thread.
     failed: Mutex<Option<String>>,
@@ -54,29 +59,46 @@ struct Threads {
 
 /// The counts of one thread.
 pub(super) struct ThreadCounts {
-    /// By request; `None` if it is not supported.
+    /// By request; `None` if it is not supported, or counts CPU time alone.
     published: Box<[Option<Published>]>,
+    times: Option<Arc<AccountTimes>>,
     ended: AtomicBool,
 }
 
 impl Attachment {
-    pub(super) fn new<P: Pmu>(group: Option<&Group>, events: EventGroup, pmu: &mut P) -> Self {
+    /// Returns the attachment, and whether it counts CPU time alone: then it needs an account.
+    pub(super) fn new<P: Pmu>(
+        group: Option<&Group>,
+        events: EventGroup,
+        pmu: &mut P,
+    ) -> (Attachment, bool) {
         let scope = group.map_or(Scope::Everywhere, |group| Scope::Group(GroupKey::of(group)));
+        let mut time_alone = true;
         let refused = events.events().iter().find_map(|event| match pmu.prepare(event) {
             Ok(handle) => {
+                time_alone &= pmu.is_clock(handle);
                 pmu.release(handle);
                 None
             }
             Err(error) => Some(error),
         });
-        Attachment {
+        let refused = refused.or_else(|| NotSupportedError::empty(&events));
+        time_alone &= refused.is_none();
+        let attachment = Attachment {
             scope,
             path: group.map(|group| group.path().to_owned()),
-            refused: refused.or_else(|| NotSupportedError::empty(&events)),
+            refused,
             events,
+            account: None,
             killed: AtomicBool::new(false),
             failed: Mutex::new(None),
-        }
+        };
+        (attachment, time_alone)
+    }
+
+    /// Returns whether a scheduler counts it.
+    fn is_scheduled(&self) -> bool {
+        self.refused.is_none() && self.account.is_none()
     }
 
     /// Notes that one thread could not attach it, although another one could: file descriptors may
@@ -114,23 +136,32 @@ impl Requests {
     pub(super) fn join(&self) -> Option<Arc<ThreadCounts>> {
         let published = self.list.iter().map(|attachment| {
             let events = attachment.events.events().len();
-            attachment.refused.is_none().then(|| Published::new(events))
+            attachment.is_scheduled().then(|| Published::new(events))
         });
-        let counts = ThreadCounts { published: published.collect(), ended: AtomicBool::new(false) };
-        let counts = Arc::new(counts);
+        let counts = Arc::new(ThreadCounts {
+            published: published.collect(),
+            times: self.accounts.as_ref().map(|accounts| Arc::new(AccountTimes::new(accounts))),
+            ended: AtomicBool::new(false),
+        });
         let Some(mut threads) = self.threads.try_lock_for(PATIENCE) else {
             // Relaxed: a statistic.
             self.missed.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        threads.fold();
+        self.fold(&mut threads);
         threads.live.push(Arc::clone(&counts));
         threads.joined += 1;
         Some(counts)
     }
 
+    /// Returns what charges a thread's CPU time, if any event group counts that alone.
+    pub(super) fn time_keeper(&self, counts: &ThreadCounts, now_ns: u64) -> Option<TimeKeeper> {
+        let (accounts, times) = self.accounts.as_ref().zip(counts.times.as_ref())?;
+        Some(TimeKeeper::new(Arc::clone(accounts), Arc::clone(times), now_ns))
+    }
+
     /// Returns the event groups to attach on a thread, and where it publishes their counts.
-    pub(super) fn supported<'a>(
+    pub(super) fn scheduled<'a>(
         &'a self,
         counts: &'a ThreadCounts,
     ) -> impl Iterator<Item = (&'a Attachment, &'a Published)> {
@@ -140,20 +171,32 @@ impl Requests {
             .zip(published)
             .filter_map(|(attachment, p)| Some((attachment, p.as_ref()?)))
     }
-}
 
-impl Threads {
     /// Adds up the counts of exited threads, and removes them from the list.
-    fn fold(&mut self) {
-        let Threads { live, folded, .. } = self;
+    fn fold(&self, Threads { live, folded, .. }: &mut Threads) {
         live.retain(|counts| {
             // Acquire: pairs with the Release in `end`: what the thread published last is seen.
             let ended = counts.ended.load(Ordering::Acquire);
             if ended {
-                counts.add_to(folded);
+                self.add(counts, folded);
             }
             !ended
         });
+    }
+
+    /// Adds the counts of a thread to `sums`, by request.
+    fn add(&self, counts: &ThreadCounts, sums: &mut [Sum]) {
+        let times = self.accounts.as_ref().zip(counts.times.as_ref());
+        let times = times.map(|(accounts, times)| accounts.totals(times)).unwrap_or_default();
+        for ((sum, published), attachment) in sums.iter_mut().zip(&counts.published).zip(&self.list)
+        {
+            if let Some(published) = published {
+                sum.add(&published.read());
+            }
+            if let Some(account) = attachment.account {
+                sum.add_time(times[account as usize]);
+            }
+        }
     }
 }
 
@@ -163,23 +206,24 @@ impl ThreadCounts {
         // Release: pairs with the Acquire in `fold`.
         self.ended.store(true, Ordering::Release);
     }
-
-    fn add_to(&self, sums: &mut [Sum]) {
-        for (sum, published) in sums.iter_mut().zip(&self.published) {
-            if let Some(published) = published {
-                sum.add(&published.read());
-            }
-        }
-    }
 }
 
 impl SessionState {
-    pub(super) fn new(tree: Tree, list: Box<[Attachment]>) -> SessionState {
+    pub(super) fn new(
+        tree: Tree,
+        list: Box<[Attachment]>,
+        accounts: Option<Accounts>,
+    ) -> SessionState {
         let folded = list.iter().map(|a| Sum::new(a.events.events().len())).collect();
         let threads = Mutex::new(Threads { live: Vec::new(), folded, joined: 0 });
         SessionState {
             tree,
-            requests: Arc::new(Requests { list, threads, missed: AtomicUsize::new(0) }),
+            requests: Arc::new(Requests {
+                list,
+                accounts: accounts.map(Arc::new),
+                threads,
+                missed: AtomicUsize::new(0),
+            }),
         }
     }
 
@@ -202,7 +246,7 @@ impl SessionState {
     #[cfg(test)]
     pub(super) fn live(&self) -> usize {
         let mut threads = self.requests.threads.lock();
-        threads.fold();
+        self.requests.fold(&mut threads);
         threads.live.len()
     }
 
@@ -210,10 +254,10 @@ impl SessionState {
     pub(super) fn counts(&self, panicked: u64) -> Vec<RequestCounts> {
         let sums = {
             let mut threads = self.requests.threads.lock();
-            threads.fold();
+            self.requests.fold(&mut threads);
             let mut sums = threads.folded.clone();
             for counts in &threads.live {
-                counts.add_to(&mut sums);
+                self.requests.add(counts, &mut sums);
             }
             sums
         };
