@@ -8,6 +8,7 @@ use submeter_program::{TempFile, text};
 use super::BENCH;
 
 const RESPONSE: [&str; 5] = ["none", "unpatched", "patch_1", "submeter", "spin"];
+const PRICED: [&str; 5] = ["none", "unpatched", "patch_1", "submeter", "submeter_reprogrammed"];
 const DESIGNS: [&str; 3] = ["unpatched", "patch_1", "submeter"];
 
 /// The value of the row with these parameters.
@@ -25,7 +26,9 @@ fn all_parts_are_measured() {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(err, "", "no progress without a terminal");
-    for part in ["part response", "part switch", "part accuracy"] {
+    for part in
+        ["part response", "part response_priced", "part hop", "part switch", "part accuracy"]
+    {
         assert!(out.contains(part), "{part} in {out}");
     }
     let json = std::fs::read_to_string(out_json.path()).expect("written");
@@ -40,23 +43,41 @@ fn all_parts_are_measured() {
         assert!(seen.insert(cell), "a cell is measured once: {row}");
     }
     response(rows);
+    hop(rows, &out);
     switch(rows);
     accuracy(rows, &out);
 }
 
 fn response(rows: &[Value]) {
-    for part in ["response", "response_cpu"] {
+    for (part, variants) in [
+        ("response", RESPONSE),
+        ("response_cpu", RESPONSE),
+        ("response_priced", PRICED),
+        ("response_priced_cpu", PRICED),
+    ] {
         let params = serde_json::json!({ "part": part });
-        for variant in RESPONSE {
+        for variant in variants {
             assert!(value(rows, &params, variant) > 0.0);
         }
         let of_part: Vec<&Value> = rows.iter().filter(|row| row["params"] == params).collect();
-        assert_eq!(of_part.len(), RESPONSE.len());
+        assert_eq!(of_part.len(), variants.len());
         // Variants are compared slice by slice.
         let slices: BTreeSet<usize> =
             of_part.iter().filter_map(|row| Some(row["samples"].as_array()?.len())).collect();
         assert_eq!(slices.len(), 1, "{slices:?}");
         assert!(of_part.iter().all(|row| row["unit"] == "us"));
+    }
+}
+
+fn hop(rows: &[Value], out: &str) {
+    let params = serde_json::json!({ "part": "hop" });
+    for variant in ["none"].iter().chain(&DESIGNS) {
+        assert!(value(rows, &params, variant) > 0.0);
+    }
+    let there = |row: &Value| row["params"] == params && row["variant"] == "cgroup_perf";
+    if !rows.iter().any(there) {
+        let line = out.lines().find(|line| line.contains("hop: no events of control groups"));
+        println!("skipped: cgroup_perf: {}", line.expect("the reason is reported"));
     }
 }
 
@@ -85,6 +106,9 @@ fn switch(rows: &[Value]) {
         for design in DESIGNS {
             assert!(value(rows, &at("depth", 8, depth, 2), design) > 0.0);
         }
+        // As much as all the counters that are programmed take: no load hides it.
+        let priced = |design| value(rows, &at("depth_priced", 8, depth, 2), design);
+        assert!(priced("submeter") < priced("unpatched"), "at depth {depth}");
     }
     // The document's subject, and a difference so large that no load hides it: lists of 20,000
     // events, or two events.

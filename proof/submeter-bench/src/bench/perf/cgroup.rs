@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use submeter::perf::{self, EventGroup, EventKind, parse};
 use submeter_sys::cpu::affinity;
 use submeter_sys::perf_event::{self, Config, Event};
 
@@ -32,7 +33,15 @@ impl Cgroup {
         // Relaxed: the number only has to be unique.
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
-        let directory = parent.join(format!("submeter-bench-{process}-{number}-{name}"));
+        Cgroup::create(parent.join(format!("submeter-bench-{process}-{number}-{name}")))
+    }
+
+    /// Creates one below this one, which must be dropped later.
+    pub(super) fn child(&self, name: &str) -> io::Result<Cgroup> {
+        Cgroup::create(self.directory.join(name))
+    }
+
+    fn create(directory: PathBuf) -> io::Result<Cgroup> {
         fs::create_dir(&directory).map_err(|error| at(&directory, &error))?;
         let cgroup = Cgroup { directory };
         let kind = cgroup.directory.join("cgroup.type");
@@ -56,13 +65,27 @@ impl Cgroup {
 
     /// Counts its CPU time with perf events, one for each CPU of this process.
     pub(super) fn events(&self) -> io::Result<Vec<Event>> {
+        let mut events = Vec::new();
+        for cpu in affinity()? {
+            events.extend(self.open("task-clock", cpu)?);
+        }
+        Ok(events)
+    }
+
+    /// Counts the events of `list` on one CPU.
+    pub(super) fn open(&self, list: &str, cpu: usize) -> io::Result<Vec<Event>> {
         let directory = File::open(&self.directory)?;
-        let config = Config {
-            kernel: true,
-            ..Config::new(perf_event::TYPE_SOFTWARE, perf_event::SOFTWARE_TASK_CLOCK)
+        let lists = parse(list).map_err(io::Error::other)?;
+        let open = |event: &perf::Event| {
+            let (kind, number) = match event.kind() {
+                EventKind::Hardware(number) => (perf_event::TYPE_HARDWARE, number),
+                EventKind::Software(number) => (perf_event::TYPE_SOFTWARE, number),
+                _ => return Err(io::ErrorKind::Unsupported.into()),
+            };
+            let config = Config { kernel: true, ..Config::new(kind, number) };
+            Event::open_for_cgroup(&config, &directory, cpu)
         };
-        let open = |cpu| Event::open_for_cgroup(&config, &directory, cpu);
-        affinity()?.into_iter().map(open).collect()
+        lists.iter().flat_map(EventGroup::events).map(open).collect()
     }
 }
 

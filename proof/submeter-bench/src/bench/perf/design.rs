@@ -139,6 +139,11 @@ impl<P: Pmu> Filtered<P> {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn pmu(&self) -> &P {
+        &self.pmu
+    }
+
     fn take_off(&mut self, now_ns: u64) {
         for listed in self.flexible.iter_mut().chain(&mut self.pinned) {
             #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use submeter::perf::{EventGroup, GroupKey, Request, Scope, Session, ThreadPmu, parse};
+use submeter::perf::{EventGroup, GroupKey, Pmu, Request, Scope, Session, ThreadPmu, parse};
 use submeter::switch::{self, Observation, Observer};
 use submeter::{Group, Tree};
 
 use super::design::{Design, Filtered, SystemWide};
+use super::priced::{PricedPmu, Sharing};
 
 /// The variants that follow the groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +17,24 @@ pub(super) enum Variant {
     Unpatched,
     Patch1,
     Submeter,
+    /// On counters with a price: submeter's scheduler alone, without its counters that are shared.
+    Reprogrammed,
     /// No event, but each switch takes enough longer that the measurement must show it.
     Spin,
 }
 
 impl Variant {
-    pub(super) const ALL: [Variant; 5] =
+    /// The variants on the thread's own counters.
+    pub(super) const LIVE: [Variant; 5] =
         [Variant::Nothing, Variant::Unpatched, Variant::Patch1, Variant::Submeter, Variant::Spin];
+    /// The variants on counters with a price.
+    pub(super) const PRICED: [Variant; 5] = [
+        Variant::Nothing,
+        Variant::Unpatched,
+        Variant::Patch1,
+        Variant::Submeter,
+        Variant::Reprogrammed,
+    ];
     /// The variants with events.
     pub(super) const DESIGNS: [Variant; 3] =
         [Variant::Unpatched, Variant::Patch1, Variant::Submeter];
@@ -33,6 +45,7 @@ impl Variant {
             Variant::Unpatched => "unpatched",
             Variant::Patch1 => "patch_1",
             Variant::Submeter => "submeter",
+            Variant::Reprogrammed => "submeter_reprogrammed",
             Variant::Spin => "spin",
         }
     }
@@ -64,18 +77,20 @@ pub(super) fn wanted(scopes: impl Iterator<Item = Option<Group>>, events: &str) 
     scopes.flat_map(of).collect()
 }
 
+/// The document's events.
+pub(super) const DOCUMENT: &str = "cycles,instructions";
+
 /// Returns the document's events if the hardware counts them, and otherwise two clocks.
 pub(super) fn document_events(notes: &mut Vec<String>) -> &'static str {
-    const HARDWARE: &str = "cycles,instructions";
     // Both are read without the kernel, as hardware counters are. An event that the kernel counts
     // (context-switches) makes each context switch of the thread dearer, by the same amount for all
     // variants, which hides their differences.
     const SOFTWARE: &str = "task-clock,cpu-clock";
-    let lists = parse(HARDWARE).expect("a constant list");
+    let lists = parse(DOCUMENT).expect("a constant list");
     match lists.iter().flat_map(EventGroup::events).try_for_each(ThreadPmu::supports) {
-        Ok(()) => HARDWARE,
+        Ok(()) => DOCUMENT,
         Err(why) => {
-            let note = format!("response: {SOFTWARE} in place of the document's {HARDWARE}: {why}");
+            let note = format!("response: {SOFTWARE} in place of the document's {DOCUMENT}: {why}");
             notes.push(note);
             SOFTWARE
         }
@@ -89,45 +104,84 @@ pub(super) struct Following {
     _session: Option<Session>,
 }
 
+/// Where events are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counters {
+    /// Each thread's own: its clock, and the kernel's.
+    Live,
+    /// A model of the CPU's, which takes the time that these take.
+    Priced,
+}
+
 /// Attaches the wanted events.
-pub(super) fn install(variant: Variant, tree: &Tree, wanted: &[Wanted]) -> Following {
-    let system_wide = match variant {
-        Variant::Nothing => return Following::default(),
-        Variant::Submeter => {
+pub(super) fn install(
+    variant: Variant,
+    counters: Counters,
+    tree: &Tree,
+    wanted: &[Wanted],
+) -> Following {
+    match counters {
+        Counters::Live => install_on(variant, tree, wanted, |_| ThreadPmu::new()),
+        Counters::Priced => install_on(variant, tree, wanted, PricedPmu::new),
+    }
+}
+
+/// Attaches the wanted events to counters that `make` makes on each thread.
+fn install_on<P: Pmu + 'static>(
+    variant: Variant,
+    tree: &Tree,
+    wanted: &[Wanted],
+    make: impl Fn(Sharing) -> P + Clone + Send + Sync + 'static,
+) -> Following {
+    let sharing = if variant == Variant::Reprogrammed { Sharing::Apart } else { Sharing::Shared };
+    let baseline = |system_wide| {
+        let make = make.clone();
+        let make = move || Filtered::new(make(Sharing::Apart), system_wide);
+        Following { _baseline: Some(observe(wanted, make)), ..Following::default() }
+    };
+    match variant {
+        Variant::Nothing => Following::default(),
+        Variant::Unpatched => baseline(SystemWide::Switched),
+        Variant::Patch1 => baseline(SystemWide::LeftAlone),
+        Variant::Submeter | Variant::Reprogrammed => {
             let requests = wanted.iter().map(Wanted::request);
-            let session = Session::open(tree, requests);
-            return Following { _session: Some(session), ..Following::default() };
+            let session = Session::builder().open_with(tree, requests, move || make(sharing));
+            Following { _session: Some(session), ..Following::default() }
         }
         Variant::Spin => {
             let spinner = |_| Some(Box::new(Spinner) as Box<dyn Observer>);
-            return Following { _baseline: Some(switch::observe(spinner)), ..Following::default() };
+            Following { _baseline: Some(switch::observe(spinner)), ..Following::default() }
         }
-        Variant::Unpatched => SystemWide::Switched,
-        Variant::Patch1 => SystemWide::LeftAlone,
-    };
+    }
+}
+
+/// Has a baseline follow each thread.
+fn observe<P: Pmu + 'static>(
+    wanted: &[Wanted],
+    make: impl Fn() -> Filtered<P> + Send + Sync + 'static,
+) -> Observation {
     let scope = |group: &Option<Group>| {
         group.as_ref().map_or(Scope::Everywhere, |group| Scope::Group(GroupKey::of(group)))
     };
     let all: Vec<_> = wanted.iter().map(|one| (scope(&one.group), one.events.clone())).collect();
-    let follower = move |now_ns| {
-        let mut design = Filtered::new(ThreadPmu::new(), system_wide);
+    switch::observe(move |now_ns| {
+        let mut design = make();
         for (scope, events) in &all {
             design.attach(*scope, events, now_ns).ok()?;
         }
         // Room for a group at the greatest depth.
         let chain = Vec::with_capacity(submeter::DEPTH_MAX + 1);
         Some(Box::new(Follower { design, chain }) as Box<dyn Observer>)
-    };
-    Following { _baseline: Some(switch::observe(follower)), ..Following::default() }
+    })
 }
 
 /// Forwards one thread's switches to a baseline.
-struct Follower {
-    design: Filtered<ThreadPmu>,
+struct Follower<P> {
+    design: Filtered<P>,
     chain: Vec<GroupKey>,
 }
 
-impl Observer for Follower {
+impl<P: Pmu> Observer for Follower<P> {
     fn switched(&mut self, _: Option<&Group>, next: Option<&Group>, now_ns: u64) {
         match next {
             Some(group) => GroupKey::chain_of(group, &mut self.chain),

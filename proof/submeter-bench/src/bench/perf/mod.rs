@@ -5,6 +5,8 @@ mod accuracy;
 mod cgroup;
 mod design;
 mod follow;
+mod hop;
+mod priced;
 mod response;
 mod switch;
 
@@ -26,6 +28,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let times = if inputs.quick { 1 } else { RESPONSES };
     let mut groups = response::cells(&mut notes, times);
     groups.extend(switch::cells()?);
+    groups.push(hop::cells(&mut notes)?);
     groups.push(vec![accuracy::cell(&mut notes)?]);
     Ok(Plan {
         table: TABLE,

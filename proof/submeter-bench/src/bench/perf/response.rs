@@ -10,6 +10,9 @@
 //! The same slices yield `part=response_cpu`, the CPU time of a request, including its client's:
 //! while all CPUs are busy, the response time is this time plus waiting, and other programs disturb
 //! the CPU time less.
+//!
+//! `part=response_priced` and `part=response_priced_cpu` are the same on a [model](super::priced)
+//! of the CPU's counters, with the document's own events.
 
 use std::cell::RefCell;
 use std::io;
@@ -27,7 +30,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::follow::{self, Variant, Wanted};
+use super::follow::{self, Counters, Variant, Wanted};
 use crate::bench::record::Reading;
 use crate::bench::runner::{Cell, Sample};
 use crate::row::{Param, Params};
@@ -52,12 +55,26 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// The time until most keys are stored.
 const WARM: Duration = Duration::from_millis(500);
 
+/// The variants of a round.
+const SLICES: usize = Variant::LIVE.len();
+
 /// Makes the cells of all variants, `times` times over: the effect is small, and it takes many
 /// slices to show.
 pub(super) fn cells(notes: &mut Vec<String>, times: usize) -> Vec<Vec<Cell>> {
-    let events = follow::document_events(notes);
+    let live = Kind {
+        counters: Counters::Live,
+        events: follow::document_events(notes),
+        part: "response",
+        cpu: "response_cpu",
+    };
+    let priced = Kind {
+        counters: Counters::Priced,
+        events: follow::DOCUMENT,
+        part: "response_priced",
+        cpu: "response_priced_cpu",
+    };
     let bench: Rc<RefCell<Option<Bench>>> = Rc::default();
-    let cell = |&variant: &Variant| {
+    let cell = |kind: Kind, variant: Variant| {
         let bench = Rc::clone(&bench);
         let measure = move || {
             let mut bench = bench.borrow_mut();
@@ -65,14 +82,26 @@ pub(super) fn cells(notes: &mut Vec<String>, times: usize) -> Vec<Vec<Cell>> {
                 *bench = Some(Bench::start()?);
             }
             let bench = bench.as_mut().expect("started above");
-            let Slice { response_us, cpu_us } = bench.slice(variant, events)?;
-            let cpu = Reading::of("us", vec![cpu_us]).with("part", "response_cpu");
+            let Slice { response_us, cpu_us } = bench.slice(variant, kind)?;
+            let cpu = Reading::of("us", vec![cpu_us]).with("part", kind.cpu);
             // Samples are compared in pairs, by their order, so none may be left out.
             Ok(Sample::kept(vec![Reading::of("us", vec![response_us]), cpu]))
         };
-        Cell::new(Params::from([("part", Param::word("response"))]), variant.name(), measure)
+        Cell::new(Params::from([("part", Param::word(kind.part))]), variant.name(), measure)
     };
-    (0..times).map(|_| Variant::ALL.iter().map(cell).collect()).collect()
+    let round = |kind: Kind, variants: [Variant; SLICES]| {
+        variants.into_iter().map(|variant| cell(kind, variant)).collect()
+    };
+    (0..times).flat_map(|_| [round(live, Variant::LIVE), round(priced, Variant::PRICED)]).collect()
+}
+
+/// What is counted, and the parts of the table that it yields.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    counters: Counters,
+    events: &'static str,
+    part: &'static str,
+    cpu: &'static str,
 }
 
 /// The result of a slice, per request.
@@ -134,7 +163,7 @@ impl Bench {
         let clients = driving.block_on(connect(&shared, connections, &stopped));
         let clients = clients.map_err(io::Error::other)?;
         self.load = Some(Load { shared, clients, stop });
-        self.left = Variant::ALL.len();
+        self.left = SLICES;
         thread::sleep(SETTLE);
         Ok(())
     }
@@ -177,12 +206,13 @@ impl Bench {
     }
 
     /// Runs the load for one slice.
-    fn slice(&mut self, variant: Variant, events: &str) -> io::Result<Slice> {
+    fn slice(&mut self, variant: Variant, kind: Kind) -> io::Result<Slice> {
         if self.load.is_none() {
             self.drive()?;
         }
         let Some(load) = &self.load else { return Err(io::ErrorKind::NotConnected.into()) };
-        let following = follow::install(variant, self.cache.tree(), &self.wanted(events)?);
+        let wanted = self.wanted(kind.events)?;
+        let following = follow::install(variant, kind.counters, self.cache.tree(), &wanted);
         thread::sleep(SETTLE);
         let (before, cpu) = (load.shared.progress.times(), clock::process_cpu_ns());
         let since = Instant::now();

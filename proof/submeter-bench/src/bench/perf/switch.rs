@@ -4,7 +4,8 @@
 //! it is in otherwise: two switches, each counted as half. All groups are entered in turn. Event
 //! groups with one `task-clock` each are attached to every group, as `perf stat -e task-clock,… -G
 //! …` does without braces: this event is read without a system call, so that the scheduling of
-//! events dominates.
+//! events dominates. Case `depth_priced` has `cycles` and `instructions` instead, on a
+//! [model](super::priced) of the CPU's counters.
 
 use std::hint::black_box;
 use std::io;
@@ -17,7 +18,7 @@ use submeter::{Group, Schema, Tree};
 use submeter_sys::clock::ThreadClock;
 use submeter_sys::cpu::{affinity, set_affinity};
 
-use super::follow::{Variant, install, wanted};
+use super::follow::{Counters, DOCUMENT, Variant, install, wanted};
 use crate::bench::runner::{Cell, Sample};
 use crate::bench::threads::Preemptions;
 use crate::row::{Param, Params};
@@ -54,6 +55,9 @@ pub(super) fn cells() -> io::Result<Vec<Vec<Cell>>> {
             add(Place { case: Case::Depth, groups: DEPTH_MAX, depth, events });
         }
     }
+    for depth in 1..=DEPTH_MAX {
+        add(Place { case: Case::DepthPriced, groups: DEPTH_MAX, depth, events: 2 });
+    }
     for events in [1, 4, 8] {
         add(Place { case: Case::Sibling, groups: few, depth: 1, events });
     }
@@ -66,6 +70,7 @@ enum Case {
     Same,
     Sibling,
     Depth,
+    DepthPriced,
 }
 
 /// One line of the table.
@@ -83,6 +88,7 @@ impl Place {
             Case::Same => "same",
             Case::Sibling => "sibling",
             Case::Depth => "depth",
+            Case::DepthPriced => "depth_priced",
         });
         let numbers = [("groups", self.groups), ("depth", self.depth), ("events", self.events)];
         for (name, value) in numbers {
@@ -143,21 +149,25 @@ fn clock(cpu: usize) -> Vec<Cell> {
 
 fn of_groups(world: &Rc<World>, place: Place, variant: Variant) -> Cell {
     let world = Rc::clone(world);
-    let events = vec!["task-clock"; place.events as usize].join(",");
+    let (counters, events) = match place.case {
+        Case::DepthPriced => (Counters::Priced, DOCUMENT.to_owned()),
+        _ => (Counters::Live, vec!["task-clock"; place.events as usize].join(",")),
+    };
     let measure = move || {
         let World { cpu, tree, home, many, deep } = &*world;
         let many = &many[..place.groups as usize];
         let _following = (place.events > 0).then(|| {
-            let groups = if place.case == Case::Depth { deep } else { many };
+            let nested = matches!(place.case, Case::Depth | Case::DepthPriced);
+            let groups = if nested { deep } else { many };
             let all = groups.iter().chain([home]).cloned().map(Some);
-            install(variant, tree, &wanted(all, &events))
+            install(variant, counters, tree, &wanted(all, &events))
         });
         let deep = &deep[place.depth as usize - 1];
         on_cpu(*cpu, || {
             let _home = home.enter();
             match place.case {
                 Case::Same => time(2, || home.run(|| ())),
-                Case::Depth => time(2, || deep.run(|| ())),
+                Case::Depth | Case::DepthPriced => time(2, || deep.run(|| ())),
                 Case::Sibling => {
                     // Visits each group once, so that first visits are not measured, unless that
                     // takes too long.
