@@ -1,0 +1,144 @@
+//! What the engines cost: how long a first grant takes, and how much of a CPU a fleet takes of
+//! Redis.
+//!
+//! `cargo run --release -p submeter-bank --example engine_cost -- 1000 1000` is a fleet of a
+//! thousand members with a thousand budgets each, of which 5 % change from one exchange to the
+//! next.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use submeter_bank::{
+    Bank, Budget, Holder, Ledger, Member, MemoryBank, Outage, Past, RedisBank, SocketBank,
+    SocketServer, Use,
+};
+
+const TTL: Duration = Duration::from_secs(3600);
+const GRANTS: u64 = 1_000;
+/// How often a member asks where leases last 15 s.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// A member that uses as much as it likes.
+struct Uses(Vec<(Budget, u64)>);
+
+impl Member for Uses {
+    fn set(&mut self, budget: &Budget, amount: u64) -> Use {
+        let used = self.0.iter().find(|(other, _)| other == budget);
+        Use { used: used.map_or(10, |(_, used)| *used).min(amount), refused: 0 }
+    }
+}
+
+fn main() {
+    let mut counts = std::env::args().skip(1).map(|n| n.parse().expect("a number"));
+    let (members, budgets) = (counts.next().unwrap_or(100), counts.next().unwrap_or(1_000));
+    let directory = tempfile::tempdir().expect("a directory");
+    let budget = Budget::new("/first", "memory").expect("a name");
+
+    let mut ledger = Ledger::new(TTL, Past::None);
+    ledger.set_limit(&budget, 1 << 40, 0).expect("no floors");
+    let path = directory.path().join("bank");
+    let bank = Arc::new(MemoryBank::from(ledger));
+    let server = SocketServer::start(&path, 0o600, bank).expect("a new path");
+    first_grants("socket", &budget, || SocketBank::new(&path));
+    drop(server);
+
+    let socket = directory.path().join("redis");
+    let mut redis = Command::new("redis-server");
+    redis.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
+    let Ok(redis) = redis.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+        println!("skipped: Redis: apt-get install redis-server");
+        return;
+    };
+    let _redis = Server(redis);
+    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let url = format!("unix://{}", socket.display());
+    let new = || RedisBank::new(&url, "cost", TTL).expect("a URL");
+    new().set_limit(&budget, 1 << 40, 0).expect("it runs");
+    first_grants("redis", &budget, new);
+    fleet(&new(), &url, members, budgets);
+}
+
+/// Ends with the program, however that ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Has ended by itself otherwise.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process that has just started, from its first look to its lease: it connects, too.
+fn first_grants<B: Bank>(engine: &str, budget: &Budget, new: impl Fn() -> B) {
+    let mut took: Vec<_> = (0..GRANTS)
+        .map(|epoch| {
+            let (bank, mut uses) = (new(), Uses(Vec::new()));
+            let start = Instant::now();
+            let mut holder = Holder::new("member", epoch);
+            holder.add(budget.clone(), 10, Outage::Strict);
+            let request = holder.request(Duration::ZERO, &mut uses);
+            let answer = bank.exchange(&request).expect("an answer");
+            assert!(holder.accept(Duration::ZERO, &answer, &mut uses));
+            start.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    let [p50, p99] = [50, 99].map(|percent| took[took.len() * percent / 100]);
+    println!("{engine}: first grant {p50:?} p50, {p99:?} p99, {GRANTS} processes");
+}
+
+/// The CPU time that the server has taken so far.
+fn cpu(url: &str) -> f64 {
+    let client = redis::Client::open(url).expect("a URL");
+    let mut connection = client.get_connection().expect("it runs");
+    let info: String = redis::cmd("INFO").arg("cpu").query(&mut connection).expect("an answer");
+    let part = |name: &str| -> f64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        line.expect("a line").parse().expect("a number")
+    };
+    part("used_cpu_sys:") + part("used_cpu_user:")
+}
+
+fn fleet(bank: &RedisBank, url: &str, members: u64, budgets: u64) {
+    let names: Vec<_> = (0..budgets)
+        .map(|at| Budget::new(&format!("/tenant-{at}"), "memory").expect("a name"))
+        .collect();
+    for budget in &names {
+        bank.set_limit(budget, 1 << 40, 0).expect("it runs");
+    }
+    let mut rng = fastrand::Rng::with_seed(16);
+    let mut fleet: Vec<_> = (0..members)
+        .map(|epoch| {
+            // Others than those that were granted something first.
+            let mut holder = Holder::new("member", GRANTS + epoch);
+            names.iter().for_each(|name| holder.add(name.clone(), 10, Outage::Strict));
+            (holder, Uses(Vec::new()))
+        })
+        .collect();
+    for round in 0..3 {
+        let (before, start) = (cpu(url), Instant::now());
+        for (holder, uses) in &mut fleet {
+            let changed = (0..budgets / 20).map(|_| {
+                let budget = names[rng.usize(..names.len())].clone();
+                (budget, rng.u64(1..1000))
+            });
+            uses.0 = changed.collect();
+            let request = holder.request(Duration::ZERO, uses);
+            // Busy machines answer late: the same request again is the same exchange.
+            let answer = (0..60).find_map(|_| bank.exchange(&request).ok());
+            holder.accept(Duration::ZERO, &answer.expect("an answer"), uses);
+        }
+        let each = (cpu(url) - before) / members as f64;
+        println!(
+            "redis: {members} members with {budgets} budgets each, round {round}: {:.2} ms of CPU \
+             for each exchange, {:.2} of a CPU at one exchange of each in {PERIOD:?}; {:?} in all",
+            each * 1e3,
+            each * members as f64 / PERIOD.as_secs_f64(),
+            start.elapsed(),
+        );
+    }
+}
