@@ -19,12 +19,13 @@ mod api;
 mod store;
 
 use api::{Api, Keys, Tenant};
+use axum::serve::ListenerExt;
 use store::{Plan, Result, Store};
 use submeter::{Schema, Tree, switch};
 
 const CLIENTS: usize = 4;
-const REQUESTS: usize = 4_000;
-const ROUNDS: usize = 11;
+const REQUESTS: usize = 1_000;
+const ROUNDS: usize = 41;
 
 /// What is fetched: a small answer, for which metering is as much of the work as it gets.
 const BYTES: usize = 1_000;
@@ -70,6 +71,7 @@ fn serve(metered: bool, file: &Path) -> Result<()> {
         } else {
             api::authenticated(api::routes(api.clone()), api.store)
         };
+        let at = at.tap_io(|stream| drop(stream.set_nodelay(true)));
         axum::serve(at, app).await?;
         drop(page);
         Ok(())

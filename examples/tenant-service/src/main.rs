@@ -20,6 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use axum::serve::ListenerExt;
 use submeter::{Schema, Tree, switch};
 use tokio::net::TcpListener;
 
@@ -76,6 +77,8 @@ fn serve(file: &Path, api_at: &str, operator_at: &str) -> store::Result<()> {
         let (at, operator_at) = (for_tenants.local_addr()?, for_operator.local_addr()?);
         println!("api on http://{at}/, operator on http://{operator_at}/");
         let operator = axum::serve(for_operator, api::operators_api(api.clone()));
+        // An answer's first piece must not wait until the client has confirmed its head.
+        let for_tenants = for_tenants.tap_io(|stream| drop(stream.set_nodelay(true)));
         let tenants = axum::serve(for_tenants, api::tenants_api(api));
         tokio::select! {
             ended = operator.into_future() => ended?,
