@@ -4,6 +4,7 @@
 
 mod cli;
 mod commands;
+mod log;
 mod secrets;
 mod shortage;
 mod stat;

@@ -12,9 +12,9 @@ pub(crate) fn tell(error: &io::Error) {
         return;
     }
     TOLD.call_once(|| {
-        submeter_terminal::warn(&format!(
+        tracing::warn!(
             "cannot accept further connections for now: {error}; the others are served. Allow \
              more files (ulimit -n), or fewer connections (--connections)"
-        ));
+        );
     });
 }

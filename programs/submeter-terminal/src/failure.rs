@@ -28,12 +28,6 @@ impl Failure {
     }
 }
 
-/// Prints a line on standard error that names a risk and what avoids it. The command goes on.
-pub fn warn(line: &str) {
-    const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
-    anstream::eprintln!("{YELLOW}warning:{YELLOW:#} {line}");
-}
-
 /// Handles a command line that clap did not accept: help and version are printed, anything else is
 /// a failure.
 ///

@@ -12,7 +12,7 @@ mod figures;
 mod file;
 pub mod signals;
 
-pub use failure::{Failure, one_line, refuse, warn};
+pub use failure::{Failure, one_line, refuse};
 pub use file::write_file;
 
 pub use figures::{

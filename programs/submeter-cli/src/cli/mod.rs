@@ -3,6 +3,7 @@
 mod config_file;
 mod doctor;
 mod load;
+mod log;
 mod manual;
 mod page;
 mod serve;
@@ -14,6 +15,7 @@ mod top;
 pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use load::LoadArgs;
+pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::PageArgs;
 pub(crate) use serve::{OverRateArg, ServeArgs};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::size::{Size, delimiter, file_mode, host_name};
-use super::{ConfigFile, TenantLimit};
+use super::{ConfigFile, LogArgs, TenantLimit};
 use submeter_cache::{Address, OverRate};
 use submeter_terminal::seconds;
 
@@ -162,4 +162,6 @@ pub(crate) struct ServeArgs {
     /// [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
 }

@@ -10,6 +10,7 @@ mod doors;
 mod examples;
 mod http_serve;
 mod monitoring;
+mod operated;
 mod other_program;
 mod otlp;
 mod sandbox;

@@ -102,8 +102,12 @@ pub(super) async fn delete(cache: Cache, deleted: Deleted, path: String) -> Resp
     let found = cache.tree().get(&path).filter(|group| group.path() != "/");
     let noted = found.map(|group| deleted.note(group.path())).is_some();
     match cache.delete_tenant(&path, PATIENCE).await {
-        Ok(deletion) => Json(report(&deletion, None)).into_response(),
+        Ok(deletion) => {
+            tracing::info!(path = deletion.path, items = deletion.items, "tenant deleted");
+            Json(report(&deletion, None)).into_response()
+        }
         Err(error) => {
+            tracing::info!(path, "tenant not deleted: {error}");
             if noted && matches!(error, DeleteError::NotFound(_) | DeleteError::Path(_)) {
                 deleted.take_back();
             }

@@ -7,6 +7,7 @@ mod doors;
 mod limits;
 mod otlp;
 mod reload;
+mod service;
 mod shown;
 mod summary;
 
@@ -25,6 +26,7 @@ use tokio::task::JoinHandle;
 
 use self::deletion::Deleted;
 use crate::cli::ServeArgs;
+use crate::log;
 use crate::secrets;
 use crate::shortage;
 use submeter_load::drive::{self, Outcome, Plan};
@@ -42,6 +44,11 @@ const OTHER_THREADS: usize = 2;
 
 /// Runs the command. A sum that is not exact or a corrupt value makes the exit code 1.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    log::start(args.log);
+    run_until_end(args).or_else(|failure| log::report(args.log, failure))
+}
+
+fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
     // Before anything else: Ctrl-C during the start ends with a summary too.
     let early = signals::Early::new().map_err(|e| deaf(&e))?;
     // Connections take a descriptor each, and the usual soft limit of 1,024 is there only for
@@ -78,18 +85,18 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let http =
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
     let listen = server.address().clone();
-    let page = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
+    let page_at = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let cache_port = doors::Port { addr: listen.tcp(), is_guarded: users.is_some() };
-    let page_port = doors::Port { addr: Some(page), is_guarded: token.is_some() };
+    let page_port = doors::Port { addr: Some(page_at), is_guarded: token.is_some() };
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
-        show::warn(&warning);
+        tracing::warn!("{warning}");
     }
     let hangups = reload::hangups(args);
     if let Some(hangups) = hangups.map_err(|e| deaf(&e))? {
         tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
     }
-    show::print(&greeting(args, &cache, &listen, page, scheme)).map_err(Failure::new)?;
+    show::print(&greeting(args, &cache, &listen, page_at, scheme)).map_err(Failure::new)?;
     let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
 
     let (end, ended) = watch::channel(false);
@@ -114,6 +121,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let door = doors::page(http, tls, cache.config().drain).on_shortage(shortage::tell);
     let page = submeter_http::serve(door, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);
+    service::ready(&listen, &format!("{scheme}://{page_at}/"));
     let signals = or_shutdown(signals, cache.clone());
     let plan = plan.zip(driven_at).map(|(plan, server)| Plan { server, ..plan });
     let driven = tokio::select! {
@@ -121,6 +129,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
         ended = &mut serving => Err(stopped("the cache", ended)),
         ended = &mut paging => Err(stopped("the page", ended)),
     };
+    service::stopping();
     end.send_replace(true);
     let outcome = driven?;
     // Only when the last answer has been counted do the server's counts stand still.

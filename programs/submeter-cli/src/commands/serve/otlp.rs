@@ -41,7 +41,7 @@ pub(super) async fn finish(exporter: Option<Exporter>) {
     let Some(exporter) = exporter else { return };
     #[cfg(feature = "otlp")]
     if let Ok(Err(e)) = tokio::task::spawn_blocking(|| exporter.shutdown()).await {
-        submeter_terminal::warn(&format!("the last export has not arrived: {e}"));
+        tracing::warn!("the last export has not arrived: {e}");
     }
     #[cfg(not(feature = "otlp"))]
     match exporter {}

@@ -27,11 +27,11 @@ fn anew(args: &ServeArgs) -> Result<Vec<(String, TenantLimits)>, String> {
     let now = cli::read_config(file.path())?;
     let changed = file.changed(&now);
     if !changed.is_empty() {
-        show::warn(&format!(
+        tracing::warn!(
             "{} in {}: only a restart changes that, as SIGHUP has nothing but [limits] read again",
             changed.join(", "),
             file.path().display()
-        ));
+        );
     }
     Ok(with_flags(now.limits().to_vec(), args))
 }
@@ -47,7 +47,10 @@ fn with_flags(mut limits: Vec<TenantLimit>, args: &ServeArgs) -> Vec<(String, Te
 pub(super) async fn post(cache: Cache, args: Arc<ServeArgs>, text: String) -> (StatusCode, String) {
     let limits = limits::parse(&text, "the body").map(|limits| with_flags(limits, &args));
     match limits.and_then(|limits| set(&cache, &limits)) {
-        Ok(tenants) => (StatusCode::OK, format!("limits of {tenants} tenants are set\n")),
+        Ok(tenants) => {
+            tracing::info!(tenants, "limits set by a client");
+            (StatusCode::OK, format!("limits of {tenants} tenants are set\n"))
+        }
         Err(error) => (StatusCode::BAD_REQUEST, format!("the limits stay as they were: {error}\n")),
     }
 }
@@ -75,8 +78,9 @@ pub(super) async fn follow(mut hangups: Signal, args: Arc<ServeArgs>, cache: Cac
             Ok(tenants) => {
                 // Who does not take the output misses it.
                 let _ = show::print(&format!("  limits  read again, for {tenants} tenants\n"));
+                tracing::info!(tenants, "limits read again");
             }
-            Err(error) => show::warn(&format!("the limits stay as they were: {error}")),
+            Err(error) => tracing::warn!("the limits stay as they were: {error}"),
         }
     }
 }
