@@ -26,7 +26,6 @@ use crate::unit::Count;
 /// ```
 /// use std::time::Duration;
 /// use http::{Request, Response};
-/// use http_body_util::Full;
 /// use submeter::http::RateLayer;
 /// use submeter::switch::InGroup;
 /// use submeter::{Rate, Schema, Tree};
@@ -38,7 +37,7 @@ use crate::unit::Count;
 /// let tree = Tree::new(schema.build()?)?;
 /// tree.root().set_rate(requests, Some(Rate::new(1, Duration::from_secs(60))))?;
 ///
-/// let hello = |_| async { Ok::<_, std::io::Error>(Response::new(Full::from("hello"))) };
+/// let hello = |_| async { Ok::<_, std::io::Error>(Response::new(String::from("hello"))) };
 /// let service = ServiceBuilder::new().layer(RateLayer::new(requests)).service(service_fn(hello));
 /// for status in [200, 429] {
 ///     // A future that calls the service when it is first polled, which is in the group.
