@@ -63,33 +63,40 @@ impl<'a> Search<'a> {
     /// Chooses an item, or none if there is none to be had.
     pub(super) fn victim<'g>(&self, now: Tick, guard: &'g Guard) -> Option<RcuBorrow<'g, Item>> {
         for &spare in self.spares {
+            let mut anew = false;
             for _ in 0..TRIES {
-                let Some(Holder { tenant, spareable }) = self.holder(spare) else { break };
+                let Some(Holder { tenant, spareable }) = self.holder(spare, anew) else { break };
                 let Some(victim) = tenant.ring.lock().victim(now.ms, guard) else { continue };
                 let fits = victim.cost() <= spareable || !self.store.has_protection();
                 if fits || victim.is_expired(now.ms) {
                     return Some(victim);
                 }
-                // Nobody has more to spare, and this is less than an item.
-                break;
+                if anew {
+                    // Nobody has more to spare, and this is less than an item.
+                    break;
+                }
+                // Somebody else may have more than its fair share, or than whom a hint names.
+                anew = true;
             }
         }
         self.storing.ring.lock().victim(now.ms, guard)
     }
 
-    /// Chooses the tenant that loses an item: one at or below `top` that has any.
-    fn holder(&self, spare: Spare) -> Option<Holder> {
+    /// Chooses the tenant that loses an item: one at or below `top` that has any. `anew`: whoever
+    /// has most to spare, by a look at all.
+    fn holder(&self, spare: Spare, anew: bool) -> Option<Holder> {
         let mut at = Holder { tenant: Arc::clone(self.top), spareable: u64::MAX };
         loop {
             let is_storing = Arc::ptr_eq(&at.tenant, self.storing);
-            if is_storing && !at.tenant.ring.lock().is_empty() {
+            if is_storing && !anew && !at.tenant.ring.lock().is_empty() {
                 return Some(at);
             }
-            let next = match self.fair_share(&at.tenant, spare) {
+            let fair = if anew { None } else { self.fair_share(&at.tenant, spare) };
+            let next = match fair {
                 Some(child) => child,
                 // Bytes are held but no item is below: they were charged for items that are not
                 // stored yet. Any tenant with an item must do.
-                None => match self.largest(&at.tenant, spare) {
+                None => match self.largest(&at.tenant, spare, anew) {
                     Some(largest) => largest,
                     None => return self.any_holder(spare),
                 },
@@ -123,9 +130,9 @@ impl<'a> Search<'a> {
 
     /// Returns the largest holder among a tenant's children, or the tenant if its own items are
     /// more.
-    fn largest(&self, at: &Arc<Tenant>, spare: Spare) -> Option<Holder> {
+    fn largest(&self, at: &Arc<Tenant>, spare: Spare, anew: bool) -> Option<Holder> {
         let mut hint = self.hint(at, spare);
-        if hint.left > 0 {
+        if hint.left > 0 && !anew {
             hint.left -= 1;
             if let Some(holder) = self.hinted(&hint, at) {
                 return Some(holder);

@@ -26,7 +26,7 @@ fn unknown_commands_flags_and_values() {
     }
     SUBMETER.refuses(&["serve", "--tenant-limit", "acme=1m"], &["acme", "starts with '/'"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=LIMITS"]);
-    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=1m,low=1k"], &["\"low\" is no limit"]);
+    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=1m,lower=1k"], &["\"lower\" is no limit"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=rate=5"], &["\"5\"", "N/s"]);
     let reached = ["serve", "--limits-api", "--http", "0.0.0.0:0"];
     SUBMETER.refuses(&reached, &["--limits-api", "0.0.0.0:0", "127.0.0.1:9411"]);
