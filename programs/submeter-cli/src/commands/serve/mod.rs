@@ -76,12 +76,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let users = doors::users(args, cache.config())?;
     let tls = doors::tls(args)?;
     let token = args.token_file.as_deref().map(secrets::token).transpose()?;
-    let address = doors::address(args);
-    let server = Server::listen(&address, cache.clone())
-        .await
-        .map_err(|e| doors::cannot_listen(&address, &e))?
-        .threads(threads(args))
-        .map_err(|e| no_threads(&e))?;
+    let server = listening(args, &cache).await?;
     let http =
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
     let listen = server.address().clone();
@@ -138,6 +133,14 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     finished("the page", paging).await?;
     otlp::finish(exporter).await;
     conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took)
+}
+
+/// Opens the cache's port, and starts the threads that serve it.
+async fn listening(args: &ServeArgs, cache: &Cache) -> Result<Server, Failure> {
+    let address = doors::address(args);
+    let server = Server::listen(&address, cache.clone()).await;
+    let server = server.map_err(|e| doors::cannot_listen(&address, &e))?;
+    server.threads(threads(args)).map_err(|e| no_threads(&e))
 }
 
 /// Drives the load, or waits, until it is time or a signal arrives.
