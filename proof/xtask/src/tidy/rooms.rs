@@ -33,6 +33,7 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-otlp", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-bank", depends_on: &[], shipped: true },
     Room { name: "submeter-fleet", depends_on: &["submeter", "submeter-bank"], shipped: true },
+    Room { name: "submeter-datafusion", depends_on: &["submeter"], shipped: true },
     Room {
         name: "submeter-cache",
         // sys for the CPUs that its threads stay on.
@@ -74,9 +75,14 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     for (file, rust) in repo.rust_files() {
         code(file, rust, &mut findings);
     }
+    let root = repo.files().iter().find(|file| file.path == "Cargo.toml");
+    let root = root.and_then(|file| file.text.parse::<Table>().ok());
     for file in repo.files().iter().filter(|file| file.path.ends_with("/Cargo.toml")) {
         match file.text.parse::<Table>() {
-            Ok(table) => manifest(file, &table, &mut findings),
+            Ok(table) => {
+                manifest(file, &table, &mut findings);
+                apart(file, &table, root.as_ref(), &mut findings);
+            }
             Err(error) => {
                 findings.push(Finding::new(
                     &file.path,
@@ -169,6 +175,25 @@ fn manifest(file: &File, table: &Table, findings: &mut Vec<Finding>) {
         if dependency == "libc" && name != "submeter-sys" {
             find(line, "libc outside submeter-sys – use its safe API".to_owned());
         }
+    }
+}
+
+/// What is published from a workspace of its own inherits from there, and that must say what the
+/// root says: a release has one version. Only its compiler may be newer.
+fn apart(file: &File, table: &Table, root: Option<&Table>, findings: &mut Vec<Finding>) {
+    let own = table.get("workspace").and_then(toml::Value::as_table);
+    let all = root.and_then(|root| root.get("workspace")).and_then(toml::Value::as_table);
+    let (Some(own), Some(all)) = (own, all) else { return };
+    let of = |workspace: &Table, key: &str| workspace.get("package")?.get(key).cloned();
+    let package = ["version", "edition", "license", "repository"];
+    let differs = package.into_iter().filter(|key| {
+        // A package that is never published need not inherit.
+        of(own, key).is_some_and(|said| Some(said) != of(all, key))
+    });
+    let lints = own.get("lints").filter(|lints| Some(*lints) != all.get("lints")).map(|_| "lints");
+    for key in differs.chain(lints) {
+        let what = format!("`{key}` differs from the root's – copy it from there");
+        findings.push(Finding::new(&file.path, line_of(&file.text, key), what));
     }
 }
 
@@ -281,6 +306,26 @@ mod tests {
         };
         assert_eq!(alone("submeter-peer-datafusion", "publish = false"), 0);
         assert!(alone("submeter", "") > 5, "what is shipped is of the workspace");
+    }
+
+    #[test]
+    fn a_published_workspace_of_its_own_says_what_the_root_says() {
+        let found_beside = |own: &str| {
+            let root = "[workspace.package]\nversion = \"0.1.0\"\nlicense = \"MIT\"\n\
+                        rust-version = \"1.88\"\n[workspace.lints.rust]\nmissing_docs = \"deny\"\n";
+            let text = manifest_text("submeter-datafusion", own);
+            let path = "crates/submeter-datafusion/Cargo.toml";
+            let findings = check(&Repo::of(&[("Cargo.toml", root), (path, &text)]));
+            findings.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let own = "[workspace.package]\nversion = \"0.1.0\"\nlicense = \"MIT\"\n\
+                   rust-version = \"1.94\"\n[workspace.lints.rust]\nmissing_docs = \"deny\"\n";
+        assert!(found_beside(own).is_empty(), "the compiler may be newer");
+        for (now, wrong) in [("0.1.0", "0.2.0"), ("\"MIT\"", "\"ISC\""), ("deny", "allow")] {
+            let findings = found_beside(&own.replace(now, wrong));
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(findings[0].contains("differs from the root's"));
+        }
     }
 
     #[test]

@@ -1,0 +1,133 @@
+//! Who is refused, and what the text says.
+
+use std::sync::Arc;
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
+use submeter::LimitMode;
+use submeter_datafusion::{GroupPool, TenantPools};
+
+use crate::{World, fixed, spillable};
+
+fn text(error: DataFusionError) -> String {
+    let DataFusionError::ResourcesExhausted(text) = error else {
+        panic!("operators spill upon ResourcesExhausted alone: {error}")
+    };
+    text
+}
+
+fn query(pools: &TenantPools, name: &str) -> Arc<dyn MemoryPool> {
+    Arc::clone(&pools.query_named(name).expect("a new name").memory_pool)
+}
+
+#[test]
+fn a_refusal_names_the_query_and_the_operator_that_hold_the_most() {
+    let world = World::new();
+    let pools = TenantPools::new(&world.tenant("/acme", 1000), world.memory);
+    let (report, page) = (query(&pools, "report"), query(&pools, "page"));
+    let sort = spillable("ExternalSorter[0]", &report);
+    sort.try_grow(600).expect("it is alone");
+    let merge = fixed("ExternalSorterMerge[0]", &report);
+    merge.try_grow(100).expect("it fits");
+    let join = fixed("HashJoinInput", &page);
+    join.try_grow(200).expect("it fits");
+    let refused = text(join.try_grow(101).expect_err("100 are left"));
+    assert_eq!(
+        refused,
+        "/acme/page: 101.0 B more of memory for HashJoinInput would exceed the limit of /acme: \
+         900.0 B of 1000.0 B held; most by /acme/report 700.0 B (ExternalSorter[0] 600.0 B, can \
+         spill; ExternalSorterMerge[0] 100.0 B), /acme/page 200.0 B (HashJoinInput 200.0 B)"
+    );
+    assert_eq!(join.size(), 200);
+    join.try_grow(100).expect("it fits exactly");
+}
+
+#[test]
+fn a_refusal_by_the_query_s_own_limit_names_its_operators() {
+    let world = World::new();
+    let pools = TenantPools::new(&world.tenant("/acme", 1000), world.memory);
+    let pool = query(&pools, "page");
+    let group = pool.downcast_ref::<GroupPool>().expect("made here").group().clone();
+    group.set_limit(world.memory, Some(300));
+    let join = fixed("HashJoinInput", &pool);
+    join.try_grow(300).expect("it fits");
+    assert_eq!(
+        text(join.try_grow(1).expect_err("it is full")),
+        "/acme/page: 1.0 B more of memory for HashJoinInput would exceed the limit of /acme/page: \
+         300.0 B of 300.0 B held; most by HashJoinInput 300.0 B"
+    );
+    assert_eq!(
+        (
+            group.usage(world.memory).refused,
+            group.parent().expect("/acme").usage(world.memory).refused
+        ),
+        (1, 0)
+    );
+}
+
+#[test]
+fn tenants_are_refused_by_their_own_limits_and_by_the_limit_of_all() {
+    let world = World::new();
+    world.tree.root().set_limit(world.memory, Some(1500));
+    let pools = ["/a", "/b"].map(|path| TenantPools::new(&world.tenant(path, 1000), world.memory));
+    let [a, b] = [0, 1].map(|at| query(&pools[at], "q"));
+    let (held, other) = (fixed("join", &a), fixed("join", &b));
+    held.try_grow(1000).expect("the tenant's limit");
+    assert!(text(held.try_grow(1).expect_err("a is full")).contains("the limit of /a: "));
+    other.try_grow(500).expect("what a holds is not b's matter while the root has room");
+    let refused = text(other.try_grow(1).expect_err("the root is full"));
+    assert!(
+        refused
+            .contains("the limit of /: 1500.0 B of 1500.0 B held; most by /a 1000.0 B, /b 500.0 B"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_cannot_be_refused_is_an_overdraft_that_holds_up_others() {
+    let world = World::new();
+    let acme = world.tenant("/acme", 1000);
+    let pool = query(&TenantPools::new(&acme, world.memory), "q");
+    let (join, other) = (fixed("join", &pool), fixed("other", &pool));
+    join.shrink(0);
+    join.grow(0);
+    join.grow(1200);
+    let usage = acme.usage(world.memory);
+    assert_eq!((usage.current, usage.excess(), usage.overdrafts), (1200, 200, 1));
+    assert!(other.try_grow(1).is_err());
+    join.grow(0);
+    join.shrink(201);
+    other.try_grow(1).expect("1 is left");
+    assert_eq!(acme.usage(world.memory).overdrafts, 1);
+}
+
+#[test]
+fn a_limit_that_is_lowered_refuses_at_once_and_a_soft_one_never() {
+    let world = World::new();
+    let acme = world.tenant("/acme", 1000);
+    let pool = query(&TenantPools::new(&acme, world.memory), "q");
+    let join = fixed("join", &pool);
+    join.try_grow(600).expect("it fits");
+    acme.set_limit(world.memory, Some(500));
+    assert!(join.try_grow(1).is_err());
+    join.try_grow(0).expect("nothing is no more");
+    join.shrink(101);
+    join.try_grow(1).expect("499 were left");
+    acme.set_limit_mode(world.memory, LimitMode::Soft);
+    join.try_grow(1000).expect("a soft limit refuses nothing");
+}
+
+#[test]
+fn the_pool_tells_its_limit_and_its_name() {
+    let world = World::new();
+    let acme = world.tree.create("/acme").expect("a new name");
+    let pool = query(&TenantPools::new(&acme, world.memory), "q");
+    assert!(matches!(pool.memory_limit(), MemoryLimit::Infinite));
+    acme.set_limit(world.memory, Some(3 << 20));
+    world.tree.root().set_limit(world.memory, Some(4 << 20));
+    assert!(matches!(pool.memory_limit(), MemoryLimit::Finite(limit) if limit == 3 << 20));
+    let held = fixed("join", &pool);
+    held.grow(2 << 20);
+    assert_eq!((pool.name(), pool.to_string()), ("group", "group(/acme/q: 2.0 MB)".to_owned()));
+    assert_eq!(format!("{pool:?}"), pool.to_string());
+}
