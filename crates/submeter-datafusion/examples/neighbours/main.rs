@@ -111,7 +111,7 @@ async fn compare(options: &Options) -> Result<()> {
     table::idle(&sorts);
     println!("\n{CROWD} aggregates of the analyst at once:\n");
     table::crowds(&crowds);
-    println!("\nWhat the dashboard is told, where the analyst holds what it can get:\n");
+    println!("\nWhat joins are told once a sort of the analyst holds what it can get:\n");
     texts::print(bytes);
     Ok(())
 }

@@ -58,7 +58,11 @@ pub(crate) async fn attempt(tables: &Tables, runtime: Arc<RuntimeEnv>, sql: &str
         Err(_) => Ok(End::Stuck),
         Ok(Ok(done)) => Ok(End::Done(done)),
         Ok(Err(error)) => match error.find_root() {
-            DataFusionError::ResourcesExhausted(_) => Ok(End::Refused),
+            DataFusionError::ResourcesExhausted(text) => {
+                // Not among the tables: which operator it is differs from run to run.
+                eprintln!("refused: {text}");
+                Ok(End::Refused)
+            }
             _ => Err(error),
         },
     }

@@ -1,28 +1,32 @@
 //! What a refusal says.
 
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::memory_pool::{MemoryConsumer, human_readable_size};
 
 use crate::variants::{Kind, Tenant};
 
-/// Has a sort of the analyst take what it can get, and prints what a join of the dashboard is told
-/// that asks for half of the whole.
+/// Has a sort of the analyst take what it can get, and prints what two joins are told after that: a
+/// small one of the dashboard, and a large one of another of the analyst's queries.
 pub(crate) fn print(bytes: usize) {
-    let step = bytes / 64;
     for kind in Kind::ALL {
         let pools = kind.make(bytes);
         let query = |tenant| pools.query(tenant).expect("a tenant that lives");
-        let (analyst, dashboard) = (query(Tenant::Analyst), query(Tenant::Dashboard));
+        let first = query(Tenant::Analyst);
         let sort = MemoryConsumer::new("ExternalSorter[0]").with_can_spill(true);
-        let sort = sort.register(&analyst.memory_pool);
-        while sort.try_grow(step).is_ok() {}
-        let join = MemoryConsumer::new("HashJoinInput").register(&dashboard.memory_pool);
-        match join.try_grow(bytes / 2) {
-            Ok(()) => println!(
-                "{}: granted, so that {} are reserved of {bytes}",
-                kind.name(),
-                pools.reserved()
-            ),
-            Err(error) => println!("{}: {}\n", kind.name(), error.strip_backtrace()),
+        let sort = sort.register(&first.memory_pool);
+        while sort.try_grow(bytes / 64).is_ok() {}
+        println!("{}", kind.name());
+        for (tenant, ask) in [(Tenant::Dashboard, bytes / 4), (Tenant::Analyst, bytes / 2)] {
+            let query = query(tenant);
+            let join = MemoryConsumer::new("HashJoinInput").register(&query.memory_pool);
+            let size = human_readable_size(ask);
+            match join.try_grow(ask) {
+                Ok(()) => println!("  {tenant:?}, {size}: granted"),
+                Err(error) => {
+                    let text = error.strip_backtrace();
+                    let text = text.trim_start_matches("Resources exhausted: ");
+                    println!("  {tenant:?}, {size}: {}", text.replace('\n', "\n    "));
+                }
+            }
         }
     }
 }

@@ -149,15 +149,16 @@ fn no_limit_is_exceeded_by_many_threads() {
             });
         }
     });
+    let mut refused = 0;
     for group in tenants.iter().chain([world.tree.root()]) {
         let usage = group.usage(world.memory);
-        assert!(usage.refused > 0 || group == world.tree.root(), "{usage:?}: not at its limit");
         assert!(usage.peak <= usage.limit.expect("it was set"), "{usage:?}");
-        assert_eq!(
-            (usage.current, usage.overdrafts, group.children().len()),
-            (0, 0, usize::from(group == world.tree.root()) * 2)
-        );
+        assert_eq!((usage.current, usage.overdrafts), (0, 0));
+        refused += usage.refused;
     }
+    // Each thread alone asks for more than its tenant may have; which level refuses is not said.
+    assert!(refused > 0, "no limit was reached");
+    assert_eq!(tenants.map(|tenant| tenant.child_count()), [0, 0]);
 }
 
 /// Threads of one query share its pool.
