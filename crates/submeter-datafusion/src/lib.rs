@@ -31,7 +31,7 @@
 //!
 //! What remains: an operator that can spill, holds much and asks for nothing keeps it until its
 //! query ends. A query that finds its tenant's room taken by such operators is refused. And with
-//! whatever pool, `RepartitionExec` of DataFusion 55.2 may wait for itself for ever where two of
+//! whatever pool, `RepartitionExec` of DataFusion 55.2 may wait for itself without end where two of
 //! its inputs spill at a time (apache/datafusion#24883): give queries a time limit.
 //!
 //! # What is not counted

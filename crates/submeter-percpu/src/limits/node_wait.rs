@@ -172,7 +172,7 @@ impl LimitNode {
             }
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
-                // Whoever has given something back may not have come to it yet.
+                // A thread that released something may not have served the queue yet.
                 self.node().serve();
                 return self.give_up(&turn);
             }

@@ -352,7 +352,7 @@ fn a_callback_may_call_everything() {
     let registered = cache.on_pressure(memory, move |wanted| {
         drop(held.split(wanted));
         let root = of_callback.root();
-        // What it has freed belongs to whoever asked, and from here nobody is asked for more.
+        // What it freed belongs to the charge that asked, and no callback is asked from here.
         let refused = root.charge_reclaiming(memory, 1);
         assert_eq!(refused.expect_err("nothing is free").current(), 100);
         assert!(root.charge_timeout(memory, 1, Duration::ZERO).is_err());

@@ -101,7 +101,7 @@ impl Thread {
             let _ = cpu.map(|cpu| set_affinity(&[cpu]));
             // Ends with an error, as nothing is ever sent.
             let _ = runtime.block_on(ended);
-            // Its blocking threads make lists: whoever waited for one has left.
+            // Its blocking threads make lists, whose readers have left.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name(format!("cache-{number}")).spawn(drive)?;

@@ -161,7 +161,7 @@ impl Store {
     /// Takes note of which limits there are, after they were set.
     pub(crate) fn heed(&self, limits: &[(String, TenantLimits)]) {
         let any = |has: fn(&TenantLimits) -> bool| limits.iter().any(|(_, limits)| has(limits));
-        // Relaxed, both: whoever misses them is a store that came before.
+        // Relaxed, both: a store that misses them came before.
         self.has_high.store(any(|limits| limits.high.is_some()), Ordering::Relaxed);
         let protects = any(|limits| limits.low.is_some() || limits.min.is_some());
         self.has_protection.store(protects, Ordering::Relaxed);

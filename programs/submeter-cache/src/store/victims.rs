@@ -82,8 +82,8 @@ impl<'a> Search<'a> {
         self.storing.ring.lock().victim(now.ms, guard)
     }
 
-    /// Chooses the tenant that loses an item: one at or below `top` that has any. `anew`: whoever
-    /// has most to spare, by a look at all.
+    /// Chooses the tenant that loses an item: one at or below `top` that has any. With
+    /// `anew` it is the one with most to spare, by a look at all.
     fn holder(&self, spare: Spare, anew: bool) -> Option<Holder> {
         let mut at = Holder { tenant: Arc::clone(self.top), spareable: u64::MAX };
         loop {
