@@ -12,7 +12,7 @@ use submeter_bank::{
 };
 use tempfile::TempDir;
 
-use super::{FLOORS, LIMITS, TTL, again, signal};
+use super::{FLOORS, LIMITS, TTL, again, end, stop_for};
 use crate::world::{memory_of, until};
 
 pub(super) trait Engine {
@@ -87,14 +87,11 @@ impl Engine for Host {
     }
 
     fn stop_for(&mut self, time: Duration) {
-        signal(self.child.id(), "-STOP");
-        std::thread::sleep(time);
-        signal(self.child.id(), "-CONT");
+        stop_for(&self.child, time);
     }
 
     fn restart(&mut self, after: Duration) {
-        self.child.kill().expect("a child");
-        self.child.wait().expect("a child");
+        end(&mut self.child);
         std::thread::sleep(after);
         self.child = Self::spawn(&self.directory);
     }

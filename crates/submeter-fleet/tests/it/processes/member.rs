@@ -11,7 +11,7 @@ use submeter_bank::{Answer, InForce, Outage, Request};
 use submeter_fleet::Driver;
 
 use super::arbiter::{Arbiter, Teller};
-use super::{FLOOR, LIMITS, again, engine, signal};
+use super::{FLOOR, LIMITS, again, end, engine, signal};
 use crate::world::{World, memory_of};
 
 const TEST: &str = "processes::member::member_of_a_fleet";
@@ -36,8 +36,7 @@ impl Member {
     }
 
     pub(super) fn kill(&mut self) {
-        self.child.kill().expect("a child");
-        self.child.wait().expect("a child");
+        end(&mut self.child);
     }
 
     pub(super) fn stop_for(&mut self, time: Duration, arbiter: &Arbiter) {

@@ -10,6 +10,7 @@ mod member;
 mod proxy;
 mod redis;
 
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -36,6 +37,19 @@ fn again(test: &str, variable: &str, value: &str) -> std::process::Command {
 fn signal(pid: u32, name: &str) {
     let status = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
     assert!(status.expect("kill runs").success(), "kill {name} {pid}");
+}
+
+/// Keeps a process from running for a while.
+fn stop_for(child: &Child, time: Duration) {
+    signal(child.id(), "-STOP");
+    std::thread::sleep(time);
+    signal(child.id(), "-CONT");
+}
+
+/// Kills a process, as nothing that it could prepare for.
+fn end(child: &mut Child) {
+    child.kill().expect("a child");
+    child.wait().expect("a child");
 }
 
 /// Lets a fleet work, with faults for a while, and returns what it did.

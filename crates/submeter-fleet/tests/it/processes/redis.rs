@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::engine::{Engine, assert_lent};
 use super::proxy::Proxy;
-use super::{LIMITS, MEMBERS, TTL, signal};
+use super::{LIMITS, MEMBERS, TTL, end, stop_for};
 use crate::world::{memory_of, until};
 
 pub(super) struct Server {
@@ -68,14 +68,11 @@ impl Engine for Server {
     }
 
     fn stop_for(&mut self, time: Duration) {
-        signal(self.child.id(), "-STOP");
-        std::thread::sleep(time);
-        signal(self.child.id(), "-CONT");
+        stop_for(&self.child, time);
     }
 
     fn restart(&mut self, after: Duration) {
-        self.child.kill().expect("a child");
-        self.child.wait().expect("a child");
+        end(&mut self.child);
         std::thread::sleep(after);
         self.child = spawn(&self.directory).expect("it was there before");
     }
