@@ -105,6 +105,7 @@ mod charge;
 #[cfg(feature = "checkpoint")]
 pub mod checkpoint;
 mod children;
+mod contain;
 pub mod counter;
 mod error;
 #[cfg(feature = "export")]

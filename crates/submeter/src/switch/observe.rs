@@ -6,13 +6,13 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use submeter_sys::fork;
 
+use crate::contain::contain;
 use crate::group::Group;
 
 /// A follower of one thread from group to group. See [`observe`].
@@ -229,7 +229,7 @@ impl Observers {
         }
         self.each(|observer| observer.parked(None, now_ns));
         while let Some((entry, observer)) = self.list.pop() {
-            contain(&entry, || drop(observer));
+            observed(&entry, || drop(observer));
             let_go(entry);
         }
     }
@@ -238,10 +238,10 @@ impl Observers {
     fn each(&mut self, mut call: impl FnMut(&mut dyn Observer)) {
         for (entry, slot) in &mut self.list {
             let Some(observer) = slot else { continue };
-            if contain(entry, || call(&mut **observer)).is_none() {
+            if observed(entry, || call(&mut **observer)).is_none() {
                 // Its state is of the middle of a call.
                 let broken = slot.take();
-                contain(entry, || drop(broken));
+                observed(entry, || drop(broken));
             }
         }
     }
@@ -269,12 +269,12 @@ impl Observers {
             let place = had.iter().position(|(known, _)| Arc::ptr_eq(known, entry));
             let observer = match place {
                 Some(place) => had.swap_remove(place).1,
-                None => contain(entry, || (entry.factory)(now_ns)).flatten(),
+                None => observed(entry, || (entry.factory)(now_ns)).flatten(),
             };
             self.list.push((Arc::clone(entry), observer));
         }
         for (entry, observer) in had {
-            contain(&entry, || drop(observer));
+            observed(&entry, || drop(observer));
             let_go(entry);
         }
         // The registry may have a new list by now, and have left this one to the thread.
@@ -299,28 +299,22 @@ fn registry() -> Option<RwLockReadGuard<'static, Option<Registry>>> {
     }
 }
 
-/// Calls what is the user's. A panic that left the switch would leave the thread between two
-/// groups, and in the drop of a guard it would end the process.
+/// Calls an observer, and counts its panics. A panic that left the switch would leave the thread
+/// between two groups, and in the drop of a guard it would end the process.
 #[inline(always)]
-fn contain<T>(entry: &ObserverEntry, call: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(value) => Some(value),
-        Err(payload) => {
-            // Relaxed: a statistic.
-            entry.panicked.fetch_add(1, Ordering::Relaxed);
-            // The hook has reported it. Dropping it may panic again, out of here.
-            std::mem::forget(payload);
-            None
-        }
+fn observed<T>(entry: &ObserverEntry, call: impl FnOnce() -> T) -> Option<T> {
+    let returned = contain(call);
+    if returned.is_none() {
+        // Relaxed: a statistic.
+        entry.panicked.fetch_add(1, Ordering::Relaxed);
     }
+    returned
 }
 
 /// Lets go of an entry, perhaps as its last holder: then what its factory has captured is dropped
 /// here, which is the user's too. No caller is left to ask how often that panicked.
 fn let_go(entry: Arc<ObserverEntry>) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
-        std::mem::forget(payload);
-    }
+    let _ = contain(|| drop(entry));
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Callbacks, and which groups can ask them.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use parking_lot::Mutex;
 use submeter_percpu::process_lock::ProcessMutex;
 
 use super::ASKED;
+use crate::contain::contain;
 use crate::group::Group;
 
 /// For how long a call may be under way until others no longer wait for its end.
@@ -164,17 +164,10 @@ impl Entry {
         self.began_ns.store(self.now_ns(), Ordering::Relaxed);
         let before = ASKED.replace(true);
         // The callback may be called again: what a panic left of its state is its own affair.
-        let called = catch_unwind(AssertUnwindSafe(|| callback(wanted)));
+        let called = contain(|| callback(wanted));
         ASKED.set(before);
         self.began_ns.store(IDLE, Ordering::Relaxed);
-        match called {
-            Ok(()) => Called::Returned,
-            Err(payload) => {
-                // Leaked, as its drop may panic as well.
-                std::mem::forget(payload);
-                Called::Panicked
-            }
-        }
+        called.map_or(Called::Panicked, |()| Called::Returned)
     }
 
     /// Waits for the end of the call under way. Returns false if that takes too long.
@@ -214,9 +207,6 @@ impl Entry {
 /// panic there is not of the thread that asked.
 pub(super) fn let_go(entries: Vec<Arc<Entry>>) {
     for entry in entries {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
-            // Leaked, as its drop may panic as well.
-            std::mem::forget(payload);
-        }
+        let _ = contain(|| drop(entry));
     }
 }
