@@ -58,7 +58,7 @@ impl<S: Stock> Flat<S> {
     fn try_charge_cold(&self, n: u64) -> Result<(), Refusal> {
         // Not the tree's: to count refusals, which nobody asks for here, would make all CPUs that
         // are refused write one line.
-        tree::charge_if_room(self, n, false).map_err(|(_, refusal)| refusal)
+        tree::charge_uncounted(self, n).map_err(|(_, refusal)| refusal)
     }
 
     #[inline]

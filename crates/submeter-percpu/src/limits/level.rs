@@ -1,8 +1,6 @@
 //! One level of a tree of limits: what is held below it, how much may be, and whether there may be
 //! stock.
 
-use std::ops::BitOr;
-
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::Ordering;
 use crate::sync::seq_cst_order;
@@ -80,7 +78,7 @@ pub(super) enum Tight {
 }
 
 /// A refusal of a charge by a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) held: u64,
     pub(crate) limit: u64,
@@ -108,27 +106,19 @@ impl Reserved {
     }
 }
 
-/// What came of reservations that were given back, because another level refused the charge.
+/// What came of a charge beside its verdict. Verdicts are a flag and a number, which functions
+/// return in registers: at a limit, a good part of a charge was waiting for results that had been
+/// stored in parts and were copied as a whole.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Undone {
-    /// Whether somebody waits for what was held for a moment.
+pub(super) struct Effects {
+    /// Whether somebody waits for what was held for a moment, until another level refused.
     pub(super) is_awaited: bool,
-    /// Whether a level may have begun or ceased to hold anything by it.
+    /// Whether a level may have begun or ceased to hold anything.
     pub(super) turned: bool,
     /// Whether leaves could not be visited, so that there is no telling what fits.
     pub(super) is_blind: bool,
-}
-
-impl BitOr for Undone {
-    type Output = Undone;
-
-    fn bitor(self, other: Undone) -> Undone {
-        Undone {
-            is_awaited: self.is_awaited | other.is_awaited,
-            turned: self.turned | other.turned,
-            is_blind: self.is_blind | other.is_blind,
-        }
-    }
+    /// Of the level that refuses the charge.
+    pub(super) refusal: Refusal,
 }
 
 /// What a level that refused a charge says when it is asked again.
@@ -249,37 +239,36 @@ impl Level {
 
     /// Holds `n` more if that stays within the limit, or if it `may_exceed` that. Only where it is
     /// drained: what lies in stock below has not been charged, and would be taken for it.
-    ///
-    /// # Errors
-    /// What came of what it held for a moment.
     pub(super) fn reserve(
         &self,
         n: u64,
         may_exceed: impl Fn() -> bool,
-    ) -> Result<Reserved, Undone> {
+        effects: &mut Effects,
+    ) -> Option<Reserved> {
         let exceeds = may_exceed() && self.is_drained();
         let limit = if exceeds { u64::MAX } else { self.limit() };
         let room = |held: u64| held.checked_add(n).filter(|&after| after <= limit);
         // Not an add with an undo: until it is undone, one that is going to be refused would make
         // others be refused. SeqCst, both: see `held`.
         let held = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room);
-        let before = held.map_err(|_| Undone::default())?;
+        let before = held.ok()?;
         // Again, both: whoever lowers or enforces it stores that first and loads what is held then,
         // so that one of the two sees the other.
         let reserved = Reserved { held: before + n, limit: self.limit() };
         if reserved.exceeds() && !(exceeds && may_exceed()) {
-            return Err(self.undo(n, reserved));
+            self.undo(n, reserved, effects);
+            return None;
         }
-        Ok(reserved)
+        Some(reserved)
     }
 
     /// Gives back what was reserved of a charge that another level refuses.
-    pub(super) fn undo(&self, n: u64, reserved: Reserved) -> Undone {
+    pub(super) fn undo(&self, n: u64, reserved: Reserved, effects: &mut Effects) {
         let left = self.drain(n);
         // Another charge may have found what was reserved, and not been the first to hold
         // something; another release, and not the last.
-        let turned = reserved.is_first(n) || left == 0;
-        Undone { is_awaited: self.is_awaited(), turned, is_blind: false }
+        effects.turned |= reserved.is_first(n) || left == 0;
+        effects.is_awaited |= self.is_awaited();
     }
 
     /// Holds `n` more, whatever the limit.

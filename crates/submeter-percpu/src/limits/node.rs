@@ -186,7 +186,7 @@ impl LimitNode {
     }
 
     /// Charges `n` if the running CPU has it in stock, for about a plain add and without a call. If
-    /// it returns false nothing is charged, and only [`try_charge`](LimitNode::try_charge) tells
+    /// it returns false nothing is charged, and [`charge_levels`](LimitNode::charge_levels) tells
     /// whether `n` fits: for callers whose own slow path is out of line.
     #[inline(always)]
     #[must_use]
@@ -194,8 +194,18 @@ impl LimitNode {
         tree::charge_stock(&self.node, n)
     }
 
+    /// The rest of [`try_charge`](LimitNode::try_charge), where
+    /// [`charge_stock`](LimitNode::charge_stock) returned false: spares a second look at stock.
+    ///
+    /// # Errors
+    /// As of [`try_charge`](LimitNode::try_charge).
+    pub fn charge_levels(&self, n: u64) -> Result<(), Refused> {
+        tree::charge_levels(&self.node, n).map_err(refused)
+    }
+
     /// Releases `n`, which was charged to this group, if the running CPU's stock has room for it.
-    /// If it returns false it is still to be released.
+    /// If it returns false it is still to be released, by
+    /// [`release_levels`](LimitNode::release_levels).
     #[inline(always)]
     #[must_use]
     pub fn release_stock(&self, n: u64) -> bool {
@@ -206,6 +216,11 @@ impl LimitNode {
     #[inline]
     pub fn release(&self, n: u64) {
         tree::release(&self.node, n);
+    }
+
+    /// Releases `n` where [`release_stock`](LimitNode::release_stock) returned false.
+    pub fn release_levels(&self, n: u64) {
+        tree::release_levels(&self.node, n);
     }
 
     /// Sets the limit, `u64::MAX` for none, and returns the usage after that. Below what is held it

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::level::Level;
 use super::node::{LimitNode, Node, Refused, refused};
-use super::tree::{Path, charge_if_room, charge_stock, release};
+use super::tree::{Path, charge_stock, charge_uncounted, release};
 use super::wait::{Cancelled, Polled};
 
 /// The place in the queue of a charge that waits. For futures: see [`LimitNode::poll_charge`].
@@ -45,7 +45,7 @@ impl LimitNode {
             if charge_stock(node, n) {
                 return Poll::Ready(Ok(()));
             }
-            if !node.levels().any(Level::is_awaited) && charge_if_room(node, n, false).is_ok() {
+            if !node.levels().any(Level::is_awaited) && charge_uncounted(node, n).is_ok() {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -65,7 +65,7 @@ impl LimitNode {
             let (path, waker) = (Arc::clone(node), context.waker().clone());
             turn.number = node.waiting().with(|queue| queue.push(path, n, waker));
             if turn.number.is_none() {
-                let charged = charge_if_room(node, n, false);
+                let charged = charge_uncounted(node, n);
                 return Poll::Ready(charged.map_err(|at| node.refuse(at)));
             }
             node.serve();
@@ -98,7 +98,7 @@ impl LimitNode {
         if charge_stock(node, n) {
             return Ok(());
         }
-        charge_if_room(node, n, false).map_err(refused)
+        charge_uncounted(node, n).map_err(refused)
     }
 
     /// Ends a turn whose charge is wanted no longer: what was granted meanwhile is released, and

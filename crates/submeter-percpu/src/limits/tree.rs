@@ -23,7 +23,7 @@
 
 use super::Inside;
 use super::leaf::{Leaf, Phase};
-use super::level::{Level, LimitMode, Look, Refusal, Tight, Undone};
+use super::level::{Effects, Level, LimitMode, Look, Refusal, Tight};
 use super::stock::Stock;
 use super::words::AtomicU64;
 use crate::sync::atomic::Ordering;
@@ -94,7 +94,17 @@ pub(crate) fn release_stock<P: Path>(path: &P, n: u64) -> bool {
 /// How many levels below it granted the charge, and the refusal of the one that did not.
 #[inline]
 pub(crate) fn try_charge<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
-    if charge_stock(path, n) { Ok(()) } else { try_charge_cold(path, n, false) }
+    if charge_stock(path, n) { Ok(()) } else { charge_levels(path, n) }
+}
+
+/// As [`try_charge`], where [`charge_stock`] returned false.
+///
+/// # Errors
+/// As there.
+#[inline]
+pub(crate) fn charge_levels<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
+    let mut effects = Effects::default();
+    charge_and_count(path, n, false, &mut effects).map_err(|index| (index, effects.refusal))
 }
 
 /// Charges `n` to every level, whatever their limits.
@@ -103,7 +113,7 @@ pub(crate) fn try_charge<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusa
 /// When a level would hold more than `u64::MAX`.
 pub(crate) fn charge_forced<P: Path>(path: &P, n: u64) {
     if !charge_stock(path, n) {
-        let charged = try_charge_cold(path, n, true);
+        let charged = charge_and_count(path, n, true, &mut Effects::default());
         charged.expect("no more than u64::MAX is charged at once");
     }
 }
@@ -112,7 +122,7 @@ pub(crate) fn charge_forced<P: Path>(path: &P, n: u64) {
 #[inline]
 pub(crate) fn release<P: Path>(path: &P, n: u64) {
     if !release_stock(path, n) {
-        release_cold(path, n);
+        release_levels(path, n);
     }
 }
 
@@ -139,32 +149,48 @@ fn enforce<P: Path>(path: &P, level: &Level) {
     path.reconsider();
 }
 
-#[cold]
-#[inline(never)]
-fn try_charge_cold<P: Path>(path: &P, n: u64, forced: bool) -> Result<(), (usize, Refusal)> {
-    let charged = charge_if_room(path, n, forced);
-    charged.inspect_err(|(index, _)| path.levels().nth(*index).expect("it refused").refuse())
+/// As [`charge_levels`], and counts no refusal.
+///
+/// # Errors
+/// As there.
+pub(super) fn charge_uncounted<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
+    let mut effects = Effects::default();
+    charge_if_room(path, n, false, &mut effects).map_err(|index| (index, effects.refusal))
 }
 
-/// Charges `n` without stock that is at hand. Does not count a refusal.
-pub(super) fn charge_if_room<P: Path>(
+#[cold]
+#[inline(never)]
+fn charge_and_count<P: Path>(
     path: &P,
     n: u64,
     forced: bool,
-) -> Result<(), (usize, Refusal)> {
+    effects: &mut Effects,
+) -> Result<(), usize> {
+    let charged = charge_if_room(path, n, forced, effects);
+    charged.inspect_err(|index| path.levels().nth(*index).expect("it refused").refuse())
+}
+
+/// Charges `n` without stock that is at hand. Does not count a refusal.
+///
+/// # Errors
+/// As of [`decide`].
+fn charge_if_room<P: Path>(
+    path: &P,
+    n: u64,
+    forced: bool,
+    effects: &mut Effects,
+) -> Result<(), usize> {
     let leaf = path.leaf();
     if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(-n, leaf.cap)) {
         return Ok(());
     }
-    let mut undone = Undone::default();
-    let decided = decide(path, n, forced, &mut undone);
-    if let Ok(granted) = decided {
-        open_if_far(path, granted.room);
+    let decided = decide(path, n, forced, effects);
+    if let Ok(room) = decided {
+        open_if_far(path, room);
     }
-    let turned = undone.turned || decided.is_ok_and(|granted| granted.is_first);
-    if undone.is_awaited {
+    if effects.is_awaited {
         path.serve();
-    } else if turned && path.levels().any(Level::is_awaited) {
+    } else if effects.turned && path.levels().any(Level::is_awaited) {
         path.note_charge();
     }
     decided.map(drop)
@@ -177,65 +203,58 @@ pub(super) fn serve_if_awaited<P: Path>(path: &P) {
     }
 }
 
-/// A charge that was granted.
-#[derive(Clone, Copy)]
-pub(super) struct Granted {
-    /// What is left at the tightest level, or 0 where that does not matter.
-    room: u64,
-    /// Whether a level may have held nothing before.
-    is_first: bool,
-}
-
-/// Charges `n` where there is room, and opens no leaf. Adds what it held for a moment to `undone`.
+/// Charges `n` where there is room, and opens no leaf. Returns what is left at the tightest level,
+/// or 0 where that does not matter.
+///
+/// # Errors
+/// The index of the level that refuses, with its refusal among the effects.
 pub(super) fn decide<P: Path>(
     path: &P,
     n: u64,
     forced: bool,
-    undone: &mut Undone,
-) -> Result<Granted, (usize, Refusal)> {
-    if refill(path, n, undone) {
+    effects: &mut Effects,
+) -> Result<u64, usize> {
+    if refill(path, n, effects) {
         // Nobody waits above a leaf that is open.
-        return Ok(Granted { room: 0, is_first: false });
+        return Ok(0);
     }
     let mut beyond = Beyond { levels: 0, forced };
     loop {
-        let reserved = have_room(path, n, beyond).and_then(|()| reserve(path, n, beyond));
+        let reserved = have_room(path, n, beyond).and_then(|()| reserve(path, n, beyond, effects));
         let index = match reserved {
-            Ok(granted) if beyond.levels == 0 => return Ok(granted),
-            Ok(granted) if settle(path) || forced => return Ok(Granted { room: 0, ..granted }),
+            Ok(room) if beyond.levels == 0 => return Ok(room),
+            Ok(_) if settle(path) || forced => return Ok(0),
             // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
             Ok(_) => {
-                *undone = *undone
-                    | Undone { is_awaited: give_back(path, n), turned: true, is_blind: false };
+                effects.is_awaited |= give_back(path, n);
+                effects.turned = true;
                 continue;
             }
-            Err((index, refused)) => {
-                *undone = *undone | refused;
-                index
-            }
+            Err(index) => index,
         };
         let level = path.levels().nth(index).expect("it refused");
-        let refusal = match level.look(n) {
+        match level.look(n) {
             Look::Full(refusal) => {
                 let overflows = refusal.held.checked_add(n).is_none();
                 if beyond.may_exceed(level) && !overflows {
                     beyond.levels = beyond.levels.max(index + 1);
                     continue;
                 }
-                refusal
+                effects.refusal = refusal;
             }
             Look::Room => continue,
             Look::Stock if fold(path, level) => continue,
             // Leaves cannot be visited: there is no telling.
             Look::Stock if forced => {
-                return force(path, n).map(|()| Granted { room: 0, is_first: true });
+                effects.turned = true;
+                return force(path, n, effects).map(|()| 0);
             }
             Look::Stock => {
-                undone.is_blind = true;
-                level.refusal()
+                effects.is_blind = true;
+                effects.refusal = level.refusal();
             }
-        };
-        return Err((index, refusal));
+        }
+        return Err(index);
     }
 }
 
@@ -269,11 +288,12 @@ fn settle<P: Path>(path: &P) -> bool {
 }
 
 /// Holds `n` more at every level, where it cannot be known which have stock below.
-fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
+fn force<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<(), usize> {
     for (index, level) in path.levels().enumerate() {
         let Some(reserved) = level.force(n) else {
             path.levels().take(index).for_each(|level| _ = level.give_back(n));
-            return Err((index, level.refusal()));
+            effects.refusal = level.refusal();
+            return Err(index);
         };
         level.raise_peak(reserved.held, level.openings(), path.leaf().stock_max());
         if reserved.exceeds() {
@@ -288,44 +308,44 @@ fn force<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
 ///
 /// # Errors
 /// As of [`reserve`].
-fn have_room<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<(), (usize, Undone)> {
+fn have_room<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<(), usize> {
     let grants = |(index, level): (usize, &Level)| {
         level.has_room(n) || index < beyond.levels && beyond.may_exceed(level)
     };
     let full = path.levels().enumerate().position(|at| !grants(at));
-    full.map_or(Ok(()), |index| Err((index, Undone::default())))
+    full.map_or(Ok(()), Err)
 }
 
-/// Reserves `n` at every level, or at none.
+/// Reserves `n` at every level, or at none. Returns what is left at the tightest.
 ///
 /// # Errors
-/// The index of the level that refuses, and what came of what was held below it.
-fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<Granted, (usize, Undone)> {
-    reserve_up(&mut path.levels().enumerate(), n, beyond, path.leaf().stock_max())
+/// The index of the level that refuses.
+fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond, effects: &mut Effects) -> Result<u64, usize> {
+    reserve_up(&mut path.levels().enumerate(), n, beyond, path.leaf().stock_max(), effects)
 }
 
 /// Recurses as often as there are levels, so that what each holds is noted where it was reserved,
-/// but only once all have granted it: what a level above refuses was never held.
+/// but only once all have granted it: what a level above refuses was never held. Four levels a
+/// call, in an array, gained a twentieth.
 fn reserve_up<'a>(
     levels: &mut impl Iterator<Item = (usize, &'a Level)>,
     n: u64,
     beyond: Beyond,
     stock_max: u64,
-) -> Result<Granted, (usize, Undone)> {
-    let Some((index, level)) = levels.next() else {
-        return Ok(Granted { room: u64::MAX, is_first: false });
-    };
+    effects: &mut Effects,
+) -> Result<u64, usize> {
+    let Some((index, level)) = levels.next() else { return Ok(u64::MAX) };
     let openings = level.openings();
     let may_exceed = || index < beyond.levels && beyond.may_exceed(level);
-    let reserved = level.reserve(n, may_exceed).map_err(|undone| (index, undone))?;
-    let above = reserve_up(levels, n, beyond, stock_max)
-        .map_err(|(index, undone)| (index, level.undo(n, reserved) | undone))?;
+    let reserved = level.reserve(n, may_exceed, effects).ok_or(index)?;
+    let above = reserve_up(levels, n, beyond, stock_max, effects)
+        .inspect_err(|_| level.undo(n, reserved, effects))?;
     level.raise_peak(reserved.held, openings, stock_max);
     if reserved.exceeds() {
         level.overdraw();
     }
-    let is_first = reserved.is_first(n) || above.is_first;
-    Ok(Granted { room: reserved.room().min(above.room), is_first })
+    effects.turned |= reserved.is_first(n);
+    Ok(reserved.room().min(above))
 }
 
 /// Returns whether somebody waits for it.
@@ -336,7 +356,7 @@ fn give_back<P: Path>(path: &P, n: u64) -> bool {
 
 /// Charges `n`, and moves stock to the running CPU, where there is room for both. Returns whether
 /// it was done.
-fn refill<P: Path>(path: &P, n: u64, undone: &mut Undone) -> bool {
+fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let leaf = path.leaf();
     // Before the lock: near a limit all charges end here.
     if leaf.phase() != Phase::Open {
@@ -350,16 +370,13 @@ fn refill<P: Path>(path: &P, n: u64, undone: &mut Undone) -> bool {
     let Some(inside) = Inside::new() else { return false };
     let Some(held) = leaf.lock.try_lock() else { return false };
     // Whether a fold has begun or not: it waits for the lock to close this leaf.
-    let reserved = (leaf.phase() == Phase::Open).then(|| reserve(path, both, Beyond::NONE));
-    match reserved {
-        Some(Ok(_)) if !leaf.stock.add_again(batch.cast_signed(), leaf.cap) => {
-            undone.is_awaited |= give_back(path, batch);
-        }
-        Some(Err((_, refused))) => *undone = *undone | refused,
-        Some(Ok(_)) | None => {}
+    let reserved =
+        leaf.phase() == Phase::Open && reserve(path, both, Beyond::NONE, effects).is_ok();
+    if reserved && !leaf.stock.add_again(batch.cast_signed(), leaf.cap) {
+        effects.is_awaited |= give_back(path, batch);
     }
     drop((held, inside));
-    matches!(reserved, Some(Ok(_)))
+    reserved
 }
 
 /// Opens a leaf that is closed, if its levels have room for all its stock twice and have rested.
@@ -395,7 +412,8 @@ fn open<P: Path>(path: &P) -> bool {
         return false;
     }
     path.levels().for_each(Level::begin_opening);
-    let opens = reserve(path, leaf.stock.sum().cast_unsigned(), Beyond::NONE).is_ok();
+    let stocked = leaf.stock.sum().cast_unsigned();
+    let opens = reserve(path, stocked, Beyond::NONE, &mut Effects::default()).is_ok();
     if opens {
         // In this order: what a fork in between leaves is a gate that a fold finds closed.
         leaf.turn_over();
@@ -406,9 +424,10 @@ fn open<P: Path>(path: &P) -> bool {
     opens
 }
 
+/// Releases `n`, where [`release_stock`] returned false.
 #[cold]
 #[inline(never)]
-fn release_cold<P: Path>(path: &P, n: u64) {
+pub(crate) fn release_levels<P: Path>(path: &P, n: u64) {
     let leaf = path.leaf();
     if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(n, leaf.cap)) {
         return;

@@ -13,7 +13,7 @@ use std::task::Waker;
 #[cfg(not(loom))]
 use submeter_sys::fork;
 
-use super::level::{Level, Refusal, Undone};
+use super::level::{Effects, Level, Refusal};
 use super::tree::{Path, decide};
 #[cfg(not(loom))]
 use crate::process_lock::ProcessMutex;
@@ -203,18 +203,18 @@ impl<P: Path> Entry<P> {
     /// Returns the level that has no room. Otherwise there is an outcome.
     fn attempt(&mut self) -> Option<*const Level> {
         loop {
-            let mut undone = Undone::default();
-            let decided = decide(&self.path, self.n, false, &mut undone);
-            if undone.turned {
+            let mut effects = Effects::default();
+            let decided = decide(&self.path, self.n, false, &mut effects);
+            if effects.turned {
                 self.path.note_holders();
             }
             let index = match decided {
                 // There may be stock that nobody can look at: what is released there is not seen.
-                Err(refused) if undone.is_blind => {
-                    self.decide(Err(refused));
+                Err(index) if effects.is_blind => {
+                    self.decide(Err((index, effects.refusal)));
                     return None;
                 }
-                Err((index, _)) => index,
+                Err(index) => index,
                 Ok(_) => {
                     self.decide(Ok(()));
                     return None;

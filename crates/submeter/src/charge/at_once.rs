@@ -1,6 +1,6 @@
 //! Charges of several quotas at once.
 
-use super::{Charge, LimitError, charge, release};
+use super::{Charge, LimitError, charge};
 use crate::group::Group;
 use crate::schema::{Key, Quota};
 use crate::unit::Unit;
@@ -67,11 +67,14 @@ impl Group {
         amounts: [Amount; N],
     ) -> Result<[Charge; N], LimitError> {
         amounts.iter().for_each(|amount| _ = self.quota_slot(amount.key));
+        let node = |amount: &Amount| self.quota(usize::from(amount.key.slot));
         for (at, amount) in amounts.iter().enumerate() {
-            if let Err(error) = charge(self, amount.key, amount.n) {
+            if !node(amount).charge_stock(amount.n)
+                && let Err(refused) = charge(self, amount.key, amount.n)
+            {
                 // In reverse, as guards would be dropped.
-                amounts[..at].iter().rev().for_each(|before| release(self, before.key, before.n));
-                return Err(error);
+                amounts[..at].iter().rev().for_each(|before| node(before).release(before.n));
+                return Err(LimitError::new(self, amount.key, amount.n, refused));
             }
         }
         Ok(amounts.map(|Amount { key, n }| Charge { group: self.clone(), key, amount: n }))

@@ -25,14 +25,17 @@ use crate::schema::{Key, Metric};
 /// # drop(held);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+// In a box: a result that is larger than a charge is stored in parts and copied as a whole, which
+// made charges that are granted take three times as long.
 #[derive(Debug)]
 pub struct LimitError(Box<Refused>);
 
 #[derive(Debug)]
 struct Refused {
     group: Group,
-    limiting: Group,
     key: Key,
+    /// How many levels above the group the limit is.
+    levels: u32,
     requested: u64,
     current: u64,
     limit: u64,
@@ -42,7 +45,8 @@ struct Refused {
 const HOLDERS_MAX: usize = 3;
 
 impl LimitError {
-    #[cold]
+    /// Counts the refusal, too.
+    #[inline]
     pub(super) fn new(
         group: &Group,
         key: Key,
@@ -50,11 +54,11 @@ impl LimitError {
         refused: submeter_percpu::Refused,
     ) -> Self {
         let submeter_percpu::Refused { levels, held: current, limit, .. } = refused;
-        let mut up = std::iter::successors(Some(group), |group| group.parent());
-        let limiting = up.nth(levels).expect("a limit is of a group up to the root").clone();
-        limiting.add_refused(key);
+        above(group, levels).add_refused(key);
+        // Fewer than 2^32: each is a group in memory.
+        let levels = levels as u32;
         let group = group.clone();
-        LimitError(Box::new(Refused { group, limiting, key, requested, current, limit }))
+        LimitError(Box::new(Refused { group, key, levels, requested, current, limit }))
     }
 
     /// Returns the group of the refused charge.
@@ -96,7 +100,7 @@ impl LimitError {
     /// ```
     #[must_use]
     pub fn limiting(&self) -> &Group {
-        &self.0.limiting
+        above(&self.0.group, self.0.levels as usize)
     }
 
     /// Returns the quota of the refused charge, with its name and unit.
@@ -190,8 +194,7 @@ impl LimitError {
     pub fn holders(&self) -> Vec<(Group, u64)> {
         let slot = usize::from(self.0.key.slot);
         let mut holders: Vec<(Group, u64)> = self
-            .0
-            .limiting
+            .limiting()
             .children()
             .into_iter()
             .map(|child| {
@@ -206,18 +209,22 @@ impl LimitError {
     }
 }
 
+fn above(group: &Group, levels: usize) -> &Group {
+    let mut up = std::iter::successors(Some(group), |group| group.parent());
+    up.nth(levels).expect("a limit is of a group up to the root")
+}
+
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let refused = &*self.0;
         let name = self.metric().name();
         write!(
             f,
             "{}: {} more of {name} would exceed the limit of {}: {} of {} held",
-            refused.group.path(),
-            refused.requested,
-            refused.limiting.path(),
-            refused.current,
-            refused.limit,
+            self.0.group.path(),
+            self.0.requested,
+            self.limiting().path(),
+            self.0.current,
+            self.0.limit,
         )?;
         let holders = self.holders();
         for (index, (group, current)) in holders.iter().enumerate() {

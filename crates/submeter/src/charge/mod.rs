@@ -21,8 +21,8 @@ pub use error::LimitError;
 pub use protect::Protection;
 pub use reclaim::Reclaimable;
 pub(crate) use reclaim::{Counts, Registry};
-use submeter_percpu::LimitNode;
 pub use submeter_percpu::{LimitMode, Pressure, Stall};
+use submeter_percpu::{LimitNode, Refused};
 pub use wait::Charging;
 
 impl Group {
@@ -131,8 +131,10 @@ impl Group {
     #[inline(never)]
     #[cfg_attr(debug_assertions, track_caller)]
     fn try_charge_cold(&self, key: Key, n: u64) -> Result<Charge, LimitError> {
-        charge(self, key, n)?;
-        Ok(Charge { group: self.clone(), key, amount: n })
+        match charge(self, key, n) {
+            Ok(()) => Ok(Charge { group: self.clone(), key, amount: n }),
+            Err(refused) => Err(LimitError::new(self, key, n, refused)),
+        }
     }
 
     /// Charges `n` to this group and every ancestor, whatever their limits: for what has happened
@@ -219,10 +221,11 @@ impl Group {
     }
 }
 
-/// Charges the group and its ancestors, or none of them.
-fn charge(group: &Group, key: Key, n: u64) -> Result<(), LimitError> {
+/// Charges the group and its ancestors, or none of them, where there was no stock at hand.
+#[inline]
+fn charge(group: &Group, key: Key, n: u64) -> Result<(), Refused> {
     let node = group.quota(usize::from(key.slot));
-    node.try_charge(n).map_err(|refused| LimitError::new(group, key, n, refused))?;
+    node.charge_levels(n)?;
     count_soft(group, key, node);
     Ok(())
 }
@@ -246,10 +249,6 @@ fn count_overdrafts(group: &Group, key: Key) {
             n => group.add_overdrafts(key, n),
         }
     }
-}
-
-fn release(group: &Group, key: Key, n: u64) {
-    group.quota(usize::from(key.slot)).release(n);
 }
 
 /// A guard of an amount of a quota, charged to a group and its ancestors. Dropping it releases the
@@ -345,9 +344,11 @@ impl Charge {
     #[inline(never)]
     fn resize_cold(&mut self, amount: u64) -> Result<(), LimitError> {
         if amount > self.amount {
-            charge(&self.group, self.key, amount - self.amount)?;
+            let more = amount - self.amount;
+            charge(&self.group, self.key, more)
+                .map_err(|refused| LimitError::new(&self.group, self.key, more, refused))?;
         } else {
-            release(&self.group, self.key, self.amount - amount);
+            self.group.quota(usize::from(self.key.slot)).release_levels(self.amount - amount);
         }
         self.amount = amount;
         Ok(())
@@ -409,7 +410,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let node = self.group.quota(usize::from(self.key.slot));
         if self.amount > 0 && !node.release_stock(self.amount) {
-            release(&self.group, self.key, self.amount);
+            node.release_levels(self.amount);
         }
     }
 }
