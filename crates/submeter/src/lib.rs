@@ -161,6 +161,6 @@ pub use schema::{
 pub use snapshot::{GroupValues, Snapshot, Value};
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;
-pub use submeter_percpu::{InvalidRateError, Rate};
+pub use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};
 pub use tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};

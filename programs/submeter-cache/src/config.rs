@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-use submeter::Rate;
+use submeter::{Rate, WEIGHTS};
 
 use crate::limits::{OverRate, TenantLimits};
 use crate::protocol::KEYS_LINE_MAX;
@@ -176,6 +176,15 @@ impl Config {
         }
         if let Some(Err(error)) = limits.requests.map(Rate::check) {
             return refuse(format!("tenant {path:?}: {error}"));
+        }
+        if let Some(weight) = limits.weight.filter(|weight| !WEIGHTS.contains(weight)) {
+            let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
+            return refuse(format!(
+                "weight {weight} of tenant {path:?} is out of range: give one from {least} to {most}"
+            ));
+        }
+        if path == "/" && limits.weight.is_some() {
+            return refuse("tenant \"/\" is the whole server, which shares no rate".to_owned());
         }
         let TenantLimits { memory, high, low, min, .. } = *limits;
         for (name, bytes) in [("high", high), ("low", low), ("min", min)] {

@@ -30,6 +30,9 @@ pub struct TenantLimits {
     pub min: Option<u64>,
     /// How many requests with a key it may make per time.
     pub requests: Option<Rate>,
+    /// With which weight it contends for the requests that its parent may make: 1 to 10,000. While
+    /// siblings want more than there are, each that has a weight gets its part.
+    pub weight: Option<u32>,
 }
 
 /// Limits memory alone.
@@ -51,6 +54,8 @@ impl TenantLimits {
         }
         let set = group.set_rate(metrics.requests, self.requests);
         set.expect("the rate was checked with the configuration");
+        let set = group.set_weight(metrics.requests, self.weight);
+        set.expect("the weight was checked with the configuration");
     }
 }
 

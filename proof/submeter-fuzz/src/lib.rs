@@ -39,7 +39,7 @@ mod bench_record;
 
 use std::iter;
 
-use submeter::{DEPTH_MAX, Schema, Tree};
+use submeter::{DEPTH_MAX, Schema, Tree, WEIGHTS};
 use submeter_cache::{TenantLimits, outcomes};
 
 /// Parses a connection's bytes whole and in pieces: both must find the same requests, and each step
@@ -77,11 +77,12 @@ pub fn limits(bytes: &[u8]) {
         Ok(limits) => {
             assert!(limits.len() <= text.lines().count());
             let sound = |limit: &tenant_limit::TenantLimit| {
-                let TenantLimits { memory, high, low, min, requests } = limit.limits;
+                let TenantLimits { memory, high, low, min, requests, weight } = limit.limits;
                 let sizes = [memory, high, low, min];
                 limit.path.starts_with('/')
-                    && (sizes.iter().any(Option::is_some) || requests.is_some())
+                    && (sizes.iter().any(Option::is_some) || requests.is_some() || weight.is_some())
                     && !sizes.contains(&Some(0))
+                    && weight.is_none_or(|weight| WEIGHTS.contains(&weight))
                     && requests.is_none_or(|rate| rate.check().is_ok())
             };
             assert!(limits.iter().all(sound), "{limits:?}");

@@ -1,5 +1,6 @@
 //! The words of a bucket, and takes of several: without a clock.
 
+use super::share::{Contenders, Share};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// How many low bits of the word number the rates that were set. A take that was held up while as
@@ -124,6 +125,8 @@ pub(super) struct Refused {
     /// How much of the wait no refusal by this bucket has reported before.
     pub(super) throttled_ns: u64,
     pub(super) terms: Terms,
+    /// Whether the rate had enough, and the share of the level below did not.
+    pub(super) by_share: bool,
 }
 
 /// A limit of how much per time.
@@ -135,6 +138,10 @@ pub(super) struct Bucket {
     slots: [Slot; 2],
     /// Until when takes were refused. Writers: refusals, only upwards.
     throttled_until_ns: AtomicU64,
+    /// What of the levels below wants a share of the rate.
+    contenders: Contenders,
+    /// Of the rate above.
+    pub(super) share: Share,
 }
 
 /// What a bucket says to a take.
@@ -150,6 +157,7 @@ struct Refusal {
     /// After which time it would be granted; `None` for never.
     wait_ns: Option<u64>,
     terms: Terms,
+    by_share: bool,
 }
 
 /// What was taken of a bucket, as its give-back needs it.
@@ -161,8 +169,13 @@ struct Taken {
 
 impl Bucket {
     pub(super) fn new() -> Bucket {
-        let throttled_until_ns = AtomicU64::new(0);
-        Bucket { word: AtomicU64::new(0), slots: [Slot::new(), Slot::new()], throttled_until_ns }
+        Bucket {
+            word: AtomicU64::new(0),
+            slots: [Slot::new(), Slot::new()],
+            throttled_until_ns: AtomicU64::new(0),
+            contenders: Contenders::new(),
+            share: Share::new(),
+        }
     }
 
     fn word(&self) -> Word {
@@ -224,8 +237,14 @@ impl Bucket {
         }
     }
 
-    /// Takes `n`, or only looks whether it could.
-    fn take(&self, n: u64, now: impl FnOnce() -> u64, commit: bool) -> Answer {
+    /// Takes `n`, or only looks whether it could, for the level below if it comes through one.
+    fn take(
+        &self,
+        n: u64,
+        below: Option<&Bucket>,
+        now: impl FnOnce() -> u64,
+        commit: bool,
+    ) -> Answer {
         let (mut word, mut terms) = self.look();
         if terms.is_none() {
             return Answer::Free;
@@ -234,16 +253,27 @@ impl Bucket {
         loop {
             let Some(known) = terms else { return Answer::Free };
             if n > known.burst {
-                return Answer::Refused(Refusal { wait_ns: None, terms: known });
+                return Answer::Refused(Refusal { wait_ns: None, terms: known, by_share: false });
             }
             let cost_ns = known.cost_ns(n);
+            // First: what is refused contends as well.
+            let share = below.map(|below| &below.share);
+            let part = self.contenders.part(share, cost_ns, known.refill_ns, now_ns);
             let due_ns = word.due_ns().max(now_ns) + cost_ns;
             let latest_ns = now_ns + known.refill_ns;
             if due_ns > latest_ns {
                 let wait_ns = Some(due_ns - latest_ns);
-                return Answer::Refused(Refusal { wait_ns, terms: known });
+                return Answer::Refused(Refusal { wait_ns, terms: known, by_share: false });
+            }
+            let wait_ns = part.map_or(0, |part| part.wait_ns(due_ns, cost_ns, now_ns));
+            if wait_ns > 0 {
+                let wait_ns = Some(wait_ns);
+                return Answer::Refused(Refusal { wait_ns, terms: known, by_share: true });
             }
             if !commit || self.exchange(word, word.with_due(due_ns)) {
+                if let Some(part) = part.filter(|_| commit) {
+                    part.pay(due_ns, cost_ns, now_ns);
+                }
                 return Answer::Granted(Taken { sets: word.sets(), cost_ns, now_ns });
             }
             (word, terms) = self.look();
@@ -282,7 +312,7 @@ pub(super) fn take_all<'a>(
     clock: impl Fn() -> u64,
 ) -> Result<(), Refused> {
     let Some(now_ns) = look_at_all(levels.clone(), n, &clock)? else { return Ok(()) };
-    take_upwards(levels.clone().enumerate(), n, now_ns, &clock).or_else(|refusal| {
+    take_upwards(levels.clone().enumerate(), None, n, now_ns, &clock).or_else(|refusal| {
         // Those above were not asked, and may take longer.
         look_at_all(levels, n, &|| now_ns)?;
         Err(refusal.reported(now_ns))
@@ -298,9 +328,9 @@ struct At<'a> {
 
 impl At<'_> {
     fn reported(&self, now_ns: u64) -> Refused {
-        let Refusal { wait_ns, terms } = self.refusal;
+        let Refusal { wait_ns, terms, by_share } = self.refusal;
         let throttled_ns = self.bucket.throttle(now_ns, now_ns + wait_ns.unwrap_or(0));
-        Refused { levels: self.level, wait_ns, throttled_ns, terms }
+        Refused { levels: self.level, wait_ns, throttled_ns, terms, by_share }
     }
 
     fn wait_ns(&self) -> u64 {
@@ -318,9 +348,11 @@ fn look_at_all<'a>(
     let mut time = None;
     let mut now = || *time.get_or_insert_with(clock);
     let mut worst: Option<At<'_>> = None;
+    let mut below = None;
     for (level, bucket) in levels.enumerate() {
+        let below = std::mem::replace(&mut below, bucket);
         let Some(bucket) = bucket else { continue };
-        if let Answer::Refused(refusal) = bucket.take(n, &mut now, false) {
+        if let Answer::Refused(refusal) = bucket.take(n, below, &mut now, false) {
             let at = At { level, bucket, refusal };
             if worst.as_ref().is_none_or(|worst| worst.wait_ns() < at.wait_ns()) {
                 worst = Some(at);
@@ -337,17 +369,17 @@ fn look_at_all<'a>(
 /// is kept for the give-back, and a signal handler must not allocate.
 fn take_upwards<'a>(
     mut levels: impl Iterator<Item = (usize, Option<&'a Bucket>)>,
+    below: Option<&'a Bucket>,
     n: u64,
     now_ns: u64,
     clock: &impl Fn() -> u64,
 ) -> Result<(), At<'a>> {
     let Some((level, bucket)) = levels.next() else { return Ok(()) };
-    let Some(bucket) = bucket else { return take_upwards(levels, n, now_ns, clock) };
-    match bucket.take(n, || now_ns, true) {
+    let Some(bucket) = bucket else { return take_upwards(levels, None, n, now_ns, clock) };
+    match bucket.take(n, below, || now_ns, true) {
         Answer::Refused(refusal) => Err(At { level, bucket, refusal }),
-        Answer::Free => take_upwards(levels, n, now_ns, clock),
-        Answer::Granted(taken) => {
-            take_upwards(levels, n, now_ns, clock).inspect_err(|_| bucket.give_back(&taken, clock))
-        }
+        Answer::Free => take_upwards(levels, Some(bucket), n, now_ns, clock),
+        Answer::Granted(taken) => take_upwards(levels, Some(bucket), n, now_ns, clock)
+            .inspect_err(|_| bucket.give_back(&taken, clock)),
     }
 }

@@ -69,3 +69,25 @@ fn loom_no_take_is_free_before_the_rate_is_removed() {
         taker.join().unwrap();
     });
 }
+
+#[test]
+fn loom_all_that_contend_in_a_period_are_weighed_once() {
+    loom::model(|| {
+        let levels = Arc::new([Bucket::new(), Bucket::new(), bucket(64)]);
+        levels[0].share.set_weight(1);
+        levels[1].share.set_weight(2);
+        let take = |levels: &[Bucket; 3], leaf: usize| {
+            let path = [Some(&levels[leaf]), Some(&levels[2])];
+            take_all(path.into_iter(), 0, || 0).expect("nothing is asked for");
+        };
+        let others = Arc::clone(&levels);
+        let others = thread::spawn(move || [1, 0].map(|leaf| take(&others, leaf)));
+        take(&levels, 0);
+        others.join().unwrap();
+        // Half of it is for all, and a third of the other half is the first's.
+        let path = || [Some(&levels[0]), Some(&levels[2])].into_iter();
+        for (n, fits) in [(32, true), (5, true), (5, true), (1, false)] {
+            assert_eq!(take_all(path(), n, || 0).is_ok(), fits, "{n}");
+        }
+    });
+}

@@ -16,6 +16,8 @@
 //!   get their tokens back less what they earned since: a bucket that was full would have earned
 //!   nothing, and nobody can tell afterwards.
 //!
+//! Among the levels below it a rate is divided by [weight](share), where they have one.
+//!
 //! Stock as of [`limits`](crate::limits) was rejected: tokens that lie on a CPU while the bucket
 //! fills again would be granted on top of a burst, and to keep room for them would take bursts away
 //! from those that have few CPUs. Locks were rejected for signal handlers, and because a holder
@@ -28,10 +30,13 @@ mod loom_models;
 mod node;
 #[cfg(not(loom))]
 mod rate;
+mod share;
+#[cfg(all(test, not(loom)))]
+mod share_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 #[cfg(not(loom))]
 pub use node::{Throttled, TokenBucket};
 #[cfg(not(loom))]
-pub use rate::{InvalidRateError, Rate};
+pub use rate::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};

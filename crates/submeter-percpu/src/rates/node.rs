@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use super::bucket::{self, Bucket};
-use super::{InvalidRateError, Rate};
+use super::{InvalidRateError, InvalidWeightError, Rate};
 use crate::process_lock::ProcessMutex;
 
 /// A limit of how much may be taken per time, by all threads together: a token bucket.
@@ -39,19 +39,23 @@ pub struct TokenBucket {
 pub struct Throttled {
     /// How many levels above the lowest the limiting bucket is: the one that takes longest.
     pub levels: usize,
-    /// After which time the take would be granted, if nothing else were taken; `None` for never,
-    /// as it is more than a burst.
+    /// After which time the take would be granted, if nothing else were taken; earlier, if it is a
+    /// share that refused it and others stop contending. `None` for never, as it is more than a
+    /// burst.
     pub retry_after_ns: Option<u64>,
     /// How much of that time no refusal by this bucket has reported before.
     pub throttled_ns: u64,
     /// The rate that refused.
     pub rate: Rate,
+    /// Whether the rate had enough, and the share of the level below it did not: see
+    /// [`TokenBucket::set_weight`].
+    pub by_share: bool,
 }
 
 impl From<bucket::Refused> for Throttled {
     fn from(refused: bucket::Refused) -> Throttled {
-        let bucket::Refused { levels, wait_ns, throttled_ns, terms } = refused;
-        Throttled { levels, retry_after_ns: wait_ns, throttled_ns, rate: terms.into() }
+        let bucket::Refused { levels, wait_ns, throttled_ns, terms, by_share } = refused;
+        Throttled { levels, retry_after_ns: wait_ns, throttled_ns, rate: terms.into(), by_share }
     }
 }
 
@@ -87,6 +91,27 @@ impl TokenBucket {
     #[must_use]
     pub fn available(&self) -> Option<u64> {
         self.bucket.available(now_ns())
+    }
+
+    /// Sets the weight with which this level contends for the rate of the level above it, from its
+    /// next period on; `None` for none. The error is for weights that are not from 1 to 10,000.
+    ///
+    /// While less than half a burst is left there, a level that contends may take its share: its
+    /// weight's part of what contended lately, at the rate, and as large a part of that half at
+    /// once. What it does not want others take by their weights. Levels without a weight take what
+    /// is left. Where no level has one, there are no shares, and a take costs two loads more.
+    ///
+    /// # Errors
+    /// As above; nothing changes then.
+    pub fn set_weight(&self, weight: Option<u32>) -> Result<(), InvalidWeightError> {
+        self.bucket.share.set_weight(weight.map_or(Ok(0), InvalidWeightError::check)?);
+        Ok(())
+    }
+
+    /// Returns the weight.
+    #[must_use]
+    pub fn weight(&self) -> Option<u32> {
+        Some(self.bucket.share.weight()).filter(|&weight| weight > 0)
     }
 
     /// Takes `n` of every bucket, from the lowest level to the highest, or of none. `None` is a

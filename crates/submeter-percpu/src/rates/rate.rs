@@ -1,6 +1,7 @@
 //! How much per time, and what of it makes no sense.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::bucket::Terms;
@@ -130,3 +131,25 @@ impl fmt::Display for InvalidRateError {
 }
 
 impl std::error::Error for InvalidRateError {}
+
+/// The weights that there are, as a cgroup's `cpu.weight` has them.
+pub const WEIGHTS: RangeInclusive<u32> = 1..=10_000;
+
+/// The error of a weight that is not one of [`WEIGHTS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidWeightError(u32);
+
+impl InvalidWeightError {
+    pub(super) fn check(weight: u32) -> Result<u32, InvalidWeightError> {
+        if WEIGHTS.contains(&weight) { Ok(weight) } else { Err(InvalidWeightError(weight)) }
+    }
+}
+
+impl fmt::Display for InvalidWeightError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
+        write!(f, "the weight {} is out of range: give one from {least} to {most}", self.0)
+    }
+}
+
+impl std::error::Error for InvalidWeightError {}

@@ -107,6 +107,10 @@
 //! costs a look at the clock and a compare-and-swap for each group with a rate, up to the root;
 //! where no group has one, a look at each of them.
 //!
+//! A rate that several groups want more of than there is goes to whoever comes first.
+//! [`Group::set_weight`] divides it instead: each child that wants some gets its weight's part, and
+//! what one leaves goes to the others.
+//!
 //! Next: [The group switch](super::group_switch).
 //!
 //! [`Charge`]: crate::Charge
@@ -119,6 +123,7 @@
 //! [`Group::protection`]: crate::Group::protection
 //! [`Group::reclaim`]: crate::Group::reclaim
 //! [`Group::set_high`]: crate::Group::set_high
+//! [`Group::set_weight`]: crate::Group::set_weight
 //! [`Group::set_low`]: crate::Group::set_low
 //! [`Group::set_min`]: crate::Group::set_min
 //! [`Group::pressure`]: crate::Group::pressure

@@ -145,3 +145,49 @@ fn a_rate_limit_of_another_schema_panics() {
     let (here, there) = (fixture(), fixture());
     _ = here.tree.root().try_take(there.sent, 1);
 }
+
+#[test]
+fn children_share_a_rate_by_weight_and_the_refusal_says_so() {
+    let Fixture { tree, requests, .. } = fixture();
+    let acme = tree.create("/acme").expect("room");
+    let [web, mail] = ["web", "mail"].map(|name| acme.create_child(name).expect("room"));
+    let jobs = web.create_child("jobs").expect("room");
+    acme.set_rate(requests, Some(Rate::new(1000, DAY))).expect("it can be kept");
+    assert_eq!((web.weight(requests), web.set_weight(requests, None)), (None, Ok(())));
+    web.set_weight(requests, Some(100)).expect("in range");
+    mail.set_weight(requests, Some(400)).expect("in range");
+    assert_eq!((web.weight(requests), acme.weight(requests)), (Some(100), None));
+
+    mail.try_take(requests, 1).expect("it contends");
+    // By way of its parent, which has a weight and no rate of its own.
+    let take_all = || (0..1000).find_map(|_| jobs.try_take(requests, 1).err());
+    let refused = take_all().expect("half of it, and a fifth of the other");
+    assert_eq!(acme.available(requests), Some(400));
+    assert!(refused.is_by_share() && refused.limiting() == &acme && refused.group() == &jobs);
+    let text = refused.to_string();
+    let start =
+        "/acme/web/jobs: 1 more of requests would exceed its share of the rate of /acme: 1000 ";
+    assert!(text.starts_with(start) && text.contains("; retry after "), "{text}");
+    assert_eq!(acme.sum(requests.throttled()), 1);
+    acme.try_take(requests, 1).expect_err("in the parent itself without a share");
+    mail.try_take(requests, 400).expect("its share");
+    let refused = mail.try_take(requests, 1).expect_err("all is taken");
+    assert!(!refused.is_by_share());
+    web.set_weight(requests, None).expect("nothing to weigh");
+    assert_eq!(web.weight(requests), None);
+}
+
+#[test]
+fn a_weight_out_of_range_is_refused_and_changes_nothing() {
+    let Fixture { tree, requests, .. } = fixture();
+    let root = tree.root();
+    root.set_weight(requests, Some(10_000)).expect("the highest");
+    for weight in [0, 10_001, u32::MAX] {
+        let error = root.set_weight(requests, Some(weight)).expect_err("out of range").to_string();
+        assert!(
+            error.contains(&weight.to_string()) && error.contains("from 1 to 10000"),
+            "{error}"
+        );
+    }
+    assert_eq!(root.weight(requests), Some(10_000));
+}

@@ -11,10 +11,14 @@ const VALUE: [u8; 1000] = [b'v'; 1000];
 const ITEM: u64 = 1400;
 
 const NONE: TenantLimits =
-    TenantLimits { memory: None, requests: None, high: None, low: None, min: None };
+    TenantLimits { memory: None, requests: None, high: None, low: None, min: None, weight: None };
 
 fn low(bytes: u64) -> TenantLimits {
     TenantLimits { low: Some(bytes), ..NONE }
+}
+
+fn weight(weight: u32) -> TenantLimits {
+    TenantLimits { weight: Some(weight), ..NONE }
 }
 
 fn min(bytes: u64) -> TenantLimits {
@@ -278,6 +282,8 @@ fn limits_that_contradict_each_other_are_refused() {
         (vec![("/a", TenantLimits { memory: Some(9), ..low(10) })], "more than its limit 9"),
         (vec![("/a", min(0))], "min 0 of tenant \"/a\" does nothing"),
         (vec![("/", low(1))], "whole server"),
+        (vec![("/", weight(1))], "whole server"),
+        (vec![("/a", weight(0))], "weight 0 of tenant \"/a\" is out of range: give one from 1"),
         (vec![("/a", min(600)), ("/b", min(401))], "1001 bytes of a memory_max of 1000"),
     ] {
         let error = submeter_cache::Cache::new(config(&limits)).expect_err(said).to_string();

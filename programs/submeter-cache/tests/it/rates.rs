@@ -26,6 +26,24 @@ fn throttled(server: &Running, path: &str) -> u64 {
 }
 
 #[test]
+fn tenants_share_the_rate_of_all_by_weight() {
+    let weigh = |path: &str, weight| {
+        (path.to_owned(), TenantLimits { weight: Some(weight), ..TenantLimits::default() })
+    };
+    let tenant_limits = vec![limit("/", 100, HOUR), weigh("/a", 100), weigh("/b", 300)];
+    let server = start(Config { tenant_limits, ..Config::default() });
+    let mut client = server.connect();
+    assert_eq!(client.ask("get b:k\r\n"), "END");
+    let mut granted = |key: &str| {
+        let request = format!("get {key}\r\n");
+        (0..200).take_while(|_| client.ask(&request) == "END").count()
+    };
+    // Half of the burst is for all, a fourth of the other half for one; one request came before.
+    assert_eq!((granted("a:k"), granted("b:k")), (49 + 12, 37));
+    assert!(throttled(&server, "/") >= 2);
+}
+
+#[test]
 fn a_tenant_over_its_rate_is_refused_and_nobody_else() {
     let server = server(3, HOUR, OverRate::Refuse);
     let mut client = server.connect();

@@ -134,7 +134,9 @@ pub(crate) struct ServeArgs {
     /// what it stores, until it is down to that, and none is refused for it. What it holds up to
     /// low=SIZE goes for other tenants only when nothing else is left, and up to min=SIZE never; it
     /// sets nothing aside, and what has expired always goes. rate=N/s is its requests per time, and
-    /// burst=N how many may come at once [default: those of the rate's time]
+    /// burst=N how many may come at once [default: those of the rate's time]. weight=N is its part
+    /// of the requests of the tenant above it (of all, /=rate=N/s), while tenants that have a
+    /// weight want more than those
     #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s")]
     pub(crate) tenant_limit: Vec<TenantLimit>,
     /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP; in

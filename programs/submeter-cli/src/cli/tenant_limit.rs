@@ -4,7 +4,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use submeter::Rate;
+use submeter::{Rate, WEIGHTS};
 use submeter_cache::TenantLimits;
 
 use super::size::Size;
@@ -39,8 +39,9 @@ impl FromStr for TenantLimit {
         let end = text[..at].rfind('=').ok_or_else(missing)?;
         // Without a size the first of them is an option: one of these, as the other names are parts
         // of tenants'.
-        let first =
-            |name: &usize| ["rate", "burst", "high", "low", "min"].contains(&&text[name + 1..end]);
+        let first = |name: &usize| {
+            ["rate", "burst", "weight", "high", "low", "min"].contains(&&text[name + 1..end])
+        };
         let name = text[..end].rfind('=').filter(first);
         let end = name.unwrap_or(end);
         TenantLimit::new(&text[..end], &text[end + 1..])
@@ -65,7 +66,8 @@ impl TenantLimit {
     }
 }
 
-/// Parses `SIZE`, `high=SIZE`, `low=SIZE`, `min=SIZE`, `rate=N/s`, `burst=N`, separated by commas.
+/// Parses `SIZE`, `high=SIZE`, `low=SIZE`, `min=SIZE`, `rate=N/s`, `burst=N`, `weight=N`, separated
+/// by commas.
 fn parse(text: &str) -> Result<TenantLimits, String> {
     let mut limits = TenantLimits::default();
     let mut burst = None;
@@ -78,10 +80,11 @@ fn parse(text: &str) -> Result<TenantLimits, String> {
             "min" => limits.min.replace(value.parse::<Size>()?.0).is_some(),
             "rate" => limits.requests.replace(rate(value)?).is_some(),
             "burst" => burst.replace(count(value)?).is_some(),
+            "weight" => limits.weight.replace(weight(value)?).is_some(),
             _ => {
                 return Err(format!(
                     "{name:?} is no limit of tenants: there are SIZE, high=SIZE, low=SIZE, \
-                     min=SIZE, rate=N/s and burst=N"
+                     min=SIZE, rate=N/s, burst=N and weight=N"
                 ));
             }
         };
@@ -118,6 +121,12 @@ fn rate(text: &str) -> Result<Rate, String> {
     Ok(Rate::new(count(amount).map_err(|_| wrong())?, Duration::from_millis(per_ms)))
 }
 
+fn weight(text: &str) -> Result<u32, String> {
+    let weight = text.parse().ok().filter(|weight| WEIGHTS.contains(weight));
+    let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
+    weight.ok_or_else(|| format!("{text:?} is no weight: give one from {least} to {most}"))
+}
+
 fn count(text: &str) -> Result<u64, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| digits);
@@ -146,6 +155,12 @@ mod tests {
             ("/a=rate=20000/s", "/a", limits(None, rate)),
             ("/a=rate=20000/s,burst=7", "/a", limits(None, Rate { burst: 7, ..rate })),
             ("/a=b=rate=20000/s", "/a=b", limits(None, rate)),
+            ("/a=1k,weight=300", "/a", TenantLimits { weight: Some(300), ..limits(1024, None) }),
+            (
+                "/a=weight=1,rate=20000/s",
+                "/a",
+                TenantLimits { weight: Some(1), ..limits(None, rate) },
+            ),
         ] {
             let expected = TenantLimit { path: path.to_owned(), limits: expected };
             assert_eq!(text.parse(), Ok(expected), "{text}");
@@ -220,6 +235,9 @@ mod tests {
             ("/a=1k,rate=5/s,burst=0", "the burst is 0"),
             ("/a=1k,rate=5/s,burst=x", "\"x\" is no number"),
             ("/a=1k,burst=5", "add rate=N/s"),
+            ("/a=weight=0", "\"0\" is no weight: give one from 1 to 10000"),
+            ("/a=weight=10001", "no weight"),
+            ("/a=weight=high", "no weight"),
             ("/a,b=1k", "/PATH=LIMITS"),
             ("/a=1k,rate=5/s,rate=6/s", "second of its kind"),
         ] {

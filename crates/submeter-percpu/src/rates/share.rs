@@ -1,0 +1,162 @@
+//! How a rate is divided by weight among the levels directly below it.
+//!
+//! A level with a weight **contends** for the rate above it in every period in which it takes, or
+//! tries to. Its share is its weight's part of what contends in this period, or did in the last one
+//! if that was more. One that pauses for less than a period keeps its share; one that stops lends
+//! it to the others, by their weights.
+//!
+//! Shares matter only once half a burst is taken: the other half is theirs. Above that anybody
+//! takes what others leave. Below, a take must fit its level's share, which has a due time as a
+//! bucket has, and as much room as its part of that half. So what contenders may take at once is no
+//! more than half a burst, all of them together, and in the long run no more than the rate: those
+//! that keep to their shares are not refused because others do not.
+//!
+//! Shares are kept on average, not exactly: takes at the same time may all find the same due time,
+//! and a take that a level above refuses counts. The rate itself is exact, as it knows nothing of
+//! them. A queue for each level, as packet schedulers have, was rejected: a take does not wait.
+
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The shortest period. It is the time that earns a burst, but for small bursts: theirs would be
+/// over while a contender waits for a CPU.
+const PERIOD_NS_MIN: u64 = 10_000_000;
+
+/// What contends for a bucket's rate.
+#[derive(Debug)]
+pub(super) struct Contenders {
+    /// Bits: 0..32 the sum of weights, 32..64 the low bits of the period's number. Two periods take
+    /// turns. Writers: takes of levels below, only by exchange.
+    periods: [AtomicU64; 2],
+}
+
+/// The part of the rate above that is a level's own.
+#[derive(Debug)]
+pub(super) struct Share {
+    /// 0 for none. Writer: who sets it.
+    weight: AtomicU32,
+    /// The last period in which it contended. Writers: its takes.
+    joined: AtomicU32,
+    /// When all that it took will have been earned by its share. Writers: its takes.
+    due_ns: AtomicU64,
+}
+
+/// What a take costs a share at this moment.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    /// `None` for a level without a weight.
+    share: Option<&'a Share>,
+    cost_ns: u64,
+    /// What is for shares, in the time that it takes to earn it.
+    half_ns: u64,
+}
+
+impl Contenders {
+    pub(super) fn new() -> Contenders {
+        Contenders { periods: [AtomicU64::new(0), AtomicU64::new(0)] }
+    }
+
+    /// Returns the part of a take of `cost_ns` by the level `below`; `None` where nothing contends,
+    /// which costs two loads.
+    #[inline]
+    pub(super) fn part<'a>(
+        &self,
+        below: Option<&'a Share>,
+        cost_ns: u64,
+        refill_ns: u64,
+        now_ns: u64,
+    ) -> Option<Part<'a>> {
+        let weighed = below.map_or(0, Share::weight);
+        if weighed == 0 && self.load().iter().all(|&period| period == 0) {
+            return None;
+        }
+        let period = (now_ns / refill_ns.max(PERIOD_NS_MIN)) as u32;
+        let share = below.filter(|_| weighed > 0);
+        if let Some(share) = share {
+            share.join(self, period);
+        }
+        let sum = |of: u32| {
+            let word = self.load()[(of & 1) as usize];
+            if (word >> 32) as u32 == of { word as u32 } else { 0 }
+        };
+        let sum = sum(period).max(sum(period.wrapping_sub(1))).max(weighed);
+        let times = u128::from(cost_ns) * u128::from(sum);
+        let cost_ns = times.checked_div(u128::from(weighed)).unwrap_or(0);
+        let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
+        (sum > 0).then_some(Part { share, cost_ns, half_ns: refill_ns / 2 })
+    }
+
+    fn load(&self) -> [u64; 2] {
+        // Relaxed: sums of weights, which order nothing.
+        self.periods.each_ref().map(|period| period.load(Ordering::Relaxed))
+    }
+
+    fn add(&self, period: u32, weight: u32) {
+        let with = |word: u64| {
+            let of_period = (word >> 32) as u32 == period;
+            let sum = if of_period { word as u32 } else { 0 };
+            Some(u64::from(period) << 32 | u64::from(sum.saturating_add(weight)))
+        };
+        let slot = &self.periods[(period & 1) as usize];
+        // Relaxed, both: as in `load`.
+        _ = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
+    }
+}
+
+impl Share {
+    pub(super) fn new() -> Share {
+        let joined = AtomicU32::new(u32::MAX);
+        Share { weight: AtomicU32::new(0), joined, due_ns: AtomicU64::new(0) }
+    }
+
+    pub(super) fn weight(&self) -> u32 {
+        // Relaxed: it orders nothing.
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    /// Sets another weight, which counts from the next period on.
+    pub(super) fn set_weight(&self, weight: u32) {
+        // Relaxed: as above.
+        self.weight.store(weight, Ordering::Relaxed);
+    }
+
+    fn join(&self, contenders: &Contenders, period: u32) {
+        // Relaxed, both: the exchange decides which of its takes counts it. Loaded first, as all
+        // but one take of a period find it counted.
+        if self.joined.load(Ordering::Relaxed) != period
+            && self.joined.swap(period, Ordering::Relaxed) != period
+        {
+            contenders.add(period, self.weight());
+        }
+    }
+}
+
+impl Part<'_> {
+    /// Returns after which time a take fits that makes a bucket's due time `due_ns`, of which it is
+    /// `cost_ns`; 0 for now.
+    pub(super) fn wait_ns(self, due_ns: u64, cost_ns: u64, now_ns: u64) -> u64 {
+        let spare_ns = self.spare_ns(due_ns, cost_ns, now_ns);
+        let Some(share) = self.share else { return spare_ns };
+        // Relaxed: see the module.
+        let owed_ns = share.due_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
+        // One that owes nothing may take more than its part of the half.
+        let own_ns = owed_ns.min(owed_ns.saturating_add(self.cost_ns).saturating_sub(self.half_ns));
+        spare_ns.min(own_ns)
+    }
+
+    /// Has the share pay for such a take, which was granted, unless it took what others left.
+    pub(super) fn pay(self, due_ns: u64, cost_ns: u64, now_ns: u64) {
+        let Some(share) = self.share else { return };
+        if self.spare_ns(due_ns, cost_ns, now_ns) == 0 {
+            return;
+        }
+        let paid = |due_ns: u64| Some(due_ns.max(now_ns).saturating_add(self.cost_ns));
+        // Relaxed, both: see the module.
+        _ = share.due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid);
+    }
+
+    /// Returns when there is enough for those without a share: half a burst is left after the take,
+    /// or the bucket was full.
+    fn spare_ns(self, due_ns: u64, cost_ns: u64, now_ns: u64) -> u64 {
+        due_ns.saturating_sub(now_ns + self.half_ns.max(cost_ns))
+    }
+}

@@ -1,0 +1,238 @@
+//! Who gets how much of a rate that is divided by weight, with a clock of the test's own.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::bucket::{Bucket, take_all};
+use super::rate::Rate;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: u64 = 1_000_000;
+const SECOND_NS: u64 = 1_000 * MS;
+
+/// A rate and the levels below it.
+struct Divided {
+    above: Bucket,
+    below: Vec<Bucket>,
+}
+
+impl Divided {
+    /// 1,000 a second, 100 at once.
+    fn new(weights: &[u32]) -> Divided {
+        let above = Bucket::new();
+        let rate = Rate { amount: 1000, per: SECOND, burst: 100 };
+        above.set(Some(rate.terms().expect("a rate that can be kept")), 0);
+        let below = weights.iter().map(|&weight| {
+            let bucket = Bucket::new();
+            bucket.share.set_weight(weight);
+            bucket
+        });
+        Divided { above, below: below.collect() }
+    }
+
+    fn take(&self, level: usize, n: u64, now_ns: u64) -> bool {
+        let levels = [Some(&self.below[level]), Some(&self.above)];
+        take_all(levels.into_iter(), n, || now_ns).is_ok()
+    }
+
+    /// What each gets in a time, a millisecond at a time, in which each tries `tries` times to take
+    /// one. The last is always first, and so has the best of what is first come, first served.
+    fn share_out(&self, from_ns: u64, tries: &[u64]) -> Vec<u64> {
+        let mut got = vec![0; self.below.len()];
+        for now_ns in (from_ns..from_ns + 4 * SECOND_NS).step_by(MS as usize) {
+            for level in (0..got.len()).rev() {
+                got[level] +=
+                    (0..tries[level]).filter(|_| self.take(level, 1, now_ns)).count() as u64;
+            }
+        }
+        got
+    }
+}
+
+/// Within a fiftieth of what a second earns, and a burst.
+fn is_about(got: u64, parts: u64, of: u64) -> bool {
+    got.abs_diff(4000 * parts / of) <= 180
+}
+
+#[test]
+fn those_that_want_more_than_there_is_get_it_by_weight() {
+    let divided = Divided::new(&[300, 100]);
+    let got = divided.share_out(0, &[10, 10]);
+    assert!(is_about(got[0], 3, 4) && is_about(got[1], 1, 4), "{got:?}");
+}
+
+#[test]
+fn the_share_of_one_that_is_idle_goes_to_the_others_by_their_weights() {
+    let divided = Divided::new(&[300, 100, 400]);
+    let got = divided.share_out(0, &[10, 10, 10]);
+    assert!(is_about(got[0], 3, 8) && is_about(got[1], 1, 8) && is_about(got[2], 4, 8), "{got:?}");
+    let got = divided.share_out(4 * SECOND_NS, &[10, 10, 0]);
+    assert!(is_about(got[0], 3, 4) && is_about(got[1], 1, 4), "{got:?}");
+    let got = divided.share_out(8 * SECOND_NS, &[0, 10, 0]);
+    assert!(is_about(got[1], 1, 1), "{got:?}");
+    let got = divided.share_out(12 * SECOND_NS, &[10, 10, 10]);
+    assert!(is_about(got[0], 3, 8) && is_about(got[2], 4, 8), "it has its share again: {got:?}");
+}
+
+#[test]
+fn what_one_does_not_want_of_its_share_goes_to_the_others() {
+    let divided = Divided::new(&[100, 100]);
+    // A take a millisecond is all there is; the first wants a fourth of it.
+    let mut got = [0, 0];
+    for ms in 0..4000 {
+        got[1] += (0..10).filter(|_| divided.take(1, 1, ms * MS)).count();
+        got[0] += usize::from(ms % 4 == 0 && divided.take(0, 1, ms * MS));
+    }
+    assert!(got[0] == 1000 && is_about(got[1] as u64, 3, 4), "{got:?}");
+}
+
+#[test]
+fn those_without_a_weight_take_what_is_left() {
+    let divided = Divided::new(&[100, 0]);
+    let got = divided.share_out(0, &[10, 10]);
+    assert!(is_about(got[0], 1, 1), "{got:?}");
+    let got = divided.share_out(4 * SECOND_NS, &[0, 10]);
+    assert!(is_about(got[1], 1, 1), "nobody contends: {got:?}");
+    // Without any weight, first come, first served.
+    let got = Divided::new(&[0, 0]).share_out(0, &[10, 10]);
+    assert!(is_about(got[1], 1, 1), "{got:?}");
+}
+
+#[test]
+fn a_whole_burst_can_be_taken_by_one_whose_share_is_smaller() {
+    let divided = Divided::new(&[1, 10_000, 0]);
+    assert!(divided.take(1, 1, 0) && !divided.take(0, 100, 0), "99 are left");
+    assert!(divided.take(0, 100, MS), "it was full");
+    // Nothing is paid back of what was left.
+    assert!(divided.take(0, 1, SECOND_NS) && divided.take(0, 100, 2 * SECOND_NS));
+    assert!(divided.take(2, 100, 3 * SECOND_NS), "and by one without a share");
+}
+
+#[test]
+fn what_was_taken_of_what_others_left_is_not_owed() {
+    let divided = Divided::new(&[100, 300]);
+    // For four seconds the second leaves nearly all, and contends.
+    for ms in 0..4000 {
+        (0..10).for_each(|_| _ = divided.take(0, 1, ms * MS));
+        if ms % 50 == 0 {
+            divided.take(1, 1, ms * MS);
+        }
+    }
+    let got = divided.share_out(4 * SECOND_NS, &[10, 10]);
+    assert!(is_about(got[0], 1, 4) && is_about(got[1], 3, 4), "{got:?}");
+}
+
+#[test]
+fn a_small_share_grants_a_take_that_is_more_than_it_saves() {
+    // A token of it takes ten seconds to earn, and half a burst is earned in a twentieth of one.
+    let divided = Divided::new(&[1, 10_000]);
+    let after_the_other = |now_ns| {
+        divided.take(0, 0, now_ns); // it contends
+        ((0..200).filter(|_| divided.take(1, 1, now_ns)).count(), divided.take(0, 1, now_ns))
+    };
+    assert_eq!(after_the_other(0), (99, true));
+    assert_eq!(after_the_other(SECOND_NS), (99, false), "it owes nine seconds");
+    assert_eq!(after_the_other(11 * SECOND_NS), (99, true));
+}
+
+#[test]
+fn after_a_pause_nothing_contends_that_does_not_ask() {
+    let divided = Divided::new(&[300, 100]);
+    divided.share_out(0, &[10, 10]);
+    // Of a full bucket, each at a moment of either parity.
+    for now_ns in [10 * SECOND_NS, 20 * SECOND_NS + 100 * MS] {
+        assert_eq!((0..200).filter(|_| divided.take(1, 1, now_ns)).count(), 100);
+    }
+}
+
+#[test]
+fn contenders_of_a_rate_with_a_small_burst_may_pause_for_longer_than_it() {
+    let above = Bucket::new();
+    // Earned in 4 ms.
+    let rate = Rate { amount: 1000, per: SECOND, burst: 4 };
+    above.set(Some(rate.terms().expect("a rate that can be kept")), 0);
+    let below = [Bucket::new(), Bucket::new()];
+    below.iter().for_each(|bucket| bucket.share.set_weight(100));
+    let divided = Divided { above, below: below.into() };
+    for ms in 0..1000 {
+        (0..10).for_each(|_| _ = divided.take(1, 1, ms * MS));
+        let granted = ms % 9 != 0 || divided.take(0, 1, ms * MS);
+        assert!(granted || ms == 0, "refused after {ms} ms");
+    }
+}
+
+#[test]
+fn a_refusal_by_a_share_says_when_to_try_again() {
+    let divided = Divided::new(&[100, 100]);
+    let take = |level: usize, n, now_ns| {
+        take_all([Some(&divided.below[level]), Some(&divided.above)].into_iter(), n, || now_ns)
+    };
+    assert_eq!(take(1, 1, 0), Ok(()), "it contends");
+    assert_eq!(take(0, 49, 0), Ok(()), "of the half that is for all");
+    assert_eq!(take(0, 25, 0), Ok(()), "its part of the other half");
+    // A token of its share takes 2 ms. It may have taken 25 more than it has earned.
+    let by_share = |n, now_ns| {
+        let refused = take(0, n, now_ns).expect_err("too early");
+        assert!(refused.by_share && refused.levels == 1);
+        refused.wait_ns
+    };
+    assert_eq!((by_share(10, 0), by_share(10, 20 * MS - 1)), (Some(20 * MS), Some(1)));
+    assert_eq!(take(0, 10, 20 * MS), Ok(()));
+    let refused = take(0, 80, 20 * MS).expect_err("the rate has 35");
+    assert!(!refused.by_share);
+    // 15 more are left for all before its share, which owes half a second, has earned 40.
+    assert_eq!(by_share(30, 20 * MS), Some(45 * MS));
+}
+
+#[test]
+fn another_weight_counts_from_the_next_period_on() {
+    let divided = Divided::new(&[300, 100]);
+    divided.share_out(0, &[10, 10]);
+    divided.below[1].share.set_weight(300);
+    let got = divided.share_out(4 * SECOND_NS, &[10, 10]);
+    assert!(is_about(got[0], 1, 2) && is_about(got[1], 1, 2), "{got:?}");
+    divided.below[0].share.set_weight(0);
+    let got = divided.share_out(8 * SECOND_NS, &[10, 10]);
+    assert!(is_about(got[1], 1, 1), "{got:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 1 } else { 64 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// However much others want, and however they take turns.
+    #[test]
+    fn who_keeps_to_its_share_is_not_refused(
+        weights in prop::collection::vec(1..50_u32, 2..6),
+        order in prop::collection::vec((1..6_usize, 1..30_u64), 1..40),
+    ) {
+        let divided = Divided::new(&weights);
+        let sum: u32 = weights.iter().sum();
+        // One token of a share of 1,000 a second, and a hundredth more.
+        let pace_ns = SECOND_NS / 1000 * u64::from(sum) / u64::from(weights[0]) * 101 / 100 + 1;
+        // Until then it wants as much as it gets, as the others do.
+        let mut next_ns = 300 * MS + pace_ns;
+        let mut turns = order.iter().cycle();
+        let millis = if cfg!(miri) { 400 } else { 3000 };
+        for now_ns in (0..millis).map(|ms| ms * MS) {
+            // From the first period on all contend.
+            for level in 1..weights.len() {
+                divided.take(level, 1, now_ns);
+            }
+            let (level, tries) = turns.next().expect("a cycle");
+            for _ in 0..*tries {
+                divided.take(1 + level % (weights.len() - 1), 1, now_ns);
+            }
+            if now_ns < 300 * MS {
+                divided.take(0, 1, now_ns);
+            } else if now_ns >= next_ns {
+                prop_assert!(divided.take(0, 1, now_ns), "at {now_ns}, weights {weights:?}");
+                next_ns = next_ns.max(now_ns) + pace_ns;
+            }
+        }
+    }
+}
