@@ -53,7 +53,7 @@ mod arch;
 mod os;
 
 pub use probe::{Backend, CpuHint, Probe, SelfTest, probe};
-pub use rseq::{Added, Exit, Rseq};
+pub use rseq::{Added, Exit, Gated, Rseq};
 
 /// The distance between two rows of per-CPU words, in bytes: a little over 1 GiB where addresses
 /// have 64 bits. Address space is reserved, not memory. A constant, so that the sequences multiply

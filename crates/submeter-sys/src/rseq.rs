@@ -70,17 +70,18 @@ impl Added {
 
 /// The sequences. Having one means that the start-up probe found them to work in this process.
 ///
-/// Two words, copied into whatever needs it, so that no global is read on a hot path.
+/// A word, copied into whatever needs it, so that no global is read on a hot path.
 #[derive(Clone, Copy, Debug)]
 pub struct Rseq {
-    /// From the thread pointer to the thread's rseq area; the same for every thread.
-    offset: isize,
+    /// From the thread pointer to the thread's rseq area; the same for every thread. Of 32 bits, to
+    /// which the probe holds it: each group has two of them.
+    offset: i32,
     /// The number of rows: the possible CPUs.
     cpus: u32,
 }
 
 impl Rseq {
-    pub(crate) const fn new(offset: isize, cpus: u32) -> Rseq {
+    pub(crate) const fn new(offset: i32, cpus: u32) -> Rseq {
         Rseq { offset, cpus }
     }
 
@@ -90,15 +91,32 @@ impl Rseq {
         crate::probe().rseq()
     }
 
-    /// Returns sequences that never commit, so that what must do without runs the same code up to
-    /// the refusal: a branch fewer on every other path. Only for [`add_while`](Rseq::add_while),
-    /// [`add_value_while`](Rseq::add_value_while) and [`add_capped`](Rseq::add_capped), on a mode
-    /// that stays 0.
+    /// Returns sequences that never commit, as they have no rows, so that what must do without runs
+    /// the same code up to the refusal: a branch fewer on every other path.
     #[must_use]
     pub fn inert() -> Rseq {
         // Every thread has the area, registered or not; arming it is a store that is never read.
         let offset = if arch::SIGNATURE == 0 { 0 } else { arch::own_area_offset() };
-        Rseq::new(offset, 0)
+        Rseq::new(i32::try_from(offset).expect("the area is in the program's initial TLS"), 0)
+    }
+
+    /// Returns the sequences that end where a word of the caller's says so.
+    #[must_use]
+    pub fn gated(self) -> Gated {
+        Gated { offset: self.offset }
+    }
+
+    /// A copy, field by field: of a copy as a whole LLVM makes one load, whose halves two more
+    /// instructions take apart.
+    #[inline(always)]
+    #[must_use]
+    pub fn split(&self) -> Rseq {
+        Rseq { offset: self.offset, cpus: self.cpus }
+    }
+
+    #[inline(always)]
+    fn offset(self) -> isize {
+        self.offset as isize
     }
 
     /// Returns the number of rows that words must have.
@@ -115,7 +133,7 @@ impl Rseq {
     pub fn cpu(self) -> Option<u32> {
         // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it. 2. The
         // field is inside: the area has 20 bytes at least.
-        let cpu = unsafe { arch::read_u32(self.offset, FIELD_CPU_ID) };
+        let cpu = unsafe { arch::read_u32(self.offset(), FIELD_CPU_ID) };
         (cpu < self.cpus).then_some(cpu)
     }
 
@@ -133,7 +151,7 @@ impl Rseq {
     #[must_use]
     pub unsafe fn increment(self, word: *mut i64) -> bool {
         // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_immediate::<1>(self.offset, self.cpus, word) }
+        unsafe { arch::add_immediate::<1>(self.offset(), self.cpus, word) }
     }
 
     /// Adds `n` to the running CPU's word. Returns whether it was done.
@@ -144,7 +162,7 @@ impl Rseq {
     #[must_use]
     pub unsafe fn add(self, word: *mut i64, n: i64) -> bool {
         // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add::<STRIDE>(self.offset, self.cpus, word, n) }
+        unsafe { arch::add::<STRIDE>(self.offset(), self.cpus, word, n) }
     }
 
     /// Adds `n` to the running CPU's word of an array that has one for each CPU. Returns whether it
@@ -159,43 +177,7 @@ impl Rseq {
     #[must_use]
     pub unsafe fn add_packed(self, words: *mut i64, n: i64) -> bool {
         // SAFETY: 1. The caller's promise, passed on: rows of one word.
-        unsafe { arch::add::<WORD>(self.offset, self.cpus, words, n) }
-    }
-
-    /// Adds the constant `N` to the running CPU's word while its number is below `*mode`. Returns
-    /// whether it was done.
-    ///
-    /// # Safety
-    /// As [`increment`](Rseq::increment), and `mode` is readable and only ever holds 0 or
-    /// `self.cpus()`.
-    #[inline(always)]
-    #[must_use]
-    pub unsafe fn add_while<const N: i32>(self, word: *mut i64, mode: *const u32) -> bool {
-        // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_while::<N>(self.offset, word, mode) }
-    }
-
-    /// As [`add_while`](Rseq::add_while), with a value.
-    ///
-    /// # Safety
-    /// As [`add_while`](Rseq::add_while).
-    #[inline(always)]
-    #[must_use]
-    pub unsafe fn add_value_while(self, word: *mut i64, mode: *const u32, n: i64) -> bool {
-        // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_value_while(self.offset, word, mode, n) }
-    }
-
-    /// As [`add_value_while`](Rseq::add_value_while), unless the word would then be below 0 or
-    /// above `cap`, which is at most 2^62. A word that starts within these bounds stays there.
-    ///
-    /// # Safety
-    /// As [`add_while`](Rseq::add_while).
-    #[inline(always)]
-    #[must_use]
-    pub unsafe fn add_capped(self, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool {
-        // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_capped(self.offset, word, mode, n, cap) }
+        unsafe { arch::add::<WORD>(self.offset(), self.cpus, words, n) }
     }
 
     /// Adds `n` to the running CPU's word and returns the word after, with the bits that changed.
@@ -206,7 +188,7 @@ impl Rseq {
     #[must_use]
     pub unsafe fn add_carry(self, word: *mut i64, n: i64) -> Added {
         // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_carry(self.offset, self.cpus, word, n) }
+        unsafe { arch::add_carry(self.offset(), self.cpus, word, n) }
     }
 
     /// As [`add_carry`](Rseq::add_carry), but adds only while bit `bit % 64` of the running CPU's
@@ -219,7 +201,7 @@ impl Rseq {
     #[must_use]
     pub unsafe fn add_marked(self, word: *mut i64, n: i64, marks: *const u64, bit: u32) -> Added {
         // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_marked(self.offset, self.cpus, word, n, marks, bit) }
+        unsafe { arch::add_marked(self.offset(), self.cpus, word, n, marks, bit) }
     }
 
     /// Adds `n` to the running CPU's word unless that changes bits above `mask`, which is one less
@@ -233,7 +215,7 @@ impl Rseq {
     #[must_use]
     pub unsafe fn add_within(self, word: *mut i64, n: i64, mask: u64) -> bool {
         // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_within(self.offset, self.cpus, word, n, mask) }
+        unsafe { arch::add_within(self.offset(), self.cpus, word, n, mask) }
     }
 
     /// As [`add_within`](Rseq::add_within), but adds only while bit `bit % 64` of the running CPU's
@@ -252,7 +234,7 @@ impl Rseq {
         bit: u32,
     ) -> bool {
         // SAFETY: 1. The caller's promise, passed on.
-        unsafe { arch::add_marked_within(self.offset, self.cpus, word, n, mask, marks, bit) }
+        unsafe { arch::add_marked_within(self.offset(), self.cpus, word, n, mask, marks, bit) }
     }
 
     /// Registers the calling thread where libc does not do it, once a thread. Returns whether the
@@ -262,6 +244,52 @@ impl Rseq {
     #[must_use]
     pub fn adopt_thread(self) -> bool {
         self.cpu().is_some() || os::probe::register_thread(crate::probe())
+    }
+}
+
+/// The sequences that a word of the caller's turns on and off: it holds 0, or the number of rows.
+/// They take that number from there, so that all that is left to know is where the area is.
+#[derive(Clone, Copy, Debug)]
+pub struct Gated {
+    /// As in [`Rseq`].
+    offset: i32,
+}
+
+impl Gated {
+    /// Adds the constant `N` to the running CPU's word while its number is below `*mode`. Returns
+    /// whether it was done.
+    ///
+    /// # Safety
+    /// As [`Rseq::increment`], and `mode` is readable and only ever holds 0 or
+    /// [`Rseq::cpus`].
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_while<const N: i32>(self, word: *mut i64, mode: *const u32) -> bool {
+        // SAFETY: 1. The caller's promise, passed on.
+        unsafe { arch::add_while::<N>(self.offset as isize, word, mode) }
+    }
+
+    /// As [`add_while`](Gated::add_while), with a value.
+    ///
+    /// # Safety
+    /// As [`add_while`](Gated::add_while).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_value_while(self, word: *mut i64, mode: *const u32, n: i64) -> bool {
+        // SAFETY: 1. The caller's promise, passed on.
+        unsafe { arch::add_value_while(self.offset as isize, word, mode, n) }
+    }
+
+    /// As [`add_value_while`](Gated::add_value_while), unless the word would then be below 0 or
+    /// above `cap`, which is at most 2^62. A word that starts within these bounds stays there.
+    ///
+    /// # Safety
+    /// As [`add_while`](Gated::add_while).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn add_capped(self, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool {
+        // SAFETY: 1. The caller's promise, passed on.
+        unsafe { arch::add_capped(self.offset as isize, word, mode, n, cap) }
     }
 }
 

@@ -60,16 +60,16 @@ pub struct Group {
 /// miss.
 #[repr(C)]
 pub(crate) struct GroupInner {
-    /// The per-CPU words.
-    stats: GroupStats,
-    /// The number of the first section, whose words `stats` has; here because every update compares
-    /// it.
-    section_id: u32,
     depth: u8,
     /// Guarded by `children`.
     dead: AtomicBool,
     /// Held while a gauge is set. A byte that alignment left free.
     setting: Mutex<()>,
+    /// The number of the first section, whose words `stats` has; here because every update compares
+    /// it.
+    section_id: u32,
+    /// The per-CPU words.
+    stats: GroupStats,
     /// Its number in this process: unlike its address, never another group's.
     id: u64,
     /// The words of the other sections; `None` where there is one only, as most schemas have.
@@ -113,7 +113,7 @@ impl Group {
     fn new(
         tree: Arc<TreeStats>,
         parent: Option<&Group>,
-        mut path: String,
+        path: String,
     ) -> Result<(PercpuOwner<GroupInner>, Group), Error> {
         let depth = parent.map_or(0, |p| p.inner.depth + 1);
         if usize::from(depth) > path::DEPTH_MAX {
@@ -133,8 +133,7 @@ impl Group {
             Some(parent) => Some(parent.clone()),
             None => None,
         };
-        // Kept as it is, once: the count's name is the group's path.
-        path.shrink_to_fit();
+        // Kept once: the count's name is the group's path.
         let options = Options::new().name(path);
         let inner = GroupInner {
             stats,

@@ -1,6 +1,6 @@
 //! One function for each sequence.
 
-use submeter_sys::{Added, Rseq};
+use submeter_sys::{Added, Gated, Rseq};
 
 macro_rules! sequence {
     ($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $out:ty = $body:expr) => {
@@ -25,16 +25,16 @@ sequence!(/// `add`
 sequence!(/// `add_packed`
     submeter_codegen_add_packed(rseq: Rseq, words: *mut i64, n: i64) -> bool = rseq.add_packed(words, n));
 sequence!(/// `add_while`, a get
-    submeter_codegen_get(rseq: Rseq, word: *mut i64, mode: *const u32) -> bool
+    submeter_codegen_get(rseq: Gated, word: *mut i64, mode: *const u32) -> bool
     = rseq.add_while::<1>(word, mode));
 sequence!(/// `add_while`, a put
-    submeter_codegen_put(rseq: Rseq, word: *mut i64, mode: *const u32) -> bool
+    submeter_codegen_put(rseq: Gated, word: *mut i64, mode: *const u32) -> bool
     = rseq.add_while::<-1>(word, mode));
 sequence!(/// `add_value_while`
-    submeter_codegen_add_value_while(rseq: Rseq, word: *mut i64, mode: *const u32, n: i64) -> bool
+    submeter_codegen_add_value_while(rseq: Gated, word: *mut i64, mode: *const u32, n: i64) -> bool
     = rseq.add_value_while(word, mode, n));
 sequence!(/// `add_capped`
-    submeter_codegen_add_capped(rseq: Rseq, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool
+    submeter_codegen_add_capped(rseq: Gated, word: *mut i64, mode: *const u32, n: i64, cap: u64) -> bool
     = rseq.add_capped(word, mode, n, cap));
 sequence!(/// `add_carry`
     submeter_codegen_add_carry(rseq: Rseq, word: *mut i64, n: i64) -> Added = rseq.add_carry(word, n));

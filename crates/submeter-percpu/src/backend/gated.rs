@@ -1,9 +1,11 @@
 //! A word for each CPU that takes adds while its gate is open.
 
-use submeter_sys::{Rseq, STRIDE};
+use std::io;
+
+use submeter_sys::{Gated, Rseq, STRIDE};
 
 use super::rseq::ATTEMPTS;
-use crate::storage::{Block, Words};
+use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 /// A word of every CPU row that takes adds by sequence while its gate is open.
@@ -16,18 +18,20 @@ use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 pub(crate) struct GatedWord {
     /// What the sequences test in the section that commits.
     ///
-    /// Law: 0 while closed, `rseq.cpus()` while open. Writer: the holder of the count's lock.
+    /// Law: 0 while closed, as many as there are rows while open; without a word, 0. Writer: the
+    /// holder of the count's lock.
     gate: AtomicU32,
-    /// Inert in an area without sequences: the gate then holds 0 even when open.
-    rseq: Rseq,
+    /// Inert in an area without sequences.
+    rseq: Gated,
     /// In row 0. Dangling where `rseq` is inert.
     address: *mut i64,
-    /// Keeps the rows. `None` where there are none.
-    _words: Option<Words>,
+    /// Keeps the rows, and takes the word back. `None` where there is none. Not the word's
+    /// [`Words`], three times as large: every group has one of these, and `address` says the rest.
+    area: Option<Area>,
 }
 
 // SAFETY: 1. `address` is dereferenced only by sequences and by atomic loads, both made for
-// concurrent use; `_words` keeps it valid. 2. The other fields are
+// concurrent use; `area` keeps it valid. 2. The other fields are
 // `Send` by themselves.
 unsafe impl Send for GatedWord {}
 // SAFETY: 1 and 2 as for `Send`; what changes is atomic.
@@ -41,24 +45,30 @@ unsafe impl Sync for GatedWord {}
 #[derive(Clone, Copy)]
 pub(crate) struct Adder<'a> {
     gate: &'a AtomicU32,
-    rseq: Rseq,
+    rseq: Gated,
     address: *mut i64,
 }
 
 impl GatedWord {
-    /// Takes over a block, of whose words the first is the one that is added to. Closed at first.
-    pub(crate) fn new(block: Block) -> GatedWord {
-        let (rseq, address) = match block.cpu_word(0) {
-            Some(word) => (word.rseq(), word.address()),
-            None => (Rseq::inert(), std::ptr::NonNull::dangling().as_ptr()),
-        };
-        GatedWord { gate: AtomicU32::new(0), rseq, address, _words: Some(block.into_words()) }
+    /// Takes a word of an area with sequences. Closed at first.
+    ///
+    /// # Errors
+    /// As [`Area::word`].
+    ///
+    /// # Panics
+    /// When the area has no sequences.
+    pub(crate) fn new(area: &Area) -> io::Result<GatedWord> {
+        let block = area.word()?;
+        let word = block.cpu_word(0).expect("asked of areas with sequences only");
+        let (rseq, address) = (word.rseq().gated(), word.address());
+        let area = Some(block.into_area());
+        Ok(GatedWord { gate: AtomicU32::new(0), rseq, address, area })
     }
 
     /// Makes one without a word, which stays closed.
     pub(crate) fn inert() -> GatedWord {
         let address = std::ptr::NonNull::dangling().as_ptr();
-        GatedWord { gate: AtomicU32::new(0), rseq: Rseq::inert(), address, _words: None }
+        GatedWord { gate: AtomicU32::new(0), rseq: Rseq::inert().gated(), address, area: None }
     }
 
     #[inline(always)]
@@ -87,7 +97,7 @@ impl GatedWord {
     pub(crate) fn open(&self) {
         // Release: a sequence that finds it open, and every thread that is handed what that
         // sequence counted, comes after what was written before (the count's bias).
-        self.gate.store(self.rseq.cpus(), Ordering::Release);
+        self.gate.store(self.len() as u32, Ordering::Release);
     }
 
     /// Lets no sequence commit that starts after the barrier which the caller issues next.
@@ -98,14 +108,15 @@ impl GatedWord {
 
     /// How many rows there are: 0 without sequences.
     pub(crate) fn len(&self) -> usize {
-        self.rseq.cpus() as usize
+        let rseq = self.area.as_ref().and_then(Area::rseq);
+        rseq.map_or(0, |rseq| rseq.cpus() as usize)
     }
 
     /// Sums the rows. 0 without sequences, where there are none.
     pub(crate) fn sum(&self) -> i64 {
         let load = |row: usize| {
             let word = self.address.wrapping_byte_add(row * STRIDE);
-            // SAFETY: 1. Valid: `row` is below the number of rows (the range below), and `_words`
+            // SAFETY: 1. Valid: `row` is below the number of rows (the range below), and `area`
             // keeps them. 2. Aligned: `CpuWord` vouches for row 0, and strides are multiples of 8.
             // 3. Concurrent writes are atomic: sequences store an aligned word by one instruction.
             let word = unsafe { AtomicI64::from_ptr(word) };
@@ -114,6 +125,16 @@ impl GatedWord {
             word.load(Ordering::Acquire)
         };
         (0..self.len()).map(load).fold(0, i64::wrapping_add)
+    }
+}
+
+impl Drop for GatedWord {
+    fn drop(&mut self) {
+        if let Some(area) = self.area.take() {
+            // SAFETY: 1. The word is this one's since `new`, which turned its block into the area.
+            // 2. It is given back once: `area` was taken.
+            drop(unsafe { Words::regain(area, self.address) });
+        }
     }
 }
 
@@ -130,7 +151,7 @@ impl Adder<'_> {
         // SAFETY: 1. The word is valid in as many rows as an open gate holds: `GatedWord` has both,
         // and lives (the lifetime, or the promise to `adder_at`). A closed gate, as an inert word's
         // always is, lets nothing commit. 2. Only sequences write the word: it is `GatedWord`'s
-        // own, and `Words` zeroes it on drop, when none is left. 3. The gate is a live atomic.
+        // own, which zeroes it on drop, when none is left. 3. The gate is a live atomic.
         unsafe { self.rseq.add_while::<N>(self.address, self.gate.as_ptr()) }
     }
 
@@ -151,7 +172,7 @@ impl Adder<'_> {
     /// Returns whether a sequence that did not commit may do so at another attempt, for another
     /// reason than its gate and its word.
     pub(crate) fn may_retry(self) -> bool {
-        self.is_open() && self.rseq.adopt_thread()
+        self.is_open() && Rseq::get().is_some_and(|rseq| rseq.adopt_thread())
     }
 
     /// Tries again where that may help. Returns whether the add was done.

@@ -17,8 +17,8 @@ use super::stock::Stock;
 use crate::backend::emulated;
 use crate::backend::gated::GatedWord;
 use crate::backend::rseq::ATTEMPTS;
-use crate::storage::Area;
 use crate::storage::raw::LockedWord;
+use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicI64, Ordering};
 
 const OPEN: i64 = 1 << 62;
@@ -36,17 +36,19 @@ pub(crate) struct StockRows {
 #[derive(Debug)]
 struct Locked {
     /// `None` where the area had no word left.
-    word: Option<(LockedWord, Option<CpuHint>)>,
+    word: Option<(LockedWord, Option<CpuHint>, Words)>,
 }
 
 impl StockRows {
     /// # Errors
     /// When the area has no word left; see [`without_words`](Self::without_words).
     pub(crate) fn new(area: &Area) -> io::Result<StockRows> {
+        if area.rseq().is_some() {
+            return Ok(StockRows { word: GatedWord::new(area)?, locked: None });
+        }
         let block = area.word()?;
-        let word = || Some((block.locked_word(0), block.hint()));
-        let locked = area.rseq().is_none().then(|| Box::new(Locked { word: word() }));
-        Ok(StockRows { word: GatedWord::new(block), locked })
+        let word = Some((block.locked_word(0), block.hint(), block.into_words()));
+        Ok(StockRows { word: GatedWord::inert(), locked: Some(Box::new(Locked { word })) })
     }
 
     /// Makes stock that is never open, for a leaf that does without.
@@ -62,7 +64,7 @@ impl StockRows {
 
     #[inline(never)]
     fn add_locked(&self, n: i64, cap: u64) -> bool {
-        let Some((word, hint)) = self.locked.as_ref().and_then(|locked| locked.word.as_ref())
+        let Some((word, hint, _)) = self.locked.as_ref().and_then(|locked| locked.word.as_ref())
         else {
             return false;
         };
@@ -81,7 +83,7 @@ impl StockRows {
 
     fn rows(&self) -> impl Iterator<Item = &AtomicI64> {
         let word = self.locked.as_ref().and_then(|locked| locked.word.as_ref());
-        word.map(|(word, _)| word)
+        word.map(|(word, ..)| word)
             .into_iter()
             .flat_map(|word| (0..word.rows()).map(|row| word.at(row)))
     }

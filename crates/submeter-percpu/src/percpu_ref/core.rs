@@ -10,8 +10,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use once_cell::race::OnceBox;
+
 use super::holders::{Sites, StillHeldError};
-use super::raw::{AreaSlots, ForkMutex};
+use super::raw::{AreaSlots, ForkMutex, Name};
 use super::rows;
 use super::switch::{After, Revival, Slots, Switch};
 use crate::misuse::{self, Misuse, MisuseKind, Reported};
@@ -87,12 +89,13 @@ impl Options {
 pub(super) struct Core {
     pub(super) switch: Switch<AreaSlots>,
     life: Life,
-    /// Not a `Cow`, which would take a word more in each object that is counted.
-    name: Box<str>,
-    reported: Reported,
-    reinit: bool,
+    name: Name,
     pub(super) sites: Sites,
 }
+
+// Every group has one.
+#[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
+const _: () = assert!(size_of::<Core>() == 88);
 
 impl Core {
     pub(super) fn new(options: Options, name: &'static str) -> io::Result<Core> {
@@ -103,10 +106,8 @@ impl Core {
         let dead = options.start == Start::Dead;
         Ok(Core {
             switch: Switch::new(slots, options.start == Start::Atomic, dead),
-            life: Life::new(dead),
+            life: Life::new(dead, options.allow_reinit || options.start != Start::Percpu),
             name: options.name.unwrap_or(Cow::Borrowed(name)).into(),
-            reported: Reported::new(),
-            reinit: options.allow_reinit || options.start != Start::Percpu,
             sites: Sites::default(),
         })
     }
@@ -118,18 +119,18 @@ impl Core {
 
     #[cold]
     fn report(&self, kind: MisuseKind) {
-        if self.reported.is_first(kind) {
+        if self.life.reported.is_first(kind) {
             let address = std::ptr::from_ref(self).addr();
-            misuse::report(&Misuse { kind, times: 1, name: &self.name, address });
+            misuse::report(&Misuse { kind, times: 1, name: self.name.as_str(), address });
         }
     }
 
     /// Returns whether a second life is allowed; reports if not.
     pub(super) fn may_reinit(&self) -> bool {
-        if !self.reinit {
+        if !self.life.reinit {
             self.report(MisuseKind::ReinitNotAllowed);
         }
-        self.reinit
+        self.life.reinit
     }
 
     // A get or put has three parts: the sequence, in line; a locked row, in a function that saves
@@ -260,7 +261,7 @@ pub(super) struct View<'a>(&'a Core);
 
 impl<'a> View<'a> {
     pub(super) fn name(self) -> &'a str {
-        &self.0.name
+        self.0.name.as_str()
     }
 
     /// Returns the references; `None` while they are counted per CPU.
@@ -309,8 +310,14 @@ struct Life {
     /// Bits: as above. Writers: the last putter sets the first two, waiters the third, `restart`
     /// starts over.
     phase: AtomicU32,
-    /// `None` until the first wait: most counts are never waited for, and every group has one.
-    waiters: ForkMutex<Option<Box<Waiters>>>,
+    /// What was reported, in all lives.
+    reported: Reported,
+    /// Whether a second life is allowed.
+    reinit: bool,
+    /// None until the first wait: most counts are never waited for, and every group has one. Two
+    /// threads that wait first at the same time each make them, and one drops its own: with a lock,
+    /// a fork could leave the child without them for ever.
+    waiters: OnceBox<ForkMutex<Waiters>>,
 }
 
 #[derive(Debug, Default)]
@@ -321,9 +328,9 @@ struct Waiters {
 
 impl Life {
     /// A count that starts dead has nothing to release: it counts as released.
-    fn new(dead: bool) -> Life {
-        let phase = if dead { RELEASING | RELEASED } else { 0 };
-        Life { phase: AtomicU32::new(phase), waiters: ForkMutex::default() }
+    fn new(dead: bool, reinit: bool) -> Life {
+        let phase = AtomicU32::new(if dead { RELEASING | RELEASED } else { 0 });
+        Life { phase, reported: Reported::new(), reinit, waiters: OnceBox::new() }
     }
 
     /// Elects the one that releases.
@@ -346,8 +353,9 @@ impl Life {
     #[cold]
     fn wake(&self) {
         // Woken outside of the lock: a waker runs a user's code.
-        let list = self.waiters.with(|waiters| Some(std::mem::take(&mut waiters.as_mut()?.list)));
-        wake_all(list.into_iter().flatten().map(|(_, waker)| waker));
+        let Some(waiters) = self.waiters.get() else { return };
+        let list = waiters.with(|waiters| std::mem::take(&mut waiters.list));
+        wake_all(list.into_iter().map(|(_, waker)| waker));
     }
 
     /// Starts the next life, if the last one is over.
@@ -441,8 +449,7 @@ impl Future for Released<'_> {
             return Poll::Ready(());
         }
         let new = context.waker().clone();
-        let (ticket, old) = life.waiters.with(|waiters| {
-            let waiters = waiters.get_or_insert_default();
+        let (ticket, old) = life.waiters.get_or_init(Box::default).with(|waiters| {
             let place = waiters.list.iter_mut().find(|place| Some(place.0) == ticket);
             if let Some(place) = place {
                 return (place.0, Some(std::mem::replace(&mut place.1, new)));
@@ -468,9 +475,8 @@ impl Future for Released<'_> {
 
 impl Drop for Released<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            let gone = self.life.waiters.with(|waiters| {
-                let waiters = waiters.as_mut()?;
+        if let (Some(ticket), Some(waiters)) = (self.ticket, self.life.waiters.get()) {
+            let gone = waiters.with(|waiters| {
                 let place = waiters.list.iter().position(|place| place.0 == ticket)?;
                 Some(waiters.list.swap_remove(place))
             });

@@ -1,6 +1,7 @@
 //! The per-CPU words of one reference count, by sequence or by locked row; and a value under a
 //! lock.
 
+use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::io;
 
@@ -11,8 +12,8 @@ use super::switch::Slots;
 use crate::backend::emulated;
 use crate::backend::gated::GatedWord;
 use crate::fork_lock::ForkLock;
-use crate::storage::Area;
 use crate::storage::raw::LockedWord;
+use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// The words of an area with sequences: one per CPU row. Without: two per locked row.
@@ -36,6 +37,8 @@ struct Locked {
     /// Whether the rows are live: a hint that spares a locked add to a dead one. Writer: the
     /// lock's holder.
     live: AtomicBool,
+    /// Takes the words back.
+    _words: Words,
 }
 
 impl Locked {
@@ -49,14 +52,18 @@ impl AreaSlots {
     pub(super) fn new(area: &Area) -> io::Result<AreaSlots> {
         // Where there are sequences, a thread that cannot use them counts in the shared word: it is
         // rare, and locked rows would cost every kill a visit.
-        let has_sequences = area.rseq().is_some();
-        let block = if has_sequences { area.word()? } else { area.block(2)? };
-        let locked = (!has_sequences).then(|| {
-            let (counted, collected) = (block.locked_word(0), block.locked_word(1));
-            let live = AtomicBool::new(false);
-            Box::new(Locked { counted, collected, hint: block.hint(), live })
+        if area.rseq().is_some() {
+            return Ok(AreaSlots { word: GatedWord::new(area)?, locked: None });
+        }
+        let block = area.block(2)?;
+        let locked = Box::new(Locked {
+            counted: block.locked_word(0),
+            collected: block.locked_word(1),
+            hint: block.hint(),
+            live: AtomicBool::new(false),
+            _words: block.into_words(),
         });
-        Ok(AreaSlots { word: GatedWord::new(block), locked })
+        Ok(AreaSlots { word: GatedWord::inert(), locked: Some(locked) })
     }
 
     /// Returns the row in which the calling thread may try to count after its sequence did not
@@ -164,6 +171,56 @@ impl Slots for AreaSlots {
     }
 }
 
+/// A name, in place where it is short, as most paths of groups are: a block of memory of its own
+/// would take more than it holds, and a lookup would follow one pointer more.
+#[derive(Clone, Debug)]
+pub(super) enum Name {
+    Static(&'static str),
+    Short(ShortName),
+    Long(Box<str>),
+}
+
+const _: () = assert!(size_of::<Name>() <= 24, "every group has one");
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShortName {
+    len: u8,
+    /// Invariant: the first `len` are a string.
+    bytes: [u8; SHORT],
+}
+
+/// What [`Name`] has room for beside two lengths.
+const SHORT: usize = 22;
+
+impl Name {
+    #[inline(always)]
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Name::Static(name) => name,
+            Name::Short(name) => {
+                let bytes = &name.bytes[..usize::from(name.len)];
+                // SAFETY: 1. They are a string: `from` alone makes a `ShortName`, of one.
+                unsafe { std::str::from_utf8_unchecked(bytes) }
+            }
+            Name::Long(name) => name,
+        }
+    }
+}
+
+impl From<Cow<'static, str>> for Name {
+    fn from(name: Cow<'static, str>) -> Name {
+        match name {
+            Cow::Borrowed(name) => Name::Static(name),
+            Cow::Owned(name) if name.len() <= SHORT => {
+                let mut bytes = [0; SHORT];
+                bytes[..name.len()].copy_from_slice(name.as_bytes());
+                Name::Short(ShortName { len: name.len() as u8, bytes })
+            }
+            Cow::Owned(name) => Name::Long(name.into_boxed_str()),
+        }
+    }
+}
+
 #[cfg(test)]
 thread_local!(static BARRIERS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
 
@@ -208,5 +265,23 @@ impl<T: Default> ForkMutex<T> {
 impl<T> std::fmt::Debug for ForkMutex<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ForkMutex")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_what_it_was_made_of_whatever_its_length() {
+        for len in [0, 1, SHORT - 1, SHORT, SHORT + 1, 300] {
+            let name = "x".repeat(len);
+            assert_eq!(Name::from(Cow::Owned(name.clone())).as_str(), name);
+        }
+        let name = format!("{}é", "x".repeat(SHORT - 2));
+        let made = Name::from(Cow::Owned(name.clone()));
+        assert!(matches!(made, Name::Short(_)));
+        assert_eq!(made.as_str(), name, "not cut within a character");
+        assert_eq!(Name::from(Cow::Borrowed("static")).as_str(), "static");
     }
 }

@@ -21,7 +21,7 @@
 use std::ops::BitOr;
 
 use crate::fork_lock::{ForkLock, Held};
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering, fence};
+use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering, fence};
 
 /// Words, one per CPU, that take adds while they are open. Changed with the switch's lock held.
 pub(super) trait Slots {
@@ -54,13 +54,17 @@ pub(super) trait Slots {
 pub(super) struct Switch<S> {
     pub(super) slots: S,
     pub(super) count: Count,
-    /// Guards `slots`' mode, `opened` and `sticky`, the death and the bias in `count`.
+    /// Guards `slots`' mode, `opened`, the death and the bias in `count`.
     lock: ForkLock,
-    /// How often the slots were opened. Wraps around; a barrier does not take that long.
+    /// Bits: [`STICKY`], and above it how often the slots were opened. Wraps around; a barrier does
+    /// not take that long. One word for both, since every group has one. Writer: the lock's holder.
     opened: AtomicU32,
-    /// Stay in atomic mode whatever is revived.
-    sticky: AtomicBool,
 }
+
+/// Stay in atomic mode whatever is revived.
+const STICKY: u32 = 1;
+/// One opening more.
+const OPENED: u32 = 2;
 
 /// What must be finished after a barrier: the number of the opening that was closed.
 #[derive(Clone, Copy, Debug)]
@@ -97,8 +101,7 @@ impl<S: Slots> Switch<S> {
             slots,
             count: Count::new(u32::from(!dead), dead),
             lock: ForkLock::new(),
-            opened: AtomicU32::new(0),
-            sticky: AtomicBool::new(sticky),
+            opened: AtomicU32::new(if sticky { STICKY } else { 0 }),
         };
         if !dead {
             switch.open_if_wanted(&switch.lock.lock());
@@ -165,7 +168,7 @@ impl<S: Slots> Switch<S> {
     pub(super) fn begin_atomic(&self) -> Option<Stopping> {
         let held = self.lock.lock();
         // Relaxed: read with the lock held.
-        self.sticky.store(true, Ordering::Relaxed);
+        self.opened.fetch_or(STICKY, Ordering::Relaxed);
         self.close(&held)
     }
 
@@ -198,7 +201,7 @@ impl<S: Slots> Switch<S> {
     pub(super) fn to_percpu(&self) -> After {
         let (held, after) = self.settle();
         // Relaxed: read with the lock held.
-        self.sticky.store(false, Ordering::Relaxed);
+        self.opened.fetch_and(!STICKY, Ordering::Relaxed);
         if !self.count.is_dead() {
             self.open_if_wanted(&held);
         }
@@ -258,7 +261,7 @@ impl<S: Slots> Switch<S> {
         }
         let unfinished = self.count.is_biased() && !self.slots.is_open();
         // Relaxed: with the lock held.
-        unfinished.then(|| Stopping(self.opened.load(Ordering::Relaxed)))
+        unfinished.then(|| Stopping(self.opened.load(Ordering::Relaxed) & !STICKY))
     }
 
     fn close(&self, held: &Held<'_>) -> Option<Stopping> {
@@ -278,13 +281,13 @@ impl<S: Slots> Switch<S> {
 
     fn open_if_wanted(&self, _: &Held<'_>) {
         // Relaxed: with the lock held.
-        if self.sticky.load(Ordering::Relaxed) || self.slots.is_open() {
+        if self.opened.load(Ordering::Relaxed) & STICKY != 0 || self.slots.is_open() {
             return;
         }
         let base = self.slots.prepare();
         if self.count.bias(base) {
             // Relaxed: with the lock held.
-            self.opened.fetch_add(1, Ordering::Relaxed);
+            self.opened.fetch_add(OPENED, Ordering::Relaxed);
             self.slots.open();
         }
     }

@@ -130,6 +130,11 @@ impl Rows {
         self.rseq.map(|rseq| (rseq, self.mapping.reservation.base()))
     }
 
+    /// Returns the index of the word at an address in row 0.
+    pub(super) fn index(&self, address: *const i64) -> usize {
+        (address.addr() - self.mapping.reservation.base().addr().get()) / size_of::<i64>()
+    }
+
     /// Returns how many lines of each row are open.
     #[inline(always)]
     pub(crate) fn open_lines(&self) -> usize {

@@ -171,7 +171,7 @@ pub(crate) unsafe fn add<const BYTES: usize>(
 /// `row[cpu].word += N` while `cpu < *mode`. Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_while`].
+/// As [`crate::Gated::add_while`].
 #[inline(always)]
 pub(crate) unsafe fn add_while<const N: i32>(
     offset: isize,
@@ -185,7 +185,7 @@ pub(crate) unsafe fn add_while<const N: i32>(
 /// [`add_while`] with a value.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_while`].
+/// As [`crate::Gated::add_while`].
 #[inline(always)]
 pub(crate) unsafe fn add_value_while(
     offset: isize,
@@ -226,7 +226,7 @@ pub(crate) unsafe fn add_value_while(
 /// Returns whether it was done.
 ///
 /// # Safety
-/// As [`crate::Rseq::add_capped`].
+/// As [`crate::Gated::add_capped`].
 #[inline(always)]
 pub(crate) unsafe fn add_capped(
     offset: isize,

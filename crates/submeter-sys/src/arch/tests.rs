@@ -1,6 +1,8 @@
 //! Each sequence on an area that the kernel does not know: nothing aborts, so that every result can
 //! be foretold, on any machine and in an emulator.
 
+use std::cell::Cell;
+
 use crate::memory::Reservation;
 use crate::rseq::{Exit, FIELD_CPU_ID, Rseq};
 use crate::{STRIDE, arch};
@@ -10,12 +12,17 @@ const FIELD_RSEQ_CS: usize = 8;
 
 /// An area of ours, in the layout of linux/rseq.h, and rows to add to.
 struct Fake {
-    area: Box<Area>,
     rows: Reservation,
 }
 
+#[derive(Clone, Copy)]
 #[repr(align(32))]
 struct Area([u8; 32]);
+
+thread_local! {
+    /// Near the thread pointer, as every area is.
+    static AREA: Cell<Area> = const { Cell::new(Area([0; 32])) };
+}
 
 /// `struct rseq_cs` of linux/rseq.h.
 #[repr(C)]
@@ -31,15 +38,18 @@ struct Descriptor {
 impl Fake {
     fn new() -> Fake {
         let rows = Reservation::new(CPUS as usize * STRIDE).expect("reserves");
-        Fake { area: Box::new(Area([0; 32])), rows }
+        AREA.set(Area([0; 32]));
+        Fake { rows }
     }
 
     /// Returns sequences that believe to run on `cpu`.
     fn on(&mut self, cpu: i32) -> Rseq {
-        self.area.0[FIELD_CPU_ID..][..4].copy_from_slice(&cpu.to_ne_bytes());
-        let offset =
-            self.area.0.as_mut_ptr().expose_provenance().wrapping_sub(arch::thread_pointer());
-        Rseq::new(offset.cast_signed(), CPUS)
+        let mut area = AREA.get();
+        area.0[FIELD_CPU_ID..][..4].copy_from_slice(&cpu.to_ne_bytes());
+        AREA.set(area);
+        let address = AREA.with(|area| area.as_ptr().expose_provenance());
+        let offset = address.wrapping_sub(arch::thread_pointer()).cast_signed();
+        Rseq::new(i32::try_from(offset).expect("thread-local memory"), CPUS)
     }
 
     fn word(&self) -> *mut i64 {
@@ -64,7 +74,7 @@ impl Fake {
 
     /// Returns what the last sequence armed.
     fn armed(&self) -> Descriptor {
-        let field: [u8; 8] = self.area.0[FIELD_RSEQ_CS..][..8].try_into().expect("eight bytes");
+        let field: [u8; 8] = AREA.get().0[FIELD_RSEQ_CS..][..8].try_into().expect("eight bytes");
         let address = usize::try_from(u64::from_ne_bytes(field)).expect("64-bit target");
         assert!(address != 0 && address % 32 == 0, "{address:#x}");
         // SAFETY: 1. The address is of a static descriptor: the sequences store no other.
@@ -86,9 +96,9 @@ fn every_sequence_adds_on_the_cpu_that_the_area_names() {
         unsafe {
             assert!(rseq.increment(word));
             assert!(rseq.add(word, 1 << 40));
-            assert!(rseq.add_while::<-3>(word, &raw const mode));
-            assert!(rseq.add_value_while(word, &raw const mode, -(1 << 33)));
-            assert!(rseq.add_capped(word, &raw const mode, 9, 1 << 62));
+            assert!(rseq.gated().add_while::<-3>(word, &raw const mode));
+            assert!(rseq.gated().add_value_while(word, &raw const mode, -(1 << 33)));
+            assert!(rseq.gated().add_capped(word, &raw const mode, 9, 1 << 62));
         }
         let mut expected = before;
         expected[cpu as usize] += 1 + (1 << 40) - 3 - (1 << 33) + 9;
@@ -231,7 +241,7 @@ fn a_capped_word_is_never_below_zero_nor_above_its_cap() {
         // SAFETY: 1. As above.
         let done = unsafe {
             fake.word().wrapping_byte_add(2 * STRIDE).write(was);
-            rseq.add_capped(fake.word(), &raw const mode, n, cap)
+            rseq.gated().add_capped(fake.word(), &raw const mode, n, cap)
         };
         assert_eq!(done, stays, "{was} + {n}, cap {cap}");
         let after = if stays { was + n } else { was };
@@ -255,9 +265,9 @@ fn no_row_and_no_mode_mean_no_add() {
             assert!(!rseq.add_within(word, 7, u64::MAX));
             fake.marks().write(1);
             assert!(!rseq.add_marked_within(word, 7, u64::MAX, fake.marks(), 0));
-            assert!(!rseq.add_while::<1>(word, &raw const alive));
-            assert!(!rseq.add_value_while(word, &raw const alive, 7));
-            assert!(!rseq.add_capped(word, &raw const alive, 7, 100));
+            assert!(!rseq.gated().add_while::<1>(word, &raw const alive));
+            assert!(!rseq.gated().add_value_while(word, &raw const alive, 7));
+            assert!(!rseq.gated().add_capped(word, &raw const alive, 7, 100));
             let added = [rseq.add_carry(word, 7), rseq.add_marked(word, 7, fake.marks(), 0)];
             for added in added {
                 assert_eq!((added.exit(), added.changed()), (Some(Exit::Outside), u64::MAX));
@@ -267,9 +277,9 @@ fn no_row_and_no_mode_mean_no_add() {
     let rseq = fake.on(0);
     // SAFETY: 1. As above.
     unsafe {
-        assert!(!rseq.add_while::<1>(fake.word(), &raw const dead));
-        assert!(!rseq.add_value_while(fake.word(), &raw const dead, 7));
-        assert!(!rseq.add_capped(fake.word(), &raw const dead, 7, 100));
+        assert!(!rseq.gated().add_while::<1>(fake.word(), &raw const dead));
+        assert!(!rseq.gated().add_value_while(fake.word(), &raw const dead, 7));
+        assert!(!rseq.gated().add_capped(fake.word(), &raw const dead, 7, 100));
     }
     assert_eq!(fake.words(), [0; 3]);
 }
@@ -287,13 +297,13 @@ fn every_descriptor_is_one_that_the_kernel_accepts() {
             match sequence {
                 0 => drop(rseq.increment(word)),
                 1 => drop(rseq.add(word, 1)),
-                2 => drop(rseq.add_while::<1>(word, &raw const mode)),
-                3 => drop(rseq.add_value_while(word, &raw const mode, 1)),
+                2 => drop(rseq.gated().add_while::<1>(word, &raw const mode)),
+                3 => drop(rseq.gated().add_value_while(word, &raw const mode, 1)),
                 4 => drop(rseq.add_carry(word, 1)),
                 5 => drop(rseq.add_within(word, 1, 63)),
                 6 => drop(rseq.add_marked_within(word, 1, 63, marks, 0)),
                 7 => drop(rseq.add_packed(fake.packed(), 1)),
-                8 => drop(rseq.add_capped(word, &raw const mode, 1, 100)),
+                8 => drop(rseq.gated().add_capped(word, &raw const mode, 1, 100)),
                 _ => drop(rseq.add_marked(word, 1, marks, 0)),
             }
         }

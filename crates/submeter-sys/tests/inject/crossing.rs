@@ -68,9 +68,13 @@ impl Sequence {
                 Sequence::Increment => took(rseq.increment(word), 1),
                 Sequence::Add => took(rseq.add(word, 5), 5),
                 Sequence::AddPacked => took(rseq.add_packed(rows.word(PACKED), 5), 5),
-                Sequence::AddWhile => took(rseq.add_while::<-1>(word, mode.as_ptr()), -1),
-                Sequence::AddValueWhile => took(rseq.add_value_while(word, mode.as_ptr(), 7), 7),
-                Sequence::AddCapped => took(rseq.add_capped(word, mode.as_ptr(), 19, 1 << 62), 19),
+                Sequence::AddWhile => took(rseq.gated().add_while::<-1>(word, mode.as_ptr()), -1),
+                Sequence::AddValueWhile => {
+                    took(rseq.gated().add_value_while(word, mode.as_ptr(), 7), 7)
+                }
+                Sequence::AddCapped => {
+                    took(rseq.gated().add_capped(word, mode.as_ptr(), 19, 1 << 62), 19)
+                }
                 Sequence::AddCarry => took(committed(rseq.add_carry(word, 3).exit()), 3),
                 Sequence::AddMarked => {
                     took(committed(rseq.add_marked(word, 11, marks, 5).exit()), 11)

@@ -58,10 +58,10 @@ fn adds_of_every_shape_are_exact_under_migration_and_barriers_stress() {
                 [
                     rows.rseq.increment(rows.word(0)),
                     rows.rseq.add(rows.word(0), 5),
-                    rows.rseq.add_while::<1>(rows.word(0), mode.as_ptr()),
-                    rows.rseq.add_value_while(rows.word(0), mode.as_ptr(), 7),
+                    rows.rseq.gated().add_while::<1>(rows.word(0), mode.as_ptr()),
+                    rows.rseq.gated().add_value_while(rows.word(0), mode.as_ptr(), 7),
                     rows.rseq.add_within(rows.word(0), 11, 127),
-                    rows.rseq.add_capped(rows.word(0), mode.as_ptr(), 13, 1 << 62),
+                    rows.rseq.gated().add_capped(rows.word(0), mode.as_ptr(), 13, 1 << 62),
                 ]
             };
             own += [1, 5, 1, 7, 11, 13]
@@ -162,7 +162,7 @@ fn a_mode_of_zero_refuses_every_add() {
     for _ in 0..1000 {
         // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only sequences write
         // it.
-        let added = unsafe { rows.rseq.add_while::<1>(rows.word(3), mode.as_ptr()) };
+        let added = unsafe { rows.rseq.gated().add_while::<1>(rows.word(3), mode.as_ptr()) };
         assert!(!added);
     }
     assert_eq!(rows.sum(3), 0);
@@ -181,7 +181,9 @@ fn after_a_mode_change_and_a_barrier_no_add_lands() {
                     while !stop.load(Ordering::Relaxed) {
                         // SAFETY: 1. The word lies in rows `0..cpus`: the test keeps them. 2. Only
                         // sequences write it.
-                        let _ = unsafe { rows.rseq.add_while::<1>(rows.word(4), mode.as_ptr()) };
+                        let _ = unsafe {
+                            rows.rseq.gated().add_while::<1>(rows.word(4), mode.as_ptr())
+                        };
                         running.store(1, Ordering::Relaxed);
                     }
                 });

@@ -14,6 +14,7 @@ use crate::flush::node_table::Birth;
 use crate::reading::Reading;
 
 /// The words of a group. Dropping it hands the rest to the parent at the next flush.
+#[repr(C)]
 pub(crate) struct GroupStats {
     block: Block<Lineage>,
     rstat: Arc<Rstat>,

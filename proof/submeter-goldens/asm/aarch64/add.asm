@@ -1,6 +1,6 @@
 |     mrs xr1, TPIDR_EL0
       mov wr4, #4160
-      add xr1, xr1, xr8
+      add xr1, xr1, wr8, sxtw
       movk wr4, #16385, lsl #16
       mov wr8, wzr
 |     .section __rseq_cs

@@ -1,6 +1,6 @@
 |     mrs xr1, TPIDR_EL0
       mov wr5, #4160
-      add xr1, xr1, xr9
+      add xr1, xr1, wr9, sxtw
       movk wr5, #16385, lsl #16
       mov wr9, wzr
 |     .section __rseq_cs

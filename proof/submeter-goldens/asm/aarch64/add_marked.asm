@@ -1,7 +1,7 @@
 |     mrs xr1, TPIDR_EL0
       mov wr4, #4160
       mov wr7, wr11
-      add xr1, xr1, xr12
+      add xr1, xr1, wr12, sxtw
       movk wr4, #16385, lsl #16
 |     .section __rseq_cs
 | L1:

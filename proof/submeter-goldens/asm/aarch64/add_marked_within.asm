@@ -1,7 +1,7 @@
 |     mrs xr1, TPIDR_EL0
       mov wr4, #4160
       mov wr7, wr12
-      add xr1, xr1, xr13
+      add xr1, xr1, wr13, sxtw
       movk wr4, #16385, lsl #16
       mov wr13, wzr
 |     .section __rseq_cs

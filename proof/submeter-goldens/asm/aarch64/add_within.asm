@@ -1,6 +1,6 @@
 |     mrs xr1, TPIDR_EL0
       mov wr4, #4160
-      add xr1, xr1, xr10
+      add xr1, xr1, wr10, sxtw
       movk wr4, #16385, lsl #16
       mov wr10, wzr
 |     .section __rseq_cs

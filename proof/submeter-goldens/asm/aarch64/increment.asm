@@ -1,7 +1,7 @@
 |     mrs xr1, TPIDR_EL0
       mov wr4, #4160
       mov wr7, #1
-      add xr1, xr1, xr8
+      add xr1, xr1, wr8, sxtw
       movk wr4, #16385, lsl #16
       mov wr8, wzr
 |     .section __rseq_cs

@@ -1,3 +1,4 @@
+      movslq %r2d, %r2
       xorl %r8d, %r8d
 |     .section __rseq_cs
 | L1:

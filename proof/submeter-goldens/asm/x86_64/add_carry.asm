@@ -1,4 +1,5 @@
       movq %r1, %r8
+      movslq %r2d, %r2
 |     .section __rseq_cs
 | L1:
 |     .long 0

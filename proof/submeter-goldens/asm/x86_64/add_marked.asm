@@ -1,6 +1,7 @@
       pushq %r5
       movq %r6, %r10
       movl 16(%rsp), %r6d
+      movslq %r2d, %r2
 |     .section __rseq_cs
 | L1:
 |     .long 0

@@ -1,7 +1,8 @@
       pushq %r9
       pushq %r5
-      xorl %r11d, %r11d
       movl 24(%rsp), %r6d
+      movslq %r2d, %r2
+      xorl %r11d, %r11d
 |     .section __rseq_cs
 | L1:
 |     .long 0

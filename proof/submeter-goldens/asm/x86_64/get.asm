@@ -1,3 +1,4 @@
+      movslq %r1d, %r2
       xorl %r5d, %r5d
 |     .section __rseq_cs
 | L1:

@@ -1,3 +1,4 @@
+      movslq %r1d, %r2
       xorl %r6d, %r6d
 |     .section __rseq_cs
 | L1:

@@ -1,6 +1,7 @@
 //! What a block is made of: the way to its words, with what keeps them.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -26,15 +27,20 @@ use crate::storage::raw::CpuWord;
 /// assert_eq!((block.sum(0), block.sum(1)), (0, 5));
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[repr(C)]
 pub struct Block<T = ()> {
-    /// What a sequence needs, without following a pointer; `None` where there are no sequences.
+    /// What a sequence needs, without following a pointer.
     ///
-    /// Invariant: the rows of the area that `block_ref` keeps.
-    base: Option<(Rseq, NonNull<u8>)>,
+    /// Invariant: if there is a word for sequences, of the rows of the area that `block_ref` keeps.
+    base: NonNull<u8>,
+    rseq: Rseq,
     /// Invariant: as in `block_ref`.
     first: u32,
-    /// Invariant: as in `block_ref`.
-    words: u32,
+    /// How many words there are for sequences: all or none, so that one comparison answers both
+    /// whether there is this word and whether sequences reach it.
+    ///
+    /// Invariant: 0, or as in `block_ref`.
+    cpu_words: u32,
     block_ref: BlockRef<T>,
 }
 
@@ -53,9 +59,11 @@ impl Block {
         assert!(first <= WORDS && words <= WORDS - first, "no such words");
         assert!(area.inner.rows.is_open(first + words), "words are opened before they are used");
         let [first, words, lines] = [first as u32, words as u32, lines as u32];
-        let base = area.inner.rows.cpu_base();
+        let cpu_base = area.inner.rows.cpu_base();
+        let (rseq, base) = cpu_base.unwrap_or((Rseq::inert(), NonNull::dangling()));
+        let cpu_words = cpu_base.map_or(0, |_| words);
         let block_ref = BlockRef::new(Words { area, first, words, lines }, ());
-        Block { base, first, words, block_ref }
+        Block { base, rseq, first, cpu_words, block_ref }
     }
 
     /// Gives it a value that is kept with the words: one allocation for both.
@@ -64,8 +72,14 @@ impl Block {
     /// When the block was cloned.
     #[must_use]
     pub fn with<T>(self, value: T) -> Block<T> {
-        let Block { base, first, words, block_ref } = self;
-        Block { base, first, words, block_ref: BlockRef::new(block_ref.into_words(), value) }
+        let Block { base, rseq, first, cpu_words, block_ref } = self;
+        Block {
+            base,
+            rseq,
+            first,
+            cpu_words,
+            block_ref: BlockRef::new(block_ref.into_words(), value),
+        }
     }
 }
 
@@ -78,6 +92,18 @@ impl<T> Block<T> {
         self.block_ref.into_words()
     }
 
+    /// Returns the area alone, for callers that know the way to a single word, and give it back by
+    /// [`Words::regain`].
+    ///
+    /// # Panics
+    /// When the block was cloned, or is not a single word that shares its line.
+    pub(crate) fn into_area(self) -> Area {
+        let words = ManuallyDrop::new(self.into_words());
+        assert!((words.words, words.lines) == (1, 0), "a single word");
+        // SAFETY: 1. The area is moved out once: `words` is neither used after this nor dropped.
+        unsafe { std::ptr::read(&raw const words.area) }
+    }
+
     /// Returns the reference that keeps its words and value. Clone it to keep them for longer than
     /// the block.
     #[inline]
@@ -86,28 +112,27 @@ impl<T> Block<T> {
         &self.block_ref
     }
 
-    /// Returns a word for sequences, where there are any.
-    ///
-    /// # Panics
-    /// When there is no such word.
+    /// Returns a word for sequences; `None` where there are no sequences, or no such word: what a
+    /// caller does then panics in that case. To panic here would take a call out of the hot path,
+    /// for which each caller would save registers first.
     #[inline(always)]
     pub(crate) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
-        self.base.map(|(rseq, base)| {
-            assert!(word < self.words as usize, "no such word");
-            // SAFETY: 1. Both come from the `cpu_base` of `area.inner.rows` in `new`. 2. `new`
-            // checked that the block's words are open, which they stay, and this one was checked to
-            // be one of them. 3. The result
-            // borrows `self`, whose `block_ref` keeps the area, which keeps its rows.
-            unsafe { CpuWord::new(rseq, base, self.first + word as u32) }
-        })
+        if word >= self.cpu_words as usize {
+            return None;
+        }
+        // SAFETY: 1. There is a word, so that both come from the `cpu_base` of `area.inner.rows` in
+        // `new`. 2. `new` checked that the block's words are open, which they
+        // stay, and this one was checked to be one of them. 3. The result borrows `self`, whose
+        // `block_ref` keeps the area, which keeps its rows.
+        Some(unsafe { CpuWord::new(self.rseq.split(), self.base, self.first + word as u32) })
     }
 }
 
 // Derived, it would ask the same of the value.
 impl<T> Clone for Block<T> {
     fn clone(&self) -> Block<T> {
-        let &Block { base, first, words, ref block_ref } = self;
-        Block { base, first, words, block_ref: block_ref.clone() }
+        let &Block { base, rseq, first, cpu_words, ref block_ref } = self;
+        Block { base, rseq, first, cpu_words, block_ref: block_ref.clone() }
     }
 }
 
@@ -198,6 +223,15 @@ pub(crate) struct Words {
 impl Words {
     pub(super) fn area(&self) -> &Area {
         &self.area
+    }
+
+    /// Undoes [`Block::into_area`] for the word at this address in row 0, so that it is given back.
+    ///
+    /// # Safety
+    /// The word is of a block that was turned into this area, and is regained once.
+    pub(crate) unsafe fn regain(area: Area, address: *const i64) -> Words {
+        let first = area.inner.rows.index(address) as u32;
+        Words { area, first, words: 1, lines: 0 }
     }
 
     #[inline]

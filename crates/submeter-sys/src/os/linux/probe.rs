@@ -28,7 +28,7 @@ fn decide_on(kernel: &Kernel, variable: Option<&OsStr>) -> Probe {
     };
     match usable(&probe, kernel, variable) {
         Ok((backend, offset, cpus)) => {
-            probe.self_test = selftest::run(offset, prepare(backend));
+            probe.self_test = selftest::run(offset as isize, prepare(backend));
             probe.reason = format!("the self-test {}", probe.self_test);
             if probe.self_test.passed() {
                 probe.backend = backend;
@@ -51,7 +51,7 @@ fn usable(
     probe: &Probe,
     kernel: &Kernel,
     variable: Option<&OsStr>,
-) -> Result<(Backend, isize, u32), String> {
+) -> Result<(Backend, i32, u32), String> {
     let trusted = match variable.map(OsStr::to_str) {
         None | Some(Some("on" | "")) => false,
         Some(Some("trust")) => true,
@@ -90,14 +90,22 @@ fn usable(
     if let Some(offset) = probe.libc_offset {
         // libc tried and the kernel refused it (-2): it would refuse us too.
         return match probe.cpu_hint().and_then(CpuHint::cpu) {
-            Some(_) => Ok((Backend::LibcRseq, offset, cpus)),
+            Some(_) => Ok((Backend::LibcRseq, near(offset)?, cpus)),
             None => Err("libc's registration failed".to_owned()),
         };
     }
     own_registration::prepare_process()
         .and_then(|()| own_registration::register())
         .map_err(|error| format!("libc registers no rseq and the kernel says: {error}"))?;
-    Ok((Backend::OwnRseq, arch::own_area_offset(), cpus))
+    Ok((Backend::OwnRseq, near(arch::own_area_offset())?, cpus))
+}
+
+/// Returns the offset as an [`Rseq`] holds it. Thread-local memory that programs start with is
+/// near the thread pointer on every system there is.
+fn near(offset: isize) -> Result<i32, String> {
+    i32::try_from(offset).map_err(|_| {
+        format!("the rseq area is {offset} bytes from the thread pointer, more than 2 GiB away")
+    })
 }
 
 /// What a thread of the self-test must do before its first sequence.
