@@ -189,3 +189,27 @@ impl Adder<'_> {
         false
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_is_given_back_and_zero_for_the_next() {
+        let area = Area::new(|_| 0).expect("address space");
+        if area.rseq().is_none() {
+            eprintln!("skipped: there are no sequences here, and nothing has such a word");
+            return;
+        }
+        let _other = GatedWord::new(&area).expect("room");
+        let word = GatedWord::new(&area).expect("room");
+        word.open();
+        while !word.adder().add_one::<1>() {}
+        assert_eq!(word.sum(), 1);
+        let address = word.address;
+        drop(word);
+        let next = GatedWord::new(&area).expect("room");
+        assert_eq!((next.address, next.sum()), (address, 0));
+        assert!(!next.is_open());
+    }
+}
