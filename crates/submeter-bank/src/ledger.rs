@@ -40,6 +40,20 @@ pub enum Past {
     Unknown,
 }
 
+/// A limit of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Of which budget.
+    pub budget: Budget,
+    /// The most that all members together may use.
+    pub most: u64,
+    /// The part of it that is never lent, because members fall back to it: the sum of their
+    /// [floors](crate::Outage::Floor).
+    pub floors: u64,
+    /// The most that all members of one name have together, if there is such a cap.
+    pub per_member: Option<u64>,
+}
+
 /// What one member has of a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,6 +66,8 @@ pub struct Lent {
     pub amount: u64,
     /// What it asked for.
     pub wants: u64,
+    /// For how long it has had a lease of the budget without a break, whatever the amount.
+    pub held_for: Duration,
     /// When this ends unless the member renews it.
     pub ends_in: Duration,
 }
@@ -140,8 +156,25 @@ impl Ledger {
         floors: u64,
     ) -> Result<(), LimitError> {
         let leasable = LimitError::leasable(budget, limit, floors)?;
-        self.pools.entry(budget.clone()).or_default().leasable = leasable;
+        let pool = self.pools.entry(budget.clone()).or_default();
+        (pool.leasable, pool.floors) = (leasable, floors);
         Ok(())
+    }
+
+    /// Lists the limits, in the order of their budgets.
+    pub fn limits(&self) -> impl Iterator<Item = Limit> + '_ {
+        self.pools.iter().map(|(budget, pool)| Limit {
+            budget: budget.clone(),
+            most: pool.leasable + pool.floors,
+            floors: pool.floors,
+            per_member: pool.per_member,
+        })
+    }
+
+    /// Returns whether a budget has a limit.
+    #[must_use]
+    pub fn has_limit(&self, budget: &Budget) -> bool {
+        self.pools.contains_key(budget)
     }
 
     /// Sets the most that all members of one name have of a budget together, or `None` for no
@@ -254,7 +287,7 @@ impl Ledger {
                 // others want it. Ancestors are first in the order of budgets.
                 let above = std::iter::successors(budget.parent(), Budget::parent)
                     .find_map(|ancestor| lent.get(&ancestor).copied());
-                let amount = pool.lend(id, want, above.unwrap_or(u64::MAX), learns);
+                let amount = pool.lend(id, want, above.unwrap_or(u64::MAX), learns, self.clock.now);
                 lent.insert(budget.clone(), amount);
                 amount
             });
@@ -279,6 +312,7 @@ impl Ledger {
                 epoch: id.epoch,
                 amount: share.counted,
                 wants: share.wants,
+                held_for: self.clock.now.saturating_sub(share.since),
                 ends_in: ends.saturating_sub(self.clock.now),
             }
         })
@@ -304,7 +338,9 @@ pub(crate) fn by_budget(request: &Request) -> Result<BTreeMap<&Budget, &Want>, R
 /// What is lent of one budget.
 #[derive(Default)]
 struct Pool {
+    /// The limit less the floors.
     leasable: u64,
+    floors: u64,
     /// The most that all holders of one name have.
     per_member: Option<u64>,
     shares: BTreeMap<HolderId, Share>,
@@ -319,16 +355,19 @@ struct Share {
     /// The most that the holder may use.
     counted: u64,
     wants: u64,
+    /// When the holder first asked for it.
+    since: Duration,
 }
 
 impl Pool {
     /// Lends at most `most`, and returns how much.
-    fn lend(&mut self, id: &HolderId, want: &Want, most: u64, learns: bool) -> u64 {
+    fn lend(&mut self, id: &HolderId, want: &Want, most: u64, learns: bool, now: Duration) -> u64 {
+        let since = self.shares.get(id).map_or(now, |share| share.since);
         let before = self.remove(id);
         let cap = self.cap(id);
         // To wish for more than the cap would keep a part from others that this member never gets.
         let wants = want.wants.min(most).min(cap);
-        self.insert(id, Share { counted: 0, wants });
+        self.insert(id, Share { counted: 0, wants, since });
         let room = u128::from(self.leasable).saturating_sub(self.counted);
         let room = u64::try_from(room).unwrap_or(u64::MAX);
         let mut amount = self.fair(id, wants).min(room);
@@ -341,7 +380,7 @@ impl Pool {
         // limit and the cap.
         let counted = amount.max(want.has.min(room.min(cap).max(before.counted)));
         self.remove(id);
-        self.insert(id, Share { counted, wants });
+        self.insert(id, Share { counted, wants, since });
         amount
     }
 

@@ -55,7 +55,7 @@ use std::time::Duration;
 
 pub use budget::{Budget, BudgetError};
 pub use holder::{Holder, InForce, Member, Outage, Use};
-pub use ledger::{Ledger, Lent, LimitError, Past};
+pub use ledger::{Ledger, Lent, Limit, LimitError, Past};
 pub use memory::MemoryBank;
 #[cfg(feature = "redis")]
 pub use redis::{RedisBank, RedisError};
@@ -123,6 +123,35 @@ pub trait Bank {
     /// # Errors
     /// When the engine cannot be reached, or refuses the request.
     fn exchange(&self, request: &Request) -> Result<Answer, Self::Error>;
+}
+
+/// What the operator of a fleet asks of an engine, beside what its members do.
+pub trait Operate: Bank {
+    /// Sets what the fleet may use of a budget, in place of what was set before.
+    ///
+    /// # Errors
+    /// When the engine cannot be reached, refuses the caller, or the floors exceed the limit.
+    fn set(&self, limit: &Limit) -> Result<(), Self::Error>;
+
+    /// Sets a limit unless the budget has one, in one step: members that all know a limit must not
+    /// undo what an operator has set since they were started.
+    ///
+    /// # Errors
+    /// As of [`set`](Self::set).
+    fn set_if_none(&self, limit: &Limit) -> Result<(), Self::Error>;
+
+    /// Lists the limits, in the order of their budgets.
+    ///
+    /// # Errors
+    /// When the engine cannot be reached, or refuses the caller.
+    fn limits(&self) -> Result<Vec<Limit>, Self::Error>;
+
+    /// Lists who has how much of a budget at this moment, in the order of their names; nothing
+    /// where the budget has no limit.
+    ///
+    /// # Errors
+    /// When the engine cannot be reached, or refuses the caller.
+    fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, Self::Error>;
 }
 
 /// The error for a request that a ledger does not answer.

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::{Answer, Bank, Budget, Ledger, Lent, LimitError, Past, RefusedError, Request};
+use crate::{
+    Answer, Bank, Budget, Ledger, Lent, Limit, LimitError, Operate, Past, RefusedError, Request,
+};
 
 /// A bank for the parts of one process: several trees, or the clients of a server.
 ///
@@ -88,4 +90,31 @@ impl Bank for MemoryBank {
         let mut ledger = self.ledger.lock();
         ledger.exchange(self.start.elapsed(), request)
     }
+}
+
+impl Operate for MemoryBank {
+    fn set(&self, limit: &Limit) -> Result<(), RefusedError> {
+        set(&mut self.ledger.lock(), limit)
+    }
+
+    fn set_if_none(&self, limit: &Limit) -> Result<(), RefusedError> {
+        let mut ledger = self.ledger.lock();
+        if ledger.has_limit(&limit.budget) { Ok(()) } else { set(&mut ledger, limit) }
+    }
+
+    fn limits(&self) -> Result<Vec<Limit>, RefusedError> {
+        Ok(self.ledger.lock().limits().collect())
+    }
+
+    fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, RefusedError> {
+        Ok(self.lent(budget))
+    }
+}
+
+fn set(ledger: &mut Ledger, limit: &Limit) -> Result<(), RefusedError> {
+    let Limit { budget, most, floors, per_member } = limit;
+    let set = ledger.set_limit(budget, *most, *floors);
+    set.map_err(|error| RefusedError(error.to_string()))?;
+    ledger.set_limit_per_member(budget, *per_member);
+    Ok(())
 }

@@ -28,7 +28,7 @@ use crate::limits::{Level, Limit, Limits, PerSecond};
 /// let requests = schema.rate_limit::<Count>("requests", "Requests");
 /// let tree = Tree::new(schema.build()?)?;
 /// let mut driver = Driver::new(&tree, "web-1");
-/// driver.add_rate(&budget, requests, answered, 100, Outage::Strict)?;
+/// driver.add_rate(&budget, requests, [answered], 100, Outage::Strict)?;
 /// assert!(tree.root().try_take(requests, 1).is_err(), "nothing is lent yet");
 ///
 /// // In the loop, and again after `driver.next_look()` at the latest:
@@ -63,6 +63,8 @@ pub struct Status {
     pub limit: u64,
     /// What was used of it when the bank was last asked, or the limit last changed.
     pub used: u64,
+    /// When the lease ends unless it is renewed, where one is in force.
+    pub ends_in: Option<Duration>,
 }
 
 impl Driver {
@@ -115,8 +117,8 @@ impl Driver {
         self.add(budget, Box::new(Level(quota)), least, outage)
     }
 
-    /// Leases a rate per second, as [`add_level`](Self::add_level) leases a level. `taken` is the
-    /// counter that shows what was taken.
+    /// Leases a rate per second, as [`add_level`](Self::add_level) leases a level. The sum of
+    /// `taken` shows what was taken; it may include what was refused.
     ///
     /// # Errors
     /// When the group cannot be created. Nothing is leased then.
@@ -127,10 +129,11 @@ impl Driver {
         &mut self,
         budget: &Budget,
         limit: RateLimit<U>,
-        taken: Counter<C>,
+        taken: impl IntoIterator<Item = Counter<C>>,
         least: u64,
         outage: Outage,
     ) -> Result<(), Error> {
+        let taken = taken.into_iter().collect();
         self.add(budget, Box::new(PerSecond { limit, taken }), least, outage)
     }
 
@@ -201,10 +204,12 @@ impl Driver {
     /// Lists how the limits stand, in the order in which they were added.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
+        let now = self.start.elapsed();
+        let ends_in = self.holder.ends().map(|ends| ends.saturating_sub(now));
         let status = |budget: &Budget| {
             let (limit, used) = self.limits.standing(budget);
             let in_force = self.holder.in_force(budget)?;
-            Some(Status { budget: budget.clone(), in_force, limit, used })
+            Some(Status { budget: budget.clone(), in_force, limit, used, ends_in })
         };
         self.budgets.iter().filter_map(status).collect()
     }

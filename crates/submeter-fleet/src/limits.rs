@@ -46,7 +46,7 @@ impl<U: Unit> Limit for Level<U> {
 
 pub(crate) struct PerSecond<U, C> {
     pub(crate) limit: RateLimit<U>,
-    pub(crate) taken: Counter<C>,
+    pub(crate) taken: Vec<Counter<C>>,
 }
 
 impl<U, C> PerSecond<U, C> {
@@ -77,7 +77,7 @@ impl<U: Unit, C: Unit> Limit for PerSecond<U, C> {
     }
 
     fn taken(&self, group: &Group) -> Option<u64> {
-        Some(group.read(self.taken).value)
+        Some(self.taken.iter().map(|&counter| group.read(counter).value).sum())
     }
 }
 
@@ -137,7 +137,8 @@ impl Limits {
                 // reaches any amount in a few exchanges, and what turns out not to be used is
                 // returned by the next.
                 let twice = part.amount.max(1).saturating_mul(2);
-                short.push((budget.clone(), twice.saturating_sub(part.used)));
+                // Counters that show refused takes, too, show more use than there was.
+                short.push((budget.clone(), twice - part.used.min(part.amount)));
             }
         }
         for (budget, amount) in &short {

@@ -138,6 +138,33 @@ impl Cache {
         Ok(())
     }
 
+    /// Drops items of a tenant that holds more than its limit, until it does not. For a limit that
+    /// the program lowers by [`Group::set_limit`], and that must hold before the tenant's next
+    /// store. Does nothing where evictions are switched off, or there is no such tenant.
+    ///
+    /// Takes time in proportion to what is dropped: about a millisecond for each hundred items.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config};
+    ///
+    /// let mut config = Config::default();
+    /// config.tenant_limits.push(("/acme".to_owned(), (1 << 20).into()));
+    /// let cache = Cache::new(config)?;
+    /// let acme = cache.tree().get("/acme").expect("it has a limit");
+    /// acme.set_limit(cache.metrics().memory, Some(1 << 10));
+    /// cache.shrink("/acme");
+    /// assert!(acme.usage(cache.metrics().memory).current <= 1 << 10);
+    /// # Ok::<(), submeter_cache::ConfigError>(())
+    /// ```
+    ///
+    /// [`Group::set_limit`]: submeter::Group::set_limit
+    pub fn shrink(&self, path: &str) {
+        if let Some(tenant) = self.inner.tenants.by_path(path) {
+            while self.inner.store.yield_excess(&tenant) {}
+        }
+    }
+
     pub(crate) fn tenants(&self) -> &Tenants {
         &self.inner.tenants
     }

@@ -35,6 +35,9 @@ pub struct Config {
     pub shutdown: bool,
     /// The limits of tenants, by group path.
     pub tenant_limits: Vec<(String, TenantLimits)>,
+    /// Whether requests look for a rate even if `tenant_limits` has none: for a program that sets
+    /// rates of groups by itself.
+    pub rates: bool,
     /// What becomes of requests over a tenant's rate.
     pub over_rate: OverRate,
     /// Whether requests are metered. Memory is charged in either case, as limits need it.
@@ -69,6 +72,7 @@ impl Default for Config {
             flush_all: true,
             shutdown: false,
             tenant_limits: Vec::new(),
+            rates: false,
             over_rate: OverRate::Refuse,
             metering: true,
             connections_max: 1024,

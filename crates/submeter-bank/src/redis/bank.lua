@@ -4,15 +4,18 @@
 -- KEYS[1]  submeter:{FLEET}, a hash: run, ttl, seen, now, learns_until, leases. All other keys begin
 --          with it, so that its hash tag keeps them on one node of a cluster:
 --   :pools          budget -> the limit less floors, the cap (-1 for none), the sums of what is
---                   counted and wished
+--                   counted and wished, the floors
 --   :ends           holder by the time at which its leases end
---   :holder:ID      '' -> the last sequence and answer; budget -> what is counted and wished
+--   :holder:ID      '' -> the last sequence and answer; budget -> what is counted and wished, and
+--                   since when
 --   :wishes:BUDGET  holder by its wish, in the order in which ties are served
 --   :name:MEMBER    the holders of one name
 --
 -- ARGV[1]  'exchange': ID, name, sequence, ttl, then for each budget, ancestors first: budget, has,
 --          wants, and the place of the nearest ancestor in this list or 0
---          'limit': budget, limit less floors or '', cap or ''
+--          'limit': budget, limit less floors or '', floors or '', cap or '', 'new' unless in place of
+--          what is set
+--          'limits'
 --          'lent': ttl, budget
 --
 -- Times are microseconds. Amounts are below 2^53, where numbers are whole.
@@ -30,7 +33,7 @@ local function pool_of(budget)
   local pool = pools[budget]
   if pool == nil then
     local kept = redis.call('HGET', POOLS, budget)
-    pool = kept and { struct.unpack('<dddd', kept) }
+    pool = kept and { struct.unpack('<ddddd', kept) }
     pools[budget] = pool
   end
   return pool
@@ -44,7 +47,7 @@ local function read_pools(budgets)
       local one = kept[at - first + 1]
       -- Those that leases of others have ended in are newer here.
       if pools[budgets[at]] == nil then
-        pools[budgets[at]] = one and { struct.unpack('<dddd', one) }
+        pools[budgets[at]] = one and { struct.unpack('<ddddd', one) }
       end
     end
   end
@@ -61,7 +64,7 @@ local function write_pools()
   for budget, pool in pairs(pools) do
     if pool and pool.changed then
       fields[#fields + 1] = budget
-      fields[#fields + 1] = struct.pack('<dddd', pool[1], pool[2], pool[3], pool[4])
+      fields[#fields + 1] = struct.pack('<ddddd', unpack(pool, 1, 5))
     end
   end
   write(POOLS, fields)
@@ -185,11 +188,11 @@ local function cap_of(pool, budget, id, name)
   return left
 end
 
-local function lend(budget, id, name, has, wants, above, learns, share)
+local function lend(budget, id, name, has, wants, above, learns, share, now)
   local pool = pool_of(budget)
-  local counted_before, wish_before = 0, 0
+  local counted_before, wish_before, since = 0, 0, now
   if share then
-    counted_before, wish_before = struct.unpack('<dd', share)
+    counted_before, wish_before, since = struct.unpack('<ddd', share)
   end
   add(pool, -counted_before, -wish_before)
   local cap = cap_of(pool, budget, id, name)
@@ -208,7 +211,7 @@ local function lend(budget, id, name, has, wants, above, learns, share)
   if share and counted == counted_before and wish == wish_before then
     return amount, nil
   end
-  return amount, struct.pack('<dd', counted, wish)
+  return amount, struct.pack('<ddd', counted, wish, since)
 end
 
 local function exchange()
@@ -259,7 +262,8 @@ local function exchange()
         above = tonumber(ARGV[5 + above * 4])
       end
       local most, share = above > 0 and answer[2 + above] or math.huge, nil
-      amount, share = lend(budget, id, name, has, wants, most, learns, shares[budget])
+      amount, share = lend(budget, id, name, has, wants, most, learns, shares[budget],
+        state.now)
       if share then
         changed[#changed + 1] = budget
         changed[#changed + 1] = share
@@ -294,14 +298,27 @@ end
 
 local function limit()
   local budget = ARGV[2]
-  local pool = pool_of(budget) or { 0, -1, 0, 0 }
-  if ARGV[3] ~= '' then
-    pool[1] = tonumber(ARGV[3])
+  local pool = pool_of(budget)
+  if pool and ARGV[6] == 'new' then
+    return { 'set' }
   end
-  pool[2] = tonumber(ARGV[4] ~= '' and ARGV[4] or -1)
+  pool = pool or { 0, -1, 0, 0, 0 }
+  if ARGV[3] ~= '' then
+    pool[1], pool[5] = tonumber(ARGV[3]), tonumber(ARGV[4])
+  end
+  pool[2] = tonumber(ARGV[5] ~= '' and ARGV[5] or -1)
   pool.changed = true
   pools[budget] = pool
   return { 'set' }
+end
+
+local function limits()
+  local answer = { 'limits' }
+  for _, budget in ipairs(redis.call('HKEYS', POOLS)) do
+    local pool = pool_of(budget)
+    answer[#answer + 1] = { budget, pool[1], pool[5], pool[2] }
+  end
+  return answer
 end
 
 local function lent()
@@ -309,14 +326,14 @@ local function lent()
   local budget, holders = ARGV[3], { 'holders' }
   if state then
     for _, id in ipairs(redis.call('ZRANGE', WISHES .. budget, 0, -1)) do
-      local counted, wish = struct.unpack('<dd', redis.call('HGET', HOLDER .. id, budget))
+      local counted, wish, since = struct.unpack('<ddd', redis.call('HGET', HOLDER .. id, budget))
       local ends = tonumber(redis.call('ZSCORE', ENDS, id)) - state.now
-      holders[#holders + 1] = { id, counted, wish, ends }
+      holders[#holders + 1] = { id, counted, wish, state.now - since, ends }
     end
   end
   return holders
 end
 
-local answer = ({ exchange = exchange, limit = limit, lent = lent })[ARGV[1]]()
+local answer = ({ exchange = exchange, limit = limit, limits = limits, lent = lent })[ARGV[1]]()
 write_pools()
 return answer

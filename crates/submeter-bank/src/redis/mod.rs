@@ -13,7 +13,7 @@ use self::error::Cause;
 pub use self::error::RedisError;
 use crate::budget::check_name;
 use crate::ledger::by_budget;
-use crate::{Answer, Bank, Budget, Lease, Lent, LimitError, Request};
+use crate::{Answer, Bank, Budget, Lease, Lent, Limit, LimitError, Operate, Request};
 
 /// The largest amount: scripts have numbers that are whole below 2^53.
 const AMOUNT_MAX: u64 = (1 << 53) - 1;
@@ -71,7 +71,8 @@ pub struct RedisBank {
 
 #[derive(Clone, Copy, Default)]
 struct Terms {
-    leasable: Option<u64>,
+    /// The limit less the floors, and the floors.
+    leasable: Option<(u64, u64)>,
     per_member: Option<u64>,
 }
 
@@ -124,13 +125,18 @@ impl RedisBank {
     /// When the floors exceed the limit, the limit is 2^53 or more, or the server cannot be
     /// reached; in the last case it is set with the next exchange that finds no limits.
     pub fn set_limit(&self, budget: &Budget, limit: u64, floors: u64) -> Result<(), RedisError> {
+        let leasable = self.leasable(budget, limit, floors)?;
+        self.change(budget, false, |terms| terms.leasable = Some((leasable, floors)))
+    }
+
+    fn leasable(&self, budget: &Budget, limit: u64, floors: u64) -> Result<u64, RedisError> {
         let leasable = LimitError::leasable(budget, limit, floors)
             .map_err(|error| self.failed(Cause::Refused(error.to_string())))?;
         if limit > AMOUNT_MAX {
             let why = format!("{budget}: a limit of {limit}: take less than 2^53");
             return Err(self.failed(Cause::Refused(why)));
         }
-        self.set(budget, |terms| terms.leasable = Some(leasable))
+        Ok(leasable)
     }
 
     /// Sets the most that members of one name have, as
@@ -143,17 +149,31 @@ impl RedisBank {
         budget: &Budget,
         most: Option<u64>,
     ) -> Result<(), RedisError> {
-        self.set(budget, |terms| terms.per_member = most.map(|most| most.min(AMOUNT_MAX)))
+        self.change(budget, false, |terms| terms.per_member = most.map(bounded))
     }
 
-    fn set(&self, budget: &Budget, change: impl FnOnce(&mut Terms)) -> Result<(), RedisError> {
+    fn set_all(&self, limit: &Limit, if_none: bool) -> Result<(), RedisError> {
+        let Limit { budget, most, floors, per_member } = limit;
+        let leasable = self.leasable(budget, *most, *floors)?;
+        self.change(budget, if_none, |terms| {
+            terms.leasable = Some((leasable, *floors));
+            terms.per_member = per_member.map(bounded);
+        })
+    }
+
+    fn change(
+        &self,
+        budget: &Budget,
+        if_none: bool,
+        change: impl FnOnce(&mut Terms),
+    ) -> Result<(), RedisError> {
         let terms = {
             let mut limits = self.limits.lock();
             let terms = limits.entry(budget.clone()).or_default();
             change(terms);
             *terms
         };
-        self.call(&limit_arguments(budget, terms)).map(drop)
+        self.call(&limit_arguments(budget, terms, if_none)).map(drop)
     }
 
     /// Lists who has how much of a budget at this moment, in the order of their wishes.
@@ -164,7 +184,7 @@ impl RedisBank {
         let ttl = self.ttl.as_micros().to_string();
         let reply = self.call(&["lent".into(), ttl.into(), name_of(budget).into()])?;
         let holders = reply.into_iter().skip(1).map(|holder| {
-            let (id, amount, wants, ends): (Vec<u8>, u64, u64, u64) =
+            let (id, amount, wants, held, ends): (Vec<u8>, u64, u64, u64, u64) =
                 redis::from_redis_value(holder).ok()?;
             let id = String::from_utf8(id).ok()?;
             let (member, epoch) = id.split_once('\0')?;
@@ -173,6 +193,7 @@ impl RedisBank {
                 epoch: u64::from_str_radix(epoch, 16).ok()?,
                 amount,
                 wants,
+                held_for: Duration::from_micros(held),
                 ends_in: Duration::from_micros(ends),
             })
         });
@@ -225,7 +246,7 @@ impl RedisBank {
     fn set_again(&self) -> Result<bool, RedisError> {
         let limits = self.limits.lock().clone();
         for (budget, terms) in &limits {
-            self.call(&limit_arguments(budget, *terms))?;
+            self.call(&limit_arguments(budget, *terms, false))?;
         }
         Ok(!limits.is_empty())
     }
@@ -292,10 +313,21 @@ fn name_of(budget: &Budget) -> String {
     format!("{}\n{}", budget.path(), budget.resource())
 }
 
-fn limit_arguments(budget: &Budget, terms: Terms) -> [Vec<u8>; 4] {
+fn limit_arguments(budget: &Budget, terms: Terms, if_none: bool) -> [Vec<u8>; 6] {
     let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string()).into_bytes();
-    let budget = name_of(budget).into_bytes();
-    [b"limit".to_vec(), budget, number(terms.leasable), number(terms.per_member)]
+    let (leasable, floors) = terms.leasable.unzip();
+    [
+        b"limit".to_vec(),
+        name_of(budget).into_bytes(),
+        number(leasable),
+        number(floors),
+        number(terms.per_member),
+        if if_none { b"new".to_vec() } else { Vec::new() },
+    ]
+}
+
+fn bounded(amount: u64) -> u64 {
+    amount.min(AMOUNT_MAX)
 }
 
 /// Returns the budgets of the answer in its order, and what to send.
@@ -336,6 +368,38 @@ impl Bank for RedisBank {
         }
         let why = format!("fleet {:?} has no limits: set one, in each member", self.fleet);
         Err(self.failed(Cause::Refused(why)))
+    }
+}
+
+impl Operate for RedisBank {
+    fn set(&self, limit: &Limit) -> Result<(), RedisError> {
+        self.set_all(limit, false)
+    }
+
+    fn set_if_none(&self, limit: &Limit) -> Result<(), RedisError> {
+        self.set_all(limit, true)
+    }
+
+    fn limits(&self) -> Result<Vec<Limit>, RedisError> {
+        let limit = |pool| {
+            let (name, leasable, floors, per_member): (String, u64, u64, i64) =
+                redis::from_redis_value(pool).ok()?;
+            let (path, resource) = name.split_once('\n')?;
+            let budget = Budget::new(path, resource).ok()?;
+            let per_member = u64::try_from(per_member).ok();
+            Some(Limit { budget, most: leasable + floors, floors, per_member })
+        };
+        let reply = self.call(&[b"limits".to_vec()])?;
+        let limits: Option<Vec<Limit>> = reply.into_iter().skip(1).map(limit).collect();
+        let mut limits = limits.ok_or_else(|| self.strange())?;
+        limits.sort_by(|a, b| a.budget.cmp(&b.budget));
+        Ok(limits)
+    }
+
+    fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, RedisError> {
+        let mut lent = self.lent(budget)?;
+        lent.sort_by(|a, b| (&a.member, a.epoch).cmp(&(&b.member, b.epoch)));
+        Ok(lent)
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::wire::{self, Asked, Replied};
-use crate::{Answer, Bank, Request};
+use super::wire::{self, Asked, Exchange, Replied, Term};
+use crate::{Answer, Bank, Budget, BudgetError, Lent, Limit, Operate, Request};
 
 /// How long to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,19 +46,32 @@ impl SocketBank {
         Ok(BufReader::new(stream))
     }
 
-    fn ask(&self, request: &Request) -> Result<Answer, Cause> {
+    fn ask(&self, asked: &Asked) -> Result<Replied, Cause> {
         let mut kept = self.connection.lock();
         // Put back only after a whole answer: a late one must not be taken for that to the next.
         let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
-        wire::write(connection.get_mut(), &Asked::from(request))?;
+        wire::write(connection.get_mut(), asked)?;
         let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the bank has ended");
         let replied = wire::read(&mut connection)?.ok_or_else(ended)?;
         *kept = Some(connection);
         match replied {
-            Replied::Lent(lent) => Answer::try_from(lent)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error).into()),
             Replied::Refused(why) => Err(Cause::Refused(why)),
+            replied => Ok(replied),
         }
+    }
+
+    /// Asks for what `read` finds in the reply.
+    fn get<T>(
+        &self,
+        asked: &Asked,
+        read: impl FnOnce(Replied) -> Option<Result<T, BudgetError>>,
+    ) -> Result<T, SocketError> {
+        let strange = |why: String| io::Error::new(io::ErrorKind::InvalidData, why).into();
+        let replied = self.ask(asked).and_then(|replied| match read(replied) {
+            Some(read) => read.map_err(|error| strange(error.to_string())),
+            None => Err(strange("the bank has replied to another question".to_owned())),
+        });
+        replied.map_err(|cause| SocketError { path: self.path.clone(), cause })
     }
 }
 
@@ -83,8 +96,41 @@ impl Bank for SocketBank {
     type Error = SocketError;
 
     fn exchange(&self, request: &Request) -> Result<Answer, SocketError> {
-        self.ask(request).map_err(|cause| SocketError { path: self.path.clone(), cause })
+        self.get(&Asked::Exchange(Exchange::from(request)), |replied| match replied {
+            Replied::Lent(lent) => Some(Answer::try_from(lent)),
+            _ => None,
+        })
     }
+}
+
+/// For the user whose process serves the bank, and for root.
+impl Operate for SocketBank {
+    fn set(&self, limit: &Limit) -> Result<(), SocketError> {
+        self.get(&Asked::Set(Term::from(limit)), is_set)
+    }
+
+    fn set_if_none(&self, limit: &Limit) -> Result<(), SocketError> {
+        self.get(&Asked::SetIfNone(Term::from(limit)), is_set)
+    }
+
+    fn limits(&self) -> Result<Vec<Limit>, SocketError> {
+        self.get(&Asked::Limits, |replied| match replied {
+            Replied::Limits(terms) => Some(terms.into_iter().map(Limit::try_from).collect()),
+            _ => None,
+        })
+    }
+
+    fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, SocketError> {
+        let (path, resource) = (budget.path().to_owned(), budget.resource().to_owned());
+        self.get(&Asked::Holders { path, resource }, |replied| match replied {
+            Replied::Holders(holders) => Some(Ok(holders.into_iter().map(Lent::from).collect())),
+            _ => None,
+        })
+    }
+}
+
+fn is_set(replied: Replied) -> Option<Result<(), BudgetError>> {
+    matches!(replied, Replied::Set).then_some(Ok(()))
 }
 
 /// The error of an exchange with a bank behind a socket.

@@ -15,8 +15,8 @@ use std::time::Duration;
 use fs4::{FileExt, TryLockError};
 use parking_lot::Mutex;
 
-use super::wire::{self, Asked, Replied};
-use crate::{Bank, Request};
+use super::wire::{self, Asked, Holding, Replied, Term};
+use crate::{Budget, BudgetError, Limit, Operate, Request};
 
 /// The most processes that are served at a time, each by a thread.
 const MEMBERS_MAX: usize = 1024;
@@ -53,6 +53,8 @@ const STACK: usize = 256 << 10;
 /// returns what another user has, and a [cap](crate::Ledger::set_limit_per_member) holds for all
 /// processes of a user together.
 ///
+/// Limits are set and listed by the user whose process this is, and by root.
+///
 /// A request is bounded by 16 MiB, and 1,024 processes are served at a time.
 pub struct SocketServer {
     path: PathBuf,
@@ -86,7 +88,7 @@ impl SocketServer {
     /// lets other users in.
     pub fn start<B>(path: impl AsRef<Path>, mode: u32, bank: Arc<B>) -> io::Result<Self>
     where
-        B: Bank + Send + Sync + 'static,
+        B: Operate + Send + Sync + 'static,
     {
         let path = path.as_ref().to_owned();
         let in_file = |error: io::Error| {
@@ -156,7 +158,7 @@ fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
 
 fn accept<B>(listener: &UnixListener, shared: &Arc<Shared>, bank: &Arc<B>, by_user: bool)
 where
-    B: Bank + Send + Sync + 'static,
+    B: Operate + Send + Sync + 'static,
 {
     for id in 0.. {
         let stream = match listener.accept() {
@@ -184,7 +186,7 @@ fn serve<B>(
     by_user: bool,
 ) -> io::Result<()>
 where
-    B: Bank + Send + Sync + 'static,
+    B: Operate + Send + Sync + 'static,
 {
     stream.set_write_timeout(Some(WRITE_MAX))?;
     let mut members = shared.members.lock();
@@ -192,13 +194,13 @@ where
         let why = format!("{MEMBERS_MAX} processes are connected: try again when one has ended");
         return wire::write(&mut stream, &Replied::Refused(why));
     }
-    let name = by_user.then(|| user(&stream)).transpose()?;
+    let caller = Caller::of(&stream, by_user)?;
     let (bank, kept) = (Arc::clone(bank), stream.try_clone()?);
     let thread = Builder::new().name("bank-member".to_owned()).stack_size(STACK);
     let ended = Arc::clone(shared);
     let thread = thread.spawn(move || {
         // A process that has ended or broken off is no error; one that sends nonsense is cut off.
-        let _ = answer(stream, &*bank, name.as_deref());
+        let _ = answer(stream, &*bank, &caller);
         // The other end would stay open for as long as there is a copy of this one.
         ended.members.lock().remove(&id);
     })?;
@@ -206,31 +208,69 @@ where
     Ok(())
 }
 
-fn answer<B: Bank>(mut stream: UnixStream, bank: &B, name: Option<&str>) -> io::Result<()> {
+/// Who asks, as far as the system knows.
+struct Caller {
+    /// The name of the member, where it is not what the member says.
+    name: Option<String>,
+    /// Whether it may set and list limits.
+    is_operator: bool,
+}
+
+impl Caller {
+    #[cfg(target_os = "linux")]
+    fn of(stream: &UnixStream, by_user: bool) -> io::Result<Caller> {
+        let user = rustix::net::sockopt::socket_peercred(stream)?.uid;
+        let name = by_user.then(|| format!("user {}", user.as_raw()));
+        Ok(Caller { name, is_operator: user.is_root() || user == rustix::process::geteuid() })
+    }
+
+    /// No other user is let in: see [`SocketServer::start`].
+    #[cfg(not(target_os = "linux"))]
+    fn of(_: &UnixStream, _: bool) -> io::Result<Caller> {
+        Ok(Caller { name: None, is_operator: true })
+    }
+}
+
+fn answer<B: Operate>(mut stream: UnixStream, bank: &B, caller: &Caller) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     while let Some(asked) = wire::read::<Asked>(&mut reader)? {
-        let replied = Request::try_from(asked).map_err(|error| error.to_string());
-        let replied = replied.and_then(|mut request| {
-            if let Some(name) = name {
-                name.clone_into(&mut request.member);
-            }
-            bank.exchange(&request).map_err(|error| error.to_string())
-        });
-        let replied = replied.map_or_else(Replied::Refused, |answer| Replied::from(&answer));
+        let replied = reply(asked, bank, caller).unwrap_or_else(Replied::Refused);
         wire::write(&mut stream, &replied)?;
     }
     Ok(())
 }
 
-#[cfg(target_os = "linux")]
-fn user(stream: &UnixStream) -> io::Result<String> {
-    let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    Ok(format!("user {}", peer.uid.as_raw()))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn user(_: &UnixStream) -> io::Result<String> {
-    Err(io::ErrorKind::Unsupported.into())
+fn reply<B: Operate>(asked: Asked, bank: &B, caller: &Caller) -> Result<Replied, String> {
+    let wrong = |error: BudgetError| error.to_string();
+    let failed = |error: B::Error| error.to_string();
+    if !caller.is_operator && !matches!(asked, Asked::Exchange(_)) {
+        return Err("limits are for the user who serves the bank: ask as that user".to_owned());
+    }
+    Ok(match asked {
+        Asked::Exchange(exchange) => {
+            let mut request = Request::try_from(exchange).map_err(wrong)?;
+            if let Some(name) = &caller.name {
+                request.member.clone_from(name);
+            }
+            Replied::from(&bank.exchange(&request).map_err(failed)?)
+        }
+        Asked::Set(term) => {
+            bank.set(&Limit::try_from(term).map_err(wrong)?).map_err(failed)?;
+            Replied::Set
+        }
+        Asked::SetIfNone(term) => {
+            bank.set_if_none(&Limit::try_from(term).map_err(wrong)?).map_err(failed)?;
+            Replied::Set
+        }
+        Asked::Limits => {
+            Replied::Limits(bank.limits().map_err(failed)?.iter().map(Term::from).collect())
+        }
+        Asked::Holders { path, resource } => {
+            let budget = Budget::new(&path, &resource).map_err(wrong)?;
+            let holders = bank.holders(&budget).map_err(failed)?;
+            Replied::Holders(holders.into_iter().map(Holding::from).collect())
+        }
+    })
 }
 
 impl Drop for SocketServer {

@@ -6,14 +6,24 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Budget, BudgetError, Lease, Request, Want};
+use crate::{Answer, Budget, BudgetError, Lease, Lent, Limit, Request, Want};
 
 /// The longest message: a thousand times what a process with a thousand budgets sends, or one that
 /// asks for as many budgets as a ledger lets it, with names of two hundred bytes.
 const MESSAGE_MAX: u64 = 16 << 20;
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Asked {
+#[serde(rename_all = "snake_case")]
+pub(super) enum Asked {
+    Exchange(Exchange),
+    Set(Term),
+    SetIfNone(Term),
+    Limits,
+    Holders { path: String, resource: String },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Exchange {
     member: String,
     epoch: u64,
     sequence: u64,
@@ -32,12 +42,36 @@ struct Line {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Replied {
-    Lent(Lent),
+    Lent(Leases),
+    Set,
+    Limits(Vec<Term>),
+    Holders(Vec<Holding>),
     Refused(String),
 }
 
+/// A limit.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Lent {
+pub(super) struct Term {
+    path: String,
+    resource: String,
+    most: u64,
+    floors: u64,
+    per_member: Option<u64>,
+}
+
+/// What one member has of a budget.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Holding {
+    member: String,
+    epoch: u64,
+    amount: u64,
+    wants: u64,
+    held_for: Duration,
+    ends_in: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Leases {
     sequence: u64,
     ttl: Duration,
     learns: bool,
@@ -51,7 +85,7 @@ struct Amount {
     amount: u64,
 }
 
-impl From<&Request> for Asked {
+impl From<&Request> for Exchange {
     fn from(request: &Request) -> Self {
         let line = |want: &Want| Line {
             path: want.budget.path().to_owned(),
@@ -68,10 +102,10 @@ impl From<&Request> for Asked {
     }
 }
 
-impl TryFrom<Asked> for Request {
+impl TryFrom<Exchange> for Request {
     type Error = BudgetError;
 
-    fn try_from(asked: Asked) -> Result<Self, BudgetError> {
+    fn try_from(asked: Exchange) -> Result<Self, BudgetError> {
         let want = |line: Line| {
             let budget = Budget::new(&line.path, &line.resource)?;
             Ok(Want { budget, has: line.has, wants: line.wants })
@@ -92,7 +126,7 @@ impl From<&Answer> for Replied {
             resource: lease.budget.resource().to_owned(),
             amount: lease.amount,
         };
-        Replied::Lent(Lent {
+        Replied::Lent(Leases {
             sequence: answer.sequence,
             ttl: answer.ttl,
             learns: answer.learns,
@@ -101,10 +135,10 @@ impl From<&Answer> for Replied {
     }
 }
 
-impl TryFrom<Lent> for Answer {
+impl TryFrom<Leases> for Answer {
     type Error = BudgetError;
 
-    fn try_from(lent: Lent) -> Result<Self, BudgetError> {
+    fn try_from(lent: Leases) -> Result<Self, BudgetError> {
         let lease = |line: Amount| {
             Ok(Lease { budget: Budget::new(&line.path, &line.resource)?, amount: line.amount })
         };
@@ -114,6 +148,41 @@ impl TryFrom<Lent> for Answer {
             learns: lent.learns,
             leases: lent.leases.into_iter().map(lease).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl From<&Limit> for Term {
+    fn from(limit: &Limit) -> Self {
+        Self {
+            path: limit.budget.path().to_owned(),
+            resource: limit.budget.resource().to_owned(),
+            most: limit.most,
+            floors: limit.floors,
+            per_member: limit.per_member,
+        }
+    }
+}
+
+impl TryFrom<Term> for Limit {
+    type Error = BudgetError;
+
+    fn try_from(term: Term) -> Result<Self, BudgetError> {
+        let budget = Budget::new(&term.path, &term.resource)?;
+        Ok(Self { budget, most: term.most, floors: term.floors, per_member: term.per_member })
+    }
+}
+
+impl From<Lent> for Holding {
+    fn from(lent: Lent) -> Self {
+        let Lent { member, epoch, amount, wants, held_for, ends_in } = lent;
+        Self { member, epoch, amount, wants, held_for, ends_in }
+    }
+}
+
+impl From<Holding> for Lent {
+    fn from(holding: Holding) -> Self {
+        let Holding { member, epoch, amount, wants, held_for, ends_in } = holding;
+        Self { member, epoch, amount, wants, held_for, ends_in }
     }
 }
 

@@ -3,6 +3,7 @@
 mod holder;
 mod hostile;
 mod ledger;
+mod operate;
 #[cfg(unix)]
 mod redis;
 mod simulation;

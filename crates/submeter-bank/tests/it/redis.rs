@@ -192,6 +192,12 @@ impl Pair {
 }
 
 #[test]
+fn an_operator_sets_limits_of_redis_and_sees_who_holds_what() {
+    let Some(server) = Server::start(&[]) else { return };
+    crate::operate::check(&server.bank());
+}
+
+#[test]
 fn redis_answers_as_the_ledger_in_memory_does() {
     let Some(server) = Server::start(&[]) else { return };
     let mut rng = Rng::with_seed(16);

@@ -5,11 +5,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use submeter_bank::{
-    Bank, Budget, Holder, Ledger, Member, MemoryBank, Outage, Past, Request, SocketBank,
+    Bank, Budget, Holder, Ledger, Member, MemoryBank, Operate, Outage, Past, Request, SocketBank,
     SocketServer, Use,
 };
 use tempfile::TempDir;
@@ -99,8 +100,8 @@ fn what_is_no_request_is_refused_and_nothing_of_it_is_kept() {
     let host = host(0o600);
     let line = |member: &str, path: &str| {
         format!(
-            "{{\"member\":\"{member}\",\"epoch\":1,\"sequence\":1,\"wants\":[{{\"path\":\"{path}\",\
-             \"resource\":\"memory\",\"has\":0,\"wants\":5}}]}}\n"
+            "{{\"exchange\":{{\"member\":\"{member}\",\"epoch\":1,\"sequence\":1,\"wants\":[{{\"path\":\"{path}\",\
+             \"resource\":\"memory\",\"has\":0,\"wants\":5}}]}}}}\n"
         )
     };
     for (line, why) in [
@@ -117,7 +118,7 @@ fn what_is_no_request_is_refused_and_nothing_of_it_is_kept() {
     long.extend(line("web", "/acme").bytes());
     let nothing = b"\n".as_slice();
     let cut_off = &line("web", "/acme").into_bytes()[..40];
-    let huge = "{\"member\":\"web\",\"epoch\":-1,\"sequence\":1e99,\"wants\":[]}\n";
+    let huge = "{\"exchange\":{\"member\":\"web\",\"epoch\":-1,\"sequence\":1e99,\"wants\":[]}}\n";
     let binary = b"\xff\xfe\0\n".as_slice();
     for bytes in [deep.as_bytes(), &long, nothing, cut_off, huge.as_bytes(), binary, b""] {
         assert_eq!(
@@ -140,6 +141,46 @@ fn a_socket_has_the_mode_that_it_was_given_and_nothing_else_is_left() {
     let mut left = fs::read_dir(host.path.parent().expect("a directory")).expect("readable");
     assert_eq!(left.next().expect("a lock").expect("readable").file_name(), "bank.lock");
     assert!(left.next().is_none());
+}
+
+#[test]
+fn an_operator_sets_limits_over_the_socket_and_sees_who_holds_what() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("bank");
+    let bank = Arc::new(MemoryBank::from(Ledger::new(TTL, Past::None)));
+    let _server = SocketServer::start(&path, 0o600, bank).expect("a new path");
+    crate::operate::check(&SocketBank::new(&path));
+}
+
+/// The test's process asks by the name of another user, which takes root.
+#[test]
+fn a_user_who_does_not_serve_the_bank_sets_and_lists_nothing() {
+    let host = host(0o666);
+    fs::set_permissions(host.path.parent().expect("a directory"), PermissionsExt::from_mode(0o755))
+        .expect("its owner");
+    let ask = |line: &str| {
+        let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
+                      s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())";
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid=65534", "--clear-groups", "python3", "-c", script]);
+        other.arg(&host.path).arg(line).output()
+    };
+    let set = "{\"set\":{\"path\":\"/acme\",\"resource\":\"memory\",\"most\":9,\"floors\":0,\
+               \"per_member\":null}}";
+    let holders = "{\"holders\":{\"path\":\"/acme\",\"resource\":\"memory\"}}";
+    for line in [set, "\"limits\"", holders] {
+        let Ok(output) = ask(line) else {
+            println!("skipped: users, by setpriv of util-linux");
+            return;
+        };
+        if !output.status.success() {
+            println!("skipped: another user, which takes root and python3");
+            return;
+        }
+        let reply = String::from_utf8(output.stdout).expect("text");
+        assert!(reply.contains("limits are for the user who serves the bank"), "{line}: {reply}");
+    }
+    assert_eq!(host.bank.limits().expect("it cannot fail")[0].most, 1000);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::world::{LONG, World, bank, requests_of, step, until};
 fn a_rate_of_which_nothing_is_lent_grants_nothing() {
     let (budget, world) = (requests_of("/acme"), World::new());
     let mut driver = world.driver();
-    driver.add_rate(&budget, world.requests, world.answered, 1, Outage::Strict).expect("a group");
+    driver.add_rate(&budget, world.requests, [world.answered], 1, Outage::Strict).expect("a group");
     assert!(!world.take("/acme"));
     let bank = bank(LONG, &[(&budget, 1000)]);
     step(&mut driver, &bank);
@@ -29,7 +29,7 @@ fn a_new_process_is_not_granted_a_burst_that_it_has_not_earned() {
     let mut driver = world.driver();
     let start = Instant::now();
     driver
-        .add_rate(&budget, world.requests, world.answered, 1000, Outage::Floor(1000))
+        .add_rate(&budget, world.requests, [world.answered], 1000, Outage::Floor(1000))
         .expect("a group");
     step(&mut driver, &bank);
     let taken = (0..100_000).take_while(|_| world.take("/acme")).count() as u128;
@@ -43,7 +43,7 @@ fn a_burst_claims_no_more_than_the_rate_that_is_lent() {
     let bank = bank(Duration::from_millis(600), &[(&budget, 1_000)]);
     let mut driver = world.driver();
     driver
-        .add_rate(&budget, world.requests, world.answered, 1_000, Outage::Strict)
+        .add_rate(&budget, world.requests, [world.answered], 1_000, Outage::Strict)
         .expect("a group");
     let mut bursts = 0;
     until("there were five bursts", || {
@@ -70,7 +70,7 @@ fn two_processes_together_are_granted_no_more_than_the_rate_of_the_fleet() {
     let start = Instant::now();
     for (driver, world) in drivers.iter_mut().zip(&worlds) {
         driver
-            .add_rate(&budget, world.requests, world.answered, 100, Outage::Strict)
+            .add_rate(&budget, world.requests, [world.answered], 100, Outage::Strict)
             .expect("a group");
     }
     // All that each can get, one after the other, and then both.

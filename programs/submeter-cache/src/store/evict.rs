@@ -42,6 +42,9 @@ const RECLAIM_MAX: usize = 1024;
 /// Deadlines taken before the charge is tried again.
 const RECLAIM_STEP: usize = 64;
 
+/// What a tenant that must shrink drops at a time: some milliseconds.
+const PORTION: u64 = 1 << 20;
+
 /// Drops items until the charge is granted.
 pub(super) fn make_room(
     store: &Store,
@@ -113,6 +116,16 @@ pub(super) fn shrink(store: &Store, tenant: &Arc<Tenant>, bytes: u64, now: Tick)
     }
     let Some(level) = level_of(tenant, group).filter(|_| store.evictions_allowed) else { return };
     free(store, &level, tenant, above.min(bytes.saturating_mul(2)), now);
+}
+
+/// Drops items of a tenant whose limit is below what it holds, a portion of them. Returns whether
+/// there may be more to drop.
+pub(super) fn yield_excess(store: &Store, tenant: &Arc<Tenant>, now: Tick) -> bool {
+    let usage = tenant.group.usage(store.memory);
+    let excess = usage.current.saturating_sub(usage.limit.unwrap_or(u64::MAX));
+    let portion = excess.min(PORTION);
+    let freed = store.evictions_allowed && portion > 0;
+    freed && free(store, tenant, tenant, portion, now) && excess > portion
 }
 
 /// Returns the tenant of a group at or above `tenant`.

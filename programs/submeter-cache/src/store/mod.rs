@@ -158,6 +158,11 @@ impl Store {
         Ok(charge)
     }
 
+    /// As [`evict::yield_excess`].
+    pub(crate) fn yield_excess(&self, tenant: &Arc<Tenant>) -> bool {
+        evict::yield_excess(self, tenant, self.clock.now())
+    }
+
     /// Takes note of which limits there are, after they were set.
     pub(crate) fn heed(&self, limits: &[(String, TenantLimits)]) {
         let any = |has: fn(&TenantLimits) -> bool| limits.iter().any(|(_, limits)| has(limits));

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use submeter::{Error, Group, Tree};
 
-use super::Tenants;
+use super::{Tenant, Tenants};
 use crate::config::ConfigError;
 use crate::limits::TenantLimits;
 
@@ -25,7 +25,7 @@ impl Tenants {
         // Held until all are set: a tenant that is created meanwhile takes its limits after this.
         let mut known = self.limits.write();
         let before = std::mem::replace(&mut *known, limits);
-        let has_rates = known.values().any(|limits| limits.requests.is_some());
+        let has_rates = self.rates || known.values().any(|limits| limits.requests.is_some());
         // Relaxed: whoever misses it is a request that came before.
         self.has_rates.store(has_rates, Ordering::Relaxed);
         let gone = before.keys().filter(|path| !known.contains_key(*path));
@@ -42,6 +42,12 @@ impl Tenants {
         if let Some(limits) = self.limits.read().get(group.path()) {
             limits.set(group, &self.metrics);
         }
+    }
+
+    /// Finds a tenant of a group's path.
+    pub(crate) fn by_path(&self, path: &str) -> Option<Arc<Tenant>> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(Arc::clone(&self.root), |tenant, name| tenant.live_child(name))
     }
 
     /// Returns whether any tenant may make only so many requests per time.

@@ -132,6 +132,8 @@ pub(crate) struct Tenants {
     limits: RwLock<HashMap<String, TenantLimits>>,
     /// Whether any of them is a rate, so that requests need not look for one.
     has_rates: AtomicBool,
+    /// Whether there may be others.
+    rates: bool,
     metrics: Metrics,
 }
 
@@ -174,6 +176,7 @@ impl Tenants {
             places: AtomicUsize::new(0),
             limits: RwLock::default(),
             has_rates: AtomicBool::new(false),
+            rates: config.rates,
             metrics: metrics.clone(),
         }
     }

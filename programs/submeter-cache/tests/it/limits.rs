@@ -49,6 +49,23 @@ fn a_tenant_over_its_limit_loses_its_own_items_and_nobody_elses() {
 }
 
 #[test]
+fn a_tenant_whose_limit_was_lowered_shrinks_before_its_next_store() {
+    let server = server(64 << 20, &[]);
+    let mut client = server.connect();
+    fill(&mut client, "other:", 100);
+    // More than is dropped at a time.
+    fill(&mut client, "large:", 3000);
+    let large = server.cache.tree().get("/large").expect("it has items");
+    large.set_limit(server.cache.metrics().memory, Some(100_000));
+    server.cache.shrink("/large");
+    let (current, ..) = state(&server, "/large");
+    assert!(current <= 100_000, "{current}");
+    assert!(current > 100_000 - ITEM, "no more than needed is dropped: {current}");
+    assert_eq!(held(&mut client, "other:", 100), 100);
+    server.cache.shrink("/none");
+}
+
+#[test]
 fn the_server_never_holds_more_than_its_limit() {
     let server = server(500_000, &[]);
     std::thread::scope(|scope| {

@@ -154,3 +154,17 @@ fn a_tenant_that_is_created_again_has_its_limits_again() {
     assert_eq!(client.set("a:k", b"v"), "STORED");
     assert!(client.set("a:k", b"v").starts_with("SERVER_ERROR"));
 }
+
+#[test]
+fn a_rate_that_the_program_sets_by_itself_is_looked_for_if_it_says_so() {
+    for rates in [false, true] {
+        let server = start(Config { rates, ..Config::default() });
+        let mut client = server.connect();
+        assert_eq!(client.set("a:k", b"1"), "STORED");
+        let group = server.cache.tree().get("/a").expect("it has an item");
+        let rate = Rate::new(1, HOUR);
+        group.set_rate(server.cache.metrics().requests, Some(rate)).expect("a rate");
+        assert_eq!(client.set("a:k", b"2"), "STORED");
+        assert_eq!(client.set("a:k", b"3") == "STORED", !rates);
+    }
+}

@@ -1,0 +1,67 @@
+//! What an operator asks of an engine: the same of each.
+
+use std::time::Duration;
+
+use submeter_bank::{
+    Budget, Holder, Ledger, Lent, Limit, Member, MemoryBank, Operate, Outage, Past, Use,
+};
+
+struct Idle;
+
+impl Member for Idle {
+    fn set(&mut self, _: &Budget, _: u64) -> Use {
+        Use::default()
+    }
+}
+
+fn limit(path: &str, most: u64, floors: u64, per_member: Option<u64>) -> Limit {
+    let budget = Budget::new(path, "memory").expect("a name");
+    Limit { budget, most, floors, per_member }
+}
+
+/// Sets and lists limits of a bank that has none, whose leases last two seconds or more.
+pub(crate) fn check<B: Operate>(bank: &B) {
+    let (acme, web) = (limit("/acme", 1000, 100, None), limit("/acme/web", 500, 0, Some(50)));
+    bank.set(&web).expect("a limit");
+    bank.set_if_none(&acme).expect("a limit");
+    assert_eq!(bank.limits().expect("a list"), [acme.clone(), web.clone()]);
+
+    bank.set_if_none(&limit("/acme", 1, 0, Some(1))).expect("not in place of another");
+    let web = Limit { per_member: None, ..web };
+    bank.set(&web).expect("in place of another");
+    assert_eq!(bank.limits().expect("a list"), [acme.clone(), web.clone()]);
+    let error = bank.set(&limit("/acme", 10, 11, None)).expect_err("floors beyond the limit");
+    assert!(error.to_string().contains("floors of 11"), "{error}");
+
+    assert_eq!(bank.holders(&acme.budget).expect("a list"), []);
+    let mut holder = Holder::new("web-1", 7);
+    holder.add(acme.budget.clone(), 400, Outage::Strict);
+    // Redis first learns what may have been lent before.
+    for tries in 0.. {
+        let request = holder.request(Duration::ZERO, &mut Idle);
+        if bank.exchange(&request).expect("an answer").leases[0].amount == 400 {
+            break;
+        }
+        assert!(tries < 600, "nothing is lent");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let before = bank.holders(&acme.budget).expect("a list");
+    std::thread::sleep(Duration::from_millis(20));
+    let again = holder.request(Duration::ZERO, &mut Idle);
+    bank.exchange(&again).expect("an answer");
+    let holders = bank.holders(&acme.budget).expect("a list");
+    let [Lent { member, epoch: 7, amount: 400, wants: 400, held_for, ends_in, .. }] = &holders[..]
+    else {
+        panic!("{holders:?}")
+    };
+    assert_eq!(member, "web-1");
+    let held = *held_for - before[0].held_for;
+    assert!(held >= Duration::from_millis(20), "renewed after {held:?}, held since before");
+    assert!(*ends_in > Duration::from_secs(1), "{ends_in:?}");
+    assert_eq!(bank.holders(&limit("/other", 1, 0, None).budget).expect("a list"), []);
+}
+
+#[test]
+fn an_operator_sets_limits_and_sees_who_holds_what() {
+    check(&MemoryBank::from(Ledger::new(Duration::from_secs(600), Past::None)));
+}
