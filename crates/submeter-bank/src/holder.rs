@@ -192,10 +192,12 @@ impl Holder {
         self.urgent = false;
         // Two periods, each of which may be a tenth shorter.
         let idle_after = self.period * 9 / 5;
+        // What is open without the bank is nobody's to return to.
+        let is_leased = self.ends.is_some();
         let wants = self.budgets.iter_mut().map(|(budget, held)| {
             held.apply(budget, member);
             let wants = held.wants(now, idle_after);
-            if wants < held.amount {
+            if is_leased && wants < held.amount {
                 held.amount = wants;
                 held.apply(budget, member);
             }

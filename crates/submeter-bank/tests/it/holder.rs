@@ -46,6 +46,24 @@ fn a_member_without_bank_does_as_it_declared_and_says_so() {
 }
 
 #[test]
+fn a_member_that_goes_on_without_bank_does_so_while_it_is_idle() {
+    struct Idle(u64);
+    impl Member for Idle {
+        fn set(&mut self, _: &Budget, amount: u64) -> Use {
+            self.0 = amount;
+            Use::default()
+        }
+    }
+    let budget = Budget::new("/", "memory").expect("a name");
+    let (mut holder, mut limit) = (Holder::new("web", 1), Idle(0));
+    holder.add(budget.clone(), 50, Outage::Open(80));
+    for second in 0..60 {
+        let request = holder.request(Duration::from_secs(second), &mut limit);
+        assert_eq!((limit.0, request.wants[0].has), (80, 80), "after {second} s");
+    }
+}
+
+#[test]
 fn an_answer_that_comes_after_its_leases_have_ended_is_of_no_use() {
     let budget = Budget::new("/", "memory").expect("a name");
     let mut ledger = Ledger::new(TTL, Past::None);
