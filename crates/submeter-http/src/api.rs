@@ -7,6 +7,7 @@ use submeter::{
     UnitKind, Value,
 };
 
+use super::panel::Panel;
 use super::sample::{Sample, unix_ms};
 use super::shown::Shown;
 use super::views::Views;
@@ -70,6 +71,7 @@ pub(super) fn tree(fresh: &Snapshot, sample: &Sample, shown: &Shown) -> TreeDoc 
         window_s: sample.window.as_secs_f64(),
         schema: schema(fresh.schema()),
         views: shown.views.docs().cloned().collect(),
+        panels: shown.panels.iter().map(Panel::doc).collect(),
         groups,
     }
 }

@@ -7,17 +7,15 @@ use serde_json::{Value, json};
 
 use super::api;
 use super::history::History;
+use super::panel::Panel;
 use super::sample::{Row, Sample, unix_ms};
+use super::shown::Shown;
 use super::views::Views;
-use super::wire::{Figure, ServerDoc, ViewDoc};
+use super::wire::{Figure, PanelDoc, ViewDoc};
 
 /// Encodes everything: what a page shows when it opens.
-pub(super) fn full(
-    sample: &Sample,
-    history: &History,
-    views: &Views,
-    server: &ServerDoc,
-) -> String {
+pub(super) fn full(sample: &Sample, history: &History, shown: &Shown) -> String {
+    let Shown { views, server, .. } = shown;
     let groups = sample.now.snapshot.groups().iter().zip(&sample.rows);
     let groups: Vec<Value> = groups
         .map(|(group, row)| json!([row.id, row.parent, group.name(), columns(views, row)]))
@@ -34,6 +32,7 @@ pub(super) fn full(
         "groups": groups,
         "lines": lines,
         "root_history": root,
+        "panels": panels(shown),
     })
     .to_string()
 }
@@ -43,8 +42,9 @@ pub(super) fn tick(
     sample: &Sample,
     before: Option<&Sample>,
     gone: &[u32],
-    views: &Views,
+    shown: &Shown,
 ) -> String {
+    let views = &shown.views;
     let mut new = Vec::new();
     let mut rows = Vec::new();
     for (group, row) in sample.now.snapshot.groups().iter().zip(&sample.rows) {
@@ -60,8 +60,13 @@ pub(super) fn tick(
         "gone": gone,
         "new": new,
         "rows": rows,
+        "panels": panels(shown),
     })
     .to_string()
+}
+
+fn panels(shown: &Shown) -> Vec<PanelDoc> {
+    shown.panels.iter().map(Panel::doc).collect()
 }
 
 /// A row in the order of the views.

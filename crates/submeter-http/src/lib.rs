@@ -61,6 +61,7 @@ mod history;
 mod limits;
 mod pace;
 mod page;
+mod panel;
 mod routes;
 mod sample;
 mod sampler;
@@ -78,6 +79,7 @@ use axum::Router;
 
 pub use self::connections::Door;
 use self::guard::Guard;
+pub use self::panel::{Column, Panel};
 use self::sampler::Sampler;
 pub use self::shown::Shown;
 pub use self::token::{Token, TokenError};

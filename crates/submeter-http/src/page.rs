@@ -14,6 +14,7 @@ pub(super) const PAGE: &str = concat!(
     include_str!("page/base.css"),
     include_str!("page/table.css"),
     include_str!("page/detail.css"),
+    include_str!("page/panels.css"),
     "</style>\n</head>\n",
     include_str!("page/body.html"),
     "<script>\n\"use strict\";\n",
@@ -23,6 +24,7 @@ pub(super) const PAGE: &str = concat!(
     include_str!("page/news.js"),
     include_str!("page/table.js"),
     include_str!("page/detail.js"),
+    include_str!("page/panels.js"),
     include_str!("page/main.js"),
     "</script>\n</body>\n</html>\n",
 );

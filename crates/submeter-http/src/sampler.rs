@@ -21,6 +21,7 @@ use super::encode;
 use super::frame;
 use super::gzip::Coding;
 use super::history::History;
+use super::panel;
 use super::sample::{Indexed, Row, Sample};
 use super::shown::Shown;
 use super::views::Views;
@@ -186,10 +187,7 @@ impl Sampler {
         {
             return (*number, full);
         }
-        let full = frame::first(&{
-            let Shown { views, server, .. } = &self.shared.shown;
-            encode::full(&sample, &state.history, views, server)
-        });
+        let full = frame::first(&encode::full(&sample, &state.history, &self.shared.shown));
         let full = state.fulls.add(full);
         state.full = Some((sample.number, Arc::downgrade(&full)));
         (sample.number, full)
@@ -222,6 +220,8 @@ impl Sampler {
             let mut text = String::new();
             let (export, tree) = (&sampler.shared.export, sampler.tree_of_groups());
             export.write_as(format, tree, &mut text).map_err(|e| format!("no exposition: {e}"))?;
+            let Shown { panels, prefix, .. } = &sampler.shared.shown;
+            panel::expose(panels, prefix, format, &mut text);
             Ok(text.into_bytes())
         };
         self.shared.expositions[usize::from(format == Format::Text)].get(make).await
@@ -275,7 +275,7 @@ impl Sampler {
         history.push(at, &sample.rows);
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
-            let tick = frame::next(&encode::tick(&sample, before.as_deref(), &gone, &shown.views));
+            let tick = frame::next(&encode::tick(&sample, before.as_deref(), &gone, shown));
             let event = state.ticks.add(tick);
             // No client is left to miss it.
             let _ = events.send(Tick { number: sample.number, event });

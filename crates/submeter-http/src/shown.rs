@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use submeter::Tree;
 
+use super::panel::Panel;
 use super::token::Token;
 use super::views::Views;
 use super::wire::{FirstStepsDoc, ServerDoc};
@@ -50,6 +51,7 @@ pub struct Shown {
     pub(super) hosts: Vec<String>,
     pub(super) token: Option<Token>,
     pub(super) changes: Changes,
+    pub(super) panels: Vec<Panel>,
 }
 
 impl Shown {
@@ -82,6 +84,7 @@ impl Shown {
             hosts: Vec::new(),
             token: None,
             changes: Changes::default(),
+            panels: Vec::new(),
         }
     }
 
@@ -89,6 +92,13 @@ impl Shown {
     #[must_use]
     pub fn views(self, views: Views) -> Shown {
         Shown { views, ..self }
+    }
+
+    /// Shows a table below the groups, besides those that were added before.
+    #[must_use]
+    pub fn panel(mut self, panel: Panel) -> Shown {
+        self.panels.push(panel);
+        self
     }
 
     /// Says which version of the program runs.

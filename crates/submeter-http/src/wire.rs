@@ -27,6 +27,9 @@ pub struct TreeDoc {
     pub schema: Vec<MetricDoc>,
     /// In the order in which they are shown.
     pub views: Vec<ViewDoc>,
+    /// Tables of what is not in the tree. Left out where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub panels: Vec<PanelDoc>,
     /// Root first, each before its children.
     pub groups: Vec<GroupDoc>,
 }
@@ -144,6 +147,80 @@ pub struct ViewDoc {
     /// Whether it is the share of time in which charges waited for room. Left out where not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_pressure: bool,
+}
+
+/// A table of what is not in the tree.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct PanelDoc {
+    /// The beginning of its metrics' names, after the program's.
+    pub key: String,
+    /// What stands over it.
+    pub title: String,
+    /// From left to right.
+    pub columns: Vec<ColumnDoc>,
+    /// Each with a cell for each column.
+    pub rows: Vec<Vec<CellDoc>>,
+}
+
+/// Describes a column of a [`PanelDoc`].
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct ColumnDoc {
+    /// The end of its metric's name, or its label's.
+    pub key: String,
+    /// What stands over it.
+    pub title: String,
+    /// What is shown, in a sentence.
+    pub help: String,
+    /// What its cells have.
+    pub kind: ColumnKind,
+    /// What the cells of a state say; all but the first deserve attention.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<String>,
+}
+
+/// What the cells of a column have.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ColumnKind {
+    /// A text that tells rows apart.
+    Label,
+    /// One of some texts.
+    State,
+    /// A number that goes up and down.
+    Gauge,
+    /// A number that only grows.
+    Counter,
+    /// Any text.
+    Text,
+}
+
+/// A cell of a [`PanelDoc`].
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum CellDoc {
+    /// A number, or nothing.
+    Figure {
+        /// The number.
+        value: Figure,
+        /// How it is written.
+        shape: Shape,
+    },
+    /// A text.
+    Text(String),
+}
+
+impl CellDoc {
+    /// Makes a cell of a number.
+    #[must_use]
+    pub fn figure(value: impl Into<Option<u64>>, shape: Shape) -> CellDoc {
+        CellDoc::Figure { value: Figure(value.into().map(|value| value as f64)), shape }
+    }
+}
+
+impl From<&str> for CellDoc {
+    fn from(text: &str) -> CellDoc {
+        CellDoc::Text(text.to_owned())
+    }
 }
 
 /// What a figure is, and so how it is written.

@@ -4,6 +4,7 @@
 
 mod cli;
 mod commands;
+mod fleet;
 mod log;
 mod secrets;
 mod shortage;
@@ -35,6 +36,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Fleet(args) => fleet::run(&args.command),
         Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Stat(args) => stat::run(&args),

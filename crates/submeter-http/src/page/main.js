@@ -47,12 +47,14 @@ const link = {
       table.columns();
       setText(document.getElementById("where"), doc.server.listen);
       setText(document.getElementById("uptime"), `up ${duration(doc.at_ms - doc.server.started_ms)}`);
+      panels.paint(doc.panels);
       paint(true);
       detail.follow();
     }));
     source.addEventListener("tick", take((doc) => {
       const structure = doc.new.length + doc.gone.length > 0;
       model.tick(doc);
+      panels.paint(doc.panels);
       paint(structure);
       detail.refresh();
     }));

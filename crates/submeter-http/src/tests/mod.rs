@@ -5,6 +5,7 @@ mod guard;
 mod http;
 mod mounted;
 mod news;
+mod panels;
 mod stat;
 mod stream;
 

@@ -1,7 +1,10 @@
 //! What may be typed: commands, flags and the types of their values.
 
+mod bank;
 mod config_file;
 mod doctor;
+mod fleet;
+mod fleet_limit;
 mod load;
 mod log;
 mod manual;
@@ -12,8 +15,11 @@ mod stat;
 mod tenant_limit;
 mod top;
 
+pub(crate) use bank::{BankAddress, MemberArgs, OutageArg, RedisArgs};
 pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use fleet::{BankServeArgs, FleetArgs, FleetCommand, FleetSetArgs, FleetStatusArgs};
+pub(crate) use fleet_limit::{FleetLimit, MEMORY, RATE};
 pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
@@ -48,6 +54,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Drive a memcached-compatible server with tenants drawn from production statistics
     Load(LoadArgs),
+    /// Share tenants' limits between servers, and show who holds what
+    Fleet(FleetArgs),
     /// Report what this machine offers, which backend is in use and why, and what an add costs
     Doctor(DoctorArgs),
     /// Watch the tenants of a running server
@@ -113,7 +121,7 @@ fn read(words: &[OsString]) -> Result<Cli, clap::Error> {
 
 fn variable(arg: &Arg) -> Option<String> {
     // A tenant's name may have whatever mark could stand between two.
-    let long = arg.get_long().filter(|long| *long != "tenant-limit")?;
+    let long = arg.get_long().filter(|long| !["tenant-limit", "limit-fleet"].contains(long))?;
     Some(format!("SUBMETER_{}", long.to_uppercase().replace('-', "_")))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::size::{Size, delimiter, file_mode, host_name};
-use super::{ConfigFile, LogArgs, TenantLimit};
+use super::{ConfigFile, LogArgs, MemberArgs, TenantLimit};
 use submeter_cache::{Address, OverRate};
 use submeter_terminal::seconds;
 
@@ -30,7 +30,7 @@ impl From<OverRateArg> for OverRate {
 /// Arguments of `submeter serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
-Each flag but --tenant-limit may also be a variable, SUBMETER_MEMORY=4g for --memory 4g, or a line of \
+Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_MEMORY=4g for --memory 4g, or a line of \
 the file of --config, memory = \"4g\". Flags go before variables, and those before the file. Its \
 table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\", which SIGHUP has read again.
 
@@ -45,6 +45,8 @@ Examples:
   submeter serve --limits /etc/submeter.limits --over-rate wait
   # A file of flags and limits; what is said here goes before it
   submeter serve --config /etc/submeter.toml --memory 2g
+  # One of several servers that share a tenant's limits, which a bank lends them
+  submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s
   # A socket that only its owner and group may use, and a page with a token
   submeter serve --listen unix:/run/cache.sock --unix-mode 660 --token-file /etc/submeter.token")]
 pub(crate) struct ServeArgs {
@@ -160,6 +162,8 @@ pub(crate) struct ServeArgs {
     /// Count nothing, to see what metering costs; memory is still charged, because limits need it
     #[arg(long)]
     pub(crate) no_metering: bool,
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
     /// Threads that serve requests; where they are as many as the CPUs, each stays on its own
     /// [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -40,7 +40,8 @@ impl FromStr for TenantLimit {
         // Without a size the first of them is an option: one of these, as the other names are parts
         // of tenants'.
         let first = |name: &usize| {
-            ["rate", "burst", "weight", "high", "low", "min"].contains(&&text[name + 1..end])
+            ["memory", "rate", "burst", "weight", "high", "low", "min"]
+                .contains(&&text[name + 1..end])
         };
         let name = text[..end].rfind('=').filter(first);
         let end = name.unwrap_or(end);
@@ -66,15 +67,15 @@ impl TenantLimit {
     }
 }
 
-/// Parses `SIZE`, `high=SIZE`, `low=SIZE`, `min=SIZE`, `rate=N/s`, `burst=N`, `weight=N`, separated
-/// by commas.
+/// Parses `SIZE` or `memory=SIZE`, `high=SIZE`, `low=SIZE`, `min=SIZE`, `rate=N/s`, `burst=N`,
+/// `weight=N`, separated by commas.
 fn parse(text: &str) -> Result<TenantLimits, String> {
     let mut limits = TenantLimits::default();
     let mut burst = None;
     for part in text.split(',') {
         let (name, value) = part.split_once('=').unwrap_or(("", part));
         let twice = match name {
-            "" => limits.memory.replace(value.parse::<Size>()?.0).is_some(),
+            "" | "memory" => limits.memory.replace(value.parse::<Size>()?.0).is_some(),
             "high" => limits.high.replace(value.parse::<Size>()?.0).is_some(),
             "low" => limits.low.replace(value.parse::<Size>()?.0).is_some(),
             "min" => limits.min.replace(value.parse::<Size>()?.0).is_some(),
@@ -103,7 +104,7 @@ fn parse(text: &str) -> Result<TenantLimits, String> {
     Ok(limits)
 }
 
-/// Parses a rate: `20000/s`, `5/min`, `100/10ms`.
+/// Parses a rate: `20000/s`, `20k/s`, `5/min`, `100/10ms`.
 fn rate(text: &str) -> Result<Rate, String> {
     let wrong = || format!("{text:?} is no rate: write N/s, N/min, N/h or N/ms, as in 20000/s");
     let (amount, per) = text.split_once('/').ok_or_else(wrong)?;
@@ -118,7 +119,14 @@ fn rate(text: &str) -> Result<Rate, String> {
     };
     let times = if times.is_empty() { Some(1) } else { times.parse::<u64>().ok() };
     let per_ms = times.and_then(|times| times.checked_mul(unit_ms)).ok_or_else(wrong)?;
-    Ok(Rate::new(count(amount).map_err(|_| wrong())?, Duration::from_millis(per_ms)))
+    let (digits, factor) = match amount.as_bytes() {
+        [.., b'k'] => (&amount[..amount.len() - 1], 1_000),
+        [.., b'm'] => (&amount[..amount.len() - 1], 1_000_000),
+        _ => (amount, 1),
+    };
+    let amount =
+        count(digits).ok().and_then(|count| count.checked_mul(factor)).ok_or_else(wrong)?;
+    Ok(Rate::new(amount, Duration::from_millis(per_ms)))
 }
 
 fn weight(text: &str) -> Result<u32, String> {
@@ -152,6 +160,9 @@ mod tests {
             ("/a=b=1k", "/a=b", limits(1024, None)),
             ("/a,b c=1k", "/a,b c", limits(1024, None)),
             ("/a=1k,rate=20000/s", "/a", limits(1024, rate)),
+            ("/a=memory=1k,rate=20k/s", "/a", limits(1024, rate)),
+            ("/a=b=memory=1k", "/a=b", limits(1024, None)),
+            ("/a=rate=1m/s", "/a", limits(None, Rate::new(1_000_000, SECOND))),
             ("/a=rate=20000/s", "/a", limits(None, rate)),
             ("/a=rate=20000/s,burst=7", "/a", limits(None, Rate { burst: 7, ..rate })),
             ("/a=b=rate=20000/s", "/a=b", limits(None, rate)),
@@ -213,6 +224,9 @@ mod tests {
             "5/1.5s",
             "5/s/s",
             "5/99999999999999999999s",
+            "k/s",
+            "5g/s",
+            "99999999999999999999k/s",
         ] {
             assert!(rate(text).is_err(), "{text}");
         }
@@ -240,6 +254,8 @@ mod tests {
             ("/a=weight=high", "no weight"),
             ("/a,b=1k", "/PATH=LIMITS"),
             ("/a=1k,rate=5/s,rate=6/s", "second of its kind"),
+            ("/a=1k,memory=2k", "second of its kind"),
+            ("/a=rate=0k/s", "the amount is 0"),
         ] {
             let error = text.parse::<TenantLimit>().expect_err(text);
             assert!(error.contains(named) && !error.contains('\n'), "{text}: {error}");

@@ -78,6 +78,7 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
         window_s: 1.0,
         schema: Vec::new(),
         views: views(),
+        panels: Vec::new(),
         groups,
     }
 }

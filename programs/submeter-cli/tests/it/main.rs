@@ -8,6 +8,7 @@ mod cli_load;
 mod descriptors;
 mod doors;
 mod examples;
+mod fleet;
 mod http_serve;
 mod monitoring;
 mod operated;

@@ -49,6 +49,18 @@ pub(crate) fn stat(mut stream: &TcpStream, name: &str) -> u64 {
     }
 }
 
+/// Gets a document of a page, without a client that could hide what is wrong with it.
+pub(crate) fn get(page: SocketAddr, target: &str) -> String {
+    let mut stream = TcpStream::connect(page).expect("it listens");
+    let head = "Host: localhost\r\nConnection: close\r\n\r\n";
+    write!(stream, "GET {target} HTTP/1.1\r\n{head}").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{target}: {answer}");
+    body.to_owned()
+}
+
 /// How a [`Fake`] server treats its clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lie {

@@ -46,7 +46,9 @@ const ROOMS: &[Room] = &[
         // times. It uses only safe functions, because the command has no unsafe code.
         depends_on: &[
             "submeter",
+            "submeter-bank",
             "submeter-cache",
+            "submeter-fleet",
             "submeter-http",
             "submeter-load",
             "submeter-otlp",

@@ -4,6 +4,7 @@ mod conservation;
 mod deletion;
 mod demo;
 mod doors;
+mod fleet;
 mod limits;
 mod otlp;
 mod reload;
@@ -91,7 +92,9 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(hangups) = hangups.map_err(|e| deaf(&e))? {
         tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
     }
-    show::print(&greeting(args, &cache, &listen, page_at, scheme)).map_err(Failure::new)?;
+    let member = fleet::join(args, &cache, &listen)?;
+    let greeting = greeting(args, &cache, &listen, page_at, scheme, member.as_ref());
+    show::print(&greeting).map_err(Failure::new)?;
     let server = doors::guard(server, users, tls.as_ref()).on_shortage(shortage::tell);
 
     let (end, ended) = watch::channel(false);
@@ -102,6 +105,10 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted);
     let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
+    let shown = match &member {
+        Some(member) => member.show(shown),
+        None => shown,
+    };
     let shown = match args.limits_api {
         true => {
             let (cache, args) = (cache.clone(), Arc::new(args.clone()));
@@ -131,6 +138,9 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     finished("the cache", serving).await?;
     let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
     finished("the page", paging).await?;
+    if let Some(member) = member {
+        member.leave().await;
+    }
     otlp::finish(exporter).await;
     conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took)
 }
@@ -214,6 +224,7 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
         delimiter: args.delimiter,
         memory_max: args.memory.0,
         tenant_limits: reload::all(args).map_err(Failure::new)?,
+        rates: fleet::has_rates(args),
         over_rate: args.over_rate.into(),
         metering: !args.no_metering,
         value_max: usize::try_from(args.value_max.0).unwrap_or(usize::MAX),
@@ -271,6 +282,7 @@ fn greeting(
     listen: &Address,
     page: SocketAddr,
     scheme: &str,
+    member: Option<&fleet::Member>,
 ) -> String {
     let page = format!("{scheme}://{}/", reachable(page));
     let mut text = format!(
@@ -292,6 +304,9 @@ fn greeting(
         if let Some(staged) = demo::line(args, &cache.config().tenant_limits) {
             text.push_str(&format!("         {staged}\n"));
         }
+    }
+    if let Some(member) = member {
+        text.push_str(&format!("  {DIM}fleet{DIM:#}  {}\n", member.line()));
     }
     let end = match args.seconds {
         Some(seconds) => format!("after {} s, or Ctrl-C", seconds.as_secs_f64()),

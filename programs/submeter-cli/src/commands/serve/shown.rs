@@ -75,7 +75,8 @@ fn views(m: &Metrics) -> Views {
     ])
 }
 
-/// The counters whose sum is the number of requests: each request counts in exactly one.
-fn requests(m: &Metrics) -> [Counter<Count>; 6] {
+/// The counters whose sum is the number of requests: each request counts in exactly one, also one
+/// that is over its tenant's rate.
+pub(super) fn requests(m: &Metrics) -> [Counter<Count>; 6] {
     [m.cmd_get, m.cmd_set, m.cmd_delete, m.cmd_touch, m.cmd_arithmetic, m.cmd_debug]
 }

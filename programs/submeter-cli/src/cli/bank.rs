@@ -1,0 +1,166 @@
+//! Which bank lends the limits of a fleet.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::time::Duration;
+
+use clap::Args;
+use submeter_terminal::seconds;
+
+/// Where a bank is: `unix:/PATH`, or `redis://…` with a password in it, so that it is read by
+/// clap without an error, which would repeat it, and is never printed whole.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct BankAddress(String);
+
+impl BankAddress {
+    fn read(text: &str) -> Result<BankAddress, Infallible> {
+        Ok(BankAddress(text.to_owned()))
+    }
+
+    /// Names a bank at a socket of this host.
+    pub(crate) fn unix(path: &std::path::Path) -> BankAddress {
+        BankAddress(format!("unix:{}", path.display()))
+    }
+
+    /// Returns all of it, the password included.
+    pub(crate) fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Without user, password and options.
+impl fmt::Display for BankAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((scheme, rest)) = self.0.split_once("://") else {
+            return f.write_str(self.0.split_once('@').map_or(&self.0, |_| "…"));
+        };
+        let rest = rest.split('?').next().unwrap_or_default();
+        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+        write!(f, "{scheme}://{place}")
+    }
+}
+
+impl fmt::Debug for BankAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The bank of a fleet, for an operator.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BankArgs {
+    /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, or redis://…; the
+    /// variable SUBMETER_BANK keeps a password off the list of processes
+    #[arg(long, value_name = "ADDRESS", value_parser = BankAddress::read, env = "SUBMETER_BANK",
+          hide_env = true)]
+    pub(crate) bank: BankAddress,
+    #[command(flatten)]
+    pub(crate) redis: RedisArgs,
+}
+
+/// What is said of a bank besides its address.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RedisArgs {
+    /// In Redis: the fleet's name, of which there may be several
+    #[arg(long, value_name = "NAME", default_value = "submeter")]
+    pub(crate) fleet: String,
+    /// In Redis: how long leases last, the same for all members; elsewhere the bank says it
+    #[arg(long, value_name = "S", default_value = "15", value_parser = seconds)]
+    pub(crate) lease: Duration,
+}
+
+/// A member's part in a fleet.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MemberArgs {
+    /// Lease the limits of --limit-fleet from this bank: unix:/PATH of `submeter fleet bank`, or
+    /// redis://…
+    #[arg(long, value_name = "ADDRESS", value_parser = BankAddress::read,
+          requires = "limit_fleet")]
+    pub(crate) bank: Option<BankAddress>,
+    /// A limit that all servers at the bank share: /PATH=SIZE,rate=N/s, or one of both. The bank
+    /// is told where it has none; `submeter fleet set` changes it. May be repeated
+    #[arg(long, value_name = "LIMIT", requires = "bank")]
+    pub(crate) limit_fleet: Vec<super::FleetLimit>,
+    /// Name of this server at the bank [default: the host's, and the cache's port]
+    #[arg(long, value_name = "NAME", requires = "bank")]
+    pub(crate) member: Option<String>,
+    /// What holds of a limit while there is no lease, since the bank is away: strict (nothing),
+    /// open (the last lease; the fleet may exceed its limit), or a part of the limit such as 10%,
+    /// which `submeter fleet set --floors` has kept back
+    #[arg(long, value_name = "HOW", default_value = "strict", requires = "bank")]
+    pub(crate) outage: OutageArg,
+    #[command(flatten)]
+    pub(crate) redis: RedisArgs,
+}
+
+/// What holds without a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutageArg {
+    Strict,
+    Open,
+    Floor(Percent),
+}
+
+impl std::str::FromStr for OutageArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OutageArg, String> {
+        match text {
+            "strict" => Ok(OutageArg::Strict),
+            "open" => Ok(OutageArg::Open),
+            part => part.parse().map(OutageArg::Floor).map_err(|_: String| {
+                format!("{text:?} is no rule: write strict, open, or a part such as 10%")
+            }),
+        }
+    }
+}
+
+/// A part of a limit: 1% to 100%.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percent(u8);
+
+impl Percent {
+    /// Returns this part of a limit, rounded down.
+    pub(crate) fn of(self, limit: u64) -> u64 {
+        (u128::from(limit) * u128::from(self.0) / 100) as u64
+    }
+}
+
+impl std::str::FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Percent, String> {
+        let number = text.strip_suffix('%').filter(|n| n.bytes().all(|b| b.is_ascii_digit()));
+        let part = number.and_then(|n| n.parse().ok()).filter(|part| (1..=100).contains(part));
+        part.map(Percent).ok_or_else(|| format!("{text:?} is no part: write 1% to 100%"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_secrets() {
+        for (text, shown) in [
+            ("unix:/run/bank", "unix:/run/bank"),
+            ("redis://h:1/0", "redis://h:1/0"),
+            ("redis://:s3cret@h:1/0", "redis://h:1/0"),
+            ("redis://me:s3@cret@h", "redis://h"),
+            ("redis+unix:///run/r?pass=s3cret", "redis+unix:///run/r"),
+            ("redi:s3cret@h", "…"),
+        ] {
+            let address = BankAddress(text.to_owned());
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(format!("{address:?}"), shown);
+        }
+    }
+
+    #[test]
+    fn parts_are_whole_percents() {
+        assert_eq!("10%".parse::<Percent>().expect("a part").of(u64::MAX), u64::MAX / 10);
+        for text in ["0%", "101%", "10", "-1%", "+1%", "%", "1.5%"] {
+            assert!(text.parse::<Percent>().is_err(), "{text}");
+        }
+    }
+}

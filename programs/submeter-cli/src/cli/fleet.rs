@@ -1,0 +1,122 @@
+//! `submeter fleet`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use submeter_terminal::seconds;
+
+use super::bank::{BankArgs, Percent};
+use super::size::file_mode;
+use super::{FleetLimit, LogArgs};
+
+/// Arguments of `submeter fleet`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  # A bank, two servers that share the limits of a tenant, and who holds what
+  submeter fleet bank --listen unix:/run/bank.sock
+  submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s
+  submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s \\
+    --listen 127.0.0.1:11212 --http 127.0.0.1:9412
+  submeter fleet status --bank unix:/run/bank.sock")]
+pub(crate) struct FleetArgs {
+    #[command(subcommand)]
+    pub(crate) command: FleetCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// Serve a bank to the processes of this host
+    Bank(BankServeArgs),
+    /// Set what all servers together may use
+    Set(FleetSetArgs),
+    /// Show who holds what, since when and until when
+    Status(FleetStatusArgs),
+}
+
+/// Arguments of `submeter fleet bank`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+A bank keeps nothing on disk. One that is started again lends nothing new for as long as leases last, \
+because it does not know what was lent before; servers tell it their limits again, and what was set \
+by `submeter fleet set` is to be set again.
+
+Examples:
+  # For processes of this user
+  submeter fleet bank --listen unix:/run/bank.sock
+  # For all users of a group, each of which has a name of its own, and a limit that is there from \
+the start
+  submeter fleet bank --listen unix:/run/bank.sock --unix-mode 660 --limit /acme=memory=8g,rate=100k/s")]
+pub(crate) struct BankServeArgs {
+    /// Socket of the bank: unix:/PATH
+    #[arg(long, value_name = "ADDR", value_parser = socket)]
+    pub(crate) listen: PathBuf,
+    /// Permissions of the socket. Where others than its user may write to it, a member's name is
+    /// its user's
+    #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = file_mode)]
+    pub(crate) unix_mode: u32,
+    /// How long leases last; servers renew them three times in between
+    #[arg(long, value_name = "S", default_value = "15", value_parser = seconds)]
+    pub(crate) lease: Duration,
+    /// A limit that is there from the start: /PATH=SIZE,rate=N/s. May be repeated
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) limit: Vec<FleetLimit>,
+    /// Stop after this time
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
+fn socket(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix:").filter(|path| !path.is_empty());
+    path.map(PathBuf::from).ok_or_else(|| {
+        format!("{text:?} is no socket: write unix:/PATH, as in unix:/run/bank.sock")
+    })
+}
+
+/// Arguments of `submeter fleet set`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+A limit below what is lent takes effect as leases are renewed, within the time that they last.
+
+Examples:
+  # Eight GiB and 100,000 requests per second for /acme, over all servers
+  submeter fleet set /acme memory=8g rate=100k/s --bank unix:/run/bank.sock
+  # No server more than half of it, and 30 % kept for servers that lose the bank
+  submeter fleet set /acme memory=8g --per-member 50% --floors 30% --bank unix:/run/bank.sock
+  # In Redis, with the password off the list of processes
+  SUBMETER_BANK=redis://:secret@db:6379/0 submeter fleet set /acme rate=100k/s")]
+pub(crate) struct FleetSetArgs {
+    /// Group of the limits
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+    /// memory=SIZE, rate=N/s, or both
+    #[arg(value_name = "LIMIT", required = true)]
+    pub(crate) limits: Vec<String>,
+    /// The most that one server has of each of these limits [default: no such cap]
+    #[arg(long, value_name = "PART")]
+    pub(crate) per_member: Option<Percent>,
+    /// The part that is never lent: the sum of --outage of all servers
+    #[arg(long, value_name = "PART")]
+    pub(crate) floors: Option<Percent>,
+    #[command(flatten)]
+    pub(crate) bank: BankArgs,
+}
+
+/// Arguments of `submeter fleet status`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  # Who holds what of each limit
+  submeter fleet status --bank unix:/run/bank.sock
+  # For a script: one object
+  submeter fleet status --bank unix:/run/bank.sock --json")]
+pub(crate) struct FleetStatusArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) bank: BankArgs,
+}

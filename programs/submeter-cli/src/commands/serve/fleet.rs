@@ -1,0 +1,288 @@
+//! The server as a member of a fleet: the limits of `--limit-fleet` are leases of a bank.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use submeter_bank::{Answer, Bank, Budget, InForce, Limit, Operate, Outage, Request};
+use submeter_cache::{Address, Cache};
+use submeter_fleet::{Driver, Fleet, Status};
+use submeter_http::wire::{CellDoc, Shape};
+use submeter_http::{Column, Panel, Shown};
+use submeter_terminal::Failure;
+use tokio::task::JoinHandle;
+
+use super::shown::requests;
+use crate::cli::{BankAddress, MEMORY, OutageArg, ServeArgs};
+use crate::fleet::{Engine, EngineError};
+
+/// A part of each limit that a server wants unless it is idle: enough for a first request, and
+/// little enough that dozens of servers all have it.
+const LEAST_PART: u64 = 32;
+
+/// How often the tenants' use is compared with their leases: a few times in the 50 ms after which
+/// the bank is told.
+const WATCH_EVERY: Duration = Duration::from_millis(20);
+
+/// A server's part in a fleet.
+pub(super) struct Member {
+    bank: BankAddress,
+    name: String,
+    limits: usize,
+    fleet: Arc<Fleet>,
+    watching: JoinHandle<()>,
+}
+
+/// Returns whether any limit of the fleet is a rate.
+pub(super) fn has_rates(args: &ServeArgs) -> bool {
+    budgets(args).any(|(budget, _)| budget.resource() != MEMORY)
+}
+
+fn budgets(args: &ServeArgs) -> impl Iterator<Item = &(Budget, u64)> {
+    args.member.limit_fleet.iter().flat_map(|limit| &limit.budgets)
+}
+
+/// Joins the fleet, if there is a bank. What holds until the bank has answered is `--outage`.
+pub(super) fn join(
+    args: &ServeArgs,
+    cache: &Cache,
+    listen: &Address,
+) -> Result<Option<Member>, Failure> {
+    let member = &args.member;
+    let Some(address) = &member.bank else { return Ok(None) };
+    let engine = Engine::new(address, &member.redis)?;
+    check(args, cache)?;
+    let name = member.member.clone().unwrap_or_else(|| default_name(listen));
+    let metrics = cache.metrics();
+    let mut driver = Driver::new(cache.tree(), &name);
+    let mut limits = Vec::new();
+    for (budget, most) in budgets(args) {
+        let (outage, floors) = match member.outage {
+            OutageArg::Strict => (Outage::Strict, 0),
+            OutageArg::Open => (Outage::Open(*most), 0),
+            OutageArg::Floor(part) => (Outage::Floor(part.of(*most)), part.of(*most)),
+        };
+        let least = (most / LEAST_PART).max(1);
+        let added = match budget.resource() {
+            MEMORY => driver.add_level(budget, metrics.memory, least, outage),
+            _ => driver.add_rate(budget, metrics.requests, requests(metrics), least, outage),
+        };
+        added.map_err(|e| Failure::new(format_args!("tenant {:?}: {e}", budget.path())))?;
+        limits.push(Limit { budget: budget.clone(), most: *most, floors, per_member: None });
+    }
+    let count = limits.len();
+    let fleet = driver.start(Declaring { engine, limits, is_declared: Mutex::new(false) });
+    let fleet = fleet.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
+    let fleet = Arc::new(fleet);
+    let watching = tokio::spawn(watch(Arc::downgrade(&fleet), cache.clone()));
+    Ok(Some(Member { bank: address.clone(), name, limits: count, fleet, watching }))
+}
+
+/// Refuses limits that two say something about.
+fn check(args: &ServeArgs, cache: &Cache) -> Result<(), Failure> {
+    let mut seen: Vec<&Budget> = Vec::new();
+    for (budget, _) in budgets(args) {
+        let refuse = |why: &str| Err(Failure::new(format_args!("{budget} {why} (--limit-fleet)")));
+        if seen.contains(&budget) {
+            return refuse("has two limits: keep one");
+        }
+        seen.push(budget);
+        let is_memory = budget.resource() == MEMORY;
+        if is_memory && budget.path() == "/" {
+            return refuse("is the whole server's, which --memory says: name a tenant");
+        }
+        let own = cache.config().tenant_limits.iter().find(|(path, _)| path == budget.path());
+        let is_own = own.is_some_and(|(_, own)| match is_memory {
+            true => own.memory.is_some(),
+            false => own.requests.is_some(),
+        });
+        if is_own {
+            return refuse("is limited by this server alone as well: leave one of them out");
+        }
+    }
+    Ok(())
+}
+
+fn default_name(listen: &Address) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = Some(host.trim()).filter(|host| !host.is_empty()).unwrap_or("localhost");
+    match listen.tcp() {
+        Some(addr) => format!("{host}:{}", addr.port()),
+        None => format!("{host}:{listen}"),
+    }
+}
+
+/// A bank that is told the limits before it is asked, and again after each failure: one that was
+/// started again has forgotten them.
+struct Declaring {
+    engine: Engine,
+    limits: Vec<Limit>,
+    is_declared: Mutex<bool>,
+}
+
+impl Declaring {
+    fn declare(&self) -> Result<(), EngineError> {
+        let with_floors = self.limits.iter().any(|limit| limit.floors > 0);
+        let known = if with_floors { self.engine.limits()? } else { Vec::new() };
+        for limit in &self.limits {
+            if limit.floors > 0 {
+                let kept = known.iter().find(|known| known.budget == limit.budget);
+                if kept.is_none_or(|kept| kept.floors < limit.floors) {
+                    return Err(EngineError::refused(format!(
+                        "the bank keeps no floor of {} for {}: set one for all servers by \
+                         `submeter fleet set --floors`, or leave out --outage",
+                        limit.floors, limit.budget
+                    )));
+                }
+                continue;
+            }
+            match self.engine.set_if_none(limit) {
+                // A member that is no operator of the bank takes what its operator has set.
+                Err(error) if error.is_refused() => {
+                    tracing::warn!("{} is not declared: {error}", limit.budget);
+                }
+                set => set?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Bank for Declaring {
+    type Error = EngineError;
+
+    fn exchange(&self, request: &Request) -> Result<Answer, EngineError> {
+        let mut is_declared = self.is_declared.lock();
+        if !*is_declared {
+            self.declare()?;
+        }
+        let answer = self.engine.exchange(request);
+        *is_declared = answer.is_ok();
+        answer
+    }
+}
+
+/// Drops items of tenants that hold more than their lease, and says when the bank is lost and
+/// found again.
+async fn watch(fleet: Weak<Fleet>, cache: Cache) {
+    let mut ticks = tokio::time::interval(WATCH_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut was_lost = false;
+    loop {
+        ticks.tick().await;
+        let Some(fleet) = fleet.upgrade() else { return };
+        let error = fleet.exchanges().last_error;
+        if error.is_some() != was_lost {
+            match &error {
+                Some(error) => tracing::warn!("no new leases (--bank): {error}"),
+                None => tracing::info!("the bank lends again"),
+            }
+            was_lost = error.is_some();
+        }
+        for Status { budget, limit, .. } in fleet.status() {
+            let group = cache.tree().get(budget.path());
+            let held = group.map_or(0, |group| group.usage(cache.metrics().memory).current);
+            if budget.resource() == MEMORY && held > limit {
+                let cache = cache.clone();
+                // Fails only if it panics, which is reported.
+                let _ = tokio::task::spawn_blocking(move || cache.shrink(budget.path())).await;
+            }
+        }
+    }
+}
+
+impl Member {
+    /// Says where the limits are from, for the greeting.
+    pub(super) fn line(&self) -> String {
+        let s = if self.limits == 1 { "" } else { "s" };
+        format!("{}, with {} limit{s} from {}", self.name, self.limits, self.bank)
+    }
+
+    /// Shows the leases, and how the bank answers.
+    pub(super) fn show(&self, shown: Shown) -> Shown {
+        let leases = Panel::new(
+            "fleet",
+            "Limits leased",
+            vec![
+                Column::label("group", "Tenant"),
+                Column::label("resource", "Limit"),
+                Column::state(
+                    "rule",
+                    "In force",
+                    "By which rule the limit stands",
+                    &["lease", "strict", "floor", "open"],
+                ),
+                Column::gauge("limit", "This server", "What this server may use now"),
+                Column::gauge("used", "Used", "What it used when the bank was last asked"),
+                Column::gauge(
+                    "lease_left_seconds",
+                    "Ends in s",
+                    "When the lease ends unless renewed",
+                ),
+            ],
+        );
+        let fleet = Arc::downgrade(&self.fleet);
+        let leases = leases.rows(move || {
+            let status = fleet.upgrade().map(|fleet| fleet.status()).unwrap_or_default();
+            status.iter().map(row).collect()
+        });
+        let bank = Panel::new(
+            "bank",
+            "Bank",
+            vec![
+                Column::label("bank", "Address"),
+                Column::state("state", "State", "Whether it lends", &["lends", "learns", "away"]),
+                Column::counter("answered", "Answered", "Requests to the bank that it answered"),
+                Column::counter("failed", "Failed", "Requests that it did not answer, or refused"),
+                Column::counter("late", "Late", "Answers that came too late to be of use"),
+                Column::text("why", "Why"),
+            ],
+        );
+        let (fleet, address) = (Arc::downgrade(&self.fleet), self.bank.to_string());
+        let bank = bank.rows(move || {
+            let row = |fleet: Arc<Fleet>| {
+                let exchanges = fleet.exchanges();
+                let state = match (&exchanges.last_error, fleet.learns(), exchanges.answered) {
+                    (Some(_), ..) | (None, _, 0) => "away",
+                    (None, true, _) => "learns",
+                    (None, false, _) => "lends",
+                };
+                let count = |n: u64| CellDoc::figure(n, Shape::Count);
+                let why = exchanges.last_error.as_deref().unwrap_or("");
+                let counts = [exchanges.answered, exchanges.failed, exchanges.late].map(count);
+                let [answered, failed, late] = counts;
+                vec![address.as_str().into(), state.into(), answered, failed, late, why.into()]
+            };
+            fleet.upgrade().map(row).into_iter().collect()
+        });
+        shown.panel(leases).panel(bank)
+    }
+
+    /// Returns the leases, so that other servers have them at once.
+    pub(super) async fn leave(self) {
+        self.watching.abort();
+        // Waits for the bank; fails only if it panics, which is reported.
+        let _ = tokio::task::spawn_blocking(move || drop(self.fleet)).await;
+    }
+}
+
+fn row(status: &Status) -> Vec<CellDoc> {
+    let rule = match status.in_force {
+        InForce::Lease => "lease",
+        InForce::Strict => "strict",
+        InForce::Floor => "floor",
+        InForce::Open => "open",
+    };
+    let shape = match status.budget.resource() {
+        MEMORY => Shape::Bytes,
+        _ => Shape::Rate,
+    };
+    vec![
+        status.budget.path().into(),
+        status.budget.resource().into(),
+        rule.into(),
+        CellDoc::figure(status.limit, shape),
+        CellDoc::figure(status.used, shape),
+        CellDoc::figure(status.ends_in.map(|left| left.as_secs()), Shape::Count),
+    ]
+}

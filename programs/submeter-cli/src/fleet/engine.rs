@@ -1,0 +1,122 @@
+//! The bank of an address.
+
+use std::error::Error;
+use std::fmt;
+
+use submeter_bank::{
+    Answer, Bank, Budget, Lent, Limit, Operate, RedisBank, RedisError, Request, SocketBank,
+    SocketError,
+};
+use submeter_terminal::Failure;
+
+use crate::cli::{BankAddress, RedisArgs};
+
+/// A bank behind a socket, or in Redis.
+pub(crate) enum Engine {
+    Socket(SocketBank),
+    Redis(Box<RedisBank>),
+}
+
+impl Engine {
+    /// Names the bank. Does not connect.
+    pub(crate) fn new(address: &BankAddress, redis: &RedisArgs) -> Result<Engine, Failure> {
+        let text = address.secret();
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
+            return Ok(Engine::Socket(SocketBank::new(path)));
+        }
+        let is_redis = ["redis://", "rediss://", "redis+unix://", "valkey://"]
+            .iter()
+            .any(|scheme| text.starts_with(scheme));
+        if !is_redis {
+            return Err(Failure::new(format_args!(
+                "{address} is no bank: write unix:/PATH of `submeter fleet bank`, or \
+                 redis://HOST:PORT (--bank)"
+            )));
+        }
+        let bank = RedisBank::new(text, &redis.fleet, redis.lease);
+        let bank = bank.map_err(|error| {
+            Failure::new(format_args!("{}, not {address} (--bank)", EngineError::from(error)))
+        })?;
+        Ok(Engine::Redis(Box::new(bank)))
+    }
+}
+
+/// Runs the same on either.
+macro_rules! either {
+    ($engine:expr, $bank:ident => $call:expr) => {
+        match $engine {
+            Engine::Socket($bank) => $call.map_err(EngineError::from),
+            Engine::Redis($bank) => $call.map_err(EngineError::from),
+        }
+    };
+}
+
+impl Bank for Engine {
+    type Error = EngineError;
+
+    fn exchange(&self, request: &Request) -> Result<Answer, EngineError> {
+        either!(self, bank => bank.exchange(request))
+    }
+}
+
+impl Operate for Engine {
+    fn set(&self, limit: &Limit) -> Result<(), EngineError> {
+        either!(self, bank => bank.set(limit))
+    }
+
+    fn set_if_none(&self, limit: &Limit) -> Result<(), EngineError> {
+        either!(self, bank => bank.set_if_none(limit))
+    }
+
+    fn limits(&self) -> Result<Vec<Limit>, EngineError> {
+        either!(self, bank => bank.limits())
+    }
+
+    fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, EngineError> {
+        either!(self, bank => bank.holders(budget))
+    }
+}
+
+/// Why a bank has not answered, or has refused: an error with its causes, in one line.
+#[derive(Debug)]
+pub(crate) struct EngineError {
+    line: String,
+    is_refused: bool,
+}
+
+impl EngineError {
+    /// Makes one of a bank that refuses.
+    pub(crate) fn refused(line: String) -> EngineError {
+        EngineError { line, is_refused: true }
+    }
+
+    /// Returns whether the bank was there, and refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+}
+
+fn in_one_line(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |&error| error.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
+impl From<SocketError> for EngineError {
+    fn from(error: SocketError) -> EngineError {
+        EngineError { line: in_one_line(&error), is_refused: error.is_refused() }
+    }
+}
+
+impl From<RedisError> for EngineError {
+    fn from(error: RedisError) -> EngineError {
+        EngineError { line: in_one_line(&error), is_refused: error.is_refused() }
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+impl Error for EngineError {}

@@ -1,0 +1,22 @@
+//! `submeter fleet`: a bank for the processes of a host, and what an operator asks of any bank.
+
+mod bank;
+mod engine;
+mod set;
+mod status;
+
+use std::process::ExitCode;
+
+use submeter_terminal::Failure;
+
+pub(crate) use self::engine::{Engine, EngineError};
+use crate::cli::FleetCommand;
+
+/// Runs the command.
+pub(crate) fn run(command: &FleetCommand) -> Result<ExitCode, Failure> {
+    match command {
+        FleetCommand::Bank(args) => bank::run(args),
+        FleetCommand::Set(args) => set::run(args),
+        FleetCommand::Status(args) => status::run(args),
+    }
+}

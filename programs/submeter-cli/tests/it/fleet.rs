@@ -1,0 +1,356 @@
+//! Servers that share tenants' limits: the bank, its operator, and members that lose it.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use submeter_program::{Running, text};
+
+use crate::support::{FREE, SUBMETER, cache_address, get, line};
+
+/// Long enough for any step on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory of a test's own, removed with it.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("sm-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("a new directory");
+        Directory(path)
+    }
+
+    fn bank(&self) -> String {
+        format!("unix:{}/bank", self.0.display())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bank(address: &str, more: &[&str]) -> Running {
+    let mut bank = SUBMETER.start(&[&["fleet", "bank", "--listen", address][..], more].concat());
+    bank.line_with("leases");
+    bank
+}
+
+struct Server {
+    running: Running,
+    cache: SocketAddr,
+    page: SocketAddr,
+}
+
+fn server(bank: &str, more: &[&str]) -> Server {
+    let args = [&FREE[..], &["--bank", bank], more].concat();
+    let mut running = SUBMETER.start(&args);
+    let page = running.address_after("http://");
+    let cache = cache_address(&mut running);
+    Server { running, cache, page }
+}
+
+impl Server {
+    fn tree(&self) -> Value {
+        serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON")
+    }
+
+    /// The first row of a panel.
+    fn row(&self, panel: usize) -> Vec<Value> {
+        self.tree()["panels"][panel]["rows"][0].as_array().expect("a row").clone()
+    }
+
+    fn rule(&self) -> String {
+        self.row(0)[2].as_str().expect("a rule").to_owned()
+    }
+
+    fn metrics(&self) -> String {
+        get(self.page, "/metrics")
+    }
+
+    /// Stores items of 10 KiB for a tenant, and returns how many were stored.
+    fn store(&self, items: usize) -> usize {
+        let mut client = TcpStream::connect(self.cache).expect("it listens");
+        let value = "v".repeat(10 << 10);
+        let stored = (0..items).filter(|n| {
+            let request = format!("set acme:{n} 0 0 {}\r\n{value}\r\n", value.len());
+            client.write_all(request.as_bytes()).expect("sent");
+            line(&client) == "STORED"
+        });
+        stored.count()
+    }
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn status(bank: &str) -> Value {
+    let output = SUBMETER.run(&["fleet", "status", "--json", "--bank", bank]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_str(&text(&output.stdout)).expect("JSON")
+}
+
+const LIMIT: [&str; 2] = ["--limit-fleet", "/acme=memory=1m,rate=100k/s"];
+
+#[test]
+fn servers_lease_one_limit_and_the_operator_sees_who_holds_what() {
+    let directory = Directory::new("share");
+    let address = directory.bank();
+    let _bank = bank(&address, &["--lease", "2"]);
+    let mut servers: Vec<Server> = ["web-1", "web-2"]
+        .iter()
+        .map(|name| server(&address, &[&LIMIT[..], &["--member", name]].concat()))
+        .collect();
+    until("both have leases", || servers.iter().all(|server| server.rule() == "lease"));
+    until("both store what needs more than their first lease", || {
+        servers.iter().all(|server| server.store(20) > 0)
+    });
+    let found = status(&address);
+    assert_eq!(found["bank"], address.as_str());
+    let limits = found["limits"].as_array().expect("a list");
+    let names: Vec<_> = limits.iter().map(|limit| (&limit["resource"], &limit["limit"])).collect();
+    assert_eq!(names, [(&"memory".into(), &(1 << 20).into()), (&"rate".into(), &100_000.into())]);
+    for limit in limits {
+        let leases = limit["leases"].as_array().expect("a list");
+        let members: Vec<_> = leases.iter().map(|lease| &lease["member"]).collect();
+        assert_eq!(members, ["web-1", "web-2"]);
+        let sum: u64 = leases.iter().filter_map(|lease| lease["amount"].as_u64()).sum();
+        assert_eq!(limit["lent"], sum);
+        assert!(sum <= limit["limit"].as_u64().expect("a number"), "{limit}");
+        for lease in leases {
+            let ends_in = lease["ends_in_s"].as_f64().expect("a number");
+            assert!(ends_in > 0.0 && ends_in <= 2.0, "{lease}");
+        }
+    }
+    let output = SUBMETER.run(&["fleet", "status", "--bank", &address]);
+    let table = text(&output.stdout);
+    for part in ["memory of /acme", "1.00 MiB", "rate of /acme", "web-1", "web-2", "ends in"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+
+    // What it shows itself.
+    let metrics = servers[0].metrics();
+    for series in [
+        "submeter_cache_fleet_limit{group=\"/acme\",resource=\"memory\"} ",
+        "submeter_cache_fleet_lease_left_seconds{group=\"/acme\",resource=\"rate\"} ",
+        "submeter_cache_fleet_rule{group=\"/acme\",resource=\"memory\",\
+         submeter_cache_fleet_rule=\"lease\"} 1",
+        "submeter_cache_fleet_rule{group=\"/acme\",resource=\"memory\",\
+         submeter_cache_fleet_rule=\"strict\"} 0",
+        "# TYPE submeter_cache_bank_answered_total counter",
+    ] {
+        assert!(metrics.contains(series), "{series}: {metrics}");
+    }
+
+    // What one leaves, the other gets at once.
+    servers.remove(0).running.signal("INT");
+    until("the other holds all that is wanted", || {
+        servers[0].store(90);
+        let found = status(&address);
+        let leases = found["limits"][0]["leases"].as_array().expect("a list");
+        leases.len() == 1 && leases[0]["amount"].as_u64() > Some(900 << 10)
+    });
+}
+
+#[test]
+fn what_the_operator_sets_holds_for_servers_that_say_otherwise() {
+    let directory = Directory::new("set");
+    let address = directory.bank();
+    let _bank = bank(&address, &["--lease", "1", "--limit", "/other=2m"]);
+    let set = ["fleet", "set", "/acme", "memory=64k", "rate=5/s", "--bank", &address];
+    let output = SUBMETER.run(&set);
+    let said = text(&output.stdout);
+    assert!(said.contains("memory of /acme: 64.0 KiB"), "{said}{}", text(&output.stderr));
+    let server = server(&address, &LIMIT);
+    until("there are leases", || server.rule() == "lease");
+    until("it wants more than all", || {
+        server.store(10);
+        let found = status(&address);
+        let limits = found["limits"].as_array().expect("a list");
+        assert_eq!(limits.len(), 3, "{found}");
+        assert_eq!(limits[0]["limit"], 64 << 10, "as it was set: {found}");
+        assert!(limits[0]["lent"].as_u64() <= Some(64 << 10), "{found}");
+        limits[0]["leases"][0]["wants"].as_u64() >= Some(64 << 10)
+    });
+    // Less than is held: items go before the next store.
+    let less = ["fleet", "set", "/acme", "memory=16k", "--floors", "50%", "--bank", &address];
+    assert_eq!(SUBMETER.run(&less).status.code(), Some(0));
+    until("it holds half of the new limit at most", || {
+        let held = server.tree();
+        let groups = held["groups"].as_array().expect("a list");
+        let acme = groups.iter().find(|group| group["path"] == "/acme").expect("a tenant");
+        acme["values"]["memory"]["current"].as_u64() <= Some(8 << 10)
+    });
+}
+
+#[test]
+fn a_server_that_loses_the_bank_does_as_it_declared_and_recovers_by_itself() {
+    let directory = Directory::new("lost");
+    let address = directory.bank();
+    let lender = bank(&address, &["--lease", "1"]);
+    let set = ["fleet", "set", "/acme", "memory=1m", "rate=100k/s", "--floors", "20%"];
+    assert_eq!(SUBMETER.run(&[&set[..], &["--bank", &address]].concat()).status.code(), Some(0));
+    let floor = server(&address, &[&LIMIT[..], &["--outage", "10%"]].concat());
+    let strict = server(&address, &LIMIT);
+    let open = server(&address, &[&LIMIT[..], &["--outage", "open"]].concat());
+    let all = [&floor, &strict, &open];
+    until("all have leases", || all.iter().all(|server| server.rule() == "lease"));
+    // Killed, as it would be by a crash.
+    drop(lender);
+    let rules = ["floor", "strict", "open"];
+    until("what was declared is in force", || {
+        all.iter().zip(rules).all(|(server, rule)| server.rule() == rule)
+    });
+    assert_eq!(floor.row(0)[3]["value"], (1 << 20) / 10);
+    assert_eq!((strict.row(0)[3]["value"].clone(), strict.store(5)), (0.into(), 0));
+    assert!(floor.store(5) > 0, "within its floor");
+    assert!(open.store(5) > 0, "idle as it was before");
+    assert_eq!(strict.row(1)[1], "away");
+    let why = strict.row(1)[5].as_str().expect("a text").to_owned();
+    assert!(why.contains("start it, or wait for it"), "{why}");
+    let rule = "submeter_cache_fleet_rule=\"strict\"} 1";
+    assert!(strict.metrics().contains(rule));
+
+    // With a floor nobody but the operator says how much is kept back.
+    let _lender = bank(&address, &["--lease", "1"]);
+    let again = SUBMETER.run(&[&set[..], &["--bank", &address]].concat());
+    assert_eq!(again.status.code(), Some(0));
+    until("all have leases again", || all.iter().all(|server| server.rule() == "lease"));
+    until("the strict one stores", || strict.store(1) == 1);
+}
+
+/// Redis, killed when dropped.
+struct Redis(Child);
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn redis_lends_to_servers_and_its_password_is_shown_nowhere() {
+    const SECRET: &str = "s3cr3t";
+    let directory = Directory::new("redis");
+    let socket = directory.0.join("redis");
+    let mut redis = Command::new("redis-server");
+    redis.args(["--port", "0", "--save", "", "--requirepass", SECRET, "--unixsocket"]);
+    redis.arg(&socket).current_dir(&directory.0);
+    let Ok(child) = redis.stdout(Stdio::null()).spawn() else {
+        println!("skipped: a bank in Redis: apt-get install redis-server");
+        return;
+    };
+    let _redis = Redis(child);
+    let place = format!("redis+unix://{}", socket.display());
+    let address = format!("{place}?pass={SECRET}");
+    let wrong = format!("{place}?pass={SECRET}-not");
+    until("Redis listens", || socket.exists());
+    let lease = ["--lease", "1"];
+    let set = ["fleet", "set", "/acme", "memory=1m", "rate=100k/s", "--bank", &address];
+    let output = SUBMETER.run(&[&set[..], &lease].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let server = server(&address, &[&LIMIT[..], &lease].concat());
+    until("it has leases", || server.rule() == "lease" && server.store(1) == 1);
+    let shown = server.tree().to_string() + &server.metrics();
+    let output = SUBMETER.run(&[&["fleet", "status", "--bank", &address][..], &lease].concat());
+    let table = text(&output.stdout);
+    assert!(table.contains("memory of /acme"), "{table}{}", text(&output.stderr));
+    let found =
+        SUBMETER.run(&[&["fleet", "status", "--json", "--bank", &address][..], &lease].concat());
+    let found = text(&found.stdout);
+    assert!(found.contains(&place) && shown.contains(&place), "{found}");
+    server.running.signal("INT");
+    let (_, said) = server.running.end();
+    let refused = SUBMETER.run(&["fleet", "status", "--bank", &wrong]);
+    assert_eq!(refused.status.code(), Some(2));
+    let refused = text(&refused.stderr);
+    let free = SUBMETER.run(&[&FREE[..], &["--bank", &wrong, "--limit-fleet", "/a=b=c"]].concat());
+    let free = text(&free.stderr);
+    for text in [shown, found, table, said, refused, free] {
+        assert!(!text.contains(SECRET), "{text}");
+    }
+}
+
+#[test]
+fn bad_input_is_one_line_with_the_remedy() {
+    let directory = Directory::new("bad");
+    let address = directory.bank();
+    for command in [&["fleet", "status"][..], &["fleet", "set", "/acme", "memory=1m"]] {
+        let at = |bank| [command, &["--bank", bank]].concat();
+        SUBMETER.refuses(&at(&address), &["cannot ask the bank", "start it"]);
+        SUBMETER.refuses(&at("redis://127.0.0.1:1"), &["127.0.0.1:1", "start it, or wait for it"]);
+        SUBMETER.refuses(&at("http://bank"), &["http://bank", "unix:/PATH", "redis://HOST:PORT"]);
+        SUBMETER.refuses(&at("unix:bank"), &["unix:bank", "unix:/PATH"]);
+        SUBMETER.refuses(command, &["--bank"]);
+    }
+    for (limits, named) in [
+        (&["memory=0"][..], &["at least 1 byte"][..]),
+        (&["rate=0/s"], &["the amount is 0"]),
+        (&["rate=5"], &["\"5\" is no rate"]),
+        (&["disk=5"], &["\"disk\" is no limit"]),
+        (&["memory=1m", "memory=2m"], &["second of its kind"]),
+        (&["low=1m"], &["--tenant-limit"]),
+        (&["memory=1m", "--floors", "101%"], &["101%", "1% to 100%"]),
+    ] {
+        let args = [&["fleet", "set", "/acme"][..], limits, &["--bank", &address]].concat();
+        SUBMETER.refuses(&args, named);
+    }
+    for path in ["acme", "/a//b", "/a/"] {
+        SUBMETER.refuses(&["fleet", "set", path, "memory=1m", "--bank", &address], &[path]);
+    }
+    SUBMETER.refuses(&["fleet", "bank"], &["--listen"]);
+    SUBMETER.refuses(&["fleet", "bank", "--listen", "/run/x"], &["/run/x", "unix:/PATH"]);
+    SUBMETER.refuses(&["fleet", "bank", "--listen", "unix:/no/such/bank"], &["/no/such/bank"]);
+    SUBMETER.refuses(&["fleet", "bank", "--listen", &address, "--lease", "0.1"], &["--lease"]);
+    let twice = ["fleet", "bank", "--listen", &address, "--limit", "/a=1m", "--limit", "/a=2m"];
+    SUBMETER.refuses(&twice, &["memory of /a has two limits"]);
+    let held = bank(&address, &[]);
+    SUBMETER.refuses(&["fleet", "bank", "--listen", &address], &["another server has it"]);
+    drop(held);
+
+    let serve = |more: &[&'static str]| {
+        let free: [&'static str; 5] = FREE;
+        [&free[..], more].concat()
+    };
+    SUBMETER.refuses(&serve(&["--limit-fleet", "/a=1m"]), &["--bank"]);
+    SUBMETER.refuses(&serve(&["--bank", "unix:/x"]), &["--limit-fleet"]);
+    let at = ["--bank", "unix:/x", "--limit-fleet"];
+    SUBMETER.refuses(&serve(&[&at[..], &["/a"]].concat()), &["/PATH=LIMITS"]);
+    SUBMETER.refuses(&serve(&[&at[..], &["/=1m"]].concat()), &["memory of /", "--memory"]);
+    let twice = [&at[..], &["/a=1m", "--limit-fleet", "/a=2m"]].concat();
+    SUBMETER.refuses(&serve(&twice), &["memory of /a has two limits"]);
+    let own = [&at[..], &["/a=1m", "--tenant-limit", "/a=2m"]].concat();
+    SUBMETER.refuses(&serve(&own), &["memory of /a", "leave one of them out"]);
+    let outage = [&at[..], &["/a=1m", "--outage", "some"]].concat();
+    SUBMETER.refuses(&serve(&outage), &["some", "strict, open"]);
+}
+
+#[test]
+fn a_file_of_flags_may_say_which_limits_are_leased() {
+    let directory = Directory::new("file");
+    let address = directory.bank();
+    let _bank = bank(&address, &[]);
+    let file = directory.0.join("submeter.toml");
+    let limits = "limit-fleet = [\"/acme=memory=1m\", \"/web=rate=5/s\"]";
+    let lines = format!("bank = \"{address}\"\n{limits}\nmember = \"of-a-file\"\n");
+    std::fs::write(&file, lines).expect("written");
+    let args = [&FREE[..], &["--config", file.to_str().expect("UTF-8")]].concat();
+    let mut server = SUBMETER.start(&args);
+    assert!(server.line_with("  fleet  ").contains("of-a-file, with 2 limits from unix:"));
+    until("it holds both", || {
+        let found = status(&address);
+        let limits = found["limits"].as_array().expect("a list");
+        limits.len() == 2 && limits.iter().all(|limit| limit["leases"][0]["member"] == "of-a-file")
+    });
+}
