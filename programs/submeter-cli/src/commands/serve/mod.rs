@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use submeter_cache::{Address, Cache, Config, Server};
+use submeter_http::Shown;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -104,18 +105,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted);
-    let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
-    let shown = match &member {
-        Some(member) => member.show(shown),
-        None => shown,
-    };
-    let shown = match args.limits_api {
-        true => {
-            let (cache, args) = (cache.clone(), Arc::new(args.clone()));
-            shown.on_limits(move |text| reload::post(cache.clone(), Arc::clone(&args), text))
-        }
-        false => shown,
-    };
+    let shown = asked_for(shown, args, &cache, member.as_ref());
     let shown = match token {
         Some(token) => shown.token(token),
         None => shown,
@@ -143,6 +133,25 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     }
     otlp::finish(exporter).await;
     conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took)
+}
+
+/// Adds what flags ask for to what the page shows and lets clients do.
+fn asked_for(
+    shown: Shown,
+    args: &ServeArgs,
+    cache: &Cache,
+    member: Option<&fleet::Member>,
+) -> Shown {
+    let shown = args.http_host.iter().fold(shown, |shown, name| shown.host(name));
+    let shown = match member {
+        Some(member) => member.show(shown),
+        None => shown,
+    };
+    if !args.limits_api {
+        return shown;
+    }
+    let (cache, args) = (cache.clone(), Arc::new(args.clone()));
+    shown.on_limits(move |text| reload::post(cache.clone(), Arc::clone(&args), text))
 }
 
 /// Opens the cache's port, and starts the threads that serve it.
