@@ -137,6 +137,8 @@ pub(super) fn values(schema: &Schema, group: &GroupValues) -> BTreeMap<String, V
                     soft: u.mode == LimitMode::Soft,
                     high: u.high,
                     paused: u.paused,
+                    reclaimed: u.reclaimed,
+                    reclaimed_low: u.reclaimed_low,
                     pressure: group.pressure_of(metric).and_then(pressure),
                 },
                 _ => return None,

@@ -303,6 +303,12 @@ pub enum ValueDoc {
         /// How many pauses they were asked for.
         #[serde(default, skip_serializing_if = "is_zero")]
         paused: u64,
+        /// How much its callbacks freed, in the metric's unit.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        reclaimed: u64,
+        /// How often they were asked for what `low` protects.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        reclaimed_low: u64,
         /// For how long charges of the group and those below it waited for room.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pressure: Option<PressureDoc>,

@@ -172,8 +172,10 @@ const detail = {
     setText(aside, usage.limit === null ? "no limit of its own" : `${usage.soft ? "soft " : ""}limit ${text(usage.limit)}`);
     const share = usage.limit ? ` (${format.text(format.percent(usage.current / usage.limit))})` : "";
     setText(held, `${text(usage.current)} held${share}, peak ${text(usage.peak)}`);
-    const events = [[usage.refused, "refused"], [usage.overdrafts, "beyond it"], [usage.paused, "paused"]].filter(([n]) => n);
-    setText(refused, events.map(([n, what]) => `${format.exact(n)[0]} ${what}`).join(", ") || "none refused");
+    const number = (n) => format.exact(n)[0];
+    const events = [[usage.refused, number, "refused"], [usage.overdrafts, number, "beyond it"], [usage.paused, number, "paused"],
+      [usage.reclaimed, text, "reclaimed"], [usage.reclaimed_low, number, "times of what low protects"]].filter(([n]) => n);
+    setText(refused, events.map(([n, show, what]) => `${show(n)} ${what}`).join(", ") || "none refused");
     // As memory.pressure of a cgroup.
     const { some, full } = usage.pressure || {};
     const stall = (name, { avg10, avg60, total_us }) => `${name} ${avg10.toFixed(1)}${NBSP}% of 10${NBSP}s, ${avg60.toFixed(1)}${NBSP}% of a minute, ${format.text(format.ns(total_us * 1000))} in all`;

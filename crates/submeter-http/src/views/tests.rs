@@ -208,10 +208,38 @@ fn who_waits_for_room_has_pressure_in_views_and_in_json() {
 }
 
 #[test]
+fn what_was_reclaimed_is_in_json_where_anything_was() {
+    let program = Program::new();
+    let group = program.group();
+    group.set_low(program.disk, Some(8));
+    program.tree.root().set_limit(program.disk, Some(10));
+    let held = std::sync::Arc::new(std::sync::Mutex::new(Some(
+        group.try_charge(program.disk, 8).expect("it fits"),
+    )));
+    let freed = std::sync::Arc::clone(&held);
+    let registered = group.on_pressure(program.disk, move |_| {
+        drop(freed.lock().expect("nobody panics").take());
+    });
+    let new = program.tree.get_or_create("/b").expect("a legal path");
+    drop(new.charge_reclaiming(program.disk, 10).expect("it is given up"));
+    let snapshot = program.tree.snapshot();
+    let of = |path: &str| {
+        let group = snapshot.get(path).expect("it lives");
+        serde_json::to_value(&api::values(snapshot.schema(), group)["disk"]).expect("JSON")
+    };
+    let json = serde_json::json!({
+        "current": 0, "peak": 8, "limit": null, "refused": 0, "reclaimed": 8, "reclaimed_low": 1,
+    });
+    assert_eq!(of("/a"), json);
+    assert!(of("/b").get("reclaimed").is_none(), "{}", of("/b"));
+    drop(registered);
+}
+
+#[test]
 fn what_an_older_server_says_of_a_quota_is_read() {
     let old = r#"{"current": 1, "peak": 2, "limit": null, "refused": 3}"#;
     let read: ValueDoc = serde_json::from_str(old).expect("it is one");
-    let ValueDoc::Quota { refused: 3, overdrafts: 0, soft: false, pressure: None, .. } = read
+    let ValueDoc::Quota { refused: 3, overdrafts: 0, reclaimed: 0, pressure: None, .. } = read
     else {
         panic!("{read:?}")
     };
