@@ -13,10 +13,11 @@ use opentelemetry_proto::tonic::metrics::v1::{
     HistogramDataPoint, Metric as Message, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use submeter::export::QuotaPart;
 use submeter::{Buckets, Metric, MetricKind, Schema, UnitKind, Value};
 
 use crate::builder::{Builder, Temporality};
-use crate::series::{Layout, Place, Row};
+use crate::series::{Layout, Place, Row, counters};
 
 /// Makes the messages of one export.
 pub(crate) struct Encoder<'a> {
@@ -54,14 +55,14 @@ impl Encoder<'_> {
             }
             if let Some(buckets) = place.buckets {
                 add("", unit, Some(self.histograms(rows, place, buckets)));
-            } else if !place.flows.is_empty() {
-                // Of a quota, the refused charges.
-                let (suffix, unit) =
-                    if place.level.is_some() { (".refused", UnitKind::Count) } else { ("", unit) };
-                add(suffix, unit, Some(self.sums(rows, place.flows.start)));
-            }
-            if metric.kind() == MetricKind::Quota {
+            } else if metric.kind() == MetricKind::Quota {
+                for (word, part) in place.flows.clone().zip(counters()) {
+                    let suffix = format!(".{}", part.name());
+                    add(&suffix, part.unit(metric), Some(self.sums(rows, word)));
+                }
                 self.quota(rows, metric, &mut add);
+            } else if !place.flows.is_empty() {
+                add("", unit, Some(self.sums(rows, place.flows.start)));
             }
         }
         let scope = InstrumentationScope {
@@ -138,15 +139,19 @@ impl Encoder<'_> {
         };
         let number =
             |row: &Row<'_>, n: u64| self.number(row, 0, i64::try_from(n).unwrap_or(i64::MAX));
-        let limited = |of: fn(u64, u64) -> u64| {
-            let points = usages()
-                .filter_map(|(row, usage)| Some(number(row, of(usage.current, usage.limit?))));
-            gauge(points.collect())
-        };
-        add(".subtree", metric.unit(), limited(|current, _| current));
-        add(".limit", metric.unit(), limited(|_, limit| limit));
-        let peaks = usages().filter(|(_, usage)| usage.peak > 0);
-        add(".peak", metric.unit(), gauge(peaks.map(|(row, u)| number(row, u.peak)).collect()));
+        // Of groups without a limit it is the quota itself and what those below have of it.
+        let subtree = usages().filter(|(_, usage)| usage.limit.is_some());
+        let subtree = subtree.map(|(row, usage)| number(row, usage.current)).collect();
+        add(".subtree", metric.unit(), gauge(subtree));
+        for part in QuotaPart::ALL.iter().copied().filter(|part| !part.is_counter()) {
+            // What is at 0 is idle, but for a limit, which then lets nothing through.
+            let is_sent = |n: &u64| *n > 0 || part == QuotaPart::Limit;
+            let points = rows.iter().filter_map(|row| {
+                let n = part.value(row.group, metric).filter(is_sent)?;
+                Some(number(row, n))
+            });
+            add(&format!(".{}", part.name()), part.unit(metric), gauge(points.collect()));
+        }
     }
 
     fn histograms(&self, rows: &[Row<'_>], place: &Place, buckets: Buckets) -> (Data, usize) {

@@ -12,10 +12,13 @@
 //! - A gauge is a sum that is not monotonic, and always cumulative.
 //! - A histogram has a bucket per power of two, by explicit bounds or as an
 //!   [exponential](Builder::exponential) one.
-//! - A quota `memory` is a sum that is not monotonic; `memory.refused`, a monotonic sum, has the
-//!   charges that the group's limit refused. The gauge `memory.peak` is of the group with its
-//!   descendants, as are, where there is a limit, `memory.subtree` and that `memory.limit`: these
-//!   three are no sums.
+//! - A quota `memory` is a sum that is not monotonic. What happened at the group's own limit are
+//!   monotonic sums, one for each [`QuotaPart`](submeter::export::QuotaPart) that counts:
+//!   `memory.refused`, `memory.overdrafts`, `memory.paused`, `memory.reclaimed`,
+//!   `memory.reclaimed_low`. So are the stalls `memory.pressure_some` and `memory.pressure_full`,
+//!   but a group's have those of its descendants, so that they are not added up over groups. The
+//!   gauge `memory.peak` is of the group with its descendants, as are, where there is a limit,
+//!   `memory.subtree` and that `memory.limit`: these three are no sums.
 //!
 //! Units are the schema's: `By`, `ns` and `1`, so that all values but the sums of histograms are
 //! integers.

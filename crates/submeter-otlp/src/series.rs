@@ -4,7 +4,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use submeter::export::QuotaPart;
 use submeter::{Buckets, GroupValues, Metric, MetricKind, Schema, Snapshot, Value};
+
+/// Returns the parts of a quota that only grow, in the order of their words.
+pub(crate) fn counters() -> impl Iterator<Item = QuotaPart> {
+    QuotaPart::ALL.iter().copied().filter(|part| part.is_counter())
+}
 
 /// Where the words of each metric are: those that only grow, and those that rise and fall.
 #[derive(Debug)]
@@ -17,7 +23,7 @@ pub(crate) struct Layout {
 /// The words of one metric.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The counter; the sum and then the buckets of a histogram; the refused charges of a quota.
+    /// The counter; the sum and then the buckets of a histogram; the [`counters`] of a quota.
     pub(crate) flows: Range<usize>,
     pub(crate) level: Option<usize>,
     pub(crate) buckets: Option<Buckets>,
@@ -73,7 +79,7 @@ impl Layout {
             let (n, level) = match metric.kind() {
                 MetricKind::Counter => (1, false),
                 MetricKind::Histogram => (1 + metric.buckets().map_or(0, Buckets::len), false),
-                MetricKind::Quota => (1, true),
+                MetricKind::Quota => (counters().count(), true),
                 // A gauge; and nothing is sent of a kind that a later submeter has.
                 _ => (0, metric.kind() == MetricKind::Gauge),
             };
@@ -110,7 +116,9 @@ impl Layout {
                 }
                 Value::Gauge(n) => levels[place.level.unwrap_or(0)] = n,
                 Value::Quota(now) => {
-                    flows[at] = now.refused;
+                    for (word, part) in (at..).zip(counters()) {
+                        flows[word] = part.value(group, metric).unwrap_or(0);
+                    }
                     levels[place.level.unwrap_or(0)] = now.current.cast_signed();
                 }
                 _ => {}

@@ -16,6 +16,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
+use submeter::export::QuotaPart;
 use submeter::{HistogramSnapshot, Metric, MetricKind, Snapshot, Tree, UnitKind, Value};
 
 /// A [`Collector`] that shows every metric of every group of a tree.
@@ -26,21 +27,13 @@ use submeter::{HistogramSnapshot, Metric, MetricKind, Snapshot, Tree, UnitKind, 
 /// level, `group=~"/[^/]+"`, or the root, `group="/"`.
 ///
 /// Names are those of the schema, with the unit at the end; the prefix is the registry's. A quota
-/// has four families: what is used, and its `_limit`, `_peak` and `_refused`. A histogram has a
-/// bucket per power of two, whose bound is the largest value in it.
+/// has a family of what is used, and one of each [`QuotaPart`], which but for the peak and the
+/// stalls are the group's own. A histogram has a bucket per power of two, whose bound is the
+/// largest value in it.
 ///
 /// Costs a [snapshot](Tree::snapshot) for each scrape, and keeps the tree.
 pub struct TreeCollector {
     tree: Tree,
-}
-
-/// A part of a metric that is a family of its own; only a quota has more than one.
-#[derive(Clone, Copy, PartialEq)]
-enum Part {
-    Whole,
-    Limit,
-    Peak,
-    Refused,
 }
 
 impl TreeCollector {
@@ -64,48 +57,58 @@ impl Collector for TreeCollector {
         let snapshot = self.tree.snapshot();
         let mut taken = HashSet::new();
         for metric in snapshot.schema().metrics() {
-            let parts: &[Part] = match metric.kind() {
-                MetricKind::Quota => &[Part::Whole, Part::Limit, Part::Peak, Part::Refused],
-                _ => &[Part::Whole],
-            };
-            for &part in parts {
-                family(&snapshot, metric, part, &mut taken, &mut encoder)?;
+            family(&snapshot, metric, None, &mut taken, &mut encoder)?;
+            if metric.kind() == MetricKind::Quota {
+                for &part in QuotaPart::ALL {
+                    family(&snapshot, metric, Some(part), &mut taken, &mut encoder)?;
+                }
             }
         }
         Ok(())
     }
 }
 
+/// Encodes one family: a metric, or a part of a quota.
 fn family(
     snapshot: &Snapshot,
     metric: &Metric,
-    part: Part,
+    part: Option<QuotaPart>,
     taken: &mut HashSet<String>,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
-    let kind = if part == Part::Refused { UnitKind::Count } else { metric.unit() };
+    let kind = part.map_or(metric.unit(), |part| part.unit(metric));
     let unit = match kind {
         UnitKind::Bytes => Some(Unit::Bytes),
         UnitKind::Nanoseconds => Some(Unit::Seconds),
         _ => None,
     };
     let metric_type = match (metric.kind(), part) {
-        (MetricKind::Counter, _) | (_, Part::Refused) => MetricType::Counter,
+        (_, Some(part)) if part.is_counter() => MetricType::Counter,
+        (MetricKind::Counter, _) => MetricType::Counter,
         (MetricKind::Histogram, _) => MetricType::Histogram,
         _ => MetricType::Gauge,
     };
-    let (what, scope) = match part {
-        Part::Whole => ("", " (with descendants)"),
-        Part::Peak => (", peak usage", " (with descendants)"),
-        Part::Limit => (", limit", ""),
-        Part::Refused => (", charges refused by this group's limit", ""),
+    let what = match part {
+        None => " (with descendants)".to_owned(),
+        Some(part) => format!(", {}", part.help()),
     };
-    let help = format!("{}{what}{scope}", metric.help().replace('\\', "\\\\").replace('\n', "\\n"));
+    let help = format!("{}{what}", metric.help().replace('\\', "\\\\").replace('\n', "\\n"));
     let name = name(metric, part, kind, metric_type, taken);
     let mut family = encoder.encode_descriptor(&name, &help, unit.as_ref(), metric_type)?;
     for group in snapshot {
         let labels = [("group", group.path())];
-        sample(group.value(metric), part, kind, family.encode_family(&labels)?)?;
+        // Begun only for a group that has a sample: one without a limit has none.
+        match part {
+            None => whole(group.value(metric), kind, family.encode_family(&labels)?)?,
+            Some(part) => {
+                let Some(n) = part.value(group, metric) else { continue };
+                let mut to = family.encode_family(&labels)?;
+                match part.is_counter() {
+                    true => counter(n, kind, &mut to)?,
+                    false => level(n, kind, &mut to)?,
+                }
+            }
+        }
     }
     Ok(())
 }
@@ -114,7 +117,7 @@ fn family(
 /// whose samples would be another's has a number.
 fn name(
     metric: &Metric,
-    part: Part,
+    part: Option<QuotaPart>,
     unit: UnitKind,
     metric_type: MetricType,
     taken: &mut HashSet<String>,
@@ -134,12 +137,7 @@ fn name(
             words.remove(at);
         }
     }
-    words.push(match part {
-        Part::Whole => "subtree",
-        Part::Limit => "limit",
-        Part::Peak => "peak",
-        Part::Refused => "refused",
-    });
+    words.push(part.map_or("subtree", QuotaPart::name));
     let stem = words.join("_");
     let unit =
         if unit.base_name().is_empty() { "".into() } else { format!("_{}", unit.base_name()) };
@@ -156,20 +154,13 @@ fn name(
     }
 }
 
-fn sample(value: Value, part: Part, unit: UnitKind, mut to: MetricEncoder<'_>) -> fmt::Result {
-    match (value, part) {
-        (Value::Counter(n), _) => counter(n, unit, &mut to),
-        (Value::Gauge(n), _) if unit.per_base() == 1 => to.encode_gauge(&n),
-        (Value::Gauge(n), _) => to.encode_gauge(&(n as f64 / unit.per_base() as f64)),
-        (Value::Histogram(seen), _) => histogram(&seen, unit, &mut to),
-        (Value::Quota(usage), Part::Whole) => level(usage.current, unit, &mut to),
-        (Value::Quota(usage), Part::Peak) => level(usage.peak, unit, &mut to),
-        (Value::Quota(usage), Part::Refused) => counter(usage.refused, unit, &mut to),
-        // A group without a limit has no sample.
-        (Value::Quota(usage), Part::Limit) => match usage.limit {
-            Some(limit) => level(limit, unit, &mut to),
-            None => Ok(()),
-        },
+fn whole(value: Value, unit: UnitKind, mut to: MetricEncoder<'_>) -> fmt::Result {
+    match value {
+        Value::Counter(n) => counter(n, unit, &mut to),
+        Value::Gauge(n) if unit.per_base() == 1 => to.encode_gauge(&n),
+        Value::Gauge(n) => to.encode_gauge(&(n as f64 / unit.per_base() as f64)),
+        Value::Histogram(seen) => histogram(&seen, unit, &mut to),
+        Value::Quota(usage) => level(usage.current, unit, &mut to),
         // A kind that a later submeter has.
         _ => Ok(()),
     }

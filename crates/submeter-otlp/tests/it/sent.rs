@@ -268,3 +268,40 @@ fn settings_that_cannot_be_used_are_named_with_the_remedy() {
         assert!(error.contains(named) && !error.contains("secret"), "{error}");
     }
 }
+
+#[test]
+fn what_happened_at_a_limit_is_sent_of_the_group_whose_limit_it_is() {
+    let mut keys = None;
+    let tree = tree(|schema| keys = Some(schema.quota::<Bytes>("memory", "Memory")));
+    let memory = keys.expect("declared");
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree).temporality(Temporality::Delta).start().expect("valid");
+    let web = tree.get_or_create("/acme/web").expect("room");
+    let acme = tree.get("/acme").expect("made above");
+    let held = web.try_charge(memory, 60).expect("no limit");
+    acme.set_limit(memory, Some(50));
+    let beyond = web.charge_forced(memory, 1);
+    let late = web.charge_timeout(memory, 1, std::time::Duration::from_millis(1));
+    late.expect_err("no room");
+    exporter.export().expect("accepted");
+    exporter.export().expect("nothing is new but what rises and falls");
+
+    let requests = receiver.requests();
+    let sent = metrics(&requests[0].body);
+    assert_eq!(numbers(&sent, "memory.overdrafts"), map([("/acme", 1)]));
+    assert_eq!(numbers(&sent, "memory.refused"), map([("/acme", 1)]));
+    let waited = |path: &str| {
+        let group = tree.get(path).expect("it lives");
+        i64::try_from(group.pressure(memory).some.total.as_nanos()).expect("short")
+    };
+    let expected = ["/", "/acme", "/acme/web"].map(|path| (path, waited(path)));
+    assert_eq!(numbers(&sent, "memory.pressure_some"), map(expected));
+    assert!(expected[2].1 >= 1_000_000, "{expected:?}");
+    assert!(sent.iter().all(|m| m.name != "memory.pressure_full"), "all held something: {sent:?}");
+    let unit = |name| sent.iter().find(|m| m.name == name).map(|m| m.unit.as_str());
+    assert_eq!(["memory.pressure_some", "memory.overdrafts"].map(unit), [Some("ns"), Some("1")]);
+    let again = requests.get(1).map(|request| metrics(&request.body)).unwrap_or_default();
+    let flows = again.iter().filter(|m| matches!(m.data, Some(Data::Sum(ref s)) if s.is_monotonic));
+    assert_eq!(flows.count(), 0, "each is sent once: {again:?}");
+    drop((held, beyond));
+}

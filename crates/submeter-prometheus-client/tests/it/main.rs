@@ -71,6 +71,36 @@ fn every_kind_is_written_with_its_unit_and_totals_of_descendants() {
 }
 
 #[test]
+fn each_part_of_a_quota_has_a_family_and_stalls_are_in_seconds() {
+    let mut schema = Schema::builder();
+    let memory = schema.quota::<Bytes>("memory", "Memory");
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let web = tree.get_or_create("/acme/web").expect("room");
+    let acme = tree.get("/acme").expect("made above");
+    acme.set_limit(memory, Some(50));
+    let held = web.charge_forced(memory, 60);
+    let late = web.charge_timeout(memory, 1, std::time::Duration::from_millis(1));
+    late.expect_err("no room");
+    let text = text(&tree);
+    let waited = web.pressure(memory).some.total.as_nanos() as f64 / 1e9;
+    assert!(waited >= 0.001, "{waited}");
+    has(
+        &text,
+        &[
+            "app_memory_overdrafts_total{group=\"/acme\"} 1",
+            "app_memory_overdrafts_total{group=\"/acme/web\"} 0",
+            "# UNIT app_memory_pressure_some_seconds seconds",
+            &format!("app_memory_pressure_some_seconds_total{{group=\"/acme/web\"}} {waited:?}"),
+            "app_memory_reclaimed_bytes_total{group=\"/acme\"} 0",
+            "app_memory_reclaimed_low_total{group=\"/acme\"} 0",
+        ],
+    );
+    let families = text.lines().filter(|line| line.starts_with("# TYPE app_memory_")).count();
+    assert_eq!(families, submeter::export::QuotaPart::ALL.len() + 1);
+    drop(held);
+}
+
+#[test]
 fn no_two_families_share_a_sample() {
     let tree = tree(|schema| {
         schema.counter::<Count>("x_total", "");

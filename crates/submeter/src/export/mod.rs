@@ -11,14 +11,16 @@ use crate::path;
 use crate::schema::{Counter, Gauge, Histogram, Metric, Quota};
 use crate::tree::Tree;
 
+mod apart;
 mod format;
 mod names;
+mod quota_part;
 mod series;
-mod stalls;
 mod text;
 mod walk;
 
 pub use format::Format;
+pub use quota_part::QuotaPart;
 
 use series::{Rules, State};
 use text::{Labelled, Style};
@@ -57,12 +59,14 @@ pub const TOP_DEFAULT: usize = 100;
 /// `_paused` of pauses above its `high`. Where charges have waited, `_pressure_some_seconds_total`
 /// and `_pressure_full_seconds_total` are for how long: see [`Pressure`](crate::Pressure). A
 /// group's stalls have those of its descendants, so that their sum over groups means nothing.
-/// Limits, peaks and stalls have no `other`. Histograms are cumulative;
-/// values are integers in the schema's unit, so the bound of a bucket is the largest value in it,
-/// `2^k − 1`. Times are written as exact decimals, never converted to floats. `prefix_backend_info`
-/// has the process's [backend](crate::backend), and where the schema meters CPU time,
-/// `prefix_process_cpu_seconds` is that of the whole process: what it has more than all groups
-/// together was in [no group](Tree::cpu_balance).
+/// Where the group's own callbacks gave something back, `_reclaimed` has how much, in the quota's
+/// unit, and `_reclaimed_low_total` how often they were asked for what `low` protects. Limits,
+/// peaks, stalls and what was reclaimed have no `other`: [`QuotaPart`] lists all parts. Histograms
+/// are cumulative; values are integers in the schema's unit, so the bound of a bucket is the
+/// largest value in it, `2^k − 1`. Times are written as exact decimals, never converted to floats.
+/// `prefix_backend_info` has the process's [backend](crate::backend), and where the schema meters
+/// CPU time, `prefix_process_cpu_seconds` is that of the whole process: what it has more than all
+/// groups together was in [no group](Tree::cpu_balance).
 ///
 /// # Cost
 /// A scrape flushes the tree, looks at one metric of each group down to [`depth`](Export::depth),

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::quota_part::QuotaPart;
 use crate::schema::{Metric, MetricKind, Schema};
 use crate::unit::UnitKind;
 
@@ -22,69 +23,48 @@ pub(super) enum Part {
     Gauge,
     Histogram,
     Current,
-    Limit,
-    Peak,
-    Refused,
-    Overdrafts,
-    Paused,
-    /// Time in which some charge waited, and in which nothing else went on either.
-    SomeStalled,
-    FullStalled,
+    Quota(QuotaPart),
     /// With descendants, as the limit sees it.
     Used,
 }
 
 impl Part {
-    fn of(kind: MetricKind) -> &'static [Part] {
+    fn of(kind: MetricKind) -> Vec<Part> {
         match kind {
-            MetricKind::Counter => &[Part::Counter],
-            MetricKind::Gauge => &[Part::Gauge],
-            MetricKind::Histogram => &[Part::Histogram],
-            MetricKind::Quota => &[
-                Part::Current,
-                Part::Limit,
-                Part::Peak,
-                Part::Refused,
-                Part::Overdrafts,
-                Part::Paused,
-                Part::SomeStalled,
-                Part::FullStalled,
-                Part::Used,
-            ],
+            MetricKind::Counter => vec![Part::Counter],
+            MetricKind::Gauge => vec![Part::Gauge],
+            MetricKind::Histogram => vec![Part::Histogram],
+            MetricKind::Quota => {
+                let parts = QuotaPart::ALL.iter().copied().map(Part::Quota);
+                [Part::Current].into_iter().chain(parts).chain([Part::Used]).collect()
+            }
         }
     }
 
     fn infix(self) -> &'static str {
         match self {
             Part::Counter | Part::Gauge | Part::Histogram | Part::Current => "",
-            Part::Limit => "limit",
-            Part::Peak => "peak",
-            Part::Refused => "refused",
-            Part::Overdrafts => "overdrafts",
-            Part::Paused => "paused",
-            Part::SomeStalled => "pressure_some",
-            Part::FullStalled => "pressure_full",
+            Part::Quota(part) => part.name(),
             Part::Used => SUBTREE,
         }
     }
 
     /// Whether its values may fall: those of groups that have ended are not repeated.
     pub(super) fn is_level(self) -> bool {
-        matches!(self, Part::Gauge | Part::Current | Part::Limit | Part::Peak | Part::Used)
+        match self {
+            Part::Counter | Part::Histogram => false,
+            Part::Quota(part) => !part.is_counter(),
+            Part::Gauge | Part::Current | Part::Used => true,
+        }
     }
 
     /// Returns the suffixes of the family's samples, which must not clash with those of another
     /// family.
     fn samples(self) -> &'static [&'static str] {
         match self {
-            Part::Counter
-            | Part::Refused
-            | Part::Overdrafts
-            | Part::Paused
-            | Part::SomeStalled
-            | Part::FullStalled => &["_total", "_created"],
             Part::Histogram => &["_bucket", "_sum", "_count", "_created"],
-            Part::Gauge | Part::Current | Part::Limit | Part::Peak | Part::Used => &[""],
+            part if part.is_level() => &[""],
+            _ => &["_total", "_created"],
         }
     }
 
@@ -92,8 +72,7 @@ impl Part {
     /// differs from the metric's.
     pub(super) fn unit(self, metric: &Metric) -> UnitKind {
         match self {
-            Part::Refused | Part::Overdrafts | Part::Paused => UnitKind::Count,
-            Part::SomeStalled | Part::FullStalled => UnitKind::Nanoseconds,
+            Part::Quota(part) => part.unit(metric),
             _ => metric.unit(),
         }
     }
@@ -119,7 +98,7 @@ pub(super) fn families<'a>(
         families.push(Family { name, metric, part, subtree });
     };
     for metric in schema.metrics() {
-        for &part in Part::of(metric.kind()) {
+        for part in Part::of(metric.kind()) {
             add(metric, part, subtrees && part == Part::Used);
         }
     }
@@ -229,6 +208,7 @@ mod tests {
                         app_memory_bytes app_memory_limit_bytes app_memory_peak_bytes \
                         app_memory_refused app_memory_overdrafts app_memory_paused \
                         app_memory_pressure_some_seconds app_memory_pressure_full_seconds \
+                        app_memory_reclaimed_bytes app_memory_reclaimed_low \
                         app_memory_subtree_bytes app_bytes_bytes";
         assert_eq!(got.join(" "), expected);
     }
@@ -249,7 +229,7 @@ mod tests {
         assert_eq!(got[..3], ["x_total", "x_2", "memory_peak_bytes"]);
         assert_eq!(got[3..6], ["memory_bytes", "memory_limit_bytes", "memory_peak_2_bytes"]);
         assert_eq!(got[6..9], ["memory_refused", "memory_overdrafts", "memory_paused"]);
-        assert_eq!(got[11..], ["memory_subtree_bytes", "y_count", "y_2"]);
+        assert_eq!(got[13..], ["memory_subtree_bytes", "y_count", "y_2"]);
     }
 
     #[test]

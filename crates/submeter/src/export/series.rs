@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use super::stalls::Stalls;
+use super::apart::Apart;
 use super::walk::{Ids, Member};
 use crate::quota::Usage;
 use crate::schema::{MetricKind, Schema};
@@ -56,8 +56,8 @@ pub(super) struct Entry {
     pub(super) usage: Vec<Usage>,
     /// Of each quota, what is used and not by a child that is shown.
     pub(super) used: Box<[u64]>,
-    /// Of each quota.
-    pub(super) stalls: Box<[Stalls]>,
+    /// As of [`Member`].
+    pub(super) apart: Box<[Apart]>,
     /// In how many more scrapes an ended group's counters are repeated.
     left: Option<u32>,
 }
@@ -119,8 +119,8 @@ impl State {
         }
         for entry in self.entries.values_mut() {
             let other = entry.other.as_mut().map(|other| &mut other.held);
-            let stalls = entry.stalls.iter_mut().map(|stalls| &mut stalls.held);
-            for held in std::iter::once(&mut entry.shown.held).chain(other).chain(stalls) {
+            let apart = entry.apart.iter_mut().map(|apart| &mut apart.held);
+            for held in std::iter::once(&mut entry.shown.held).chain(other).chain(apart) {
                 *held = held.saturating_sub(1);
             }
         }
@@ -178,7 +178,7 @@ impl State {
         first: bool,
         rules: &Rules<'_>,
     ) {
-        let Member { path, id, has_children, total, own, usage, stalled, .. } = member;
+        let Member { path, id, has_children, total, own, usage, apart, .. } = member;
         let (held, created) = if first { (0, rules.began) } else { (rules.scrapers, rules.now) };
         let words = total.len();
         let entry = self.entries.entry(path).or_insert_with(|| Entry {
@@ -190,13 +190,13 @@ impl State {
             subtree: rules.subtrees.then(|| vec![0; words].into()),
             usage: Vec::new(),
             used: Box::default(),
-            stalls: stalled.iter().map(|now| Stalls::new(*now, first)).collect(),
+            apart: apart.iter().map(|now| Apart::new(*now, first)).collect(),
             left: None,
         });
         let same = entry.id == id;
         let is_new = entry.usage.is_empty() && entry.used.is_empty();
-        for (stalls, now) in entry.stalls.iter_mut().zip(stalled) {
-            stalls.take(now, same || is_new, held, created);
+        for (series, now) in entry.apart.iter_mut().zip(apart) {
+            series.take(now, same || is_new, held, created);
         }
         if let Some(subtree) = &mut entry.subtree {
             let last = same.then_some(&*entry.total);

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use super::format::Format;
 use super::names::{Family, Part};
+use super::quota_part::QuotaPart;
 use super::series::{Entry, Series};
 use crate::schema::Schema;
 use crate::unit::UnitKind;
@@ -79,76 +80,89 @@ pub(super) fn family(
 ) -> fmt::Result {
     head(style, family, out)?;
     let writer = Writer { style, family, unit: family.part.unit(family.metric) };
-    let word = match family.part {
-        Part::Refused => Some(schema.refused_word(family.metric.key)),
-        Part::Overdrafts => Some(schema.overdrafts_word(family.metric.key)),
-        Part::Paused => Some(schema.paused_word(family.metric.key)),
-        _ => schema.word(family.metric.key),
-    };
-    let slot = usize::from(family.metric.key.slot);
+    let source = Source::of(schema, family);
     for group in groups {
         let entry = group.entry;
         if family.part.is_level() && entry.has_ended() {
             continue;
         }
-        match (family.part, word) {
-            (Part::Current | Part::Limit | Part::Peak | Part::Used, _) => {
-                writer.quota(&group.label, entry, slot, out)?;
-            }
-            (Part::SomeStalled | Part::FullStalled, _) => {
-                let stalls = &entry.stalls[slot];
-                if let Some((stalled, created)) = stalls.shown() {
-                    let full = family.part == Part::FullStalled;
-                    let ns = stalled[usize::from(full)].cast_signed();
-                    writer.sample(&group.label, &[ns], created, out)?;
+        match source {
+            Source::Usage(slot) => writer.quota(&group.label, entry, slot, out)?,
+            Source::Apart(at, which) => {
+                if let Some((numbers, created)) = entry.apart[at].shown() {
+                    let n = numbers[which].cast_signed();
+                    writer.sample(&group.label, &[n], created, out)?;
                 }
             }
-            (_, Some(word)) if family.subtree => {
+            Source::Word(word) if family.subtree => {
                 let created = entry.shown.created;
                 let words = entry.subtree.as_deref().map(|words| &words[word..]);
                 words.map_or(Ok(()), |words| writer.sample(&group.label, words, created, out))?;
             }
-            (_, Some(word)) => {
+            Source::Word(word) => {
                 let mut write = |label: &str, series: &Series| {
                     writer.sample(label, &series.words[word..], series.created, out)
                 };
                 write(&group.label, &entry.shown)?;
                 entry.other.as_ref().map_or(Ok(()), |other| write(&group.other, other))?;
             }
-            (part, None) => unreachable!("a {part:?} of the schema has words"),
         }
     }
     Ok(())
 }
 
+/// Where a family's numbers are in an entry.
+#[derive(Clone, Copy)]
+enum Source {
+    /// From this word of the series on.
+    Word(usize),
+    /// One of two numbers that are kept apart.
+    Apart(usize, usize),
+    /// What a quota of this slot uses.
+    Usage(usize),
+}
+
+impl Source {
+    fn of(schema: &Schema, family: &Family<'_>) -> Source {
+        let key = family.metric.key;
+        let (slot, quotas) = (usize::from(key.slot), schema.quotas());
+        match family.part {
+            Part::Quota(QuotaPart::Refused) => Source::Word(schema.refused_word(key)),
+            Part::Quota(QuotaPart::Overdrafts) => Source::Word(schema.overdrafts_word(key)),
+            Part::Quota(QuotaPart::Paused) => Source::Word(schema.paused_word(key)),
+            Part::Quota(QuotaPart::SomeStalled) => Source::Apart(slot, 0),
+            Part::Quota(QuotaPart::FullStalled) => Source::Apart(slot, 1),
+            Part::Quota(QuotaPart::Reclaimed) => Source::Apart(quotas + slot, 0),
+            Part::Quota(QuotaPart::ReclaimedLow) => Source::Apart(quotas + slot, 1),
+            Part::Current | Part::Used | Part::Quota(_) => Source::Usage(slot),
+            Part::Counter | Part::Gauge | Part::Histogram => {
+                Source::Word(schema.word(key).expect("it is the schema's own"))
+            }
+        }
+    }
+}
+
 fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
     let name = &family.name;
-    let (kind, what) = match family.part {
-        Part::Counter => ("counter", ""),
-        Part::Gauge => ("gauge", ""),
-        Part::Histogram => ("histogram", ""),
-        Part::Current => ("gauge", ", current usage"),
-        Part::Limit => ("gauge", ", limit"),
-        Part::Peak => ("gauge", ", peak usage with descendants"),
-        Part::Refused => ("counter", ", charges refused by this group's limit"),
-        Part::Overdrafts => ("counter", ", charges granted beyond this group's limit"),
-        Part::SomeStalled => {
-            ("counter", ", time in which some charge of this group or below it waited for room")
-        }
-        Part::FullStalled => (
-            "counter",
-            ", time in which a charge of this group or below it waited and the group held nothing",
-        ),
-        Part::Paused => ("counter", ", pauses asked of callers above this group's high"),
-        Part::Used => ("gauge", ", current usage with descendants, which the limit bounds"),
+    let kind = match family.part {
+        Part::Histogram => "histogram",
+        part if part.is_level() => "gauge",
+        _ => "counter",
     };
+    let what = match family.part {
+        Part::Counter | Part::Gauge | Part::Histogram => "",
+        Part::Current => "current usage",
+        Part::Quota(part) => part.help(),
+        Part::Used => "current usage with descendants, which the limit bounds",
+    };
+    let comma = if what.is_empty() { "" } else { ", " };
     let scope = if family.subtree { " (with descendants)" } else { "" };
     let help = family.metric.help();
     if style.format == Format::Text {
         // Of the text format, the name of a counter is that of its samples.
         let total = if kind == "counter" { "_total" } else { "" };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        writeln!(out, "# HELP {name}{total} {help}{what}{scope}")?;
+        writeln!(out, "# HELP {name}{total} {help}{comma}{what}{scope}")?;
         return writeln!(out, "# TYPE {name}{total} {kind}");
     }
     writeln!(out, "# TYPE {name} {kind}")?;
@@ -156,7 +170,7 @@ fn head(style: Style, family: &Family<'_>, out: &mut String) -> fmt::Result {
     if !unit.is_empty() {
         writeln!(out, "# UNIT {name} {unit}")?;
     }
-    writeln!(out, "# HELP {name} {}{what}{scope}", escaped(help))
+    writeln!(out, "# HELP {name} {}{comma}{what}{scope}", escaped(help))
 }
 
 /// Writes the samples of one family.
@@ -224,8 +238,8 @@ impl Writer<'_> {
     fn quota(&self, label: &str, entry: &Entry, slot: usize, out: &mut String) -> fmt::Result {
         let (name, usage) = (&self.family.name, entry.usage[slot]);
         let value = match self.family.part {
-            Part::Limit => usage.limit,
-            Part::Peak => Some(usage.peak),
+            Part::Quota(QuotaPart::Limit) => usage.limit,
+            Part::Quota(_) => Some(usage.peak),
             Part::Used if self.family.subtree || usage.limit.is_some() => Some(usage.current),
             Part::Used => None,
             _ => Some(entry.used[slot]),

@@ -41,8 +41,9 @@ pub(super) struct Member {
     pub(super) own: Option<Box<[i64]>>,
     /// Of each quota, in order of their slots.
     pub(super) usage: Vec<Usage>,
-    /// As `usage`: for how many nanoseconds some charges, and all, have waited.
-    pub(super) stalled: Box<[[u64; 2]]>,
+    /// Of each quota, in order of their slots, for how many nanoseconds some charges, and all, have
+    /// waited; and then of each what was reclaimed, and how often although `low` protects it.
+    pub(super) apart: Vec<[u64; 2]>,
 }
 
 struct Visit {
@@ -141,13 +142,16 @@ fn copy(visits: &[Visit], depth: usize, flushed: &mut [Flushed<'_>]) -> Vec<Memb
             total: group.totals(),
             own: (group.depth() < depth).then(|| group.own_words(flushed)),
             usage: Vec::with_capacity(group.schema().quotas()),
-            stalled: (0..group.schema().quotas()).map(|slot| stalled(group, slot)).collect(),
+            apart: (0..group.schema().quotas()).map(|slot| stalled(group, slot)).collect(),
         });
     }
     let shown = visits.iter().filter(|visit| visit.shown).map(|visit| &visit.group.inner.quotas);
     for slot in 0..visits[0].group.schema().quotas() {
         let usages = Quotas::usages(slot, shown.clone());
-        members.iter_mut().zip(usages).for_each(|(member, usage)| member.usage.push(usage));
+        for (member, usage) in members.iter_mut().zip(usages) {
+            member.apart.push([usage.reclaimed, usage.reclaimed_low]);
+            member.usage.push(usage);
+        }
     }
     members
 }
@@ -201,11 +205,12 @@ fn values<'g>(
     let slot = usize::from(key.slot);
     let total = |group: &Group| group.group_stats(key).total(slot);
     match kind {
-        // A group whose every charge was refused, or waited in vain, is not idle.
+        // A group whose every charge was refused, or waited in vain, is not idle, nor one that has
+        // given back all that it held.
         MetricKind::Quota => {
             let usages = Quotas::usages(slot, groups.clone().map(|group| &group.inner.quotas));
             let value = |(usage, group): (Usage, &Group)| {
-                let events = usage.refused | usage.overdrafts | usage.paused;
+                let events = usage.refused | usage.overdrafts | usage.paused | usage.reclaimed;
                 let is_idle = events == 0 && stalled(group, slot) == [0; 2];
                 usage.current.max(u64::from(!is_idle))
             };

@@ -1,5 +1,7 @@
-//! Stalls as Prometheus sees them: time that only grows, and of which no sum over groups is made.
+//! Stalls and what was reclaimed as Prometheus sees them: they only grow, and no sum of them over
+//! groups is made.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use submeter::Group;
@@ -100,4 +102,46 @@ fn a_group_that_only_waited_is_not_idle() {
     assert_eq!(waits.usage(w.memory).refused, 0);
     let text = w.text(&Export::new("app"));
     assert!(stalls(&text, "/waits")[1] > Some(0.0), "{text}");
+}
+
+const RECLAIMED: [&str; 2] = ["app_memory_reclaimed_bytes_total", "app_memory_reclaimed_low_total"];
+
+fn reclaimed(text: &str, group: &str) -> [Option<f64>; 2] {
+    RECLAIMED.map(|name| value(text, &format!("{name}{{group=\"{group}\"}}")))
+}
+
+/// Has a group give back `n`, all of which its low protects.
+fn reclaim(w: &World, group: &Group, n: u64) {
+    let held = Arc::new(Mutex::new(Some(group.try_charge(w.memory, n).expect("room"))));
+    group.set_low(w.memory, Some(n));
+    let freed = Arc::clone(&held);
+    let registered = group.on_pressure(w.memory, move |_| drop(freed.lock().unwrap().take()));
+    w.tree.root().set_limit(w.memory, Some(n));
+    let other = w.tree.get_or_create("/other").expect("room");
+    drop(other.charge_reclaiming(w.memory, n).expect("it is given back"));
+    w.tree.root().set_limit(w.memory, None);
+    drop(registered);
+}
+
+#[test]
+fn what_was_reclaimed_begins_at_zero_and_continues_under_its_name() {
+    let w = world();
+    let export = Export::new("app").scrapers(1);
+    let cache = w.tree.get_or_create("/cache").expect("room");
+    cache.add(w.requests, 1);
+    let text = w.text(&export);
+    assert!(samples(&text).all(|(series, _)| !series.contains("reclaimed")), "{text}");
+    reclaim(&w, &cache, 4096);
+    assert_eq!(reclaimed(&w.text(&export), "/cache"), [Some(0.0); 2]);
+    assert_eq!(reclaimed(&w.text(&export), "/cache"), [Some(4096.0), Some(1.0)]);
+    assert_eq!(stalls(&w.text(&export), "/cache"), [None; 2], "it did not wait");
+    cache.kill().expect("no children");
+    drop(cache);
+    let again = w.tree.get_or_create("/cache").expect("room");
+    reclaim(&w, &again, 100);
+    reclaim(&w, &again, 100);
+    let text = w.text(&export);
+    assert_eq!(reclaimed(&text, "/cache"), [Some(4296.0), Some(3.0)], "{text}");
+    assert_eq!(reclaimed(&text, "/other"), [None; 2], "it only asked: {text}");
+    assert_eq!(reclaimed(&text, "/"), [None; 2], "{text}");
 }

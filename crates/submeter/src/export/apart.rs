@@ -1,0 +1,50 @@
+//! The series of what only grows and has no sum over groups: stalls, and what was reclaimed.
+//!
+//! When charges of several children wait at the same time, their parent stalls once; and what the
+//! callbacks of a group gave back is counted beside the group and not in words that are flushed up
+//! the tree, because a callback is rare and each word costs a place on every CPU. Therefore there
+//! is no `other` that could take what a new series must not begin with: what a group had before it
+//! was first shown is in no series, unless it is a stall, which is in its parent's too.
+
+use std::time::SystemTime;
+
+/// Two such numbers of one quota at one path. Where both are 0 there are no series: they begin with
+/// the first event.
+#[derive(Clone, Debug)]
+pub(super) struct Apart {
+    /// As of the last scrape.
+    last: [u64; 2],
+    /// Since the series began, or is going to begin.
+    total: [u64; 2],
+    /// For how many scrapes its series still shows 0, with which it begins.
+    pub(super) held: u32,
+    created: Option<SystemTime>,
+}
+
+impl Apart {
+    /// Those of a path that was not shown before, with what its group has up to now. That counts
+    /// in the first scrape of all, as everything does.
+    pub(super) fn new(now: [u64; 2], first: bool) -> Apart {
+        let last = if first { [0; 2] } else { now };
+        Apart { last, total: [0; 2], held: 0, created: None }
+    }
+
+    /// Adds what is new. `same`: the group is that of the last scrape, and not one that was created
+    /// again under its name, which has all that it has since.
+    pub(super) fn take(&mut self, now: [u64; 2], same: bool, held: u32, created: SystemTime) {
+        for ((total, last), now) in self.total.iter_mut().zip(&mut self.last).zip(now) {
+            let before = if same { *last } else { 0 };
+            *total += now.saturating_sub(before);
+            *last = now;
+        }
+        if self.created.is_none() && self.total != [0; 2] {
+            (self.held, self.created) = (held, Some(created));
+        }
+    }
+
+    /// Returns both, if there are series, and since when they count.
+    pub(super) fn shown(&self) -> Option<([u64; 2], SystemTime)> {
+        let total = if self.held > 0 { [0; 2] } else { self.total };
+        self.created.map(|created| (total, created))
+    }
+}
