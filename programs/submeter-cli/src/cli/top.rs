@@ -10,6 +10,8 @@ use super::page::PageArgs;
 Examples:
   # The tenants of this machine's server
   submeter top
+  # What each holds and was refused, by their keys: a name that is none lists those that are
+  submeter top --columns requests_per_s,memory_bytes,refused_per_s
   # Those of another program that has a page, once, for a log
   submeter top --once http://127.0.0.1:9411
   # One object a second for a script, from a server that asks for a token
@@ -21,6 +23,12 @@ pub(crate) struct TopArgs {
     /// Print JSON: one object per second, or a single one with --once
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show these columns, in this order
+    #[arg(long, value_name = "KEY,...", value_delimiter = ',', conflicts_with = "json")]
+    pub(crate) columns: Vec<String>,
+    /// Leave the mouse to the terminal, which selects text with it
+    #[arg(long)]
+    pub(crate) no_mouse: bool,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }

@@ -11,7 +11,7 @@ use crate::cli::{NO_TLS, PageArgs};
 use crate::secrets;
 use serde::Deserialize;
 use submeter_http::Token;
-use submeter_http::wire::{FORMAT, TreeDoc};
+use submeter_http::wire::{DetailDoc, FORMAT, TreeDoc};
 use submeter_terminal::Failure;
 
 /// How long an answer may take: that of a large tree on a busy machine takes a second.
@@ -50,7 +50,8 @@ impl Client {
 
     /// Asks for the tree, and keeps its JSON as the server wrote it.
     pub(super) fn tree_and_text(&self) -> Result<(TreeDoc, String), Failure> {
-        let (status, text) = self.fetch().map_err(|error| self.unreachable(&error))?;
+        let (status, text) =
+            self.fetch("/api/tree", &[]).map_err(|error| self.unreachable(&error))?;
         match status {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
@@ -63,8 +64,20 @@ impl Client {
         Ok((tree, text))
     }
 
-    fn fetch(&self) -> Result<(StatusCode, String), ureq::Error> {
-        let mut request = self.agent.get(format!("{}/api/tree", self.url));
+    /// Requests a group with its past. None if it has gone, or the server does not answer: what to
+    /// say of that, the tree says.
+    pub(super) fn group(&self, path: &str) -> Option<DetailDoc> {
+        let (status, text) = self.fetch("/api/group", &[("path", path)]).ok()?;
+        (status == StatusCode::OK).then(|| serde_json::from_str(&text).ok())?
+    }
+
+    fn fetch(
+        &self,
+        what: &str,
+        query: &[(&str, &str)],
+    ) -> Result<(StatusCode, String), ureq::Error> {
+        let url = format!("{}{what}", self.url);
+        let mut request = self.agent.get(url).query_pairs(query.iter().copied());
         if let Some(token) = &self.token {
             request = request.header("Authorization", token.header());
         }

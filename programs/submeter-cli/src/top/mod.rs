@@ -1,11 +1,16 @@
 //! `submeter top`: the tree of a running server in the terminal, or as text for scripts.
 //!
 //! [`state`] decides what is shown and in which order, independently of a terminal; [`view`] draws
-//! it, and [`terminal`] reads the keys.
+//! it where [`layout`] says, and [`terminal`] reads the keys and the mouse.
 
 pub(crate) mod client;
+mod columns;
 mod figures;
+mod graph;
+mod layout;
 mod once;
+mod pane;
+mod popup;
 mod screen;
 mod state;
 #[cfg(test)]
@@ -28,12 +33,12 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let client = Client::new(&args.page)?;
     match (args.once, args.json) {
         (true, true) => stream::once(&client),
-        (true, false) => once::run(&client),
+        (true, false) => once::run(&client, &args.columns),
         (false, true) => stream::run(client),
         (false, false) if !std::io::stdout().is_terminal() => Err(Failure::new(
             "the output is not a terminal: add --once for one table, or --json for one object per \
              second",
         )),
-        (false, false) => terminal::run(client),
+        (false, false) => terminal::run(client, &args.columns, !args.no_mouse),
     }
 }

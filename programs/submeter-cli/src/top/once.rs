@@ -11,9 +11,12 @@ use submeter_terminal as show;
 use submeter_terminal::Failure;
 
 /// Prints the table.
-pub(super) fn run(client: &Client) -> Result<ExitCode, Failure> {
+pub(super) fn run(client: &Client, columns: &[String]) -> Result<ExitCode, Failure> {
     let mut state = State::new();
     state.update(client.tree()?);
+    if !columns.is_empty() {
+        state.choose(columns).map_err(Failure::new)?;
+    }
     let text = table(&state);
     // The reader may close the pipe (`submeter top --once | head -3`); nothing is lost.
     let _ = write!(anstream::stdout(), "{text}");

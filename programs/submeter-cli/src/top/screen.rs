@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
 use crossterm::execute;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -119,6 +120,7 @@ impl Screen {
 /// The terminal while it shows frames. Dropping it restores the terminal, even in a panic.
 pub(super) struct Terminal {
     shown: Screen,
+    has_mouse: bool,
 }
 
 impl Terminal {
@@ -135,9 +137,23 @@ impl Terminal {
             hook(info);
         }));
         // Created first, so that any failure from here on restores the terminal.
-        let taken = Terminal { shown: Screen::default() };
+        let taken = Terminal { shown: Screen::default(), has_mouse: false };
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(taken)
+    }
+
+    /// Takes the mouse, or leaves it to the terminal, which then selects text with it.
+    ///
+    /// # Errors
+    /// When the terminal cannot be written to.
+    pub(super) fn take_mouse(&mut self, take: bool) -> io::Result<()> {
+        if std::mem::replace(&mut self.has_mouse, take) == take {
+            return Ok(());
+        }
+        match take {
+            true => execute!(io::stdout(), EnableMouseCapture),
+            false => execute!(io::stdout(), DisableMouseCapture),
+        }
     }
 
     /// Shows what `draw` draws. Unchanged rows are not written.
@@ -171,7 +187,7 @@ impl Drop for Terminal {
 
 fn restore() {
     // A terminal that is gone needs no restoring.
-    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();
 }
 

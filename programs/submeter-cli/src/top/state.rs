@@ -3,9 +3,9 @@
 //! It is independent of a terminal: keys arrive as [`Action`]s, and the view reads [`State::rows`].
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use submeter_http::wire::{Place, ServerDoc, TreeDoc, ViewDoc};
+use submeter_http::wire::{DetailDoc, Figure, MetricDoc, ServerDoc, TreeDoc, ValueDoc, ViewDoc};
 
 /// How many past samples a row keeps.
 pub(super) const PAST: usize = 120;
@@ -18,11 +18,23 @@ pub(super) enum Column {
     View(usize),
 }
 
-/// A request from the keyboard.
+/// How much of the screen the detail of the selected group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pane {
+    Closed,
+    /// Below the rows.
+    Below,
+    /// Instead of the rows.
+    Alone,
+}
+
+/// A request from the keyboard or the mouse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Moves down by rows, or up if negative.
     Move(isize),
+    /// Selects a row, counted from the first.
+    Select(usize),
     First,
     Last,
     /// Closes the row, or goes to its parent if it is closed.
@@ -41,8 +53,14 @@ pub(super) enum Action {
     Erase,
     /// Ends typing and keeps the filter.
     Keep,
-    /// Ends typing, or closes the help, or clears the filter.
+    /// Closes the help or the choice of columns, or ends typing and clears the filter.
     Escape,
+    /// Opens the detail of the selected group, gives it the whole screen, closes it.
+    Detail,
+    /// Opens or closes the choice of columns.
+    Choose,
+    /// Takes the mouse, or leaves it to the terminal, which selects text with it.
+    Mouse,
     Help,
     Quit,
 }
@@ -63,9 +81,12 @@ pub(super) struct Node {
     pub(super) path: String,
     /// In the order of the views.
     pub(super) figures: Vec<Option<f64>>,
+    /// By the metric's name, as are the rates.
+    pub(super) values: BTreeMap<String, ValueDoc>,
+    pub(super) rates: BTreeMap<String, f64>,
     depth: usize,
     parent: Option<usize>,
-    kids: Vec<usize>,
+    pub(super) kids: Vec<usize>,
 }
 
 impl Node {
@@ -95,19 +116,31 @@ pub(super) struct State {
     pub(super) link: Link,
     pub(super) server: Option<ServerDoc>,
     pub(super) views: Vec<ViewDoc>,
+    pub(super) schema: Vec<MetricDoc>,
     pub(super) at_ms: u64,
     pub(super) sort: Column,
     pub(super) descending: bool,
     pub(super) filter: String,
     pub(super) is_typing: bool,
     pub(super) is_help: bool,
+    pub(super) pane: Pane,
+    /// Which of the columns the cursor is on, while they are chosen.
+    pub(super) chooser: Option<usize>,
+    /// Whether clicks arrive here.
+    pub(super) has_mouse: bool,
     pub(super) is_done: bool,
+    /// The keys of the views that have a column, if anybody chose them.
+    pub(super) chosen: Option<Vec<String>>,
     nodes: Vec<Node>,
     closed: HashSet<String>,
     selected: String,
     /// Indices into `nodes`, top to bottom.
     shown: Vec<usize>,
     past: HashMap<String, VecDeque<f64>>,
+    /// What the server has kept of the selected group, by the key of the view.
+    kept: BTreeMap<String, Vec<Figure>>,
+    /// The figures of the selected group since it was selected, oldest first.
+    seen: VecDeque<Vec<Option<f64>>>,
 }
 
 impl State {
@@ -116,18 +149,25 @@ impl State {
             link: Link::Connecting,
             server: None,
             views: Vec::new(),
+            schema: Vec::new(),
             at_ms: 0,
             sort: Column::View(0),
             descending: true,
             filter: String::new(),
             is_typing: false,
             is_help: false,
+            pane: Pane::Closed,
+            chooser: None,
+            has_mouse: true,
             is_done: false,
+            chosen: None,
             nodes: Vec::new(),
             closed: HashSet::new(),
             selected: "/".to_owned(),
             shown: Vec::new(),
             past: HashMap::new(),
+            kept: BTreeMap::new(),
+            seen: VecDeque::new(),
         }
     }
 
@@ -135,12 +175,16 @@ impl State {
     pub(super) fn update(&mut self, tree: TreeDoc) {
         self.link = Link::Live;
         self.server = Some(tree.server);
+        if self.views.iter().map(|view| &view.key).ne(tree.views.iter().map(|view| &view.key)) {
+            self.seen.clear();
+        }
         self.views = tree.views;
         // submeter's names have no control characters, but any server may be at the address, and it
         // must not control the terminal.
         for view in &mut self.views {
-            view.title = harmless(&view.title);
+            (view.key, view.title) = (harmless(&view.key), harmless(&view.title));
         }
+        self.schema = tree.schema;
         self.at_ms = tree.at_ms;
         self.nodes.clear();
         for group in tree.groups {
@@ -158,12 +202,22 @@ impl State {
             if past.len() > PAST {
                 past.pop_front();
             }
-            self.nodes.push(Node { path, figures, depth: group.depth, parent, kids: Vec::new() });
+            let (values, rates, depth) = (group.values, group.rates, group.depth);
+            let kids = Vec::new();
+            self.nodes.push(Node { path, figures, values, rates, depth, parent, kids });
         }
         let live: HashSet<&str> = self.nodes.iter().map(|node| node.path.as_str()).collect();
         self.past.retain(|path, _| live.contains(path.as_str()));
         self.closed.retain(|path| live.contains(path.as_str()));
         self.arrange();
+        self.see();
+    }
+
+    /// Notes what the server has kept of a group, if it is still the selected one.
+    pub(super) fn remember(&mut self, detail: DetailDoc) {
+        if detail.group.path == self.selected {
+            self.kept = detail.history.series;
+        }
     }
 
     /// Notes that the server does not answer; its last figures stay.
@@ -184,6 +238,22 @@ impl State {
     /// Returns the past of the first view, oldest first.
     pub(super) fn past(&self, path: &str) -> impl DoubleEndedIterator<Item = f64> + '_ {
         self.past.get(path).into_iter().flatten().copied()
+    }
+
+    /// Returns the past of a view of the selected group, oldest first. The server keeps that of
+    /// busy groups and of some views; of others it begins when they are selected.
+    pub(super) fn selected_past(&self, view: usize) -> Vec<Option<f64>> {
+        let kept = self.views.get(view).and_then(|view| self.kept.get(&view.key));
+        let kept = kept.filter(|kept| kept.iter().any(|figure| figure.0.is_some()));
+        match kept {
+            Some(kept) => kept.iter().map(|figure| figure.0).collect(),
+            None => self.seen.iter().map(|f| f.get(view).copied().flatten()).collect(),
+        }
+    }
+
+    /// Returns the nodes right below one.
+    pub(super) fn kids<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
+        node.kids.iter().map(|&kid| &self.nodes[kid])
     }
 
     /// Returns the rows, top to bottom.
@@ -208,8 +278,16 @@ impl State {
 
     /// Performs an action.
     pub(super) fn act(&mut self, action: Action) {
+        if self.chooser.is_none() || !self.act_in_chooser(action) {
+            self.act_on_rows(action);
+        }
+        self.arrange();
+    }
+
+    fn act_on_rows(&mut self, action: Action) {
         match action {
             Action::Move(by) => self.select(self.selected().saturating_add_signed(by)),
+            Action::Select(row) => self.select(row),
             Action::First => self.select(0),
             Action::Last => self.select(usize::MAX),
             Action::Close => self.close(),
@@ -237,39 +315,58 @@ impl State {
                 self.is_typing = false;
                 self.filter.clear();
             }
+            Action::Detail => {
+                self.pane = match self.pane {
+                    Pane::Closed => Pane::Below,
+                    Pane::Below => Pane::Alone,
+                    Pane::Alone => Pane::Closed,
+                };
+            }
+            Action::Choose => self.chooser = Some(0),
+            Action::Mouse => self.has_mouse = !self.has_mouse,
             Action::Help => self.is_help = !self.is_help,
             Action::Quit => self.is_done = true,
         }
-        self.arrange();
-    }
-
-    /// Returns what rows can be ordered by: the name, and each view that has a column.
-    pub(super) fn columns(&self) -> Vec<Column> {
-        let in_table = |view: &ViewDoc| matches!(view.place, Place::Headline | Place::Table);
-        let views = self.views.iter().enumerate().filter(|(_, view)| in_table(view));
-        [Column::Name].into_iter().chain(views.map(|(at, _)| Column::View(at))).collect()
     }
 
     /// Returns the figure that is the limit of a view in a row.
     pub(super) fn limit(&self, node: &Node, view: usize) -> Option<f64> {
-        let key = self.views[view].limit.as_ref()?;
-        let at = self.views.iter().position(|view| view.key == *key)?;
+        let at = self.view(self.views[view].limit.as_ref()?)?;
         node.figures[at]
     }
 
-    fn sort_by(&mut self, column: Column) {
+    pub(super) fn sort_by(&mut self, column: Column) {
         self.sort = column;
         self.descending = column != Column::Name;
+    }
+
+    fn select_path(&mut self, path: String) {
+        if path != self.selected {
+            self.selected = path;
+            self.kept.clear();
+            self.seen.clear();
+            self.see();
+        }
+    }
+
+    /// Notes the figures of the selected group.
+    fn see(&mut self) {
+        let Some(figures) = self.current().map(|node| node.figures.clone()) else { return };
+        self.seen.push_back(figures);
+        if self.seen.len() > PAST {
+            self.seen.pop_front();
+        }
     }
 
     fn select(&mut self, row: usize) {
         let last = self.shown.len().saturating_sub(1);
         if let Some(&index) = self.shown.get(row.min(last)) {
-            self.selected.clone_from(&self.nodes[index].path);
+            self.select_path(self.nodes[index].path.clone());
         }
     }
 
-    fn current(&self) -> Option<&Node> {
+    /// Returns the selected node.
+    pub(super) fn current(&self) -> Option<&Node> {
         self.nodes.iter().find(|node| node.path == self.selected)
     }
 
@@ -286,7 +383,7 @@ impl State {
         if !node.kids.is_empty() && self.is_open(node) {
             self.toggle();
         } else if let Some(parent) = node.parent {
-            self.selected = self.nodes[parent].path.clone();
+            self.select_path(self.nodes[parent].path.clone());
         }
     }
 
@@ -334,7 +431,7 @@ impl State {
                 at = self.nodes[index].parent;
             }
             let index = at.or_else(|| self.shown.first().copied());
-            self.selected = index.map_or_else(String::new, |i| self.nodes[i].path.clone());
+            self.select_path(index.map_or_else(String::new, |i| self.nodes[i].path.clone()));
         }
     }
 
@@ -380,6 +477,6 @@ impl State {
 }
 
 /// Takes what controls a terminal out of a text.
-fn harmless(text: &str) -> String {
+pub(super) fn harmless(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }

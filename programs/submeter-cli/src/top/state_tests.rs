@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Action, Column, Link, State};
-use submeter_http::wire::{FORMAT, Figure, GroupDoc, Place, ServerDoc, Shape, TreeDoc, ViewDoc};
+use super::state::{Action, Column, Link, Pane, State};
+use submeter_http::wire::{
+    DetailDoc, FORMAT, Figure, GroupDoc, HistoryDoc, MetricDoc, Place, PressureDoc, ServerDoc,
+    Shape, StallDoc, TreeDoc, ValueDoc, ViewDoc,
+};
 
 const VIEWS: [(&str, &str, Shape, Place); 8] = [
     ("requests_per_s", "Requests/s", Shape::Rate, Place::Headline),
@@ -35,6 +38,69 @@ fn overview(figures: [Option<f64>; 8]) -> BTreeMap<String, Figure> {
     named.map(|((key, ..), figure)| ((*key).to_owned(), Figure(figure))).collect()
 }
 
+fn schema() -> Vec<MetricDoc> {
+    let metric = |(name, kind, unit): (&str, &str, &str)| MetricDoc {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        unit: unit.to_owned(),
+        help: String::new(),
+    };
+    [
+        ("requests", "counter", "count"),
+        ("latency", "histogram", "nanoseconds"),
+        ("memory", "quota", "bytes"),
+    ]
+    .map(metric)
+    .into()
+}
+
+/// Every group has a hundred requests for each a second, and one of `/b` has waited.
+fn values(path: &str, requests_per_s: f64) -> BTreeMap<String, ValueDoc> {
+    let requests = requests_per_s as u64 * 100;
+    let stall = |avg10| StallDoc { avg10, avg60: 0.5, avg300: 0.1, total_us: 3_000_000 };
+    let is_b = path == "/b";
+    let memory = ValueDoc::Quota {
+        current: requests * 10,
+        peak: requests * 20,
+        limit: (path == "/" || is_b).then_some(4_194_304),
+        refused: if is_b { 12 } else { 0 },
+        overdrafts: 0,
+        soft: false,
+        high: None,
+        paused: 0,
+        reclaimed: if is_b { 2048 } else { 0 },
+        reclaimed_low: u64::from(is_b),
+        pressure: is_b.then(|| PressureDoc { some: stall(2.5), full: stall(0.0) }),
+    };
+    let latency = ValueDoc::Histogram {
+        count: requests,
+        sum: requests,
+        p50: (requests > 0).then_some(90_000),
+        p90: (requests > 0).then_some(150_000),
+        p99: (requests > 0).then_some(180_000),
+        p999: (requests > 0).then_some(190_000),
+    };
+    let named =
+        [("requests", ValueDoc::Unsigned(requests)), ("latency", latency), ("memory", memory)];
+    named.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// What a server has kept of a group.
+pub(super) fn kept(path: &str, key: &str, past: &[Option<f64>]) -> DetailDoc {
+    let doc = tree(&[("/", 1.0)]);
+    let mut group = doc.groups[0].clone();
+    path.clone_into(&mut group.path);
+    let series = BTreeMap::from([(key.to_owned(), past.iter().copied().map(Figure).collect())]);
+    DetailDoc {
+        at_ms: doc.at_ms,
+        window_s: 1.0,
+        children: 0,
+        group,
+        histograms: BTreeMap::new(),
+        history: HistoryDoc { ago_s: vec![0.0; past.len()], series },
+    }
+}
+
 /// Makes a tree of groups given by path and requests per second; parents must come first.
 pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
     let parent_of = |path: &str| match path.rsplit_once('/') {
@@ -60,8 +126,8 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
                 Some(if path == "/b" { 12.0 } else { 0.0 }),
                 Some(requests_per_s),
             ]),
-            values: BTreeMap::new(),
-            rates: BTreeMap::new(),
+            values: values(path, requests_per_s),
+            rates: BTreeMap::from([("requests".to_owned(), requests_per_s)]),
         })
         .collect();
     TreeDoc {
@@ -76,7 +142,7 @@ pub(super) fn tree(groups: &[(&str, f64)]) -> TreeDoc {
         },
         at_ms: 75_000,
         window_s: 1.0,
-        schema: Vec::new(),
+        schema: schema(),
         views: views(),
         panels: Vec::new(),
         groups,
@@ -234,4 +300,96 @@ fn a_limit_that_is_not_among_the_views_is_none() {
     let mut state = State::new();
     state.update(doc);
     assert_eq!(state.limit(state.total().expect("a root"), 4), None);
+}
+
+#[test]
+fn columns_are_those_that_were_named_in_that_order() {
+    let mut state = state();
+    let named = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect::<Vec<_>>();
+    state.choose(&named(&["items", "cpu_cores", "items"])).expect("they exist");
+    assert_eq!(state.columns(), [Column::Name, Column::View(7), Column::View(3)]);
+    assert_eq!(state.sort, Column::View(7), "that of before has no column");
+    for wrong in ["Items", "memory_limit_bytes", ""] {
+        let why = state.choose(&named(&["items", wrong])).expect_err("no such column");
+        assert!(why.contains(&format!("{wrong:?}")) && why.contains("requests_per_s"), "{why}");
+        assert!(!why.contains("memory_limit_bytes,"), "a limit has no column: {why}");
+    }
+    assert_eq!(state.columns().len(), 3, "a wrong choice changes nothing");
+    // A program without them, at the same address.
+    let mut doc = tree(&GROUPS);
+    doc.views.truncate(1);
+    state.update(doc);
+    assert_eq!(state.columns(), [Column::Name]);
+}
+
+#[test]
+fn columns_are_chosen_from_a_list_that_keeps_the_keys_from_the_rows() {
+    let mut state = state();
+    state.act(Action::Choose);
+    state.act(Action::Toggle);
+    assert!(!state.has_column(0));
+    assert_eq!(state.sort, Column::View(1), "the first that is left");
+    state.act(Action::Move(99));
+    state.act(Action::Move(-1));
+    state.act(Action::Toggle);
+    assert!(!state.has_column(6), "the limit is no choice, so that this is the one but last");
+    state.act(Action::Toggle);
+    assert_eq!(state.columns().last(), Some(&Column::View(6)), "it comes back at the end");
+    assert_eq!((selected(&state), paths(&state).len()), ("/", 6));
+    for ignored in [Action::Close, Action::Filter, Action::Detail, Action::SortBy(Column::Name)] {
+        state.act(ignored);
+    }
+    assert!(!state.is_typing && state.pane == Pane::Closed && state.sort == Column::View(1));
+    state.act(Action::Help);
+    state.act(Action::Escape);
+    assert!(state.chooser.is_some() && !state.is_help, "the uppermost closes first");
+    state.act(Action::Escape);
+    state.act(Action::Move(1));
+    assert_ne!(selected(&state), "/");
+}
+
+#[test]
+fn without_any_column_names_remain() {
+    let mut state = state();
+    state.choose(&["items".to_owned()]).expect("it exists");
+    state.act(Action::Choose);
+    state.act(Action::Last);
+    state.act(Action::Toggle);
+    assert_eq!((state.columns(), state.sort), (vec![Column::Name], Column::Name));
+    assert_eq!(state.graphed(), None);
+    state.act(Action::Sort(1));
+    assert_eq!(paths(&state).len(), 6);
+}
+
+#[test]
+fn the_past_is_the_servers_or_what_was_seen_of_the_selected_group() {
+    let mut state = state();
+    assert_eq!(state.selected_past(7), [Some(2100.0)]);
+    state.update(tree(&GROUPS));
+    assert_eq!(state.selected_past(7), [Some(2100.0); 2], "nobody keeps it but we");
+    state.remember(kept("/", "requests_per_s", &[None, Some(7.0)]));
+    assert_eq!(state.selected_past(0), [None, Some(7.0)]);
+    state.remember(kept("/b", "requests_per_s", &[Some(9.0)]));
+    assert_eq!(state.selected_past(0), [None, Some(7.0)], "late, of another group");
+    // Another group begins anew.
+    state.act(Action::Move(1));
+    assert_eq!((selected(&state), state.selected_past(0)), ("/b", vec![Some(1200.0)]));
+    // Of an idle group the server keeps nothing.
+    state.remember(kept("/b", "requests_per_s", &[None, None]));
+    assert_eq!(state.selected_past(0), [Some(1200.0)]);
+    for _ in 0..200 {
+        state.update(tree(&GROUPS));
+    }
+    assert_eq!(state.selected_past(7).len(), super::state::PAST);
+}
+
+#[test]
+fn the_graph_is_of_the_column_that_rows_are_ordered_by() {
+    let mut state = state();
+    assert_eq!(state.graphed(), Some(0));
+    state.act(Action::SortBy(Column::View(4)));
+    assert_eq!(state.graphed(), Some(4));
+    state.act(Action::SortBy(Column::Name));
+    assert_eq!(state.graphed(), Some(0));
+    assert_eq!(State::new().graphed(), None);
 }

@@ -1,18 +1,21 @@
-//! The interactive loop: it reads keys and draws frames, while a thread polls the server.
+//! The interactive loop: it reads keys and clicks and draws, while a thread polls the server.
 
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{
+    self, Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
 
 use super::client::Client;
 use super::figures::figure;
+use super::layout::Layout;
 use super::screen::Terminal;
 use super::state::{Action, State};
 use super::view::{self, Theme};
-use submeter_http::wire::{Place, TreeDoc};
+use submeter_http::wire::{DetailDoc, Place, TreeDoc};
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 
@@ -25,37 +28,63 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Rows that PgUp and PgDn move: right for a small terminal and acceptable for a large one.
 const PAGE: isize = 20;
 
+/// Rows of one step of the wheel, as most programs have it.
+const WHEEL: isize = 3;
+
 /// Runs until the user quits, then prints a line with the last figures.
-pub(super) fn run(client: Client) -> Result<ExitCode, Failure> {
+pub(super) fn run(
+    client: Client,
+    columns: &[String],
+    has_mouse: bool,
+) -> Result<ExitCode, Failure> {
     let url = client.url().to_owned();
     let mut terminal = Terminal::new()
         .map_err(|e| Failure::new(format_args!("cannot draw here: {e}; --once prints a table")))?;
     let (answers, received) = channel();
     // Dropping it at the end stops the thread.
-    let (_running, stop) = channel::<()>();
-    let asking = std::thread::spawn(move || ask(&client, &answers, &stop));
+    let (selected, asked) = channel();
+    let asking = std::thread::spawn(move || ask(&client, &answers, &asked));
     let theme = match std::env::var_os("NO_COLOR") {
         Some(value) if !value.is_empty() => Theme::plain(),
         _ => Theme::colored(),
     };
     let mut state = State::new();
-    let ended = interact(&mut terminal, &mut state, &received, theme);
+    state.has_mouse = has_mouse;
+    let ended = interact(&mut terminal, &mut state, (&received, &selected), columns, theme);
     drop(terminal);
     drop(asking);
-    ended.map_err(|e| Failure::new(format_args!("the terminal failed: {e}")))?;
+    ended?;
     print_summary(&state, &url);
     Ok(ExitCode::SUCCESS)
 }
 
-type Answer = Result<TreeDoc, Failure>;
+enum Answer {
+    Tree(Result<TreeDoc, Failure>),
+    Group(DetailDoc),
+}
 
-fn ask(client: &Client, answers: &Sender<Answer>, stop: &Receiver<()>) {
+/// Asks for the tree each second, and with it, and as soon as another is selected, for the past of
+/// the group that is.
+fn ask(client: &Client, answers: &Sender<Answer>, asked: &Receiver<String>) {
+    let mut path = "/".to_owned();
     loop {
-        if answers.send(client.tree()).is_err() {
+        if answers.send(Answer::Tree(client.tree())).is_err() {
             return;
         }
-        if !matches!(stop.recv_timeout(PERIOD), Err(RecvTimeoutError::Timeout)) {
-            return;
+        let due = Instant::now() + PERIOD;
+        loop {
+            // A held arrow key selects many: only the last is looked at.
+            path = asked.try_iter().last().unwrap_or(path);
+            if let Some(group) = client.group(&path)
+                && answers.send(Answer::Group(group)).is_err()
+            {
+                return;
+            }
+            match asked.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(next) => path = next,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
         }
     }
 }
@@ -63,40 +92,81 @@ fn ask(client: &Client, answers: &Sender<Answer>, stop: &Receiver<()>) {
 fn interact(
     terminal: &mut Terminal,
     state: &mut State,
-    answers: &Receiver<Answer>,
+    (answers, selected): (&Receiver<Answer>, &Sender<String>),
+    mut columns: &[String],
     theme: Theme,
-) -> std::io::Result<()> {
-    let mut top = 0;
+) -> Result<(), Failure> {
+    let failed = |e| Failure::new(format_args!("the terminal failed: {e}"));
+    let mut layout = Layout::default();
+    let mut asked = "/".to_owned();
     let mut is_stale = true;
     while !state.is_done {
         for answer in answers.try_iter() {
             is_stale = true;
             match answer {
-                Ok(tree) => state.update(tree),
-                Err(failure) => state.set_lost(failure.line().to_owned()),
-            }
-        }
-        if is_stale {
-            terminal.draw(|screen| view::draw(screen, state, theme, &mut top))?;
-            is_stale = false;
-        }
-        // Handles all waiting keys before one frame, so that a held arrow key does not queue
-        // frames.
-        let mut patience = PATIENCE;
-        while event::poll(patience)? {
-            match event::read()? {
-                Event::Key(key) if !key.is_release() => {
-                    if let Some(action) = action(state, key) {
-                        state.act(action);
+                Answer::Tree(Ok(tree)) => {
+                    state.update(tree);
+                    // The first answer says which there are.
+                    let columns = std::mem::take(&mut columns);
+                    if !columns.is_empty() {
+                        state.choose(columns).map_err(Failure::new)?;
                     }
                 }
-                _ => {}
+                Answer::Tree(Err(failure)) => state.set_lost(failure.line().to_owned()),
+                Answer::Group(group) => state.remember(group),
             }
-            is_stale = true;
-            patience = Duration::ZERO;
         }
+        if let Some(node) = state.current().filter(|node| node.path != asked) {
+            asked.clone_from(&node.path);
+            // The thread ends only after this does.
+            let _ = selected.send(asked.clone());
+        }
+        if is_stale {
+            terminal.take_mouse(state.has_mouse).map_err(failed)?;
+            terminal
+                .draw(|screen| view::draw(screen, state, theme, &mut layout))
+                .map_err(failed)?;
+            is_stale = false;
+        }
+        is_stale |= act(state, &layout).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Performs what the user asks for, and returns whether a frame is due. Handles all that waits
+/// before one frame, so that a held arrow key does not queue frames; a mouse that is only moved is
+/// worth none.
+fn act(state: &mut State, layout: &Layout) -> std::io::Result<bool> {
+    let mut is_due = false;
+    let mut patience = PATIENCE;
+    while event::poll(patience)? {
+        let action = match event::read()? {
+            Event::Key(key) if !key.is_release() => action(state, key),
+            Event::Mouse(mouse) => mouse_action(state, layout, mouse),
+            Event::Resize(..) => {
+                is_due = true;
+                None
+            }
+            _ => None,
+        };
+        if let Some(action) = action {
+            state.act(action);
+            is_due = true;
+        }
+        patience = Duration::ZERO;
+    }
+    Ok(is_due)
+}
+
+fn mouse_action(state: &State, layout: &Layout, mouse: MouseEvent) -> Option<Action> {
+    match mouse.kind {
+        MouseEventKind::Down(MouseButton::Left) => {
+            layout.click(state, usize::from(mouse.column), usize::from(mouse.row))
+        }
+        MouseEventKind::ScrollUp => Some(Action::Move(-WHEEL)),
+        MouseEventKind::ScrollDown => Some(Action::Move(WHEEL)),
+        _ => None,
+    }
 }
 
 /// Returns the action of a key in the current state.
@@ -140,6 +210,9 @@ fn action(state: &State, key: KeyEvent) -> Option<Action> {
         KeyCode::Char('s') => Some(Action::Sort(1)),
         KeyCode::Char('S') => Some(Action::Sort(-1)),
         KeyCode::Char('r') => Some(Action::Reverse),
+        KeyCode::Char('c') => Some(Action::Choose),
+        KeyCode::Char('d') => Some(Action::Detail),
+        KeyCode::Char('m') => Some(Action::Mouse),
         KeyCode::Char('/') => Some(Action::Filter),
         KeyCode::Char('?') => Some(Action::Help),
         KeyCode::Char('q') => Some(Action::Quit),

@@ -1,24 +1,27 @@
 //! Draws the state.
 
+use std::ops::Range;
+
 use anstyle::{AnsiColor, Style};
 use unicode_width::UnicodeWidthStr;
 
-use super::screen::{Line, Screen};
-
 use super::figures::figure as figure_text;
-use super::state::{Column, Link, Row, State};
+use super::layout::{self, Layout};
+use super::screen::{Line, Screen};
+use super::state::{Column, Link, Pane, Row, State};
+use super::{graph, pane, popup};
 use submeter_http::wire::{Place, Shape, ViewDoc};
 use submeter_terminal as show;
 
 /// The styles. Colours come from the terminal's palette, so that they suit its background.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {
-    accent: Style,
-    warn: Style,
-    bad: Style,
-    dim: Style,
-    bold: Style,
-    selected: Style,
+    pub(super) accent: Style,
+    pub(super) warn: Style,
+    pub(super) bad: Style,
+    pub(super) dim: Style,
+    pub(super) bold: Style,
+    pub(super) selected: Style,
 }
 
 impl Theme {
@@ -45,11 +48,6 @@ impl Theme {
     }
 }
 
-/// Rows of the screen: the header, two rows of totals, an empty one, the heading, then the tenants.
-const TOTALS: usize = 1;
-const HEADING: usize = 4;
-const ROWS: usize = 5;
-
 /// Cells of a sparkline, or of a bar, with the space before it.
 const PAST_WIDTH: usize = 14;
 
@@ -59,20 +57,27 @@ const STALLED: f64 = 0.01;
 /// Cells that a name keeps when there are several figures.
 const NAME_LEAST: usize = 22;
 
-/// Draws everything. `top` is the first visible row, kept between frames so that the list scrolls
-/// only when the selection would leave the screen.
-pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, top: &mut usize) {
-    screen.put(0, 0, &header(state, theme, screen.width()));
-    for (y, line) in (TOTALS..).zip(totals_lines(state, theme, screen.width())) {
-        screen.put(0, y, &line);
-    }
+/// Draws everything. `layout` is kept between frames, and tells what a click is on.
+pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, layout: &mut Layout) {
     let columns = Columns::fit(state, screen.width());
-    screen.put(0, HEADING, &columns.heading(state, theme));
-    draw_rows(screen, state, theme, top, &columns);
-    let last = screen.height().saturating_sub(1);
-    screen.put(0, last.max(ROWS + 1), &footer(state, theme));
+    let pane = match state.pane {
+        Pane::Closed => Vec::new(),
+        _ => pane::lines(state, theme, screen.width()),
+    };
+    layout.fit(state, screen.height(), pane.len());
+    layout.heads = columns.heads(state);
+    screen.put(0, 0, &header(state, theme, screen.width()));
+    screen.put(0, layout::TOTALS, &totals(state, theme, screen.width()));
+    draw_graph(screen, state, theme, layout);
+    screen.put(0, layout.heading, &columns.heading(state, theme));
+    draw_rows(screen, state, theme, layout, &columns);
+    draw_pane(screen, theme, layout, pane);
+    screen.put(0, layout.footer, &footer(state, theme));
+    if state.chooser.is_some() {
+        popup::draw_chooser(screen, state, theme);
+    }
     if state.is_help {
-        draw_help(screen, theme);
+        popup::draw_help(screen, theme);
     }
 }
 
@@ -103,8 +108,9 @@ fn header(state: &State, theme: Theme, width: usize) -> Line {
     line
 }
 
-fn totals_lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
-    let Some(root) = state.total() else { return Vec::new() };
+fn totals(state: &State, theme: Theme, width: usize) -> Line {
+    let mut line = Line::default();
+    let Some(root) = state.total() else { return line };
     // In the order of the views: facts that do not fit are left out, not cut.
     let views = state.views.iter().enumerate();
     let headlines = views.filter(|(_, view)| view.place == Place::Headline);
@@ -117,7 +123,6 @@ fn totals_lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
         (in_a_sentence(&view.title), value)
     });
     let tenants = ("tenants".to_owned(), show::count(state.tenants() as u64));
-    let mut line = Line::default();
     let mut used = 0;
     for (name, value) in facts.chain([tenants]) {
         used += name.width() + value.width() + 4;
@@ -127,10 +132,27 @@ fn totals_lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
         line.push(format!("{name} "), theme.dim);
         line.push(format!("{value}   "), theme.bold);
     }
-    let past: Vec<f64> = state.past("/").collect();
-    let mut below = Line::default();
-    below.push(sparkline(&past, width), theme.accent);
-    vec![line, below]
+    line
+}
+
+/// Draws the past of the selected group, and below what it is of and what its top stands for.
+fn draw_graph(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout) {
+    let (Some(view), Some(node)) = (state.graphed(), state.current()) else { return };
+    let (past, limit) = (state.selected_past(view), state.limit(node, view));
+    let most = graph::most(&past, limit);
+    let size = (screen.width(), layout.graph.len());
+    for (y, row) in layout.graph.clone().zip(graph::rows(&past, most, size)) {
+        let mut line = Line::default();
+        line.push(row, theme.accent);
+        screen.put(0, y, &line);
+    }
+    let ViewDoc { title, shape, .. } = &state.views[view];
+    let of = if node.path == "/" { node.name() } else { &node.path };
+    let mut line = Line::default();
+    line.push(format!("{} of {of}", in_a_sentence(title)), theme.bold);
+    let limit = if limit == Some(most) { ", its limit" } else { "" };
+    line.push(format!(", up to {}{limit}", figure_text(*shape, Some(most))), theme.dim);
+    screen.put(0, layout.graph.end, &line);
 }
 
 /// The columns that fit.
@@ -145,7 +167,7 @@ struct Columns {
 impl Columns {
     /// Gives the name the width that the figures leave; the last figures are dropped first.
     fn fit(state: &State, width: usize) -> Columns {
-        let past = if width >= 90 { PAST_WIDTH } else { 0 };
+        let past = if width >= 90 && state.has_column(0) { PAST_WIDTH } else { 0 };
         let bar = if width >= 124 { PAST_WIDTH } else { 0 };
         let mut rest = width.saturating_sub(past);
         let mut shown = Vec::new();
@@ -165,6 +187,18 @@ impl Columns {
         Columns { name: rest, past, bar, shown }
     }
 
+    /// Returns which cells of the heading belong to which column.
+    fn heads(&self, state: &State) -> Vec<(Range<usize>, Column)> {
+        let mut heads = vec![(0..self.name, Column::Name)];
+        let mut x = self.name;
+        for &(view, width) in &self.shown {
+            let with_past = width + if view == 0 { self.past } else { 0 };
+            heads.push((x..x + with_past, Column::View(view)));
+            x += with_past + if state.views[view].limit.is_some() { self.bar } else { 0 };
+        }
+        heads
+    }
+
     fn heading(&self, state: &State, theme: Theme) -> Line {
         let mut line = Line::default();
         let title = |title: &str, column: Column| {
@@ -173,9 +207,9 @@ impl Columns {
         };
         let style = |column: Column| if state.sort == column { theme.bold } else { theme.dim };
         line.push(pad(&title("Tenant", Column::Name), self.name), style(Column::Name));
-        for (place, &(view, width)) in self.shown.iter().enumerate() {
+        for &(view, width) in &self.shown {
             let column = Column::View(view);
-            if place == 0 {
+            if view == 0 {
                 line.push(" ".repeat(self.past), Style::new());
             }
             line.push(right(&title(&state.views[view].title, column), width), style(column));
@@ -203,11 +237,14 @@ impl Columns {
         };
         let mut line = Line::default();
         line.push(pad(&name, self.name), name_style);
-        for (place, &(view, width)) in self.shown.iter().enumerate() {
+        for &(view, width) in &self.shown {
             let value = row.node.figures[view];
-            if place == 0 && self.past > 0 {
-                let past: Vec<f64> = state.past(&row.node.path).collect();
-                line.push(format!("  {}", sparkline(&past, self.past - 2)), theme.accent);
+            if view == 0 && self.past > 0 {
+                let past: Vec<Option<f64>> = state.past(&row.node.path).map(Some).collect();
+                let size = (self.past - 2, 1);
+                for row in graph::rows(&past, graph::most(&past, None), size) {
+                    line.push(format!("  {row}"), theme.accent);
+                }
             }
             let (text, style) = figure(&state.views[view], value, theme);
             line.push(right(&text, width), style);
@@ -225,25 +262,33 @@ impl Columns {
     }
 }
 
-fn draw_rows(screen: &mut Screen, state: &State, theme: Theme, top: &mut usize, columns: &Columns) {
-    // The footer takes the last row; even a tiny terminal shows one row of tenants.
-    let height = screen.height().saturating_sub(ROWS + 1).max(1);
-    let (count, selected) = (state.rows().len(), state.selected());
-    *top = (*top).min(count.saturating_sub(height)).min(selected);
-    *top = (*top).max((selected + 1).saturating_sub(height));
+fn draw_rows(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout, columns: &Columns) {
     let empty = if state.total().is_none() {
         "Waiting for the server."
-    } else if !state.filter.is_empty() && count == 0 {
+    } else if !state.filter.is_empty() && state.rows().len() == 0 {
         "No tenant's path contains this. Esc clears the filter."
     } else {
-        for (y, row) in (ROWS..).zip(state.rows().skip(*top).take(height)) {
+        for (y, row) in layout.rows.clone().zip(state.rows().skip(layout.top)) {
             screen.put(0, y, &columns.line(state, &row, theme));
         }
         return;
     };
     let mut line = Line::default();
     line.push(empty, theme.dim);
-    screen.put(0, ROWS, &line);
+    screen.put(0, layout.rows.start, &line);
+}
+
+fn draw_pane(screen: &mut Screen, theme: Theme, layout: &Layout, lines: Vec<Line>) {
+    let (count, room) = (lines.len(), layout.pane.len());
+    let fits = if count > room { room.saturating_sub(1) } else { count };
+    for (y, line) in layout.pane.clone().zip(lines.iter().take(fits)) {
+        screen.put(0, y, line);
+    }
+    if fits < count && room > 0 {
+        let mut line = Line::default();
+        line.push(format!("  and {} more lines", count - fits), theme.dim);
+        screen.put(0, layout.pane.end - 1, &line);
+    }
 }
 
 fn footer(state: &State, theme: Theme) -> Line {
@@ -261,7 +306,8 @@ fn footer(state: &State, theme: Theme) -> Line {
         ("←→", "fold"),
         ("/", "filter"),
         ("s", "sort"),
-        ("r", "reverse"),
+        ("c", "columns"),
+        ("d", "detail"),
         ("?", "help"),
         ("q", "quit"),
     ] {
@@ -269,47 +315,6 @@ fn footer(state: &State, theme: Theme) -> Line {
         line.push(format!("{what}   "), theme.dim);
     }
     line
-}
-
-fn draw_help(screen: &mut Screen, theme: Theme) {
-    const KEYS: [(&str, &str); 11] = [
-        ("↑ ↓  k j", "move"),
-        ("PgUp PgDn Home End", "move far"),
-        ("← →  h l", "close, open"),
-        ("Space Enter", "close or open"),
-        ("+ -", "open, close all"),
-        ("s S", "sort by the next, previous column"),
-        ("1 … 9", "sort by that column"),
-        ("r", "reverse the order"),
-        ("/", "filter by path"),
-        ("Esc", "clear the filter"),
-        ("q Ctrl-C", "quit"),
-    ];
-    const WIDTH: usize = 56;
-    let (x, y) = (
-        screen.width().saturating_sub(WIDTH + 2) / 2,
-        screen.height().saturating_sub(KEYS.len() + 4) / 2,
-    );
-    let mut lines = vec![Line::default()];
-    for (keys, what) in KEYS {
-        let mut line = Line::default();
-        line.push(format!("  {}", pad(keys, 20)), theme.bold);
-        line.push(what, Style::new());
-        lines.push(line);
-    }
-    lines.push(Line::default());
-    let edge = |text: String| {
-        let mut line = Line::default();
-        line.push(text, Style::new());
-        line
-    };
-    let below = y + lines.len() + 1;
-    screen.put(x, y, &edge(format!("╭ Keys {}╮", "─".repeat(WIDTH - 6))));
-    for (place, line) in lines.iter().enumerate() {
-        screen.put(x, y + 1 + place, &edge(format!("│{}│", " ".repeat(WIDTH))));
-        screen.put(x + 1, y + 1 + place, line);
-    }
-    screen.put(x, below, &edge(format!("╰{}╯", "─".repeat(WIDTH))));
 }
 
 /// Returns how many cells the column of a figure takes, with the space before it.
@@ -368,19 +373,6 @@ fn bar(
     line.push("─".repeat(inner - full), theme.dim);
 }
 
-/// Returns one character per sample, the newest to the right; the tallest fills its cell.
-fn sparkline(values: &[f64], width: usize) -> String {
-    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let values = &values[values.len().saturating_sub(width)..];
-    let most = values.iter().copied().fold(1.0, f64::max);
-    let mut line = " ".repeat(width - values.len());
-    line.extend(values.iter().map(|value| {
-        let step = (value / most * (BARS.len() - 1) as f64).round();
-        BARS[(step.max(0.0) as usize).min(BARS.len() - 1)]
-    }));
-    line
-}
-
 fn uptime(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -391,7 +383,7 @@ fn uptime(seconds: u64) -> String {
 }
 
 /// Pads to a width in cells, or cuts with an ellipsis; the last cell stays free.
-fn pad(text: &str, width: usize) -> String {
+pub(super) fn pad(text: &str, width: usize) -> String {
     let room = width.saturating_sub(1);
     if text.width() <= room {
         return format!("{text}{}", " ".repeat(width - text.width()));
@@ -409,6 +401,6 @@ fn pad(text: &str, width: usize) -> String {
     format!("{cut}{}", " ".repeat(width.saturating_sub(used)))
 }
 
-fn right(text: &str, width: usize) -> String {
+pub(super) fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
 }

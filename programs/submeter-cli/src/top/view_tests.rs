@@ -1,19 +1,25 @@
 //! Tests of frames, as text.
 
 use anstyle::{AnsiColor, Effects};
-use submeter_http::wire::Figure;
+use submeter_http::wire::{Figure, ValueDoc};
 
+use super::layout::Layout;
 use super::once;
 use super::screen::Screen;
 use super::state::{Action, Column, State};
-use super::state_tests::{GROUPS, state, tree};
+use super::state_tests::{GROUPS, kept, state, tree};
 use super::view::{Theme, draw};
 
 fn frame(state: &State, width: u16, height: u16) -> (Vec<String>, Screen) {
-    let mut screen = Screen::new(width, height);
-    draw(&mut screen, state, Theme::colored(), &mut 0);
+    let (lines, screen, _) = frame_with_layout(state, width, height);
+    (lines, screen)
+}
+
+fn frame_with_layout(state: &State, width: u16, height: u16) -> (Vec<String>, Screen, Layout) {
+    let (mut screen, mut layout) = (Screen::new(width, height), Layout::default());
+    draw(&mut screen, state, Theme::colored(), &mut layout);
     let line = |y| screen.text(y).trim_end().to_owned();
-    ((0..usize::from(height)).map(line).collect(), screen)
+    ((0..usize::from(height)).map(line).collect(), screen, layout)
 }
 
 #[test]
@@ -26,7 +32,7 @@ fn a_wide_terminal_shows_every_column() {
         "submeter  127.0.0.1:11211  up 1 min 15 s                                                                                  live",
         "requests/s 2.10k   p99 180 µs   hits 92.5 %   CPU 21.0 %   memory 2.05 MiB of 4.00 MiB   refused/s 0   tenants 4",
         "                                                                                                                            ██",
-        "",
+        "requests/s of All tenants, up to 2.10k",
         "Tenant                                     Requests/s ▼      p99    Hits     CPU     Memory                Refused/s     Items",
         "▾ All tenants                            ██       2.10k   180 µs  92.5 %  21.0 %   2.05 MiB  ━━━━━━──────          0     2,100",
         "    b                                    ██       1.20k   180 µs  92.5 %  12.0 %   1.17 MiB                       12     1,200",
@@ -34,7 +40,7 @@ fn a_wide_terminal_shows_every_column() {
         "      y                                  ██         600   180 µs  92.5 %   6.0 %    600 KiB                        0       600",
         "      x                                  ██         300   180 µs  92.5 %   3.0 %    300 KiB                        0       300",
         "    c                                    ▁▁           0        –       –     0 %        0 B                        0         0",
-        "↑↓ move   ←→ fold   / filter   s sort   r reverse   ? help   q quit",
+        "↑↓ move   ←→ fold   / filter   s sort   c columns   d detail   ? help   q quit",
     ];
     assert_eq!(lines, expected, "\n{}\n", lines.join("\n"));
 }
@@ -49,7 +55,7 @@ fn a_narrow_terminal_shows_the_most_important_columns() {
         "submeter  127.0.0.1:11211  up 1 min 15 s    live",
         "requests/s 2.10k   p99 180 µs   hits 92.5 %",
         "                                               █",
-        "",
+        "requests/s of All tenants, up to 2.10k",
         "Tenant ▲                     Requests/s      p99",
         "▾ All tenants                     2.10k   180 µs",
         "  ▸ a (2)                           900   180 µs",
@@ -65,8 +71,12 @@ fn a_tiny_terminal_does_not_panic() {
     for (width, height) in [(1, 1), (8, 2), (20, 6), (300, 3)] {
         frame(&state, width, height);
     }
-    state.act(Action::Help);
-    frame(&state, 3, 3);
+    for action in [Action::Help, Action::Choose, Action::Detail, Action::Detail] {
+        state.act(action);
+        for (width, height) in [(1, 1), (3, 3), (20, 9)] {
+            frame(&state, width, height);
+        }
+    }
 }
 
 #[test]
@@ -141,4 +151,162 @@ fn who_waits_for_room_has_a_colour_until_its_average_is_noise() {
         screen.cell(x, 6).1.get_fg_color()
     };
     assert_eq!([0.02, 0.004].map(style), [Some(AnsiColor::Yellow.into()), None]);
+}
+
+#[test]
+fn the_graph_grows_with_the_terminal_and_has_the_limit_at_its_top() {
+    let mut state = state();
+    state.act(Action::SortBy(Column::View(4)));
+    let half = 2.0 * 1024.0 * 1024.0;
+    state.remember(kept("/", "memory_bytes", &[Some(0.0), None, Some(half), Some(2.0 * half)]));
+    let (lines, _) = frame(&state, 40, 24);
+    #[rustfmt::skip]
+    assert_eq!(lines[2..6], [
+        "                                       █",
+        "                                      ▅█",
+        "                                    ▁ ██",
+        "memory of All tenants, up to 4.00 MiB, i",
+    ], "\n{}\n", lines.join("\n"));
+    let (lines, _) = frame(&state, 80, 50);
+    assert_eq!(lines[8], "memory of All tenants, up to 4.00 MiB, its limit");
+}
+
+#[test]
+fn the_detail_has_every_metric_and_what_happened_at_its_limit() {
+    let mut state = state();
+    state.act(Action::Move(1));
+    state.act(Action::Detail);
+    let (lines, _) = frame(&state, 100, 23);
+    #[rustfmt::skip]
+    let expected = [
+        "── /b ──────────────────────────────────────────────────────────────────────────────────────────────",
+        "Metric                           Total         Own  Per second",
+        "requests                       120,000     120,000       1.20k",
+        "latency                        120,000     120,000              p50 90.0 µs  p90 150 µs  p99 180 µs",
+        "memory                        1.14 MiB    1.14 MiB",
+        "    limit 4.00 MiB, peak 2.29 MiB",
+        "    12 refused, 2.00 KiB reclaimed, 1 times of what low protects",
+        "    waited for room: some 2.5 % of 10 s, 0.5 % of a minute, 3.00 s in all; full 0.0 % of 10 s, 0.5 %",
+    ];
+    let at = lines.iter().position(|line| line.starts_with("── /b")).expect("the detail");
+    assert_eq!(
+        lines[at..at + 8],
+        expected.map(|line| line.chars().take(100).collect::<String>()),
+        "\n{}\n",
+        lines.join("\n")
+    );
+    assert!(lines[5].contains("All tenants") && lines[6].contains('b'), "rows stay: {lines:?}");
+}
+
+#[test]
+fn own_is_what_no_living_group_below_has() {
+    let doc = tree(&[("/", 2100.0), ("/a", 1000.0), ("/a/x", 300.0), ("/a/y", 600.0)]);
+    let mut state = State::new();
+    state.update(doc);
+    state.act(Action::Move(1));
+    state.act(Action::Detail);
+    let (lines, _) = frame(&state, 100, 23);
+    let requests = lines.iter().find(|line| line.starts_with("requests ")).expect("a metric");
+    let words: Vec<&str> = requests.split_whitespace().collect();
+    assert_eq!(words, ["requests", "100,000", "10,000", "1.00k"], "2 groups below count 90,000");
+    assert!(lines.iter().any(|line| line.starts_with("── /a, 2 groups below ─")), "{lines:?}");
+}
+
+#[test]
+fn metrics_of_which_there_is_none_are_the_last_of_the_detail() {
+    let mut doc = tree(&GROUPS);
+    doc.groups[0].values.insert("requests".to_owned(), ValueDoc::Unsigned(0));
+    let mut state = State::new();
+    state.update(doc);
+    state.act(Action::Detail);
+    let (lines, _) = frame(&state, 100, 30);
+    let at = |start: &str| lines.iter().position(|line| line.starts_with(start)).expect("a line");
+    assert!(at("latency") < at("memory") && at("memory") < at("requests "), "{lines:?}");
+}
+
+#[test]
+fn a_detail_without_room_says_how_much_is_missing_and_may_have_the_screen() {
+    let mut state = state();
+    state.act(Action::Move(1));
+    state.act(Action::Detail);
+    let (lines, _) = frame(&state, 100, 14);
+    assert_eq!(lines[12], "  and 5 more lines", "\n{}\n", lines.join("\n"));
+    state.act(Action::Detail);
+    let (lines, _) = frame(&state, 100, 14);
+    assert!(lines[5].starts_with("── /b"), "\n{}\n", lines.join("\n"));
+    assert!(lines[12].starts_with("    waited for room"), "\n{}\n", lines.join("\n"));
+    state.act(Action::Detail);
+    let (lines, _) = frame(&state, 100, 14);
+    assert!(lines[5].contains("All tenants"), "\n{}\n", lines.join("\n"));
+}
+
+#[test]
+fn a_click_selects_a_row_and_one_on_a_heading_sorts() {
+    let mut state = state();
+    let (lines, _, layout) = frame_with_layout(&state, 126, 12);
+    let x = |word: &str| {
+        let at = lines[4].find(word).expect("a column");
+        lines[4][..at].chars().count()
+    };
+    let click = |x, y| layout.click(&state, x, y);
+    assert_eq!(click(0, 4), Some(Action::SortBy(Column::Name)));
+    assert_eq!(click(x("Requests/s"), 4), Some(Action::Reverse), "ordered by it already");
+    assert_eq!(click(x("Memory"), 4), Some(Action::SortBy(Column::View(4))));
+    assert_eq!(click(x("Refused/s"), 4), Some(Action::SortBy(Column::View(6))));
+    assert_eq!(click(7, 5), Some(Action::Select(0)));
+    assert_eq!(click(7, 10), Some(Action::Select(5)));
+    for (x, y) in [(0, 0), (0, 3), (0, 11), (0, 99), (125, 4)] {
+        let on_a_row = click(x, y);
+        assert!(on_a_row.is_none() || (x, y) == (125, 4), "{x} {y}: {on_a_row:?}");
+    }
+    state.act(Action::Select(3));
+    assert_eq!(state.current().map(|node| node.path.as_str()), Some("/a/y"));
+    state.act(Action::Help);
+    assert_eq!(layout.click(&state, 7, 5), None, "a box lies over it");
+}
+
+#[test]
+fn a_click_reaches_rows_that_were_scrolled() {
+    let mut state = state();
+    state.act(Action::Last);
+    let (lines, _, layout) = frame_with_layout(&state, 60, 9);
+    assert!(lines[5].trim_start().starts_with('y'), "{lines:?}");
+    assert_eq!(layout.click(&state, 3, 5), Some(Action::Select(3)));
+    assert_eq!(layout.click(&state, 3, 8), None, "the footer");
+}
+
+#[test]
+fn the_list_of_columns_marks_those_that_are_shown_and_scrolls() {
+    let mut state = state();
+    state.choose(&["items".to_owned()]).expect("it exists");
+    state.act(Action::Choose);
+    state.act(Action::Last);
+    let (lines, _) = frame(&state, 100, 20);
+    let marked: Vec<&String> = lines.iter().filter(|line| line.contains('✓')).collect();
+    assert!(marked.len() == 1 && marked[0].contains("✓ Items"), "\n{}\n", lines.join("\n"));
+    assert!(lines.iter().any(|line| line.contains("cpu_cores")), "\n{}\n", lines.join("\n"));
+    let (lines, _) = frame(&state, 100, 9);
+    assert!(lines.iter().any(|line| line.contains("✓ Items")), "the cursor is in view: {lines:?}");
+}
+
+#[test]
+fn without_colours_no_cell_has_one() {
+    let mut state = state();
+    state.act(Action::Move(1));
+    state.act(Action::Detail);
+    let mut screen = Screen::new(126, 40);
+    draw(&mut screen, &state, Theme::plain(), &mut Layout::default());
+    for (x, y) in (0..40).flat_map(|y| (0..126).map(move |x| (x, y))) {
+        let style = screen.cell(x, y).1;
+        assert!(style.get_fg_color().is_none() && style.get_bg_color().is_none(), "{x} {y}");
+    }
+}
+
+#[test]
+fn once_prints_the_columns_that_were_named() {
+    let mut state = state();
+    state.choose(&["items".to_owned(), "cpu_cores".to_owned()]).expect("they exist");
+    let text = anstream::adapter::strip_str(&once::table(&state)).to_string();
+    let heading: Vec<&str> = text.lines().next().expect("a heading").split_whitespace().collect();
+    assert_eq!(heading, ["tenant", "items", "cpu"]);
 }

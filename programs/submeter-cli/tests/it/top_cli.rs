@@ -36,6 +36,21 @@ fn once_prints_one_table() {
 }
 
 #[test]
+fn columns_are_shown_as_named_and_a_wrong_name_is_told_which_there_are() {
+    let (_server, page) = server();
+    let output = SUBMETER.run(&["top", "--once", "--columns", "items,requests_per_s", &page]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
+    let heading: Vec<&str> = out.lines().next().expect("a heading").split_whitespace().collect();
+    assert_eq!(heading, ["tenant", "items", "requests/s"]);
+    SUBMETER.refuses(
+        &["top", "--once", "--columns", "items,nope", &page],
+        &["\"nope\"", "--columns", "requests_per_s", "memory_bytes"],
+    );
+    SUBMETER.refuses(&["top", "--json", "--columns", "items", &page], &["--columns", "--json"]);
+}
+
+#[test]
 fn once_json_prints_one_object() {
     let (_server, page) = server();
     // Scheme and slash are optional.

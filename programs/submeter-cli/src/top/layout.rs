@@ -1,0 +1,75 @@
+//! Which lines of the screen have what, and what a click on them asks for.
+
+use std::ops::Range;
+
+use super::state::{Action, Column, Pane, State};
+
+/// The line of the totals; above is the header.
+pub(super) const TOTALS: usize = 1;
+
+/// Rows that stay when the detail is below them, and lines that it is worth opening for.
+const ROWS_LEAST: usize = 4;
+const PANE_LEAST: usize = 4;
+
+/// The lines of the last frame, top to bottom.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// The graph; the line below says what it is of.
+    pub(super) graph: Range<usize>,
+    pub(super) heading: usize,
+    pub(super) rows: Range<usize>,
+    pub(super) pane: Range<usize>,
+    pub(super) footer: usize,
+    /// Which cells of the heading belong to which column.
+    pub(super) heads: Vec<(Range<usize>, Column)>,
+    /// The first visible row: kept between frames, so that the list scrolls only when the selection
+    /// would leave the screen.
+    pub(super) top: usize,
+}
+
+impl Layout {
+    /// Divides a screen of that height, where the detail would have so many lines.
+    pub(super) fn fit(&mut self, state: &State, height: usize, pane: usize) {
+        let graph = match height {
+            0..24 => 1,
+            24..40 => 3,
+            _ => 6,
+        };
+        self.graph = TOTALS + 1..TOTALS + 1 + graph;
+        self.heading = self.graph.end + 1;
+        let first = self.heading + 1;
+        // Even a tiny terminal shows one row of tenants.
+        self.footer = height.saturating_sub(1).max(first + 1);
+        let room = self.footer - first;
+        let pane = match state.pane {
+            Pane::Closed => 0,
+            Pane::Below if room >= ROWS_LEAST + PANE_LEAST => {
+                pane.min(room - ROWS_LEAST.max(room / 3))
+            }
+            _ => room,
+        };
+        self.rows = first..self.footer - pane;
+        self.pane = self.footer - pane..self.footer;
+        let (count, selected, shown) = (state.rows().len(), state.selected(), self.rows.len());
+        self.top = self.top.min(count.saturating_sub(shown)).min(selected);
+        self.top = self.top.max((selected + 1).saturating_sub(shown));
+    }
+
+    /// Returns what a click asks for: on a row to select it, on the heading of a column to order by
+    /// it, and the other way round where that is so already.
+    pub(super) fn click(&self, state: &State, x: usize, y: usize) -> Option<Action> {
+        // A list lies over the rows.
+        if state.is_help || state.chooser.is_some() {
+            return None;
+        }
+        if y == self.heading {
+            let head = self.heads.iter().find(|(cells, _)| cells.contains(&x));
+            return head.map(|&(_, column)| match column == state.sort {
+                true => Action::Reverse,
+                false => Action::SortBy(column),
+            });
+        }
+        let row = self.top + y.checked_sub(self.rows.start).filter(|_| self.rows.contains(&y))?;
+        (row < state.rows().len()).then_some(Action::Select(row))
+    }
+}

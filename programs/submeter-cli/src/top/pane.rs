@@ -1,0 +1,179 @@
+//! The detail of the selected group: every metric, and what happened at its limits.
+
+use anstyle::Style;
+use submeter_http::wire::{MetricDoc, PressureDoc, Shape, StallDoc, ValueDoc};
+use submeter_terminal as show;
+
+use super::figures::figure;
+use super::screen::Line;
+use super::state::{Node, State, harmless};
+use super::view::{Theme, pad, right};
+
+/// Cells of the columns: the metric's name, its total, its own and its rate.
+const NAME: usize = 26;
+const AMOUNT: usize = 12;
+
+/// Returns the lines of the detail, none without a selected group.
+pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
+    let Some(node) = state.current() else { return Vec::new() };
+    let mut lines = vec![title(node, theme, width), heading(theme)];
+    let values = state.schema.iter().filter_map(|metric| {
+        let value = node.values.get(&metric.name)?;
+        Some((metric, value))
+    });
+    // What there is none of comes last: where lines are cut, it is the least loss.
+    let (some, none): (Vec<_>, Vec<_>) = values.partition(|(_, value)| size(value) != 0);
+    for (metric, value) in some.into_iter().chain(none) {
+        lines.push(measured(state, node, (metric, value), theme));
+        lines.extend(at_the_limit(metric, value, theme));
+    }
+    lines
+}
+
+fn title(node: &Node, theme: Theme, width: usize) -> Line {
+    let mut line = Line::default();
+    line.push("── ", theme.dim);
+    line.push(if node.path == "/" { node.name() } else { &node.path }, theme.bold);
+    let below = match node.kids.len() {
+        0 => String::new(),
+        1 => ", 1 group below".to_owned(),
+        n => format!(", {} groups below", show::count(n as u64)),
+    };
+    line.push(format!("{below} "), theme.dim);
+    let rest = width.saturating_sub(line.width());
+    line.push("─".repeat(rest), theme.dim);
+    line
+}
+
+fn heading(theme: Theme) -> Line {
+    let mut line = Line::default();
+    line.push(pad("Metric", NAME), theme.dim);
+    for title in ["Total", "Own", "Per second"] {
+        line.push(right(title, AMOUNT), theme.dim);
+    }
+    line
+}
+
+fn measured(
+    state: &State,
+    node: &Node,
+    (metric, value): (&MetricDoc, &ValueDoc),
+    theme: Theme,
+) -> Line {
+    let mut line = Line::default();
+    let total = size(value);
+    line.push(pad(&harmless(&metric.name), NAME), Style::new());
+    let shape = match value {
+        ValueDoc::Histogram { .. } => Shape::Count,
+        _ => shape(metric),
+    };
+    let mut put = |text: String, is_zero: bool| {
+        line.push(right(&text, AMOUNT), if is_zero { theme.dim } else { Style::new() });
+    };
+    put(amount(shape, total), total == 0);
+    // What no living group below has: what the group counted itself, and what those counted that
+    // have ended. The server knows no less, but a page of all groups' own values would be twice as
+    // large.
+    let below = state.kids(node).filter_map(|kid| kid.values.get(&metric.name)).map(size);
+    let own = match value {
+        // Each group's is read at its own moment.
+        ValueDoc::Quota { .. } => (total - below.sum::<i128>()).max(0),
+        _ => total - below.sum::<i128>(),
+    };
+    put(amount(shape, own), own == 0);
+    if let Some(&rate) = node.rates.get(&metric.name) {
+        let text = match shape {
+            Shape::Bytes => figure(Shape::ByteRate, Some(rate)),
+            Shape::Time => figure(Shape::Cores, Some(rate / 1e9)),
+            _ => figure(Shape::Rate, Some(rate)),
+        };
+        put(text, rate == 0.0);
+    }
+    if let ValueDoc::Histogram { p50: Some(p50), p90, p99, p999, .. } = *value {
+        let quantiles = [("p50", Some(p50)), ("p90", p90), ("p99", p99), ("p99.9", p999)];
+        let unit = self::shape(metric);
+        line.push(" ".repeat(AMOUNT + 2), Style::new());
+        for (name, quantile) in quantiles {
+            line.push(format!("{name} "), theme.dim);
+            line.push(format!("{}  ", figure(unit, quantile.map(|n| n as f64))), Style::new());
+        }
+    }
+    line
+}
+
+/// What happened at a quota's limit, and for how long charges waited: no line for what did not.
+fn at_the_limit(metric: &MetricDoc, value: &ValueDoc, theme: Theme) -> Vec<Line> {
+    let ValueDoc::Quota { peak, limit, soft, high, pressure, .. } = value else {
+        return Vec::new();
+    };
+    let ValueDoc::Quota { refused, overdrafts, paused, reclaimed, reclaimed_low, .. } = value
+    else {
+        return Vec::new();
+    };
+    let show = |n: u64| figure(shape(metric), Some(n as f64));
+    let mut facts = Vec::new();
+    if let Some(limit) = limit {
+        facts.push(format!("{}limit {}", if *soft { "soft " } else { "" }, show(*limit)));
+    }
+    facts.extend(high.map(|high| format!("high {}", show(high))));
+    if *peak > 0 {
+        facts.push(format!("peak {}", show(*peak)));
+    }
+    let mut lines = Vec::new();
+    let mut add = |text: String, style: Style| {
+        let mut line = Line::default();
+        line.push("    ", Style::new());
+        line.push(text, style);
+        lines.push(line);
+    };
+    if !facts.is_empty() {
+        add(facts.join(", "), theme.dim);
+    }
+    let events = [
+        (*refused, show::count(*refused), "refused"),
+        (*overdrafts, show::count(*overdrafts), "beyond the limit"),
+        (*paused, show::count(*paused), "paused"),
+        (*reclaimed, show(*reclaimed), "reclaimed"),
+        (*reclaimed_low, show::count(*reclaimed_low), "times of what low protects"),
+    ];
+    let events = events.into_iter().filter(|(n, ..)| *n > 0);
+    let events: Vec<String> = events.map(|(_, n, what)| format!("{n} {what}")).collect();
+    if !events.is_empty() {
+        add(events.join(", "), theme.warn);
+    }
+    if let Some(PressureDoc { some, full }) = pressure {
+        add(
+            format!("waited for room: {}; {}", stall("some", some), stall("full", full)),
+            theme.warn,
+        );
+    }
+    lines
+}
+
+fn stall(name: &str, stall: &StallDoc) -> String {
+    let StallDoc { avg10, avg60, total_us, .. } = stall;
+    let total = show::time(total_us.saturating_mul(1000));
+    format!("{name} {avg10:.1} % of 10 s, {avg60:.1} % of a minute, {total} in all")
+}
+
+/// Returns the number that totals of a metric are compared by.
+fn size(value: &ValueDoc) -> i128 {
+    match *value {
+        ValueDoc::Unsigned(n) | ValueDoc::Histogram { count: n, .. } => n.into(),
+        ValueDoc::Signed(n) => n.into(),
+        ValueDoc::Quota { current, .. } => current.into(),
+    }
+}
+
+fn amount(shape: Shape, n: i128) -> String {
+    let sign = if n < 0 { "−" } else { "" };
+    format!("{sign}{}", figure(shape, Some(n.unsigned_abs() as f64)))
+}
+
+fn shape(metric: &MetricDoc) -> Shape {
+    match metric.unit.as_str() {
+        "bytes" => Shape::Bytes,
+        "nanoseconds" => Shape::Time,
+        _ => Shape::Count,
+    }
+}
