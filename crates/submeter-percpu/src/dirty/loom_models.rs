@@ -66,14 +66,16 @@ impl Shared {
     /// What a flush of everything does.
     fn flush(&self, flusher: &mut Flusher) -> i64 {
         let mut taken = 0;
-        self.row().take(64, |_| 0, |_, bits| taken |= bits);
+        self.row().find(64, |index, bits| taken |= self.row().take_bits(index, bits));
         self.finish(flusher, taken)
     }
 
     /// What a flush of the part that `line` is does.
     fn flush_part(&self, flusher: &mut Flusher, line: usize) -> i64 {
         let mut taken = 0;
-        self.row().take_some(64, |_, bits| bits & (1 << line), |_, bits| taken |= bits);
+        self.row().find_some(64, |index, bits| {
+            taken |= self.row().take_bits(index, bits & (1 << line));
+        });
         self.finish(flusher, taken)
     }
 
@@ -219,7 +221,7 @@ fn loom_releasing_marks_before_the_total_is_stored_shows_too_little() {
             })
         };
         let mut taken = 0;
-        shared.row().take(64, |_| 0, |_, bits| taken |= bits);
+        shared.row().find(64, |index, bits| taken |= shared.row().take_bits(index, bits));
         shared.row().release(taken.count_ones());
         let found = shared.collect(&mut Flusher::default(), taken);
         shared.total.store(found, Ordering::Relaxed);

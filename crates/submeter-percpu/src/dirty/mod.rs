@@ -92,23 +92,15 @@ impl DirtyBits<'_> {
         self.linking.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Clears every mark below `lines_end`, but for those that `keep` returns for the index of a
-    /// word, and calls `found` with the index and the bits of each word that had some: bit `b` of
-    /// word `w` is line `64 w + b`. Costs one load for each 4,096 lines, and one locked instruction
-    /// for each 64 lines that have a marked one. What was found must be
-    /// [released](DirtyBits::release), or marked again.
+    /// Finds every mark below `lines_end`: calls `found` with the index and the bits of each word
+    /// that has some: bit `b` of word `w` is line `64 w + b`. Costs one load for each 4,096 lines,
+    /// and one for each 64 lines that have a marked one.
     ///
-    /// Marks that were kept are found by those who know where they are, with
-    /// [`take_bits`](DirtyBits::take_bits) and [`marked`](DirtyBits::marked), and not by a later
-    /// `take`: their bit in the summary is gone.
-    pub fn take(
-        &self,
-        lines_end: usize,
-        keep: impl Fn(usize) -> u64,
-        mut found: impl FnMut(usize, u64),
-    ) {
-        let mut take_word = |index: usize| {
-            let bits = self.take_word(index, u64::MAX, &keep);
+    /// The marks stay, but a later `find` does not come upon them again: their bit in the summary
+    /// is gone. So the caller [takes](DirtyBits::take_bits) them, or remembers where they are.
+    pub fn find(&self, lines_end: usize, mut found: impl FnMut(usize, u64)) {
+        let mut look = |index: usize| {
+            let bits = self.marked(index, u64::MAX);
             if bits != 0 {
                 found(index, bits);
             }
@@ -121,7 +113,7 @@ impl DirtyBits<'_> {
         // is linking.
         if self.linking.load(Ordering::SeqCst) != 0 {
             // The summary stays as it is: a bit too many costs one load at the next flush.
-            (0..words_end).for_each(take_word);
+            (0..words_end).for_each(look);
             return;
         }
         for (index, summary) in self.summary[..words_end.div_ceil(64)].iter().enumerate() {
@@ -130,99 +122,80 @@ impl DirtyBits<'_> {
             if summary.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            // SeqCst: before the swaps of `lines`: clearing in the order in which marks are found
-            // is what keeps a bit in `lines` from outliving its bit in the summary.
+            // SeqCst: before the loads of `lines`: clearing in the order in which marks are found
+            // is what keeps a bit in `lines` that nobody has found from outliving its bit in the
+            // summary.
             let mut bits = summary.swap(0, Ordering::SeqCst);
             seq_cst_order();
             while bits != 0 {
-                take_word(index * 64 + bits.trailing_zeros() as usize);
+                look(index * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
             }
         }
     }
 
-    /// As [`take`](DirtyBits::take), line by line, and released at once: for owners without a
-    /// reader that counts.
-    pub fn take_lines(&self, lines_end: usize, mut found: impl FnMut(usize)) {
-        self.take(
-            lines_end,
-            |_| 0,
-            |index, mut bits| {
-                self.release(bits.count_ones());
-                while bits != 0 {
-                    found(index * 64 + bits.trailing_zeros() as usize);
-                    bits &= bits - 1;
-                }
-            },
-        );
-    }
-
-    /// Clears some marks of each word of bits that has any: `which` is shown the word's index and
-    /// bits, and returns those to take; `found` is called as by [`take`](DirtyBits::take). Costs a
-    /// load more for each word whose marks were left, or taken in parts, since the last whole
-    /// `take`.
-    pub fn take_some(
-        &self,
-        lines_end: usize,
-        mut which: impl FnMut(usize, u64) -> u64,
-        mut found: impl FnMut(usize, u64),
-    ) {
+    /// As [`find`](DirtyBits::find), and a later `find` comes upon them again: for callers that
+    /// deal with some of them. Costs a load more for each word whose marks were left, or taken in
+    /// parts, since the last `find`.
+    pub fn find_some(&self, lines_end: usize, mut found: impl FnMut(usize, u64)) {
         let words_end = lines_end.div_ceil(64);
-        let mut visit = |index: usize| {
-            // SeqCst: an update that returned before has its mark in the single order before this.
-            let bits = self.lines[index].load(Ordering::SeqCst);
+        let mut look = |index: usize| {
+            let bits = self.marked(index, u64::MAX);
             if bits != 0 {
-                let taken = self.take_bits(index, which(index, bits));
-                if taken != 0 {
-                    found(index, taken);
-                }
+                found(index, bits);
             }
         };
         if self.count() == 0 {
             return;
         }
-        // SeqCst: pairs with `mark`, as in `take`.
+        // SeqCst: pairs with `mark`, as in `find`.
         if self.linking.load(Ordering::SeqCst) != 0 {
-            (0..words_end).for_each(visit);
+            (0..words_end).for_each(look);
             return;
         }
         for (index, summary) in self.summary[..words_end.div_ceil(64)].iter().enumerate() {
             // SeqCst: after `linking`, so that it has every mark that was linked by then.
             let mut bits = summary.load(Ordering::SeqCst);
             while bits != 0 {
-                visit(index * 64 + bits.trailing_zeros() as usize);
+                look(index * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
             }
         }
     }
 
-    /// Clears the marks `bits` of a word of bits, and returns which of them were set. To be
-    /// released or made again, as what [`take`](DirtyBits::take) finds.
-    pub fn take_bits(&self, index: usize, bits: u64) -> u64 {
-        self.take_word(index, bits, |_| 0)
+    /// As [`find_some`](DirtyBits::find_some), for a range of lines. Costs a load for each 64 lines
+    /// of it, wherever else there are marks.
+    pub fn find_range(&self, lines: Range<usize>, mut found: impl FnMut(usize, u64)) {
+        for word in lines.start / 64..lines.end.div_ceil(64) {
+            // Those of the word's lines that are in the range.
+            let from = lines.start.saturating_sub(word * 64);
+            let to = (lines.end - word * 64).min(64);
+            let bits = self.marked(word, u64::MAX << from & u64::MAX >> (64 - to));
+            if bits != 0 {
+                found(word, bits);
+            }
+        }
     }
 
-    /// As [`take_bits`](DirtyBits::take_bits), but for the marks that `keep` returns. It is asked
-    /// only where there are marks: most words of a range have none.
-    fn take_word(&self, index: usize, mut bits: u64, keep: impl Fn(usize) -> u64) -> u64 {
-        // SeqCst: spares the locked instruction, and is free where that is dear; an update that
-        // returned before the flush began has its mark in the single order before this, and so has
-        // one whose thread found the summary's bit set before `take` cleared it.
-        let marked = self.lines[index].load(Ordering::SeqCst) & bits;
-        if marked == 0 {
-            return 0;
-        }
-        bits &= !keep(index);
-        if marked & bits == 0 {
-            return 0;
-        }
-        // SeqCst, both: before the flush's barrier and its reads of the words; see `is_dirty`.
-        // Other bits are left, and the summary's: their owner is linked through it.
-        if bits == u64::MAX {
-            self.lines[index].swap(0, Ordering::SeqCst)
-        } else {
-            self.lines[index].fetch_and(!bits, Ordering::SeqCst) & bits
-        }
+    /// Clears the marks `bits` of a word of bits, and returns which of them were set. What was must
+    /// be [released](DirtyBits::release), or marked again. One locked instruction.
+    pub fn take_bits(&self, index: usize, bits: u64) -> u64 {
+        // SeqCst: before the flush's barrier and its reads of the words; see `is_dirty`. Other bits
+        // are left.
+        self.lines[index].fetch_and(!bits, Ordering::SeqCst) & bits
+    }
+
+    /// Finds every mark below `lines_end`, takes it and releases it at once, line by line: for
+    /// owners without a reader that counts.
+    pub fn take_lines(&self, lines_end: usize, mut found: impl FnMut(usize)) {
+        self.find(lines_end, |index, bits| {
+            let mut bits = self.take_bits(index, bits);
+            self.release(bits.count_ones());
+            while bits != 0 {
+                found(index * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        });
     }
 
     /// Returns which of the marks `bits` of a word of bits are set. One load.
@@ -230,27 +203,6 @@ impl DirtyBits<'_> {
     pub fn marked(&self, index: usize, bits: u64) -> u64 {
         // SeqCst: an update that returned before has its mark in the single order before this.
         self.lines[index].load(Ordering::SeqCst) & bits
-    }
-
-    /// Clears the marks of a range of lines, but for those that `keep` returns, and calls `found`,
-    /// both as for [`take`](DirtyBits::take). Costs a load for each 64 lines of the range, wherever
-    /// else there are marks.
-    pub fn take_range(
-        &self,
-        lines: Range<usize>,
-        keep: impl Fn(usize) -> u64,
-        mut found: impl FnMut(usize, u64),
-    ) {
-        for word in lines.start / 64..lines.end.div_ceil(64) {
-            // Those of the word's lines that are in the range.
-            let from = lines.start.saturating_sub(word * 64);
-            let to = (lines.end - word * 64).min(64);
-            let wanted = u64::MAX << from & u64::MAX >> (64 - to);
-            let bits = self.take_word(word, wanted, &keep);
-            if bits != 0 {
-                found(word, bits);
-            }
-        }
     }
 
     /// Stops counting `marks` of those that were taken: what they stood for is where readers find
@@ -308,17 +260,17 @@ mod tests {
 
     fn take(row: DirtyBits<'_>, end: usize) -> Vec<usize> {
         let mut lines = Vec::new();
-        row.take(end, |_| 0, |word, bits| lines.extend(lines_of(word, bits)));
-        row.release(lines.len() as u32);
+        row.take_lines(end, |line| lines.push(line));
         lines
     }
 
     fn take_some(row: DirtyBits<'_>, end: usize, wanted: &[usize]) -> Vec<usize> {
         let mut lines = Vec::new();
-        let which = |word, bits| {
-            lines_of(word, bits).filter(|l| wanted.contains(l)).map(|l| 1 << (l % 64)).sum()
-        };
-        row.take_some(end, which, |word, bits| lines.extend(lines_of(word, bits)));
+        row.find_some(end, |word, bits| {
+            let wanted =
+                lines_of(word, bits).filter(|l| wanted.contains(l)).map(|l| 1 << (l % 64)).sum();
+            lines.extend(lines_of(word, row.take_bits(word, wanted)));
+        });
         row.release(lines.len() as u32);
         lines
     }
@@ -339,22 +291,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_kept_is_asked_only_of_words_with_marks() {
+    fn what_was_found_stays_and_is_not_found_again_but_what_comes_upon_it_is() {
         let owned = Owned::new(4096);
         let row = owned.row();
+        let find = || {
+            let mut found = Vec::new();
+            row.find(4096, |word, bits| found.push((word, bits)));
+            found
+        };
         [70, 71].into_iter().for_each(|line| row.mark(line));
+        assert_eq!(find(), [(1, 3 << 6)]);
+        assert_eq!((find(), row.count(), row.is_dirty(70)), (vec![], 2, true));
+        row.mark(72);
+        assert_eq!(find(), [(1, 7 << 6)], "with what was found before");
         // A thread is linking, so that every word is looked at.
         owned.linking.fetch_add(1, Ordering::SeqCst);
-        let asked = std::cell::RefCell::new(Vec::new());
-        let keep = |word| {
-            asked.borrow_mut().push(word);
-            1 << 6
-        };
-        let mut found = Vec::new();
-        row.take_range(0..4096, keep, |word, bits| found.push((word, bits)));
-        row.take(4096, keep, |word, bits| found.push((word, bits)));
-        assert_eq!((found, asked.into_inner()), (vec![(1, 1 << 7)], vec![1, 1]));
-        assert_eq!((row.marked(1, u64::MAX), row.count()), (1 << 6, 2));
+        assert_eq!(find(), [(1, 7 << 6)]);
     }
 
     #[test]
@@ -401,7 +353,7 @@ mod tests {
         let row = owned.row();
         row.mark(1);
         let mut found = 0;
-        row.take(64, |_| 0, |_, bits| found = bits);
+        row.find(64, |index, bits| found = row.take_bits(index, bits));
         assert_eq!((found, row.count()), (2, 1));
         row.mark(1);
         assert_eq!(row.count(), 2, "once for what is on its way, once for what came since");

@@ -20,7 +20,9 @@ struct Cpu {
     summary: [AtomicU64; 1],
     linking: AtomicU64,
     tally: AtomicU64,
-    kept: Kept<1>,
+    /// What the flusher read last, for readers.
+    last: [AtomicI64; LINES],
+    kept: Kept,
     total: AtomicI64,
     /// What updates that returned have added.
     returned: AtomicI64,
@@ -43,7 +45,8 @@ impl Cpu {
             summary: [AtomicU64::new(0)],
             linking: AtomicU64::new(0),
             tally: AtomicU64::new(0),
-            kept: Kept::new(LINES),
+            last: [(); LINES].map(|()| AtomicI64::new(0)),
+            kept: Kept::new(1),
             total: AtomicI64::new(0),
             returned: AtomicI64::new(0),
         })
@@ -79,6 +82,12 @@ impl Cpu {
         drop(self.section.lock().expect("no panic inside"));
     }
 
+    /// Whether a line is as it was read last, for readers.
+    fn is_same(&self, line: usize) -> bool {
+        // SeqCst and Relaxed: as the real ones.
+        self.words[line].load(Ordering::SeqCst) == self.last[line].load(Ordering::Relaxed)
+    }
+
     /// Reads `lines`; returns by how much they changed.
     fn read(&self, flusher: &mut Flusher, lines: u64) -> i64 {
         let mut found = 0;
@@ -95,12 +104,28 @@ impl Cpu {
     /// A flush of everything: takes what is not kept behind a barrier, and reads what is.
     fn flush(&self, flusher: &mut Flusher) {
         let mut taken = 0;
-        self.row().take(64, |_| flusher.kept, |_, bits| taken |= bits);
+        self.row().find(64, |_, bits| taken |= bits & !flusher.kept);
+        taken = self.row().take_bits(0, taken);
         if taken != 0 {
             self.barrier();
         }
         self.read(flusher, taken | flusher.kept);
         self.row().release(taken.count_ones());
+    }
+
+    /// A flush of everything that keeps every mark that it finds, and looks for none if no more
+    /// count than it keeps. `REMEMBER`: it knows afterwards which those are.
+    fn flush_and_keep<const REMEMBER: bool>(&self, flusher: &mut Flusher) {
+        // SeqCst: as who asks for a flush: what its update saw of a mark comes before the count.
+        fence(Ordering::SeqCst);
+        let mut found = 0;
+        if self.row().count() != u64::from(flusher.kept.count_ones()) {
+            self.row().find(64, |_, bits| found |= bits);
+        }
+        self.read(flusher, found | flusher.kept);
+        if REMEMBER {
+            flusher.kept |= found;
+        }
     }
 
     /// Takes the mark of a kept line, which is kept no longer.
@@ -141,6 +166,70 @@ fn loom_kept_a_flush_without_a_barrier_finds_what_happened_before() {
         }
         assert_eq!((flusher.total, cpu.row().count()), (2, 1));
     });
+}
+
+/// Marks that a flush finds stay, whoever made them: the line that an update marked is read by each
+/// flush from then on.
+fn marks_that_stay<const REMEMBER: bool>() {
+    let cpu = Cpu::new();
+    let both = [0, 0].map(|line| update(&cpu, line));
+    let mut flusher = Flusher::default();
+    cpu.flush_and_keep::<REMEMBER>(&mut flusher);
+    for (n, update) in both.into_iter().enumerate() {
+        update.join().expect("no panic");
+        cpu.flush_and_keep::<REMEMBER>(&mut flusher);
+        assert!(flusher.total > n as i64, "a returned update was not found");
+    }
+}
+
+#[test]
+fn loom_kept_marks_that_stay_where_they_are_found_lose_nothing() {
+    explore(marks_that_stay::<true>);
+}
+
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_kept_finds_that_a_mark_left_and_forgotten_loses_an_update() {
+    explore(marks_that_stay::<false>);
+}
+
+/// Two updates of a line, one of which marks it; a flush that counts marks first. `EARLY`: a mark
+/// counts before it is set.
+fn a_flush_that_counts_marks_first<const EARLY: bool>() {
+    let cpu = Cpu::new();
+    let marks = {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || {
+            // SeqCst, all: as the real ones.
+            cpu.linking.fetch_add(1, Ordering::SeqCst);
+            if EARLY {
+                cpu.tally.fetch_add(1, Ordering::SeqCst);
+            }
+            cpu.lines[0].fetch_or(1, Ordering::SeqCst);
+            cpu.summary[0].fetch_or(1, Ordering::SeqCst);
+            if !EARLY {
+                cpu.tally.fetch_add(1, Ordering::SeqCst);
+            }
+            cpu.linking.fetch_sub(1, Ordering::SeqCst);
+        })
+    };
+    // Only if it finds the mark set: it makes none.
+    let added = cpu.try_add(0);
+    let mut flusher = Flusher::default();
+    cpu.flush_and_keep::<true>(&mut flusher);
+    assert_eq!(flusher.total, i64::from(added), "a returned update was not found");
+    marks.join().expect("no panic");
+}
+
+#[test]
+fn loom_kept_a_flush_that_counts_no_other_marks_need_not_look_for_any() {
+    explore(a_flush_that_counts_marks_first::<true>);
+}
+
+#[test]
+#[should_panic(expected = "a returned update was not found")]
+fn loom_kept_finds_that_a_mark_counted_after_it_is_set_is_missed() {
+    explore(a_flush_that_counts_marks_first::<false>);
 }
 
 /// A thread updates and asks for a flush; another's flush, whose number is higher than what the
@@ -248,6 +337,8 @@ enum Mistake {
     None,
     /// Lets readers compare before the totals are stored.
     EndsBeforeTheTotals,
+    /// Notes what it read of a line before it tells them.
+    NotesBeforeItBegins,
     /// The reader counts marks before it looks whether a flush runs.
     CountsOutside,
 }
@@ -257,8 +348,8 @@ enum Mistake {
 fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [usize]) {
     let cpu = Cpu::new();
     cpu.row().mark(0);
-    cpu.kept.put(0, 0, 0, &[0]);
-    cpu.kept.end(1, 1);
+    cpu.kept.put(0, 0, 0, 1);
+    cpu.kept.end(1);
     before.iter().for_each(|&line| cpu.update(line));
     let updater = (!during.is_empty()).then(|| {
         let cpu = Arc::clone(&cpu);
@@ -274,8 +365,7 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
                 Mistake::CountsOutside => early,
                 _ => cpu.row().count(),
             };
-            let load = |_, line: usize| [cpu.words[line].load(Ordering::SeqCst)];
-            if cpu.kept.is_unchanged(count, load) {
+            if cpu.kept.unread(count, |_, line| cpu.is_same(line)) == 0 {
                 let total = cpu.total.load(Ordering::Relaxed);
                 assert!(total >= before, "exact, but it is not");
             }
@@ -285,24 +375,34 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
         // Earlier than it must: within its preemptions, loom finds the mistake only so.
         cpu.kept.begin();
     }
-    let (mut total, mut lines, mut marked) = (0, 1, 1);
+    let mut total = 0;
+    let note = |line: usize| {
+        let now = cpu.words[line].load(Ordering::SeqCst);
+        if mistake != Mistake::NotesBeforeItBegins {
+            cpu.kept.begin();
+        }
+        // Relaxed: as the real one.
+        cpu.last[line].store(now, Ordering::Relaxed);
+        now
+    };
     // Line 0, without a barrier.
-    if let Some([new]) = cpu.kept.advance(0, &[cpu.words[0].load(Ordering::SeqCst)]) {
-        total += new;
+    if !cpu.is_same(0) {
+        total += note(0);
     }
     if cpu.row().marked(0, 4) != 0 {
-        let now = cpu.words[2].load(Ordering::SeqCst);
-        total += now;
-        cpu.kept.put(1, 0, 2, &[now]);
-        (lines, marked) = (2, 2);
+        total += note(2);
+        cpu.kept.put(0, 0, 0, 5);
+    }
+    if mistake == Mistake::NotesBeforeItBegins {
+        cpu.kept.begin();
     }
     if mistake == Mistake::EndsBeforeTheTotals {
-        cpu.kept.end(lines, marked);
+        cpu.kept.end(1);
     }
     // Relaxed: as the real one.
     cpu.total.store(total, Ordering::Relaxed);
     if mistake != Mistake::EndsBeforeTheTotals {
-        cpu.kept.end(lines, marked);
+        cpu.kept.end(1);
     }
     updater.into_iter().for_each(|updater| updater.join().expect("no panic"));
     reader.join().expect("no panic");
@@ -321,21 +421,26 @@ fn loom_kept_finds_a_flush_that_ends_before_its_totals_are_stored() {
     explore(|| a_reader_of_kept_lines(Mistake::EndsBeforeTheTotals, &[0], &[]));
 }
 
+#[test]
+#[should_panic(expected = "exact, but it is not")]
+fn loom_kept_finds_a_flush_that_notes_what_it_read_before_it_tells_readers() {
+    explore(|| a_reader_of_kept_lines(Mistake::NotesBeforeItBegins, &[0], &[]));
+}
+
 /// A flush lets the only kept line go, while an update marks another: then as many marks count as
 /// before, and the line has not changed. `BEGINS`: it tells readers before it releases the mark.
 fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
     let cpu = Cpu::new();
     cpu.row().mark(0);
-    cpu.kept.put(0, 0, 0, &[0]);
-    cpu.kept.end(1, 1);
+    cpu.kept.put(0, 0, 0, 1);
+    cpu.kept.end(1);
     let update = update(&cpu, 1);
     let reader = {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
             // SeqCst, here and below: as the real ones.
             let before = cpu.returned.load(Ordering::SeqCst);
-            let load = |_, line: usize| [cpu.words[line].load(Ordering::SeqCst)];
-            if cpu.kept.is_unchanged(|| cpu.row().count(), load) {
+            if cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line)) == 0 {
                 assert_eq!(before, 0, "exact, but it is not");
             }
         })
@@ -345,8 +450,11 @@ fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
         cpu.kept.begin();
     }
     cpu.let_go::<true, true>(&mut flusher);
-    // Begins by itself where nothing did, which is too late.
-    cpu.kept.end(0, 0);
+    if !BEGINS {
+        // Too late.
+        cpu.kept.begin();
+    }
+    cpu.kept.end(0);
     update.join().expect("no panic");
     reader.join().expect("no panic");
 }
@@ -367,23 +475,24 @@ fn loom_kept_finds_a_flush_that_begins_after_it_released_a_mark() {
 fn a_reader_while_nothing_is_new<const BEGINS: bool>() {
     let cpu = Cpu::new();
     cpu.update(0);
-    cpu.kept.put(0, 0, 0, &[1]);
-    cpu.kept.end(1, 1);
+    // Relaxed: before the threads begin.
+    cpu.last[0].store(1, Ordering::Relaxed);
+    cpu.kept.put(0, 0, 0, 1);
+    cpu.kept.end(1);
     let reader = {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
             // SeqCst: as the real one.
-            let load = |_, line: usize| [cpu.words[line].load(Ordering::SeqCst)];
-            assert!(cpu.kept.is_unchanged(|| cpu.row().count(), load), "noticed a flush");
+            let unchanged = cpu.kept.unread(|| cpu.row().count(), |_, line| cpu.is_same(line)) == 0;
+            assert!(unchanged, "noticed a flush");
         })
     };
     if BEGINS {
         cpu.kept.begin();
     }
-    cpu.row().take(64, |_| 1, |_, _| unreachable!("it is kept"));
-    // SeqCst: as the real one.
-    assert_eq!(cpu.kept.advance(0, &[cpu.words[0].load(Ordering::SeqCst)]), None);
-    cpu.kept.end(1, 1);
+    cpu.row().find(64, |_, bits| assert_eq!(bits, 1, "it is kept"));
+    assert!(cpu.is_same(0));
+    cpu.kept.end(1);
     reader.join().expect("no panic");
 }
 

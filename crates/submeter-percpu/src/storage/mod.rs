@@ -37,7 +37,7 @@ use crate::process_lock::ProcessMutex;
 pub(crate) use block::Words;
 pub use block::{Block, BlockRef};
 pub use layout::LINE_WORDS;
-pub use raw::{DataRows, OwnedRows};
+pub use raw::{DataRows, OwnedLines, OwnedRows};
 pub use word::Word;
 
 /// A reservation of per-CPU words, handed out in [`Block`]s. Cloning is a pointer copy; the
@@ -60,18 +60,18 @@ struct Inner {
     locked_used: AtomicBool,
 }
 
-/// Which lines [`Area::take_dirty`] takes.
-pub enum Lines<'a> {
-    /// All of them.
+/// Where [`Area::find_dirty`] looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// Everywhere, for callers that deal with all that is found: it is not found so again.
     All,
-    /// A range, without a look at any other.
+    /// Everywhere, for callers that leave some.
+    Some,
+    /// In a range, without a look at any other line.
     Range(Range<usize>),
-    /// Those that the function returns: it gets the first of 64 lines, and a bit for each dirty
-    /// one of them.
-    Which(&'a mut dyn FnMut(usize, u64) -> u64),
 }
 
-/// Up to 64 dirty lines of a row, as [`Area::take_dirty`] finds them.
+/// Up to 64 dirty lines of a row, as [`Area::find_dirty`] finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirtyLines {
     /// The row, from the first data row on.
@@ -87,6 +87,15 @@ impl DirtyLines {
     pub fn lines(self) -> impl Iterator<Item = usize> {
         let first = self.word as usize * 64;
         (0..64).filter(move |bit| self.bits >> bit & 1 == 1).map(move |bit| first + bit)
+    }
+
+    /// Returns the bits of those lines that are in a range.
+    #[must_use]
+    pub fn among(self, range: &Range<usize>) -> u64 {
+        let first = self.word as usize * 64;
+        let [from, to] = [range.start, range.end].map(|line| line.saturating_sub(first).min(64));
+        let below = |line: usize| (1_u128 << line).wrapping_sub(1) as u64;
+        self.bits & below(to) & !below(from)
     }
 }
 
@@ -240,50 +249,40 @@ impl Area {
         self.inner.rows.rseq()
     }
 
-    /// Takes dirty bits of `rows`: appends those of `lines` that were added to since they were last
-    /// taken, but for those to `keep`. They count as unread until they are
-    /// [released](Area::release_dirty).
+    /// Finds dirty lines of `rows`: calls `found` with those of `lines` that have a dirty bit. The
+    /// bits stay as they are, until they are [taken](Area::take_dirty).
     ///
     /// `rows` are [`rows_in_use`](Area::rows_in_use), or a [`shared_row`](Area::shared_row). Costs
-    /// a load for each row, one for each 4,096 lines of a row that has dirty ones, and a locked
-    /// instruction for each 64 lines near a dirty one; of [`Lines::Range`] a load for each 64.
+    /// a load for each row, one for each 4,096 lines of a row that has dirty ones, and one for each
+    /// 64 lines near a dirty one; of [`Lines::Range`] a load for each 64.
     ///
     /// # Panics
     /// When there are no such rows or lines.
-    pub fn take_dirty(
-        &self,
-        rows: Range<usize>,
-        mut lines: Lines<'_>,
-        keep: &[DirtyLines],
-        out: &mut Vec<DirtyLines>,
-    ) {
+    pub fn find_dirty(&self, rows: Range<usize>, lines: &Lines, mut found: impl FnMut(DirtyLines)) {
         let end = self.lines_end();
         for row in rows {
             let bits = self.inner.dirty_bits(row);
-            let kept = |word: usize| {
-                let at = |kept: &&DirtyLines| (kept.row, kept.word) == (row as u32, word as u32);
-                keep.iter().filter(at).fold(0, |bits, kept| bits | kept.bits)
-            };
             let found = |word: usize, bits| {
-                out.push(DirtyLines { row: row as u32, word: word as u32, bits });
+                found(DirtyLines { row: row as u32, word: word as u32, bits });
             };
-            match &mut lines {
-                Lines::All => bits.take(end, kept, found),
-                Lines::Range(range) => bits.take_range(range.clone(), kept, found),
-                Lines::Which(which) => {
-                    bits.take_some(end, |word, bits| which(word * 64, bits & !kept(word)), found)
-                }
+            match lines {
+                Lines::All => bits.find(end, found),
+                Lines::Some => bits.find_some(end, found),
+                Lines::Range(range) => bits.find_range(range.clone(), found),
             }
         }
     }
 
-    /// Returns which of `lines` are dirty. Costs a load.
+    /// Takes dirty bits that were found. The lines count as unread until they are
+    /// [released](Area::release_dirty). Costs a locked instruction for each 64.
     ///
     /// # Panics
     /// When there are no such lines.
-    #[must_use]
-    pub fn dirty_among(&self, lines: DirtyLines) -> u64 {
-        self.inner.dirty_bits(lines.row as usize).marked(lines.word as usize, lines.bits)
+    pub fn take_dirty(&self, found: &mut [DirtyLines]) {
+        for lines in found {
+            let bits = self.inner.dirty_bits(lines.row as usize);
+            lines.bits = bits.take_bits(lines.word as usize, lines.bits);
+        }
     }
 
     /// Stops counting lines that were taken: call it once what they held is where readers find it.
@@ -328,6 +327,13 @@ impl Area {
     #[must_use]
     pub fn dirty_lines(&self, most: u64) -> u64 {
         self.inner.tallies.dirty(most, || self.rows_in_use().end)
+    }
+
+    /// Returns how many lines of shared rows are dirty, or were taken and not released. One load.
+    #[must_use]
+    pub fn dirty_shared_lines(&self) -> u64 {
+        // SeqCst: pairs with `DirtyBits::mark`, as `DirtyBits::count` does.
+        self.inner.tallies.shared().load(Ordering::SeqCst)
     }
 
     /// Returns how many adds are in flight: they may have reached their word, and have not posted
@@ -406,7 +412,7 @@ impl Area {
         self.inner.rows.shared_lines(row)
     }
 
-    /// Returns the number of a shared row among all rows, for [`take_dirty`](Area::take_dirty).
+    /// Returns the number of a shared row among all rows, for [`find_dirty`](Area::find_dirty).
     ///
     /// # Panics
     /// When there is no such row.

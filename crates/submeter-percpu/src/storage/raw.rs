@@ -54,7 +54,7 @@ impl Rows {
         let base = rows.mapping.reservation.base().as_ptr().wrapping_add(first * STRIDE);
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
         let keeper = Arc::clone(&rows.mapping);
-        Ok((rows, OwnedRows { base, first, rows: owned, open: 0, keeper }))
+        Ok((rows, OwnedRows { base, first, rows: owned, keeper }))
     }
 
     pub(crate) fn rseq(&self) -> Option<Rseq> {
@@ -398,8 +398,8 @@ impl LockedWord {
     }
 }
 
-/// The rows of an [`Area`](super::Area) that one owner has to itself: plain words, for what it
-/// remembers of the other rows. They are not zeroed with a block: the owner forgets by itself.
+/// The rows of an [`Area`](super::Area) that one owner has to itself, for what it remembers of the
+/// other rows. They are not zeroed with a block: the owner forgets by itself.
 ///
 /// One exists for each reservation. No other handle of the reservation reaches these rows.
 #[derive(Debug)]
@@ -409,35 +409,22 @@ pub struct OwnedRows {
     /// Its number among all rows.
     first: usize,
     rows: usize,
-    /// How many lines of each were open when this was last asked: a load less on most ways.
-    open: usize,
     keeper: Arc<Mapping>,
 }
 
-// SAFETY: 1. It is the only way to its rows, as a `&mut` to them would be (`line`, 4).
+// SAFETY: 1. Its words are reached as atomics only (`OwnedLines::line`).
 unsafe impl Send for OwnedRows {}
-// SAFETY: 1. Nothing can be reached through a shared reference: both functions take `&mut self`.
+// SAFETY: 1. As for `Send`; it has no interior of its own.
 unsafe impl Sync for OwnedRows {}
 
 impl OwnedRows {
-    /// Returns a line of an owned row. Costs a comparison of each argument.
-    ///
-    /// # Panics
-    /// When there is no such row or line, or the line was never handed out in a block.
+    /// Returns the lines that were handed out in blocks by now, for many loads and stores. One
+    /// load.
     #[inline]
     #[must_use]
-    pub fn line(&mut self, row: usize, line: usize) -> &mut [i64; LINE_WORDS] {
-        if line >= self.open {
-            self.open = self.keeper.open_lines();
-        }
-        assert!(row < self.rows && line < self.open, "no such line");
-        let at = row * STRIDE + line * LINE_WORDS * 8;
-        // SAFETY: 1. In bounds, and open: `row` and `line` were checked, and the reservation, which
-        // `keeper` keeps, has `rows` rows from `base` on, of which each has room for its lines.
-        // 2. Aligned: the base is page-aligned, `at` a multiple of 64. 3. Initialised: mappings
-        // start zeroed. 4. Not aliased: `Rows::new` makes one `OwnedRows`, no function of `Rows`
-        // goes beyond the atomic rows, and the result borrows `self` mutably.
-        unsafe { self.base.add(at).cast().as_mut() }
+    pub fn lines(&self) -> OwnedLines<'_> {
+        let (base, rows, lines) = (self.base, self.rows, self.keeper.open_lines());
+        OwnedLines { base, rows, lines, _rows: PhantomData }
     }
 
     /// Gives back the memory of whole pages of these lines, which are zero then; other lines stay
@@ -449,15 +436,44 @@ impl OwnedRows {
     ///
     /// # Panics
     /// When there are no such lines.
-    pub fn discard(&mut self, lines: Range<usize>) -> io::Result<()> {
+    pub fn discard(&self, lines: Range<usize>) -> io::Result<()> {
         assert!(lines.start <= lines.end && lines.end <= LINES, "no such lines");
         for row in self.first..self.first + self.rows {
             let pages = whole_pages(row, &lines, page_size());
-            // SAFETY: 1. In bounds: the row exists, and `lines` was checked. 2. No reference to
-            // these bytes lives: this is the only way to them (`line`, 4), and borrowed mutably.
+            // SAFETY: 1. In bounds: the row exists, and `lines` was checked. 2. Words are accessed
+            // atomically, so that one that becomes zero is no data race.
             unsafe { self.keeper.reservation.discard(pages.start, pages.len()) }?;
         }
         Ok(())
+    }
+}
+
+/// The lines of [`OwnedRows`].
+#[derive(Clone, Copy, Debug)]
+pub struct OwnedLines<'a> {
+    base: NonNull<u8>,
+    rows: usize,
+    /// How many lines of each were open when this was made.
+    lines: usize,
+    _rows: PhantomData<&'a OwnedRows>,
+}
+
+impl<'a> OwnedLines<'a> {
+    /// Returns a line of a row.
+    ///
+    /// # Panics
+    /// When there is no such row, or the line was not handed out in a block before `self` was made.
+    #[inline(always)]
+    #[must_use]
+    pub fn line(self, row: usize, line: usize) -> &'a [AtomicI64; LINE_WORDS] {
+        assert!(row < self.rows && line < self.lines, "no such line");
+        let at = row * STRIDE + line * LINE_WORDS * 8;
+        // SAFETY: 1. In bounds, and open: `row` and `line` were checked, and the reservation, which
+        // the owner keeps for `'a`, has `rows` rows from `base` on, of which each has room for its
+        // lines. 2. Aligned: the base is page-aligned, `at` a multiple of 64. 3. Initialised:
+        // mappings start zeroed. 4. Accessed atomically only: no function of `Rows` goes beyond the
+        // atomic rows, and none but this goes here.
+        unsafe { self.base.add(at).cast().as_ref() }
     }
 }
 
@@ -472,6 +488,14 @@ pub struct DataRows<'a> {
 }
 
 impl DataRows<'_> {
+    /// Returns whether a line can be loaded: whether it was handed out in a block before `self` was
+    /// made.
+    #[inline]
+    #[must_use]
+    pub fn has(self, row: usize, line: usize) -> bool {
+        row < self.rows && line < self.lines
+    }
+
     /// Loads a line of a data row. Costs a load for each word.
     ///
     /// # Panics
@@ -483,13 +507,34 @@ impl DataRows<'_> {
     #[inline(always)]
     #[must_use]
     pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {
+        let words = self.line(row, line);
+        // SeqCst: after the dirty bits were taken; pairs with a locked add's "store, then look".
+        std::array::from_fn(|n| words[n].load(Ordering::SeqCst))
+    }
+
+    /// Returns whether a line of a data row has these words. Costs a load for each up to the first
+    /// that differs; otherwise as [`load_line`](DataRows::load_line).
+    ///
+    /// # Panics
+    /// As [`load_line`](DataRows::load_line).
+    ///
+    /// # Ordering
+    /// As that of [`load_line`](DataRows::load_line); `words` are loaded relaxed.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_line(self, row: usize, line: usize, words: &[AtomicI64; LINE_WORDS]) -> bool {
+        let now = self.line(row, line);
+        // SeqCst: as in `load_line`. Relaxed: as said above.
+        (0..LINE_WORDS).all(|n| now[n].load(Ordering::SeqCst) == words[n].load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn line(&self, row: usize, line: usize) -> &[AtomicI64; LINE_WORDS] {
         assert!(row < self.rows && line < self.lines, "no such line");
         let at = row * STRIDE + line * LINE_WORDS * 8;
         // SAFETY: 1 to 4 as in `Rows::at`, for eight words of a line that was checked; an array of
         // atomics has the layout of its words. 5. The rows are borrowed for as long as `self`
-        // exists, and the reference does not leave this function.
-        let words: &[AtomicI64; LINE_WORDS] = unsafe { self.base.add(at).cast().as_ref() };
-        // SeqCst: after the dirty bits were taken; pairs with a locked add's "store, then look".
-        std::array::from_fn(|n| words[n].load(Ordering::SeqCst))
+        // exists, and the reference leaves this file no further than it lives.
+        unsafe { self.base.add(at).cast().as_ref() }
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Tallies {
     /// Each of the data rows whose number has the same remainder.
     data: Box<[CachePadded<Tally>]>,
     data_rows: usize,
-    /// Marks of the shared rows, which nothing reads. Padded, as every add loads its neighbours.
+    /// Marks of the shared rows. Padded, as every add loads its neighbours.
     shared: CachePadded<AtomicU64>,
 }
 
@@ -44,6 +44,11 @@ impl Tallies {
 
     fn of(&self, row: usize) -> &Tally {
         &self.data[row % self.data.len()]
+    }
+
+    /// The marks of the shared rows.
+    pub(super) fn shared(&self) -> &AtomicU64 {
+        &self.shared
     }
 
     /// The marks that are counted with those of `row`, by its number among all.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use submeter_percpu::storage::{DirtyLines, LINE_WORDS, Lines, OwnedRows};
+use submeter_percpu::storage::{DirtyLines, LINE_WORDS, Lines};
 use submeter_percpu::{Area, PercpuCounter};
 use submeter_sys::cpu;
 
@@ -223,15 +223,33 @@ fn a_batch_whose_width_would_wrap_around_is_refused() {
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(too_wide)).is_err());
 }
 
-/// Takes every mark and returns the lines, each once.
-fn take(area: &Area) -> Vec<usize> {
-    let mut marked: Vec<DirtyLines> = Vec::new();
-    area.take_dirty(area.rows_in_use(), Lines::All, &[], &mut marked);
-    area.release_dirty(&marked);
-    let mut lines: Vec<usize> = marked.into_iter().flat_map(DirtyLines::lines).collect();
+/// Finds marks.
+fn find(area: &Area, rows: std::ops::Range<usize>, lines: Lines) -> Vec<DirtyLines> {
+    let mut found = Vec::new();
+    area.find_dirty(rows, &lines, |lines| found.push(lines));
+    found
+}
+
+/// Takes marks.
+fn take_in(area: &Area, rows: std::ops::Range<usize>, lines: Lines) -> Vec<DirtyLines> {
+    let mut found = find(area, rows, lines);
+    area.take_dirty(&mut found);
+    found
+}
+
+/// The lines, each once.
+fn lines(found: &[DirtyLines]) -> Vec<usize> {
+    let mut lines: Vec<usize> = found.iter().copied().flat_map(DirtyLines::lines).collect();
     lines.sort_unstable();
     lines.dedup();
     lines
+}
+
+/// Takes every mark and returns the lines, each once.
+fn take(area: &Area) -> Vec<usize> {
+    let marked = take_in(area, area.rows_in_use(), Lines::All);
+    area.release_dirty(&marked);
+    lines(&marked)
 }
 
 #[test]
@@ -258,16 +276,14 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
         for block in [1, 21, 22, 90] {
             blocks[block].add_dirty(8, 1, 63, drop);
         }
-        let mut marked = Vec::new();
         // Lines 63 to 65, of which 64 is marked; then all lines of block 22.
-        area.take_dirty(area.rows_in_use(), Lines::Range(63..66), &[], &mut marked);
-        assert_eq!(marked.iter().copied().flat_map(DirtyLines::lines).collect::<Vec<_>>(), [64]);
-        let mut which = |first, bits| if first == 0 { 0 } else { bits & 8 };
-        area.take_dirty(area.rows_in_use(), Lines::Which(&mut which), &[], &mut marked);
-        assert_eq!(
-            marked.iter().copied().flat_map(DirtyLines::lines).collect::<Vec<_>>(),
-            [64, 67]
-        );
+        let mut marked = take_in(area, area.rows_in_use(), Lines::Range(63..66));
+        assert_eq!(lines(&marked), [64]);
+        let mut some = find(area, area.rows_in_use(), Lines::Some);
+        some.iter_mut().for_each(|lines| lines.bits = lines.among(&(66..69)));
+        area.take_dirty(&mut some);
+        marked.extend(some);
+        assert_eq!(lines(&marked), [64, 67]);
         assert_eq!(area.dirty_lines(u64::MAX), 4, "what was taken is not released yet");
         area.restore_dirty(&marked);
         assert_eq!(area.dirty_lines(u64::MAX), 4);
@@ -277,40 +293,39 @@ fn some_lines_are_taken_and_the_others_left_or_marked_again() {
 }
 
 #[test]
-fn kept_lines_stay_marked_and_are_found_by_their_place() {
+fn lines_that_were_found_stay_marked_and_are_taken_by_their_place() {
     on_every_backend(|area| {
         let blocks: Vec<_> = (0..100).map(|_| area.block(8).expect("room")).collect();
         // Where the thread moves between adds, a line is marked in two rows.
-        let add = || [1, 2, 70].map(|block| blocks[block].add_dirty(0, 1, 63, drop));
-        let everywhere = |word: u32, bits: u64| {
-            let at = move |row: usize| DirtyLines { row: row as u32, word, bits };
-            area.rows_in_use().map(at).collect::<Vec<_>>()
-        };
-        let take = |lines: Lines<'_>, keep: &[DirtyLines]| {
-            let mut taken = Vec::new();
-            area.take_dirty(area.rows_in_use(), lines, keep, &mut taken);
-            area.release_dirty(&taken);
-            let mut lines: Vec<usize> = taken.into_iter().flat_map(DirtyLines::lines).collect();
-            lines.sort_unstable();
-            lines.dedup();
-            lines
-        };
-        add();
-        let keep = [everywhere(0, 1 << 2), everywhere(1, 1 << 6)].concat();
-        let marked = |keep: &[DirtyLines]| keep.iter().any(|&lines| area.dirty_among(lines) != 0);
-        assert_eq!(take(Lines::All, &keep), [1]);
-        assert!(marked(&keep) && area.any_dirty());
-        add();
-        assert_eq!(take(Lines::Range(0..100), &keep), [1]);
-        add();
-        assert_eq!(take(Lines::Which(&mut |_, bits| bits), &keep), [1]);
-        assert_eq!(take(Lines::All, &keep), [0usize; 0]);
-        // Let go: by their place, as the summary has forgotten them.
-        assert_eq!(take(Lines::Range(0..100), &[]), [2, 70]);
-        assert!(!marked(&keep) && !area.any_dirty());
-        add();
-        assert_eq!(take(Lines::All, &[]), [1, 2, 70], "they are as any other again");
+        let add = |which: &[usize]| which.iter().for_each(|&n| blocks[n].add_dirty(0, 1, 63, drop));
+        let find = |lines: Lines| find(area, area.rows_in_use(), lines);
+        add(&[1, 2, 70]);
+        assert_eq!(lines(&find(Lines::Some)), [1, 2, 70]);
+        let mut kept = find(Lines::All);
+        assert_eq!(lines(&kept), [1, 2, 70], "also those that some look has found");
+        assert_eq!(find(Lines::All), [], "but not those that one for all has");
+        assert_eq!(lines(&find(Lines::Range(2..71))), [2, 70]);
+        assert!(area.any_dirty());
+        // Others, and they are found with those of their 64.
+        add(&[3]);
+        assert_eq!(lines(&find(Lines::All)), [1, 2, 3]);
+        kept.extend(find(Lines::Range(0..100)));
+        area.take_dirty(&mut kept);
+        area.release_dirty(&kept);
+        assert!(find(Lines::Range(0..100)).is_empty() && !area.any_dirty());
+        add(&[1, 2, 70]);
+        assert_eq!(take(area), [1, 2, 70], "they are as any other again");
     });
+}
+
+#[test]
+fn lines_of_64_are_those_of_a_range() {
+    let all = DirtyLines { row: 0, word: 2, bits: u64::MAX };
+    for range in [0..0, 0..128, 0..129, 100..1000, 129..191, 128..192, 191..192, 192..200] {
+        let expected = all.lines().filter(|line| range.contains(line));
+        let bits = all.among(&range);
+        assert!(DirtyLines { bits, ..all }.lines().eq(expected), "{range:?}");
+    }
 }
 
 #[test]
@@ -321,50 +336,56 @@ fn shared_rows_have_marks_of_their_own() {
         area.mark_shared(1, line);
         area.mark_shared(1, line);
         assert!(!area.any_dirty(), "nothing was added");
-        let mut marked = Vec::new();
-        area.take_dirty(area.shared_row(0), Lines::All, &[], &mut marked);
-        area.take_dirty(area.shared_row(1), Lines::Which(&mut |_, _| 0), &[], &mut marked);
-        area.take_dirty(area.shared_row(1), Lines::Range(line - 1..line), &[], &mut marked);
-        area.take_dirty(area.shared_row(1), Lines::Range(line + 1..line + 2), &[], &mut marked);
-        area.take_dirty(area.shared_row(0), Lines::Range(line..line + 1), &[], &mut marked);
-        assert!(marked.is_empty());
-        area.take_dirty(area.shared_row(1), Lines::Range(line..line + 1), &[], &mut marked);
-        assert_eq!(marked.drain(..).flat_map(DirtyLines::lines).collect::<Vec<_>>(), [line]);
+        assert_eq!(area.dirty_shared_lines(), 1);
+        let [other, marked] = [0, 1].map(|row| area.shared_row(row));
+        for (rows, lines) in [
+            (other.clone(), Lines::All),
+            (marked.clone(), Lines::Range(line - 1..line)),
+            (marked.clone(), Lines::Range(line + 1..line + 2)),
+            (other, Lines::Range(line..line + 1)),
+        ] {
+            assert_eq!(find(area, rows, lines), []);
+        }
+        let taken = take_in(area, marked.clone(), Lines::Range(line..line + 1));
+        assert_eq!((lines(&taken), area.dirty_shared_lines()), (vec![line], 1));
         area.mark_shared(1, line);
-        area.take_dirty(area.shared_row(1), Lines::All, &[], &mut marked);
-        area.release_dirty(&marked);
-        assert_eq!(marked.into_iter().flat_map(DirtyLines::lines).collect::<Vec<_>>(), [line]);
+        area.release_dirty(&taken);
+        let taken = take_in(area, marked, Lines::All);
+        area.release_dirty(&taken);
+        assert_eq!((lines(&taken), area.dirty_shared_lines()), (vec![line], 0));
     });
 }
 
 #[test]
 fn owned_rows_are_apart_from_all_others() {
-    let (area, mut owned) = Area::with_owner(|_| (1, 2)).expect("address space");
+    let (area, owned) = Area::with_owner(|_| (1, 2)).expect("address space");
+    let word = |row: usize, line: usize, n: usize| &owned.lines().line(row, line)[n];
+    // Relaxed, all: one thread.
+    let store = |row, line, n, to| word(row, line, n).store(to, Ordering::Relaxed);
+    let load = |row, line, n| word(row, line, n).load(Ordering::Relaxed);
     let block = area.block(8).expect("room");
     let line = block.first_line();
-    *owned.line(0, line) = [1; 8];
-    *owned.line(1, line) = [2; 8];
+    store(0, line, 0, 1);
+    store(1, line, 0, 2);
     block.add(3, 7);
     area.shared(0, block.first_word()).store(9, Ordering::Relaxed);
-    assert_eq!((*owned.line(0, line), *owned.line(1, line)), ([1; 8], [2; 8]));
+    assert_eq!((load(0, line, 0), load(1, line, 0), load(0, line, 3)), (1, 2, 0));
     assert_eq!((block.sum(3), area.shared_lines(0)[line][0].load(Ordering::Relaxed)), (7, 9));
     // Whole pages are given back, and nothing outside of the range is touched.
     let lines = if cfg!(miri) { 1000 } else { 10_000 };
     drop((block, area.block((lines - 1 - line) * LINE_WORDS).expect("room"), area));
-    assert_eq!(owned.line(0, line)[0], 1, "keeps the reservation");
-    (0..lines).for_each(|line| owned.line(1, line)[7] = 5);
+    assert_eq!(load(0, line, 0), 1, "keeps the reservation");
+    (0..lines).for_each(|line| store(1, line, 7, 5));
     let granted = owned.discard(100..lines - 100);
     // Miri and Windows use the allocator's memory, which cannot be returned in parts.
     assert!(granted.is_ok() || cfg!(any(miri, windows)), "{granted:?}");
-    let left = |owned: &mut OwnedRows, range: std::ops::Range<usize>| {
-        range.filter(|&line| owned.line(1, line)[7] == 5).count()
-    };
-    assert_eq!((left(&mut owned, 0..100), left(&mut owned, lines - 100..lines)), (100, 100));
+    let left = |range: std::ops::Range<usize>| range.filter(|&line| load(1, line, 7) == 5).count();
+    assert_eq!((left(0..100), left(lines - 100..lines)), (100, 100));
     // What remains is less than two pages.
-    assert!(cfg!(any(miri, windows)) || left(&mut owned, 100..lines - 100) <= 2 * (1 << 16) / 64);
+    assert!(cfg!(any(miri, windows)) || left(100..lines - 100) <= 2 * (1 << 16) / 64);
     owned.discard(5..6).expect("nothing to do");
-    assert_eq!(owned.line(1, 5)[7], 5);
-    assert!(std::panic::catch_unwind(move || owned.line(2, 0)[0]).is_err());
+    assert_eq!(load(1, 5, 7), 5);
+    assert!(std::panic::catch_unwind(|| owned.lines().line(2, 0)).is_err());
 }
 
 #[test]
@@ -408,7 +429,7 @@ fn thousands_of_rows_are_used_like_a_few() {
         return;
     }
     for cpus in [2000, 2100] {
-        let (area, mut owned) = Area::simulated_with_owner(cpus, |_| (1, 1)).expect("addresses");
+        let (area, owned) = Area::simulated_with_owner(cpus, |_| (1, 1)).expect("addresses");
         let block = area.block(100 * LINE_WORDS).expect("room");
         for cpu in [0, cpus - 1] {
             Area::simulate_cpu(cpu as u32);
@@ -418,7 +439,7 @@ fn thousands_of_rows_are_used_like_a_few() {
         assert_eq!((block.sum(0), block.sum(block.len() - 1)), (6, 8));
         let found: std::collections::BTreeSet<_> = take(&area).into_iter().collect();
         assert_eq!(found, [block.first_line(), block.first_line() + 99].into());
-        owned.line(0, block.first_line() + 99)[7] = 1;
+        owned.lines().line(0, block.first_line() + 99)[7].store(1, Ordering::Relaxed);
     }
 }
 
@@ -435,8 +456,7 @@ fn a_reader_that_follows_the_marks_misses_nothing_stress() {
                 let (mut total, mut finish) = (0, false);
                 loop {
                     let returned = done.load(Ordering::SeqCst);
-                    let mut marked: Vec<DirtyLines> = Vec::new();
-                    area.take_dirty(area.rows_in_use(), Lines::All, &[], &mut marked);
+                    let marked = take_in(area, area.rows_in_use(), Lines::All);
                     area.barrier();
                     for at in &marked {
                         for (line, word) in at.lines().flat_map(|l| (0..8).map(move |w| (l, w))) {

@@ -110,8 +110,8 @@ impl Group {
     /// that a parent stays its own plus its children; what else is new to them waits for a flush of
     /// theirs.
     ///
-    /// Costs what changed here, at most one `membarrier` for each section (none where only lines
-    /// have changed that do between any two flushes), and a glance at each 64 lines that changed
+    /// Costs what changed here, a look at up to 2,048 lines that did lately, seldom a `membarrier`
+    /// for each section, and a glance at each 64 lines that changed
     /// anywhere (not even that for a group that never had a child). Joins a flush of this part, of
     /// the tree or of a group above that began after this call. For all groups use
     /// [`Tree::flush`](crate::Tree::flush): one flush is cheaper than many.

@@ -6,13 +6,15 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use submeter_percpu::dirty::Kept;
 use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, OwnedRows};
 
-use super::kept_lines::KeptLines;
+use super::kept_lines::{BUSY_MAX, COLD_MAX, KeptLines, QUIET_MAX, SPACING_NS};
 use super::lineage::Lineage;
-use super::propagate::{Propagator, View, add};
+use super::propagate::{Propagator, View};
 use super::rows;
 use crate::flush::node_table::{Birth, NodeTable};
 use crate::flush::reuse::empty;
@@ -41,7 +43,7 @@ pub(super) type Births = VecDeque<Birth<BlockRef<Lineage>>>;
 pub struct FlushReport {
     /// Groups whose totals were visited, each once for each section that was flushed.
     pub groups: usize,
-    /// Lines of 64 bytes that were read, for all CPUs.
+    /// Lines of 64 bytes that had changed, on all CPUs.
     pub lines: usize,
     /// From its start to its end.
     pub duration: Duration,
@@ -98,25 +100,52 @@ impl FlushScope {
 pub(crate) struct FlushState {
     area: Area,
     lines: usize,
+    last: Arc<OwnedRows>,
     propagator: Propagator,
+    /// Lines of data that keep their marks.
     pub(super) kept: KeptLines,
-    /// What was found marked; emptied by each flush.
+    /// Where readers are told of them.
+    shown: Arc<Kept>,
+    /// Lines of the raised error that keep theirs.
+    erring: KeptLines,
+    /// When this flush began, in ns after the tree's begin.
+    now_ns: u64,
+    /// When the last flush began that issued a barrier.
+    pub(super) barrier_ns: Option<u64>,
+    /// Lines whose marks were taken, first those that were found, then those that were let go;
+    /// emptied by each flush, as the lists below.
     taken: Vec<DirtyLines>,
-    /// Lines whose raised error changed; emptied by each flush.
-    erring: Vec<DirtyLines>,
+    /// How many were found.
+    found: usize,
+    /// Lines of the raised error whose marks were taken.
+    erring_taken: Vec<DirtyLines>,
+    /// Lines that may have changed: those that were taken, and kept ones.
+    changed: Vec<DirtyLines>,
     /// The raised error that the totals have after this flush, by line.
     noted: Vec<(usize, [i64; LINE_WORDS])>,
 }
 
 impl FlushState {
-    pub(super) fn new(area: Area, last: OwnedRows, lines: usize) -> FlushState {
+    pub(super) fn new(
+        area: Area,
+        last: Arc<OwnedRows>,
+        shown: Arc<Kept>,
+        lines: usize,
+    ) -> FlushState {
         FlushState {
             area,
             lines,
-            propagator: Propagator::new(last, lines),
-            kept: KeptLines::new(lines),
+            last,
+            propagator: Propagator::new(lines),
+            kept: KeptLines::default(),
+            shown,
+            erring: KeptLines::default(),
+            now_ns: 0,
+            barrier_ns: None,
             taken: Vec::new(),
-            erring: Vec::new(),
+            found: 0,
+            erring_taken: Vec::new(),
+            changed: Vec::new(),
             noted: Vec::new(),
         }
     }
@@ -130,26 +159,51 @@ impl FlushState {
         self.propagator.nodes.learn(births);
     }
 
-    /// Notes the raised error that this flush will make up for, then finds out what changed. In
+    /// Notes the raised error that this flush will make up for, then finds out what is marked. In
     /// this order: an add whose overflow is noted had committed and marked before, so that its line
-    /// is among those taken now, or was among those of an earlier flush.
+    /// is among those found now, or keeps its mark.
     ///
     /// `announced` returns the groups that were announced since it was last called. A group is
     /// announced before anything is added to it, so that the groups known once the raised error is
     /// noted are all whose overflows it has. Those known before are not: a flush of a part would
     /// cover the error of a group whose marks it leaves.
     ///
-    /// `dead` are the groups, in order, that are to be forgotten after this flush.
-    pub(super) fn take(&mut self, scope: FlushScope, dead: &[u32], announced: impl Fn() -> Births) {
-        self.kept.begin();
+    /// `dead` are the groups, in order, that are to be forgotten after this flush, which began at
+    /// `now_ns`.
+    pub(super) fn take(
+        &mut self,
+        scope: FlushScope,
+        dead: &[u32],
+        now_ns: u64,
+        announced: impl Fn() -> Births,
+    ) {
+        self.now_ns = now_ns;
         self.note_raised_error(scope);
         self.learn(announced());
-        let mut taken = std::mem::take(&mut self.taken);
-        self.take_dirty(scope, self.area.rows_in_use(), self.kept.lines(), &mut taken);
-        self.taken = taken;
-        self.let_go(Some(scope), dead);
+        let mut found = std::mem::take(&mut self.taken);
+        // Marks are counted, those of kept lines included: where no more count, there are no
+        // others.
+        if self.area.dirty_lines(u64::MAX) != self.kept.len() as u64 {
+            self.find(scope, self.area.rows_in_use(), &self.kept, &mut found);
+        }
+        let FlushState { area, propagator, kept, .. } = self;
+        let barrier = is_barrier_due(kept, count(&found), self.barrier_ns, now_ns);
+        if !barrier {
+            kept.adopt(&found);
+            found.clear();
+        }
+        self.found = found.len();
+        if barrier {
+            let mut which = in_scope(scope, propagator);
+            kept.let_go(|lines, ages| which(lines) & ages.unchanged(), &mut found);
+        }
+        if !dead.is_empty() {
+            kept.let_go(|lines, _| of_groups(dead, propagator, lines), &mut found);
+        }
+        area.take_dirty(&mut found);
+        self.taken = found;
         if scope == FlushScope::Tree {
-            // Once more: all marks were taken, and a group is announced before it is marked.
+            // Once more: all marks were found, and a group is announced before it is marked.
             self.learn(announced());
         }
     }
@@ -161,76 +215,104 @@ impl FlushState {
     /// came before the end of the last handle, which a lock has told of. The pending error above
     /// them stays, for a flush that knows what else is in it.
     pub(super) fn reclaim(&mut self, ids: &mut [u32]) {
-        self.kept.begin();
-        self.let_go(None, ids);
-        let runs = || ids.chunk_by(|&a, &b| a + 1 == b);
-        for run in runs() {
-            let lines =
-                run[0] as usize * self.lines..(run[run.len() - 1] as usize + 1) * self.lines;
-            let take = |rows, out: &mut Vec<DirtyLines>| {
-                self.area.take_dirty(rows, Lines::Range(lines.clone()), &[], out);
-            };
-            take(self.area.shared_row(rows::RAISED_ERROR), &mut self.erring);
-            take(self.area.rows_in_use(), &mut self.taken);
+        let FlushState { area, propagator, kept, erring, .. } = self;
+        for (kept, rows, taken) in [
+            (kept, area.rows_in_use(), &mut self.taken),
+            (erring, area.shared_row(rows::RAISED_ERROR), &mut self.erring_taken),
+        ] {
+            kept.let_go(|lines, _| of_groups(ids, propagator, lines), taken);
+            // Found below.
+            taken.clear();
+            for run in ids.chunk_by(|&a, &b| a + 1 == b) {
+                let end = (run[run.len() - 1] as usize + 1) * self.lines;
+                let lines = Lines::Range(run[0] as usize * self.lines..end);
+                area.find_dirty(rows.clone(), &lines, |lines| taken.push(lines));
+            }
+            area.take_dirty(taken);
         }
+        self.found = self.taken.len();
         // Not a flush that anybody asked for.
         let report = self.report();
         self.propagator.begin();
         self.bring_up();
-        self.finish(ids);
+        self.finish();
         self.forget(ids);
         self.propagator.report = report;
     }
 
-    /// Lets kept lines of `scope` go, and those of the dead: they are taken as others are.
-    fn let_go(&mut self, scope: Option<FlushScope>, dead: &[u32]) {
-        let FlushState { area, propagator, kept, taken, .. } = self;
-        let nodes = &propagator.nodes;
-        let mut in_scope = scope.map(|scope| scope.groups(nodes));
-        let in_scope = |group: u32| in_scope.as_mut().is_some_and(|has| has(group as usize));
-        kept.let_go(!taken.is_empty(), dead, in_scope, |at, line, read| {
-            let row = at.row as usize;
-            *propagator.last.line(row, line) = read;
-            area.take_dirty(row..row + 1, Lines::Range(line..line + 1), &[], taken);
-        });
-    }
-
-    /// Takes the dirty lines that a flush of `scope` brings up to date, but for those to `keep`.
-    fn take_dirty(
+    /// Finds the dirty lines that a flush of `scope` brings up to date, but for those that are
+    /// `kept`.
+    fn find(
         &self,
         scope: FlushScope,
         rows: Range<usize>,
-        keep: &[DirtyLines],
+        kept: &KeptLines,
         out: &mut Vec<DirtyLines>,
     ) {
-        match scope {
-            FlushScope::Tree => self.area.take_dirty(rows, Lines::All, keep, out),
+        let lines = match scope {
+            FlushScope::Tree => Lines::All,
             // Without a look at any other: an exact read of one group must not cost more in a busy
             // tree.
-            FlushScope::Below(root) if self.has_no_child(root) => {
-                let lines = root * self.lines..(root + 1) * self.lines;
-                self.area.take_dirty(rows, Lines::Range(lines), keep, out);
+            FlushScope::Below(root) if self.has_no_child(root) => Lines::Range(self.lines_of(root)),
+            FlushScope::Below(_) => Lines::Some,
+        };
+        let mut which = in_scope(scope, &self.propagator);
+        self.area.find_dirty(rows, &lines, |found| {
+            let others = DirtyLines { bits: kept.others(found), ..found };
+            let bits = which(others);
+            if bits != 0 {
+                out.push(DirtyLines { bits, ..found });
             }
-            FlushScope::Below(_) => {
-                let mut which = marked_in(scope, &self.propagator);
-                self.area.take_dirty(rows, Lines::Which(&mut which), keep, out);
-            }
-        }
+        });
     }
 
     fn has_no_child(&self, id: usize) -> bool {
         self.propagator.nodes.get(id).is_some_and(|node| !node.is_inner())
     }
 
+    fn lines_of(&self, id: usize) -> Range<usize> {
+        id * self.lines..(id + 1) * self.lines
+    }
+
     fn note_raised_error(&mut self, scope: FlushScope) {
-        let mut erring = std::mem::take(&mut self.erring);
-        self.take_dirty(scope, self.area.shared_row(rows::RAISED_ERROR), &[], &mut erring);
-        self.erring = erring;
+        let mut found = std::mem::take(&mut self.erring_taken);
+        if self.area.dirty_shared_lines() != self.erring.len() as u64 {
+            self.find(scope, self.area.shared_row(rows::RAISED_ERROR), &self.erring, &mut found);
+        }
+        if self.erring.len() + count(&found) <= BUSY_MAX {
+            self.erring.adopt(&found);
+            found.clear();
+        }
+        // Updaters add by locked instructions, and look at the mark afterwards: to take it needs no
+        // barrier, so that cold ones go at any time.
+        self.erring.let_go(|_, ages| ages.cold(), &mut found);
+        self.area.take_dirty(&mut found);
+        self.erring_taken = found;
         let raised = self.area.shared_lines(rows::RAISED_ERROR);
-        for line in self.erring.iter().flat_map(|erring| erring.lines()) {
+        let covered = self.area.shared_lines(rows::COVERED_ERROR);
+        let is_same = |_, line: usize| {
+            let mut words = raised[line].iter().zip(&covered[line]);
+            // SeqCst: as below. Relaxed: the flusher's own.
+            words.all(|(raised, covered)| {
+                raised.load(Ordering::SeqCst) == covered.load(Ordering::Relaxed)
+            })
+        };
+        let range = self.range_of(scope);
+        look(&mut self.erring, scope, range, &self.propagator, is_same, &mut self.changed);
+        for line in self.erring_taken.iter().chain(&self.changed).flat_map(|erring| erring.lines())
+        {
             // SeqCst: before the marks are taken, as `take` says.
             let load = |n: usize| raised[line][n].load(Ordering::SeqCst);
             self.noted.push((line, std::array::from_fn(load)));
+        }
+        empty(&mut self.changed);
+    }
+
+    /// The only lines that a flush of `scope` looks at, if it is a group without children.
+    fn range_of(&self, scope: FlushScope) -> Option<Range<usize>> {
+        match scope {
+            FlushScope::Below(root) if self.has_no_child(root) => Some(self.lines_of(root)),
+            _ => None,
         }
     }
 
@@ -242,43 +324,55 @@ impl FlushState {
         barrier: impl FnOnce(&Area) -> io::Result<()>,
     ) -> io::Result<()> {
         // What keeps its mark needs no barrier.
-        if !self.taken.is_empty()
-            && let Err(error) = barrier(&self.area)
-        {
-            self.area.restore_dirty(&self.taken);
-            self.area.restore_dirty(&self.erring);
-            self.kept.end(&self.area);
-            self.clear();
-            return Err(error);
+        if !self.taken.is_empty() {
+            if let Err(error) = barrier(&self.area) {
+                self.area.restore_dirty(&self.taken);
+                self.area.restore_dirty(&self.erring_taken);
+                self.kept.end(&self.shown);
+                self.clear();
+                return Err(error);
+            }
+            self.barrier_ns = Some(self.now_ns);
         }
         self.propagator.begin();
-        self.read_kept(scope);
+        self.look_at_kept(scope);
         self.bring_up();
         Ok(())
     }
 
-    /// Reads the lines of `scope` that keep their marks. Their groups are known: a line is kept
-    /// once it was taken, and goes before its group is forgotten.
-    pub(super) fn read_kept(&mut self, scope: FlushScope) {
-        let FlushState { area, propagator, kept, .. } = self;
-        let slots = match scope {
-            FlushScope::Tree => u64::MAX,
-            FlushScope::Below(_) => kept.slots_of(scope.groups(&propagator.nodes)),
-        };
-        kept.read(area, slots, |line, new| propagator.add(line, new));
+    /// Finds out which lines of `scope` that keep their marks have changed.
+    pub(super) fn look_at_kept(&mut self, scope: FlushScope) {
+        let range = self.range_of(scope);
+        let view = View::of(&self.area, &self.last);
+        let is_same = |row, line| view.is_same(row, line);
+        look(&mut self.kept, scope, range, &self.propagator, is_same, &mut self.changed);
     }
 
     pub(super) fn bring_up(&mut self) {
-        if !self.taken.is_empty() {
-            self.kept.totals_change();
+        if self.taken.is_empty() && self.changed.is_empty() {
+            return;
+        }
+        // Before the totals change, and what was read of kept lines, and before marks are released.
+        self.shown.begin();
+        let view = View::of(&self.area, &self.last);
+        let (found, let_go) = self.taken.split_at(self.found);
+        self.changed.extend_from_slice(found);
+        for &lines in let_go {
+            // Most have not changed: what is visited is what has.
+            let has_changed = |line: &usize| !view.is_same(lines.row as usize, *line);
+            let bits =
+                lines.lines().filter(has_changed).fold(0, |bits, line| bits | 1 << (line % 64));
+            if bits != 0 {
+                self.changed.push(DirtyLines { bits, ..lines });
+            }
         }
         // By line, so that a group is visited once, for all of its rows.
-        self.taken.sort_unstable_by_key(|marked| (marked.word, marked.row));
-        self.propagator.propagate(View::of(&self.area), &self.taken);
+        self.changed.sort_unstable_by_key(|lines| (lines.word, lines.row));
+        self.propagator.propagate(view, &self.changed);
     }
 
-    /// Shows readers that the totals have it, once they do. `dead` are forgotten after it.
-    pub(super) fn finish(&mut self, dead: &[u32]) {
+    /// Shows readers that the totals have it, once they do.
+    pub(super) fn finish(&mut self) {
         let covered = self.area.shared_lines(rows::COVERED_ERROR);
         for (line, noted) in &self.noted {
             for (covered, &noted) in covered[*line].iter().zip(noted) {
@@ -287,18 +381,16 @@ impl FlushState {
                 covered.store(noted, Ordering::Release);
             }
         }
-        let FlushState { area, propagator, kept, taken, .. } = self;
-        let lives = |group: u32| dead.binary_search(&group).is_err();
-        kept.learn(taken, lives, |row, line| *propagator.last.line(row, line));
-        area.release_dirty(taken);
-        area.release_dirty(&self.erring);
-        kept.end(area);
+        self.area.release_dirty(&self.taken);
+        self.area.release_dirty(&self.erring_taken);
+        self.kept.end(&self.shown);
         self.clear();
     }
 
     fn clear(&mut self) {
         empty(&mut self.taken);
-        empty(&mut self.erring);
+        empty(&mut self.erring_taken);
+        empty(&mut self.changed);
         empty(&mut self.noted);
     }
 
@@ -309,7 +401,7 @@ impl FlushState {
 
     /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
     pub(super) fn forget(&mut self, ids: &mut [u32]) {
-        self.propagator.forget(ids, self.area.rows_in_use());
+        self.propagator.forget(ids, &self.last, self.area.rows_in_use());
     }
 
     pub(super) fn nodes(&self) -> &NodeTable<BlockRef<Lineage>> {
@@ -318,28 +410,24 @@ impl FlushState {
 
     /// Appends the lines of a group as they were read last, each the sum over all rows.
     pub(super) fn own(&mut self, id: u32, words: &mut Vec<i64>) {
-        let FlushState { area, lines, propagator, kept, .. } = self;
-        let (first, begin) = (id as usize * *lines, words.len());
-        for line in first..first + *lines {
-            let mut sum = [0; LINE_WORDS];
-            for row in area.rows_in_use() {
-                add(&mut sum, propagator.last.line(row, line));
+        let last = self.last.lines();
+        for line in self.lines_of(id as usize) {
+            let mut sum = [0_i64; LINE_WORDS];
+            for row in self.area.rows_in_use() {
+                for (sum, last) in sum.iter_mut().zip(last.line(row, line)) {
+                    // Relaxed: the flusher's own.
+                    *sum = sum.wrapping_add(last.load(Ordering::Relaxed));
+                }
             }
             words.extend(sum);
-        }
-        for (row, line, read) in kept.lines_of(id) {
-            // The owned row has what was read before the line was kept.
-            let before = *propagator.last.line(row, line);
-            let sum = &mut words[begin + (line - first) * LINE_WORDS..][..LINE_WORDS];
-            for ((sum, read), before) in sum.iter_mut().zip(read).zip(before) {
-                *sum = sum.wrapping_add(read.wrapping_sub(before));
-            }
         }
     }
 
     /// Gives back the memory of lines that no group has.
-    pub(super) fn discard(&mut self, lines: std::ops::Range<usize>) {
-        self.propagator.discard(lines);
+    pub(super) fn discard(&mut self, lines: Range<usize>) {
+        // An error leaves memory committed, and nothing wrong: it is zero since its group was
+        // forgotten.
+        let _ = self.last.discard(lines);
     }
 
     #[cfg(test)]
@@ -350,32 +438,70 @@ impl FlushState {
     /// How many elements its lists have room for.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        let lists = [self.taken.capacity(), self.erring.capacity(), self.noted.capacity()];
+        let lists = [self.taken.capacity(), self.changed.capacity(), self.noted.capacity()];
         lists.iter().sum::<usize>() + self.propagator.nodes.capacity()
     }
 
     /// Whether nothing is left of the last flush.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
-        let lists = [self.taken.len(), self.erring.len(), self.noted.len()];
-        lists == [0; 3] && self.propagator.is_at_rest()
+        let lists =
+            [self.taken.len(), self.erring_taken.len(), self.changed.len(), self.noted.len()];
+        lists == [0; 4] && self.propagator.is_at_rest()
     }
 }
 
-/// Returns a filter for marked lines of the groups of `scope`.
-fn marked_in(scope: FlushScope, propagator: &Propagator) -> impl FnMut(usize, u64) -> u64 {
-    let mut has = scope.groups(&propagator.nodes);
-    move |first, bits| {
-        let (mut rest, mut wanted) = (bits, 0);
-        while rest != 0 {
-            let (id, mask) = propagator.group_of(first + rest.trailing_zeros() as usize, first);
-            rest &= !mask;
-            if has(id) {
-                wanted |= bits & mask;
-            }
-        }
-        wanted
+fn count(lines: &[DirtyLines]) -> usize {
+    lines.iter().map(|lines| lines.bits.count_ones() as usize).sum()
+}
+
+/// Whether a flush that found so many lines clears marks, rather than keep them all.
+fn is_barrier_due(kept: &KeptLines, found: usize, last_ns: Option<u64>, now_ns: u64) -> bool {
+    let spaced = last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= SPACING_NS);
+    let room = if spaced { QUIET_MAX } else { BUSY_MAX };
+    kept.len() + found > room || spaced && kept.cold() > COLD_MAX
+}
+
+/// Looks at those `kept` lines that are in `scope`, or in `range`, if that is all of it.
+fn look(
+    kept: &mut KeptLines,
+    scope: FlushScope,
+    range: Option<Range<usize>>,
+    propagator: &Propagator,
+    is_same: impl Fn(usize, usize) -> bool,
+    changed: &mut Vec<DirtyLines>,
+) {
+    match range {
+        Some(range) => kept.look_among(&range, is_same, changed),
+        None => kept.look(in_scope(scope, propagator), is_same, changed),
     }
+}
+
+/// Returns a filter for lines of the groups of `scope`.
+fn in_scope(scope: FlushScope, propagator: &Propagator) -> impl FnMut(DirtyLines) -> u64 {
+    let mut has = scope.groups(&propagator.nodes);
+    move |lines| match scope {
+        FlushScope::Tree => lines.bits,
+        FlushScope::Below(_) => of_which(propagator, lines, &mut has),
+    }
+}
+
+/// Returns those of `lines` that are of these groups, which are in order.
+fn of_groups(ids: &[u32], propagator: &Propagator, lines: DirtyLines) -> u64 {
+    of_which(propagator, lines, |id| ids.binary_search(&(id as u32)).is_ok())
+}
+
+fn of_which(propagator: &Propagator, lines: DirtyLines, mut has: impl FnMut(usize) -> bool) -> u64 {
+    let first = lines.word as usize * 64;
+    let (mut rest, mut wanted) = (lines.bits, 0);
+    while rest != 0 {
+        let (id, mask) = propagator.group_of(first + rest.trailing_zeros() as usize, first);
+        rest &= !mask;
+        if has(id) {
+            wanted |= lines.bits & mask;
+        }
+    }
+    wanted
 }
 
 fn is_below(

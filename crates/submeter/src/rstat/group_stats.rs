@@ -142,7 +142,10 @@ impl GroupStats {
         // is in `value`.
         let spanned = (words.end.div_ceil(LINE_WORDS) - words.start / LINE_WORDS) as u64;
         let most = population.saturating_mul(spanned);
-        let lines = rstat.area.dirty_lines(most);
+        let lines = match rstat.area.dirty_lines(most) {
+            0 => 0,
+            lines => lines.min(rstat.unread()),
+        };
         let dirty = lines * words.len().min(LINE_WORDS) as u64;
         // Before the pending error. An add that has not posted its overflow yet keeps what others
         // add after it in the same word from overflowing: less than a batch for each.
@@ -150,14 +153,9 @@ impl GroupStats {
         let pending = words.map(|word| self.pending_error(word)).fold(0, u64::saturating_add);
         // SeqCst: pairs with the adds in `overflowed`, which come before their updates return.
         let unbounded = rstat.error_unbounded.load(Ordering::SeqCst) != 0;
-        let unchanged = || {
-            let load = |row, line| rstat.area.data().load_line(row, line);
-            rstat.kept.is_unchanged(|| rstat.area.dirty_lines(u64::MAX), load)
-        };
-        let exact = lines == 0 || unchanged();
         let value = totals();
         let bound = match lines {
-            _ if exact => 0,
+            0 => 0,
             _ if unbounded => u64::MAX,
             _ => pending.saturating_add((dirty + in_flight).saturating_mul(batch_mask)),
         };

@@ -1,249 +1,192 @@
-//! Which lines keep their marks, and for how long: the policy above [`Kept`].
+//! Lines whose marks stay where they are, and for how long.
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use submeter_percpu::dirty::Kept;
-use submeter_percpu::storage::{Area, DirtyLines, LINE_WORDS};
+use submeter_percpu::storage::DirtyLines;
 
-/// The most lines of a tree that keep their mark: a flush looks at each, and so does a reader of a
-/// quiet tree. Where more than these change in one flush, its barrier is a small part of it.
-pub(super) const LINES_MAX: usize = 64;
+/// The most lines that keep their marks after a flush that may issue a barrier: readers of a quiet
+/// tree compare them all.
+pub(super) const QUIET_MAX: usize = 128;
 
-/// A line that was taken in so many flushes, one soon after the other, keeps its mark from then on.
-pub(super) const STREAK: u32 = 3;
+/// The most lines that keep their marks until the next flush that may: a flush reads one that has
+/// not changed in about 3 ns, so that these take about as long as a barrier does, which interrupts
+/// every CPU besides.
+pub(super) const BUSY_MAX: usize = 2048;
 
-/// How many flushes may lie between two of a streak: those of other parts of the tree.
-const GAP: u32 = 4;
+/// The least time between two barriers, in ns, as long as there is room: a flush without pause then
+/// interrupts an updater no more often than its scheduler's tick does.
+pub(super) const SPACING_NS: u64 = 1_000_000;
 
-/// A kept line that did not change in so many flushes loses its mark with the next that issues a
-/// barrier anyway, or with the next of all if it is one of many.
-pub(super) const COLD: u32 = 8;
+/// So many lines that have not changed for [`COLD`] flushes are worth a barrier of their own.
+pub(super) const COLD_MAX: usize = QUIET_MAX / 4;
 
-/// How many of those are many.
-pub(super) const COLD_MAX: usize = LINES_MAX / 4;
+/// Digits of an age.
+const DIGITS: usize = 3;
 
-/// A line of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    row: u32,
-    line: u32,
-}
+/// In so many flushes a cold line has not changed: the highest age.
+#[cfg(test)]
+pub(super) const COLD: u32 = (1 << DIGITS) - 1;
 
-impl Place {
-    /// As one of 64.
-    fn dirty_lines(self) -> DirtyLines {
-        DirtyLines { row: self.row, word: self.line / 64, bits: 1 << (self.line % 64) }
+/// In how many flushes one after the other each of 64 lines has not changed: a bit of each number
+/// in each digit, so that all 64 age at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ages([u64; DIGITS]);
+
+impl Ages {
+    /// The lines that have not changed in the last flush that looked.
+    pub(super) fn unchanged(self) -> u64 {
+        self.0.into_iter().fold(0, |any, digit| any | digit)
+    }
+
+    /// The lines that have not changed for long.
+    pub(super) fn cold(self) -> u64 {
+        self.0.into_iter().fold(u64::MAX, |all, digit| all & digit)
+    }
+
+    fn advance(&mut self, looked_at: u64, changed: u64) {
+        let mut carry = looked_at & !changed & !self.cold();
+        for digit in &mut self.0 {
+            (*digit, carry) = ((*digit ^ carry) & !changed, *digit & carry);
+        }
     }
 }
 
-/// A line that keeps its mark.
+/// Some of 64 lines of a row.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    place: Place,
-    /// Whose line it is.
-    group: u32,
-    /// In how many flushes it did not change, since it did.
-    unchanged: u32,
+struct Word {
+    lines: DirtyLines,
+    ages: Ages,
 }
 
-/// In which flush a line was taken last, and how many there were before that, one soon after the
-/// other.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    place: Place,
-    flush: u32,
-    streak: u32,
-}
-
-/// The lines that keep their marks. What was read of them last is in their slot, not in the owned
-/// rows: side by side, in place of a page each.
-#[derive(Debug)]
+/// Lines that keep their marks.
+#[derive(Debug, Default)]
 pub(super) struct KeptLines {
-    shared: Arc<Kept<LINE_WORDS>>,
-    /// Lines of a group.
-    each: usize,
-    /// By slot.
-    entries: Vec<Entry>,
-    /// The same lines, those of 64 together.
-    lines: Vec<DirtyLines>,
-    /// By hash of the place: lines that were taken. The later takes the earlier's place.
-    seen: Vec<Option<Seen>>,
-    /// How many flushes there were.
-    flush: u32,
+    /// In this order, so that the lines of a group are side by side.
+    words: Vec<Word>,
+    len: usize,
+    /// Whether it is still as readers were told.
+    is_published: bool,
+}
+
+/// The order of words.
+fn place(lines: &DirtyLines) -> (u32, u32) {
+    (lines.word, lines.row)
 }
 
 impl KeptLines {
-    /// For groups of `each` lines.
-    pub(super) fn new(each: usize) -> KeptLines {
-        KeptLines {
-            shared: Arc::new(Kept::new(LINES_MAX)),
-            each,
-            entries: Vec::new(),
-            lines: Vec::new(),
-            seen: Vec::new(),
-            flush: 0,
+    /// How many lines there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many lines have not changed for long.
+    pub(super) fn cold(&self) -> usize {
+        self.words.iter().map(|word| word.ages.cold().count_ones() as usize).sum()
+    }
+
+    /// Returns those of `lines` that are not kept.
+    pub(super) fn others(&self, lines: DirtyLines) -> u64 {
+        match self.find(&lines) {
+            Ok(at) => lines.bits & !self.words[at].lines.bits,
+            Err(_) => lines.bits,
         }
     }
 
-    /// What readers compare.
-    pub(super) fn shared(&self) -> &Arc<Kept<LINE_WORDS>> {
-        &self.shared
+    fn find(&self, lines: &DirtyLines) -> Result<usize, usize> {
+        self.words.binary_search_by_key(&place(lines), |word| place(&word.lines))
     }
 
-    /// The lines whose marks a flush must not take as those of others.
-    pub(super) fn lines(&self) -> &[DirtyLines] {
-        &self.lines
+    /// Keeps the marks of lines that did not keep theirs.
+    pub(super) fn adopt(&mut self, found: &[DirtyLines]) {
+        let before = self.words.len();
+        for &lines in found {
+            self.len += lines.bits.count_ones() as usize;
+            self.is_published = false;
+            let old = &self.words[..before];
+            match old.binary_search_by_key(&place(&lines), |word| place(&word.lines)) {
+                Ok(at) => self.words[at].lines.bits |= lines.bits,
+                Err(_) => self.words.push(Word { lines, ages: Ages::default() }),
+            }
+        }
+        // Runs in order, which this sort merges.
+        self.words.sort_by_key(|word| place(&word.lines));
     }
 
-    /// Begins a flush, of which readers notice nothing yet. It must [end](KeptLines::end).
-    pub(super) fn begin(&mut self) {
-        self.flush = self.flush.wrapping_add(1);
-    }
-
-    /// Tells readers that totals of lines that were taken are about to change.
-    pub(super) fn totals_change(&self) {
-        self.shared.begin();
-    }
-
-    /// Ends a flush: once totals are stored, and marks that were taken are released. A mark that a
-    /// line got since the last flush is told of too, whether or not the line has changed.
-    pub(super) fn end(&self, area: &Area) {
-        let marked = |&lines: &DirtyLines| u64::from(area.dirty_among(lines).count_ones());
-        self.shared.end(self.entries.len(), self.lines.iter().map(marked).sum());
-    }
-
-    /// Lets the lines of the groups `dead` go, which are in order, and of those in scope the cold
-    /// ones, if there is a barrier anyway or there are many. Of each, `left` gets the line and what
-    /// was read of it last, to take its mark and read it once more.
+    /// Lets those lines go that `which` returns. They are appended to `left`; their marks are still
+    /// set.
     pub(super) fn let_go(
         &mut self,
-        mut barrier: bool,
-        dead: &[u32],
-        mut in_scope: impl FnMut(u32) -> bool,
-        mut left: impl FnMut(DirtyLines, usize, [i64; LINE_WORDS]),
+        mut which: impl FnMut(DirtyLines, Ages) -> u64,
+        left: &mut Vec<DirtyLines>,
     ) {
-        let cold = |entry: &Entry| entry.unchanged >= COLD;
-        barrier |= self.entries.iter().filter(|entry| cold(entry)).count() > COLD_MAX;
-        if dead.is_empty() && !barrier {
-            return;
-        }
-        let ends = |group: u32| dead.binary_search(&group).is_ok();
-        let (before, mut slot) = (self.entries.len(), 0);
-        while let Some(entry) = self.entries.get(slot) {
-            let Entry { place, group, .. } = *entry;
-            let goes = ends(group) || barrier && cold(entry) && in_scope(group);
-            if !goes {
-                slot += 1;
-                continue;
+        let before = left.len();
+        self.words.retain_mut(|Word { lines, ages }| {
+            let bits = lines.bits & which(*lines, *ages);
+            if bits != 0 {
+                left.push(DirtyLines { bits, ..*lines });
+                lines.bits &= !bits;
+                ages.advance(bits, bits);
             }
-            left(place.dirty_lines(), place.line as usize, self.shared.last(slot));
-            self.entries.swap_remove(slot);
-            if let Some(moved) = self.entries.get(slot) {
-                let last = self.shared.last(self.entries.len());
-                self.shared.put(slot, moved.place.row, moved.place.line, &last);
-            }
-        }
-        self.note_lines_unless(before);
+            lines.bits != 0
+        });
+        let gone =
+            left[before..].iter().map(|lines| lines.bits.count_ones() as usize).sum::<usize>();
+        self.len -= gone;
+        self.is_published &= gone == 0;
     }
 
-    /// Returns a bit for each slot whose line is of a group that `has` names.
-    pub(super) fn slots_of(&self, mut has: impl FnMut(usize) -> bool) -> u64 {
-        let groups = self.entries.iter().map(|entry| entry.group as usize).enumerate();
-        groups.fold(0, |slots, (slot, group)| slots | u64::from(has(group)) << slot)
-    }
-
-    /// Reads the lines in `slots`, and calls `changed` with each that differs from last time, and
-    /// by how much.
-    pub(super) fn read(
+    /// Looks at those lines that `which` returns, and appends the ones that are not as `is_same`
+    /// says to `changed`.
+    pub(super) fn look(
         &mut self,
-        area: &Area,
-        slots: u64,
-        mut changed: impl FnMut(usize, &[i64; LINE_WORDS]),
+        which: impl FnMut(DirtyLines) -> u64,
+        is_same: impl Fn(usize, usize) -> bool,
+        changed: &mut Vec<DirtyLines>,
     ) {
-        const { assert!(LINES_MAX <= 64) };
-        let data = area.data();
-        for (slot, entry) in self.entries.iter_mut().enumerate() {
-            let (row, line) = (entry.place.row as usize, entry.place.line as usize);
-            if slots >> slot & 1 == 0 {
-                continue;
-            }
-            entry.unchanged = entry.unchanged.saturating_add(1);
-            if let Some(new) = self.shared.advance(slot, &data.load_line(row, line)) {
-                entry.unchanged = 0;
-                changed(line, &new);
-            }
-        }
+        look(&mut self.words, which, is_same, changed);
     }
 
-    /// Returns the row and the number of each kept line of a group, and what was read of it last.
-    /// Looks at all lines once, rather than once for each line of the group in each row.
-    pub(super) fn lines_of(
-        &self,
-        group: u32,
-    ) -> impl Iterator<Item = (usize, usize, [i64; LINE_WORDS])> {
-        let entries =
-            self.entries.iter().enumerate().filter(move |(_, entry)| entry.group == group);
-        entries.map(|(slot, Entry { place, .. })| {
-            (place.row as usize, place.line as usize, self.shared.last(slot))
-        })
-    }
-
-    /// Learns of the lines that a flush took, and keeps those that come again and again, but for
-    /// those of groups that `may_stay` refuses. `last` returns what was read of a line of a row.
-    pub(super) fn learn(
+    /// As [`look`](KeptLines::look), at all lines of a range, without a look at any other.
+    pub(super) fn look_among(
         &mut self,
-        taken: &[DirtyLines],
-        mut may_stay: impl FnMut(u32) -> bool,
-        mut last: impl FnMut(usize, usize) -> [i64; LINE_WORDS],
+        range: &Range<usize>,
+        is_same: impl Fn(usize, usize) -> bool,
+        changed: &mut Vec<DirtyLines>,
     ) {
-        let lines: u32 = taken.iter().map(|taken| taken.bits.count_ones()).sum();
-        if lines == 0 || lines as usize > LINES_MAX {
-            return;
-        }
-        let before = self.entries.len();
-        self.seen.resize(4 * LINES_MAX, None);
-        for taken in taken {
-            for line in taken.lines() {
-                let place = Place { row: taken.row, line: line as u32 };
-                let group = (line / self.each) as u32;
-                if self.streak(place) < STREAK
-                    || self.entries.len() == LINES_MAX
-                    || !may_stay(group)
-                {
-                    continue;
-                }
-                let last = last(place.row as usize, line);
-                self.shared.put(self.entries.len(), place.row, place.line, &last);
-                self.entries.push(Entry { place, group, unchanged: 0 });
-            }
-        }
-        self.note_lines_unless(before);
+        let first = self.words.partition_point(|word| word.lines.word < (range.start / 64) as u32);
+        let count = self.words[first..]
+            .partition_point(|word| (word.lines.word as usize) < range.end.div_ceil(64));
+        look(&mut self.words[first..first + count], |at| at.among(range), is_same, changed);
     }
 
-    /// Notes that a line was taken; returns in how many flushes, one soon after the other.
-    fn streak(&mut self, place: Place) -> u32 {
-        let at = (place.line as usize * 2 + place.row as usize) % self.seen.len();
-        let before = self.seen[at]
-            .filter(|seen| seen.place == place && self.flush.wrapping_sub(seen.flush) <= GAP);
-        let streak = before.map_or(1, |seen| seen.streak.saturating_add(1));
-        self.seen[at] = Some(Seen { place, flush: self.flush, streak });
-        streak
-    }
-
-    /// Notes which lines there are, unless there are as many as `before`: lines only come in one
-    /// place, and only go in another.
-    fn note_lines_unless(&mut self, before: usize) {
-        if self.entries.len() == before {
-            return;
-        }
-        self.lines.clear();
-        for entry in &self.entries {
-            let new = entry.place.dirty_lines();
-            let at = |lines: &&mut DirtyLines| (lines.row, lines.word) == (new.row, new.word);
-            match self.lines.iter_mut().find(at) {
-                Some(lines) => lines.bits |= new.bits,
-                None => self.lines.push(new),
+    /// Tells readers which lines are kept, if that has changed, and ends the flush for them.
+    pub(super) fn end(&mut self, shared: &Kept) {
+        if !self.is_published {
+            shared.begin();
+            for (slot, Word { lines, .. }) in self.words.iter().enumerate() {
+                shared.put(slot, lines.row, lines.word, lines.bits);
             }
+            self.is_published = true;
+        }
+        shared.end(self.words.len());
+    }
+}
+
+fn look(
+    words: &mut [Word],
+    mut which: impl FnMut(DirtyLines) -> u64,
+    is_same: impl Fn(usize, usize) -> bool,
+    changed: &mut Vec<DirtyLines>,
+) {
+    for Word { lines: at, ages } in words {
+        let looked_at = DirtyLines { bits: at.bits & which(*at), ..*at };
+        let row = at.row as usize;
+        let differs = |&line: &usize| !is_same(row, line);
+        let bits = looked_at.lines().filter(differs).fold(0, |bits, line| bits | 1 << (line % 64));
+        ages.advance(looked_at.bits, bits);
+        if bits != 0 {
+            changed.push(DirtyLines { bits, ..*at });
         }
     }
 }

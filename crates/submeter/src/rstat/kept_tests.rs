@@ -1,9 +1,11 @@
 //! Lines that keep their marks, from inside: who needs a barrier, and who loses a mark again.
 
+use std::time::Duration;
+
 use super::*;
 use crate::reading::Reading;
 use crate::{Count, Unit};
-use kept_lines::{COLD, COLD_MAX, LINES_MAX, STREAK};
+use kept_lines::{BUSY_MAX, COLD, COLD_MAX, QUIET_MAX};
 
 const MASK: u64 = Count::KIND.batch_mask();
 
@@ -50,6 +52,16 @@ impl Tree {
         barrier
     }
 
+    /// Sets when the last barrier was: just now, or long ago.
+    fn last_barrier(&self, just_now: bool) {
+        // Of a later time than any flush, or of none.
+        self.rstat.flushes.lock().barrier_ns = just_now.then_some(u64::MAX);
+    }
+
+    fn flush_part(&self, group: usize) -> bool {
+        self.flush(FlushScope::Below(self.groups[group].id() as usize))
+    }
+
     /// Flushes everything, and checks that all totals are exact and known to be.
     fn flush_all(&self) -> bool {
         let barrier = self.flush(FlushScope::Tree);
@@ -70,14 +82,14 @@ impl Tree {
             }
         };
         let mut state = self.rstat.flushes.lock();
-        state.take(scope, &[], || self.rstat.flushes.take_births(usize::MAX));
+        state.take(scope, &[], 0, || self.rstat.flushes.take_births(usize::MAX));
         read();
         // No barrier: nobody else adds.
-        state.read_kept(scope);
+        state.look_at_kept(scope);
         read();
         state.bring_up();
         read();
-        state.finish(&[]);
+        state.finish();
         read();
     }
 
@@ -85,12 +97,10 @@ impl Tree {
         self.counted.iter().sum()
     }
 
-    /// Adds to some groups and flushes, until these keep their marks.
+    /// Adds to some groups and flushes, so that these keep their marks.
     fn warm(&mut self, groups: std::ops::Range<usize>) {
-        for _ in 0..STREAK {
-            self.add(groups.clone());
-            assert!(self.flush_all());
-        }
+        self.add(groups);
+        assert!(!self.flush_all());
     }
 
     fn marked(&self) -> u64 {
@@ -106,19 +116,73 @@ impl Drop for Tree {
 }
 
 #[test]
-fn lines_that_change_between_all_flushes_need_no_barrier_and_stay_exact() {
-    let mut tree = Tree::new(9);
-    tree.warm(1..6);
+fn few_lines_need_no_barrier_and_stay_exact() {
+    let mut tree = Tree::new(QUIET_MAX + 1);
     for round in 0..50 {
-        tree.add(1..6);
+        tree.add(1 + round % 3..6);
         let read = tree.groups[0].read(0, MASK);
         assert!(read.bound >= (tree.total() - read.value) as u64 && read.bound > 0);
         assert!(!tree.flush_all(), "{round}");
         assert_eq!(tree.marked(), 5);
     }
-    tree.add(5..8);
-    assert!(tree.flush_all(), "two of these lines are new");
-    assert_eq!(tree.marked(), 5);
+    tree.add(6..QUIET_MAX + 1);
+    assert!(!tree.flush_all());
+    assert_eq!(tree.marked(), QUIET_MAX as u64);
+    tree.add(1..QUIET_MAX + 2);
+    assert!(tree.flush_all(), "one too many");
+    assert_eq!(tree.marked(), QUIET_MAX as u64 - 5, "those that changed in the flush before");
+}
+
+#[test]
+fn a_report_says_how_long_the_flush_took() {
+    let (mut tree, pause) = (Tree::new(QUIET_MAX + 1), Duration::from_millis(1));
+    tree.add(1..QUIET_MAX + 2);
+    let mut state = tree.rstat.flushes.lock();
+    let barrier = |_: &Area| {
+        std::thread::sleep(pause);
+        Ok(())
+    };
+    let report = tree.rstat.flush_locked(&mut state, FlushScope::Tree, barrier).expect("granted");
+    assert!(report.duration >= pause, "{report}");
+}
+
+/// Kept lines that have not changed do not count, whatever else has.
+#[test]
+fn the_bound_follows_what_changed_not_what_is_kept() {
+    let mut tree = Tree::new(QUIET_MAX);
+    tree.warm(1..QUIET_MAX);
+    for changed in [1, 3, 7] {
+        tree.add(1..1 + changed);
+        assert_eq!(tree.groups[0].read(0, MASK).bound, changed as u64 * MASK);
+        // One that is not kept.
+        tree.add(QUIET_MAX..QUIET_MAX + usize::from(changed == 7));
+        let others = u64::from(changed == 7);
+        assert_eq!(tree.groups[0].read(0, MASK).bound, (changed as u64 + others) * MASK);
+        tree.flush_all();
+    }
+}
+
+#[test]
+fn many_lines_wait_for_their_barrier_for_a_while_and_stay_exact() {
+    let mut tree = Tree::new(BUSY_MAX + 1);
+    tree.last_barrier(true);
+    for round in 0..5 {
+        tree.add(1 + round..BUSY_MAX / 2);
+        assert!(!tree.flush_all());
+    }
+    tree.add(1..BUSY_MAX + 1);
+    assert!(!tree.flush_all());
+    assert_eq!(tree.marked(), BUSY_MAX as u64);
+    tree.add(1..BUSY_MAX + 2);
+    assert!(tree.flush_all(), "there is no room for one more");
+    assert_eq!(tree.marked(), BUSY_MAX as u64, "all of them change");
+    // The barrier was real, so that the next waits. Then all go that have not changed.
+    tree.last_barrier(true);
+    tree.add(1..3);
+    assert!(!tree.flush_all());
+    tree.last_barrier(false);
+    assert!(tree.flush_all());
+    assert_eq!(tree.marked(), 2);
 }
 
 #[test]
@@ -148,75 +212,61 @@ fn a_flush_visits_each_group_once_whatever_of_it_was_kept() {
 }
 
 #[test]
-fn a_kept_line_that_no_longer_changes_loses_its_mark_behind_the_next_barrier() {
-    let mut tree = Tree::new(3);
-    tree.warm(1..2);
-    tree.add(1..2);
-    for _ in 0..=COLD {
-        tree.flush_all();
-        assert_eq!(tree.marked(), 1);
+fn lines_that_no_longer_change_lose_their_marks_by_themselves_if_they_are_many() {
+    let mut tree = Tree::new(COLD_MAX + 2);
+    let cold = 1..COLD_MAX + 1;
+    tree.warm(cold.clone());
+    for _ in 0..2 * COLD {
+        tree.add(COLD_MAX + 1..COLD_MAX + 2);
+        assert!(!tree.flush_all());
+        assert_eq!(tree.marked(), COLD_MAX as u64 + 1);
     }
-    // What it counted since it was looked at last, and while its mark goes, is found.
-    tree.add(1..3);
-    tree.flush_all();
-    for _ in 0..=COLD {
-        tree.flush_all();
+    // Another, and it stays as it is.
+    tree.add(COLD_MAX + 2..COLD_MAX + 3);
+    for _ in 0..COLD {
+        assert!(!tree.flush_all());
+        // What one counts is found, and it is as young as others again.
+        tree.add(1..2);
     }
-    tree.add(2..3);
-    assert!(tree.flush_all());
-    assert_eq!(tree.marked(), 0);
-    tree.add(1..2);
-    assert!(tree.flush_all(), "it is as any other again");
-}
-
-#[test]
-fn many_kept_lines_that_no_longer_change_lose_their_marks_by_themselves() {
-    let mut tree = Tree::new(COLD_MAX + 1);
-    let all = 1..tree.groups.len();
-    tree.warm(all.clone());
-    tree.add(all.clone());
-    let flushes = (0..=COLD + 1).filter(|_| tree.flush_all()).count();
-    assert_eq!((flushes, tree.marked()), (1, 0), "one barrier for all of them");
-}
-
-#[test]
-fn a_flush_of_more_lines_than_can_be_kept_keeps_none_of_them() {
-    let mut tree = Tree::new(LINES_MAX + 1);
-    let all = 1..tree.groups.len();
-    for _ in 0..STREAK + 2 {
-        tree.add(all.clone());
-        assert!(tree.flush_all());
-        assert_eq!(tree.marked(), 0);
-    }
-}
-
-#[test]
-fn a_flush_of_a_part_leaves_kept_lines_elsewhere_and_their_bound() {
-    let mut tree = Tree::new(2);
-    tree.warm(1..3);
-    tree.add(1..3);
-    let part = FlushScope::Below(tree.groups[1].id() as usize);
-    assert!(!tree.flush(part));
-    let totals = [1, 2].map(|group| tree.groups[group].total(0));
-    assert_eq!(totals, [i64::from(STREAK) + 1, i64::from(STREAK)]);
-    assert!(tree.groups[0].read(0, MASK).bound > 0, "the other one's add is nowhere yet");
     assert!(!tree.flush_all());
+    assert!(tree.flush(FlushScope::Tree) || tree.flush_all(), "one barrier for all of them");
+    assert_eq!(tree.marked(), 1);
+    tree.add(cold);
+    assert!(!tree.flush_all(), "they are as any others again");
+}
+
+#[test]
+fn a_flush_of_a_part_lets_no_line_elsewhere_go() {
+    let mut tree = Tree::new(QUIET_MAX + 3);
+    tree.last_barrier(true);
+    tree.add(1..QUIET_MAX + 2);
+    tree.flush_all();
+    tree.flush_all();
+    tree.last_barrier(false);
+    tree.add(QUIET_MAX + 2..QUIET_MAX + 3);
+    // There are too many, of which it has one.
+    assert!(tree.flush_part(QUIET_MAX + 2));
+    tree.add(1..2);
+    tree.last_barrier(true);
+    assert!(!tree.flush_part(2));
+    assert_eq!((tree.marked(), tree.groups[1].total(0)), (QUIET_MAX as u64 + 1, 1));
+    tree.last_barrier(false);
+    assert!(tree.flush_all());
 }
 
 #[test]
 fn a_refused_barrier_loses_nothing_of_kept_lines_and_of_those_that_lose_their_marks() {
-    let mut tree = Tree::new(4);
-    tree.warm(1..3);
-    for _ in 0..=COLD {
-        tree.add(1..2);
-        tree.flush_all();
-    }
+    let mut tree = Tree::new(QUIET_MAX + 2);
+    tree.warm(1..QUIET_MAX);
+    tree.add(1..2);
+    tree.flush_all();
     // Kept and warm, kept and cold, neither.
-    tree.add(1..4);
+    tree.add(1..QUIET_MAX + 3);
     let refused = |_: &Area| Err(io::ErrorKind::PermissionDenied.into());
     let mut state = tree.rstat.flushes.lock();
     tree.rstat.flush_locked(&mut state, FlushScope::Tree, refused).expect_err("refused");
     assert!(state.is_at_rest());
+    assert_eq!(state.kept.len(), 1);
     drop(state);
     let reading = tree.groups[0].read(0, MASK);
     assert!(reading.bound >= tree.total().abs_diff(reading.value) && reading.bound > 0);
@@ -229,10 +279,6 @@ fn kept_lines_of_groups_that_end_are_let_go_with_them() {
     for by_flush in [true, false] {
         let mut tree = Tree::new(2);
         for _ in 0..3 {
-            for _ in 0..STREAK {
-                tree.add(1..3);
-                tree.flush_all();
-            }
             tree.add(1..3);
             assert!(!tree.flush_all(), "both are kept");
             tree.add(1..3);
@@ -268,10 +314,8 @@ fn a_flush_that_finds_nothing_is_not_noticed_by_readers_of_kept_lines() {
 }
 
 #[test]
-fn a_kept_line_that_is_marked_again_and_not_changed_keeps_no_reader_in_doubt() {
-    let mut tree = Tree::new(1);
-    tree.warm(1..2);
-    // Its mark was taken with the flush that began to keep it.
+fn a_line_that_is_marked_and_not_changed_keeps_no_reader_in_doubt() {
+    let tree = Tree::new(1);
     tree.groups[1].add(0, 0, MASK);
     assert_eq!(tree.marked(), 1);
     assert!(!tree.flush_all());
@@ -281,23 +325,23 @@ fn a_kept_line_that_is_marked_again_and_not_changed_keeps_no_reader_in_doubt() {
 /// count as before, and no line that is kept has changed.
 #[test]
 fn readers_are_told_of_a_flush_before_it_releases_the_mark_of_a_line_that_is_let_go() {
-    let mut tree = Tree::new(3);
-    tree.warm(1..2);
-    tree.add(1..2);
-    for _ in 0..=COLD {
-        tree.flush_all();
-    }
-    let load = |row, line| tree.rstat.area.data().load_line(row, line);
-    let exact = || tree.rstat.kept.is_unchanged(|| 1, load);
+    let mut tree = Tree::new(QUIET_MAX + 2);
+    tree.last_barrier(true);
+    tree.warm(1..QUIET_MAX + 2);
+    tree.flush_all();
+    tree.last_barrier(false);
+    let marked = tree.marked();
+    let view = View::of(&tree.rstat.area, &tree.rstat.last);
+    let exact = || tree.rstat.kept.unread(|| marked, |row, line| view.is_same(row, line)) == 0;
     assert!(exact());
-    tree.groups[2].add(0, 1, MASK);
+    tree.groups[1].add(0, 0, MASK);
     let mut state = tree.rstat.flushes.lock();
-    state.take(FlushScope::Tree, &[], || tree.rstat.flushes.take_births(usize::MAX));
-    assert!(state.kept.lines().is_empty(), "it was let go");
-    state.read_kept(FlushScope::Tree);
+    state.take(FlushScope::Tree, &[], 0, || tree.rstat.flushes.take_births(usize::MAX));
+    assert_eq!(state.kept.len(), 0, "they were let go");
+    state.look_at_kept(FlushScope::Tree);
     state.bring_up();
     assert!(!exact());
-    state.finish(&[]);
+    state.finish();
 }
 
 #[test]
@@ -330,10 +374,6 @@ fn a_read_in_the_middle_of_a_flush_of_kept_lines_stays_within_its_bound() {
 fn a_kept_line_of_a_dead_group_is_read_once_more_however_late_it_is_forgotten() {
     let mut tree = Tree::new(4);
     for _ in 0..3 {
-        for _ in 0..STREAK {
-            tree.add(1..5);
-            tree.flush_all();
-        }
         tree.add(1..5);
         assert!(!tree.flush_all(), "all are kept");
         tree.add(1..5);
@@ -419,7 +459,7 @@ impl Adders {
     fn come_and_go(&self) {
         for _ in 0..Adders::ADDS / 400 {
             let brief = Counted::new(&self.rstat, Some(&self.root.stats));
-            for _ in 0..2 * STREAK {
+            for _ in 0..6 {
                 brief.add(&self.root, 1);
                 self.rstat.flush_below(&brief.stats);
                 brief.check();
@@ -447,7 +487,7 @@ impl Adders {
             assert!(cfg!(miri) || start.elapsed().as_secs() < 120, "nothing was kept");
             self.leaves[0].add(&self.root, 1);
             self.rstat.flush();
-            kept |= !self.rstat.flushes.lock().kept.lines().is_empty();
+            kept |= self.rstat.flushes.lock().kept.len() != 0;
             self.root.check();
         }
     }

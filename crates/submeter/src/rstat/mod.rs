@@ -7,17 +7,17 @@
 //! no allocation, no waiting for a flush.
 //!
 //! # One flush
-//! [`Rstat::flush`] notes the raised error, takes the marks of every row, issues one barrier,
-//! reads the marked lines, subtracts what it read of them last (`last`), and carries the
-//! differences from the deepest level up: each group once, children before parents, by buckets of
-//! depth and not by recursion. Words are never set back; an update that races with the flush is
-//! either in or left marked for the next. A flush of a part takes only the marks of that part, and
-//! brings what it found up to the root, so that a parent is its own plus its children at any time
-//! between flushes.
+//! [`Rstat::flush`] notes the raised error, finds the marks of every row, reads the marked lines,
+//! subtracts what it read of them last (`last`), and carries the differences from the deepest level
+//! up: each group once, children before parents, by buckets of depth and not by recursion. Words
+//! are never set back; an update that races with the flush is either in or found by the next. A
+//! flush of a part reads only that part, and brings what it found up to the root, so that a parent
+//! is its own plus its children at any time between flushes.
 //!
-//! Lines that change between any two flushes keep their marks ([`kept_lines`]): a flush reads them
-//! without a barrier, and the next update need not mark them. Where nothing else changed a flush
-//! makes no system call and interrupts nobody.
+//! Marks stay where they are found ([`kept_lines`]): each flush reads their lines without a
+//! barrier, and the next update need not mark them. Only once they are many does a flush clear
+//! marks, those of lines that no longer change together, behind one barrier, and then for some time
+//! no flush does. So most flushes make no system call and interrupt nobody.
 //!
 //! # Groups that end
 //! A dead group is forgotten by the next flush, or with the others of its batch by the thread that
@@ -26,7 +26,7 @@
 //!
 //! # One read
 //! [`GroupStats::read`] loads the cached total, and says by how much it can be wrong: nothing, if
-//! no mark is out but kept ones, whose lines it compares with what was read of them; otherwise what
+//! no mark is out but those of kept lines that are as they were read last; otherwise what
 //! crossed a batch boundary since the last flush (the *pending error*: `RAISED_ERROR`, kept by the
 //! updaters that crossed, without `COVERED_ERROR`, kept by the flusher), plus less than a batch for
 //! each line that may hold more: those that are marked, and in each row no more than there are
@@ -39,7 +39,7 @@ use std::time::Instant;
 
 use submeter_percpu::Area;
 use submeter_percpu::dirty::Kept;
-use submeter_percpu::storage::{BlockRef, LINE_WORDS};
+use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
 
 use crate::error::Error;
 use crate::flush::coalescer::{Begun, Coalescer};
@@ -59,7 +59,9 @@ pub use flush_state::FlushReport;
 pub(crate) use group_stats::GroupStats;
 
 use flush_state::{FlushScope, FlushState};
+use kept_lines::BUSY_MAX;
 use lineage::Lineage;
+use propagate::View;
 
 /// The shared rows of the area, by number. (The owned ones hold what the flusher read last, one for
 /// each data row.)
@@ -103,8 +105,10 @@ pub(crate) struct Rstat {
     /// Groups that exist, the dying included.
     len: AtomicUsize,
     flushes: Coalescer<BlockRef<Lineage>, FlushState>,
+    /// What was read of each data row last. The flusher writes.
+    last: Arc<OwnedRows>,
     /// Lines whose marks a flush leaves, for readers.
-    kept: Arc<Kept<LINE_WORDS>>,
+    kept: Arc<Kept>,
     /// Updates so large, or so many, that the pending error may have wrapped around, since the last
     /// flush of the whole tree. Flushes of parts become one while there are any.
     error_unbounded: AtomicU64,
@@ -140,9 +144,11 @@ impl Rstat {
         let (area, last) = area.map_err(Error::storage)?;
         let words = words.max(1);
         let lines = words.div_ceil(LINE_WORDS);
-        let state = FlushState::new(area.clone(), last, lines);
+        let (last, kept) = (Arc::new(last), Arc::new(Kept::new(BUSY_MAX)));
+        let state = FlushState::new(area.clone(), Arc::clone(&last), Arc::clone(&kept), lines);
         Ok(Rstat {
-            kept: Arc::clone(state.kept.shared()),
+            last,
+            kept,
             flushes: Coalescer::new(state),
             area,
             words,
@@ -205,6 +211,9 @@ impl Rstat {
     /// Flushes, and keeps all other flushes out until the result is dropped: totals agree with each
     /// other so long.
     pub(crate) fn flushed(&self) -> Flushed<'_> {
+        // For its fence: a caller's update that found its line marked comes before the flush counts
+        // marks.
+        self.flushes.ask();
         let mut state = self.flushes.lock();
         self.flush_or_panic(&mut state, FlushScope::Tree);
         Flushed { rstat: self, state }
@@ -251,19 +260,26 @@ impl Rstat {
         }
         let mut dead = deaths.clone();
         dead.sort_unstable();
-        state.take(scope, &dead, announced);
+        state.take(scope, &dead, flush.as_of_ns, announced);
         if let Err(error) = state.propagate(scope, barrier) {
             self.flushes.defer(deaths);
             return Err(error);
         }
         self.note_flushed(scope, &flush);
-        state.finish(&dead);
+        state.finish();
         // SeqCst: after the totals were stored; pairs with the load in `GroupStats::read`.
         self.error_unbounded.fetch_sub(unbounded, Ordering::SeqCst);
         // Relaxed: a statistic.
         self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
         state.forget(&mut deaths);
         Ok(state.report_after(flush.elapsed()))
+    }
+
+    /// Returns how many lines at most hold something that is not in the totals.
+    fn unread(&self) -> u64 {
+        let view = View::of(&self.area, &self.last);
+        let is_same = |row, line| view.is_same_where_there_is(row, line);
+        self.kept.unread(|| self.area.dirty_lines(u64::MAX), is_same)
     }
 
     /// Notes when the totals are from, after they were stored.

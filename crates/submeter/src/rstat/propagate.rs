@@ -1,8 +1,11 @@
 //! From marked lines to totals: what a flush does once it knows what changed.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use submeter_percpu::storage::{Area, BlockRef, DataRows, DirtyLines, LINE_WORDS, OwnedRows};
+use submeter_percpu::storage::{
+    Area, BlockRef, DataRows, DirtyLines, LINE_WORDS, OwnedLines, OwnedRows,
+};
 
 use super::lineage::Lineage;
 use super::{FlushReport, rows};
@@ -18,12 +21,54 @@ static ZERO: [Line; 64] = [[0; LINE_WORDS]; 64];
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     data: DataRows<'a>,
+    /// What was read last: a row for each data row.
+    last: OwnedLines<'a>,
     totals: &'a [[AtomicI64; LINE_WORDS]],
 }
 
 impl<'a> View<'a> {
-    pub(super) fn of(area: &'a Area) -> View<'a> {
-        View { data: area.data(), totals: area.shared_lines(rows::TOTAL) }
+    pub(super) fn of(area: &'a Area, last: &'a OwnedRows) -> View<'a> {
+        View { data: area.data(), last: last.lines(), totals: area.shared_lines(rows::TOTAL) }
+    }
+
+    /// Returns whether a line of a row is as it was read last.
+    #[inline(always)]
+    pub(super) fn is_same(self, row: usize, line: usize) -> bool {
+        self.data.is_line(row, line, self.last.line(row, line))
+    }
+
+    /// As [`is_same`](View::is_same), for readers, who may be told of a line that there is not.
+    pub(super) fn is_same_where_there_is(self, row: usize, line: usize) -> bool {
+        self.data.has(row, line) && self.is_same(row, line)
+    }
+
+    /// Reads a line in each of `rows` where it has changed, and returns by how much it differs from
+    /// last time.
+    #[inline(always)]
+    fn new_in(self, rows: &[DirtyLines], first: usize, bit: usize) -> Line {
+        let mut new = [0; LINE_WORDS];
+        // The usual case by itself, without a sum.
+        if let [row] = rows {
+            return self.new_in_row(row.row as usize, first + bit);
+        }
+        for row in rows {
+            if row.bits >> bit & 1 == 1 {
+                add(&mut new, &self.new_in_row(row.row as usize, first + bit));
+            }
+        }
+        new
+    }
+
+    #[inline(always)]
+    fn new_in_row(self, row: usize, line: usize) -> Line {
+        let (now, last) = (self.data.load_line(row, line), self.last.line(row, line));
+        let mut new = [0; LINE_WORDS];
+        for n in 0..LINE_WORDS {
+            // Relaxed, both: as in `is_same`.
+            new[n] = now[n].wrapping_sub(last[n].load(Ordering::Relaxed));
+            last[n].store(now[n], Ordering::Relaxed);
+        }
+        new
     }
 
     /// Adds to the cached totals of a line.
@@ -42,9 +87,6 @@ impl<'a> View<'a> {
 
 /// Carries differences from the groups that changed to the root: each group once.
 pub(super) struct Propagator {
-    /// What was read last: a row for each data row. Of lines that keep their marks see
-    /// [`KeptLines`](super::kept_lines::KeptLines).
-    pub(super) last: OwnedRows,
     /// Lines of a group.
     lines: usize,
     /// 2^32 / `lines`, rounded up.
@@ -61,9 +103,8 @@ pub(super) struct Propagator {
 }
 
 impl Propagator {
-    pub(super) fn new(last: OwnedRows, lines: usize) -> Propagator {
+    pub(super) fn new(lines: usize) -> Propagator {
         Propagator {
-            last,
             lines,
             reciprocal: (1 << 32) / lines as u64 + 1,
             nodes: NodeTable::new(),
@@ -94,27 +135,17 @@ impl Propagator {
         self.collected = usize::MAX;
     }
 
-    /// Adds what is new in a line of a group that is known: what is new was noted as read, and
-    /// would be lost. Its group is visited with those above it, whatever else of it was marked.
-    pub(super) fn add(&mut self, line: usize, new: &Line) {
-        let (id, _) = self.group_of(line, line / 64 * 64);
-        let at = line - id * self.lines;
-        self.report.lines += 1;
-        let slot = schedule(&mut self.nodes, &mut self.pending, self.lines, id, 1 << at);
-        add(&mut self.pending[slot + at], new);
-    }
-
-    /// Takes what is new in the marked lines, and what was [added](Propagator::add), to the totals
-    /// of all groups up to the root. `taken` is in the order of lines.
-    pub(super) fn propagate(&mut self, view: View<'_>, taken: &[DirtyLines]) {
-        for rows in taken.chunk_by(|a, b| a.word == b.word) {
+    /// Takes what is new in these lines to the totals of all groups up to the root. They are in
+    /// order.
+    pub(super) fn propagate(&mut self, view: View<'_>, changed: &[DirtyLines]) {
+        for rows in changed.chunk_by(|a, b| a.word == b.word) {
             self.collect(view, rows);
         }
         self.pass_on(view);
         empty(&mut self.pending);
     }
 
-    /// Reads what was marked among 64 lines, by one or more rows.
+    /// Reads what has changed among 64 lines, in one or more rows.
     fn collect(&mut self, view: View<'_>, rows: &[DirtyLines]) {
         let first = rows[0].word as usize * 64;
         let mut bits = 0;
@@ -129,7 +160,7 @@ impl Propagator {
         }
     }
 
-    /// Reads the marked lines of one group, `bits` of the 64 from `first` on.
+    /// Reads the changed lines of one group, `bits` of the 64 from `first` on.
     #[inline(always)]
     fn collect_group(
         &mut self,
@@ -155,7 +186,7 @@ impl Propagator {
         while bits != 0 {
             let bit = bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            let new = self.new_in(view, rows, first, bit);
+            let new = view.new_in(rows, first, bit);
             if !waits {
                 view.add_to_total(first + bit, &new);
             }
@@ -163,35 +194,6 @@ impl Propagator {
                 add(&mut self.pending[slot + first + bit - block], &new);
             }
         }
-    }
-
-    /// Reads a line in each row where it is marked, and returns by how much it differs from last
-    /// time.
-    #[inline(always)]
-    fn new_in(&mut self, view: View<'_>, rows: &[DirtyLines], first: usize, bit: usize) -> Line {
-        let mut new = [0; LINE_WORDS];
-        // The usual case by itself, without a sum.
-        if let [row] = rows {
-            return self.new_in_row(view, row.row as usize, first + bit);
-        }
-        for row in rows {
-            if row.bits >> bit & 1 == 1 {
-                add(&mut new, &self.new_in_row(view, row.row as usize, first + bit));
-            }
-        }
-        new
-    }
-
-    #[inline(always)]
-    fn new_in_row(&mut self, view: View<'_>, row: usize, line: usize) -> Line {
-        let now = view.data.load_line(row, line);
-        let last = self.last.line(row, line);
-        let mut new = [0; LINE_WORDS];
-        for n in 0..LINE_WORDS {
-            new[n] = now[n].wrapping_sub(last[n]);
-            last[n] = now[n];
-        }
-        new
     }
 
     /// Adds what groups have pending to their totals and to what their parents have pending.
@@ -223,29 +225,25 @@ impl Propagator {
         self.visits.push(_id as u32);
     }
 
-    /// Gives back the memory of lines that no group has.
-    pub(super) fn discard(&mut self, lines: std::ops::Range<usize>) {
-        // An error leaves memory committed, and nothing wrong: it is zero since its group was
-        // forgotten.
-        let _ = self.last.discard(lines);
-    }
-
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.pending.is_empty() && self.nodes.is_at_rest()
     }
 
     /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
-    pub(super) fn forget(&mut self, ids: &mut [u32], rows: std::ops::Range<usize>) {
-        let Propagator { nodes, last, lines, .. } = self;
-        let lines = *lines;
+    pub(super) fn forget(&mut self, ids: &mut [u32], last: &OwnedRows, rows: Range<usize>) {
+        let Propagator { nodes, lines, .. } = self;
+        let (lines, last) = (*lines, last.lines());
         nodes.forget(ids, |id, kept| {
             // Before the block goes, whose lines start from zero with their next group.
             for (row, line) in rows.clone().flat_map(|row| (0..lines).map(move |l| (row, l))) {
-                let last = last.line(row, id * lines + line);
-                // A store would commit a page that was never written.
-                if *last != [0; LINE_WORDS] {
-                    *last = [0; LINE_WORDS];
+                for word in last.line(row, id * lines + line) {
+                    // Relaxed, both: the flusher's own. A store would commit a page that was never
+                    // written.
+                    if word.load(Ordering::Relaxed) != 0 {
+                        // Relaxed: as above.
+                        word.store(0, Ordering::Relaxed);
+                    }
                 }
             }
             Lineage::leave(&kept);

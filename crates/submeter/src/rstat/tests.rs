@@ -5,11 +5,12 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::kept_lines::QUIET_MAX;
 use super::*;
 use crate::{Count, Unit};
 
@@ -46,6 +47,21 @@ impl Forest {
         self.leaves.push(leaf);
         self.parents.push(Some(parent));
         self.leaves.len() - 1
+    }
+
+    /// Adds so many groups that a flush in which all are marked issues a barrier.
+    fn add_many(&mut self) -> Range<usize> {
+        let first = self.leaves.len();
+        for _ in 0..=QUIET_MAX {
+            self.add_group(0);
+        }
+        first..self.leaves.len()
+    }
+
+    /// Marks groups, so that the next flush issues a barrier.
+    fn mark_many(&self, state: &mut FlushState, groups: Range<usize>) {
+        state.barrier_ns = None;
+        groups.for_each(|group| self.leaves[group].add(0, 0, MASK));
     }
 
     fn upward(&self, group: usize) -> impl Iterator<Item = usize> {
@@ -203,17 +219,17 @@ fn a_refused_barrier_loses_nothing() {
 #[test]
 fn a_read_in_the_middle_of_a_flush_stays_within_its_bound() {
     let mut forest = Forest::new(1);
+    let (child, many) = (forest.add_group(0), forest.add_many());
     let mut truth = 0;
     for by in [3, 1000, -5, 64, -1_000_000, 1] {
-        // A new one each time: a line that changes in each flush needs no barrier.
-        let child = forest.add_group(0);
         forest.leaves[child].add(0, by, MASK);
         truth += by;
         let mut in_the_middle = false;
         let mut state = forest.rstat.flushes.lock();
+        forest.mark_many(&mut state, many.clone());
         let read = |_: &Area| {
             // Marks are taken and drift is noted, but the totals are still the old ones.
-            for (group, truth) in [(0, truth), (child, by)] {
+            for group in [0, child] {
                 let off = forest.total(group, 0).abs_diff(truth);
                 assert!(off > 0 && forest.bound(group, 0) >= off);
             }
@@ -284,9 +300,9 @@ fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
         let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
         born.add(0, by, MASK);
         let scope = FlushScope::Below(forest.leaves[part].id() as usize);
-        state.take(scope, &[], announced);
+        state.take(scope, &[], 0, announced);
         state.propagate(scope, Area::try_barrier).expect("granted");
-        state.finish(&[]);
+        state.finish();
         for group in [0, part] {
             let off = forest.total(group, 0).abs_diff(truth);
             assert!(forest.bound(group, 0) >= off, "{has_children}, {group}: off by {off}");
@@ -354,7 +370,7 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
     const READERS: usize = 8;
     let mut forest = Forest::new(1);
     let (a, b) = (forest.add_group(0), forest.add_group(0));
-    let below_a = forest.add_group(a);
+    let (below_a, many) = (forest.add_group(a), forest.add_many());
     forest.leaves[b].add(0, 1, MASK);
     let below = |group: usize| FlushScope::Below(forest.leaves[group].id() as usize);
     // Who asks, and by how many flushes they are served.
@@ -365,14 +381,12 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
         (vec![below(a), below(below_a)], 2),
     ];
     for (scopes, at_most) in cases {
-        // Whose line was never flushed, so that it takes a barrier.
-        let new = forest.add_group(b);
         let asked = Barrier::new(READERS + 1);
         let (running, runs) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut state = forest.rstat.flushes.lock();
-                forest.leaves[new].add(0, 1, MASK);
+                forest.mark_many(&mut state, many.clone());
                 let barrier = |_: &Area| {
                     running.send(()).expect("heard");
                     asked.wait();
@@ -399,19 +413,6 @@ fn readers_that_ask_during_a_flush_share_the_next_one() {
             assert_eq!(joined, READERS - flushes);
         });
     }
-}
-
-#[test]
-fn a_report_says_how_long_the_flush_took() {
-    let (forest, pause) = (Forest::new(1), Duration::from_millis(1));
-    forest.leaves[0].add(0, 1, MASK);
-    let mut state = forest.rstat.flushes.lock();
-    let barrier = |_: &Area| {
-        std::thread::sleep(pause);
-        Ok(())
-    };
-    let report = forest.rstat.flush_locked(&mut state, FlushScope::Tree, barrier).expect("granted");
-    assert!(report.duration >= pause, "{report}");
 }
 
 /// Dead groups are forgotten by the flushes of parts as well, and without any once many wait.
