@@ -285,7 +285,9 @@ impl FlushState {
         }
         // Updaters add by locked instructions, and look at the mark afterwards: to take it needs no
         // barrier, so that cold ones go at any time.
-        self.erring.let_go(|_, ages| ages.cold(), &mut found);
+        // But none elsewhere: what is taken here is noted.
+        let mut which = in_scope(scope, &self.propagator);
+        self.erring.let_go(|lines, ages| which(lines) & ages.cold(), &mut found);
         self.area.take_dirty(&mut found);
         self.erring_taken = found;
         let raised = self.area.shared_lines(rows::RAISED_ERROR);
