@@ -14,7 +14,9 @@ use super::{FleetLimit, LogArgs};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  # A bank, two servers that share the limits of a tenant, and who holds what
+  # Three servers that share the limits of a tenant, and load that moves between them
+  submeter fleet demo
+  # The same by hand: a bank, two servers that share the limits of a tenant, and who holds what
   submeter fleet bank --listen unix:/run/bank.sock
   submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s
   submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s \\
@@ -29,6 +31,8 @@ pub(crate) struct FleetArgs {
 pub(crate) enum FleetCommand {
     /// Serve a bank to the processes of this host
     Bank(BankServeArgs),
+    /// Run three servers that share one limit, under load that moves between them
+    Demo(FleetDemoArgs),
     /// Set what all servers together may use
     Set(FleetSetArgs),
     /// Show who holds what, since when and until when
@@ -74,6 +78,20 @@ fn socket(text: &str) -> Result<PathBuf, String> {
     path.map(PathBuf::from).ok_or_else(|| {
         format!("{text:?} is no socket: write unix:/PATH, as in unix:/run/bank.sock")
     })
+}
+
+/// Arguments of `submeter fleet demo`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  # Until Ctrl-C, with the addresses of three pages
+  submeter fleet demo
+  # For a script: exit code 1 if the limit was exceeded
+  submeter fleet demo --seconds 20")]
+pub(crate) struct FleetDemoArgs {
+    /// Stop after this time
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
 }
 
 /// Arguments of `submeter fleet set`.

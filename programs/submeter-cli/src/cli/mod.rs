@@ -18,7 +18,9 @@ mod top;
 pub(crate) use bank::{BankAddress, MemberArgs, OutageArg, RedisArgs};
 pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
-pub(crate) use fleet::{BankServeArgs, FleetArgs, FleetCommand, FleetSetArgs, FleetStatusArgs};
+pub(crate) use fleet::{
+    BankServeArgs, FleetArgs, FleetCommand, FleetDemoArgs, FleetSetArgs, FleetStatusArgs,
+};
 pub(crate) use fleet_limit::{FleetLimit, MEMORY, RATE};
 pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};

@@ -162,6 +162,9 @@ pub(crate) struct ServeArgs {
     /// Count nothing, to see what metering costs; memory is still charged, because limits need it
     #[arg(long)]
     pub(crate) no_metering: bool,
+    /// End when standard input does: with the process that holds its other end.
+    #[arg(long, hide = true)]
+    pub(crate) end_with_stdin: bool,
     #[command(flatten)]
     pub(crate) member: MemberArgs,
     /// Threads that serve requests; where they are as many as the CPUs, each stays on its own

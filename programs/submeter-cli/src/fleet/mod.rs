@@ -1,7 +1,9 @@
 //! `submeter fleet`: a bank for the processes of a host, and what an operator asks of any bank.
 
 mod bank;
+mod demo;
 mod engine;
+mod log;
 mod set;
 mod status;
 
@@ -16,6 +18,7 @@ use crate::cli::FleetCommand;
 pub(crate) fn run(command: &FleetCommand) -> Result<ExitCode, Failure> {
     match command {
         FleetCommand::Bank(args) => bank::run(args),
+        FleetCommand::Demo(args) => demo::run(args),
         FleetCommand::Set(args) => set::run(args),
         FleetCommand::Status(args) => status::run(args),
     }

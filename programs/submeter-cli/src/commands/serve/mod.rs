@@ -114,7 +114,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let page = submeter_http::serve(door, shown, signals::arrived(ended));
     let mut paging = tokio::spawn(page);
     service::ready(&listen, &format!("{scheme}://{page_at}/"));
-    let signals = or_shutdown(signals, cache.clone());
+    let signals = or_shutdown(signals, cache.clone(), args.end_with_stdin);
     let plan = plan.zip(driven_at).map(|(plan, server)| Plan { server, ..plan });
     let driven = tokio::select! {
         driven = work(plan.as_ref(), args.seconds, signals) => driven,
@@ -187,9 +187,23 @@ async fn work(
     Ok(None)
 }
 
-/// Returns what becomes true when a signal arrives or a client asks for the end.
-fn or_shutdown(signals: watch::Receiver<bool>, cache: Cache) -> watch::Receiver<bool> {
+/// Returns what becomes true when a signal arrives, a client asks for the end, or, if that is asked
+/// for, standard input ends.
+fn or_shutdown(
+    signals: watch::Receiver<bool>,
+    cache: Cache,
+    with_stdin: bool,
+) -> watch::Receiver<bool> {
     let (tell, told) = watch::channel(false);
+    if with_stdin {
+        let tell = tell.clone();
+        // A thread of its own, which the end of the process need not wait for.
+        std::thread::spawn(move || {
+            // What it says is of no interest, only that it ends.
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            tell.send_replace(true);
+        });
+    }
     tokio::spawn(async move {
         tokio::select! {
             () = signals::arrived(signals) => {}
