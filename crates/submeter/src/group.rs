@@ -11,10 +11,9 @@ use submeter_percpu::percpu_ref::Options;
 use submeter_percpu::rcuref::{Guard, pin};
 use submeter_percpu::{PercpuArc, PercpuOwner};
 
-use crate::attachments::Attachments;
-use crate::buckets::Rates;
 use crate::children::{Children, Sought};
 use crate::error::Error;
+use crate::extras::Extras;
 use crate::path;
 use crate::quota::Quotas;
 use crate::rstat::GroupStats;
@@ -72,32 +71,25 @@ pub(crate) struct GroupInner {
     stats: GroupStats,
     /// Its number in this process: unlike its address, never another group's.
     id: u64,
-    /// The words of the other sections; `None` where there is one only, as most schemas have.
-    others: Option<Box<Others>>,
     pub(crate) quotas: Quotas,
-    pub(crate) rates: Rates,
     tree: Arc<TreeStats>,
-    /// What aggregators and the program keep with it. Before `parent`, as all that tells a flusher
-    /// of the group's end: children end first.
-    attachments: Attachments,
+    /// Before `parent`, as all that tells a flusher of the group's end: children end first.
+    pub(crate) extras: Extras,
     parent: Option<Group>,
     /// Live children by name. Its lock guards `dead` too: a group is killed with it held for
     /// writing, so no child is created in a group that is dying.
     children: Children<GroupInner>,
 }
 
-/// In the schema's order.
-struct Others(Box<[OtherStats]>);
-
 /// The words of a section other than the first.
-struct OtherStats {
+pub(crate) struct OtherStats {
     section_id: u32,
     stats: GroupStats,
 }
 
 impl GroupInner {
     fn others(&self) -> &[OtherStats] {
-        self.others.as_ref().map_or(&[], |others| &others.0)
+        self.extras.others()
     }
 }
 
@@ -138,15 +130,13 @@ impl Group {
         let inner = GroupInner {
             stats,
             section_id: schema.id(),
-            others: (!others.is_empty()).then(|| Box::new(Others(others))),
             quotas,
-            rates: Rates::default(),
             tree,
             depth,
             dead: AtomicBool::new(false),
             setting: Mutex::new(()),
             id: next_id(),
-            attachments: Attachments::default(),
+            extras: Extras::with_others(others),
             parent,
             children: Children::default(),
         };
@@ -265,14 +255,14 @@ impl Group {
     /// # Errors
     /// The value, if one was set before, of whatever type.
     pub fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
-        self.inner.attachments.set_data(data)
+        self.inner.extras.set_data(data)
     }
 
     /// Returns the value that [`set_data`](Group::set_data) set, if it is a `T`: two loads and a
     /// comparison of types.
     #[must_use]
     pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.inner.attachments.data()
+        self.inner.extras.data()
     }
 
     /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
@@ -444,8 +434,8 @@ impl Group {
     }
 
     #[cfg(feature = "aggregator")]
-    pub(crate) fn attachments(&self) -> &Attachments {
-        &self.inner.attachments
+    pub(crate) fn extras(&self) -> &Extras {
+        &self.inner.extras
     }
 
     /// Its number, which no other group of this process ever has.

@@ -97,7 +97,6 @@
 
 #[cfg(feature = "aggregator")]
 pub mod aggregator;
-mod attachments;
 mod backend;
 mod bound_metric;
 mod buckets;
@@ -110,6 +109,7 @@ pub mod counter;
 mod error;
 #[cfg(feature = "export")]
 pub mod export;
+mod extras;
 mod flush;
 mod flusher;
 mod group;

@@ -46,10 +46,10 @@ impl Group {
         rate: Option<Rate>,
     ) -> Result<(), InvalidRateError> {
         let slot = self.rate_slot(limit.key);
-        if rate.is_none() && self.inner.rates.at(slot).is_none() {
+        if rate.is_none() && self.inner.extras.rate(slot).is_none() {
             return Ok(());
         }
-        self.inner.rates.create(self.schema())[slot].set_rate(rate)
+        self.inner.extras.make_rates(self.schema())[slot].set_rate(rate)
     }
 
     /// Returns the group's own rate.
@@ -58,7 +58,7 @@ impl Group {
     /// When the limit is of another tree's schema.
     #[must_use]
     pub fn rate<U: Unit>(&self, limit: RateLimit<U>) -> Option<Rate> {
-        self.inner.rates.at(self.rate_slot(limit.key))?.rate()
+        self.inner.extras.rate(self.rate_slot(limit.key))?.rate()
     }
 
     /// Sets or removes the weight with which this group contends for its parent's rate: from 1 to
@@ -111,10 +111,10 @@ impl Group {
         weight: Option<u32>,
     ) -> Result<(), InvalidWeightError> {
         let slot = self.rate_slot(limit.key);
-        if weight.is_none() && self.inner.rates.at(slot).is_none() {
+        if weight.is_none() && self.inner.extras.rate(slot).is_none() {
             return Ok(());
         }
-        self.inner.rates.create(self.schema())[slot].set_weight(weight)
+        self.inner.extras.make_rates(self.schema())[slot].set_weight(weight)
     }
 
     /// Returns the group's weight.
@@ -123,7 +123,7 @@ impl Group {
     /// When the limit is of another tree's schema.
     #[must_use]
     pub fn weight<U: Unit>(&self, limit: RateLimit<U>) -> Option<u32> {
-        self.inner.rates.at(self.rate_slot(limit.key))?.weight()
+        self.inner.extras.rate(self.rate_slot(limit.key))?.weight()
     }
 
     /// Returns how much the group's own rate would let be taken at this moment, or `None` if it has
@@ -146,7 +146,7 @@ impl Group {
     /// When the limit is of another tree's schema.
     #[must_use]
     pub fn available<U: Unit>(&self, limit: RateLimit<U>) -> Option<u64> {
-        self.inner.rates.at(self.rate_slot(limit.key))?.available()
+        self.inner.extras.rate(self.rate_slot(limit.key))?.available()
     }
 
     /// Takes `n` in this group and every ancestor, or in none: what rates grant is used up by it,
@@ -187,7 +187,7 @@ impl Group {
     #[inline]
     pub fn try_take<U: Unit>(&self, limit: RateLimit<U>, n: u64) -> Result<(), RateError> {
         let slot = self.rate_slot(limit.key);
-        let buckets = self.and_ancestors().map(|group| group.inner.rates.at(slot));
+        let buckets = self.and_ancestors().map(|group| group.inner.extras.rate(slot));
         TokenBucket::try_take(buckets, n)
             .map_err(|throttled| RateError::new(self, limit, n, throttled))
     }

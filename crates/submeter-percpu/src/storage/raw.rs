@@ -127,7 +127,7 @@ impl Rows {
 
     /// The base for [`CpuWord::new`], where there are rows of CPUs.
     pub(crate) fn cpu_base(&self) -> Option<(Rseq, NonNull<u8>)> {
-        self.rseq.map(|rseq| (rseq, self.mapping.reservation.base()))
+        self.rseq.as_ref().map(|rseq| (rseq.split(), self.mapping.reservation.base()))
     }
 
     /// Returns the index of the word at an address in row 0.

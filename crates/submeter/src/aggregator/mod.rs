@@ -314,7 +314,7 @@ impl<C: Aggregate> Aggregator<C> {
 
     fn slot(&self, group: &Group) -> Option<Arc<GroupSlot<C>>> {
         self.check(group);
-        find(group.attachments(), &self.inner)
+        find(group.extras(), &self.inner)
     }
 
     fn slot_or_create(&self, group: &Group) -> Arc<GroupSlot<C>> {
@@ -324,7 +324,7 @@ impl<C: Aggregate> Aggregator<C> {
         let mut at = Some(group);
         let mut slot = None;
         while let Some(group) = at {
-            slot = find(group.attachments(), &self.inner);
+            slot = find(group.extras(), &self.inner);
             if slot.is_some() {
                 break;
             }
@@ -332,7 +332,7 @@ impl<C: Aggregate> Aggregator<C> {
             at = group.parent();
         }
         for group in missing.into_iter().rev() {
-            slot = Some(find_or_create(group.attachments(), &self.inner, group.path(), slot));
+            slot = Some(find_or_create(group.extras(), &self.inner, group.path(), slot));
         }
         slot.expect("the loop ends at the latest with the group's own slot")
     }

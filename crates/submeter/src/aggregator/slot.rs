@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use submeter_percpu::DirtySet;
 
 use super::{Aggregate, AggregatorInner};
-use crate::attachments::Attachments;
+use crate::extras::Extras;
 use crate::flush::node_table::{Birth, NODES_MAX};
 
 /// The state of one group in one aggregator. The group, its [`Attached`](super::Attached) handles
@@ -152,10 +152,10 @@ impl<C: Aggregate> Drop for SlotOwner<C> {
 
 /// Finds the slot of a group in an aggregator.
 pub(super) fn find<C: Aggregate>(
-    attachments: &Attachments,
+    extras: &Extras,
     aggregator: &Arc<AggregatorInner<C>>,
 ) -> Option<Arc<GroupSlot<C>>> {
-    attachments.owned()?.find(aggregator, slot_of)
+    extras.owned()?.find(aggregator, slot_of)
 }
 
 fn slot_of<C: Aggregate>(owner: &SlotOwner<C>) -> Arc<GroupSlot<C>> {
@@ -163,7 +163,7 @@ fn slot_of<C: Aggregate>(owner: &SlotOwner<C>) -> Arc<GroupSlot<C>> {
 }
 
 pub(super) fn find_or_create<C: Aggregate>(
-    attachments: &Attachments,
+    extras: &Extras,
     aggregator: &Arc<AggregatorInner<C>>,
     path: &str,
     parent: Option<Arc<GroupSlot<C>>>,
@@ -187,5 +187,5 @@ pub(super) fn find_or_create<C: Aggregate>(
         aggregator.flushes.announce(birth);
         SlotOwner { slot, aggregator: Arc::downgrade(aggregator) }
     };
-    attachments.owned_or_init().find_or_insert(aggregator, make, slot_of)
+    extras.owned_or_init().find_or_insert(aggregator, make, slot_of)
 }

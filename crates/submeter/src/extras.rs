@@ -1,0 +1,88 @@
+//! What a group has that most groups have not: words of further sections, rates, and values that
+//! are attached to it for its lifetime, one per owner and one of the program's own.
+//!
+//! All of it behind one pointer. Attached values are stored without their types, so that a group
+//! need not know who their owners are.
+
+use std::any::Any;
+use std::sync::OnceLock;
+
+use once_cell::race::OnceBox;
+use submeter_percpu::TokenBucket;
+
+use crate::buckets::Rates;
+use crate::group::OtherStats;
+use crate::schema::Schema;
+
+#[cfg(feature = "aggregator")]
+mod owned;
+
+#[cfg(feature = "aggregator")]
+use owned::Owned;
+
+/// The extras of one group. A single pointer while there are none.
+#[derive(Default)]
+pub(crate) struct Extras {
+    made: OnceBox<Made>,
+}
+
+#[derive(Default)]
+struct Made {
+    /// The words of the sections other than the first, in the schema's order.
+    others: Box<[OtherStats]>,
+    rates: Rates,
+    #[cfg(feature = "aggregator")]
+    owned: Owned,
+    /// The program's own value.
+    data: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl Extras {
+    /// Those of a group with words of further sections, if the schema has such.
+    pub(crate) fn with_others(others: Box<[OtherStats]>) -> Extras {
+        if others.is_empty() {
+            return Extras::default();
+        }
+        Extras { made: OnceBox::with_value(Box::new(Made { others, ..Made::default() })) }
+    }
+
+    /// Returns the words of the sections other than the first.
+    pub(crate) fn others(&self) -> &[OtherStats] {
+        self.made.get().map_or(&[], |made| &made.others)
+    }
+
+    /// Returns the bucket of a rate, if one was ever set.
+    pub(crate) fn rate(&self, slot: usize) -> Option<&TokenBucket> {
+        self.made.get()?.rates.at(slot)
+    }
+
+    /// Returns the buckets, after making them.
+    pub(crate) fn make_rates(&self, schema: &Schema) -> &[TokenBucket] {
+        self.made.get_or_init(Box::default).rates.create(schema)
+    }
+
+    /// Returns the program's value, if it has set one of this type.
+    pub(crate) fn data<T: Any>(&self) -> Option<&T> {
+        self.made.get()?.data.get()?.downcast_ref()
+    }
+
+    /// Sets the program's value, or returns it if there is one already.
+    pub(crate) fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
+        let made = self.made.get_or_init(Box::default);
+        made.data.set(Box::new(data)).map_err(|data| {
+            *data.downcast().unwrap_or_else(|_| unreachable!("boxed as a `T` above"))
+        })
+    }
+
+    /// Returns the values with owners, if anything is attached yet.
+    #[cfg(feature = "aggregator")]
+    pub(crate) fn owned(&self) -> Option<&Owned> {
+        Some(&self.made.get()?.owned)
+    }
+
+    /// Returns the values with owners, after making room for them.
+    #[cfg(feature = "aggregator")]
+    pub(crate) fn owned_or_init(&self) -> &Owned {
+        &self.made.get_or_init(Box::default).owned
+    }
+}
