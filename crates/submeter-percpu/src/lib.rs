@@ -48,6 +48,8 @@ mod models;
 #[cfg(any(test, not(loom)))]
 mod overflow;
 mod sync;
+#[cfg(not(loom))]
+mod uptime;
 #[cfg(any(test, not(loom)))]
 mod wake;
 

@@ -8,8 +8,6 @@
 //! A locked row is closed by one instruction on the word that its users exchange: no barrier.
 
 use std::io;
-use std::sync::OnceLock;
-use std::time::Instant;
 
 use submeter_sys::{CpuHint, membarrier};
 
@@ -20,6 +18,7 @@ use crate::backend::rseq::ATTEMPTS;
 use crate::storage::raw::LockedWord;
 use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::uptime;
 
 const OPEN: i64 = 1 << 62;
 
@@ -43,6 +42,7 @@ impl StockRows {
     /// # Errors
     /// When the area has no word left; see [`without_words`](Self::without_words).
     pub(crate) fn new(area: &Area) -> io::Result<StockRows> {
+        uptime::begin();
         if area.rseq().is_some() {
             return Ok(StockRows { word: GatedWord::new(area)?, locked: None });
         }
@@ -53,6 +53,7 @@ impl StockRows {
 
     /// Makes stock that is never open, for a leaf that does without.
     pub(crate) fn without_words(area: &Area) -> StockRows {
+        uptime::begin();
         let locked = area.rseq().is_none().then(|| Box::new(Locked { word: None }));
         StockRows { word: GatedWord::inert(), locked }
     }
@@ -144,7 +145,6 @@ impl Stock for StockRows {
     }
 
     fn now_ms(&self) -> u32 {
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now).elapsed().as_millis() as u32
+        uptime::get().as_millis() as u32
     }
 }

@@ -1,12 +1,11 @@
 //! Buckets by the system's clock.
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::time::Instant;
 
 use super::bucket::{self, Bucket};
 use super::{InvalidRateError, InvalidWeightError, Rate};
 use crate::process_lock::ProcessMutex;
+use crate::uptime;
 
 /// A limit of how much may be taken per time, by all threads together: a token bucket.
 ///
@@ -63,6 +62,7 @@ impl TokenBucket {
     /// Creates a bucket without a rate, which refuses nothing.
     #[must_use]
     pub fn new() -> TokenBucket {
+        uptime::begin();
         TokenBucket { bucket: Bucket::new(), setting: ProcessMutex::new(()) }
     }
 
@@ -143,9 +143,7 @@ impl fmt::Debug for TokenBucket {
     }
 }
 
-/// The time since the first look, which a fork does not change.
 fn now_ns() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
     // Wraps around after centuries.
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    uptime::get().as_nanos() as u64
 }

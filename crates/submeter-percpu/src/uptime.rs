@@ -1,0 +1,48 @@
+//! The time since the process first made something that looks at it.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+static START: OnceLock<Instant> = OnceLock::new();
+
+/// Begins to count. To be called where a value is made that will look, which no handler of signals
+/// does: one that interrupted the first look would wait for its own thread for ever.
+pub(crate) fn begin() {
+    START.get_or_init(Instant::now);
+    #[cfg(test)]
+    tests::BEGUN.set(true);
+}
+
+/// Returns the time since then, which a fork does not change. Takes no lock.
+pub(crate) fn get() -> Duration {
+    START.get().map_or(Duration::ZERO, Instant::elapsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use submeter_sys::Backend;
+
+    use crate::{Area, LimitNode, LimitedCounter, TokenBucket};
+
+    thread_local! {
+        /// Whether the calling thread has begun to count.
+        pub(super) static BEGUN: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[test]
+    fn what_looks_at_the_time_has_it_counted_when_it_is_made() {
+        fn made<T>(make: impl FnOnce() -> T) {
+            BEGUN.set(false);
+            drop(make());
+            assert!(BEGUN.get());
+        }
+        made(TokenBucket::new);
+        for backend in [submeter_sys::probe().backend, Backend::LockedByCpu] {
+            let area = Area::with_backend(backend, |_| 0).expect("address space");
+            made(|| LimitedCounter::with_batch(&area, 64, 1000).expect("room"));
+            made(|| LimitNode::root(&area));
+        }
+    }
+}
