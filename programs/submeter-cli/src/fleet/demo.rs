@@ -1,8 +1,9 @@
 //! `submeter fleet demo`: a bank, three servers in processes of their own, and load that moves
 //! between them. At the end it says whether the fleet kept its one limit.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -22,6 +23,9 @@ use crate::cli::{BankAddress, FleetDemoArgs, FleetLimit};
 const TENANT: &str = "/load/acme";
 const LIMITS: &str = "memory=4m,rate=3k/s";
 const SERVERS: usize = 3;
+
+/// The name of the bank's socket in the directory.
+const BANK: &str = "bank";
 
 /// Short, so that a look of some seconds sees leases move.
 const TTL: Duration = Duration::from_secs(3);
@@ -81,20 +85,40 @@ fn failed(what: &str, error: &dyn std::fmt::Display) -> Failure {
 /// A directory that is removed with all that is in it.
 struct Directory(PathBuf);
 
+/// What the name of each begins with.
+const DIRECTORY: &str = "submeter-fleet-";
+
 impl Directory {
     fn new() -> Result<Directory, Failure> {
-        let path = std::env::temp_dir().join(format!("submeter-fleet-{}", std::process::id()));
+        Directory::remove_left();
+        let path = std::env::temp_dir().join(format!("{DIRECTORY}{}", std::process::id()));
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
             .map_err(|e| failed(&format!("cannot make {}", path.display()), &e))?;
         Ok(Directory(path))
     }
+
+    /// Removes those of demos that were killed: their bank is there, and nobody listens at it. A
+    /// process id would not tell, which another container with the same directory does not see.
+    fn remove_left() {
+        let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+        for entry in entries {
+            let is_one = entry.file_name().to_string_lossy().starts_with(DIRECTORY);
+            if is_one
+                && UnixStream::connect(entry.path().join(BANK))
+                    .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+            {
+                // One of another user stays.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+    }
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What stays is a socket of nobody.
+        // What stays the next demo removes.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -106,6 +130,7 @@ struct Server {
     name: String,
     cache: String,
     page: String,
+    agent: ureq::Agent,
     load: Option<Child>,
     seen: Seen,
 }
@@ -146,7 +171,7 @@ impl Demo {
             bank.set(&limit).map_err(Failure::new)?;
         }
         let bank = Arc::new(bank);
-        let path = directory.0.join("bank");
+        let path = directory.0.join(BANK);
         let server = SocketServer::start(&path, 0o600, Arc::clone(&bank)).map_err(Failure::new)?;
         let clients = directory.0.join("clients.csv");
         std::fs::write(&clients, CLIENTS).map_err(|e| failed("cannot write", &e))?;
@@ -166,7 +191,7 @@ impl Demo {
     }
 
     fn greeting(&self) -> String {
-        let bank = BankAddress::unix(&self.directory.0.join("bank"));
+        let bank = BankAddress::unix(&self.directory.0.join(BANK));
         let mut text = format!("{BOLD}submeter fleet{BOLD:#}\n  {DIM}bank{DIM:#}   {bank}\n");
         for server in &self.servers {
             text.push_str(&format!("  {DIM}page{DIM:#}   {} of {}\n", server.page, server.name));
@@ -310,6 +335,7 @@ impl Server {
             name: name.to_owned(),
             cache: String::new(),
             page: String::new(),
+            agent: ureq::Agent::new_with_defaults(),
             load: None,
             seen: Seen::default(),
         };
@@ -346,7 +372,7 @@ impl Server {
     fn look(&self) -> Result<Seen, Failure> {
         let url = format!("{}api/tree", self.page);
         let lost = |e: ureq::Error| failed(&format!("{} does not answer", self.name), &e);
-        let mut answer = ureq::get(&url).call().map_err(lost)?;
+        let mut answer = self.agent.get(&url).call().map_err(lost)?;
         let text = answer.body_mut().read_to_string().map_err(lost)?;
         let tree: TreeDoc =
             serde_json::from_str(&text).map_err(|e| failed(&format!("{url} is no tree"), &e))?;

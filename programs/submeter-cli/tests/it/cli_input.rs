@@ -60,7 +60,7 @@ fn completions_and_manual_pages_name_every_command() {
         assert!(script.contains("doctor") && script.contains("tenant-limit"), "{shell}");
     }
     let page = text(&SUBMETER.run(&["man"]).stdout);
-    for command in ["serve", "load", "doctor", "top", "stat", "completions"] {
+    for command in ["serve", "load", "fleet", "doctor", "top", "stat", "completions"] {
         assert!(page.contains(&format!("submeter\\-{command}(1)")), "{command}: {page}");
     }
     SUBMETER.refuses(&["completions", "cmd"], &["cmd", "bash"]);

@@ -15,10 +15,10 @@ use crate::support::{FREE, SUBMETER, cache_address, get, line};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory of a test's own, removed with it.
-struct Directory(PathBuf);
+pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
-    fn new(name: &str) -> Directory {
+    pub(crate) fn new(name: &str) -> Directory {
         let path = std::env::temp_dir().join(format!("sm-{name}-{}", std::process::id()));
         std::fs::create_dir(&path).expect("a new directory");
         Directory(path)
@@ -86,7 +86,7 @@ impl Server {
     }
 }
 
-fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is() {
         assert!(start.elapsed() < PATIENCE, "never: {what}");
@@ -227,6 +227,22 @@ fn a_server_that_loses_the_bank_does_as_it_declared_and_recovers_by_itself() {
     assert_eq!(again.status.code(), Some(0));
     until("all have leases again", || all.iter().all(|server| server.rule() == "lease"));
     until("the strict one stores", || strict.store(1) == 1);
+}
+
+#[test]
+fn a_bank_that_was_started_again_hears_the_limits_from_its_servers() {
+    let directory = Directory::new("again");
+    let address = directory.bank();
+    let lender = bank(&address, &["--lease", "1"]);
+    let server = server(&address, &LIMIT);
+    until("there are leases", || server.rule() == "lease" && server.store(1) == 1);
+    drop(lender);
+    until("they have ended", || server.rule() == "strict");
+    let _lender = bank(&address, &["--lease", "1"]);
+    until("it stores again", || server.store(1) == 1);
+    let found = status(&address);
+    let most = |n: usize| found["limits"][n]["limit"].as_u64();
+    assert_eq!((most(0), most(1)), (Some(1 << 20), Some(100_000)), "{found}");
 }
 
 /// Redis, killed when dropped.

@@ -9,6 +9,7 @@ mod descriptors;
 mod doors;
 mod examples;
 mod fleet;
+mod fleet_demo;
 mod http_serve;
 mod monitoring;
 mod operated;

@@ -1,0 +1,94 @@
+//! `submeter fleet demo`: its verdict, and that it leaves no process and no file.
+
+use std::path::Path;
+
+use submeter_program::Running;
+
+use crate::fleet::{Directory, until};
+use crate::support::SUBMETER;
+
+/// Each of three servers, and a load for each.
+const CHILDREN: usize = 6;
+
+fn demo(directory: &Directory, more: &[&str]) -> Running {
+    let place = directory.0.to_str().expect("UTF-8");
+    SUBMETER.start_in(&[&["fleet", "demo"][..], more].concat(), &[("TMPDIR", place)])
+}
+
+/// The state and the parent of a process, or none for one that has ended.
+fn state(process: &str) -> Option<(String, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before may contain spaces.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+fn children(of: u32) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("Linux").flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| state(name).is_some_and(|(_, parent)| parent == of)).collect()
+}
+
+fn all_children(demo: &Running) -> Vec<String> {
+    let mut found = Vec::new();
+    until("all servers and their load run", || {
+        found = children(demo.id());
+        found.len() == CHILDREN
+    });
+    found
+}
+
+/// A process that nobody waits for stays as a zombie.
+fn have_ended(processes: &[String]) -> bool {
+    processes.iter().all(|process| state(process).is_none_or(|(state, _)| state == "Z"))
+}
+
+fn is_empty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).expect("readable").next().is_none()
+}
+
+/// Asserts that the limit was kept, in so many looks that it could have been seen exceeded.
+fn assert_kept(said: &str) {
+    let of = |label: &str| said.lines().filter(|line| line.starts_with(label)).collect::<Vec<_>>();
+    let leases = of("leases  ");
+    assert!(leases.len() == 2 && leases[0].contains(" of 4.00 MiB at most, "), "{said}");
+    assert!(leases[1].contains(" of 3,000/s at most, "), "{said}");
+    assert_eq!(of("limit   "), ["limit   kept: no sum was above it"], "{said}");
+    let [used] = of("use     ")[..] else { panic!("{said}") };
+    let looks =
+        used.split_once(" held at most in ").and_then(|(_, rest)| rest.split_once(" looks"));
+    assert!(looks.is_some_and(|(n, _)| n.parse::<u32>().is_ok_and(|n| n > 0)), "{said}");
+    assert!(!used.contains(" 0 requests granted"), "{said}");
+}
+
+#[test]
+fn the_demo_keeps_one_limit_and_leaves_nothing() {
+    let directory = Directory::new("demo");
+    let mut running = demo(&directory, &["--seconds", "4"]);
+    running.line_with("Ctrl-C");
+    let processes = all_children(&running);
+    let (code, said) = running.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert_kept(&said);
+    assert!(have_ended(&processes), "{processes:?}");
+    assert!(is_empty(&directory.0));
+}
+
+#[test]
+fn what_a_killed_demo_leaves_the_next_removes_and_ctrl_c_ends_that_cleanly() {
+    let directory = Directory::new("killed");
+    let mut killed = demo(&directory, &[]);
+    killed.line_with("Ctrl-C");
+    let processes = all_children(&killed);
+    drop(killed);
+    until("all have ended by themselves", || have_ended(&processes));
+    assert!(!is_empty(&directory.0), "nobody was left to remove it");
+
+    let mut next = demo(&directory, &[]);
+    next.line_with("server-2 *");
+    next.signal("INT");
+    let (code, said) = next.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert_kept(&said);
+    assert!(is_empty(&directory.0));
+}
