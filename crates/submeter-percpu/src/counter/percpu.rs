@@ -10,7 +10,7 @@ use super::tree::Tree;
 use super::{Approximate, BATCH_DEFAULT, BATCH_MAX, mask_of};
 use crate::backend::emulated;
 use crate::backend::packed::PackedWords;
-use crate::storage::{Area, Block};
+use crate::storage::{Area, BlockWord};
 
 /// A counter that goes up and down on the running CPU's own word, and is read cheaply with a bound,
 /// or exactly.
@@ -63,9 +63,8 @@ use crate::storage::{Area, Block};
 // not the 128 of `CachePadded`: the two halves are of one counter, and its size counts.
 #[repr(C, align(64))]
 pub struct PercpuCounter {
-    block: Block,
-    /// Of the block: the count; the word after it is for pending overflows, in locked rows only.
-    word: u32,
+    /// The count; the word after it is for pending overflows, in locked rows only.
+    word: BlockWord,
     mask: u64,
     /// The most that words and nodes keep from the shared part, whichever rows are in use.
     kept: u64,
@@ -165,22 +164,22 @@ impl PercpuCounter {
         }
         let words = count.checked_mul(WORDS).ok_or(io::ErrorKind::OutOfMemory)?;
         let block = area.block(words)?;
-        let word = |index: usize| (index * WORDS) as u32;
         let kept = area.data_rows() as u64 * mask;
         let counter = |(index, overflows)| {
             let written = Written { overflows, tree: None, setter: Setter::new() };
-            PercpuCounter { block: block.clone(), word: word(index), mask, kept, written }
+            let word = BlockWord::new(&block, index * WORDS);
+            PercpuCounter { word, mask, kept, written }
         };
         Ok(Overflows::many(area.rseq(), count).enumerate().map(counter).collect())
     }
 
     fn alone(area: &Area, mask: u64, tree: Option<Tree>) -> io::Result<PercpuCounter> {
-        let block = area.words(WORDS)?;
+        let word = BlockWord::new(&area.words(WORDS)?, 0);
         let overflows = Overflows::many(area.rseq(), 1).next().expect("as many as were asked for");
         let nodes = tree.as_ref().map_or(0, |tree| tree.missing(mask));
         let kept = area.data_rows() as u64 * mask + nodes;
         let written = Written { overflows, tree: tree.map(Box::new), setter: Setter::new() };
-        Ok(PercpuCounter { block, word: 0, mask, kept, written })
+        Ok(PercpuCounter { word, mask, kept, written })
     }
 }
 
@@ -189,7 +188,7 @@ impl PercpuCounter {
     /// Adds `n`, which may be negative. Wraps around. A signal handler may call it.
     #[inline]
     pub fn add(&self, n: i64) {
-        if !self.block.add_inside(self.word as usize, n, self.mask) {
+        if !self.word.add_inside(n, self.mask) {
             self.add_across(n);
         }
     }
@@ -206,7 +205,7 @@ impl PercpuCounter {
     /// There a batch wider than the one passed to `compare` makes `compare` wrong.
     #[inline]
     pub fn add_batch(&self, n: i64, batch: u64) {
-        if !self.block.add_inside(self.word as usize, n, self.mask) {
+        if !self.word.add_inside(n, self.mask) {
             self.add_across_in_batches(n, batch);
         }
     }
@@ -229,6 +228,13 @@ impl PercpuCounter {
         if n & self.mask.cast_signed() == 0 && self.written.tree.is_none() {
             return self.add_whole_batches(n);
         }
+        self.add_parts(n);
+    }
+
+    /// Adds what may cross a boundary. By itself: it needs registers saved which
+    /// [`add_whole_batches`](Self::add_whole_batches) does without.
+    #[inline(never)]
+    fn add_parts(&self, n: i64) {
         self.add_announced(n, |overflow| self.add_to_shared(overflow));
     }
 
@@ -237,7 +243,7 @@ impl PercpuCounter {
     /// may be less than a node's batch.
     #[inline(always)]
     fn add_whole_batches(&self, n: i64) {
-        self.block.add(self.word as usize, n);
+        self.word.add(n);
         self.written.overflows.post(n);
     }
 
@@ -249,12 +255,11 @@ impl PercpuCounter {
     /// Adds what may cross a boundary, in flight until `carry` has brought the overflow on.
     #[inline(always)]
     fn add_announced(&self, n: i64, carry: impl FnOnce(i64)) {
-        let word = self.word as usize;
-        if self.block.add_inside_locked(word, n, self.mask) {
+        if self.word.add_inside_locked(n, self.mask) {
             return;
         }
         let _in_flight = self.written.overflows.begin();
-        let overflow = self.block.add_across(word, n, self.mask);
+        let overflow = self.word.add_across(n, self.mask);
         if overflow != 0 {
             carry(overflow);
         }
@@ -280,7 +285,7 @@ impl PercpuCounter {
         if batch <= self.mask + 1 {
             return self.add_to_shared(overflow);
         }
-        let pending = self.block.locked(self.word as usize + 1);
+        let pending = self.word.next_locked();
         let all = self.written.overflows.gather(pending, overflow, batch);
         if all != 0 {
             self.add_to_shared(all);
@@ -289,7 +294,7 @@ impl PercpuCounter {
 
     /// About where the caller runs.
     fn cpu(&self) -> usize {
-        emulated::row(self.block.hint(), self.block.area().cpus())
+        emulated::row(self.word.hint(), self.word.area().cpus())
     }
 }
 
@@ -306,7 +311,7 @@ impl PercpuCounter {
     #[inline]
     #[must_use]
     pub fn read(&self) -> Approximate {
-        let area = self.block.area();
+        let area = self.word.area();
         // Each word's part above its boundary is missing, never negative.
         let words = || area.rows_in_use().len() as u64 * self.mask;
         let tree = self.written.tree.as_deref();
@@ -344,7 +349,7 @@ impl PercpuCounter {
     /// an overflow or a fold in progress: there is nothing that it would have to catch twice.
     #[must_use]
     pub fn sum(&self) -> i64 {
-        self.block.sum(self.word as usize)
+        self.word.sum()
     }
 
     /// Returns how the value compares with `rhs`: O(1) where the bound decides, a
@@ -424,7 +429,7 @@ mod tests {
                 returned += sign;
                 check(&counter, returned);
                 assert_eq!((counter.sum(), stuck), (returned, 2));
-                let area = counter.block.area();
+                let area = counter.word.area();
                 let quiet = counter.written.overflows.read(|| 0, 0, 2);
                 assert_eq!(quiet.bound(), 0, "none is in flight any more, of {area:?}");
             }
@@ -506,7 +511,7 @@ mod tests {
                 returned
             };
             add(before);
-            counter.block.add(counter.word as usize, n);
+            counter.word.add(n);
             add(after);
             let others = add(BATCH - 1);
             counter.written.overflows.post(n);
@@ -522,7 +527,7 @@ mod tests {
         Area::simulate_cpu(0);
         counter.add_batch(1020, 1024);
         counter.add_announced(4, |overflow| {
-            let pending = counter.block.locked(counter.word as usize + 1);
+            let pending = counter.word.next_locked();
             let all = counter.written.overflows.gather(pending, overflow, 1024);
             assert_eq!(all, 1024, "what 1020 left behind goes too");
             check(&counter, 1020);

@@ -34,8 +34,8 @@ use crate::backend::emulated;
 use crate::dirty::DirtyBits;
 use crate::process_lock::ProcessMutex;
 
-pub(crate) use block::Words;
 pub use block::{Block, BlockRef};
+pub(crate) use block::{BlockWord, Words};
 pub use layout::LINE_WORDS;
 pub use raw::{DataRows, OwnedLines, OwnedRows};
 pub use word::Word;

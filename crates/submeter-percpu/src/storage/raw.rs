@@ -160,6 +160,19 @@ impl Rows {
         self.cpu_base().map(|(rseq, base)| unsafe { CpuWord::new(rseq, base, word as u32) })
     }
 
+    /// As [`cpu_word`](Rows::cpu_word); where there are no rows of CPUs, one to which no sequence
+    /// adds.
+    ///
+    /// # Panics
+    /// When the word does not exist, or is not open.
+    pub(crate) fn cpu_word_or_inert(&self, word: usize) -> CpuWord<'_> {
+        assert!(word < WORDS && self.is_open(word + 1), "no such word");
+        let rseq = self.rseq.unwrap_or_else(Rseq::inert);
+        // SAFETY: 1. The base is this reservation's, which has `rseq.cpus()` rows from there on,
+        // or none of an inert `rseq`, and a row at least. 2 and 3 as in `cpu_word`.
+        unsafe { CpuWord::new(rseq, self.mapping.reservation.base(), word as u32) }
+    }
+
     /// A word in a row, as an atomic. Words of CPU rows may only be loaded through it.
     ///
     /// # Panics
@@ -325,8 +338,8 @@ unsafe impl Sync for CpuWord<'_> {}
 
 impl CpuWord<'_> {
     /// # Safety
-    /// 1. `rseq` and `base` come from one [`Rows::cpu_base`]. 2. `word` is open there. 3. Those
-    ///    rows live for `'a`.
+    /// 1. `base` is the start of rows, at least one and `rseq.cpus()`, of which sequences write the
+    ///    latter. 2. `word` is open there. 3. Those rows live for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new<'a>(rseq: Rseq, base: NonNull<u8>, word: u32) -> CpuWord<'a> {
         debug_assert!((word as usize) < WORDS);
@@ -338,6 +351,22 @@ impl CpuWord<'_> {
         let at = |offset: usize| unsafe { base.add(offset) };
         let (address, marks) = (at(word as usize * 8).cast(), at(marks).cast());
         CpuWord { rseq, address, marks, line, _rows: PhantomData }
+    }
+
+    /// The same word for as long as the caller says, who keeps the rows.
+    ///
+    /// # Safety
+    /// 1. The rows live for as long as the result is used.
+    pub(crate) unsafe fn unbound<'b>(self) -> CpuWord<'b> {
+        let CpuWord { rseq, address, marks, line, _rows } = self;
+        CpuWord { rseq, address, marks, line, _rows: PhantomData }
+    }
+
+    /// A copy, field by field: see [`Rseq::split`].
+    #[inline(always)]
+    pub(crate) fn split(&self) -> Self {
+        let &CpuWord { ref rseq, address, marks, line, _rows } = self;
+        CpuWord { rseq: rseq.split(), address, marks, line, _rows }
     }
 
     #[inline(always)]

@@ -16,12 +16,13 @@ pub(crate) unsafe fn add_immediate<const N: i32>(_: isize, _: u32, _: *mut i64) 
     unreachable!("{NEVER}")
 }
 
-/// See `PSEUDOCODE.md`.
+/// Never commits, as [`add_while`].
 ///
 /// # Safety
-/// Never called: an [`crate::Rseq`] cannot be had here.
+/// None needed.
+#[inline(always)]
 pub(crate) unsafe fn add<const BYTES: usize>(_: isize, _: u32, _: *mut i64, _: i64) -> bool {
-    unreachable!("{NEVER}")
+    false
 }
 
 /// Never commits: there is [`crate::Rseq::inert`] only.

@@ -13,8 +13,8 @@ use crate::overflow::{InFlight, batch_overflow};
 #[expect(unsafe_code, reason = "vouches for the way to the words, whose keeper it holds")]
 mod raw;
 
-pub(crate) use raw::Words;
 pub use raw::{Block, BlockRef};
+pub(crate) use raw::{BlockWord, Words};
 
 /// What it is.
 impl<T> Block<T> {
@@ -71,17 +71,6 @@ impl<T> Block<T> {
     pub(crate) fn locked_word(&self, word: usize) -> LockedWord {
         assert!(word < self.len(), "no such word");
         self.area().inner.rows.locked_word(self.first_word() + word)
-    }
-
-    /// Returns the calling thread's locked row of a word; the same rules as for
-    /// [`locked_word`](Block::locked_word) apply.
-    ///
-    /// # Panics
-    /// When there is no such word.
-    pub(crate) fn locked(&self, word: usize) -> &std::sync::atomic::AtomicI64 {
-        assert!(word < self.len(), "no such word");
-        let words = self.words();
-        self.area().inner.rows.locked(words.locked_row(), words.first() + word)
     }
 
     /// Returns what tells the locked row for the calling thread.
@@ -141,46 +130,6 @@ impl<T> Block<T> {
         }
     }
 
-    /// Adds `n` to a word by a sequence that refuses what crosses a boundary of the batch `mask +
-    /// 1`. Returns whether it was done: never without sequences.
-    ///
-    /// # Panics
-    /// When there is no such word.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn add_inside(&self, word: usize, n: i64, mask: u64) -> bool {
-        debug_assert!((mask + 1).is_power_of_two());
-        self.cpu_word(word).is_some_and(|at| at.add_within(n, mask))
-    }
-
-    /// As [`add_inside`](Block::add_inside), by a locked instruction: never with sequences. May
-    /// return false without a boundary too.
-    ///
-    /// # Panics
-    /// When there is no such word.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn add_inside_locked(&self, word: usize, n: i64, mask: u64) -> bool {
-        self.cpu_word(word).is_none() && self.words().locked_add_within(word, n, mask).is_some()
-    }
-
-    /// As [`add_overflow`](Block::add_overflow), for an add that
-    /// [`add_inside`](Block::add_inside) refused: supposes that it crosses.
-    ///
-    /// # Panics
-    /// When there is no such word.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn add_across(&self, word: usize, n: i64, mask: u64) -> i64 {
-        if let Some(at) = self.cpu_word(word) {
-            let added = at.add_overflow(n);
-            if added.exit().is_none() {
-                return batch_overflow(added.after().wrapping_sub(n), n, mask);
-            }
-        }
-        self.add_overflow(word, n, mask)
-    }
-
     /// Sums a word over its rows: exact once the adds are over, and never misses an add that
     /// returned before. Costs a load for each row in use.
     ///
@@ -188,11 +137,81 @@ impl<T> Block<T> {
     /// When there is no such word.
     #[must_use]
     pub fn sum(&self, word: usize) -> i64 {
-        assert!(word < self.len(), "no such word");
-        let area = self.area();
-        let rows = area.rows_in_use();
-        // SeqCst: as `Area::load`.
-        area.inner.rows.sum(rows.end, self.first_word() + word, Ordering::SeqCst)
+        self.words().sum(word)
+    }
+}
+
+/// What a block can do, with the word that needs no check any more.
+impl BlockWord {
+    /// Returns the area that it is of.
+    pub(crate) fn area(&self) -> &Area {
+        self.words().area()
+    }
+
+    /// As [`Block::hint`].
+    pub(crate) fn hint(&self) -> Option<CpuHint> {
+        self.area().inner.hint
+    }
+
+    /// Returns the calling thread's locked row of the word after this one; the same rules as for
+    /// [`Block::locked_word`] apply.
+    ///
+    /// # Panics
+    /// When the block has no such word.
+    pub(crate) fn next_locked(&self) -> &std::sync::atomic::AtomicI64 {
+        let (words, next) = (self.words(), self.index() + 1);
+        assert!(next < words.len(), "no such word");
+        self.area().inner.rows.locked(words.locked_row(), words.first() + next)
+    }
+
+    /// As [`Block::add`].
+    #[inline(always)]
+    pub(crate) fn add(&self, n: i64) {
+        if !self.cpu_word().add(n) {
+            self.words().add_slow(self.index(), n);
+        }
+    }
+
+    /// Adds `n` by a sequence that refuses what crosses a boundary of the batch `mask + 1`. Returns
+    /// whether it was done: never without sequences.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn add_inside(&self, n: i64, mask: u64) -> bool {
+        debug_assert!((mask + 1).is_power_of_two());
+        self.cpu_word().add_within(n, mask)
+    }
+
+    /// As [`add_inside`](Self::add_inside), by a locked instruction: never with sequences. May
+    /// return false without a boundary too.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn add_inside_locked(&self, n: i64, mask: u64) -> bool {
+        !self.has_sequences() && self.words().locked_add_within(self.index(), n, mask).is_some()
+    }
+
+    /// As [`Block::add_overflow`], for an add that [`add_inside`](Self::add_inside) refused:
+    /// supposes that it crosses.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn add_across(&self, n: i64, mask: u64) -> i64 {
+        if self.has_sequences() {
+            let added = self.cpu_word().add_overflow(n);
+            if added.exit().is_none() {
+                return batch_overflow(added.after().wrapping_sub(n), n, mask);
+            }
+        }
+        self.words().add_overflow_slow(self.index(), n, mask)
+    }
+
+    /// As [`Block::sum`].
+    #[must_use]
+    pub(crate) fn sum(&self) -> i64 {
+        self.words().sum(self.index())
+    }
+
+    #[inline(always)]
+    fn has_sequences(&self) -> bool {
+        self.cpu_word().rseq().cpus() != 0
     }
 }
 
@@ -204,6 +223,15 @@ impl Words {
     pub(super) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
         assert!(word < self.len(), "no such word");
         self.area().inner.rows.cpu_word(self.first() + word)
+    }
+
+    /// As [`Block::sum`].
+    fn sum(&self, word: usize) -> i64 {
+        assert!(word < self.len(), "no such word");
+        let inner: &Inner = &self.area().inner;
+        let rows = self.area().rows_in_use();
+        // SeqCst: as `Area::load`.
+        inner.rows.sum(rows.end, self.first() + word, Ordering::SeqCst)
     }
 
     /// Adds with a batch that nothing crosses but a change of sign.

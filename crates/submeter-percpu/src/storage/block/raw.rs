@@ -128,6 +128,53 @@ impl<T> Block<T> {
     }
 }
 
+/// One word of a [`Block`], found once, with what keeps it: for what adds to no other.
+///
+/// As cheap as a [`Word`](super::Word), and not bound to the block. Larger than an index: not for
+/// what has many words.
+pub(crate) struct BlockWord {
+    /// Inert where there are no sequences: an add runs the same code up to the refusal, with no
+    /// check of its own.
+    ///
+    /// Invariant: of the rows of the area that `block_ref` keeps; copies leave by
+    /// [`cpu_word`](BlockWord::cpu_word) only, which binds them to `self`.
+    fast: CpuWord<'static>,
+    /// In the block.
+    index: u32,
+    block_ref: BlockRef,
+}
+
+impl BlockWord {
+    /// # Panics
+    /// When there is no such word.
+    pub(crate) fn new(block: &Block, index: usize) -> BlockWord {
+        let block_ref = block.block_ref.clone();
+        let words = block_ref.words();
+        assert!(index < words.len(), "no such word");
+        let fast = words.area.inner.rows.cpu_word_or_inert(words.first() + index);
+        // SAFETY: 1. The rows live for as long as the area, which `block_ref` keeps for as long as
+        // there is `self`; nothing uses the copy for longer: the invariant of `fast`.
+        let fast = unsafe { fast.unbound() };
+        BlockWord { fast, index: index as u32, block_ref }
+    }
+
+    #[inline(always)]
+    pub(super) fn cpu_word(&self) -> CpuWord<'_> {
+        self.fast.split()
+    }
+
+    #[inline(always)]
+    pub(super) fn words(&self) -> &Words {
+        self.block_ref.words()
+    }
+
+    /// Its index in the block.
+    #[inline(always)]
+    pub(super) fn index(&self) -> usize {
+        self.index as usize
+    }
+}
+
 // Derived, it would ask the same of the value.
 impl<T> Clone for Block<T> {
     fn clone(&self) -> Block<T> {
