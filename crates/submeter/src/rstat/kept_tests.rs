@@ -368,6 +368,31 @@ fn a_read_in_the_middle_of_a_flush_of_kept_lines_stays_within_its_bound() {
     tree.flush_all();
 }
 
+/// A raised error that no longer changes loses its mark at any time, but a flush covers only what
+/// it brings to the totals.
+#[test]
+fn a_flush_of_a_part_covers_no_error_elsewhere_that_was_cold() {
+    let mut tree = Tree::new(2);
+    let crosses = 3 * MASK.cast_signed();
+    for cold in [false, true] {
+        // The error of the second group, and of the root, is kept, and gets cold.
+        tree.groups[2].add(0, crosses, MASK);
+        tree.counted[2] += crosses;
+        for _ in 0..if cold { 1 + COLD } else { 1 } {
+            tree.flush_all();
+        }
+        tree.groups[2].add(0, crosses, MASK);
+        tree.counted[2] += crosses;
+        tree.flush_part(1);
+        for (group, counted) in [(2, tree.counted[2]), (0, tree.total())] {
+            let reading = tree.groups[group].read(0, MASK);
+            let off = counted.abs_diff(reading.value);
+            assert!(off <= reading.bound, "cold: {cold}, group {group}: off by {off}, {reading:?}");
+        }
+        tree.flush_all();
+    }
+}
+
 /// A dead group's line is kept for as long as a flush puts the group off or is refused its barrier,
 /// and then goes with it, whatever other lines are kept.
 #[test]
