@@ -40,9 +40,11 @@ impl TryFrom<TenantLimit> for FleetLimit {
 
     fn try_from(TenantLimit { path, limits }: TenantLimit) -> Result<FleetLimit, String> {
         let budget = |resource| Budget::new(&path, resource).map_err(|error| error.to_string());
-        if limits.high.or(limits.low).or(limits.min).is_some() {
+        let own = limits.high.or(limits.low).or(limits.min).or(limits.weight.map(u64::from));
+        if own.is_some() {
             return Err(format!(
-                "{path:?}: high, low and min are each server's own: give them to --tenant-limit"
+                "{path:?}: high, low, min and weight are each server's own: give them to \
+                 --tenant-limit"
             ));
         }
         let mut budgets = Vec::new();
@@ -101,7 +103,8 @@ mod tests {
             ("/a=rate=5/min", "write it as 20000/s"),
             ("/a=rate=0/s", "the amount is 0"),
             ("/a=0", "at least 1 byte"),
-            ("/a=cpu=5", "/PATH=LIMITS"),
+            ("/a=weight=5", "--tenant-limit"),
+            ("/a", "/PATH=LIMITS"),
             ("/a=1k,cpu=5", "\"cpu\" is no limit"),
             ("a=1k", "starts with '/'"),
             ("//a=1k", "write it as /acme/web"),
