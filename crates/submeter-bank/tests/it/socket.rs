@@ -162,7 +162,8 @@ fn a_user_who_does_not_serve_the_bank_sets_and_lists_nothing() {
         let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
                       s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())";
         let mut other = Command::new("setpriv");
-        other.args(["--reuid=65534", "--clear-groups", "python3", "-c", script]);
+        // The system's: one that a user installed may be out of the other user's reach.
+        other.args(["--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", script]);
         other.arg(&host.path).arg(line).output()
     };
     let set = "{\"set\":{\"path\":\"/acme\",\"resource\":\"memory\",\"most\":9,\"floors\":0,\
