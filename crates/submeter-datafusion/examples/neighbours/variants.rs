@@ -94,12 +94,4 @@ impl Pools {
             Pools::Groups { tree, memory, .. } => tree.root().usage(*memory).peak,
         }
     }
-
-    /// What is reserved now.
-    pub(crate) fn reserved(&self) -> u64 {
-        match self {
-            Pools::Shared(pool, _) => pool.reserved() as u64,
-            Pools::Groups { tree, memory, .. } => tree.root().usage(*memory).current,
-        }
-    }
 }
