@@ -31,7 +31,8 @@ mod node;
 #[cfg(not(loom))]
 mod rate;
 mod share;
-#[cfg(all(test, not(loom)))]
+// Not under Miri: one thread and no unsafe code, and seconds of a clock take minutes there.
+#[cfg(all(test, not(any(loom, miri))))]
 mod share_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

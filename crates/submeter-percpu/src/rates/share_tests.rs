@@ -199,7 +199,7 @@ fn another_weight_counts_from_the_next_period_on() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 1 } else { 64 },
+        cases: 64,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -217,8 +217,7 @@ proptest! {
         // Until then it wants as much as it gets, as the others do.
         let mut next_ns = 300 * MS + pace_ns;
         let mut turns = order.iter().cycle();
-        let millis = if cfg!(miri) { 400 } else { 3000 };
-        for now_ns in (0..millis).map(|ms| ms * MS) {
+        for now_ns in (0..3000).map(|ms| ms * MS) {
             // From the first period on all contend.
             for level in 1..weights.len() {
                 divided.take(level, 1, now_ns);
