@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 static START: OnceLock<Instant> = OnceLock::new();
 
-/// Begins to count. To be called where a value is made that will look, which no handler of signals
-/// does: one that interrupted the first look would wait for its own thread for ever.
+/// Begins to count. Constructors of what reads the time call it, because a signal handler runs
+/// none: a handler that interrupted a lazy first read would deadlock with its own thread.
 pub(crate) fn begin() {
     START.get_or_init(Instant::now);
     #[cfg(test)]

@@ -107,7 +107,7 @@
 //! costs a look at the clock and a compare-and-swap for each group with a rate, up to the root;
 //! where no group has one, a look at each of them.
 //!
-//! A rate that several groups want more of than there is goes to whoever comes first.
+//! Where groups together want more than a rate, it grants whichever takes come first.
 //! [`Group::set_weight`] divides it instead: each child that wants some gets its weight's part, and
 //! what one leaves goes to the others.
 //!
