@@ -232,6 +232,35 @@ fn loom_kept_finds_that_a_mark_counted_after_it_is_set_is_missed() {
     explore(a_flush_that_counts_marks_first::<false>);
 }
 
+/// An update that finds a mark which another thread is about to have made, and a read by the
+/// updating thread. `FENCE`: the reader orders the marks that its updates saw.
+fn a_thread_that_reads_after_its_update<const FENCE: bool>() {
+    let cpu = Cpu::new();
+    let marks = {
+        let cpu = Arc::clone(&cpu);
+        thread::spawn(move || cpu.row().mark(0))
+    };
+    // Only if it finds the mark set: it makes none.
+    let added = cpu.try_add(0);
+    if FENCE {
+        // Acquire: as the real one.
+        fence(Ordering::Acquire);
+    }
+    assert!(!added || cpu.row().count() != 0, "a returned update is in no total and in no bound");
+    marks.join().expect("no panic");
+}
+
+#[test]
+fn loom_kept_a_thread_finds_its_own_update_in_the_bound_of_a_read() {
+    explore(a_thread_that_reads_after_its_update::<true>);
+}
+
+#[test]
+#[should_panic(expected = "a returned update is in no total and in no bound")]
+fn loom_kept_finds_that_a_read_without_a_fence_misses_what_its_thread_added() {
+    explore(a_thread_that_reads_after_its_update::<false>);
+}
+
 /// A thread updates and asks for a flush; another's flush, whose number is higher than what the
 /// first was told, must have the update. There is no barrier to see to that. `FENCE`: who asks
 /// orders what came before.

@@ -6,7 +6,7 @@
 //! would be the shortest to read, and every CPU would wait for it. So there are a few: a row has
 //! one to itself up to [`TALLIES_MAX`] rows, and 64 of 512 share one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crossbeam_utils::CachePadded;
 
@@ -61,6 +61,11 @@ impl Tallies {
     /// `rows` returns how many rows are in use.
     #[inline]
     pub(super) fn dirty(&self, most: u64, rows: impl FnOnce() -> usize) -> u64 {
+        // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of this
+        // thread that found a mark which another set has loaded it plainly: without this, on
+        // machines that reorder loads, its count could be missed here, and the thread's own update
+        // with it.
+        fence(Ordering::Acquire);
         let (mut counts, tallies) = ([0; TALLIES_MAX], self.data.len());
         for (count, tally) in counts.iter_mut().zip(&self.data) {
             // SeqCst: pairs with `DirtyBits::mark` and `release`, as `DirtyBits::count` does.
