@@ -24,7 +24,7 @@ impl Directory {
         Directory(path)
     }
 
-    fn bank(&self) -> String {
+    pub(crate) fn bank(&self) -> String {
         format!("unix:{}/bank", self.0.display())
     }
 }
@@ -35,19 +35,19 @@ impl Drop for Directory {
     }
 }
 
-fn bank(address: &str, more: &[&str]) -> Running {
+pub(crate) fn bank(address: &str, more: &[&str]) -> Running {
     let mut bank = SUBMETER.start(&[&["fleet", "bank", "--listen", address][..], more].concat());
     bank.line_with("leases");
     bank
 }
 
-struct Server {
+pub(crate) struct Server {
     running: Running,
-    cache: SocketAddr,
+    pub(crate) cache: SocketAddr,
     page: SocketAddr,
 }
 
-fn server(bank: &str, more: &[&str]) -> Server {
+pub(crate) fn server(bank: &str, more: &[&str]) -> Server {
     let args = [&FREE[..], &["--bank", bank], more].concat();
     let mut running = SUBMETER.start(&args);
     let page = running.address_after("http://");
@@ -56,7 +56,7 @@ fn server(bank: &str, more: &[&str]) -> Server {
 }
 
 impl Server {
-    fn tree(&self) -> Value {
+    pub(crate) fn tree(&self) -> Value {
         serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON")
     }
 
@@ -65,7 +65,7 @@ impl Server {
         self.tree()["panels"][panel]["rows"][0].as_array().expect("a row").clone()
     }
 
-    fn rule(&self) -> String {
+    pub(crate) fn rule(&self) -> String {
         self.row(0)[2].as_str().expect("a rule").to_owned()
     }
 

@@ -47,17 +47,23 @@ fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).expect("readable").next().is_none()
 }
 
-/// Asserts that the limit was kept, in so many looks that it could have been seen exceeded.
+/// Asserts that the limit was kept, and that it says so if there were too few looks to tell.
 fn assert_kept(said: &str) {
     let of = |label: &str| said.lines().filter(|line| line.starts_with(label)).collect::<Vec<_>>();
     let leases = of("leases  ");
     assert!(leases.len() == 2 && leases[0].contains(" of 4.00 MiB at most, "), "{said}");
     assert!(leases[1].contains(" of 3,000/s at most, "), "{said}");
-    assert_eq!(of("limit   "), ["limit   kept: no sum was above it"], "{said}");
     let [used] = of("use     ")[..] else { panic!("{said}") };
     let looks =
         used.split_once(" held at most in ").and_then(|(_, rest)| rest.split_once(" looks"));
-    assert!(looks.is_some_and(|(n, _)| n.parse::<u32>().is_ok_and(|n| n > 0)), "{said}");
+    let looks: u32 = looks.and_then(|(n, _)| n.parse().ok()).expect("a number of looks");
+    let kept = if looks >= 4 {
+        "limit   kept: no sum was above it"
+    } else {
+        eprintln!("too noisy: {looks} looks at what servers hold");
+        "limit   kept by the leases; too few looks at what was held: a busy machine"
+    };
+    assert_eq!(of("limit   "), [kept], "{said}");
     assert!(!used.contains(" 0 requests granted"), "{said}");
 }
 

@@ -10,6 +10,7 @@ mod doors;
 mod examples;
 mod fleet;
 mod fleet_demo;
+mod fleet_shards;
 mod http_serve;
 mod monitoring;
 mod operated;
