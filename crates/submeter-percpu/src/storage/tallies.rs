@@ -61,8 +61,8 @@ impl Tallies {
     /// `rows` returns how many rows are in use.
     #[inline]
     pub(super) fn dirty(&self, most: u64, rows: impl FnOnce() -> usize) -> u64 {
-        // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of this
-        // thread that found a mark which another set has loaded it plainly: without this, on
+        // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of
+        // this thread that found a mark which another set has loaded it plainly: without this, on
         // machines that reorder loads, its count could be missed here, and the thread's own update
         // with it.
         fence(Ordering::Acquire);

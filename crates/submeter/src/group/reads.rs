@@ -12,6 +12,10 @@ impl Group {
     /// Reads the total that the last flush left, own plus descendants': O(1), with an error bound
     /// and an age.
     ///
+    /// Costs some tens of nanoseconds, and one for each line whose mark the last flush left where
+    /// it was and that has not changed since: at most 128, or 2,048 while the whole tree is flushed
+    /// more than once a millisecond. Neither groups nor CPUs add to it.
+    ///
     /// Does not flush. If nothing ever flushes, the value stays 0 and `bound` says how far off it
     /// may be. Where that is not good enough use [`read_within`](Group::read_within), or
     /// [`sum`](Group::sum) for the truth; a [`Flusher`](crate::Flusher) keeps cached totals young

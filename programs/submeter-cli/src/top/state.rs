@@ -174,13 +174,16 @@ impl State {
     /// Applies a new answer from the server.
     pub(super) fn update(&mut self, tree: TreeDoc) {
         self.link = Link::Live;
-        self.server = Some(tree.server);
+        let mut server = tree.server;
         if self.views.iter().map(|view| &view.key).ne(tree.views.iter().map(|view| &view.key)) {
             self.seen.clear();
         }
         self.views = tree.views;
         // submeter's names have no control characters, but any server may be at the address, and it
         // must not control the terminal.
+        server.listen = harmless(&server.listen);
+        server.notice = server.notice.as_deref().map(harmless);
+        self.server = Some(server);
         for view in &mut self.views {
             (view.key, view.title) = (harmless(&view.key), harmless(&view.title));
         }
@@ -222,7 +225,7 @@ impl State {
 
     /// Notes that the server does not answer; its last figures stay.
     pub(super) fn set_lost(&mut self, why: String) {
-        self.link = Link::Lost(why);
+        self.link = Link::Lost(harmless(&why));
     }
 
     /// Returns the root's figures.

@@ -284,13 +284,20 @@ fn past_samples_are_bounded_and_removed_with_their_tenant() {
 }
 
 #[test]
-fn a_name_cannot_control_the_terminal() {
+fn what_a_server_says_cannot_control_the_terminal() {
     let mut state = State::new();
     let mut doc = tree(&[("/", 1.0), ("/\u{1b}[2Jx", 1.0)]);
     doc.views[0].title.push('\u{1b}');
+    doc.server.listen.push('\u{1b}');
+    doc.server.notice = Some("busy\u{1b}".to_owned());
     state.update(doc);
     assert_eq!(paths(&state)[1], "/\u{fffd}[2Jx");
     assert_eq!(state.views[0].title, "Requests/s\u{fffd}");
+    let server = state.server.as_ref().expect("it answered");
+    assert_eq!(server.listen, "127.0.0.1:11211\u{fffd}");
+    assert_eq!(server.notice.as_deref(), Some("busy\u{fffd}"));
+    state.set_lost("it says \u{1b}".to_owned());
+    assert_eq!(state.link, Link::Lost("it says \u{fffd}".to_owned()));
 }
 
 #[test]
