@@ -49,6 +49,8 @@ mod node_beyond;
 #[cfg(not(loom))]
 mod node_pressure;
 #[cfg(not(loom))]
+mod node_usage;
+#[cfg(not(loom))]
 mod node_wait;
 #[cfg(not(loom))]
 mod pressure;

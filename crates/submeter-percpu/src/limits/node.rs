@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::leaf::Leaf;
-use super::level::{self, Level, LimitMode, Record};
+use super::level::{self, Level, LimitMode};
 use super::pressure::Meter;
 use super::tree::{self, Path, Visits};
 use super::wait::SharedQueue;
@@ -88,7 +88,7 @@ pub struct Refused {
 /// Laid out as written: what charges only read comes first.
 #[repr(C)]
 pub(super) struct Node {
-    leaf: Leaf<StockRows>,
+    pub(super) leaf: Leaf<StockRows>,
     parent: Option<Arc<Node>>,
     pub(super) tree: Arc<Tree>,
     /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
@@ -230,72 +230,11 @@ impl LimitNode {
         // This call's limit, not a later one.
         LimitUsage { limit, ..self.usage() }
     }
-
-    /// Returns what is held. O(1) where no group below has stock; otherwise it stops the moves of
-    /// stock of those that have, and visits their words. A signal handler on top of a move gets
-    /// what is held with the stock, which is more.
-    #[must_use]
-    pub fn usage(&self) -> LimitUsage {
-        let level = &self.node.level;
-        let current = level.exactly().or_else(|| {
-            let below = |node: &Node| node.is_below(level);
-            self.node.tree.while_still(below, |nodes| {
-                let stocked = nodes.iter().filter(|node| below(node)).map(|n| n.leaf.stocked());
-                level.held().saturating_sub(stocked.sum())
-            })
-        });
-        usage(level.record(), current.unwrap_or_else(|| level.held()))
-    }
-
-    /// Returns what is held, and what lies in stock: no less than is charged. O(1).
-    #[must_use]
-    pub fn usage_at_most(&self) -> u64 {
-        self.node.level.held()
-    }
-
-    /// Returns the [`usage`](LimitNode::usage) of several groups of one tree: visits all stock of
-    /// the tree once, not once for each. Each is exact at its own moment, in the order of `nodes`:
-    /// what is charged or released meanwhile may be in some of them only.
-    #[must_use]
-    pub fn usages<'a>(nodes: impl Iterator<Item = &'a LimitNode> + Clone) -> Vec<LimitUsage> {
-        let levels = nodes.clone().map(|node| &node.node.level);
-        let held = |level: &Level| usage(level.record(), level.held());
-        let Some(first) = nodes.clone().next() else { return Vec::new() };
-        let current = |level: &Level| {
-            // Relaxed: with the list locked, as below.
-            let stocked = level.stocked.load(Ordering::Relaxed);
-            usage(level.record(), level.held().saturating_sub(stocked))
-        };
-        let still = first.node.tree.while_still(
-            |_| true,
-            |open| {
-                for node in open {
-                    let stocked = node.leaf.stocked();
-                    for level in node.levels() {
-                        // Relaxed: with the list locked, as all that touch this word.
-                        level.stocked.fetch_add(stocked, Ordering::Relaxed);
-                    }
-                }
-                let usages = levels.clone().map(current).collect();
-                for level in open.iter().flat_map(|node| node.levels()) {
-                    // Relaxed: as above.
-                    level.stocked.store(0, Ordering::Relaxed);
-                }
-                usages
-            },
-        );
-        still.unwrap_or_else(|| levels.map(held).collect())
-    }
 }
 
 pub(super) fn refused((levels, refusal): (usize, level::Refusal)) -> Refused {
     let level::Refusal { held, limit } = refusal;
     Refused { levels, held, limit }
-}
-
-fn usage(record: Record, current: u64) -> LimitUsage {
-    let Record { limit, peak, peak_low, refused, overdrafts, mode } = record;
-    LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode }
 }
 
 impl LimitNode {
@@ -327,7 +266,7 @@ impl Node {
         u64::try_from(self.tree.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn is_below(&self, level: &Level) -> bool {
+    pub(super) fn is_below(&self, level: &Level) -> bool {
         self.levels().any(|at| std::ptr::eq(at, level))
     }
 }
@@ -347,7 +286,7 @@ impl Tree {
 
     /// Calls `look` with the open nodes, while no stock of `which` of them is moved; stock is taken
     /// and put back all the same. `None` as of [`Path::below`].
-    fn while_still<T>(
+    pub(super) fn while_still<T>(
         &self,
         which: impl Fn(&Node) -> bool,
         look: impl FnOnce(&[Arc<Node>]) -> T,

@@ -220,7 +220,11 @@ impl<'a> Division<'a> {
             return shared.part(held);
         }
         let protection = self.part(parent, Held::of(parent, self.slot));
-        let shared = Shared::of(parent, self.slot, protection);
+        let shared = match protection {
+            // Of nothing each has nothing, however many there are.
+            [0, 0] => Shared::default(),
+            _ => Shared::of(parent, self.slot, protection),
+        };
         let part = shared.part(held);
         self.shared.insert(parent.id(), shared);
         part

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use submeter::{Bytes, Charge, Group, Quota, Reclaimable, Schema, Tree};
 
 /// Longer than any machine takes for what should happen at once.
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// For how long others wait for the end of a call.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// What was not asked for.
 const NOTHING: [u64; 0] = [];
 
-fn tree(limit: u64) -> (Tree, Quota<Bytes>) {
+pub(crate) fn tree(limit: u64) -> (Tree, Quota<Bytes>) {
     let mut schema = Schema::builder();
     schema.quota::<Bytes>("disk", "Held");
     let memory = schema.quota::<Bytes>("memory", "Held");
@@ -28,15 +28,15 @@ fn tree(limit: u64) -> (Tree, Quota<Bytes>) {
 }
 
 /// A group that gives back what it is asked for, and notes that.
-struct Cache {
-    group: Group,
-    held: Arc<Mutex<Charge>>,
-    asked: Arc<Mutex<Vec<u64>>>,
-    registered: Reclaimable,
+pub(crate) struct Cache {
+    pub(crate) group: Group,
+    pub(crate) held: Arc<Mutex<Charge>>,
+    pub(crate) asked: Arc<Mutex<Vec<u64>>>,
+    pub(crate) registered: Reclaimable,
 }
 
 impl Cache {
-    fn new(tree: &Tree, memory: Quota<Bytes>, path: &str, n: u64) -> Cache {
+    pub(crate) fn new(tree: &Tree, memory: Quota<Bytes>, path: &str, n: u64) -> Cache {
         let group = tree.get_or_create(path).expect("room");
         let held = Arc::new(Mutex::new(group.try_charge(memory, n).expect("it fits")));
         let asked = Arc::<Mutex<Vec<u64>>>::default();
@@ -50,16 +50,16 @@ impl Cache {
         Cache { group, held, asked, registered }
     }
 
-    fn refill(&self, memory: Quota<Bytes>, n: u64) {
+    pub(crate) fn refill(&self, memory: Quota<Bytes>, n: u64) {
         let more = self.group.try_charge(memory, n).expect("it fits");
         self.held.lock().unwrap().merge(more);
     }
 
-    fn holds(&self) -> u64 {
+    pub(crate) fn holds(&self) -> u64 {
         self.held.lock().unwrap().amount()
     }
 
-    fn asked(&self) -> Vec<u64> {
+    pub(crate) fn asked(&self) -> Vec<u64> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::ATTEMPTS_MAX;
+use super::ranking::{LOOKED_AT_MAX, Rank, Ranking};
 use super::registry::{Called, Entry, PATIENCE_MAX, Registry, let_go};
-use super::standing::{Standing, standings};
+use super::standing::{Standing, standing, standings};
 use crate::group::Group;
 
 /// Callbacks that freed nothing when one charge asked them, or take too long: that charge asks them
@@ -35,10 +36,12 @@ impl Wish {
         passed_over: &PassedOver,
         waiting: Waiting<'_>,
     ) -> Wish {
-        let registry = target.inner.quotas.get(slot).and_then(|limits| limits.registry());
+        let start = Instant::now();
+        let registry = registry(target, slot);
         let mut entries = registry.map_or_else(Vec::new, Registry::entries);
         entries.sort_unstable_by_key(|entry| (entry.group().id(), entry.number()));
         let mut wish = Wish { asked: Vec::new(), most: 0 };
+        let mut most_beyond_low = 0_u64;
         if entries.is_empty() {
             return wish;
         }
@@ -53,11 +56,18 @@ impl Wish {
             wish.asked.extend(entries.map(|entry| Asked { entry, standing, used }));
             if wish.asked.len() > before {
                 wish.most = wish.most.saturating_add(standing.beyond_min());
+                most_beyond_low = most_beyond_low.saturating_add(standing.beyond_low());
             }
         }
-        wish.asked.sort_by_key(|Asked { entry, standing, .. }| {
-            Reverse((entry.score(), standing.beyond_low(), standing.current))
-        });
+        wish.asked.sort_by_key(|asked| Reverse(asked.rank()));
+        // The target's own callback answers for what all others do not: to look at it anew would
+        // be to look at all.
+        let is_own = || wish.asked.iter().any(|asked| asked.entry.group() == target);
+        if entries.len() > LOOKED_AT_MAX && passed_over.len() == 0 && !is_own() {
+            let ranked = wish.asked.iter().map(|asked| (asked.rank(), &asked.entry));
+            let ranking = Ranking::new(ranked, most_beyond_low, start.elapsed());
+            registry.expect("it has entries").remember(ranking);
+        }
         let_go(entries);
         wish
     }
@@ -82,6 +92,9 @@ impl Wish {
             for _ in 0..ATTEMPTS_MAX {
                 let before = freed;
                 for asked in &self.asked {
+                    if missing(freed) == 0 {
+                        break;
+                    }
                     freed += asked.ask(below_low, || missing(freed), waiting, passed_over);
                 }
                 if freed == before {
@@ -92,6 +105,74 @@ impl Wish {
         let_go(self.asked.into_iter().map(|asked| asked.entry).collect());
         freed
     }
+}
+
+/// Asks callbacks below `target` in the order that another charge found, until nothing is missing
+/// or none is left that has more. Returns how much was freed, or `None` if there is no such order
+/// that would serve.
+pub(super) fn ask_remembered(
+    target: &Group,
+    slot: usize,
+    missing: impl Fn() -> u64,
+    waiting: Waiting<'_>,
+    passed_over: &mut PassedOver,
+) -> Option<u64> {
+    let registry = registry(target, slot)?;
+    let serves = |ranking: &mut Ranking| ranking.serves(missing()).then(|| ranking.len());
+    let places = registry.with_ranking(serves)??;
+    let mut freed = 0;
+    // No more often, as others may change all the while.
+    for _ in 0..places {
+        if missing() == 0 {
+            break;
+        }
+        let Some(entry) = registry.with_ranking(Ranking::take).flatten() else { break };
+        freed += ask_if_first(registry, target, &entry, &missing, waiting, passed_over);
+        // It may be the last that keeps it.
+        let_go(vec![entry]);
+    }
+    Some(freed)
+}
+
+/// Looks at a callback anew, and asks it if it is still the first. Returns how much it freed.
+fn ask_if_first(
+    registry: &Registry,
+    target: &Group,
+    entry: &Arc<Entry>,
+    missing: impl Fn() -> u64,
+    waiting: Waiting<'_>,
+    passed_over: &mut PassedOver,
+) -> u64 {
+    let standing = standing(target, entry.slot(), entry.group());
+    // Until the next look at all it is not asked any more.
+    if standing.beyond_low() == 0 || passed_over.has(entry) || entry.is_stuck() {
+        return 0;
+    }
+    let used = standing.current.saturating_add(waiting(entry.group()));
+    let asked = Asked { entry: Arc::clone(entry), standing, used };
+    let rank = asked.rank();
+    let is_first = |ranking: &mut Ranking| {
+        let is_first = ranking.is_first(rank);
+        if !is_first {
+            ranking.put(rank, entry);
+        }
+        is_first
+    };
+    if !registry.with_ranking(is_first).unwrap_or(false) {
+        return 0;
+    }
+    let freed = asked.ask(false, missing, waiting, passed_over);
+    if freed > 0 {
+        registry.with_ranking(|ranking| {
+            ranking.count(freed);
+            ranking.put(rank.less(freed), entry);
+        });
+    }
+    freed
+}
+
+fn registry(target: &Group, slot: usize) -> Option<&Registry> {
+    target.inner.quotas.get(slot).and_then(|limits| limits.registry())
 }
 
 impl PassedOver {
@@ -113,6 +194,10 @@ struct Asked {
 }
 
 impl Asked {
+    fn rank(&self) -> Rank {
+        Rank::of(&self.entry, &self.standing)
+    }
+
     /// Asks it, once others that do are through, unless it is passed over or there is nothing to
     /// ask it for. Returns how much it freed.
     fn ask(

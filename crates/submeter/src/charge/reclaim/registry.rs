@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use submeter_percpu::process_lock::ProcessMutex;
 
 use super::ASKED;
+use super::ranking::{Rank, Ranking};
 use crate::contain::contain;
 use crate::group::Group;
 
@@ -31,6 +32,8 @@ type Callback = Box<dyn FnMut(u64) + Send>;
 pub(crate) struct Registry {
     /// By number. Not held while one is called.
     entries: ProcessMutex<BTreeMap<u64, Arc<Entry>>>,
+    /// Not held while one is called either.
+    ranking: ProcessMutex<Option<Ranking>>,
     /// How much less the group used after it had been asked.
     reclaimed: AtomicU64,
     /// How often it was asked for what `low` protects.
@@ -51,6 +54,22 @@ impl Registry {
     /// In a forked child in which a thread stayed behind with the lock.
     pub(super) fn insert(&self, entry: &Arc<Entry>) {
         self.entries.lock().insert(entry.number, Arc::clone(entry));
+        self.look_first_at(entry);
+    }
+
+    /// Has a callback that is new, or has another score, looked at before all others of its score.
+    pub(super) fn look_first_at(&self, entry: &Arc<Entry>) {
+        self.with_ranking(|ranking| ranking.put(Rank::first_of(entry), entry));
+    }
+
+    pub(super) fn remember(&self, ranking: Ranking) {
+        if let Some(mut remembered) = self.ranking.lock_unless_abandoned() {
+            *remembered = Some(ranking);
+        }
+    }
+
+    pub(super) fn with_ranking<T>(&self, act: impl FnOnce(&mut Ranking) -> T) -> Option<T> {
+        self.ranking.lock_unless_abandoned()?.as_mut().map(act)
     }
 
     pub(super) fn remove(&self, entry: &Entry) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::iter::{successors, zip};
 
+use super::registry::{Registry, let_go};
 use crate::charge::protect::{Division, Held, claimed};
 use crate::group::Group;
 use crate::quota::Quotas;
@@ -58,6 +59,21 @@ pub(super) fn standings(target: &Group, slot: usize, groups: &[&Group]) -> Vec<S
         }
     }
     standings
+}
+
+/// Returns how one group with a callback stands. Costs a look at the callbacks of those below it,
+/// and, where its parent is protected, at its siblings.
+pub(super) fn standing(target: &Group, slot: usize, group: &Group) -> Standing {
+    let registry = group.inner.quotas.get(slot).and_then(|limits| limits.registry());
+    let below = registry.map_or_else(Vec::new, Registry::entries);
+    let mut groups: Vec<&Group> = below.iter().map(|entry| entry.group()).collect();
+    groups.push(group);
+    groups.sort_unstable_by_key(|group| group.id());
+    groups.dedup();
+    let place = groups.iter().position(|at| *at == group).expect("it is one of them");
+    let standing = standings(target, slot, &groups)[place];
+    let_go(below);
+    standing
 }
 
 /// What a group's children use of their claims. Against the group itself nothing else is protected.

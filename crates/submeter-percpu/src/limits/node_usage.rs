@@ -1,0 +1,75 @@
+//! What groups of a [`LimitNode`] hold.
+
+use std::sync::atomic::Ordering;
+
+use super::level::{Level, Record};
+use super::node::{LimitNode, LimitUsage, Node};
+
+impl LimitNode {
+    /// Returns what is held. O(1) where no group below has stock; otherwise it stops the moves of
+    /// stock of those that have, and visits their words. A signal handler on top of a move gets
+    /// what is held with the stock, which is more.
+    #[must_use]
+    pub fn usage(&self) -> LimitUsage {
+        let level = &self.node().level;
+        let current = level.exactly().or_else(|| {
+            let below = |node: &Node| node.is_below(level);
+            self.node().tree.while_still(below, |nodes| {
+                let stocked = nodes.iter().filter(|node| below(node)).map(|n| n.leaf.stocked());
+                level.held().saturating_sub(stocked.sum())
+            })
+        });
+        usage(level.record(), current.unwrap_or_else(|| level.held()))
+    }
+
+    /// Returns what is held, and what lies in stock: no less than is charged. O(1).
+    #[must_use]
+    pub fn usage_at_most(&self) -> u64 {
+        self.node().level.held()
+    }
+
+    /// Returns the [`usage`](LimitNode::usage) of several groups of one tree: where a group below
+    /// any of them has stock it visits all stock of the tree once, not once for each. Each is exact
+    /// at its own moment, in the order of `nodes`: what is charged or released meanwhile may be in
+    /// some of them only.
+    #[must_use]
+    pub fn usages<'a>(nodes: impl Iterator<Item = &'a LimitNode> + Clone) -> Vec<LimitUsage> {
+        let levels = nodes.clone().map(|node| &node.node().level);
+        // Near limits there is no stock to visit.
+        let exactly = |level: &Level| Some(usage(level.record(), level.exactly()?));
+        if let Some(usages) = levels.clone().map(exactly).collect() {
+            return usages;
+        }
+        let held = |level: &Level| usage(level.record(), level.held());
+        let first = nodes.clone().next().expect("none at all are exact");
+        let current = |level: &Level| {
+            // Relaxed: with the list locked, as below.
+            let stocked = level.stocked.load(Ordering::Relaxed);
+            usage(level.record(), level.held().saturating_sub(stocked))
+        };
+        let still = first.node().tree.while_still(
+            |_| true,
+            |open| {
+                for node in open {
+                    let stocked = node.leaf.stocked();
+                    for level in node.levels() {
+                        // Relaxed: with the list locked, as all that touch this word.
+                        level.stocked.fetch_add(stocked, Ordering::Relaxed);
+                    }
+                }
+                let usages = levels.clone().map(current).collect();
+                for level in open.iter().flat_map(|node| node.levels()) {
+                    // Relaxed: as above.
+                    level.stocked.store(0, Ordering::Relaxed);
+                }
+                usages
+            },
+        );
+        still.unwrap_or_else(|| levels.map(held).collect())
+    }
+}
+
+fn usage(record: Record, current: u64) -> LimitUsage {
+    let Record { limit, peak, peak_low, refused, overdrafts, mode } = record;
+    LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode }
+}

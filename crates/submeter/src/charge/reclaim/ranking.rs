@@ -1,0 +1,124 @@
+//! Who is to be asked next, where a look at all callbacks for each charge would take too long.
+//!
+//! A look costs 150 to 500 ns for each callback, and each charge at a full limit asks
+//! for no more than it needs: with ten thousand callbacks it would take 5 ms to have a kilobyte
+//! freed. So a look is remembered, as a heap. Its first is looked at anew before it is asked, and
+//! goes back to its place if others come before it now. What a group was asked for, and what it
+//! gave up itself, is thus seen at once; what others have come to use since, with the next look at
+//! all. Rejected: an order that charges keep up to date, for which each would pay.
+
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::registry::Entry;
+use super::standing::Standing;
+
+/// With no more callbacks than this each charge looks at all: in about 10 µs.
+pub(super) const LOOKED_AT_MAX: usize = 64;
+
+/// A look serves others for so many times as long as it took: asking then takes no more than a
+/// tenth of a thread.
+const LASTS: u32 = 10;
+
+/// What could be had has to be so many times what is missing: others have taken of it since.
+const MARGIN: u64 = 2;
+
+/// The order in which callbacks are asked; the highest comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    score: i32,
+    beyond_low: u64,
+    current: u64,
+}
+
+impl Rank {
+    pub(super) fn of(entry: &Entry, standing: &Standing) -> Rank {
+        let (beyond_low, current) = (standing.beyond_low(), standing.current);
+        Rank { score: entry.score(), beyond_low, current }
+    }
+
+    /// Returns its rank when so much of it was freed.
+    pub(super) fn less(self, freed: u64) -> Rank {
+        let [beyond_low, current] =
+            [self.beyond_low, self.current].map(|used| used.saturating_sub(freed));
+        Rank { beyond_low, current, ..self }
+    }
+
+    /// The first place for a score: whoever is there is looked at anew.
+    pub(super) fn first_of(entry: &Entry) -> Rank {
+        Rank { score: entry.score(), beyond_low: u64::MAX, current: u64::MAX }
+    }
+}
+
+/// A callback and its rank when it was looked at. Weak: what a registration owns goes with it.
+struct Place(Rank, Weak<Entry>);
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Place {}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+/// A look at all callbacks below one limit that is remembered.
+pub(super) struct Ranking {
+    places: BinaryHeap<Place>,
+    /// What could be had then without what `low` protects, but for what was freed since.
+    most: u64,
+    until: Instant,
+}
+
+impl Ranking {
+    /// Remembers a look that took so long.
+    pub(super) fn new<'a>(
+        looked_at: impl Iterator<Item = (Rank, &'a Arc<Entry>)>,
+        most: u64,
+        took: Duration,
+    ) -> Ranking {
+        let places = looked_at.map(|(rank, entry)| Place(rank, Arc::downgrade(entry))).collect();
+        Ranking { places, most, until: Instant::now() + LASTS * took }
+    }
+
+    /// Whether it serves for a charge that misses so much.
+    pub(super) fn serves(&self, missing: u64) -> bool {
+        self.most / MARGIN >= missing && Instant::now() < self.until
+    }
+
+    /// Puts a callback at the place of its rank.
+    pub(super) fn put(&mut self, rank: Rank, entry: &Arc<Entry>) {
+        self.places.push(Place(rank, Arc::downgrade(entry)));
+    }
+
+    /// Takes the first whose registration has not ended.
+    pub(super) fn take(&mut self) -> Option<Arc<Entry>> {
+        std::iter::from_fn(|| self.places.pop()).find_map(|Place(_, entry)| entry.upgrade())
+    }
+
+    /// Whether a rank comes before all that are in it.
+    pub(super) fn is_first(&self, rank: Rank) -> bool {
+        self.places.peek().is_none_or(|first| first.0 <= rank)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Notes that so much of it was freed.
+    pub(super) fn count(&mut self, freed: u64) {
+        self.most = self.most.saturating_sub(freed);
+    }
+}
