@@ -3,10 +3,11 @@
 use std::iter::once;
 
 use super::Inside;
+use super::common::Common;
 use super::leaf::Leaf;
 use super::level::{Level, Refusal};
 use super::stock::Stock;
-use super::tree::{self, Path, Visits};
+use super::tree::{self, Path};
 use crate::fork_lock::ForkLock;
 
 /// A leaf whose own level is the root's. Laid out as written: what charges only read comes first,
@@ -18,7 +19,7 @@ pub(crate) struct Flat<S> {
     /// Held by who visits the leaf, or opens it. Unlike the list of a larger tree it need not be
     /// given up where a fork left it locked: the next visit continues whatever the last one did.
     pub(super) visit: ForkLock,
-    visits: Visits,
+    common: Common,
     pub(super) level: Level,
 }
 
@@ -28,7 +29,7 @@ impl<S: Stock> Flat<S> {
         let level = Level::starting_at(held);
         level.store_limit(limit);
         let leaf = Leaf::new(stock, cap, rows);
-        Flat { leaf, visit: ForkLock::new(), visits: Visits::new(), level }
+        Flat { leaf, visit: ForkLock::new(), common: Common::new(), level }
     }
 
     /// The most that can lie in stock.
@@ -44,21 +45,20 @@ impl<S: Stock> Flat<S> {
         tree::set_limit(self, &self.level, limit);
     }
 
-    /// Charges `n` if it fits.
+    /// Charges `n` if it fits. Counts no refusal, which nobody asks for here: all CPUs that are
+    /// refused would write one line.
     ///
     /// # Errors
     /// What was held when it did not.
     #[inline]
     pub(crate) fn try_charge(&self, n: u64) -> Result<(), Refusal> {
-        if tree::charge_stock(self, n) { Ok(()) } else { self.try_charge_cold(n) }
+        if tree::charge_stock(self, n) { Ok(()) } else { self.charge_levels(n) }
     }
 
     #[cold]
     #[inline(never)]
-    fn try_charge_cold(&self, n: u64) -> Result<(), Refusal> {
-        // Not the tree's: to count refusals, which nobody asks for here, would make all CPUs that
-        // are refused write one line.
-        tree::charge_uncounted(self, n).map_err(|(_, refusal)| refusal)
+    fn charge_levels(&self, n: u64) -> Result<(), Refusal> {
+        tree::charge_levels(self, n, false).map_err(|(_, refusal)| refusal)
     }
 
     #[inline]
@@ -108,7 +108,7 @@ impl<S: Stock> Path for Flat<S> {
         &self.leaf
     }
 
-    fn levels(&self) -> impl Iterator<Item = &Level> {
+    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
         once(&self.level)
     }
 
@@ -125,8 +125,8 @@ impl<S: Stock> Path for Flat<S> {
         }
     }
 
-    fn visits(&self) -> &Visits {
-        &self.visits
+    fn common(&self) -> &Common {
+        &self.common
     }
 
     /// Nobody waits for a counter.

@@ -3,7 +3,6 @@
 
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::Ordering;
-use crate::sync::seq_cst_order;
 
 /// For how long a level stays exact at least, in milliseconds: a limit that is always near costs a
 /// barrier in that time, not one a refusal.
@@ -110,15 +109,33 @@ impl Reserved {
 /// return in registers: at a limit, a good part of a charge was waiting for results that had been
 /// stored in parts and were copied as a whole.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(super) struct Effects {
-    /// Whether somebody waits for what was held for a moment, until another level refused.
-    pub(super) is_awaited: bool,
+    /// What the level held that refuses the charge.
+    held: u64,
+    /// Whether something was held for a moment, for which somebody may wait.
+    pub(super) gave_back: bool,
     /// Whether a level may have begun or ceased to hold anything.
     pub(super) turned: bool,
     /// Whether leaves could not be visited, so that there is no telling what fits.
     pub(super) is_blind: bool,
-    /// Of the level that refuses the charge.
-    pub(super) refusal: Refusal,
+    /// The limit of the level that refuses. Not beside what it held: see above.
+    limit: u64,
+}
+
+impl Effects {
+    pub(super) fn refusal(&self) -> Refusal {
+        Refusal { held: self.held, limit: self.limit }
+    }
+
+    pub(super) fn set_refusal(&mut self, refusal: Refusal) {
+        Refusal { held: self.held, limit: self.limit } = refusal;
+    }
+}
+
+/// What is charged of what a level held, when this many openings were under way.
+fn charged_at_least(held: u64, openings: u64, stock_max: u64) -> u64 {
+    held.saturating_sub(u64::from(openings as u32).saturating_mul(stock_max))
 }
 
 /// What a level that refused a charge says when it is asked again.
@@ -193,6 +210,14 @@ impl Level {
         self.openings.fetch_sub(n, Ordering::SeqCst);
     }
 
+    /// Whether [`raise_peak`](Self::raise_peak) would raise something.
+    pub(super) fn rises(&self, held: u64, openings: u64, stock_max: u64) -> bool {
+        // Relaxed, both: a statistic.
+        let (peak, low) =
+            (self.peak.load(Ordering::Relaxed), self.peak_low.load(Ordering::Relaxed));
+        peak < held || low < held && low < charged_at_least(held, openings, stock_max)
+    }
+
     /// Notes what was held, and what is charged of it at least. Whether leaves were open is known
     /// if none opened since `openings` was loaded.
     pub(super) fn raise_peak(&self, held: u64, openings: u64, stock_max: u64) {
@@ -204,8 +229,7 @@ impl Level {
             }
         };
         raise(&self.peak, held);
-        let stock = u64::from(openings as u32).saturating_mul(stock_max);
-        let low = held.saturating_sub(stock);
+        let low = charged_at_least(held, openings, stock_max);
         // Relaxed: see `raise`, which would come to the same.
         if self.peak_low.load(Ordering::Relaxed) < low && self.openings() == openings {
             raise(&self.peak_low, low);
@@ -256,19 +280,16 @@ impl Level {
         // so that one of the two sees the other.
         let reserved = Reserved { held: before + n, limit: self.limit() };
         if reserved.exceeds() && !(exceeds && may_exceed()) {
-            self.undo(n, reserved, effects);
+            self.undo(n, effects);
             return None;
         }
         Some(reserved)
     }
 
     /// Gives back what was reserved of a charge that another level refuses.
-    pub(super) fn undo(&self, n: u64, reserved: Reserved, effects: &mut Effects) {
-        let left = self.drain(n);
-        // Another charge may have found what was reserved, and not been the first to hold
-        // something; another release, and not the last.
-        effects.turned |= reserved.is_first(n) || left == 0;
-        effects.is_awaited |= self.is_awaited();
+    pub(super) fn undo(&self, n: u64, effects: &mut Effects) {
+        self.give_back(n);
+        effects.gave_back = true;
     }
 
     /// Holds `n` more, whatever the limit.
@@ -302,12 +323,10 @@ impl Level {
         self.overdrafts.load(Ordering::Relaxed)
     }
 
-    /// Has what gives back look at the queue from now on.
+    /// By [`Common`](super::tree::Common), which says so first.
     pub(super) fn await_room(&self) {
-        // SeqCst, and in both functions below: a charge that is going to wait says so and tries
-        // once more; what gives back looks here afterwards, and so does what would open a leaf.
+        // SeqCst, and in both functions below: as there.
         self.awaited.fetch_add(1, Ordering::SeqCst);
-        seq_cst_order();
     }
 
     pub(super) fn end_await(&self) {
@@ -316,7 +335,6 @@ impl Level {
     }
 
     pub(super) fn is_awaited(&self) -> bool {
-        seq_cst_order();
         // SeqCst: see `await_room`.
         self.awaited.load(Ordering::SeqCst) > 0
     }
@@ -334,17 +352,8 @@ impl Level {
         self.held() > self.limit()
     }
 
-    /// Returns whether somebody waits for what was given back. Looked up here, because the line of
-    /// what is held is this CPU's now, and another's a moment later.
-    #[must_use]
-    pub(super) fn give_back(&self, n: u64) -> bool {
-        self.drain(n);
-        self.is_awaited()
-    }
-
-    /// As [`give_back`](Self::give_back), by a fold: those that wait for a level take part in that.
     /// Returns what is left.
-    pub(super) fn drain(&self, n: u64) -> u64 {
+    pub(super) fn give_back(&self, n: u64) -> u64 {
         // SeqCst: see `held`; Release is what the next holder of the room pairs with.
         let before = self.held.fetch_sub(n, Ordering::SeqCst);
         debug_assert!(before >= n, "gave {n} back of {before}");

@@ -34,6 +34,7 @@ mod words {
     pub(super) use crate::sync::atomic::{AtomicU32, AtomicU64};
 }
 
+mod common;
 #[cfg(all(test, loom))]
 mod cpus_loom;
 mod flat;

@@ -5,10 +5,11 @@ use std::iter::successors;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::common::Common;
 use super::leaf::Leaf;
-use super::level::{self, Level, LimitMode};
+use super::level::{Level, LimitMode};
 use super::pressure::Meter;
-use super::tree::{self, Path, Visits};
+use super::tree::{self, Path};
 use super::wait::SharedQueue;
 use super::{Inside, StockRows};
 use crate::process_lock::ProcessMutex;
@@ -102,7 +103,7 @@ pub(super) struct Node {
 
 pub(super) struct Tree {
     area: Area,
-    visits: Visits,
+    common: Common,
     open: ProcessMutex<Open>,
     waiting: SharedQueue<Arc<Node>>,
     /// Stalls are timed from here.
@@ -144,12 +145,12 @@ impl LimitNode {
     /// Creates the root of a tree without limits, with words in `area`.
     #[must_use]
     pub fn root(area: &Area) -> LimitNode {
-        let (area, visits) = (area.clone(), Visits::new());
+        let (area, common) = (area.clone(), Common::new());
         let open = ProcessMutex::new(Open::default());
         let waiting = SharedQueue::new();
         let made = Instant::now();
         let has_soft = AtomicBool::new(false);
-        LimitNode::new(Arc::new(Tree { area, visits, open, waiting, made, has_soft }), None)
+        LimitNode::new(Arc::new(Tree { area, common, open, waiting, made, has_soft }), None)
     }
 
     /// Creates a group below this one, without a limit. Not for signal handlers: it allocates.
@@ -182,7 +183,7 @@ impl LimitNode {
     /// is decided, be it refused because a third takes the last room above meanwhile.
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
-        tree::try_charge(&self.node, n).map_err(refused)
+        if self.charge_stock(n) { Ok(()) } else { self.charge_levels(n) }
     }
 
     /// Charges `n` if the running CPU has it in stock, for about a plain add and without a call. If
@@ -199,8 +200,10 @@ impl LimitNode {
     ///
     /// # Errors
     /// As of [`try_charge`](LimitNode::try_charge).
+    #[cold]
+    #[inline(never)]
     pub fn charge_levels(&self, n: u64) -> Result<(), Refused> {
-        tree::charge_levels(&self.node, n).map_err(refused)
+        tree::charge_levels(&self.node, n, false).map_err(|at| self.node.refuse(at))
     }
 
     /// Releases `n`, which was charged to this group, if the running CPU's stock has room for it.
@@ -232,11 +235,6 @@ impl LimitNode {
     }
 }
 
-pub(super) fn refused((levels, refusal): (usize, level::Refusal)) -> Refused {
-    let level::Refusal { held, limit } = refusal;
-    Refused { levels, held, limit }
-}
-
 impl LimitNode {
     pub(super) fn node(&self) -> &Arc<Node> {
         &self.node
@@ -249,11 +247,11 @@ impl Node {
     }
 
     /// From this one to the root.
-    pub(super) fn up(&self) -> impl Iterator<Item = &Node> {
+    pub(super) fn up(&self) -> impl Iterator<Item = &Node> + Clone {
         successors(Some(self), |node| node.parent.as_deref())
     }
 
-    pub(super) fn levels(&self) -> impl Iterator<Item = &Level> {
+    pub(super) fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
         self.up().map(|node| &node.level)
     }
 
@@ -310,7 +308,7 @@ impl Path for Arc<Node> {
         &self.leaf
     }
 
-    fn levels(&self) -> impl Iterator<Item = &Level> {
+    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
         Node::levels(self)
     }
 
@@ -338,8 +336,8 @@ impl Path for Arc<Node> {
         }
     }
 
-    fn visits(&self) -> &Visits {
-        &self.tree.visits
+    fn common(&self) -> &Common {
+        &self.tree.common
     }
 
     fn serve(&self) {

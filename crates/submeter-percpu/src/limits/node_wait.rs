@@ -5,9 +5,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::level::Level;
-use super::node::{LimitNode, Node, Refused, refused};
-use super::tree::{Path, charge_stock, charge_uncounted, release};
+use super::level::Refusal;
+use super::node::{LimitNode, Node, Refused};
+use super::tree::{Path, charge_stock, is_awaited, release, try_charge};
 use super::wait::{Cancelled, Polled};
 
 /// The place in the queue of a charge that waits. For futures: see [`LimitNode::poll_charge`].
@@ -45,7 +45,7 @@ impl LimitNode {
             if charge_stock(node, n) {
                 return Poll::Ready(Ok(()));
             }
-            if !node.levels().any(Level::is_awaited) && charge_uncounted(node, n).is_ok() {
+            if !is_awaited(node) && charge_uncounted(node, n).is_ok() {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -94,11 +94,7 @@ impl LimitNode {
     /// # Errors
     /// As those of `try_charge`.
     pub fn charge_uncounted(&self, n: u64) -> Result<(), Refused> {
-        let node = self.node();
-        if charge_stock(node, n) {
-            return Ok(());
-        }
-        charge_uncounted(node, n).map_err(refused)
+        charge_uncounted(self.node(), n).map_err(refused)
     }
 
     /// Ends a turn whose charge is wanted no longer: what was granted meanwhile is released, and
@@ -199,10 +195,21 @@ impl LimitNode {
 
 impl Node {
     /// Counts a refusal.
-    fn refuse(&self, at: (usize, super::level::Refusal)) -> Refused {
+    pub(super) fn refuse(&self, at: (usize, Refusal)) -> Refused {
         self.levels().nth(at.0).expect("it refused").refuse();
         refused(at)
     }
+}
+
+fn refused((levels, refusal): (usize, Refusal)) -> Refused {
+    let Refusal { held, limit } = refusal;
+    Refused { levels, held, limit }
+}
+
+/// Out of line, once for all that wait.
+#[inline(never)]
+fn charge_uncounted(node: &Arc<Node>, n: u64) -> Result<(), (usize, Refusal)> {
+    try_charge(node, n)
 }
 
 /// Wakes a thread that blocks.

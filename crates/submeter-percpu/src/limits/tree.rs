@@ -22,23 +22,17 @@
 //!   `REST_MS`.
 
 use super::Inside;
+use super::common::Common;
 use super::leaf::{Leaf, Phase};
-use super::level::{Effects, Level, LimitMode, Look, Refusal, Tight};
+use super::level::{Effects, Level, LimitMode, Look, Refusal, Reserved, Tight};
 use super::stock::Stock;
-use super::words::AtomicU64;
-use crate::sync::atomic::Ordering;
-
-/// How often leaves of a tree were visited to close them. Read and written in
-/// [visits](Path::below), which exclude each other.
-#[derive(Debug)]
-pub(crate) struct Visits(AtomicU64);
 
 /// A leaf and its levels.
 pub(crate) trait Path: Sized {
     type Stock: Stock;
     fn leaf(&self) -> &Leaf<Self::Stock>;
     /// From the leaf's own to the root's.
-    fn levels(&self) -> impl Iterator<Item = &Level>;
+    fn levels(&self) -> impl Iterator<Item = &Level> + Clone;
     /// Shows the leaves below a level that may be open, in whatever order, while none opens and
     /// nobody else sees them. Returns false where it did not: below a signal handler that
     /// interrupted such a visit, and in a forked child where a thread stayed behind in one.
@@ -46,7 +40,7 @@ pub(crate) trait Path: Sized {
     /// Has the leaf among those that may be open if `open` returns true; does not call it where
     /// somebody visits them.
     fn join(&self, open: &mut dyn FnMut() -> bool);
-    fn visits(&self) -> &Visits;
+    fn common(&self) -> &Common;
     /// Has the charges that wait tried again.
     fn serve(&self);
     /// As [`serve`](Self::serve), after a limit or its mode has changed.
@@ -59,18 +53,11 @@ pub(crate) trait Path: Sized {
     fn note_charge(&self) {}
 }
 
-impl Visits {
-    pub(crate) fn new() -> Visits {
-        Visits(AtomicU64::new(0))
-    }
-
-    /// Numbers the visit that has just begun.
-    pub(super) fn begin(&self) -> u64 {
-        // Relaxed, both: one visit at a time.
-        let number = self.0.load(Ordering::Relaxed) + 1;
-        self.0.store(number, Ordering::Relaxed);
-        number
-    }
+/// Whether a charge waits for a level of this path. Looks at what the tree has in common first: a
+/// walk of the levels near a limit would come after locked instructions, and cost half as much.
+#[inline]
+pub(super) fn is_awaited<P: Path>(path: &P) -> bool {
+    path.common().is_awaited() && path.levels().any(Level::is_awaited)
 }
 
 /// Charges `n` if the running CPU has it in stock, which lies within all limits. Without a call, so
@@ -88,23 +75,13 @@ pub(crate) fn release_stock<P: Path>(path: &P, n: u64) -> bool {
     i64::try_from(n).is_ok_and(|n| leaf.stock.add_inline(n, leaf.cap))
 }
 
-/// Charges `n` to every level, or to none.
+/// Charges `n` to every level, or to none. Counts no refusal.
 ///
 /// # Errors
 /// How many levels below it granted the charge, and the refusal of the one that did not.
 #[inline]
 pub(crate) fn try_charge<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
-    if charge_stock(path, n) { Ok(()) } else { charge_levels(path, n) }
-}
-
-/// As [`try_charge`], where [`charge_stock`] returned false.
-///
-/// # Errors
-/// As there.
-#[inline]
-pub(crate) fn charge_levels<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
-    let mut effects = Effects::default();
-    charge_and_count(path, n, false, &mut effects).map_err(|index| (index, effects.refusal))
+    if charge_stock(path, n) { Ok(()) } else { charge_levels(path, n, false) }
 }
 
 /// Charges `n` to every level, whatever their limits.
@@ -113,8 +90,7 @@ pub(crate) fn charge_levels<P: Path>(path: &P, n: u64) -> Result<(), (usize, Ref
 /// When a level would hold more than `u64::MAX`.
 pub(crate) fn charge_forced<P: Path>(path: &P, n: u64) {
     if !charge_stock(path, n) {
-        let charged = charge_and_count(path, n, true, &mut Effects::default());
-        charged.expect("no more than u64::MAX is charged at once");
+        charge_levels(path, n, true).expect("no more than u64::MAX is charged at once");
     }
 }
 
@@ -149,56 +125,35 @@ fn enforce<P: Path>(path: &P, level: &Level) {
     path.reconsider();
 }
 
-/// As [`charge_levels`], and counts no refusal.
+/// As [`try_charge`], where [`charge_stock`] returned false; whatever the limits, if `forced`.
+/// Inlined into functions that are not.
 ///
 /// # Errors
 /// As there.
-pub(super) fn charge_uncounted<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
-    let mut effects = Effects::default();
-    charge_if_room(path, n, false, &mut effects).map_err(|index| (index, effects.refusal))
-}
-
-#[cold]
-#[inline(never)]
-fn charge_and_count<P: Path>(
+#[inline(always)]
+pub(crate) fn charge_levels<P: Path>(
     path: &P,
     n: u64,
     forced: bool,
-    effects: &mut Effects,
-) -> Result<(), usize> {
-    let charged = charge_if_room(path, n, forced, effects);
-    charged.inspect_err(|index| path.levels().nth(*index).expect("it refused").refuse())
-}
-
-/// Charges `n` without stock that is at hand. Does not count a refusal.
-///
-/// # Errors
-/// As of [`decide`].
-fn charge_if_room<P: Path>(
-    path: &P,
-    n: u64,
-    forced: bool,
-    effects: &mut Effects,
-) -> Result<(), usize> {
+) -> Result<(), (usize, Refusal)> {
     let leaf = path.leaf();
     if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(-n, leaf.cap)) {
         return Ok(());
     }
-    let decided = decide(path, n, forced, effects);
+    let mut effects = Effects::default();
+    let decided = decide(path, n, forced, &mut effects);
     if let Ok(room) = decided {
         open_if_far(path, room);
     }
-    if effects.is_awaited {
-        path.serve();
-    } else if effects.turned && path.levels().any(Level::is_awaited) {
-        path.note_charge();
+    if (effects.turned || effects.gave_back) && is_awaited(path) {
+        if effects.gave_back { path.serve() } else { path.note_charge() }
     }
-    decided.map(drop)
+    decided.map(drop).map_err(|index| (index, effects.refusal()))
 }
 
 /// Has the charges tried again that wait for a level of this path: after something was given back.
 pub(super) fn serve_if_awaited<P: Path>(path: &P) {
-    if path.levels().any(Level::is_awaited) {
+    if is_awaited(path) {
         path.serve();
     }
 }
@@ -208,42 +163,51 @@ pub(super) fn serve_if_awaited<P: Path>(path: &P) {
 ///
 /// # Errors
 /// The index of the level that refuses, with its refusal among the effects.
+#[inline(always)]
 pub(super) fn decide<P: Path>(
     path: &P,
     n: u64,
     forced: bool,
     effects: &mut Effects,
 ) -> Result<u64, usize> {
-    if refill(path, n, effects) {
+    // Before anything else of a refill: near a limit all charges end here.
+    if path.leaf().phase() == Phase::Open && refill(path, n, effects) {
         // Nobody waits above a leaf that is open.
         return Ok(0);
     }
-    let mut beyond = Beyond { levels: 0, forced };
+    let beyond = Beyond { levels: 0, forced };
+    match reserve(path, n, beyond, effects) {
+        Ok(room) => Ok(room),
+        Err(index) => decide_at(path, n, beyond, index, effects),
+    }
+}
+
+/// As [`decide`], where the level of this index has no room.
+///
+/// # Errors
+/// As there.
+#[inline(always)]
+fn decide_at<P: Path>(
+    path: &P,
+    n: u64,
+    mut beyond: Beyond,
+    mut index: usize,
+    effects: &mut Effects,
+) -> Result<u64, usize> {
+    let forced = beyond.forced;
     loop {
-        let reserved = have_room(path, n, beyond).and_then(|()| reserve(path, n, beyond, effects));
-        let index = match reserved {
-            Ok(room) if beyond.levels == 0 => return Ok(room),
-            Ok(_) if settle(path) || forced => return Ok(0),
-            // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
-            Ok(_) => {
-                effects.is_awaited |= give_back(path, n);
-                effects.turned = true;
-                continue;
-            }
-            Err(index) => index,
-        };
         let level = path.levels().nth(index).expect("it refused");
         match level.look(n) {
             Look::Full(refusal) => {
                 let overflows = refusal.held.checked_add(n).is_none();
-                if beyond.may_exceed(level) && !overflows {
-                    beyond.levels = beyond.levels.max(index + 1);
-                    continue;
+                if !beyond.may_exceed(level) || overflows {
+                    effects.set_refusal(refusal);
+                    return Err(index);
                 }
-                effects.refusal = refusal;
+                beyond.levels = beyond.levels.max(index + 1);
             }
-            Look::Room => continue,
-            Look::Stock if fold(path, level) => continue,
+            Look::Room => {}
+            Look::Stock if fold(path, level) => {}
             // Leaves cannot be visited: there is no telling.
             Look::Stock if forced => {
                 effects.turned = true;
@@ -251,10 +215,25 @@ pub(super) fn decide<P: Path>(
             }
             Look::Stock => {
                 effects.is_blind = true;
-                effects.refusal = level.refusal();
+                effects.set_refusal(level.refusal());
+                return Err(index);
             }
         }
-        return Err(index);
+        loop {
+            match reserve(path, n, beyond, effects) {
+                Ok(room) if beyond.levels == 0 => return Ok(room),
+                Ok(_) if settle(path) || forced => return Ok(0),
+                // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
+                Ok(_) => {
+                    give_back(path, n);
+                    effects.gave_back = true;
+                }
+                Err(full) => {
+                    index = full;
+                    break;
+                }
+            }
+        }
     }
 }
 
@@ -292,7 +271,8 @@ fn force<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<(), usize> 
     for (index, level) in path.levels().enumerate() {
         let Some(reserved) = level.force(n) else {
             path.levels().take(index).for_each(|level| _ = level.give_back(n));
-            effects.refusal = level.refusal();
+            effects.gave_back = true;
+            effects.set_refusal(level.refusal());
             return Err(index);
         };
         level.raise_peak(reserved.held, level.openings(), path.leaf().stock_max());
@@ -303,65 +283,110 @@ fn force<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<(), usize> 
     Ok(())
 }
 
-/// Looks at every level before any is touched: for what one below that which refuses would hold for
-/// a moment, others would be refused.
-///
-/// # Errors
-/// As of [`reserve`].
-fn have_room<P: Path>(path: &P, n: u64, beyond: Beyond) -> Result<(), usize> {
-    let grants = |(index, level): (usize, &Level)| {
-        level.has_room(n) || index < beyond.levels && beyond.may_exceed(level)
-    };
-    let full = path.levels().enumerate().position(|at| !grants(at));
-    full.map_or(Ok(()), Err)
-}
-
-/// Reserves `n` at every level, or at none. Returns what is left at the tightest.
+/// Reserves `n` at every level, or at none. Looks at every level before any is touched: for what
+/// one below that which refuses would hold for a moment, others would be refused. Returns what is
+/// left at the tightest.
 ///
 /// # Errors
 /// The index of the level that refuses.
+#[inline(always)]
 fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond, effects: &mut Effects) -> Result<u64, usize> {
-    reserve_up(&mut path.levels().enumerate(), n, beyond, path.leaf().stock_max(), effects)
+    let grants = |(index, level): (usize, &Level)| {
+        level.has_room(n) || index < beyond.levels && beyond.may_exceed(level)
+    };
+    if let Some(full) = path.levels().enumerate().position(|at| !grants(at)) {
+        return Err(full);
+    }
+    let request = Request { n, beyond, stock_max: path.leaf().stock_max() };
+    reserve_up(path.levels().enumerate(), request, effects)
 }
 
-/// Recurses as often as there are levels, so that what each holds is noted where it was reserved,
-/// but only once all have granted it: what a level above refuses was never held. Four levels a
-/// call, in an array, gained a twentieth.
-fn reserve_up<'a>(
-    levels: &mut impl Iterator<Item = (usize, &'a Level)>,
+/// What is to be reserved.
+#[derive(Clone, Copy)]
+struct Request {
     n: u64,
     beyond: Beyond,
     stock_max: u64,
+}
+
+/// Stores nothing of a level of which nothing is to be noted: near a limit, stores that had to
+/// reach the cache before the next locked instruction were a quarter of a charge.
+#[inline(always)]
+fn reserve_up<'a>(
+    mut levels: impl Iterator<Item = (usize, &'a Level)> + Clone,
+    request: Request,
     effects: &mut Effects,
 ) -> Result<u64, usize> {
-    let Some((index, level)) = levels.next() else { return Ok(u64::MAX) };
-    let openings = level.openings();
-    let may_exceed = || index < beyond.levels && beyond.may_exceed(level);
-    let reserved = level.reserve(n, may_exceed, effects).ok_or(index)?;
-    let above = reserve_up(levels, n, beyond, stock_max, effects)
-        .inspect_err(|_| level.undo(n, reserved, effects))?;
+    let Request { n, beyond, stock_max } = request;
+    let all = levels.clone();
+    let (mut room, mut first) = (u64::MAX, false);
+    while let Some((index, level)) = levels.next() {
+        let openings = level.openings();
+        let may_exceed = || index < beyond.levels && beyond.may_exceed(level);
+        let Some(reserved) = level.reserve(n, may_exceed, effects) else {
+            undo(all, index, n, effects);
+            return Err(index);
+        };
+        first |= reserved.is_first(n);
+        if reserved.exceeds() || level.rises(reserved.held, openings, stock_max) {
+            let above = reserve_noted(levels, request, (level, reserved, openings), effects);
+            effects.turned |= first;
+            return match above {
+                Ok(above) => Ok(above.min(room)),
+                Err(full) => {
+                    undo(all, index, n, effects);
+                    Err(full)
+                }
+            };
+        }
+        room = room.min(reserved.room());
+    }
+    effects.turned |= first;
+    Ok(room)
+}
+
+/// Reserves at the levels above one of which something is to be noted, but only once all have
+/// granted it: what a level above refuses was never held.
+#[cold]
+#[inline(never)]
+fn reserve_noted<'a>(
+    levels: impl Iterator<Item = (usize, &'a Level)> + Clone,
+    request: Request,
+    (level, reserved, openings): (&Level, Reserved, u64),
+    effects: &mut Effects,
+) -> Result<u64, usize> {
+    let Request { n, stock_max, .. } = request;
+    let above = reserve_up(levels, request, effects).inspect_err(|_| level.undo(n, effects))?;
     level.raise_peak(reserved.held, openings, stock_max);
     if reserved.exceeds() {
         level.overdraw();
     }
-    effects.turned |= reserved.is_first(n);
     Ok(reserved.room().min(above))
 }
 
-/// Returns whether somebody waits for it.
-#[must_use]
-fn give_back<P: Path>(path: &P, n: u64) -> bool {
-    path.levels().fold(false, |awaited, level| level.give_back(n) | awaited)
+/// Gives back what levels below this index have reserved.
+#[cold]
+#[inline(never)]
+fn undo<'a>(
+    levels: impl Iterator<Item = (usize, &'a Level)>,
+    index: usize,
+    n: u64,
+    effects: &mut Effects,
+) {
+    let below = levels.take_while(|(at, _)| *at < index);
+    below.for_each(|(_, level)| level.undo(n, effects));
 }
 
-/// Charges `n`, and moves stock to the running CPU, where there is room for both. Returns whether
-/// it was done.
+/// Followed by a look whether somebody waits for it.
+fn give_back<P: Path>(path: &P, n: u64) {
+    path.levels().for_each(|level| _ = level.give_back(n));
+}
+
+/// Charges `n`, and moves stock to the running CPU, where there is room for both: to a leaf that
+/// was open. Returns whether it was done.
+#[inline(never)]
 fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let leaf = path.leaf();
-    // Before the lock: near a limit all charges end here.
-    if leaf.phase() != Phase::Open {
-        return false;
-    }
     let room = path.levels().map(Level::room).min().unwrap_or(0).saturating_sub(n);
     // Of what the leaf holds no more is moved than of what it may hold: few units in use are not to
     // look like many.
@@ -373,7 +398,8 @@ fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let reserved =
         leaf.phase() == Phase::Open && reserve(path, both, Beyond::NONE, effects).is_ok();
     if reserved && !leaf.stock.add_again(batch.cast_signed(), leaf.cap) {
-        effects.is_awaited |= give_back(path, batch);
+        give_back(path, batch);
+        effects.gave_back = true;
     }
     drop((held, inside));
     reserved
@@ -381,13 +407,19 @@ fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
 
 /// Opens a leaf that is closed, if its levels have room for all its stock twice and have rested.
 /// After a charge, which counts as one that was made while there was no stock.
+#[inline(always)]
 fn open_if_far<P: Path>(path: &P, room: u64) {
     let leaf = path.leaf();
     let twice = leaf.slack.saturating_mul(2);
     // First: near a limit all charges end here.
-    if room < twice || leaf.cap == 0 || leaf.phase() != Phase::Closed {
-        return;
+    if room >= twice && leaf.cap > 0 && leaf.phase() == Phase::Closed {
+        open_if_rested(path, twice);
     }
+}
+
+#[inline(never)]
+fn open_if_rested<P: Path>(path: &P, twice: u64) {
+    let leaf = path.leaf();
     let is_loose = || path.levels().all(Level::is_loose);
     if !is_loose() {
         let now = leaf.stock.now_ms();
@@ -408,7 +440,7 @@ fn open_if_far<P: Path>(path: &P, room: u64) {
 fn open<P: Path>(path: &P) -> bool {
     let leaf = path.leaf();
     // In this order: a charge that waits has found its level tight after it said that it waits.
-    if !path.levels().all(Level::is_loose) || path.levels().any(Level::is_awaited) {
+    if !path.levels().all(Level::is_loose) || is_awaited(path) {
         return false;
     }
     path.levels().for_each(Level::begin_opening);
@@ -442,11 +474,12 @@ pub(crate) fn release_levels<P: Path>(path: &P, n: u64) {
     let moved = movable && leaf.stock.add_again(-surplus.cast_signed(), leaf.cap);
     // With the lock held: a fold that finds neither in the word nor in what is held what was taken
     // would not be exact.
-    let awaited = moved && give_back(path, surplus);
-    drop((held, inside));
-    if give_back(path, n) | awaited {
-        path.serve();
+    if moved {
+        give_back(path, surplus);
     }
+    drop((held, inside));
+    give_back(path, n);
+    serve_if_awaited(path);
 }
 
 /// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was
@@ -467,7 +500,7 @@ fn fold<P: Path>(path: &P, level: &Level) -> bool {
     }
     let (mut closing, mut visit) = (false, 0);
     let closed = path.below(level, &mut |leaves| {
-        visit = path.visits().begin();
+        visit = path.common().begin_visit();
         leaves.for_each(|path| closing |= path.leaf().close(visit));
     });
     if !closed {
@@ -509,7 +542,7 @@ fn drain_leaf<P: Path>(path: &P, visit: u64) -> Option<u64> {
     // Before what is held is lowered: a fork in between leaks room, and grants none twice.
     leaf.turn_over();
     let own = path.levels().next().expect("its own");
-    own.drain(stocked);
+    own.give_back(stocked);
     own.end_openings(1);
     Some(stocked)
 }
@@ -534,7 +567,7 @@ impl<P: Path> Siblings<'_, P> {
 impl<P: Path> Drop for Siblings<'_, P> {
     fn drop(&mut self) {
         for level in self.path.levels().skip(1) {
-            level.drain(self.stocked);
+            level.give_back(self.stocked);
             level.end_openings(self.leaves);
         }
     }

@@ -5,10 +5,11 @@ use std::task::Waker;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
+use super::common::Common;
 use super::cpus_loom::{CPU, Cpus, Mistake, sections};
 use super::leaf::Leaf;
 use super::level::{Level, REST_MS};
-use super::tree::{Path, Visits, charge_forced, release, set_limit, try_charge};
+use super::tree::{Path, charge_forced, release, set_limit, try_charge};
 use super::wait::{Polled, Queue};
 
 const LIMIT: u64 = 200;
@@ -19,7 +20,7 @@ struct Tree {
     root: Level,
     own: [Level; 2],
     leaves: [Leaf<Cpus>; 2],
-    visits: Visits,
+    common: Common,
     /// Held by who visits leaves, or opens one.
     open: Mutex<()>,
     queue: Mutex<Queue<At>>,
@@ -36,7 +37,7 @@ impl Path for At {
     fn leaf(&self) -> &Leaf<Cpus> {
         &self.0.leaves[self.1]
     }
-    fn levels(&self) -> impl Iterator<Item = &Level> {
+    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
         [&self.0.own[self.1], &self.0.root].into_iter()
     }
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
@@ -51,8 +52,8 @@ impl Path for At {
             open();
         }
     }
-    fn visits(&self) -> &Visits {
-        &self.0.visits
+    fn common(&self) -> &Common {
+        &self.0.common
     }
     fn serve(&self) {
         self.0.queue.lock().unwrap().serve(&mut Vec::new());
@@ -74,7 +75,7 @@ fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + '
             root: Level::new(),
             own: [Level::new(), Level::new()],
             leaves: [leaf(), leaf()],
-            visits: Visits::new(),
+            common: Common::new(),
             open: Mutex::new(()),
             queue: Mutex::new(Queue::default()),
         });

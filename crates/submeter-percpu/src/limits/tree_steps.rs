@@ -6,11 +6,12 @@ use std::ptr::eq;
 use std::rc::Rc;
 use std::task::Waker;
 
+use super::common::Common;
 use super::leaf::{Leaf, Phase};
 use super::level::{Level, LimitMode, REST_MS, Refusal};
 use super::stepped::{arm, disarm, refuel, step};
 use super::stock::Stock;
-use super::tree::{Path, Visits, charge_forced, release, set_limit, set_mode, try_charge};
+use super::tree::{Path, charge_forced, release, set_limit, set_mode, try_charge};
 use super::wait::{Cancelled, Polled, Queue};
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +99,7 @@ struct Tree {
     between: Level,
     own: [Level; 2],
     leaves: [Leaf<Words>; 2],
-    visits: Visits,
+    common: Common,
     visited: Cell<bool>,
     /// Whether this is below a handler that interrupted a visit.
     interrupted: Cell<bool>,
@@ -122,7 +123,7 @@ impl Path for At {
     fn leaf(&self) -> &Leaf<Words> {
         &self.0.leaves[self.1]
     }
-    fn levels(&self) -> impl Iterator<Item = &Level> {
+    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
         let between = (self.1 == 0).then_some(&self.0.between);
         [&self.0.own[self.1]].into_iter().chain(between).chain([&self.0.root])
     }
@@ -144,8 +145,8 @@ impl Path for At {
         open();
         self.0.visited.set(false);
     }
-    fn visits(&self) -> &Visits {
-        &self.0.visits
+    fn common(&self) -> &Common {
+        &self.0.common
     }
     fn serve(&self) {
         step();
@@ -189,7 +190,7 @@ impl Tree {
             between: Level::new(),
             own: [Level::new(), Level::new()],
             leaves: [leaf(), leaf()],
-            visits: Visits::new(),
+            common: Common::new(),
             visited: Cell::new(false),
             interrupted: Cell::new(false),
             queue: Default::default(),
@@ -259,7 +260,7 @@ impl Tree {
             Interrupt => self.interrupted.set(true),
             Limit(limit) => set_limit(&At(Rc::clone(self), 0), &self.root, limit),
             Rest => self.machine.now.set(self.machine.now.get() + REST_MS),
-            Close(leaf) => _ = self.leaves[leaf].close(self.visits.begin()),
+            Close(leaf) => _ = self.leaves[leaf].close(self.common.begin_visit()),
             Ask => self.answer.set(self.root.exactly()),
             On(cpu) => self.machine.cpu.set(cpu),
         }

@@ -205,13 +205,13 @@ impl<P: Path> Entry<P> {
         loop {
             let mut effects = Effects::default();
             let decided = decide(&self.path, self.n, false, &mut effects);
-            if effects.turned {
+            if effects.turned || effects.gave_back {
                 self.path.note_holders();
             }
             let index = match decided {
                 // There may be stock that nobody can look at: what is released there is not seen.
                 Err(index) if effects.is_blind => {
-                    self.decide(Err((index, effects.refusal)));
+                    self.decide(Err((index, effects.refusal())));
                     return None;
                 }
                 Err(index) => index,
@@ -225,7 +225,7 @@ impl<P: Path> Entry<P> {
                 return Some(std::ptr::from_ref(level));
             }
             // And once more: what was given back before this was seen by nobody.
-            level.await_room();
+            self.path.common().await_room(level);
             self.leave();
             self.at = Some(index);
         }
@@ -265,7 +265,8 @@ impl<P: Path> Entry<P> {
 
     fn leave(&mut self) {
         if let Some(index) = self.at.take() {
-            self.path.levels().nth(index).expect("it waited there").end_await();
+            let level = self.path.levels().nth(index).expect("it waited there");
+            self.path.common().end_await(level);
         }
     }
 }

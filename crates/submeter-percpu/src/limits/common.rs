@@ -1,0 +1,51 @@
+//! What the leaves of a tree have in common.
+
+use super::level::Level;
+use super::words::{AtomicU32, AtomicU64};
+use crate::sync::atomic::Ordering;
+use crate::sync::seq_cst_order;
+
+/// Charges read it and hardly ever write it, so that CPUs do not take it from each other.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// How often leaves were visited to close them. Read and written in
+    /// [visits](super::tree::Path::below), which exclude each other.
+    visits: AtomicU64,
+    /// Charges that wait, at whatever level. Writers: whoever has the queue.
+    awaited: AtomicU32,
+}
+
+impl Common {
+    pub(crate) fn new() -> Common {
+        Common { visits: AtomicU64::new(0), awaited: AtomicU32::new(0) }
+    }
+
+    /// Numbers the visit that has just begun.
+    pub(super) fn begin_visit(&self) -> u64 {
+        // Relaxed, both: one visit at a time.
+        let number = self.visits.load(Ordering::Relaxed) + 1;
+        self.visits.store(number, Ordering::Relaxed);
+        number
+    }
+
+    /// Has what gives back to a level look at the queue from now on.
+    pub(super) fn await_room(&self, level: &Level) {
+        level.await_room();
+        // SeqCst, and in both functions below: a charge that is going to wait says so and tries
+        // once more; what gives back looks here afterwards, and so does what would open a leaf.
+        self.awaited.fetch_add(1, Ordering::SeqCst);
+        seq_cst_order();
+    }
+
+    pub(super) fn end_await(&self, level: &Level) {
+        // SeqCst: see `await_room`.
+        self.awaited.fetch_sub(1, Ordering::SeqCst);
+        level.end_await();
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        seq_cst_order();
+        // SeqCst: see `await_room`.
+        self.awaited.load(Ordering::SeqCst) > 0
+    }
+}
