@@ -74,7 +74,7 @@ impl Group {
             {
                 // In reverse, as guards would be dropped.
                 amounts[..at].iter().rev().for_each(|before| node(before).release(before.n));
-                return Err(LimitError::new(self, amount.key, amount.n, refused));
+                return Err(refused);
             }
         }
         Ok(amounts.map(|Amount { key, n }| Charge { group: self.clone(), key, amount: n }))

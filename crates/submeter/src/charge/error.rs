@@ -30,15 +30,18 @@ use crate::schema::{Key, Metric};
 #[derive(Debug)]
 pub struct LimitError(Box<Refused>);
 
+/// Laid out as written: the two numbers of a refusal come one by one, and where they are neighbours
+/// they are copied as a whole, for which the processor waits until both are in its cache.
 #[derive(Debug)]
+#[repr(C)]
 struct Refused {
     group: Group,
+    current: u64,
     key: Key,
+    limit: u64,
+    requested: u64,
     /// How many levels above the group the limit is.
     levels: u32,
-    requested: u64,
-    current: u64,
-    limit: u64,
 }
 
 /// How many holders an error names.
@@ -51,9 +54,9 @@ impl LimitError {
         group: &Group,
         key: Key,
         requested: u64,
-        refused: submeter_percpu::Refused,
+        refused: &submeter_percpu::Refused,
     ) -> Self {
-        let submeter_percpu::Refused { levels, held: current, limit, .. } = refused;
+        let submeter_percpu::Refused { levels, held: current, limit, .. } = *refused;
         above(group, levels).add_refused(key);
         // Fewer than 2^32: each is a group in memory.
         let levels = levels as u32;

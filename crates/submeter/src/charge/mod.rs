@@ -21,8 +21,8 @@ pub use error::LimitError;
 pub use protect::Protection;
 pub use reclaim::Reclaimable;
 pub(crate) use reclaim::{Counts, Registry};
+use submeter_percpu::LimitNode;
 pub use submeter_percpu::{LimitMode, Pressure, Stall};
-use submeter_percpu::{LimitNode, Refused};
 pub use wait::Charging;
 
 impl Group {
@@ -120,21 +120,10 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Result<Charge, LimitError> {
         let slot = self.quota_slot(quota.key);
-        if self.inner.quotas.get(slot).is_some_and(|limits| limits.node.charge_stock(n)) {
-            return Ok(Charge { group: self.clone(), key: quota.key, amount: n });
+        if !self.inner.quotas.get(slot).is_some_and(|limits| limits.node.charge_stock(n)) {
+            charge(self, quota.key, n)?;
         }
-        self.try_charge_cold(quota.key, n)
-    }
-
-    /// Out of line, and last: the hot path has nothing to save around it.
-    #[cold]
-    #[inline(never)]
-    #[cfg_attr(debug_assertions, track_caller)]
-    fn try_charge_cold(&self, key: Key, n: u64) -> Result<Charge, LimitError> {
-        match charge(self, key, n) {
-            Ok(()) => Ok(Charge { group: self.clone(), key, amount: n }),
-            Err(refused) => Err(LimitError::new(self, key, n, refused)),
-        }
+        Ok(Charge { group: self.clone(), key: quota.key, amount: n })
     }
 
     /// Charges `n` to this group and every ancestor, whatever their limits: for what has happened
@@ -221,13 +210,22 @@ impl Group {
     }
 }
 
-/// Charges the group and its ancestors, or none of them, where there was no stock at hand.
-#[inline]
-fn charge(group: &Group, key: Key, n: u64) -> Result<(), Refused> {
+/// Charges the group and its ancestors, or none of them, where there was no stock at hand. Returns
+/// no guard: a pointer comes back in a register, and where the hot path's guard might come from
+/// memory it goes through it.
+#[cold]
+#[inline(never)]
+#[cfg_attr(debug_assertions, track_caller)]
+fn charge(group: &Group, key: Key, n: u64) -> Result<(), LimitError> {
     let node = group.quota(usize::from(key.slot));
-    node.charge_levels(n)?;
-    count_soft(group, key, node);
-    Ok(())
+    // Borrowed: to move a refusal is to copy as a whole what was stored in parts.
+    match &node.charge_levels(n) {
+        Ok(()) => {
+            count_soft(group, key, node);
+            Ok(())
+        }
+        Err(refused) => Err(LimitError::new(group, key, n, refused)),
+    }
 }
 
 /// Counts what soft limits let pass, in a tree that has some.
@@ -344,9 +342,7 @@ impl Charge {
     #[inline(never)]
     fn resize_cold(&mut self, amount: u64) -> Result<(), LimitError> {
         if amount > self.amount {
-            let more = amount - self.amount;
-            charge(&self.group, self.key, more)
-                .map_err(|refused| LimitError::new(&self.group, self.key, more, refused))?;
+            charge(&self.group, self.key, amount - self.amount)?;
         } else {
             self.group.quota(usize::from(self.key.slot)).release_levels(self.amount - amount);
         }

@@ -149,7 +149,7 @@ impl Wait {
         n: u64,
         charged: Result<(), Refused>,
     ) -> Result<Charge, LimitError> {
-        charged.map_err(|refused| LimitError::new(group, key, n, refused))?;
+        charged.map_err(|refused| LimitError::new(group, key, n, &refused))?;
         count_soft(group, key, group.quota(usize::from(key.slot)));
         if let Some(levels) = self.full {
             group.count_postponed(key, levels);
