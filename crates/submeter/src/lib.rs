@@ -131,6 +131,7 @@ mod schema;
 mod serialize;
 mod snapshot;
 pub mod switch;
+mod totals;
 mod tree;
 mod tree_stats;
 mod unit;
@@ -162,5 +163,6 @@ pub use snapshot::{GroupValues, Snapshot, Value};
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;
 pub use submeter_percpu::{InvalidRateError, InvalidWeightError, Rate, WEIGHTS};
+pub use totals::{GroupTotals, Totals};
 pub use tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use unit::{Bytes, Count, Nanoseconds, Unit, UnitKind};

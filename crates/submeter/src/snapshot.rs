@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::histogram::HistogramSnapshot;
 use crate::quota::{Quotas, Usage};
 use crate::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Quota, Schema};
-use crate::tree_stats::TreeStats;
+use crate::tree_stats::{Moment, TreeStats};
 use crate::unit::Unit;
 
 /// A copy of the values of every live group, each group before its children.
@@ -39,7 +39,7 @@ use crate::unit::Unit;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     schema: Schema,
-    at: Instant,
+    moment: Moment,
     system_time: SystemTime,
     groups: Vec<GroupValues>,
     /// Indices into `groups`; built by the first search.
@@ -71,7 +71,7 @@ struct Index {
 #[derive(Clone, Debug)]
 pub struct GroupValues {
     schema: Schema,
-    path: Arc<str>,
+    pub(crate) path: Arc<str>,
     id: u64,
     depth: usize,
     parent: Option<usize>,
@@ -120,13 +120,13 @@ impl Snapshot {
         // tasks that wait for it and drops its aggregators' state. Both may run user code, which
         // may flush.
         let mut held = Vec::new();
-        let (groups, at) = stats.flushed(|flushed| {
+        let (groups, moment) = stats.flushed(|flushed| {
             let own = |group: &Group| own.then(|| group.own_words(flushed));
             copy(schema, root, own, &mut held)
         });
         drop(held);
-        let (schema, system_time) = (schema.clone(), SystemTime::now());
-        Snapshot { schema, at, system_time, groups, index: OnceLock::new() }
+        let (schema, system_time, index) = (schema.clone(), SystemTime::now(), OnceLock::new());
+        Snapshot { schema, moment, system_time, groups, index }
     }
 
     /// Returns the schema of the tree.
@@ -152,7 +152,19 @@ impl Snapshot {
     /// Returns when the flush that produced the values began.
     #[must_use]
     pub fn at(&self) -> Instant {
-        self.at
+        self.moment.at
+    }
+
+    /// Returns the number of the tree among those of all processes: random, and never used again.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.moment.epoch
+    }
+
+    /// Returns the number of this moment among those of the tree, in their order.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.moment.sequence
     }
 
     /// Returns the wall-clock time at which the copy was made.
@@ -171,9 +183,7 @@ impl Snapshot {
     /// # let tree = Tree::new(schema.build()?)?;
     /// tree.create("/web")?.add(requests, 3);
     /// let snapshot = tree.snapshot();
-    /// let root = snapshot.get("/").expect("always there");
     /// assert_eq!(snapshot.groups().len(), 2);
-    /// # let _ = root;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use submeter_percpu::PercpuOwner;
 use submeter_percpu::rcuref::pin;
 
@@ -14,6 +15,7 @@ use crate::rstat::FlushReport;
 use crate::schema::{Schema, Section};
 use crate::snapshot::Snapshot;
 use crate::switch::CpuStart;
+use crate::totals::Restored;
 use crate::tree_stats::TreeStats;
 
 /// A tree of groups that share one [`Schema`]. Cloning is a pointer copy.
@@ -47,6 +49,8 @@ struct TreeInner {
     /// Owns the root: dropping it kills the root.
     owner: PercpuOwner<GroupInner>,
     cpu_start: Option<CpuStart>,
+    /// What checkpoints brought.
+    restored: RwLock<Vec<Restored>>,
 }
 
 /// The default of [`TreeBuilder::groups_max`].
@@ -144,7 +148,14 @@ impl TreeBuilder {
         // Last, because the first tree of a process tests the machine's clocks.
         let cpu_start = CpuStart::of(&self.schema);
         Ok(Tree {
-            inner: Arc::new(TreeInner { schema: self.schema, stats, root, owner, cpu_start }),
+            inner: Arc::new(TreeInner {
+                schema: self.schema,
+                stats,
+                root,
+                owner,
+                cpu_start,
+                restored: RwLock::default(),
+            }),
         })
     }
 }
@@ -418,6 +429,12 @@ impl Tree {
     #[must_use]
     pub fn snapshot_with_own(&self) -> Snapshot {
         Snapshot::take(&self.inner.schema, &self.inner.stats, &self.inner.root, true)
+    }
+}
+
+impl Tree {
+    pub(crate) fn restored(&self) -> &RwLock<Vec<Restored>> {
+        &self.inner.restored
     }
 }
 

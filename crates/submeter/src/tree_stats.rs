@@ -3,7 +3,10 @@
 //! Sections share only the groups: each has its own words, marks and flush state, so that a read of
 //! one section neither pays for another nor waits for it.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use submeter_percpu::rcuref::pin;
@@ -16,6 +19,18 @@ pub(crate) struct TreeStats {
     schema: Schema,
     /// In the schema's order; never empty.
     sections: Box<[Arc<Rstat>]>,
+    epoch: u64,
+    /// How often all sections were flushed together.
+    sequence: AtomicU64,
+}
+
+/// Which totals they are, among all of all trees.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// When the first flush began.
+    pub(crate) at: Instant,
+    pub(crate) epoch: u64,
+    pub(crate) sequence: u64,
 }
 
 impl TreeStats {
@@ -27,7 +42,10 @@ impl TreeStats {
         let rstat = |words| Rstat::new(words, groups_max, simulated).map(Arc::new);
         let sections =
             schema.layouts().iter().map(|layout| rstat(layout.words)).collect::<Result<_, _>>()?;
-        Ok(TreeStats { schema: schema.clone(), sections })
+        // The seed of the hash is the system's randomness, and each has another one.
+        let epoch = RandomState::new().hash_one(std::process::id());
+        let sequence = AtomicU64::new(0);
+        Ok(TreeStats { schema: schema.clone(), sections, epoch, sequence })
     }
 
     pub(crate) fn schema(&self) -> &Schema {
@@ -75,14 +93,16 @@ impl TreeStats {
         self.sections[0].began()
     }
 
-    /// Flushes every section, then runs `copy` before any other flush; returns the time at which
-    /// the first flush began.
+    /// Flushes every section, then runs `copy` before any other flush; returns which moment that
+    /// was.
     ///
     /// Locks the flushes of all sections, in the schema's order. All other code locks only one of
     /// them at a time.
-    pub(crate) fn flushed<T>(&self, copy: impl FnOnce(&mut [Flushed<'_>]) -> T) -> (T, Instant) {
+    pub(crate) fn flushed<T>(&self, copy: impl FnOnce(&mut [Flushed<'_>]) -> T) -> (T, Moment) {
         let mut sections: Vec<_> = self.sections.iter().map(|rstat| rstat.flushed()).collect();
         let at = sections.iter().map(Flushed::at).min().expect("a schema has a section");
-        (copy(&mut sections), at)
+        // Relaxed: the locks of the flushes, which are held, order the numbers as the totals.
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        (copy(&mut sections), Moment { at, epoch: self.epoch, sequence })
     }
 }

@@ -1,12 +1,15 @@
 //! What a checkpoint has, as lines of JSON and as a tree's totals.
 
+use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
 use super::error::Kind;
+use super::past::{self, Past};
 use crate::schema::{Metric, MetricKind, Schema};
+use crate::totals::{Restored, counters};
 use crate::{Buckets, Group, Snapshot, Tree};
 
 const FORMAT: &str = "submeter-checkpoint-1";
@@ -19,6 +22,8 @@ pub(super) struct Content {
     unix_ms: u64,
     pub(super) complete: bool,
     metrics: Vec<Kept>,
+    /// What processes counted: the one that saved it, and those before it.
+    past: Vec<Past>,
     pub(super) groups: Vec<GroupContent>,
 }
 
@@ -94,7 +99,10 @@ fn buckets(bounds: &Value) -> Option<Buckets> {
 }
 
 impl Content {
-    pub(super) fn of(snapshot: &Snapshot, epoch: u64, sequence: u64, complete: bool) -> Content {
+    pub(super) fn of(tree: &Tree, epoch: u64, sequence: u64, complete: bool) -> Content {
+        let (snapshot, mut past) = tree.snapshot_and_past();
+        past[0].is_complete = complete;
+        let snapshot = &snapshot;
         let metrics: Vec<&Metric> = kept(snapshot.schema()).collect();
         let since = snapshot.system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
         let rests = snapshot.groups().iter().zip(without_children(snapshot));
@@ -108,9 +116,11 @@ impl Content {
             let values = values.filter(|(_, words): &(_, Vec<_>)| !words.is_empty()).collect();
             GroupContent { path: group.path().to_owned(), values }
         });
+        let names: Vec<&str> = counters(snapshot.schema()).map(Metric::name).collect();
         Content {
             epoch,
             sequence,
+            past: past::kept(&past).iter().map(|totals| Past::of(totals, &names)).collect(),
             unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             complete,
             groups: groups.collect(),
@@ -128,6 +138,7 @@ impl Content {
     pub(super) fn lines(&self, mut write: impl FnMut(Value) -> io::Result<()>) -> io::Result<()> {
         write(json!({
             "format": FORMAT, "epoch": self.epoch, "sequence": self.sequence,
+            "totals": self.past.iter().map(Past::json).collect::<Vec<_>>(),
             "unix_ms": self.unix_ms, "complete": self.complete,
             "metrics": self.metrics.iter().map(Kept::json).collect::<Vec<_>>(),
         }))?;
@@ -169,9 +180,17 @@ impl Content {
             let of = group(value, &metrics);
             of.ok_or_else(|| damaged(index + 2, "no group with values of the metrics above"))
         };
+        let is_counter = |name: &str| {
+            metrics.iter().any(|metric| metric.name == name && metric.buckets.is_none())
+        };
+        let past = head["totals"]
+            .as_array()
+            .and_then(|all| all.iter().map(|totals| Past::parse(totals, is_counter)).collect());
+        let past = past.ok_or_else(|| damaged(1, "the totals are no list"))?;
         Ok(Content {
             epoch: number("epoch")?,
             sequence: number("sequence")?,
+            past,
             unix_ms: number("unix_ms")?,
             complete: head["complete"] == true,
             groups: groups.iter().enumerate().map(group).collect::<Result<_, _>>()?,
@@ -195,6 +214,10 @@ impl Content {
         }
         // All groups first: after that nothing can fail, and so no count is there in part.
         let groups = self.create(tree)?;
+        // Locked until all is added: who reads totals meanwhile would take a part of what is
+        // restored for this process's own.
+        let mut restored = tree.restored().write();
+        restored.push(self.restored(tree.schema(), &groups));
         for (group, content) in groups.iter().zip(&self.groups) {
             for (name, words) in &content.values {
                 let metric = tree.schema().metric(name).expect("looked for above");
@@ -202,6 +225,36 @@ impl Content {
             }
         }
         Ok(())
+    }
+
+    /// Says what processes counted whose totals these are, and what is added to which group.
+    fn restored(&self, schema: &Schema, groups: &[Group]) -> Restored {
+        let names: Vec<&str> = counters(schema).map(Metric::name).collect();
+        let places: HashMap<&str, usize> =
+            self.groups.iter().enumerate().map(|(at, content)| (&*content.path, at)).collect();
+        let own = |content: &GroupContent| {
+            let first = |(name, words): &(String, Vec<(usize, i64)>)| {
+                let word = words.iter().find(|(place, _)| *place == 0).map_or(0, |&(_, n)| n);
+                (name.clone(), word.cast_unsigned())
+            };
+            let values: Vec<_> = content.values.iter().map(first).collect();
+            past::by_name(&names, &values)
+        };
+        let mut sums: Vec<Vec<u64>> = self.groups.iter().map(own).collect();
+        // Children before their parents.
+        for (at, content) in self.groups.iter().enumerate().rev() {
+            let above = past::parent(&content.path).and_then(|parent| places.get(parent));
+            let Some(&above) = above else { continue };
+            let own = std::mem::take(&mut sums[at]);
+            for (sum, n) in sums[above].iter_mut().zip(&own) {
+                *sum = sum.wrapping_add(*n);
+            }
+            sums[at] = own;
+        }
+        Restored {
+            past: self.past.iter().map(|past| past.totals(&names)).collect(),
+            base: groups.iter().map(Group::id).zip(sums).collect(),
+        }
     }
 
     /// Finds or creates the groups; kills those that it created if one cannot be.

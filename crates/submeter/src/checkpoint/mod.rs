@@ -57,13 +57,15 @@
 //! too, the upper bounds of the first and of the last that has one. A histogram's counts are pairs
 //! of a bucket and its count, for buckets that are not empty.
 //!
-//! What is left out above is `unix_ms`, when that was. The epoch counts the processes that used the
-//! file, the sequence what each has saved: who collects totals of many processes tells by the two
-//! what it has had before.
+//! What is left out above is `unix_ms`, when that was, and `totals`: what the process counted that
+//! saved the file, and what those before it did, for [`Tree::totals`] of the next. Of those before
+//! it the last is there, and as many more as have no more groups than the tree, or 1,000. The epoch
+//! of the file counts the processes that used it, its sequence what each has saved.
 
 mod content;
 mod error;
 mod file;
+mod past;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -86,7 +88,7 @@ impl Tree {
     /// When the file has totals that were not restored, which this would destroy; or the system's
     /// error. The old file then is as it was.
     pub fn checkpoint(&self, file: &mut CheckpointFile) -> Result<(), CheckpointError> {
-        file.save(|epoch, sequence| Content::of(&self.snapshot(), epoch, sequence, false))
+        file.save(|epoch, sequence| Content::of(self, epoch, sequence, false))
     }
 
     /// As [`checkpoint`](Tree::checkpoint), and notes that nothing follows: the program has ended
@@ -95,7 +97,7 @@ impl Tree {
     /// # Errors
     /// As for `checkpoint`.
     pub fn checkpoint_last(&self, mut file: CheckpointFile) -> Result<(), CheckpointError> {
-        file.save(|epoch, sequence| Content::of(&self.snapshot(), epoch, sequence, true))
+        file.save(|epoch, sequence| Content::of(self, epoch, sequence, true))
     }
 
     /// Adds what the file has to this tree, once, after creating the groups that are missing.

@@ -1,5 +1,6 @@
 //! Totals that outlive their process.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -252,6 +253,9 @@ fn a_file_that_was_cut_or_damaged_is_refused_whole() {
         ("\"epoch\":", "\"epok\":"),
         ("\"path\":\"/a\"", "\"path\":3"),
         ("{\"requests\":", "{\"replies\":"),
+        ("\"latency\":{", "\"latencies\":{"),
+        ("\"id\":", "\"di\":"),
+        ("\"epoch\":\"", "\"epoch\":\"-"),
         ("\"counts\":[[", "\"counts\":[[99999,1],["),
         ("\"sum\":", "\"sum\":-"),
     ] {
@@ -384,4 +388,95 @@ fn a_process_killed_at_any_moment_loses_nothing_that_it_saved() {
         assert!((said..=said + 1).contains(&restored), "round {round}: {restored}, said {said}");
         drop(file);
     }
+}
+
+/// Adds up totals as a reader of many processes does: the last of each epoch.
+#[derive(Default)]
+struct Reader {
+    /// By epoch, the sequence and what the root has.
+    last: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Reader {
+    fn read(&mut self, tree: &Tree) {
+        for totals in tree.totals() {
+            let last = self.last.entry(totals.epoch).or_default();
+            *last = (*last).max((totals.sequence, totals.groups[0].counters[0]));
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        self.last.values().map(|(_, n)| n).sum()
+    }
+}
+
+#[test]
+fn who_adds_up_totals_has_each_count_once_however_processes_end() {
+    let mut rng = fastrand::Rng::with_seed(11);
+    for round in 0..40 {
+        let directory = Directory::new(&format!("once-{round}"));
+        let mut reader = Reader::default();
+        // Of each process, what was read and what was saved.
+        let mut known: Vec<(u64, u64)> = Vec::new();
+        for _ in 0..8 {
+            let Metered { tree, requests, .. } = metered();
+            let mut file = CheckpointFile::open(directory.file()).expect("a directory");
+            let restored = tree.restore(&mut file).expect("whole");
+            let saved = known.iter().filter(|(_, saved)| *saved > 0).count();
+            assert_eq!((tree.totals().len(), restored.is_some()), (1 + saved, saved > 0));
+            let before: u64 = known.iter().map(|(read, saved)| *read.max(saved)).sum();
+            let (mut counted, mut read, mut saved) = (0, 0, 0);
+            // Some are never read, some never save.
+            let (reads, saves) = (rng.u8(..3) > 0, rng.u8(..4) > 0);
+            for _ in 0..12 {
+                let n = rng.u64(1..100);
+                let path = ["/a", "/a/b", "/c"][rng.usize(..3)];
+                tree.get_or_create(path).expect("room").add(requests, n);
+                counted += n;
+                if rng.u8(..4) == 0 {
+                    drop(tree.get("/a/b").map(|group| group.kill()));
+                }
+                if reads && rng.u8(..4) == 0 {
+                    reader.read(&tree);
+                    read = counted;
+                    assert_eq!(reader.sum(), before + read, "nothing twice, nothing lost");
+                }
+                if saves && rng.u8(..4) == 0 {
+                    tree.checkpoint(&mut file).expect("saved");
+                    saved = counted;
+                }
+            }
+            known.push((read, saved));
+        }
+    }
+}
+
+#[test]
+fn restored_totals_say_whose_they_are_and_whether_they_are_all() {
+    let directory = Directory::new("whose");
+    let first = metered();
+    let file = CheckpointFile::open(directory.file()).expect("a directory");
+    let web = first.tree.get_or_create("/acme/web").expect("room");
+    web.add(first.requests, 5);
+    web.record(first.latency, 1);
+    let before = first.tree.totals().remove(0);
+    first.tree.checkpoint_last(file).expect("saved");
+
+    let second = metered();
+    let mut file = CheckpointFile::open(directory.file()).expect("a directory");
+    second.tree.restore(&mut file).expect("whole").expect("a checkpoint");
+    second.tree.get_or_create("/acme/web").expect("room").add(second.requests, 2);
+    let totals = second.tree.totals();
+    let [own, restored] = totals.as_slice() else { panic!("two: {totals:?}") };
+    assert_eq!((own.follows.as_slice(), own.is_complete), (&[before.epoch][..], false));
+    assert_eq!((restored.epoch, restored.is_complete), (before.epoch, true));
+    assert!(restored.sequence > before.sequence);
+    assert_eq!(restored.groups, before.groups);
+    let counted = |totals: &submeter::Totals| {
+        let counters =
+            totals.groups.iter().map(|group| (group.path.to_string(), group.counters[0]));
+        counters.collect::<Vec<_>>()
+    };
+    let all = |n: u64| ["/", "/acme", "/acme/web"].map(|path| (path.to_owned(), n)).to_vec();
+    assert_eq!((counted(own), counted(restored)), (all(2), all(5)));
 }

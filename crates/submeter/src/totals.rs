@@ -1,0 +1,136 @@
+//! What a tree has counted, for whoever adds up the totals of many processes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::schema::{Metric, MetricKind, Schema};
+use crate::{GroupValues, Snapshot, Tree};
+
+/// The totals of one process at one moment, as [`Tree::totals`] returns them.
+///
+/// They only grow. Of two with the same epoch, the one with the larger sequence has all that the
+/// other has, so that a reader who keeps the last of each epoch and adds up the epochs has each
+/// count once, whatever was read twice, late or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// The number of the tree among those of all processes: random, and never used again.
+    pub epoch: u64,
+    /// The number of the moment among those of the tree.
+    pub sequence: u64,
+    /// When that was, by the clock of its process.
+    pub at: SystemTime,
+    /// The epochs whose totals were restored, and which therefore have ended.
+    pub follows: Vec<u64>,
+    /// Whether nothing was counted afterwards. If not, that is unknown.
+    pub is_complete: bool,
+    /// Root first, each before its children.
+    pub groups: Vec<GroupTotals>,
+}
+
+/// What one group counted in one process, with its descendants: those that were killed too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupTotals {
+    /// As [`GroupValues::id`]: another group that has the same path later has another one.
+    pub id: u64,
+    /// The id of the group above.
+    pub parent: Option<u64>,
+    /// The path.
+    pub path: Arc<str>,
+    /// Of each counter, in the order of the schema.
+    pub counters: Vec<u64>,
+}
+
+/// Totals of a checkpoint, in the tree to which they were added.
+pub(crate) struct Restored {
+    /// What the process counted that the checkpoint is from, then those before it.
+    pub(crate) past: Vec<Totals>,
+    /// What was added to groups of this tree, descendants included, by the group's id.
+    pub(crate) base: HashMap<u64, Vec<u64>>,
+}
+
+/// Returns the counters of a schema.
+pub(crate) fn counters(schema: &Schema) -> impl Iterator<Item = &Metric> {
+    schema.metrics().iter().filter(|metric| metric.kind() == MetricKind::Counter)
+}
+
+impl Tree {
+    /// Returns what this process has counted; and what those before it had, as of their
+    /// checkpoints, where that was restored.
+    ///
+    /// No count is in two of them: what was restored is taken off this process's own. Each group's
+    /// totals include its descendants', so what it counted itself is its totals less those of its
+    /// children, the killed ones included: a reader knows them from before.
+    ///
+    /// Costs a snapshot. Histograms, gauges and quotas are left out: what they have is no sum that
+    /// grows.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// tree.get_or_create("/acme")?.add(requests, 3);
+    ///
+    /// let totals = tree.totals();
+    /// let [own] = totals.as_slice() else { panic!("nothing was restored") };
+    /// assert_eq!(own.groups[1].counters, [3]);
+    /// assert!(tree.totals()[0].sequence > own.sequence);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn totals(&self) -> Vec<Totals> {
+        self.snapshot_and_past().1
+    }
+
+    /// Takes a snapshot, and tells the totals in it apart: those of this process first.
+    pub(crate) fn snapshot_and_past(&self) -> (Snapshot, Vec<Totals>) {
+        // Held for the snapshot: a restore adds to one group after the other, and in the middle of
+        // that it would be in part this process's. Recursive, because a snapshot may run drops of
+        // users' values, which may take another.
+        let restored = self.restored().read_recursive();
+        let snapshot = self.snapshot();
+        let groups = snapshot.groups();
+        let of = |group: &GroupValues| GroupTotals {
+            id: group.id(),
+            parent: group.parent().map(|parent| groups[parent].id()),
+            path: Arc::clone(&group.path),
+            counters: own_counters(&snapshot, group, &restored),
+        };
+        let totals = Totals {
+            epoch: snapshot.epoch(),
+            sequence: snapshot.sequence(),
+            at: snapshot.system_time(),
+            follows: restored
+                .iter()
+                .flat_map(|restored| &restored.past)
+                .map(|past| past.epoch)
+                .collect(),
+            is_complete: false,
+            groups: groups.iter().map(of).collect(),
+        };
+        let before = restored.iter().flat_map(|restored| restored.past.iter().cloned());
+        let past = std::iter::once(totals).chain(before).collect();
+        drop(restored);
+        (snapshot, past)
+    }
+}
+
+/// Returns a group's counters without what was restored.
+fn own_counters(snapshot: &Snapshot, group: &GroupValues, restored: &[Restored]) -> Vec<u64> {
+    let words = counters(snapshot.schema()).map(|metric| {
+        let word = group.word(metric.key);
+        group.words[word].cast_unsigned()
+    });
+    let mut values: Vec<u64> = words.collect();
+    for base in restored.iter().filter_map(|restored| restored.base.get(&group.id())) {
+        for (value, base) in values.iter_mut().zip(base) {
+            *value = value.wrapping_sub(*base);
+        }
+    }
+    values
+}
