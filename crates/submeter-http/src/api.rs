@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use submeter::{
-    GroupValues, HistogramSnapshot, LimitMode, MetricKind, Pressure, Schema, Snapshot, Stall,
-    UnitKind, Value,
+    GroupValues, HistogramSnapshot, LimitMode, Metric, MetricKind, Pressure, Schema, Snapshot,
+    Stall, UnitKind, Value,
 };
 
 use super::panel::Panel;
@@ -30,16 +30,21 @@ pub(super) fn schema(schema: &Schema) -> Vec<MetricDoc> {
                 _ => "unknown",
             }
             .to_owned(),
-            unit: match metric.unit() {
-                UnitKind::Count => "count",
-                UnitKind::Bytes => "bytes",
-                UnitKind::Nanoseconds => "nanoseconds",
-                _ => "unknown",
-            }
-            .to_owned(),
+            unit: unit(metric),
             help: metric.help().to_owned(),
         })
         .collect()
+}
+
+/// Names the unit of a metric's values.
+pub(super) fn unit(metric: &Metric) -> String {
+    let name = match metric.unit() {
+        UnitKind::Count => "count",
+        UnitKind::Bytes => "bytes",
+        UnitKind::Nanoseconds => "nanoseconds",
+        _ => "unknown",
+    };
+    name.to_owned()
 }
 
 /// Answers `/api/tree`: the values of `fresh`, the rates of `sample`.

@@ -28,6 +28,7 @@
 //! | `/` | the page |
 //! | `/api/tree` | all groups: [`wire::TreeDoc`] |
 //! | `/api/group?path=` | one group with its past: [`wire::DetailDoc`] |
+//! | `/api/totals` | what to bill: [`wire::totals::TotalsDoc`] |
 //! | `/api/events` | the page's stream of events, which is between the two and not documented |
 //! | `POST /api/limits` | where [`Shown::on_limits`] is asked for: the program's own |
 //! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::TotalsDoc`] |
@@ -70,6 +71,7 @@ mod stat;
 #[cfg(test)]
 mod tests;
 mod token;
+mod totals;
 mod views;
 pub mod wire;
 

@@ -43,6 +43,7 @@ pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router
         .route("/", get(the_page))
         .route("/api/tree", get(tree))
         .route("/api/group", group)
+        .route("/api/totals", get(totals))
         .route("/api/events", get(event_stream))
         .route("/api/stat", post(stat::stat))
         .route("/metrics", get(metrics))
@@ -122,6 +123,10 @@ async fn group(
     encoded(coding, detail.map(|json| ([(CONTENT_TYPE, JSON)], json)))
 }
 
+async fn totals(State(sampler): State<Sampler>) -> Response {
+    large(JSON, sampler.totals().await)
+}
+
 async fn event_stream(State(sampler): State<Sampler>) -> Response {
     // No keep-alive comments: a tick a second is one.
     let headers = [(CONTENT_TYPE, "text/event-stream")];
@@ -140,8 +145,8 @@ async fn healthz() -> &'static str {
 
 async fn not_found(uri: Uri) -> (StatusCode, String) {
     let message = format!(
-        "nothing at {}: there are / (the page), /api/tree, /api/group?path=, /api/events, \
-         POST /api/stat?e=&g=, /metrics and /healthz\n",
+        "nothing at {}: there are / (the page), /api/tree, /api/group?path=, /api/totals, \
+         /api/events, POST /api/stat?e=&g=, /metrics and /healthz\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, message)

@@ -24,6 +24,7 @@ use super::history::History;
 use super::panel;
 use super::sample::{Indexed, Row, Sample};
 use super::shown::Shown;
+use super::totals;
 use super::views::Views;
 use super::wire::DetailDoc;
 
@@ -68,6 +69,7 @@ struct Shared {
     work: Arc<Semaphore>,
     trees: Documents,
     trees_gzip: Documents,
+    totals: Documents,
     export: Export,
     /// One of each format.
     expositions: [Documents; 2],
@@ -132,6 +134,7 @@ impl Sampler {
                 work: Arc::new(Semaphore::new(WORK_MAX)),
                 trees: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
                 trees_gzip: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
+                totals: Documents::new(VERSIONS_MAX, VERSION_PATIENCE),
                 expositions: [0; 2].map(|_| Documents::new(VERSIONS_MAX, VERSION_PATIENCE)),
                 watched: Arc::default(),
             }),
@@ -211,6 +214,16 @@ impl Sampler {
             Coding::Plain => self.shared.trees.get(make).await,
             Coding::Gzip => self.shared.trees_gzip.get(make).await,
         }
+    }
+
+    /// Returns what to bill, as JSON.
+    pub(super) async fn totals(&self) -> Result<Arc<Document>, String> {
+        let sampler = self.clone();
+        let make = move || {
+            let totals = totals::totals(sampler.tree_of_groups(), &sampler.shared.shown);
+            serde_json::to_vec(&totals).map_err(|e| format!("the totals are not JSON: {e}"))
+        };
+        self.shared.totals.get(make).await
     }
 
     /// Returns the tree as it is, for exporters.

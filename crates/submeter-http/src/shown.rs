@@ -48,6 +48,7 @@ pub struct Shown {
     pub(super) views: Views,
     pub(super) prefix: String,
     pub(super) server: ServerDoc,
+    pub(super) member: Option<String>,
     pub(super) hosts: Vec<String>,
     pub(super) token: Option<Token>,
     pub(super) changes: Changes,
@@ -81,6 +82,7 @@ impl Shown {
                 notice: None,
                 first_steps: None,
             },
+            member: None,
             hosts: Vec::new(),
             token: None,
             changes: Changes::default(),
@@ -114,6 +116,13 @@ impl Shown {
     pub fn listen(mut self, listen: &str) -> Shown {
         listen.clone_into(&mut self.server.listen);
         self
+    }
+
+    /// Names the program among those that are billed together, in `/api/totals`: without it, as it
+    /// [listens](Shown::listen). Names are for people: counts are told apart without them.
+    #[must_use]
+    pub fn member(self, name: &str) -> Shown {
+        Shown { member: Some(name.to_owned()), ..self }
     }
 
     /// Says what everybody who looks must know.

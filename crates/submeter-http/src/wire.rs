@@ -1,9 +1,10 @@
-//! The JSON of `/api/tree`, `/api/group` and `/api/stat`, as it is written, and as `submeter top`
-//! and `submeter stat` read it.
+//! The JSON of `/api/tree`, `/api/group`, `/api/stat` and `/api/totals`, as it is written, and as
+//! `submeter top`, `submeter stat` and `submeter fleet bill` read it.
 //!
 //! Within one [`FORMAT`] members are only added; who reads should skip those it does not know.
 
 pub mod stat;
+pub mod totals;
 
 use std::collections::BTreeMap;
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::super::connections::CONNECTIONS_MAX;
 use super::super::page;
+use super::super::wire::totals::TotalsDoc;
 use super::super::wire::{DetailDoc, FORMAT, Figure, TreeDoc, ValueDoc};
 use super::World;
 
@@ -129,6 +130,28 @@ fn the_tree_has_this_moments_values_and_parents_are_sums() {
     let shown: Vec<&str> = tree.groups[0].overview.keys().map(String::as_str).collect();
     assert_eq!(BTreeSet::from_iter(views), BTreeSet::from_iter(shown), "each is described");
     assert_eq!(tree.schema.len(), world.tree().schema().metrics().len());
+}
+
+#[test]
+fn what_to_bill_is_numbered_and_names_the_process() {
+    let world = World::with(|shown| shown.member("east-1"));
+    world.jobs("/acme/web", 7);
+    let totals = || -> TotalsDoc {
+        serde_json::from_value(world.json("/api/totals")).expect("reads as it was written")
+    };
+    let (first, second) = (totals(), totals());
+    assert_eq!((first.format, &*first.member), (1, "east-1"));
+    assert_eq!(first.units["jobs"], "count");
+    assert!(!first.units.contains_key("queued"), "no gauge");
+    let [reading] = first.readings.as_slice() else { panic!("nothing was restored") };
+    assert_eq!(second.readings[0].epoch, reading.epoch);
+    assert!(second.readings[0].sequence > reading.sequence);
+    assert_eq!(second.readings[0].started_ms, reading.started_ms);
+    assert_eq!((reading.complete, reading.follows.len()), (false, 0));
+    let groups: Vec<_> = reading.groups.iter().map(|g| (&*g.path, g.totals["jobs"])).collect();
+    assert_eq!(groups, [("/", 7), ("/acme", 7), ("/acme/web", 7)]);
+    assert_eq!(reading.groups[2].parent, Some(reading.groups[1].id));
+    assert_ne!(World::start().json("/api/totals")["readings"][0]["epoch"], *reading.epoch);
 }
 
 #[test]

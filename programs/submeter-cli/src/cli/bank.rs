@@ -81,8 +81,9 @@ pub(crate) struct MemberArgs {
     /// is told where it has none; `submeter fleet set` changes it. May be repeated
     #[arg(long, value_name = "LIMIT", requires = "bank")]
     pub(crate) limit_fleet: Vec<super::FleetLimit>,
-    /// Name of this server at the bank [default: the host's, and the cache's port]
-    #[arg(long, value_name = "NAME", requires = "bank")]
+    /// Name of this server at the bank, and for `submeter fleet bill` [default: the host's, and the
+    /// cache's port]
+    #[arg(long, value_name = "NAME")]
     pub(crate) member: Option<String>,
     /// What holds of a limit while there is no lease, since the bank is away: strict (nothing),
     /// open (the last lease; the fleet may exceed its limit), or a part of the limit such as 10%,

@@ -8,7 +8,7 @@ use submeter_terminal::seconds;
 
 use super::bank::{BankArgs, Percent};
 use super::size::file_mode;
-use super::{FleetLimit, LogArgs};
+use super::{FleetBillArgs, FleetLimit, LogArgs};
 
 /// Arguments of `submeter fleet`.
 #[derive(Args, Clone, Debug)]
@@ -21,7 +21,9 @@ Examples:
   submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s
   submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s \\
     --listen 127.0.0.1:11212 --http 127.0.0.1:9412
-  submeter fleet status --bank unix:/run/bank.sock")]
+  submeter fleet status --bank unix:/run/bank.sock
+  # What tenants used on both, whatever is restarted in between
+  submeter fleet bill 127.0.0.1:9411 127.0.0.1:9412 --file bill --sum")]
 pub(crate) struct FleetArgs {
     #[command(subcommand)]
     pub(crate) command: FleetCommand,
@@ -29,6 +31,8 @@ pub(crate) struct FleetArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum FleetCommand {
+    /// Read what servers have counted, for an invoice that has each count once
+    Bill(FleetBillArgs),
     /// Serve a bank to the processes of this host
     Bank(BankServeArgs),
     /// Run three servers that share one limit, under load that moves between them

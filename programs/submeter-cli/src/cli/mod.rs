@@ -4,6 +4,7 @@ mod bank;
 mod config_file;
 mod doctor;
 mod fleet;
+mod fleet_bill;
 mod fleet_limit;
 mod load;
 mod log;
@@ -21,6 +22,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use fleet::{
     BankServeArgs, FleetArgs, FleetCommand, FleetDemoArgs, FleetSetArgs, FleetStatusArgs,
 };
+pub(crate) use fleet_bill::FleetBillArgs;
 pub(crate) use fleet_limit::{FleetLimit, MEMORY, RATE};
 pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};

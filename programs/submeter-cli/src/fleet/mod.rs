@@ -1,6 +1,7 @@
 //! `submeter fleet`: a bank for the processes of a host, and what an operator asks of any bank.
 
 mod bank;
+mod bill;
 mod demo;
 mod engine;
 mod log;
@@ -17,6 +18,7 @@ use crate::cli::FleetCommand;
 /// Runs the command.
 pub(crate) fn run(command: &FleetCommand) -> Result<ExitCode, Failure> {
     match command {
+        FleetCommand::Bill(args) => bill::run(args),
         FleetCommand::Bank(args) => bank::run(args),
         FleetCommand::Demo(args) => demo::run(args),
         FleetCommand::Set(args) => set::run(args),

@@ -10,7 +10,9 @@ use ureq::typestate::AgentScope;
 use crate::cli::{NO_TLS, PageArgs};
 use crate::secrets;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use submeter_http::Token;
+use submeter_http::wire::totals::{self, TotalsDoc};
 use submeter_http::wire::{DetailDoc, FORMAT, TreeDoc};
 use submeter_terminal::Failure;
 
@@ -22,7 +24,7 @@ const ANSWER_MAX: u64 = 256 << 20;
 
 /// A client of one server. Cloning copies a pointer.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     agent: Agent,
     /// Without a trailing slash.
     url: String,
@@ -31,7 +33,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Takes `http://host:port`, or just `host:port`.
-    pub(super) fn new(page: &PageArgs) -> Result<Client, Failure> {
+    pub(crate) fn new(page: &PageArgs) -> Result<Client, Failure> {
         let url = address(&page.url)?;
         let token = token(page)?;
         let config = config(page)?.timeout_global(Some(TIMEOUT)).build();
@@ -39,7 +41,7 @@ impl Client {
     }
 
     /// Returns the server's address.
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
@@ -50,18 +52,28 @@ impl Client {
 
     /// Asks for the tree, and keeps its JSON as the server wrote it.
     pub(super) fn tree_and_text(&self) -> Result<(TreeDoc, String), Failure> {
-        let (status, text) =
-            self.fetch("/api/tree", &[]).map_err(|error| self.unreachable(&error))?;
+        let text = self.text("/api/tree")?;
+        let tree = read("tree", FORMAT, &text);
+        let tree = tree.map_err(|why| Failure::new(format_args!("{}: {why}", self.url)))?;
+        Ok((tree, text))
+    }
+
+    /// Requests what to bill.
+    pub(crate) fn totals(&self) -> Result<TotalsDoc, Failure> {
+        let totals = read("bill", totals::FORMAT, &self.text("/api/totals")?);
+        totals.map_err(|why| Failure::new(format_args!("{}: {why}", self.url)))
+    }
+
+    fn text(&self, what: &str) -> Result<String, Failure> {
+        let (status, text) = self.fetch(what, &[]).map_err(|error| self.unreachable(&error))?;
         match status {
-            StatusCode::OK => {}
+            StatusCode::OK => Ok(text),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let url = &self.url;
-                return Err(Failure::new(format_args!("cannot watch {url}: {}", text.trim())));
+                Err(Failure::new(format_args!("cannot watch {url}: {}", text.trim())))
             }
-            status => return Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),
+            status => Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),
         }
-        let tree = read(&text).map_err(|why| Failure::new(format_args!("{}: {why}", self.url)))?;
-        Ok((tree, text))
     }
 
     /// Requests a group with its past. None if it has gone, or the server does not answer: what to
@@ -91,24 +103,25 @@ impl Client {
     }
 }
 
-/// Reads a tree, or says why it cannot.
-fn read(text: &str) -> Result<TreeDoc, String> {
-    /// What trees of all formats have.
+/// Reads a document, or says why it cannot.
+fn read<T: DeserializeOwned>(name: &str, known: u32, text: &str) -> Result<T, String> {
+    /// What documents of all formats have.
     #[derive(Deserialize)]
     struct Head {
         format: u32,
     }
     if let Ok(Head { format }) = serde_json::from_str(text)
-        && format != FORMAT
+        && format != known
     {
         return Err(format!(
-            "the tree has format {format}, and submeter {} reads format {FORMAT}: use the submeter \
-             of the server's version",
+            "the {name} has format {format}, and submeter {} reads format {known}: use the \
+             submeter of the server's version",
             env!("CARGO_PKG_VERSION")
         ));
     }
-    serde_json::from_str(text)
-        .map_err(|error| format!("not submeter of this version: its tree cannot be read ({error})"))
+    serde_json::from_str(text).map_err(|error| {
+        format!("not submeter of this version: its {name} cannot be read ({error})")
+    })
 }
 
 /// Returns how servers are asked.
@@ -205,10 +218,11 @@ mod tests {
 
     #[test]
     fn a_tree_of_another_format_is_refused_with_both_formats() {
-        let why = read(r#"{"format":7,"groups":"elsewhere"}"#).expect_err("another format");
+        let why = read::<TreeDoc>("tree", FORMAT, r#"{"format":7,"groups":"elsewhere"}"#)
+            .expect_err("another format");
         assert!(why.contains("format 7") && why.contains(&format!("format {FORMAT}")), "{why}");
         for text in ["{}", "[]", "", r#"{"format":1}"#] {
-            let why = read(text).expect_err(text);
+            let why = read::<TreeDoc>("tree", FORMAT, text).expect_err(text);
             assert!(why.contains("not submeter of this version"), "{text}: {why}");
         }
     }

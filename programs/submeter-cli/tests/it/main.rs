@@ -9,6 +9,7 @@ mod descriptors;
 mod doors;
 mod examples;
 mod fleet;
+mod fleet_bill;
 mod fleet_demo;
 mod fleet_shards;
 mod http_serve;

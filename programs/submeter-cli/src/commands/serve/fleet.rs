@@ -52,7 +52,7 @@ pub(super) fn join(
     let Some(address) = &member.bank else { return Ok(None) };
     let engine = Engine::new(address, &member.redis)?;
     check(args, cache)?;
-    let name = member.member.clone().unwrap_or_else(|| default_name(listen));
+    let name = name(args, listen);
     let metrics = cache.metrics();
     let mut driver = Driver::new(cache.tree(), &name);
     let mut limits = Vec::new();
@@ -103,7 +103,11 @@ fn check(args: &ServeArgs, cache: &Cache) -> Result<(), Failure> {
     Ok(())
 }
 
-fn default_name(listen: &Address) -> String {
+/// Returns the server's name among those that share limits or are billed together.
+pub(super) fn name(args: &ServeArgs, listen: &Address) -> String {
+    if let Some(name) = &args.member.member {
+        return name.clone();
+    }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = Some(host.trim()).filter(|host| !host.is_empty()).unwrap_or("localhost");
     match listen.tcp() {

@@ -104,7 +104,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
-    let shown = shown::shown(&cache, &listen, &deleted);
+    let shown = shown::shown(&cache, &listen, &deleted).member(&fleet::name(args, &listen));
     let shown = asked_for(shown, args, &cache, member.as_ref());
     let shown = match token {
         Some(token) => shown.token(token),

@@ -1,0 +1,42 @@
+//! `submeter fleet bill`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Arguments of `submeter fleet bill`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Reads what each server has counted since it began, and keeps the last of each run of a server. Where \
+that is run twice, late or again after a crash, nothing is there twice. What a run counted after it \
+was last read, and after its last checkpoint, is reported as unknown. A group's total is what it \
+counted itself and what groups below it had counted between their last reading and their deletion, so \
+that the totals of all groups add up.
+
+Examples:
+  # Each minute, from a timer
+  submeter fleet bill 10.0.0.1:9411 10.0.0.2:9411 --file /var/lib/submeter/bill
+  # The invoice
+  submeter fleet bill --file /var/lib/submeter/bill --sum
+  # For a script: one object
+  submeter fleet bill --file /var/lib/submeter/bill --sum --json")]
+pub(crate) struct FleetBillArgs {
+    /// Addresses of the servers' pages, their --http
+    #[arg(value_name = "URL", required_unless_present = "sum")]
+    pub(crate) urls: Vec<String>,
+    /// Keep what was read in this file, which is created if there is none
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: PathBuf,
+    /// Print the invoice: the sums over all servers and their runs
+    #[arg(long)]
+    pub(crate) sum: bool,
+    /// Print the invoice as JSON
+    #[arg(long, requires = "sum")]
+    pub(crate) json: bool,
+    /// Send the token in this file, for servers with --token-file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Trust the certificate authorities in this file, in PEM, for https:// addresses
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+}

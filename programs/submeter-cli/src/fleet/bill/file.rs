@@ -1,0 +1,134 @@
+//! Readings in a file: a line of JSON for each, added at the end.
+//!
+//! A line is synced before the next is written, so that a crash leaves at most the last of them
+//! torn. It is then left out, and taken away before the next is added: its member is read again.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use fs4::FileExt;
+use submeter_terminal::Failure;
+
+use super::Record;
+use super::ledger::Ledger;
+
+/// The first line, by which a file of something else is recognised before it is written to.
+const HEAD: &[u8] = b"{\"format\":\"submeter-bill-1\"}\n";
+
+/// The file, for this process alone until it is dropped.
+#[derive(Debug)]
+pub(super) struct BillFile {
+    path: PathBuf,
+    file: File,
+    ledger: Ledger,
+    /// Where the next line goes.
+    end: u64,
+}
+
+impl BillFile {
+    /// Opens or creates the file, waits until no other process writes to it, and takes away what a
+    /// crash left torn.
+    pub(super) fn open(path: &Path) -> Result<BillFile, Failure> {
+        let cannot = |e| failed("open", path, &e);
+        let options = File::options().create(true).truncate(false).read(true).write(true).clone();
+        let mut file = options.open(path).map_err(cannot)?;
+        FileExt::lock(&file).map_err(|e| failed("lock", path, &e))?;
+        let (ledger, end) = content(&mut file, path)?;
+        let mut file = BillFile { path: path.to_owned(), file, ledger, end };
+        file.file.set_len(end).map_err(|e| failed("write", path, &e))?;
+        if end == 0 {
+            file.append(HEAD)?;
+            sync_directory(path).map_err(|e| failed("write", path, &e))?;
+        }
+        Ok(file)
+    }
+
+    /// Adds a reading; returns whether it says more than those before.
+    pub(super) fn add(&mut self, mut record: Record) -> Result<bool, Failure> {
+        if !self.ledger.is_new(&record.reading) {
+            return Ok(false);
+        }
+        let epoch = &record.reading.epoch;
+        // What stands in the file need not be repeated.
+        record.reading.groups.retain(|group| !self.ledger.has(epoch, group));
+        let json = serde_json::to_vec(&record);
+        let cannot = |error| Failure::new(format_args!("cannot write JSON: {error}"));
+        let mut line = json.map_err(cannot)?;
+        line.push(b'\n');
+        self.append(&line)?;
+        Ok(self.ledger.add(record))
+    }
+
+    fn append(&mut self, line: &[u8]) -> Result<(), Failure> {
+        let write = |mut file: &File| {
+            file.seek(SeekFrom::Start(self.end))?;
+            file.write_all(line)?;
+            file.sync_all()
+        };
+        let written = write(&self.file);
+        if let Err(error) = written {
+            // As far as that is possible on a full disk; if not, the next to open it does so.
+            let _ = self.file.set_len(self.end);
+            return Err(failed("write", &self.path, &error));
+        }
+        self.end += line.len() as u64;
+        Ok(())
+    }
+}
+
+/// Reads a file without changing it.
+pub(super) fn read(path: &Path) -> Result<Ledger, Failure> {
+    let mut file = File::open(path).map_err(|e| failed("read", path, &e))?;
+    FileExt::lock_shared(&file).map_err(|e| failed("lock", path, &e))?;
+    Ok(content(&mut file, path)?.0)
+}
+
+/// Reads the readings, and where they end.
+fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64), Failure> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|e| failed("read", path, &e))?;
+    let mut ledger = Ledger::default();
+    if bytes.len() < HEAD.len() && HEAD.starts_with(&bytes) {
+        return Ok((ledger, 0));
+    }
+    if !bytes.starts_with(HEAD) {
+        let name = path.display();
+        return Err(Failure::new(format_args!(
+            "{name} has something else: name a file of `submeter fleet bill`, or one that does not \
+             exist (--file)"
+        )));
+    }
+    let mut end = HEAD.len();
+    for (index, line) in bytes[end..].split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let record = match line.strip_suffix(b"\n") {
+            Some(line) => serde_json::from_slice::<Record>(line).ok(),
+            None => None,
+        };
+        match record {
+            Some(record) => drop(ledger.add(record)),
+            // Only the last line can have been written when a process or the machine ended.
+            None if end + line.len() == bytes.len() => break,
+            None => {
+                return Err(Failure::new(format_args!(
+                    "{}: line {} is damaged, and lines follow it: restore the file from a copy \
+                     (--file)",
+                    path.display(),
+                    index + 2
+                )));
+            }
+        }
+        end += line.len();
+    }
+    Ok((ledger, end as u64))
+}
+
+fn failed(act: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format_args!("cannot {act} {}: {error} (--file)", path.display()))
+}
+
+/// Makes the name of a new file outlast a crash of the system.
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}

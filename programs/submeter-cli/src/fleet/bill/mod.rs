@@ -1,0 +1,80 @@
+//! `submeter fleet bill`: what the members of a fleet have counted, kept so that nothing is there
+//! twice, and its sums.
+
+mod file;
+mod invoice;
+mod ledger;
+
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use submeter_http::wire::totals::{ReadingDoc, TotalsDoc};
+use submeter_terminal::{self as show, Failure};
+
+use self::file::BillFile;
+use crate::cli::{FleetBillArgs, PageArgs};
+use crate::top::client::Client;
+
+/// A reading with what is said of its member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    member: String,
+    units: BTreeMap<String, String>,
+    #[serde(flatten)]
+    reading: ReadingDoc,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
+    let page = |url: &String| PageArgs {
+        token_file: args.token_file.clone(),
+        ca_file: args.ca_file.clone(),
+        url: url.clone(),
+    };
+    // What is wrong with one address is said before anything is read or written.
+    let clients: Vec<Client> =
+        args.urls.iter().map(|url| Client::new(&page(url))).collect::<Result<_, _>>()?;
+    let mut missed = Vec::new();
+    let mut text = String::new();
+    if !clients.is_empty() {
+        // Locked before the members are asked, so that of two runs at once none has the older
+        // reading.
+        let mut file = BillFile::open(&args.file)?;
+        for client in &clients {
+            match client.totals() {
+                Ok(totals) => text.push_str(&keep(&mut file, client.url(), totals)?),
+                // The others are to be billed all the same.
+                Err(failure) => missed.push(failure.line().to_owned()),
+            }
+        }
+    }
+    if args.sum {
+        text = invoice::text(&file::read(&args.file)?.invoice(), args.json)?;
+    }
+    show::print(&text).map_err(Failure::new)?;
+    match missed.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Failure::new(format_args!(
+            "{} of {} servers not read: {}",
+            missed.len(),
+            clients.len(),
+            missed.join("; ")
+        ))),
+    }
+}
+
+/// Writes what is new, and says so.
+fn keep(file: &mut BillFile, url: &str, totals: TotalsDoc) -> Result<String, Failure> {
+    let TotalsDoc { member, units, readings, .. } = totals;
+    let mut new = 0;
+    for reading in readings {
+        let record = Record { member: member.clone(), units: units.clone(), reading };
+        new += usize::from(file.add(record)?);
+    }
+    Ok(match new {
+        0 => format!("{member} at {url}: read before\n"),
+        1 => format!("{member} at {url}: read\n"),
+        _ => format!("{member} at {url}: read, with what it had restored\n"),
+    })
+}

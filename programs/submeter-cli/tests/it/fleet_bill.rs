@@ -1,0 +1,309 @@
+//! `submeter fleet bill`: each count once, over servers that are killed and readers that are.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use submeter::checkpoint::CheckpointFile;
+use submeter::{Count, Counter, Schema, Tree};
+use submeter_http::Shown;
+use submeter_program::{Running, text};
+
+use crate::fleet::Directory;
+use crate::support::{FREE, SUBMETER, cache_address, line, stat};
+
+/// A server that is killed when dropped.
+struct Server {
+    running: Running,
+    cache: TcpStream,
+    page: SocketAddr,
+}
+
+impl Server {
+    fn start(member: &str) -> Server {
+        let mut running = SUBMETER.start(&[&FREE[..], &["--member", member]].concat());
+        let page = running.address_after("http://");
+        let cache = TcpStream::connect(cache_address(&mut running)).expect("it listens");
+        Server { running, cache, page }
+    }
+
+    /// Stores `n` items of a tenant, each of which is answered.
+    fn store(&mut self, tenant: &str, n: u64) {
+        for at in 0..n {
+            let request = format!("set {tenant}:{at} 0 0 1\r\nv\r\n");
+            self.cache.write_all(request.as_bytes()).expect("sent");
+            assert_eq!(line(&self.cache), "STORED");
+        }
+    }
+
+    fn delete(&self, path: &str) {
+        let mut stream = TcpStream::connect(self.page).expect("it listens");
+        let head = "Host: localhost\r\nX-Submeter: 1\r\nConnection: close\r\n\r\n";
+        write!(stream, "DELETE /api/group?path={path} HTTP/1.1\r\n{head}").expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+
+    fn url(&self) -> String {
+        self.page.to_string()
+    }
+
+    fn kill(self) {
+        self.running.signal("KILL");
+        let (code, _) = self.running.end();
+        assert_eq!(code, None, "by a signal");
+    }
+}
+
+/// Runs the command, and returns what it printed.
+fn bill(store: &[&str], more: &[&str]) -> String {
+    let output = SUBMETER.run(&[&["fleet", "bill"], store, more].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn invoice(store: &[&str]) -> Value {
+    serde_json::from_str(&bill(store, &["--sum", "--json"])).expect("JSON")
+}
+
+/// Returns what was billed of one counter, by tenant.
+fn billed(invoice: &Value, metric: &str) -> BTreeMap<String, u64> {
+    let lines = invoice["lines"].as_array().expect("a list").iter();
+    let lines = lines.filter(|line| line["metric"] == metric).map(|line| {
+        let path = line["path"].as_str().expect("text").to_owned();
+        (path, line["total"].as_u64().expect("no count is negative"))
+    });
+    lines.collect()
+}
+
+fn states(invoice: &Value) -> Vec<&str> {
+    let runs = invoice["runs"].as_array().expect("a list").iter();
+    runs.map(|run| run["state"].as_str().expect("text")).collect()
+}
+
+/// Bills servers that are killed, and compares with what the client counted.
+fn each_request_once(store: &[&str]) {
+    let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+    for run in 0..3 {
+        let mut servers = [Server::start("east"), Server::start("west")];
+        let urls = [servers[0].url(), servers[1].url()];
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        for (at, server) in servers.iter_mut().enumerate() {
+            for (tenant, n) in [("acme", 7), ("beta", 5 * run + 1), ("acme:web", at as u64 + 3)] {
+                server.store(tenant, n);
+                *counted.entry(format!("/{}", tenant.replace(':', "/"))).or_default() += n;
+            }
+        }
+        bill(store, &urls);
+        assert_eq!(billed(&invoice(store), "cmd_set"), counted);
+        // Deleted and created again, with nothing unread in between.
+        if run == 1 {
+            servers[0].delete("/acme");
+            servers[0].store("acme", 2);
+            *counted.get_mut("/acme").expect("above") += 2;
+        }
+        bill(store, &urls);
+        bill(store, &urls);
+        assert_eq!(billed(&invoice(store), "cmd_set"), counted);
+        // What nobody read before the end.
+        servers[1].store("acme", 9);
+        servers.into_iter().for_each(Server::kill);
+    }
+    let invoice = invoice(store);
+    assert_eq!(billed(&invoice, "cmd_set"), counted);
+    let mut states = states(&invoice);
+    states.sort_unstable();
+    let (open, unknown) = (["open"; 2], ["unknown"; 4]);
+    assert_eq!(states, [&open[..], &unknown].concat());
+    let table = bill(store, &["--sum"]);
+    for part in ["cmd_set of /acme/web", "east", "west", "unknown", "not read yet", "GMT"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+}
+
+#[test]
+fn a_file_has_each_request_once_whatever_servers_are_killed() {
+    let directory = Directory::new("bill");
+    each_request_once(&["--file", &directory.0.join("bill").to_string_lossy()]);
+}
+
+/// Bills under load by readers that are killed, and compares with what the load generator counted.
+fn readers_that_are_killed(store: &[&str], report: &Path) {
+    let mut server = Server::start("east");
+    let (url, cache) = (server.url(), server.cache.peer_addr().expect("connected").to_string());
+    let load = ["load", "--tenants", "3", "--seconds", "3", "--rate", "5000"];
+    let report = report.to_string_lossy();
+    let more = ["--connect", &cache, "--json", &report];
+    let mut load = SUBMETER.start(&[&load[..], &more].concat());
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut killed = 0;
+    while !load.has_ended() {
+        let reader = SUBMETER.start(&[&["fleet", "bill", &url], store].concat());
+        std::thread::sleep(Duration::from_millis(rng.u64(1..60)));
+        reader.signal("KILL");
+        killed += usize::from(reader.end().0.is_none());
+    }
+    assert!(killed > 10, "{killed} killed");
+    let (code, out) = load.end();
+    assert_eq!(code, Some(0), "{out}");
+    let report = std::fs::read_to_string(&*report).expect("written");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    server.store("acme", 3);
+    bill(store, &[&url]);
+    let invoice = invoice(store);
+    let all = |metric: &str| billed(&invoice, metric).values().sum::<u64>();
+    let requests = report["total"]["requests"].as_u64().expect("a number");
+    let verbs = ["cmd_get", "cmd_set", "cmd_delete", "cmd_touch", "cmd_arithmetic"];
+    assert_eq!(verbs.map(all).iter().sum::<u64>(), requests + 3);
+    assert_eq!(all("cmd_get"), stat(&server.cache, "cmd_get"));
+    assert_eq!(states(&invoice), ["open"]);
+}
+
+#[test]
+fn a_file_has_each_request_once_whatever_readers_are_killed() {
+    let directory = Directory::new("bill-killed");
+    let store = directory.0.join("bill");
+    readers_that_are_killed(&["--file", &store.to_string_lossy()], &directory.0.join("report"));
+}
+
+#[test]
+fn a_line_that_was_torn_anywhere_is_left_out_and_repaired() {
+    let directory = Directory::new("bill-torn");
+    let path = directory.0.join("bill");
+    let store = ["--file", &*path.to_string_lossy()];
+    let mut server = Server::start("east");
+    let url = server.url();
+    let mut lengths = Vec::new();
+    for n in [2, 5] {
+        server.store("acme", n);
+        bill(&store, &[&url]);
+        lengths.push(std::fs::metadata(&path).expect("written").len() as usize);
+    }
+    let whole = std::fs::read(&path).expect("written");
+    let sum = || billed(&invoice(&store), "cmd_set").get("/acme").copied().unwrap_or(0);
+    assert_eq!((sum(), whole.len()), (7, lengths[1]));
+    let mut rng = fastrand::Rng::with_seed(3);
+    let cuts = (0..12).map(|_| rng.usize(..whole.len())).chain([0, 1, lengths[0], whole.len() - 1]);
+    for cut in cuts {
+        std::fs::write(&path, &whole[..cut]).expect("writable");
+        if cut > lengths[0] {
+            assert_eq!(sum(), 2, "{cut}");
+        }
+        bill(&store, &[&url]);
+        assert_eq!(sum(), 7, "{cut}");
+    }
+    // A hole in the last line, as a system leaves it that was cut off from its disk.
+    let mut holed = whole.clone();
+    holed[lengths[0] + 9..lengths[0] + 90].fill(0);
+    std::fs::write(&path, &holed).expect("writable");
+    assert_eq!(sum(), 2);
+    // Elsewhere it is damage.
+    holed = whole;
+    holed[lengths[0] - 9] = 0;
+    std::fs::write(&path, &holed).expect("writable");
+    let args = [&["fleet", "bill", "--sum"], &store[..]].concat();
+    SUBMETER.refuses(&args, &[store[1], "line 2 is damaged", "from a copy"]);
+    SUBMETER.refuses(&[&["fleet", "bill", &url], &store[..]].concat(), &["line 2 is damaged"]);
+    assert_eq!(std::fs::read(&path).expect("readable"), holed, "nothing was taken away");
+}
+
+#[test]
+fn what_cannot_be_billed_is_said_and_the_rest_is_billed() {
+    let directory = Directory::new("bill-refused");
+    let path = directory.0.join("bill").to_string_lossy().into_owned();
+    let store = ["--file", &*path];
+    let mut server = Server::start("east");
+    server.store("acme", 4);
+    let args = ["fleet", "bill", "127.0.0.1:1", &server.url(), "--file", &path];
+    let output = SUBMETER.run(&args);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("1 of 2 servers not read") && err.contains("127.0.0.1:1"), "{err}");
+    assert_eq!(billed(&invoice(&store), "cmd_set"), [("/acme".to_owned(), 4)].into());
+    SUBMETER.refuses(&["fleet", "bill", "--file", &path], &["URL"]);
+    SUBMETER.refuses(&["fleet", "bill", "ftp://h", "--file", &path], &["ftp://h"]);
+    let nowhere = format!("{path}/nowhere");
+    SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", &nowhere], &[&nowhere, "--file"]);
+    // A file of something else is not taken for a torn one.
+    std::fs::write(&path, "root:x:0:0").expect("writable");
+    let args = ["fleet", "bill", &server.url(), "--file", &path];
+    SUBMETER.refuses(&args, &[&path, "something else"]);
+    assert_eq!(std::fs::read(&path).expect("readable"), b"root:x:0:0");
+}
+
+/// A program whose totals outlive it.
+fn program() -> (Tree, Counter<Count>) {
+    let mut schema = Schema::builder();
+    let jobs = schema.counter::<Count>("jobs", "Jobs done");
+    (Tree::new(schema.build().expect("distinct names")).expect("a tree"), jobs)
+}
+
+/// Runs `act` beside the page of a program.
+fn beside(tree: &Tree, act: impl FnOnce(&str)) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let addr = runtime.block_on(async {
+        let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let addr = port.local_addr().expect("bound").to_string();
+        let shown = Shown::new("worker", tree).member("worker-1");
+        tokio::spawn(async { submeter_http::serve(port, shown, std::future::pending()).await });
+        addr
+    });
+    act(&addr);
+    runtime.shutdown_background();
+}
+
+/// Bills a program that restores its totals, of which each process counts as many jobs as are in
+/// one item: before its checkpoint, after that before it is read, and after that.
+fn each_job_once(store: &[&str], checkpoint: &Path) {
+    let mut expected = 0;
+    // Read after its checkpoint; read before it; not read; read at the end, and complete.
+    for (run, read_at) in [Some(2), Some(0), None, Some(2)].into_iter().enumerate() {
+        let (tree, jobs) = program();
+        let mut file = CheckpointFile::open(checkpoint).expect("a directory");
+        tree.restore(&mut file).expect("whole");
+        let acme = tree.get_or_create("/acme").expect("a legal path");
+        let mut file = Some(file);
+        beside(&tree, |url| {
+            let read = |step| {
+                if read_at == Some(step) {
+                    bill(store, &[url]);
+                }
+            };
+            acme.add(jobs, 100);
+            read(0);
+            acme.add(jobs, 10);
+            tree.checkpoint(file.as_mut().expect("open")).expect("saved");
+            acme.add(jobs, 1);
+            read(2);
+        });
+        // What was read, or else what was saved and the next one exported.
+        expected += if read_at == Some(2) { 111 } else { 110 };
+        if run == 3 {
+            tree.checkpoint_last(file.take().expect("open")).expect("saved");
+        }
+    }
+    assert_eq!(billed(&invoice(store), "jobs"), [("/acme".to_owned(), expected)].into());
+    let (tree, _) = program();
+    let mut file = CheckpointFile::open(checkpoint).expect("a directory");
+    tree.restore(&mut file).expect("whole").expect("a checkpoint");
+    for _ in 0..2 {
+        beside(&tree, |url| drop(bill(store, &[url])));
+        let invoice = invoice(store);
+        assert_eq!(billed(&invoice, "jobs"), [("/acme".to_owned(), expected)].into());
+        let mut states = states(&invoice);
+        states.sort_unstable();
+        assert_eq!(states, ["complete", "open", "unknown", "unknown", "unknown"]);
+        assert_eq!(invoice["unread"], serde_json::json!([]));
+    }
+}
+
+#[test]
+fn a_file_has_each_job_once_of_a_program_that_restores_its_totals() {
+    let directory = Directory::new("bill-restored");
+    let store = directory.0.join("bill");
+    each_job_once(&["--file", &store.to_string_lossy()], &directory.0.join("totals"));
+}
