@@ -53,11 +53,21 @@ pub(crate) fn client(authorities: &Path) -> Result<TlsConfig, Failure> {
         .build())
 }
 
-fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let name = path.display();
-    let bytes = std::fs::read(path).map_err(|error| {
+/// Reads authorities for a client that takes them as they are, in PEM.
+pub(crate) fn authorities(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    certificates(flag, path)?;
+    read(flag, path)
+}
+
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        let name = path.display();
         Failure::new(format_args!("cannot read {name}: {error}; {flag} names the file"))
-    })?;
+    })
+}
+
+fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let (name, bytes) = (path.display(), read(flag, path)?);
     let found: Vec<_> =
         CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().unwrap_or_default();
     if found.is_empty() {

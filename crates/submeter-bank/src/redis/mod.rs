@@ -77,13 +77,18 @@ struct Terms {
 }
 
 impl RedisBank {
-    /// Names the bank of a fleet at a URL: `redis://user:password@host:port/database`, or
-    /// `unix:///path?pass=password`. `ttl` is how long leases last, the same for all members. Does
-    /// not connect.
+    /// Names the bank of a fleet at a URL: `redis://user:password@host:port/database`, `rediss://…`
+    /// for TLS, or `unix:///path?pass=password`. `ttl` is how long leases last, the same for all
+    /// members. Does not connect.
+    ///
+    /// TLS takes the feature `tls`, and trusts the authorities of the system unless told
+    /// [otherwise](Self::with_authorities). A process that has not chosen a cryptography for rustls
+    /// gets that of ring.
     ///
     /// # Errors
-    /// When the URL cannot be read, the fleet's name is empty, longer than 1,024 bytes, or has
-    /// control characters or braces, or `ttl` is shorter than 200 ms or longer than a year.
+    /// When the URL cannot be read, or asks for TLS without the feature; the fleet's name is empty,
+    /// longer than 1,024 bytes, or has control characters or braces; or `ttl` is shorter than
+    /// 200 ms or longer than a year.
     pub fn new(url: &str, fleet: &str, ttl: Duration) -> Result<Self, RedisError> {
         let wrong = |why: String| RedisError::new("redis", Cause::Refused(why));
         check_name("fleet", fleet).map_err(wrong)?;
@@ -92,6 +97,10 @@ impl RedisBank {
         }
         if !(Duration::from_millis(200)..=Duration::from_secs(366 * 24 * 3600)).contains(&ttl) {
             return Err(wrong(format!("a ttl of {ttl:?}: take 200 ms to a year")));
+        }
+        let is_tls = ["rediss://", "valkeys://"].iter().any(|scheme| url.starts_with(scheme));
+        if is_tls && !cfg!(feature = "tls") {
+            return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
         }
         // The error of the client does not repeat the URL, which may have a password in it.
         let info = url.into_connection_info().map_err(|error| {
@@ -115,6 +124,28 @@ impl RedisBank {
             connection: Mutex::new(None),
             limits: Mutex::default(),
         })
+    }
+
+    /// Trusts the authorities of these certificates, in PEM, and no others.
+    ///
+    /// # Errors
+    /// When there is no certificate among them, or the URL is not `rediss://…`.
+    #[cfg(feature = "tls")]
+    pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, RedisError> {
+        use rustls::pki_types::CertificateDer;
+        use rustls::pki_types::pem::PemObject;
+        // The client takes no certificate for none, and then trusts nobody.
+        if CertificateDer::pem_slice_iter(pem).next().is_none() {
+            let why = "the authorities have no certificate in PEM".to_owned();
+            return Err(self.failed(Cause::Refused(why)));
+        }
+        let root_cert = Some(pem.to_vec());
+        let trusted = redis::TlsCertificates { client_tls: None, root_cert };
+        let info = self.client.get_connection_info().clone();
+        self.client = Client::build_with_tls(info, trusted).map_err(|error| {
+            self.failed(Cause::Redis("authorities are for a URL of rediss://", error))
+        })?;
+        Ok(self)
     }
 
     /// Sets the limit of a budget for the whole fleet, as
@@ -217,7 +248,16 @@ impl RedisBank {
     }
 
     fn connect(&self) -> Result<Connection, RedisError> {
-        let failed = |error| self.failed(Cause::Redis("start it, or wait for it", error));
+        let failed = |error: redis::RedisError| {
+            let what = match is_untrusted(&error) {
+                true => "no trusted authority has signed its certificate for this name",
+                false => "start it, or wait for it",
+            };
+            self.failed(Cause::Redis(what, error))
+        };
+        // Fails where the process has chosen one, which then holds.
+        #[cfg(feature = "tls")]
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut connection = self.client.get_connection_with_timeout(PATIENCE).map_err(failed)?;
         connection.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
         connection.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
@@ -302,6 +342,12 @@ impl RedisBank {
             _ => Err(self.strange()),
         }
     }
+}
+
+/// Returns whether a server was there, and is not the one that the URL names. By the text: the
+/// client shows the error of rustls to no one else.
+fn is_untrusted(error: &redis::RedisError) -> bool {
+    error.to_string().starts_with("invalid peer certificate")
 }
 
 fn next<T: redis::FromRedisValue>(values: &mut impl Iterator<Item = Value>) -> Option<T> {

@@ -10,4 +10,6 @@ mod simulation;
 mod skew;
 #[cfg(unix)]
 mod socket;
+#[cfg(unix)]
+mod tls;
 mod world;

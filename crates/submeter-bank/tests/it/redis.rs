@@ -17,14 +17,14 @@ const TTL: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(200);
 const PATHS: [&str; 4] = ["/", "/a", "/a/b", "/c"];
 
-struct Server {
+pub(crate) struct Server {
     directory: TempDir,
     child: Child,
 }
 
 impl Server {
     /// Starts one, or says why not.
-    fn start(options: &[&str]) -> Option<Server> {
+    pub(crate) fn start(options: &[&str]) -> Option<Server> {
         let directory = tempfile::tempdir().expect("a directory");
         let child = spawn(&directory, options)?;
         Some(Server { directory, child })
@@ -315,7 +315,7 @@ fn a_server_that_may_evict_what_was_lent_is_refused() {
 }
 
 /// Returns all that is shown of an error.
-fn shown(error: &submeter_bank::RedisError) -> String {
+pub(crate) fn shown(error: &submeter_bank::RedisError) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     format!("{error} {error:?} {cause:?}")
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -55,12 +56,15 @@ pub(crate) struct BankArgs {
           hide_env = true)]
     pub(crate) bank: BankAddress,
     #[command(flatten)]
-    pub(crate) redis: RedisArgs,
+    pub(crate) service: ServiceArgs,
 }
 
 /// What is said of a bank besides its address.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct RedisArgs {
+pub(crate) struct ServiceArgs {
+    /// At rediss://…: trust the certificate authorities in this file, in PEM, and not the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bank_ca: Option<PathBuf>,
     /// In Redis: the fleet's name, of which there may be several
     #[arg(long, value_name = "NAME", default_value = "submeter")]
     pub(crate) fleet: String,
@@ -91,7 +95,7 @@ pub(crate) struct MemberArgs {
     #[arg(long, value_name = "HOW", default_value = "strict", requires = "bank")]
     pub(crate) outage: OutageArg,
     #[command(flatten)]
-    pub(crate) redis: RedisArgs,
+    pub(crate) service: ServiceArgs,
 }
 
 /// What holds without a lease.

@@ -16,7 +16,7 @@ mod stat;
 mod tenant_limit;
 mod top;
 
-pub(crate) use bank::{BankAddress, MemberArgs, OutageArg, RedisArgs};
+pub(crate) use bank::{BankAddress, MemberArgs, OutageArg, ServiceArgs};
 pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use fleet::{

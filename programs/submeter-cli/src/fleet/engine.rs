@@ -9,7 +9,7 @@ use submeter_bank::{
 };
 use submeter_terminal::Failure;
 
-use crate::cli::{BankAddress, RedisArgs};
+use crate::cli::{BankAddress, NO_TLS, ServiceArgs};
 
 /// A bank behind a socket, or in Redis.
 pub(crate) enum Engine {
@@ -19,21 +19,39 @@ pub(crate) enum Engine {
 
 impl Engine {
     /// Names the bank. Does not connect.
-    pub(crate) fn new(address: &BankAddress, redis: &RedisArgs) -> Result<Engine, Failure> {
+    pub(crate) fn new(address: &BankAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
         let text = address.secret();
+        let is_tls = ["rediss://", "valkeys://"].iter().any(|scheme| text.starts_with(scheme));
+        if (is_tls || service.bank_ca.is_some()) && !cfg!(feature = "tls") {
+            return Err(Failure::new(format_args!("cannot ask {address}: {NO_TLS} (--bank)")));
+        }
+        if service.bank_ca.is_some() && !is_tls {
+            return Err(Failure::new(format_args!(
+                "{address} has no certificate to look at: leave out --bank-ca, or write rediss://"
+            )));
+        }
         if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
             return Ok(Engine::Socket(SocketBank::new(path)));
         }
-        let is_redis = ["redis://", "rediss://", "redis+unix://", "valkey://"]
-            .iter()
-            .any(|scheme| text.starts_with(scheme));
+        let is_redis = is_tls
+            || ["redis://", "redis+unix://", "valkey://"]
+                .iter()
+                .any(|scheme| text.starts_with(scheme));
         if !is_redis {
             return Err(Failure::new(format_args!(
                 "{address} is no bank: write unix:/PATH of `submeter fleet bank`, or \
                  redis://HOST:PORT (--bank)"
             )));
         }
-        let bank = RedisBank::new(text, &redis.fleet, redis.lease);
+        let bank = RedisBank::new(text, &service.fleet, service.lease);
+        #[cfg(feature = "tls")]
+        let bank = match &service.bank_ca {
+            Some(path) => {
+                let pem = crate::tls::authorities("--bank-ca", path)?;
+                bank.and_then(|bank| bank.with_authorities(&pem))
+            }
+            None => bank,
+        };
         let bank = bank.map_err(|error| {
             Failure::new(format_args!("{}, not {address} (--bank)", EngineError::from(error)))
         })?;

@@ -12,7 +12,7 @@ use crate::cli::{FleetLimit, FleetSetArgs};
 /// Runs the command.
 pub(super) fn run(args: &FleetSetArgs) -> Result<ExitCode, Failure> {
     let given = FleetLimit::new(&args.path, &args.limits.join(",")).map_err(Failure::new)?;
-    let engine = Engine::new(&args.bank.bank, &args.bank.redis)?;
+    let engine = Engine::new(&args.bank.bank, &args.bank.service)?;
     let mut text = String::new();
     for (budget, most) in given.budgets {
         let floors = args.floors.map_or(0, |part| part.of(most));

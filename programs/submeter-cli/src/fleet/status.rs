@@ -41,7 +41,7 @@ struct LeaseDoc {
 
 /// Runs the command.
 pub(super) fn run(args: &FleetStatusArgs) -> Result<ExitCode, Failure> {
-    let engine = Engine::new(&args.bank.bank, &args.bank.redis)?;
+    let engine = Engine::new(&args.bank.bank, &args.bank.service)?;
     let limits = limits(&engine).map_err(Failure::new)?;
     let doc = StatusDoc { bank: args.bank.bank.to_string(), limits };
     let text = if args.json {

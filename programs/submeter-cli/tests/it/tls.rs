@@ -15,12 +15,15 @@ fn a_build_without_tls_says_how_to_get_one_with_it() {
     let ca = ["stat", "-e", "task-clock", "--ca-file", certificate.path()];
     SUBMETER.refuses(&ca, &["--features tls"]);
     SUBMETER.refuses(&["serve", "--tls-cert", "x.pem"], &["--tls-key"]);
+    let bank = ["fleet", "status", "--bank", "rediss://:s3cr3t@127.0.0.1:1"];
+    SUBMETER.refuses(&bank, &["error: cannot ask rediss://127.0.0.1:1: ", "--features tls"]);
 }
 
 #[cfg(feature = "tls")]
 mod with {
     use std::io::{ErrorKind, Read, Write};
-    use std::net::{SocketAddr, TcpStream};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::process::{Child, Command, Stdio};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -31,6 +34,7 @@ mod with {
     use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
     use super::{CERTIFICATE, FREE, KEY, SUBMETER, secret};
+    use crate::fleet::until;
     use crate::support::cache_address;
 
     const AUTHORITY: &str =
@@ -193,5 +197,51 @@ mod with {
         serve(certificate.path(), open.path(), &[open.path(), "chmod o="]);
         let top = ["top", "--once", "--ca-file", missing, "https://127.0.0.1:1"];
         SUBMETER.refuses(&top, &[missing, "--ca-file"]);
+    }
+
+    /// Ends with the test, however that ends.
+    struct Redis(Child);
+
+    impl Drop for Redis {
+        fn drop(&mut self) {
+            // Has ended by itself otherwise.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_bank_in_redis_is_asked_through_tls_by_whoever_trusts_it() {
+        let files = [("r.pem", CERTIFICATE), ("r.key", KEY), ("a.pem", AUTHORITY)];
+        let [certificate, key, trusted] = files.map(|(name, text)| secret(name, text));
+        let stranger = secret("s.pem", STRANGER);
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let port = free.expect("a free port").port().to_string();
+        let mut redis = Command::new("redis-server");
+        redis.args(["--port", "0", "--save", "", "--requirepass", "s3cr3t", "--tls-port", &port]);
+        redis.args(["--tls-cert-file", certificate.path(), "--tls-key-file", key.path()]);
+        redis.args(["--tls-ca-cert-file", trusted.path(), "--tls-auth-clients", "no"]);
+        let Ok(child) = redis.stdout(Stdio::null()).spawn() else {
+            println!("skipped: a bank in Redis: apt-get install redis-server");
+            return;
+        };
+        let _redis = Redis(child);
+        until("Redis listens", || TcpStream::connect(format!("127.0.0.1:{port}")).is_ok());
+        let url = format!("rediss://:s3cr3t@localhost:{port}/0");
+        let set = ["fleet", "set", "/acme", "memory=1m", "--bank", &url];
+        let output = SUBMETER.run(&[&set[..], &["--bank-ca", trusted.path()]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let by = |ca| SUBMETER.run(&[&set[..], &["--bank-ca", ca]].concat());
+        let untrusted = by(stranger.path());
+        assert_eq!(untrusted.status.code(), Some(2));
+        let error = text(&untrusted.stderr);
+        assert!(error.contains("no trusted authority") && error.lines().count() == 1, "{error}");
+        let none = text(&by(key.path()).stderr);
+        assert!(none.contains("no certificate in PEM") && none.contains("--bank-ca"), "{none}");
+        for error in [error, none] {
+            assert!(!error.contains("s3cr3t"), "{error}");
+        }
+        let plain = ["fleet", "status", "--bank", "redis://h", "--bank-ca", trusted.path()];
+        SUBMETER.refuses(&plain, &["redis://h", "--bank-ca", "rediss://"]);
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn join(
 ) -> Result<Option<Member>, Failure> {
     let member = &args.member;
     let Some(address) = &member.bank else { return Ok(None) };
-    let engine = Engine::new(address, &member.redis)?;
+    let engine = Engine::new(address, &member.service)?;
     check(args, cache)?;
     let name = name(args, listen);
     let metrics = cache.metrics();

@@ -1,0 +1,116 @@
+//! Engines behind TLS: who is trusted, and what an error says.
+
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use submeter_bank::{Operate, RedisBank, RedisError};
+
+use crate::redis::{Server, shown};
+
+const TTL: Duration = Duration::from_secs(2);
+const PASSWORD: &str = "open-sesame";
+const CERTIFICATES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs/submeter-cache/tests/certificates");
+
+fn read(name: &str) -> Vec<u8> {
+    std::fs::read(format!("{CERTIFICATES}/{name}")).expect("a file of the sources")
+}
+
+/// A Redis that has a certificate for 127.0.0.1 and localhost, and its port.
+fn redis() -> Option<(Server, u16)> {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = port.expect("a free port").port();
+    let [certificate, key, authority] =
+        ["server.pem", "server.key", "authority.pem"].map(|name| format!("{CERTIFICATES}/{name}"));
+    let server = Server::start(&[
+        "--requirepass",
+        PASSWORD,
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+        "--tls-ca-cert-file",
+        &authority,
+        "--tls-auth-clients",
+        "no",
+    ])?;
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "redis-server has no TLS");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Some((server, port))
+}
+
+fn bank(port: u16, more: &str) -> RedisBank {
+    let url = format!("rediss://:{PASSWORD}@127.0.0.1:{port}/0{more}");
+    RedisBank::new(&url, "test", TTL).expect("a URL")
+}
+
+fn refused(bank: &RedisBank, port: u16) -> RedisError {
+    let error = bank.limits().expect_err("it is not trusted");
+    let text = shown(&error);
+    assert!(!text.contains("sesame"), "{text}");
+    assert!(error.to_string().starts_with(&format!("cannot ask 127.0.0.1:{port} (TLS): ")));
+    error
+}
+
+#[test]
+fn redis_is_asked_through_tls_where_its_authority_is_trusted() {
+    let Some((_server, port)) = redis() else { return };
+    let trusting = bank(port, "").with_authorities(&read("authority.pem")).expect("certificates");
+    crate::operate::check(&trusting);
+    assert!(!format!("{trusting:?}").contains("sesame"), "{trusting:?}");
+}
+
+#[test]
+fn an_authority_that_did_not_sign_the_certificate_is_one_clear_error() {
+    let Some((_server, port)) = redis() else { return };
+    for untrusting in [
+        bank(port, "").with_authorities(&read("stranger.pem")).expect("certificates"),
+        // The system's know nothing of the tests'.
+        bank(port, ""),
+    ] {
+        let error = refused(&untrusting, port);
+        assert!(error.to_string().contains("no trusted authority has signed"), "{}", shown(&error));
+    }
+    // A way around is none.
+    let error = refused(&bank(port, "#insecure"), port);
+    assert!(shown(&error).contains("insecure"), "{error:?}");
+}
+
+#[test]
+fn a_server_without_tls_is_not_asked_without_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let plain = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut bytes = [0; 4096];
+        let n = stream.read(&mut bytes).expect("its greeting");
+        stream.write_all(b"-ERR unknown command\r\n").expect("sent");
+        String::from_utf8_lossy(&bytes[..n]).into_owned()
+    });
+    let trusting = bank(port, "").with_authorities(&read("authority.pem")).expect("certificates");
+    let error = refused(&trusting, port);
+    assert!(error.to_string().contains("start it, or wait for it"), "{error}");
+    assert!(!plain.join().expect("no panic").contains("sesame"), "the password was sent");
+}
+
+#[test]
+fn authorities_that_are_none_are_refused() {
+    let bank = |url| RedisBank::new(url, "test", TTL).expect("a URL");
+    let error = bank("rediss://:sesame@h").with_authorities(b"nothing").expect_err("no PEM");
+    assert_eq!(
+        error.to_string(),
+        "h:6379 (TLS) refuses: the authorities have no certificate in PEM"
+    );
+    let plain = bank("redis://:sesame@h").with_authorities(&read("authority.pem"));
+    let error = plain.expect_err("no TLS");
+    assert!(
+        error.to_string().contains("rediss://") && !shown(&error).contains("sesame"),
+        "{error}"
+    );
+}
