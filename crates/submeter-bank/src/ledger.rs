@@ -1,5 +1,8 @@
 //! The bank's side: the limits of the fleet, and what was lent to whom.
 
+#[cfg(feature = "etcd")]
+pub(crate) mod record;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
@@ -159,6 +162,18 @@ impl Ledger {
         let pool = self.pools.entry(budget.clone()).or_default();
         (pool.leasable, pool.floors) = (leasable, floors);
         Ok(())
+    }
+
+    pub(crate) fn set(&mut self, limit: &Limit) -> Result<(), RefusedError> {
+        let Limit { budget, most, floors, per_member } = limit;
+        let set = self.set_limit(budget, *most, *floors);
+        set.map_err(|error| RefusedError(error.to_string()))?;
+        self.set_limit_per_member(budget, *per_member);
+        Ok(())
+    }
+
+    pub(crate) fn set_if_none(&mut self, limit: &Limit) -> Result<(), RefusedError> {
+        if self.has_limit(&limit.budget) { Ok(()) } else { self.set(limit) }
     }
 
     /// Lists the limits, in the order of their budgets.

@@ -5,9 +5,12 @@
 //! be for the moment. Both are state machines without clocks, threads and sockets: whoever drives
 //! them passes the time and carries the [`Request`]s and [`Answer`]s, by any means that may lose,
 //! double, delay and reorder them. The engines are such means: [`MemoryBank`] within one process,
-//! by the feature `socket` [`SocketBank`] for the processes of one host, and by the feature `redis`
-//! [`RedisBank`] for many hosts. The crate `submeter-fleet` drives a member for a tree of submeter.
+//! by the feature `socket` [`SocketBank`] for the processes of one host, and for many hosts, by the
+//! feature `redis` [`RedisBank`], and by the feature `etcd` [`EtcdBank`], which is slower and which
+//! a fail-over makes forget nothing. The crate `submeter-fleet` drives a member for a tree of
+//! submeter.
 //!
+//! [`EtcdBank`]: https://docs.rs/submeter-bank/latest/submeter_bank/struct.EtcdBank.html
 //! [`RedisBank`]: https://docs.rs/submeter-bank/latest/submeter_bank/struct.RedisBank.html
 //! [`SocketBank`]: https://docs.rs/submeter-bank/latest/submeter_bank/struct.SocketBank.html
 //!
@@ -41,6 +44,8 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod holder;
 mod ledger;
 mod memory;
@@ -54,6 +59,8 @@ use std::fmt;
 use std::time::Duration;
 
 pub use budget::{Budget, BudgetError};
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdBank, EtcdError};
 pub use holder::{Holder, InForce, Member, Outage, Use};
 pub use ledger::{Ledger, Lent, Limit, LimitError, Past};
 pub use memory::MemoryBank;

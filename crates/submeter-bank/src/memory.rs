@@ -94,12 +94,11 @@ impl Bank for MemoryBank {
 
 impl Operate for MemoryBank {
     fn set(&self, limit: &Limit) -> Result<(), RefusedError> {
-        set(&mut self.ledger.lock(), limit)
+        self.ledger.lock().set(limit)
     }
 
     fn set_if_none(&self, limit: &Limit) -> Result<(), RefusedError> {
-        let mut ledger = self.ledger.lock();
-        if ledger.has_limit(&limit.budget) { Ok(()) } else { set(&mut ledger, limit) }
+        self.ledger.lock().set_if_none(limit)
     }
 
     fn limits(&self) -> Result<Vec<Limit>, RefusedError> {
@@ -109,12 +108,4 @@ impl Operate for MemoryBank {
     fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, RefusedError> {
         Ok(self.lent(budget))
     }
-}
-
-fn set(ledger: &mut Ledger, limit: &Limit) -> Result<(), RefusedError> {
-    let Limit { budget, most, floors, per_member } = limit;
-    let set = ledger.set_limit(budget, *most, *floors);
-    set.map_err(|error| RefusedError(error.to_string()))?;
-    ledger.set_limit_per_member(budget, *per_member);
-    Ok(())
 }

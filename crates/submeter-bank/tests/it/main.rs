@@ -1,5 +1,7 @@
 //! The behaviour of the crate, seen from outside.
 
+mod conformance;
+mod etcd;
 mod holder;
 mod hostile;
 mod ledger;

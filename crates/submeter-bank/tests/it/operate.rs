@@ -36,7 +36,7 @@ pub(crate) fn check<B: Operate>(bank: &B) {
     assert_eq!(bank.holders(&acme.budget).expect("a list"), []);
     let mut holder = Holder::new("web-1", 7);
     holder.add(acme.budget.clone(), 400, Outage::Strict);
-    // Redis first learns what may have been lent before.
+    // Redis and etcd first learn what may have been lent before.
     for tries in 0.. {
         let request = holder.request(Duration::ZERO, &mut Idle);
         if bank.exchange(&request).expect("an answer").leases[0].amount == 400 {
@@ -46,6 +46,7 @@ pub(crate) fn check<B: Operate>(bank: &B) {
         std::thread::sleep(Duration::from_millis(50));
     }
     let before = bank.holders(&acme.budget).expect("a list");
+    assert!(before[0].held_for < Duration::from_secs(600), "{before:?}");
     std::thread::sleep(Duration::from_millis(20));
     let again = holder.request(Duration::ZERO, &mut Idle);
     bank.exchange(&again).expect("an answer");

@@ -198,7 +198,15 @@ fn an_operator_sets_limits_of_redis_and_sees_who_holds_what() {
 }
 
 #[test]
-fn redis_answers_as_the_ledger_in_memory_does() {
+fn redis_answers_as_a_ledger_in_memory_does() {
+    let Some(server) = Server::start(&[]) else { return };
+    crate::conformance::check(|fleet| {
+        RedisBank::new(&server.url(), fleet, crate::conformance::TTL).expect("a URL")
+    });
+}
+
+#[test]
+fn redis_answers_as_the_ledger_in_memory_does_while_time_passes() {
     let Some(server) = Server::start(&[]) else { return };
     let mut rng = Rng::with_seed(16);
     let redis = RedisBank::new(&server.url(), "test", SHORT).expect("a URL");

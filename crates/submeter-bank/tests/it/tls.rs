@@ -3,8 +3,9 @@
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use submeter_bank::{Operate, RedisBank, RedisError};
+use submeter_bank::{EtcdBank, Operate, RedisBank, RedisError};
 
+use crate::etcd;
 use crate::redis::{Server, shown};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -113,4 +114,40 @@ fn authorities_that_are_none_are_refused() {
         error.to_string().contains("rediss://") && !shown(&error).contains("sesame"),
         "{error}"
     );
+}
+
+#[test]
+fn etcd_is_asked_through_tls_where_its_authority_is_trusted_and_not_otherwise() {
+    let options = ["--cert-file", "server.pem", "--key-file", "server.key"];
+    let options = options.map(|option| match option.strip_prefix("--") {
+        Some(_) => option.to_owned(),
+        None => format!("{CERTIFICATES}/{option}"),
+    });
+    let Some(server) = etcd::Server::start(&options) else { return };
+    let port = server.port();
+    let bank = || {
+        let url = format!("etcds://u:sesame@127.0.0.1:{port}");
+        EtcdBank::new(&url, "test", TTL).expect("a URL")
+    };
+    let trusting = bank().with_authorities(&read("authority.pem")).expect("certificates");
+    // It is reached, and has no users.
+    let error = trusting.limits().expect_err("no users");
+    assert!(error.to_string().contains("authentication is not enabled"), "{error}");
+    let url = format!("etcds://localhost:{port}");
+    let trusting = EtcdBank::new(&url, "test", TTL).expect("a URL");
+    let trusting = trusting.with_authorities(&read("authority.pem")).expect("certificates");
+    assert_eq!(trusting.limits().expect("a list"), []);
+    let strangers = bank().with_authorities(&read("stranger.pem")).expect("certificates");
+    for (untrusting, why) in [
+        (strangers, "no trusted authority has signed"),
+        (bank(), "name the authorities of its certificate"),
+    ] {
+        let error = untrusting.limits().expect_err("it is not trusted");
+        assert!(error.to_string().contains(why), "{}", etcd::shown(&error));
+        assert!(!etcd::shown(&error).contains("sesame"), "{error:?}");
+    }
+    let error = bank().with_authorities(b"nothing").expect_err("no PEM");
+    assert!(error.to_string().contains("no certificate in PEM"), "{error}");
+    let plain = EtcdBank::new("etcd://h:1", "test", TTL).expect("a URL");
+    assert!(plain.with_authorities(&read("authority.pem")).is_err());
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use submeter_terminal::seconds;
 
-/// Where a bank is: `unix:/PATH`, or `redis://…` with a password in it, so that it is read by
-/// clap without an error, which would repeat it, and is never printed whole.
+/// Where a bank is: `unix:/PATH`, or `redis://…` or `etcd://…` with a password in it, so that it is
+/// read by clap without an error, which would repeat it, and is never printed whole.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct BankAddress(String);
 
@@ -50,8 +50,8 @@ impl fmt::Debug for BankAddress {
 /// The bank of a fleet, for an operator.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BankArgs {
-    /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, or redis://…; the
-    /// variable SUBMETER_BANK keeps a password off the list of processes
+    /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, redis://… or etcd://…;
+    /// the variable SUBMETER_BANK keeps a password off the list of processes
     #[arg(long, value_name = "ADDRESS", value_parser = BankAddress::read, env = "SUBMETER_BANK",
           hide_env = true)]
     pub(crate) bank: BankAddress,
@@ -62,13 +62,15 @@ pub(crate) struct BankArgs {
 /// What is said of a bank besides its address.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServiceArgs {
-    /// At rediss://…: trust the certificate authorities in this file, in PEM, and not the system's
+    /// At rediss://… or etcds://…: trust the certificate authorities in this file, in PEM; for
+    /// Redis the default is the system's
     #[arg(long, value_name = "FILE")]
     pub(crate) bank_ca: Option<PathBuf>,
-    /// In Redis: the fleet's name, of which there may be several
+    /// In Redis and etcd: the fleet's name, of which there may be several
     #[arg(long, value_name = "NAME", default_value = "submeter")]
     pub(crate) fleet: String,
-    /// In Redis: how long leases last, the same for all members; elsewhere the bank says it
+    /// In Redis and etcd: how long leases last, the same for all members; elsewhere the bank says
+    /// it
     #[arg(long, value_name = "S", default_value = "15", value_parser = seconds)]
     pub(crate) lease: Duration,
 }
@@ -76,8 +78,8 @@ pub(crate) struct ServiceArgs {
 /// A member's part in a fleet.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MemberArgs {
-    /// Lease the limits of --limit-fleet from this bank: unix:/PATH of `submeter fleet bank`, or
-    /// redis://…
+    /// Lease the limits of --limit-fleet from this bank: unix:/PATH of `submeter fleet bank`,
+    /// redis://…, or etcd://…, which a fail-over makes forget nothing
     #[arg(long, value_name = "ADDRESS", value_parser = BankAddress::read,
           requires = "limit_fleet")]
     pub(crate) bank: Option<BankAddress>,
@@ -153,6 +155,7 @@ mod tests {
             ("redis://:s3cret@h:1/0", "redis://h:1/0"),
             ("redis://me:s3@cret@h", "redis://h"),
             ("redis+unix:///run/r?pass=s3cret", "redis+unix:///run/r"),
+            ("etcd://me:s3cret@a:1,b:2", "etcd://a:1,b:2"),
             ("redi:s3cret@h", "…"),
         ] {
             let address = BankAddress(text.to_owned());

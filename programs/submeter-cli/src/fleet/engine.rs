@@ -4,67 +4,84 @@ use std::error::Error;
 use std::fmt;
 
 use submeter_bank::{
-    Answer, Bank, Budget, Lent, Limit, Operate, RedisBank, RedisError, Request, SocketBank,
-    SocketError,
+    Answer, Bank, Budget, EtcdBank, EtcdError, Lent, Limit, Operate, RedisBank, RedisError,
+    Request, SocketBank, SocketError,
 };
 use submeter_terminal::Failure;
 
 use crate::cli::{BankAddress, NO_TLS, ServiceArgs};
 
-/// A bank behind a socket, or in Redis.
+/// A bank behind a socket, in Redis, or in etcd.
 pub(crate) enum Engine {
     Socket(SocketBank),
     Redis(Box<RedisBank>),
+    Etcd(Box<EtcdBank>),
 }
 
 impl Engine {
     /// Names the bank. Does not connect.
     pub(crate) fn new(address: &BankAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
         let text = address.secret();
-        let is_tls = ["rediss://", "valkeys://"].iter().any(|scheme| text.starts_with(scheme));
+        let is = |schemes: &[&str]| schemes.iter().any(|scheme| text.starts_with(scheme));
+        let is_tls = is(&["rediss://", "valkeys://", "etcds://"]);
         if (is_tls || service.bank_ca.is_some()) && !cfg!(feature = "tls") {
             return Err(Failure::new(format_args!("cannot ask {address}: {NO_TLS} (--bank)")));
         }
         if service.bank_ca.is_some() && !is_tls {
             return Err(Failure::new(format_args!(
-                "{address} has no certificate to look at: leave out --bank-ca, or write rediss://"
+                "{address} has no certificate to look at: leave out --bank-ca, or write rediss:// \
+                 or etcds://"
             )));
         }
+        let wrong =
+            |error: EngineError| Failure::new(format_args!("{error}, not {address} (--bank)"));
+        #[cfg(feature = "tls")]
+        let authorities = match &service.bank_ca {
+            Some(path) => Some(crate::tls::authorities("--bank-ca", path)?),
+            None => None,
+        };
         if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
             return Ok(Engine::Socket(SocketBank::new(path)));
         }
-        let is_redis = is_tls
-            || ["redis://", "redis+unix://", "valkey://"]
-                .iter()
-                .any(|scheme| text.starts_with(scheme));
-        if !is_redis {
-            return Err(Failure::new(format_args!(
-                "{address} is no bank: write unix:/PATH of `submeter fleet bank`, or \
-                 redis://HOST:PORT (--bank)"
-            )));
+        if is(&["etcd://", "etcds://"]) {
+            let bank = EtcdBank::new(text, &service.fleet, service.lease);
+            let bank = bank.map_err(|error| wrong(error.into()))?;
+            #[cfg(feature = "tls")]
+            let bank = match authorities {
+                Some(pem) => bank.with_authorities(&pem).map_err(|error| wrong(error.into()))?,
+                None if is_tls => {
+                    return Err(Failure::new(format_args!(
+                        "{address} needs --bank-ca FILE, whose authorities are trusted"
+                    )));
+                }
+                None => bank,
+            };
+            return Ok(Engine::Etcd(Box::new(bank)));
         }
-        let bank = RedisBank::new(text, &service.fleet, service.lease);
-        #[cfg(feature = "tls")]
-        let bank = match &service.bank_ca {
-            Some(path) => {
-                let pem = crate::tls::authorities("--bank-ca", path)?;
-                bank.and_then(|bank| bank.with_authorities(&pem))
-            }
-            None => bank,
-        };
-        let bank = bank.map_err(|error| {
-            Failure::new(format_args!("{}, not {address} (--bank)", EngineError::from(error)))
-        })?;
-        Ok(Engine::Redis(Box::new(bank)))
+        if is(&["redis://", "rediss://", "redis+unix://", "valkey://", "valkeys://"]) {
+            let bank = RedisBank::new(text, &service.fleet, service.lease);
+            let bank = bank.map_err(|error| wrong(error.into()))?;
+            #[cfg(feature = "tls")]
+            let bank = match authorities {
+                Some(pem) => bank.with_authorities(&pem).map_err(|error| wrong(error.into()))?,
+                None => bank,
+            };
+            return Ok(Engine::Redis(Box::new(bank)));
+        }
+        Err(Failure::new(format_args!(
+            "{address} is no bank: write unix:/PATH of `submeter fleet bank`, redis://HOST:PORT or \
+             etcd://HOST:PORT (--bank)"
+        )))
     }
 }
 
-/// Runs the same on either.
-macro_rules! either {
+/// Runs the same on each.
+macro_rules! each {
     ($engine:expr, $bank:ident => $call:expr) => {
         match $engine {
             Engine::Socket($bank) => $call.map_err(EngineError::from),
             Engine::Redis($bank) => $call.map_err(EngineError::from),
+            Engine::Etcd($bank) => $call.map_err(EngineError::from),
         }
     };
 }
@@ -73,25 +90,25 @@ impl Bank for Engine {
     type Error = EngineError;
 
     fn exchange(&self, request: &Request) -> Result<Answer, EngineError> {
-        either!(self, bank => bank.exchange(request))
+        each!(self, bank => bank.exchange(request))
     }
 }
 
 impl Operate for Engine {
     fn set(&self, limit: &Limit) -> Result<(), EngineError> {
-        either!(self, bank => bank.set(limit))
+        each!(self, bank => bank.set(limit))
     }
 
     fn set_if_none(&self, limit: &Limit) -> Result<(), EngineError> {
-        either!(self, bank => bank.set_if_none(limit))
+        each!(self, bank => bank.set_if_none(limit))
     }
 
     fn limits(&self) -> Result<Vec<Limit>, EngineError> {
-        either!(self, bank => bank.limits())
+        each!(self, bank => bank.limits())
     }
 
     fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, EngineError> {
-        either!(self, bank => bank.holders(budget))
+        each!(self, bank => bank.holders(budget))
     }
 }
 
@@ -121,6 +138,12 @@ fn in_one_line(error: &dyn Error) -> String {
 
 impl From<SocketError> for EngineError {
     fn from(error: SocketError) -> EngineError {
+        EngineError { line: in_one_line(&error), is_refused: error.is_refused() }
+    }
+}
+
+impl From<EtcdError> for EngineError {
+    fn from(error: EtcdError) -> EngineError {
         EngineError { line: in_one_line(&error), is_refused: error.is_refused() }
     }
 }

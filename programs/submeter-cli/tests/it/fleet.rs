@@ -246,9 +246,9 @@ fn a_bank_that_was_started_again_hears_the_limits_from_its_servers() {
 }
 
 /// Redis, killed when dropped.
-struct Redis(Child);
+struct Service(Child);
 
-impl Drop for Redis {
+impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -267,7 +267,7 @@ fn redis_lends_to_servers_and_its_password_is_shown_nowhere() {
         println!("skipped: a bank in Redis: apt-get install redis-server");
         return;
     };
-    let _redis = Redis(child);
+    let _redis = Service(child);
     let place = format!("redis+unix://{}", socket.display());
     let address = format!("{place}?pass={SECRET}");
     let wrong = format!("{place}?pass={SECRET}-not");
@@ -299,6 +299,50 @@ fn redis_lends_to_servers_and_its_password_is_shown_nowhere() {
 }
 
 #[test]
+fn etcd_lends_to_servers_and_keeps_what_it_lent_when_it_is_killed() {
+    let directory = Directory::new("etcd");
+    let free = || {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        free.expect("a free port").port()
+    };
+    let (client, peer) = (free(), format!("http://127.0.0.1:{}", free()));
+    let url = format!("http://127.0.0.1:{client}");
+    let start = || {
+        let mut etcd = Command::new("etcd");
+        etcd.arg("--data-dir").arg(directory.0.join("data")).current_dir(&directory.0);
+        etcd.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+        etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        etcd.args(["--initial-cluster", &format!("default={peer}")]);
+        let child = etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        until("etcd listens", || TcpStream::connect(("127.0.0.1", client)).is_ok());
+        Some(Service(child))
+    };
+    let Some(etcd) = start() else {
+        println!("skipped: a bank in etcd: apt-get install etcd-server");
+        return;
+    };
+    let address = format!("etcd://127.0.0.1:{client}");
+    let lease = ["--lease", "2"];
+    let set = ["fleet", "set", "/acme", "memory=1m", "rate=100k/s", "--bank", &address];
+    let output = SUBMETER.run(&[&set[..], &lease].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let server = server(&address, &[&LIMIT[..], &lease, &["--member", "web-1"]].concat());
+    until("it has leases", || server.rule() == "lease" && server.store(1) == 1);
+    let status = || SUBMETER.run(&[&["fleet", "status", "--bank", &address][..], &lease].concat());
+    let table = text(&status().stdout);
+    assert!(table.contains("memory of /acme") && table.contains("web-1"), "{table}");
+    drop(etcd);
+    let away = status();
+    assert_eq!(away.status.code(), Some(2));
+    assert!(text(&away.stderr).contains("start it, or wait for it"), "{}", text(&away.stderr));
+    let _etcd = start().expect("it was there before");
+    // The limits are kept, and so is who has what of them.
+    let table = text(&status().stdout);
+    assert!(table.contains("memory of /acme"), "{table}");
+    until("it has leases again", || server.rule() == "lease" && server.store(1) == 1);
+}
+
+#[test]
 fn bad_input_is_one_line_with_the_remedy() {
     let directory = Directory::new("bad");
     let address = directory.bank();
@@ -306,7 +350,10 @@ fn bad_input_is_one_line_with_the_remedy() {
         let at = |bank| [command, &["--bank", bank]].concat();
         SUBMETER.refuses(&at(&address), &["cannot ask the bank", "start it"]);
         SUBMETER.refuses(&at("redis://127.0.0.1:1"), &["127.0.0.1:1", "start it, or wait for it"]);
-        SUBMETER.refuses(&at("http://bank"), &["http://bank", "unix:/PATH", "redis://HOST:PORT"]);
+        SUBMETER.refuses(&at("etcd://127.0.0.1:1"), &["127.0.0.1:1", "start it, or wait for it"]);
+        SUBMETER.refuses(&at("etcd://h"), &["etcd://h", "etcd://user:password@host:port"]);
+        let named = ["http://bank", "unix:/PATH", "redis://HOST:PORT", "etcd://HOST:PORT"];
+        SUBMETER.refuses(&at("http://bank"), &named);
         SUBMETER.refuses(&at("unix:bank"), &["unix:bank", "unix:/PATH"]);
         SUBMETER.refuses(command, &["--bank"]);
     }

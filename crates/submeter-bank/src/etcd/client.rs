@@ -1,0 +1,258 @@
+//! What is asked of etcd, as JSON over HTTP.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ureq::Agent;
+
+use super::error::Cause;
+
+/// How long to wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The members of a cluster, of which one is asked at a time.
+pub(super) struct Client {
+    agent: Agent,
+    endpoints: Vec<String>,
+    user: Option<User>,
+    turn: Mutex<Turn>,
+}
+
+struct User {
+    name: String,
+    password: String,
+}
+
+/// Which member is asked, and as whom.
+#[derive(Default)]
+struct Turn {
+    at: usize,
+    token: Option<String>,
+}
+
+/// A key with what etcd says about it.
+pub(super) struct Pair {
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    pub(super) modified: u64,
+    pub(super) lease: i64,
+}
+
+/// All keys below one, at one moment.
+pub(super) struct Seen {
+    pub(super) cluster: u64,
+    pub(super) pairs: Vec<Pair>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    #[serde(deserialize_with = "number")]
+    cluster_id: u64,
+}
+
+#[derive(Deserialize)]
+struct RangeReply {
+    #[serde(default)]
+    kvs: Vec<KeyReply>,
+}
+
+#[derive(Deserialize)]
+struct KeyReply {
+    key: String,
+    #[serde(default)]
+    value: String,
+    #[serde(deserialize_with = "number")]
+    mod_revision: u64,
+    #[serde(default, deserialize_with = "number")]
+    lease: i64,
+}
+
+/// Reads a number, which JSON of etcd has in a string.
+fn number<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: std::str::FromStr<Err: std::fmt::Display>,
+{
+    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+}
+
+pub(super) fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Asks for all keys that begin with this, which ends in a byte below 255.
+pub(super) fn range_of(prefix: &str) -> Value {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    json!({ "key": encode(prefix.as_bytes()), "range_end": encode(&end) })
+}
+
+fn strange(why: impl std::fmt::Display) -> Cause {
+    Cause::Answer(format!("an answer that is not etcd's: {why}"))
+}
+
+fn read<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, Cause> {
+    T::deserialize(value).map_err(strange)
+}
+
+fn seen(header: &Value, range: &Value) -> Result<Seen, Cause> {
+    let Header { cluster_id: cluster } = read(header)?;
+    let RangeReply { kvs } = read(range)?;
+    let pair = |kv: KeyReply| {
+        let KeyReply { key, value, mod_revision: modified, lease } = kv;
+        let decode = |text| STANDARD.decode(text).map_err(strange);
+        Ok(Pair { key: decode(key)?, value: decode(value)?, modified, lease })
+    };
+    Ok(Seen { cluster, pairs: kvs.into_iter().map(pair).collect::<Result<_, Cause>>()? })
+}
+
+impl Client {
+    pub(super) fn new(endpoints: Vec<String>, user: Option<(String, String)>) -> Client {
+        let user = user.map(|(name, password)| User { name, password });
+        let agent = config().build().into();
+        Client { agent, endpoints, user, turn: Mutex::default() }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn trust(&mut self, tls: ureq::tls::TlsConfig) {
+        self.agent = config().tls_config(tls).build().into();
+    }
+
+    /// Returns all that begins with the prefix, as the cluster agrees on it.
+    pub(super) fn range(&self, prefix: &str, until: Instant) -> Result<Seen, Cause> {
+        let reply = self.post("kv/range", &range_of(prefix), until)?;
+        seen(&reply["header"], &reply)
+    }
+
+    /// Does what is listed if each comparison holds, and returns `None` then; or returns what the
+    /// first of `otherwise`, a range, finds.
+    pub(super) fn transact(
+        &self,
+        compare: Value,
+        then: Value,
+        otherwise: Value,
+        until: Instant,
+    ) -> Result<Option<Seen>, Cause> {
+        let asked = json!({ "compare": compare, "success": then, "failure": otherwise });
+        let reply = self.post("kv/txn", &asked, until)?;
+        if reply["succeeded"] == true {
+            return Ok(None);
+        }
+        seen(&reply["header"], &reply["responses"][0]["response_range"]).map(Some)
+    }
+
+    /// Has the cluster agree on a lease that ends after `ttl` at the earliest, whoever leads it,
+    /// and returns its number.
+    pub(super) fn grant(&self, ttl: Duration, until: Instant) -> Result<i64, Cause> {
+        #[derive(Deserialize)]
+        struct Granted {
+            #[serde(rename = "ID", deserialize_with = "number")]
+            id: i64,
+            #[serde(rename = "TTL", deserialize_with = "number")]
+            ttl: u64,
+        }
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let reply = self.post("lease/grant", &json!({ "TTL": seconds.to_string() }), until)?;
+        let granted: Granted = read(&reply)?;
+        if granted.ttl < seconds {
+            return Err(strange(format_args!("a lease of {} s, not {seconds}", granted.ttl)));
+        }
+        Ok(granted.id)
+    }
+
+    /// Returns how long a lease lasts yet.
+    pub(super) fn left(&self, lease: i64, until: Instant) -> Result<Duration, Cause> {
+        let asked = json!({ "ID": lease.to_string() });
+        let reply = self.post("lease/timetolive", &asked, until)?;
+        let seconds = reply["TTL"].as_str().and_then(|text| text.parse::<i64>().ok());
+        Ok(Duration::from_secs(seconds.and_then(|n| u64::try_from(n).ok()).unwrap_or(0)))
+    }
+
+    /// Asks one member of the cluster after the other, until one answers. Each question may be
+    /// asked twice.
+    fn post(&self, what: &str, asked: &Value, until: Instant) -> Result<Value, Cause> {
+        let mut turn = self.turn.lock();
+        let mut failed = Cause::Answer("it took too long".to_owned());
+        // Once more than there are members, for a token that has ended.
+        for _ in 0..=self.endpoints.len() {
+            if turn.token.is_none()
+                && let Some(user) = &self.user
+            {
+                let asked = json!({ "name": user.name, "password": user.password });
+                match self.post_once(&turn, "auth/authenticate", &asked, until) {
+                    Ok(reply) => turn.token = reply["token"].as_str().map(str::to_owned),
+                    Err(error @ Cause::Refused(_)) => return Err(error),
+                    Err(error) => {
+                        turn.at = (turn.at + 1) % self.endpoints.len();
+                        failed = error;
+                        continue;
+                    }
+                }
+            }
+            match self.post_once(&turn, what, asked, until) {
+                Ok(reply) => return Ok(reply),
+                Err(Cause::Token) => {
+                    turn.token = None;
+                    failed = Cause::Token;
+                }
+                Err(error @ Cause::Refused(_)) => return Err(error),
+                Err(error) => {
+                    turn.at = (turn.at + 1) % self.endpoints.len();
+                    failed = error;
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    fn post_once(
+        &self,
+        turn: &Turn,
+        what: &str,
+        asked: &Value,
+        until: Instant,
+    ) -> Result<Value, Cause> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Cause::Answer("it took too long".to_owned()));
+        }
+        let url = format!("{}/v3/{what}", self.endpoints[turn.at]);
+        let asking = self.agent.post(url).config().timeout_global(Some(left.min(PATIENCE)));
+        let mut asking = asking.build().header("Content-Type", "application/json");
+        if let Some(token) = &turn.token {
+            asking = asking.header("Authorization", token);
+        }
+        let mut reply = asking.send(asked.to_string().as_bytes())?;
+        let code = reply.status().as_u16();
+        let text = reply.body_mut().read_to_string()?;
+        let body: Value = serde_json::from_str(&text).map_err(strange)?;
+        if code == 200 {
+            return Ok(body);
+        }
+        // The password is in no error of etcd's.
+        let why = body["message"].as_str().or_else(|| body["error"].as_str()).unwrap_or("");
+        let why = why.trim_start_matches("etcdserver: ").to_owned();
+        Err(match body["code"].as_u64() {
+            Some(UNAUTHENTICATED) if self.user.is_some() => Cause::Token,
+            Some(INVALID | DENIED | PRECONDITION | UNAUTHENTICATED) => Cause::Refused(why),
+            _ => Cause::Answer(why),
+        })
+    }
+}
+
+/// Codes of gRPC. A user that does not exist, or has another password, is an invalid argument.
+const INVALID: u64 = 3;
+const DENIED: u64 = 7;
+const PRECONDITION: u64 = 9;
+const UNAUTHENTICATED: u64 = 16;
+
+fn config() -> ureq::config::ConfigBuilder<ureq::typestate::AgentScope> {
+    // A proxy for the web does not apply to it, and an answer is what it says, whatever the code.
+    Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false)
+}

@@ -1,0 +1,71 @@
+//! Why etcd has not answered, or has refused.
+
+use std::error::Error;
+use std::fmt;
+
+/// The error of a bank that etcd keeps. Its text has no password in it.
+#[derive(Debug)]
+pub struct EtcdError {
+    server: String,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// It was not reached.
+    Http(Box<ureq::Error>),
+    /// It has answered, and has not done it.
+    Answer(String),
+    /// It no longer knows the token that stands for user and password.
+    Token,
+    Refused(String),
+}
+
+impl From<ureq::Error> for Cause {
+    fn from(error: ureq::Error) -> Self {
+        Cause::Http(Box::new(error))
+    }
+}
+
+impl EtcdError {
+    pub(super) fn new(server: &str, cause: Cause) -> Self {
+        Self { server: server.to_owned(), cause }
+    }
+
+    /// Returns whether the request, or a setting, was refused: to repeat it is no use.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.cause, Cause::Refused(_))
+    }
+}
+
+impl fmt::Display for EtcdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = &self.server;
+        match &self.cause {
+            Cause::Http(error) if is_untrusted(error) => write!(
+                f,
+                "cannot ask {server}: no trusted authority has signed its certificate for this name"
+            ),
+            Cause::Http(_) => write!(f, "cannot ask {server}: start it, or wait for it"),
+            Cause::Answer(why) => write!(f, "{server} has not done it: {why}"),
+            Cause::Token => write!(f, "{server} has forgotten this user: ask again"),
+            Cause::Refused(why) => write!(f, "{server} refuses: {why}"),
+        }
+    }
+}
+
+/// Returns whether a server was there, and is not the one that the URL names. By the text, which is
+/// the same whether the client or the system passes on what rustls says.
+fn is_untrusted(error: &ureq::Error) -> bool {
+    error.to_string().contains("invalid peer certificate")
+}
+
+impl Error for EtcdError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.cause {
+            Cause::Http(error) => Some(&**error),
+            Cause::Answer(_) | Cause::Token | Cause::Refused(_) => None,
+        }
+    }
+}

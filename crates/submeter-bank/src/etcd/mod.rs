@@ -1,0 +1,407 @@
+//! A bank for the processes of many hosts, which etcd keeps.
+
+mod client;
+mod error;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use self::client::{Client, Seen, encode, range_of};
+use self::error::Cause;
+pub use self::error::EtcdError;
+use crate::budget::check_name;
+use crate::ledger::record::Record;
+use crate::{Answer, Bank, Budget, Ledger, Lent, Limit, Operate, RefusedError, Request};
+
+/// How long an exchange may take: less than members wait before they ask anew.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often an exchange is tried while others write: each time one of them has got on.
+const TRIES: u32 = 64;
+
+/// The longest record: etcd refuses a request beyond 1.5 MiB, and text in JSON grows by a third.
+const RECORD_MAX: usize = 1 << 20;
+
+/// A bank that etcd 3.4 or later keeps for a fleet: for limits that no fail-over may exceed.
+///
+/// The ledger is one value, which each exchange reads and replaces by compare-and-swap, so that the
+/// cluster agrees on each lease before it is answered. An exchange costs two writes that a majority
+/// has on disk, and a read; what it writes grows with the leases of the whole fleet, at about fifty
+/// bytes each. It is for tens of members with tens of limits, not for thousands: Redis is faster,
+/// and several fleets on one etcd do not wait for each other. An exchange takes two seconds at
+/// most, and blocks.
+///
+/// It asks etcd in JSON, as its gateway does since 3.4: a client for gRPC brings a hundred crates,
+/// and a compiler for its messages.
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+/// use submeter_bank::{Budget, EtcdBank, Limit, Operate};
+///
+/// let ttl = Duration::from_secs(15);
+/// let bank = EtcdBank::new("etcd://fleet:secret@a:2379,b:2379,c:2379", "production", ttl)?;
+/// let budget = Budget::new("/acme", "licences")?;
+/// bank.set(&Limit { budget, most: 100, floors: 0, per_member: None })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # When leases end
+/// Each exchange has the cluster agree on a new lease of etcd's, before anything is lent, and ties
+/// the member's key to it in the write that lends. The member counts from before that, and stops
+/// after 0.8 of the time; etcd takes the key away after the whole, or later where another leader
+/// was elected. What a member had is lent to others only once its key is gone. To prolong one lease
+/// instead would be cheaper, but a leader that was replaced may say that it has, and its successor
+/// not know.
+///
+/// # What etcd may forget
+/// Nothing, as long as a majority keeps its disks. A cluster without the fleet's value, or with a
+/// value of another cluster, [learns](crate::Past::Unknown) for one time to live. So restore a
+/// snapshot with an `--initial-cluster-token` of its own.
+///
+/// Old values pile up until etcd compacts: have it do so (`--auto-compaction-retention`), as for
+/// any use of it.
+///
+/// # Who may ask
+/// Who may write the keys below `submeter/FLEET/` may lend anything: caps hold against members that
+/// err. Neither the password nor the URL is in any error or debug output.
+pub struct EtcdBank {
+    client: Client,
+    /// Where the cluster is, without secrets.
+    server: String,
+    is_tls: bool,
+    is_trusting: bool,
+    prefix: String,
+    fleet: String,
+    ttl: Duration,
+}
+
+/// What is kept under the fleet's first key.
+#[derive(Default, Serialize, Deserialize)]
+struct Kept {
+    /// Which cluster has written it.
+    cluster: u64,
+    /// How long leases last, once this cluster was asked for any.
+    ttl_us: Option<u64>,
+    record: Record,
+}
+
+/// What is there at one moment.
+struct State {
+    cluster: u64,
+    /// At which revision the record was written; 0 where there is none.
+    modified: u64,
+    kept: Option<Kept>,
+    /// What was read, to see whether anything changes.
+    text: Vec<u8>,
+    /// Which holders live, with their leases.
+    lives: BTreeMap<(String, u64), i64>,
+    learns: bool,
+}
+
+impl State {
+    /// Returns whether what is lent is what this cluster has lent.
+    fn is_known(&self) -> bool {
+        let known = |kept: &Kept| kept.cluster == self.cluster && kept.ttl_us.is_some();
+        self.kept.as_ref().is_some_and(known)
+    }
+}
+
+impl EtcdBank {
+    /// Names the bank of a fleet at a URL: `etcd://user:password@host:port,host:port`, with a
+    /// member of the cluster or several, or `etcds://…` for TLS, which takes the feature `tls` and
+    /// [authorities](Self::with_authorities). `ttl` is how long leases last, the same for all
+    /// members; etcd counts at least two seconds, in whole ones. Does not connect.
+    ///
+    /// # Errors
+    /// When the URL cannot be read, the fleet's name is empty, longer than 1,024 bytes, or has
+    /// control characters or a slash, or `ttl` is shorter than 200 ms or longer than a year.
+    pub fn new(url: &str, fleet: &str, ttl: Duration) -> Result<Self, EtcdError> {
+        let wrong = |why: String| EtcdError::new("etcd", Cause::Refused(why));
+        check_name("fleet", fleet).map_err(wrong)?;
+        if fleet.contains('/') {
+            return Err(wrong(format!("fleet {fleet:?}: remove the slashes")));
+        }
+        if !(Duration::from_millis(200)..=Duration::from_secs(366 * 24 * 3600)).contains(&ttl) {
+            return Err(wrong(format!("a ttl of {ttl:?}: take 200 ms to a year")));
+        }
+        // Without the URL, which may have a password in it.
+        let form = || wrong("the URL is not etcd://user:password@host:port,host:port".to_owned());
+        let (scheme, rest) = url.split_once("://").ok_or_else(form)?;
+        let scheme = match scheme {
+            "etcd" => "http",
+            "etcds" => "https",
+            _ => return Err(form()),
+        };
+        let is_tls = scheme == "https";
+        if is_tls && !cfg!(feature = "tls") {
+            return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
+        }
+        let (user, hosts) = match rest.rsplit_once('@') {
+            Some((user, hosts)) => (Some(user.split_once(':').ok_or_else(form)?), hosts),
+            None => (None, rest),
+        };
+        let is_host = |host: &&str| {
+            host.rsplit_once(':').is_some_and(|(name, port)| {
+                !name.is_empty()
+                    && port.parse::<u16>().is_ok()
+                    && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
+            })
+        };
+        let hosts = hosts.trim_end_matches('/');
+        let all: Vec<&str> = hosts.split(',').collect();
+        if !all.iter().all(is_host) {
+            return Err(form());
+        }
+        let endpoints = all.iter().map(|host| format!("{scheme}://{host}")).collect();
+        let user = user.map(|(name, password)| (name.to_owned(), password.to_owned()));
+        Ok(Self {
+            client: Client::new(endpoints, user),
+            server: format!("{hosts}{}", if is_tls { " (TLS)" } else { "" }),
+            is_tls,
+            is_trusting: false,
+            prefix: format!("submeter/{fleet}/"),
+            fleet: fleet.to_owned(),
+            ttl,
+        })
+    }
+
+    /// Trusts the authorities of these certificates, in PEM, and no others.
+    ///
+    /// # Errors
+    /// When there is no certificate among them, or the URL is not `etcds://…`.
+    #[cfg(feature = "tls")]
+    pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, EtcdError> {
+        use std::sync::Arc;
+        use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+        if !self.is_tls {
+            let why = "authorities are for a URL of etcds://".to_owned();
+            return Err(self.failed(Cause::Refused(why)));
+        }
+        let items = parse_pem(pem).filter_map(Result::ok);
+        let found: Vec<Certificate<'static>> = items
+            .filter_map(|item| match item {
+                PemItem::Certificate(certificate) => Some(certificate),
+                _ => None,
+            })
+            .collect();
+        if found.is_empty() {
+            let why = "the authorities have no certificate in PEM".to_owned();
+            return Err(self.failed(Cause::Refused(why)));
+        }
+        let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(found)));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        self.client.trust(tls.unversioned_rustls_crypto_provider(provider).build());
+        self.is_trusting = true;
+        Ok(self)
+    }
+
+    fn failed(&self, cause: Cause) -> EtcdError {
+        EtcdError::new(&self.server, cause)
+    }
+
+    fn key(&self) -> String {
+        encode(format!("{}ledger", self.prefix).as_bytes())
+    }
+
+    /// Reads what a range of all the fleet's keys has found.
+    fn state(&self, seen: Seen) -> Result<State, Cause> {
+        let mut state = State {
+            cluster: seen.cluster,
+            modified: 0,
+            kept: None,
+            text: Vec::new(),
+            lives: BTreeMap::new(),
+            learns: false,
+        };
+        for pair in seen.pairs {
+            let key = std::str::from_utf8(&pair.key).unwrap_or_default();
+            let Some(name) = key.strip_prefix(&self.prefix) else { continue };
+            if name == "ledger" {
+                let kept: Kept = serde_json::from_slice(&pair.value).map_err(|_| strange())?;
+                (state.modified, state.text) = (pair.modified, pair.value);
+                state.kept = Some(kept);
+            } else if name == "learns" {
+                state.learns = true;
+            } else if let Some((epoch, member)) =
+                name.strip_prefix("holder/").and_then(|name| name.split_once('/'))
+                && let Ok(epoch) = u64::from_str_radix(epoch, 16)
+            {
+                state.lives.insert((member.to_owned(), epoch), pair.lease);
+            }
+        }
+        Ok(state)
+    }
+
+    fn look(&self, until: Instant) -> Result<State, Cause> {
+        if self.is_tls && !self.is_trusting {
+            let why = "etcds:// trusts nobody yet: name the authorities of its certificate";
+            return Err(Cause::Refused(why.to_owned()));
+        }
+        self.state(self.client.range(&self.prefix, until)?)
+    }
+
+    /// Changes the ledger, in one step that the cluster agrees on, and returns what `change` does.
+    /// `holder` is whose leases begin anew.
+    fn change<T>(
+        &self,
+        holder: Option<(&str, u64)>,
+        change: impl Fn(&mut Ledger) -> Result<T, RefusedError>,
+    ) -> Result<T, Cause> {
+        let until = Instant::now() + PATIENCE;
+        let mut state = self.look(until)?;
+        // Before anything is lent, so that it ends after what is.
+        let lease = match holder {
+            Some(_) => Some(self.client.grant(self.ttl, until)?),
+            None => None,
+        };
+        let mut learning = None;
+        for tries in 0..TRIES {
+            let (cluster, modified) = (state.cluster, state.modified);
+            if state.kept.is_none() && holder.is_some() {
+                let fleet = &self.fleet;
+                let why =
+                    format!("fleet {fleet:?} has no limits: set one, by `submeter fleet set`");
+                return Err(Cause::Refused(why));
+            }
+            let mut ledger = self.ledger(&state, holder.is_some())?;
+            let done = change(&mut ledger).map_err(|error| Cause::Refused(error.to_string()))?;
+            let ttl_us = match holder {
+                Some(_) => u64::try_from(self.ttl.as_micros()).ok(),
+                None if state.is_known() => state.kept.as_ref().and_then(|kept| kept.ttl_us),
+                // The next exchange learns what was lent before.
+                None => None,
+            };
+            let kept = Kept { cluster, ttl_us, record: Record::of(&ledger) };
+            let text = serde_json::to_vec(&kept).map_err(|_| strange())?;
+            if text == state.text {
+                return Ok(done);
+            }
+            if text.len() > RECORD_MAX {
+                return Err(Cause::Refused(format!(
+                    "fleet {:?} has more leases than one value of etcd keeps, 1 MiB: make fleets of \
+                     it, or take Redis",
+                    self.fleet
+                )));
+            }
+            let mut then = vec![put(self.key(), &text, None)];
+            if let (Some((member, epoch)), Some(lease)) = (holder, lease) {
+                let key = format!("{}holder/{epoch:016x}/{member}", self.prefix);
+                then.push(put(encode(key.as_bytes()), b"", Some(lease)));
+            }
+            if holder.is_some() && !state.is_known() {
+                let lease = match learning {
+                    Some(lease) => lease,
+                    None => self.client.grant(self.ttl, until)?,
+                };
+                learning = Some(lease);
+                let key = format!("{}learns", self.prefix);
+                then.push(put(encode(key.as_bytes()), b"", Some(lease)));
+            }
+            let compare = json!([{ "key": self.key(), "target": "MOD", "result": "EQUAL",
+                "mod_revision": modified.to_string() }]);
+            let otherwise = json!([{ "request_range": range_of(&self.prefix) }]);
+            match self.client.transact(compare, Value::Array(then), otherwise, until)? {
+                None => return Ok(done),
+                Some(seen) => state = self.state(seen)?,
+            }
+            // One of those that write at once gets on each time; the others spread.
+            let wait = Duration::from_micros(u64::from(std::process::id() % 7 + 1) * 200);
+            std::thread::sleep(wait * (tries / 4).min(20));
+        }
+        Err(Cause::Answer(format!("{TRIES} others wrote first: ask again")))
+    }
+
+    /// Makes the ledger of a state.
+    fn ledger(&self, state: &State, asks: bool) -> Result<Ledger, Cause> {
+        let none = Kept::default();
+        let kept = state.kept.as_ref().unwrap_or(&none);
+        let is_known = state.is_known();
+        let lives = |member: &str, epoch: u64| {
+            is_known && state.lives.contains_key(&(member.to_owned(), epoch))
+        };
+        let ttl = Duration::from_micros(kept.ttl_us.unwrap_or(0));
+        if asks && is_known && ttl != self.ttl && !kept.record.is_idle(lives) {
+            return Err(Cause::Refused(format!(
+                "leases of fleet {:?} last {} us, and this member's {}: have all members say the \
+                 same",
+                self.fleet,
+                ttl.as_micros(),
+                self.ttl.as_micros()
+            )));
+        }
+        let learns = state.learns || !is_known;
+        kept.record.ledger(self.ttl, learns, today(), lives).ok_or_else(strange)
+    }
+}
+
+/// The time of this host, which says for how long something was held, and nothing else.
+fn today() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+fn strange() -> Cause {
+    Cause::Refused("what is kept there is not of this version".to_owned())
+}
+
+fn put(key: String, value: &[u8], lease: Option<i64>) -> Value {
+    let lease = lease.unwrap_or(0).to_string();
+    json!({ "request_put": { "key": key, "value": encode(value), "lease": lease } })
+}
+
+impl Bank for EtcdBank {
+    type Error = EtcdError;
+
+    fn exchange(&self, request: &Request) -> Result<Answer, EtcdError> {
+        let holder = (request.member.as_str(), request.epoch);
+        let answer = self.change(Some(holder), |ledger| ledger.exchange(Duration::ZERO, request));
+        answer.map_err(|cause| self.failed(cause))
+    }
+}
+
+impl Operate for EtcdBank {
+    fn set(&self, limit: &Limit) -> Result<(), EtcdError> {
+        self.change(None, |ledger| ledger.set(limit)).map_err(|cause| self.failed(cause))
+    }
+
+    fn set_if_none(&self, limit: &Limit) -> Result<(), EtcdError> {
+        let set = |ledger: &mut Ledger| ledger.set_if_none(limit);
+        self.change(None, set).map_err(|cause| self.failed(cause))
+    }
+
+    fn limits(&self) -> Result<Vec<Limit>, EtcdError> {
+        let state = self.look(Instant::now() + PATIENCE);
+        let ledger = state.and_then(|state| self.ledger(&state, false));
+        Ok(ledger.map_err(|cause| self.failed(cause))?.limits().collect())
+    }
+
+    /// Asks etcd once more for each holder, of when its lease ends, in whole seconds.
+    fn holders(&self, budget: &Budget) -> Result<Vec<Lent>, EtcdError> {
+        let until = Instant::now() + PATIENCE;
+        let lent = || {
+            let state = self.look(until)?;
+            let ledger = self.ledger(&state, false)?;
+            let ends = |mut lent: Lent| {
+                let lease = state.lives.get(&(lent.member.clone(), lent.epoch));
+                lent.ends_in = lease.map_or(Ok(Duration::ZERO), |&l| self.client.left(l, until))?;
+                Ok(lent)
+            };
+            ledger.lent(budget).map(ends).collect::<Result<_, Cause>>()
+        };
+        lent().map_err(|cause| self.failed(cause))
+    }
+}
+
+/// Without the URL, which may have a password in it.
+impl fmt::Debug for EtcdBank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdBank")
+            .field("server", &self.server)
+            .field("fleet", &self.fleet)
+            .finish_non_exhaustive()
+    }
+}

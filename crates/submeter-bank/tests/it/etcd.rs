@@ -1,0 +1,336 @@
+//! A real etcd as the ledger: what a fail-over, a pause or a race must never grant twice.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use submeter_bank::{
+    Bank, Budget, EtcdBank, EtcdError, Holder, Member, Operate, Outage, Use, Want,
+};
+use tempfile::TempDir;
+
+use crate::conformance::{TTL, limit, memory, request, until_it_lends, want};
+
+pub(crate) struct Server {
+    directory: TempDir,
+    ports: [u16; 2],
+    options: Vec<String>,
+    child: Child,
+}
+
+fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    free.expect("a free port").port()
+}
+
+impl Server {
+    /// Starts one, or says why not.
+    pub(crate) fn start(options: &[String]) -> Option<Server> {
+        // A disk that others use, too, takes longer to agree than leases last.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let directory = directory.expect("a directory");
+        let (ports, options) = ([free_port(), free_port()], options.to_owned());
+        let child = spawn(&directory, ports, &options)?;
+        Some(Server { directory, ports, options, child })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.ports[0]
+    }
+
+    fn bank(&self, fleet: &str) -> EtcdBank {
+        let url = format!("etcd://127.0.0.1:{}", self.port());
+        EtcdBank::new(&url, fleet, TTL).expect("a URL")
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("a child");
+        self.child.wait().expect("a child");
+    }
+
+    fn start_again(&mut self) {
+        let child = spawn(&self.directory, self.ports, &self.options);
+        self.child = child.expect("it was there before");
+    }
+
+    /// Asks it for something that no bank asks for.
+    fn post(&self, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port())).expect("it listens");
+        let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(format!("{head}{body}").as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.contains(" 200 OK"), "{path}: {answer}");
+        answer
+    }
+}
+
+fn spawn(directory: &TempDir, [client, peer]: [u16; 2], options: &[String]) -> Option<Child> {
+    let scheme =
+        if options.iter().any(|option| option == "--cert-file") { "https" } else { "http" };
+    let client_url = format!("{scheme}://127.0.0.1:{client}");
+    let peer_url = format!("http://127.0.0.1:{peer}");
+    let mut command = Command::new("etcd");
+    command.arg("--data-dir").arg(directory.path());
+    command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
+    command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+    command.args(["--initial-cluster", &format!("default={peer_url}")]).args(options);
+    let Ok(child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+        println!("skipped: tests against etcd: apt-get install etcd-server");
+        return None;
+    };
+    let start = Instant::now();
+    // It listens once it leads.
+    while TcpStream::connect(("127.0.0.1", client)).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "etcd does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some(child)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Has ended by itself otherwise.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks for one lease, and returns how much was lent, and whether the bank learns.
+fn ask(bank: &EtcdBank, member: &str, sequence: u64, want: Want) -> (u64, bool) {
+    let asked = request(member, 7, sequence, vec![want]);
+    // A machine that is busy answers late: the same request again is the same exchange.
+    let answer = (0..30).find_map(|_| bank.exchange(&asked).ok()).expect("an answer in a minute");
+    (answer.leases[0].amount, answer.learns)
+}
+
+#[test]
+fn an_operator_sets_limits_of_etcd_and_sees_who_holds_what() {
+    let Some(server) = Server::start(&[]) else { return };
+    crate::operate::check(&server.bank("test"));
+}
+
+#[test]
+fn etcd_answers_as_a_ledger_in_memory_does() {
+    let Some(server) = Server::start(&[]) else { return };
+    crate::conformance::check(|fleet| server.bank(fleet));
+}
+
+#[test]
+fn an_etcd_that_was_killed_forgets_nothing_and_need_not_learn() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let bank = server.bank("test");
+    bank.set(&limit("/", 100)).expect("a limit");
+    until_it_lends(&bank);
+    assert_eq!(ask(&bank, "web", 1, want("/", 0, 70)), (70, false));
+    server.kill();
+    let asked = request("web", 7, 2, vec![want("/", 70, 90)]);
+    let error = bank.exchange(&asked).expect_err("it is away");
+    assert!(error.to_string().ends_with("start it, or wait for it"), "{error}");
+    assert!(!error.is_refused());
+    server.start_again();
+    assert_eq!(ask(&bank, "new", 1, want("/", 0, 100)), (30, false), "the rest, and at once");
+    // What it holds beyond its fair part counts until it says that it uses less.
+    ask(&bank, "web", 3, want("/", 70, 90));
+    let held = bank.holders(&memory("/")).expect("a list");
+    assert_eq!(held.iter().map(|lent| lent.amount).collect::<Vec<_>>(), [30, 70]);
+}
+
+#[test]
+fn what_a_member_had_that_is_gone_is_free_after_its_lease_and_not_before() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank("test");
+    bank.set(&limit("/", 100)).expect("a limit");
+    until_it_lends(&bank);
+    let start = Instant::now();
+    assert_eq!(ask(&bank, "gone", 1, want("/", 0, 100)).0, 100);
+    let mut renewed = start;
+    for sequence in 1.. {
+        let (amount, _) = ask(&bank, "next", sequence, want("/", 0, 100));
+        let passed = renewed.elapsed();
+        if amount > 0 {
+            assert!(passed >= TTL, "free after {passed:?}");
+            break;
+        }
+        if sequence == 10 {
+            // The same request again is answered, and prolongs nothing that counts for longer.
+            assert_eq!(ask(&bank, "gone", 1, want("/", 0, 100)).0, 100);
+            let newer = Instant::now();
+            ask(&bank, "gone", 2, want("/", 100, 100));
+            renewed = newer;
+        }
+        assert!(passed < TTL + Duration::from_secs(30), "it is never free");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_cluster_without_the_ledger_learns_before_it_lends() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank("test");
+    let asked = request("web", 7, 1, vec![want("/", 0, 70)]);
+    let error = bank.exchange(&asked).expect_err("no limits");
+    assert!(error.is_refused() && error.to_string().contains("has no limits"), "{error}");
+    bank.set(&limit("/", 100)).expect("a limit");
+    until_it_lends(&bank);
+    assert_eq!(ask(&bank, "web", 2, want("/", 0, 70)), (70, false));
+    // All keys, of which there are others in a cluster that others use.
+    server.post("kv/deleterange", r#"{"key":"AA==","range_end":"AA=="}"#);
+    bank.set_if_none(&limit("/", 100)).expect("a limit");
+    assert_eq!(ask(&bank, "new", 1, want("/", 0, 30)), (0, true));
+    assert_eq!(ask(&bank, "web", 3, want("/", 70, 90)), (70, true));
+    until_it_lends(&bank);
+    assert_eq!(ask(&bank, "new", 2, want("/", 0, 30)), (30, false));
+}
+
+#[test]
+fn members_that_lease_for_another_time_are_refused_while_others_live() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank("test");
+    bank.set(&limit("/", 100)).expect("a limit");
+    bank.exchange(&request("web", 7, 1, Vec::new())).expect("an answer");
+    let url = format!("etcd://127.0.0.1:{}", server.port());
+    let longer = EtcdBank::new(&url, "test", TTL * 2).expect("a URL");
+    let asked = request("other", 8, 1, Vec::new());
+    let error = longer.exchange(&asked).expect_err("another ttl");
+    let (one, other) = (TTL.as_micros(), (TTL * 2).as_micros());
+    let why = format!("last {one} us, and this member's {other}");
+    assert!(error.is_refused() && error.to_string().contains(&why), "{error}");
+    // Another fleet of the same cluster has nothing to do with it.
+    let apart = EtcdBank::new(&url, "apart", TTL * 2).expect("a URL");
+    apart.set(&limit("/", 100)).expect("a limit");
+    apart.exchange(&asked).expect("an answer");
+    assert_eq!(apart.holders(&memory("/")).expect("a list"), []);
+}
+
+#[test]
+fn more_leases_than_one_value_keeps_are_refused_by_name() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank("test");
+    bank.set(&limit("/", 100)).expect("a limit");
+    let long = "a".repeat(1000);
+    let wants = (0..1100).map(|at| want(&format!("/{at}{long}"), 0, 1)).collect();
+    let error = bank.exchange(&request("web", 7, 1, wants)).expect_err("too much");
+    assert!(error.is_refused() && error.to_string().contains("make fleets of it"), "{error}");
+    bank.exchange(&request("web", 7, 2, vec![want("/", 0, 1)])).expect("nothing has changed");
+}
+
+/// What all members may use at this moment: each says so before it may use more, and after it uses
+/// less.
+struct Sum(Mutex<Vec<u64>>);
+
+impl Sum {
+    fn say(&self, at: usize, amount: u64, most: u64) {
+        let mut amounts = self.0.lock().expect("no panic");
+        amounts[at] = amount;
+        let sum: u64 = amounts.iter().sum();
+        assert!(sum <= most, "{amounts:?} are more than {most}");
+    }
+}
+
+struct Counted<'a> {
+    sum: &'a Sum,
+    at: usize,
+    limit: u64,
+}
+
+impl Member for Counted<'_> {
+    fn set(&mut self, _: &Budget, amount: u64) -> Use {
+        self.limit = amount;
+        self.sum.say(self.at, amount, 100);
+        // Wants more at times, and less at others.
+        Use { used: amount, refused: fastrand::u64(0..40) }
+    }
+}
+
+#[test]
+fn clients_that_race_are_all_served_and_never_lent_more_than_there_is() {
+    const CLIENTS: usize = 6;
+    const EXCHANGES: u64 = 25;
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank("test");
+    bank.set(&limit("/", 100)).expect("a limit");
+    until_it_lends(&bank);
+    let sum = Sum(Mutex::new(vec![0; CLIENTS]));
+    let answered = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|at| {
+                let (sum, bank) = (&sum, server.bank("test"));
+                scope.spawn(move || {
+                    let mut member = Counted { sum, at, limit: 0 };
+                    let start = Instant::now();
+                    let mut holder = Holder::new("racer", at as u64);
+                    holder.add(memory("/"), 10, Outage::Strict);
+                    let mut answered = 0;
+                    for _ in 0..EXCHANGES {
+                        let request = holder.request(start.elapsed(), &mut member);
+                        if let Ok(answer) = bank.exchange(&request) {
+                            holder.accept(start.elapsed(), &answer, &mut member);
+                            answered += 1;
+                        }
+                    }
+                    answered
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("no excess")).sum::<u64>()
+    });
+    let asked = CLIENTS as u64 * EXCHANGES;
+    println!("{answered} of {asked} exchanges of {CLIENTS} clients at once were answered");
+    assert!(answered > asked * 9 / 10, "only {answered} of {asked} were answered");
+    let lent: u64 = sum.0.lock().expect("no panic").iter().sum();
+    assert!(lent >= 50, "only {lent} of 100 are lent");
+}
+
+/// Returns all that is shown of an error.
+pub(crate) fn shown(error: &EtcdError) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    format!("{error} {error:?} {cause:?}")
+}
+
+#[test]
+fn passwords_of_etcd_are_used_and_never_shown() {
+    let Some(server) = Server::start(&[]) else { return };
+    server.post("auth/user/add", r#"{"name":"root","password":"open-sesame"}"#);
+    server.post("auth/user/grant", r#"{"user":"root","role":"root"}"#);
+    server.post("auth/enable", "{}");
+    let bank = |user: &str| {
+        let url = format!("etcd://{user}127.0.0.1:{}", server.port());
+        EtcdBank::new(&url, "test", TTL).expect("a URL")
+    };
+    let right = bank("root:open-sesame@");
+    right.set(&limit("/", 100)).expect("the password is right");
+    right.exchange(&request("web", 1, 1, vec![want("/", 0, 1)])).expect("an answer");
+    assert!(!format!("{right:?}").contains("sesame"), "{right:?}");
+    for user in ["root:shut-sesame@", ""] {
+        let error = bank(user).set(&limit("/", 100)).expect_err("not that user");
+        assert!(error.is_refused() && !shown(&error).contains("sesame"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_url_that_is_none_is_refused_without_its_password() {
+    for wrong in
+        ["http://:sesame@h:1", "etcd://u:sesame@h", "etcd://u:sesame@h:1/x", "etcd://sesame@h:1"]
+    {
+        let error = EtcdBank::new(wrong, "test", TTL).expect_err("no URL");
+        assert!(error.is_refused() && !shown(&error).contains("sesame"), "{error:?}");
+    }
+    for (fleet, ttl) in [("", TTL), ("a/b", TTL), ("a", TTL / 100), ("a", Duration::MAX)] {
+        assert!(EtcdBank::new("etcd://h:1", fleet, ttl).is_err(), "{fleet} {ttl:?}");
+    }
+    let bank = EtcdBank::new("etcd://u:sesame@127.0.0.1:1,127.0.0.1:2", "a", TTL).expect("a URL");
+    let error = bank.limits().expect_err("nobody listens");
+    assert_eq!(error.to_string(), "cannot ask 127.0.0.1:1,127.0.0.1:2: start it, or wait for it");
+    assert!(!shown(&error).contains("sesame"), "{error:?}");
+}
+
+#[test]
+fn a_member_of_the_cluster_that_is_away_is_passed_over() {
+    let Some(server) = Server::start(&[]) else { return };
+    let url = format!("etcd://127.0.0.1:1,127.0.0.1:{}", server.port());
+    let bank = EtcdBank::new(&url, "test", TTL).expect("a URL");
+    bank.set(&limit("/", 100)).expect("the second answers");
+}
