@@ -54,7 +54,7 @@ pub(crate) trait Path: Sized {
 }
 
 /// Whether a charge waits for a level of this path. Looks at what the tree has in common first: a
-/// walk of the levels near a limit would come after locked instructions, and cost half as much.
+/// walk of the levels, after the locked instructions of a charge, would be a tenth of that.
 #[inline]
 pub(super) fn is_awaited<P: Path>(path: &P) -> bool {
     path.common().is_awaited() && path.levels().any(Level::is_awaited)
