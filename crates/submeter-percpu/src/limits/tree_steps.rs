@@ -446,6 +446,24 @@ fn start(more: &[Act]) -> Vec<Act> {
     START.iter().chain(more).copied().collect()
 }
 
+#[test]
+fn what_was_charged_at_least_rises_without_the_peak_once_there_is_no_stock() {
+    let tree = Tree::new();
+    start(&[]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
+    let before = tree.root.record();
+    assert!(before.peak_low < 102 && before.peak > 102, "{before:?}: some of it lies in stock");
+    for act in [Limit(102), Charge(0, 2)] {
+        tree.perform(act).expect("it fits");
+    }
+    let after = tree.root.record();
+    assert_eq!((after.peak_low, after.peak), (102, before.peak));
+    for act in [Limit(200), Charge(1, 90)] {
+        tree.perform(act).expect("it fits");
+    }
+    let after = tree.root.record();
+    assert_eq!((after.peak_low, after.peak), (192, 192));
+}
+
 /// After a fold of the root: both leaves are closed, and may open again.
 const FOLDED: [Act; 3] = [Limit(100), Limit(1000), Rest];
 
