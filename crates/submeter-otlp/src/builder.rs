@@ -1,8 +1,13 @@
 //! Where metrics are sent to, and how.
 
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use submeter::Tree;
+
+use crate::error::ExportError;
 
 /// Whether values count from the start of a series or from the last export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +17,42 @@ pub enum Temporality {
     Cumulative,
     /// From the last export that arrived: groups in which nothing happened are not sent.
     Delta,
+}
+
+/// How requests are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// Protobuf over HTTP/1.1, to port 4318 as a rule.
+    #[default]
+    Http,
+    /// gRPC, to port 4317 as a rule; in builds with the feature `grpc`. Receivers take 4 MiB in a
+    /// request unless their settings say more.
+    Grpc,
+}
+
+/// Which URL a request is sent to.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Endpoint {
+    /// A receiver on this machine, at the port of the protocol.
+    #[default]
+    Local,
+    /// What the protocol makes of a receiver's URL.
+    Receiver(String),
+    /// The URL as it is.
+    Exact(String),
+}
+
+type Tell = dyn Fn(Option<&ExportError>) + Send + Sync;
+
+/// Who is told when exports begin to fail.
+#[derive(Clone)]
+pub(crate) struct Report(pub(crate) Arc<Tell>);
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Report")
+    }
 }
 
 /// The settings of an [`Exporter`](crate::Exporter), which
@@ -39,7 +80,12 @@ pub enum Temporality {
 #[must_use]
 pub struct Builder {
     pub(crate) tree: Tree,
-    pub(crate) endpoint: String,
+    pub(crate) protocol: Protocol,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) client_certificate: Option<PathBuf>,
+    pub(crate) client_key: Option<PathBuf>,
+    pub(crate) report: Option<Report>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) gzip: bool,
     pub(crate) timeout: Duration,
@@ -56,7 +102,12 @@ impl Builder {
     pub(crate) fn new(tree: &Tree) -> Builder {
         Builder {
             tree: tree.clone(),
-            endpoint: "http://localhost:4318/v1/metrics".into(),
+            protocol: Protocol::Http,
+            endpoint: Endpoint::Local,
+            certificate: None,
+            client_certificate: None,
+            client_key: None,
+            report: None,
             headers: Vec::new(),
             gzip: false,
             timeout: Duration::from_secs(10),
@@ -70,10 +121,55 @@ impl Builder {
         }
     }
 
-    /// Sends to this URL, which is used as it is: `http://localhost:4318/v1/metrics` unless this is
-    /// called.
+    /// Sends by this protocol, by HTTP unless this is called.
+    pub fn protocol(mut self, protocol: Protocol) -> Builder {
+        self.protocol = protocol;
+        self
+    }
+
+    /// Sends to this URL, which is used as it is: `http://localhost:4318/v1/metrics`, or
+    /// `http://localhost:4317` by gRPC, unless this or [`receiver`](Builder::receiver) is called.
+    /// `https` is TLS, in builds with the feature `tls`.
     pub fn endpoint(mut self, url: &str) -> Builder {
-        self.endpoint = url.into();
+        self.endpoint = Endpoint::Exact(url.into());
+        self
+    }
+
+    /// Sends to the receiver at this URL, to which HTTP adds the path `/v1/metrics`, as it does to
+    /// that of `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    pub fn receiver(mut self, url: &str) -> Builder {
+        self.endpoint = Endpoint::Receiver(url.into());
+        self
+    }
+
+    /// Trusts only the authorities in this file, in PEM, rather than those of the system. It is
+    /// read when the exporter starts.
+    pub fn certificate(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.certificate = Some(file.into());
+        self
+    }
+
+    /// Shows the receiver a certificate, followed by its chain, with its key, both files in PEM.
+    /// They are read when the exporter starts.
+    pub fn client_certificate(
+        mut self,
+        file: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Builder {
+        self.client_certificate = Some(file.into());
+        self.client_key = Some(key.into());
+        self
+    }
+
+    /// Calls `tell` on the exporter's thread when exports at intervals begin to fail, or fail for
+    /// another reason, and with `None` once they arrive again. What
+    /// [`export`](crate::Exporter::export) and [`shutdown`](crate::Exporter::shutdown) return is
+    /// not told besides.
+    pub fn report(
+        mut self,
+        tell: impl Fn(Option<&ExportError>) + Send + Sync + 'static,
+    ) -> Builder {
+        self.report = Some(Report(Arc::new(tell)));
         self
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::builder::{Builder, Temporality};
+use crate::builder::{Builder, Endpoint, Protocol, Temporality};
 use crate::error::SettingError;
 
 /// The variables of all signals, and those of metrics alone, which come first.
@@ -13,8 +13,9 @@ const METRICS: &str = "OTEL_EXPORTER_OTLP_METRICS_";
 
 impl Builder {
     /// Takes settings from the variables of OpenTelemetry, where they are set:
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_PROTOCOL`, and the
-    /// same after `OTEL_EXPORTER_OTLP_METRICS`;
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_PROTOCOL`,
+    /// `_CERTIFICATE`, `_CLIENT_CERTIFICATE`, `_CLIENT_KEY`, and the same after
+    /// `OTEL_EXPORTER_OTLP_METRICS`, which come first;
     /// `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` and
     /// `…_DEFAULT_HISTOGRAM_AGGREGATION`; `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_METRICS_EXPORTER`,
     /// `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SDK_DISABLED`.
@@ -31,29 +32,7 @@ impl Builder {
     ) -> Result<Builder, SettingError> {
         // An empty variable counts as unset.
         let read = |name: &str| read(name).filter(|value| !value.trim().is_empty());
-        let either = |name: &str| {
-            [METRICS, ALL].iter().find_map(|start| {
-                let name = format!("{start}{name}");
-                read(&name).map(|value| (name, value))
-            })
-        };
-        if let Some(url) = read(&format!("{METRICS}ENDPOINT")) {
-            self.endpoint = url;
-        } else if let Some(url) = read(&format!("{ALL}ENDPOINT")) {
-            self.endpoint = format!("{}/v1/metrics", url.trim_end_matches('/'));
-        }
-        if let Some((name, value)) = either("HEADERS") {
-            self.headers.extend(pairs(&name, &value)?);
-        }
-        if let Some((name, value)) = either("TIMEOUT") {
-            self.timeout = milliseconds(&name, &value)?;
-        }
-        if let Some((name, value)) = either("COMPRESSION") {
-            self.gzip = choose(&name, &value, &[("gzip", true), ("none", false)])?;
-        }
-        if let Some((name, value)) = either("PROTOCOL") {
-            choose(&name, &value, &[("http/protobuf", ())])?;
-        }
+        self.transport(&read)?;
         if let Some(value) = read(&format!("{METRICS}TEMPORALITY_PREFERENCE")) {
             let known = [
                 ("cumulative", Temporality::Cumulative),
@@ -89,6 +68,44 @@ impl Builder {
         let disabled = read("OTEL_SDK_DISABLED").is_some_and(|value| value.trim() == "true");
         self.disabled |= disabled;
         Ok(self)
+    }
+
+    /// Takes where to send to, and how.
+    fn transport(&mut self, read: &impl Fn(&str) -> Option<String>) -> Result<(), SettingError> {
+        let either = |name: &str| {
+            [METRICS, ALL].iter().find_map(|start| {
+                let name = format!("{start}{name}");
+                read(&name).map(|value| (name, value))
+            })
+        };
+        if let Some(url) = read(&format!("{METRICS}ENDPOINT")) {
+            self.endpoint = Endpoint::Exact(url);
+        } else if let Some(url) = read(&format!("{ALL}ENDPOINT")) {
+            self.endpoint = Endpoint::Receiver(url);
+        }
+        if let Some((name, value)) = either("HEADERS") {
+            self.headers.extend(pairs(&name, &value)?);
+        }
+        if let Some((name, value)) = either("TIMEOUT") {
+            self.timeout = milliseconds(&name, &value)?;
+        }
+        if let Some((name, value)) = either("COMPRESSION") {
+            self.gzip = choose(&name, &value, &[("gzip", true), ("none", false)])?;
+        }
+        if let Some((name, value)) = either("PROTOCOL") {
+            let known = [("http/protobuf", Protocol::Http), ("grpc", Protocol::Grpc)];
+            self.protocol = choose(&name, &value, &known)?;
+        }
+        for (name, file) in [
+            ("CERTIFICATE", &mut self.certificate),
+            ("CLIENT_CERTIFICATE", &mut self.client_certificate),
+            ("CLIENT_KEY", &mut self.client_key),
+        ] {
+            if let Some((_, path)) = either(name) {
+                *file = Some(path.into());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -130,6 +147,8 @@ fn pairs(name: &str, text: &str) -> Result<Vec<(String, String)>, SettingError> 
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use submeter::{Schema, Tree};
 
     use super::*;
@@ -152,6 +171,11 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "9"),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "all.pem"),
+            ("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "ours.pem"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "c.pem"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "c.key"),
             ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "Delta"),
             (
                 "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
@@ -161,8 +185,15 @@ mod tests {
             ("OTEL_RESOURCE_ATTRIBUTES", "service.name=no,host=h%20i"),
             ("OTEL_SERVICE_NAME", "shop"),
         ];
-        let is = read(&all).expect("valid");
-        assert_eq!(is.endpoint, "http://a:1/v1/metrics");
+        let mut is = read(&all).expect("valid");
+        let grpc = read(&all).expect("valid");
+        assert_eq!(grpc.protocol, Protocol::Grpc);
+        let files = [grpc.certificate, grpc.client_certificate, grpc.client_key];
+        let files = files.map(|file| file.expect("set above"));
+        assert_eq!(files, ["ours.pem", "c.pem", "c.key"].map(PathBuf::from));
+        assert_eq!(is.url(), "http://a:1/");
+        is = is.protocol(Protocol::Http);
+        assert_eq!(is.url(), "http://a:1/v1/metrics");
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(is.headers, [pair("api-key", "a,b"), pair("x", "1=2")]);
         assert_eq!((is.timeout.as_millis(), is.interval.as_millis()), (9, 5));
@@ -170,7 +201,14 @@ mod tests {
         assert_eq!(is.temporality, Temporality::Delta);
         assert_eq!(is.resource, [pair("host", "h i"), pair("service.name", "shop")]);
         let own = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://b:2/x");
-        assert_eq!(read(&[all[0], own]).expect("valid").endpoint, "http://b:2/x");
+        assert_eq!(read(&[all[0], own]).expect("valid").url(), "http://b:2/x");
+        for (protocol, url) in [
+            ("grpc", "http://localhost:4317"),
+            ("http/protobuf", "http://localhost:4318/v1/metrics"),
+        ] {
+            let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
+            assert_eq!(read(&[protocol]).expect("valid").url(), url);
+        }
         for (name, value) in [("OTEL_SDK_DISABLED", "true"), ("OTEL_METRICS_EXPORTER", "none")] {
             assert!(read(&[(name, value)]).expect("valid").disabled, "{name}");
         }
@@ -181,7 +219,7 @@ mod tests {
     #[test]
     fn a_value_that_cannot_be_used_is_named_with_its_variable_and_no_secret() {
         for (name, value) in [
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "0"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "1s"),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),

@@ -25,6 +25,10 @@ impl SettingError {
 
     pub(crate) fn thread(source: io::Error) -> SettingError {
         let text = format!("cannot start a thread: {source}: raise the limit of threads");
+        SettingError::io(text, source)
+    }
+
+    pub(crate) fn io(text: String, source: io::Error) -> SettingError {
         SettingError { text, source: Some(source) }
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use submeter::Tree;
 
 use crate::builder::Builder;
-use crate::client::Client;
+use crate::client::client;
 use crate::error::{ExportError, SettingError};
 use crate::stats::Stats;
 use crate::worker::{Order, Worker};
@@ -32,7 +32,7 @@ impl Exporter {
     }
 
     fn run(settings: Builder) -> Result<Exporter, SettingError> {
-        let client = Client::new(&settings)?;
+        let client = client(&settings)?;
         let stats = Arc::new(Mutex::new(Stats::default()));
         if settings.disabled {
             return Ok(Exporter { thread: None, stats });

@@ -1,4 +1,4 @@
-//! Sends a tree's metrics to an OpenTelemetry receiver, by OTLP: protobuf over HTTP.
+//! Sends a tree's metrics to an OpenTelemetry receiver, by OTLP: protobuf over HTTP, or gRPC.
 //!
 #![doc = concat!("```no_run\n", include_str!("../examples/send.rs"), "```")]
 //!
@@ -26,7 +26,9 @@
 //! # Receivers that are down, slow or strange
 //! One request is kept, unchanged, until the receiver answers. Whatever is counted meanwhile stays
 //! in the tree and is in the next: memory does not grow, and nothing is lost. Retries wait twice as
-//! long each time, a minute at most, or as long as `Retry-After` asks for, up to five.
+//! long each time, a minute at most, or as long as `Retry-After` or gRPC's `RetryInfo` asks for, up
+//! to five. [`Builder::report`] is told when exports begin to fail, by texts that name the endpoint
+//! and a remedy.
 //!
 //! A request that the receiver refuses is not repeated; what was new in it is in the next. So is
 //! that of an answer which no receiver gives, such as a page of HTML. All are counted:
@@ -35,7 +37,15 @@
 //!
 //! # When not to use it
 //! Where Prometheus scrapes the process, [`submeter::export`] needs no thread and no receiver.
-//! There is no gRPC and no TLS here: send to a collector beside the process, which has both.
+//!
+//! # Features
+//! - `tls`: endpoints with `https`, by rustls, with the authorities of the system or of
+//!   [a file](Builder::certificate), and [client certificates](Builder::client_certificate).
+//! - `grpc`: [`Protocol::Grpc`], by tonic, on a runtime that lives for one request. It uses no
+//!   proxy; HTTP uses that of `HTTPS_PROXY` and its kin.
+//!
+//! Without them an endpoint or a protocol that needs them is an error of
+//! [`start`](Builder::start); a collector beside the process has both.
 //!
 //! # Cost
 //! A thread, and at each interval a [snapshot](submeter::Tree::snapshot). Between exports, some
@@ -56,7 +66,7 @@ mod series;
 mod stats;
 mod worker;
 
-pub use builder::{Builder, Temporality};
+pub use builder::{Builder, Protocol, Temporality};
 pub use error::{ExportError, SettingError};
 pub use exporter::Exporter;
 pub use stats::Stats;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use crate::builder::Builder;
+use crate::builder::{Builder, Report};
 use crate::client::{Client, Outcome};
 use crate::encode::Encoder;
 use crate::error::ExportError;
@@ -33,7 +33,7 @@ struct Pending {
 
 pub(crate) struct Worker {
     settings: Builder,
-    client: Client,
+    client: Box<dyn Client>,
     layout: Layout,
     base: Base,
     pending: Option<Pending>,
@@ -43,7 +43,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(settings: Builder, client: Client, stats: Arc<Mutex<Stats>>) -> Worker {
+    pub(crate) fn new(
+        settings: Builder,
+        client: Box<dyn Client>,
+        stats: Arc<Mutex<Stats>>,
+    ) -> Worker {
         let layout = Layout::new(settings.tree.schema());
         let base = Base::new(nanoseconds(SystemTime::now()));
         Worker { settings, client, layout, base, pending: None, attempts: 0, stats }
@@ -54,7 +58,9 @@ impl Worker {
         loop {
             match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {
+                    let before = self.stats.lock().last_error.clone();
                     let failed = self.export().err();
+                    self.tell(before.as_ref());
                     due =
                         Instant::now() + failed.map_or(self.settings.interval, |(_, pause)| pause);
                 }
@@ -68,6 +74,16 @@ impl Worker {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+        }
+    }
+
+    /// Tells whom it may concern, unless it is as it was before.
+    fn tell(&self, before: Option<&ExportError>) {
+        let now = self.stats.lock().last_error.clone();
+        if let Some(Report(tell)) = &self.settings.report
+            && now.as_ref() != before
+        {
+            tell(now.as_ref());
         }
     }
 

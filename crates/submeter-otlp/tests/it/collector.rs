@@ -9,19 +9,73 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use submeter::{Buckets, Count};
-use submeter_otlp::{Exporter, Temporality};
+use submeter::{Buckets, Count, Tree};
+use submeter_otlp::{Builder, Exporter, Protocol, Temporality};
 
+use super::tls::{Files, files};
 use super::tree;
 
 /// A collector that writes each point to a file, and is killed when it is dropped.
 struct Collector(Child);
 
+/// How it is spoken to.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    protocol: Protocol,
+    /// TLS, by which both sides show who they are.
+    encrypted: bool,
+}
+
+impl Way {
+    fn settings(self, at: SocketAddr, files: &Files) -> String {
+        let name = match self.protocol {
+            Protocol::Grpc => "grpc",
+            _ => "http",
+        };
+        let tls = if self.encrypted {
+            let [certificate, key, authority] = ["server.pem", "server.key", "authority.pem"]
+                .map(|name| files.path(name).display().to_string());
+            format!(
+                ", tls: {{cert_file: '{certificate}', key_file: '{key}', \
+                 client_ca_file: '{authority}'}}"
+            )
+        } else {
+            String::new()
+        };
+        format!("{name}: {{endpoint: '{at}'{tls}}}")
+    }
+
+    fn exporter(self, tree: &Tree, at: SocketAddr, files: &Files) -> Builder {
+        let url = match (self.encrypted, self.protocol) {
+            (false, _) => format!("http://{at}"),
+            (true, _) => format!("https://localhost:{}", at.port()),
+        };
+        let exporter = Exporter::builder(tree).protocol(self.protocol).receiver(&url);
+        if !self.encrypted {
+            return exporter;
+        }
+        exporter
+            .certificate(files.path("authority.pem"))
+            .client_certificate(files.path("server.pem"), files.path("server.key"))
+    }
+}
+
+fn free() -> SocketAddr {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+    port.local_addr().expect("bound")
+}
+
 impl Collector {
-    fn start(program: &Path, directory: &Path, at: SocketAddr, number: usize) -> Collector {
+    fn start(
+        program: &Path,
+        directory: &Path,
+        protocols: &str,
+        at: SocketAddr,
+        number: usize,
+    ) -> Collector {
         let config = directory.join("config.yaml");
         let text = format!(
-            "receivers: {{otlp: {{protocols: {{http: {{endpoint: '{at}'}}}}}}}}
+            "receivers: {{otlp: {{protocols: {{{protocols}}}}}}}
 exporters: {{debug: {{verbosity: detailed, sampling_initial: 1000000, sampling_thereafter: 1}}}}
 service:
   telemetry: {{metrics: {{level: none}}}}
@@ -106,15 +160,22 @@ fn a_collector_has_exactly_what_was_counted_over_restarts_of_either_side() {
         println!("skipped: an OpenTelemetry collector: SUBMETER_OTELCOL=its program");
         return;
     };
-    for (temporality, exponential) in [(Temporality::Cumulative, true), (Temporality::Delta, false)]
-    {
+    let way = |protocol, encrypted| Way { protocol, encrypted };
+    for (temporality, exponential, way) in [
+        (Temporality::Cumulative, true, way(Protocol::Http, false)),
+        (Temporality::Delta, false, way(Protocol::Http, true)),
+        (Temporality::Delta, true, way(Protocol::Grpc, false)),
+        (Temporality::Cumulative, false, way(Protocol::Grpc, true)),
+    ] {
+        let files = files("collector");
         let directory = env::temp_dir().join(format!("submeter-otlp-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a place for files");
-        let port = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let at = port.local_addr().expect("bound");
-        drop(port);
+        let at = free();
+        let start = |number| {
+            Some(Collector::start(&program, &directory, &way.settings(at, &files), at, number))
+        };
         let mut counted = 0;
-        let mut collector = Some(Collector::start(&program, &directory, at, 0));
+        let mut collector = start(0);
         let mut number = 0;
         for _process in 0..3 {
             let mut keys = None;
@@ -124,8 +185,8 @@ fn a_collector_has_exactly_what_was_counted_over_restarts_of_either_side() {
                 keys = Some((schema.counter::<Count>("n", ""), size));
             });
             let (n, size) = keys.expect("declared");
-            let exporter = Exporter::builder(&tree)
-                .endpoint(&format!("http://{at}/v1/metrics"))
+            let exporter = way
+                .exporter(&tree, at, &files)
                 .temporality(temporality)
                 .exponential(exponential)
                 .gzip(exponential)
@@ -148,7 +209,7 @@ fn a_collector_has_exactly_what_was_counted_over_restarts_of_either_side() {
                 }
                 if step % 20 == 14 {
                     number += 1;
-                    collector = Some(Collector::start(&program, &directory, at, number));
+                    collector = start(number);
                 }
                 thread::sleep(Duration::from_millis(2));
             }
@@ -159,7 +220,64 @@ fn a_collector_has_exactly_what_was_counted_over_restarts_of_either_side() {
         }
         drop(collector);
         let totals = totals(&directory, temporality);
-        assert_eq!((totals["n"], totals["size"]), (counted, counted), "{temporality:?}");
+        assert_eq!((totals["n"], totals["size"]), (counted, counted), "{temporality:?} {way:?}");
         fs::remove_dir_all(&directory).expect("made above");
     }
+}
+
+#[test]
+fn what_a_collector_is_asked_in_vain_is_answered_with_a_remedy() {
+    let Some(program) = env::var_os("SUBMETER_OTELCOL").map(PathBuf::from) else {
+        println!("skipped: an OpenTelemetry collector: SUBMETER_OTELCOL=its program");
+        return;
+    };
+    let directory = env::temp_dir().join(format!("submeter-otlp-vain-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a place for files");
+    let (files, mut key) = (files("vain"), None);
+    let tree = tree(|schema| key = Some(schema.counter::<Count>("n", "")));
+    tree.root().add(key.expect("declared"), 1);
+    let plain = |protocol| Way { protocol, encrypted: false };
+    let tls = |protocol| Way { protocol, encrypted: true };
+    let (http, grpc) = (Protocol::Http, Protocol::Grpc);
+    let http_wanted = "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf";
+    let grpc_wanted = "OTEL_EXPORTER_OTLP_PROTOCOL=grpc";
+    for (number, (is, asked, remedy)) in [
+        (plain(http), plain(grpc), http_wanted),
+        (plain(grpc), plain(http), grpc_wanted),
+        (tls(http), tls(grpc), http_wanted),
+        (plain(http), tls(http), "write http"),
+        (plain(grpc), tls(grpc), "write http"),
+        (tls(http), plain(http), "HTTPS"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let at = free();
+        let settings = is.settings(at, &files);
+        let collector = Collector::start(&program, &directory, &settings, at, number);
+        let exporter = asked.exporter(&tree, at, &files).start().expect("valid");
+        let error = exporter.export().expect_err("not what it speaks").to_string();
+        println!("{is:?} asked as {asked:?}: {error}");
+        assert!(error.contains(remedy) && error.contains(&at.port().to_string()), "{error}");
+        drop(collector);
+    }
+    for (number, protocol) in [http, grpc].into_iter().enumerate() {
+        let at = free();
+        let settings = tls(protocol).settings(at, &files);
+        let collector = Collector::start(&program, &directory, &settings, at, 9 + number);
+        let known = || tls(protocol).exporter(&tree, at, &files);
+        let exporter = known().certificate(files.path("stranger.pem")).start().expect("valid");
+        let error = exporter.export().expect_err("nobody vouches for it").to_string();
+        println!("{protocol:?}: {error}");
+        assert!(error.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{error}");
+        let nobody = plain(protocol).exporter(&tree, at, &files);
+        let nobody = nobody.receiver(&format!("https://localhost:{}", at.port()));
+        let nobody = nobody.certificate(files.path("authority.pem")).start().expect("valid");
+        let error = nobody.export().expect_err("it wants to know who").to_string();
+        println!("{protocol:?}: {error}");
+        assert!(error.contains("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"), "{error}");
+        known().start().expect("valid").export().expect("accepted");
+        drop(collector);
+    }
+    fs::remove_dir_all(&directory).expect("made above");
 }

@@ -1,10 +1,13 @@
 //! Exports to receivers of every kind.
 
 mod collector;
+mod grpc;
 mod receiver;
 mod refused;
 mod sent;
 mod sums;
+mod tls;
+mod told;
 
 use std::time::Duration;
 

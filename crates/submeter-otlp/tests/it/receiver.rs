@@ -11,6 +11,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use prost::Message;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// What a receiver answers.
 #[derive(Clone, Debug)]
@@ -33,6 +34,11 @@ pub(crate) struct Request {
     pub(crate) taken: bool,
 }
 
+/// A connection, encrypted or not.
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
 pub(crate) struct Receiver {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
@@ -50,8 +56,22 @@ impl Receiver {
         Receiver::at("127.0.0.1:0".parse().expect("an address"), reply)
     }
 
+    /// Starts one that speaks TLS and accepts everything.
+    pub(crate) fn encrypted(config: Arc<ServerConfig>) -> Receiver {
+        let free = "127.0.0.1:0".parse().expect("an address");
+        Receiver::with(free, Some(config), |_| Reply::Accept)
+    }
+
     pub(crate) fn at(
         address: SocketAddr,
+        reply: impl FnMut(usize) -> Reply + Send + 'static,
+    ) -> Receiver {
+        Receiver::with(address, None, reply)
+    }
+
+    fn with(
+        address: SocketAddr,
+        tls: Option<Arc<ServerConfig>>,
         mut reply: impl FnMut(usize) -> Reply + Send + 'static,
     ) -> Receiver {
         let listener = TcpListener::bind(address).expect("a free port");
@@ -65,8 +85,17 @@ impl Receiver {
                 if stopped.load(Ordering::Acquire) {
                     return;
                 }
-                let Ok(mut stream) = stream else { continue };
-                let Ok((head, body)) = read(&stream) else { continue };
+                let Ok(stream) = stream else { continue };
+                let long = Some(Duration::from_secs(10));
+                stream.set_read_timeout(long).expect("a socket");
+                let mut stream: Box<dyn Stream> = match &tls {
+                    Some(config) => {
+                        let server = ServerConnection::new(Arc::clone(config)).expect("a server");
+                        Box::new(StreamOwned::new(server, stream))
+                    }
+                    None => Box::new(stream),
+                };
+                let Ok((head, body)) = read(&mut stream) else { continue };
                 let number = seen.lock().expect("no panic").len();
                 let reply = reply(number);
                 let taken = matches!(reply, Reply::Accept | Reply::AcceptAndBreak);
@@ -77,10 +106,7 @@ impl Receiver {
                     }
                     Reply::Answer(bytes) => stream.write_all(&bytes),
                     Reply::AcceptAndBreak => Ok(()),
-                    Reply::Silence => {
-                        let long = Some(Duration::from_secs(10));
-                        stream.set_read_timeout(long).and_then(|()| stream.read(&mut [0])).map(drop)
-                    }
+                    Reply::Silence => stream.read(&mut [0]).map(drop),
                 };
             }
         });
@@ -138,7 +164,7 @@ pub(crate) fn group(attributes: &[opentelemetry_proto::tonic::common::v1::KeyVal
     }
 }
 
-fn read(stream: &TcpStream) -> io::Result<(String, Vec<u8>)> {
+fn read(stream: &mut dyn Stream) -> io::Result<(String, Vec<u8>)> {
     let mut stream = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {

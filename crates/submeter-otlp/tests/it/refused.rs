@@ -85,6 +85,7 @@ fn what_was_new_in_a_refused_request_is_in_the_next() {
     let replies = [
         (status("400 Bad Request"), "400"),
         (status("404 Not Found"), "404"),
+        (Reply::Answer(b"HTTP/1.1 400 No\r\n\r\nSend it elsewhere.\n".into()), "elsewhere."),
         (Reply::Answer(page.into()), "/v1/metrics"),
         (Reply::Answer(endless), "too much"),
         (Reply::Answer(moved.into()), "307"),

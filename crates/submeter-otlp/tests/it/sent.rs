@@ -255,7 +255,6 @@ fn settings_that_cannot_be_used_are_named_with_the_remedy() {
     let tree = tree(|_| {});
     let builder = || Exporter::builder(&tree);
     for (settings, named) in [
-        (builder().endpoint("https://collector/v1/metrics"), "TLS"),
         (builder().endpoint("localhost:4318"), "http://host:4318/v1/metrics"),
         (builder().endpoint(""), "http://host:4318/v1/metrics"),
         (builder().endpoint("http://"), "http://host:4318/v1/metrics"),

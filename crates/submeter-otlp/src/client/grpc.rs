@@ -1,0 +1,134 @@
+//! A request by gRPC.
+
+use std::error::Error;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use prost::Message;
+use tokio::runtime;
+use tokio::time::timeout;
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt;
+use ureq::http::{HeaderMap, Uri};
+
+use super::{ANSWER_MAX, Client, Outcome, USER_AGENT, accepted, remedy};
+use crate::builder::Builder;
+use crate::error::SettingError;
+
+pub(super) struct Grpc {
+    endpoint: Endpoint,
+    uri: Uri,
+    metadata: MetadataMap,
+    gzip: bool,
+    timeout: Duration,
+    /// What may be wrong where a connection ends without a reason.
+    guess: &'static str,
+}
+
+impl Grpc {
+    pub(super) fn new(
+        uri: Uri,
+        headers: HeaderMap,
+        settings: &Builder,
+    ) -> Result<Grpc, SettingError> {
+        let wrong = |error: tonic::transport::Error| {
+            SettingError::new(remedy::explain(&uri, &error, "name another"))
+        };
+        let endpoint = Endpoint::from(uri.clone()).user_agent(USER_AGENT).map_err(wrong)?;
+        #[cfg(feature = "tls")]
+        let endpoint = match uri.scheme_str() {
+            Some("https") => {
+                let tls = super::tls::Files::read(settings)?.grpc()?;
+                endpoint.tls_config(tls).map_err(wrong)?
+            }
+            _ => endpoint,
+        };
+        Ok(Grpc {
+            endpoint,
+            metadata: MetadataMap::from_headers(headers),
+            gzip: settings.gzip,
+            timeout: settings.timeout,
+            guess: remedy::guess(&uri, settings),
+            uri,
+        })
+    }
+}
+
+impl Client for Grpc {
+    fn body(&self, request: &ExportMetricsServiceRequest) -> Vec<u8> {
+        request.encode_to_vec()
+    }
+
+    fn send(&self, body: &[u8]) -> Outcome {
+        // A runtime and a connection for each request, as over HTTP: between exports nothing would
+        // answer what the receiver asks of an idle connection, nor notice that it has closed it.
+        let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return self.again(&error),
+        };
+        let outcome = runtime.block_on(async { timeout(self.timeout, self.export(body)).await });
+        // A look-up of a name may still be under way, on a thread that cannot be interrupted.
+        runtime.shutdown_background();
+        outcome.unwrap_or_else(|_| Outcome::Again { why: remedy::late(&self.uri), after: None })
+    }
+}
+
+impl Grpc {
+    async fn export(&self, body: &[u8]) -> Outcome {
+        // The message is some times as large as its bytes, which is why they are what is kept.
+        let message = match ExportMetricsServiceRequest::decode(body) {
+            Ok(message) => message,
+            Err(error) => unreachable!("encoded above: {error}"),
+        };
+        let channel = match self.endpoint.connect().await {
+            Ok(channel) => channel,
+            Err(error) => return self.again(&error),
+        };
+        let mut client = MetricsServiceClient::new(channel)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(ANSWER_MAX);
+        if self.gzip {
+            client = client.send_compressed(CompressionEncoding::Gzip);
+        }
+        let mut request = Request::new(message);
+        *request.metadata_mut() = self.metadata.clone();
+        request.set_timeout(self.timeout);
+        match client.export(request).await {
+            Ok(answer) => accepted(answer.into_inner()),
+            Err(status) => self.failed(&status),
+        }
+    }
+
+    fn again(&self, error: &(dyn Error + 'static)) -> Outcome {
+        Outcome::Again { why: remedy::explain(&self.uri, error, self.guess), after: None }
+    }
+
+    fn failed(&self, status: &Status) -> Outcome {
+        // The connection broke, rather than that the receiver answered.
+        if let Some(error) = status.source() {
+            return self.again(error);
+        }
+        let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        let why = format!("{} answered {:?}: {}", self.uri, status.code(), status.message());
+        match status.code() {
+            Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unavailable
+            | Code::DataLoss => Outcome::Again { why, after },
+            Code::ResourceExhausted if after.is_some() => Outcome::Again { why, after },
+            // tonic's own word for an answer of HTTP/2 that is not one of gRPC; elsewhere a service
+            // is missing.
+            Code::Internal if status.message().starts_with("protocol error: ") => {
+                Outcome::Refused(format!("{why}: {}", self.guess))
+            }
+            Code::Unimplemented => Outcome::Refused(format!("{why}: {}", self.guess)),
+            _ => Outcome::Refused(why),
+        }
+    }
+}

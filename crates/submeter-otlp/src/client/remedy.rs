@@ -1,0 +1,83 @@
+//! What an error that nobody has answered says, and what to do about it.
+
+use std::error::Error;
+use std::io;
+
+use ureq::http::Uri;
+
+use crate::builder::{Builder, Protocol};
+
+const LATE: &str = "give it longer by OTEL_EXPORTER_OTLP_TIMEOUT";
+
+/// Returns what may be wrong where a connection just ends. That is all that is seen of a receiver
+/// of the other protocol, and in TLS 1.3 of one that wants a certificate.
+pub(super) fn guess(uri: &Uri, settings: &Builder) -> &'static str {
+    match (settings.protocol, uri.scheme_str() == Some("https")) {
+        (Protocol::Http, false) => {
+            "if it wants gRPC, set OTEL_EXPORTER_OTLP_PROTOCOL=grpc; if TLS, write https"
+        }
+        (Protocol::Http, true) => {
+            "if it wants gRPC, set OTEL_EXPORTER_OTLP_PROTOCOL=grpc; if a client's certificate, \
+             OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
+        }
+        (Protocol::Grpc, false) => {
+            "if it wants HTTP, set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf; if TLS, write https"
+        }
+        (Protocol::Grpc, true) => {
+            "if it wants HTTP, set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf; if a client's \
+             certificate, OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
+        }
+    }
+}
+
+/// Returns where a request was sent to, `error` with what caused it, and a remedy: the one that is
+/// known, or else `guess`.
+pub(super) fn explain(uri: &Uri, error: &(dyn Error + 'static), guess: &str) -> String {
+    let mut text = format!("{uri}");
+    let mut remedy = None;
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let says = cause.to_string();
+        // Some repeat what caused them.
+        if !text.contains(&says) {
+            text = format!("{text}: {says}");
+        }
+        remedy = remedy.or_else(|| of(cause));
+        next = cause.source();
+    }
+    format!("{text}: {}", remedy.unwrap_or(guess))
+}
+
+#[cfg(feature = "grpc")]
+pub(super) fn late(uri: &Uri) -> String {
+    format!("{uri}: timeout: {LATE}")
+}
+
+fn of(cause: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(error) = cause.downcast_ref::<ureq::Error>() {
+        return match error {
+            ureq::Error::Timeout(_) => Some(LATE),
+            ureq::Error::Io(error) => of(error),
+            #[cfg(feature = "tls")]
+            ureq::Error::Rustls(error) => of(error),
+            _ => None,
+        };
+    }
+    if let Some(error) = cause.downcast_ref::<io::Error>() {
+        return match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                Some("start a receiver there, or name another by OTEL_EXPORTER_OTLP_ENDPOINT")
+            }
+            _ => of(error.get_ref()?),
+        };
+    }
+    #[cfg(feature = "grpc")]
+    if cause.is::<tonic::TimeoutExpired>() {
+        return Some(LATE);
+    }
+    #[cfg(feature = "tls")]
+    if let Some(error) = cause.downcast_ref::<rustls::Error>() {
+        return super::tls::remedy(error);
+    }
+    None
+}

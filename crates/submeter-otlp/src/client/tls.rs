@@ -1,0 +1,153 @@
+//! Whom to trust, and who this is.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{AlertDescription, CertificateError, Error};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+
+use crate::builder::Builder;
+use crate::error::SettingError;
+
+/// Files in PEM that were read and checked.
+pub(super) struct Files {
+    /// `None` for the authorities of the system.
+    authorities: Option<Vec<u8>>,
+    /// A certificate with its chain, and its key.
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Files {
+    pub(super) fn read(settings: &Builder) -> Result<Files, SettingError> {
+        let authorities = settings.certificate.as_deref().map(authorities).transpose()?;
+        let identity = match (&settings.client_certificate, &settings.client_key) {
+            (Some(certificate), Some(key)) => Some(identity(certificate, key)?),
+            (None, None) => None,
+            (Some(one), None) => return Err(alone(one, "OTEL_EXPORTER_OTLP_CLIENT_KEY")),
+            (None, Some(one)) => return Err(alone(one, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")),
+        };
+        Ok(Files { authorities, identity })
+    }
+
+    pub(super) fn http(&self) -> Result<TlsConfig, SettingError> {
+        let trusted = match &self.authorities {
+            Some(pem) => certificates(pem),
+            None => system()?,
+        };
+        let trusted = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+        let mut config = TlsConfig::builder()
+            .root_certs(RootCerts::Specific(Arc::new(trusted)))
+            .unversioned_rustls_crypto_provider(provider());
+        if let Some((chain, key)) = &self.identity {
+            let chain = certificates(chain);
+            let chain: Vec<_> =
+                chain.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+            let key = PrivateKey::from_pem(key).map_err(|error| {
+                SettingError::new(format!("the client's key: {error}: use one in PKCS#8"))
+            })?;
+            config = config.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
+        }
+        Ok(config.build())
+    }
+
+    #[cfg(feature = "grpc")]
+    pub(super) fn grpc(&self) -> Result<tonic::transport::ClientTlsConfig, SettingError> {
+        use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+        let config = match &self.authorities {
+            Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
+            None => {
+                // It finds them again; what is wanted here is the error.
+                system()?;
+                ClientTlsConfig::new().with_native_roots()
+            }
+        };
+        Ok(match &self.identity {
+            Some((chain, key)) => config.identity(Identity::from_pem(chain, key)),
+            None => config,
+        })
+    }
+}
+
+/// Returns what to do about an error of TLS.
+pub(super) fn remedy(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            Some("name the file of its authority by OTEL_EXPORTER_OTLP_CERTIFICATE")
+        }
+        Error::InvalidMessage(_) => Some("if it has no TLS, write http"),
+        Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::HandshakeFailure,
+        ) => Some(
+            "it wants a client's certificate that it knows: name one by \
+             OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY",
+        ),
+        _ => None,
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn system() -> Result<Vec<CertificateDer<'static>>, SettingError> {
+    let found = rustls_native_certs::load_native_certs().certs;
+    if found.is_empty() {
+        let text = "this system has no certificates of authorities: install `ca-certificates`, or \
+                    name a file by OTEL_EXPORTER_OTLP_CERTIFICATE";
+        return Err(SettingError::new(text.into()));
+    }
+    Ok(found)
+}
+
+fn authorities(file: &Path) -> Result<Vec<u8>, SettingError> {
+    let pem = read(file)?;
+    if certificates(&pem).is_empty() {
+        return Err(no_certificate(file));
+    }
+    Ok(pem)
+}
+
+fn identity(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), SettingError> {
+    let (chain_pem, key_pem) = (read(certificate)?, read(key)?);
+    let chain = certificates(&chain_pem);
+    if chain.is_empty() {
+        return Err(no_certificate(certificate));
+    }
+    let wrong = |what: String| SettingError::new(format!("client key {key:?}: {what}"));
+    let secret = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|_| {
+        wrong("no key in PEM, which begins with \"-----BEGIN PRIVATE KEY-----\"".into())
+    })?;
+    // ureq panics at what does not belong together.
+    CertifiedKey::from_der(chain, secret, &provider())
+        .map_err(|error| wrong(format!("it is not that of {certificate:?}: {error}")))?;
+    Ok((chain_pem, key_pem))
+}
+
+fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().unwrap_or_default()
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, SettingError> {
+    fs::read(file).map_err(|error| {
+        SettingError::io(format!("cannot read {file:?}: {error}: name a file in PEM"), error)
+    })
+}
+
+fn no_certificate(file: &Path) -> SettingError {
+    SettingError::new(format!(
+        "{file:?} has no certificate in PEM, which begins with \"-----BEGIN CERTIFICATE-----\""
+    ))
+}
+
+fn alone(file: &Path, missing: &str) -> SettingError {
+    SettingError::new(format!("{file:?} is of no use alone: set {missing} too"))
+}
