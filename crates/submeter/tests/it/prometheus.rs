@@ -173,7 +173,12 @@ fn a_real_prometheus_has_counted_exactly_what_the_tree_has() {
 
     let (mut random, mut counted) = (fastrand::Rng::with_seed(7), 0);
     let begin = scrapes.load(Ordering::SeqCst);
-    while scrapes.load(Ordering::SeqCst) < begin + 40 {
+    // SeqCst: a statistic of a test.
+    let scraped = || scrapes.load(Ordering::SeqCst) - begin;
+    let start = Instant::now();
+    while scraped() < 40 {
+        let late = start.elapsed() > PATIENCE;
+        assert!(!late, "40 scrapes: only {} within {PATIENCE:?}", scraped());
         let path = format!("/tenant{}/{}", random.u8(..4), ["web", "mail"][random.usize(..2)]);
         if random.u8(..30) == 0 {
             tree.get(&path).map(|group| group.kill().expect("a leaf"));
