@@ -82,10 +82,13 @@ pub(crate) struct ServeArgs {
     /// Another host name of the page, besides its address and localhost; may be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = host_name)]
     pub(crate) http_host: Vec<String>,
-    /// Send every metric each minute to this receiver of OpenTelemetry, http://HOST:4318, besides
-    /// what the variables OTEL_… say
+    /// Send every metric each minute to this receiver of OpenTelemetry, http://HOST:4318, or by
+    /// gRPC http://HOST:4317, besides what the variables OTEL_… say
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<String>,
+    /// Protocol of --otlp; http/protobuf unless OTEL_EXPORTER_OTLP_PROTOCOL says otherwise
+    #[arg(long, value_name = "PROTOCOL", requires = "otlp", value_parser = ["http/protobuf", "grpc"])]
+    pub(crate) otlp_protocol: Option<String>,
     /// Character between the names of tenants at the front of a key
     #[arg(long, value_name = "CHAR", default_value = ":", value_parser = delimiter)]
     pub(crate) delimiter: u8,

@@ -60,6 +60,7 @@ mod with {
             warning.contains("the last export has not arrived: http://127.0.0.1:1"),
             "{warning}"
         );
+        assert!(warning.contains("start a receiver there"), "{warning}");
         SUBMETER.refuses(
             &[&FREE[..], &["--otlp", "127.0.0.1:1"]].concat(),
             &["127.0.0.1:1", "http://"],
@@ -68,5 +69,49 @@ mod with {
         let output = SUBMETER.run_in(&[&FREE[..], &flags].concat(), &[variable]);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
         assert!(text(&output.stderr).contains("OTEL_EXPORTER_OTLP_TIMEOUT"));
+        #[cfg(not(feature = "tls"))]
+        SUBMETER.refuses(
+            &[&FREE[..], &["--otlp", "https://127.0.0.1:1"]].concat(),
+            &["https://127.0.0.1:1", "feature `tls`"],
+        );
+        let ways = ["--otlp", "http://127.0.0.1:1", "--otlp-protocol", "http/json"];
+        SUBMETER.refuses(&[&FREE[..], &ways].concat(), &["http/json", "grpc"]);
+    }
+
+    #[test]
+    fn the_protocol_is_that_of_the_flag_or_else_of_the_environment() {
+        let grpc = ["--otlp-protocol", "grpc"];
+        let http = ["--otlp-protocol", "http/protobuf"];
+        let variable = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+        for (flags, variables, preface) in [
+            (&grpc[..], &[][..], "PRI * HTTP/2.0"),
+            (&[], &variable, "PRI * HTTP/2.0"),
+            (&http, &variable, "POST /v1/metrics HTTP/1.1"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let url = format!("http://{}/", listener.local_addr().expect("bound"));
+            let receiver = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let mut first = vec![0; preface.len()];
+                stream.read_exact(&mut first).expect("a preface");
+                first
+            });
+            let run = ["--otlp", &url, "--load", "1", "--seconds", "1"];
+            let flags = [&FREE[..], &run, flags].concat();
+            let output = SUBMETER.run_in(&flags, variables);
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            assert_eq!(receiver.join().expect("no panic"), preface.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_is_down_is_warned_of_once_while_the_server_runs_on() {
+        let flags = ["--otlp", "http://127.0.0.1:1", "--load", "1", "--seconds", "2"];
+        let often = ("OTEL_METRIC_EXPORT_INTERVAL", "50");
+        let output = SUBMETER.run_in(&[&FREE[..], &flags].concat(), &[often]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let warnings = text(&output.stderr);
+        let warned = warnings.matches("metrics do not arrive, and are kept").count();
+        assert_eq!(warned, 1, "{warnings}");
     }
 }

@@ -6,6 +6,9 @@ use submeter_terminal::Failure;
 use crate::cli::ServeArgs;
 
 #[cfg(feature = "otlp")]
+use submeter_otlp::{ExportError, Protocol};
+
+#[cfg(feature = "otlp")]
 pub(super) type Exporter = submeter_otlp::Exporter;
 #[cfg(not(feature = "otlp"))]
 pub(super) type Exporter = std::convert::Infallible;
@@ -14,7 +17,7 @@ pub(super) type Exporter = std::convert::Infallible;
 pub(super) fn start(args: &ServeArgs, cache: &Cache) -> Result<Option<Exporter>, Failure> {
     let Some(url) = &args.otlp else { return Ok(None) };
     #[cfg(feature = "otlp")]
-    return to(url, cache).map(Some);
+    return to(url, args.otlp_protocol.as_deref(), cache).map(Some);
     #[cfg(not(feature = "otlp"))]
     {
         let _ = cache;
@@ -26,14 +29,26 @@ pub(super) fn start(args: &ServeArgs, cache: &Cache) -> Result<Option<Exporter>,
 }
 
 #[cfg(feature = "otlp")]
-fn to(url: &str, cache: &Cache) -> Result<Exporter, Failure> {
-    // As the variable OTEL_EXPORTER_OTLP_ENDPOINT, of which it takes the place: a receiver has a
-    // path for each signal.
-    let base = url.trim_end_matches('/');
-    let endpoint = if base.ends_with("/v1/metrics") { base } else { &format!("{base}/v1/metrics") };
+fn to(url: &str, protocol: Option<&str>, cache: &Cache) -> Result<Exporter, Failure> {
     let exporter = Exporter::builder(cache.tree()).service("submeter").prefix("submeter.cache");
-    let exporter = exporter.environment().map_err(Failure::new)?.endpoint(endpoint);
+    let mut exporter = exporter.environment().map_err(Failure::new)?.report(tell);
+    if let Some(protocol) = protocol {
+        let grpc = protocol == "grpc";
+        exporter = exporter.protocol(if grpc { Protocol::Grpc } else { Protocol::Http });
+    }
+    // As the variable OTEL_EXPORTER_OTLP_ENDPOINT, of which it takes the place, but that the path
+    // of HTTP may be there already.
+    let base = url.trim_end_matches('/');
+    let exporter = exporter.receiver(base.strip_suffix("/v1/metrics").unwrap_or(base));
     exporter.start().map_err(|e| Failure::new(format_args!("--otlp: {e}")))
+}
+
+#[cfg(feature = "otlp")]
+fn tell(error: Option<&ExportError>) {
+    match error {
+        Some(error) => tracing::warn!("metrics do not arrive, and are kept: {error}"),
+        None => tracing::info!("metrics arrive again"),
+    }
 }
 
 /// Sends what is new since the last export, and warns if that does not arrive.
