@@ -14,6 +14,11 @@ pub struct RedisError {
 pub(super) enum Cause {
     /// What to do, and what the client says.
     Redis(&'static str, redis::RedisError),
+    /// It has no replicas that have what it did, or fewer than asked for.
+    Alone {
+        have: u64,
+        replicas: u64,
+    },
     Refused(String),
 }
 
@@ -33,6 +38,12 @@ impl fmt::Display for RedisError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             Cause::Redis(what, _) => write!(f, "cannot ask {}: {what}", self.server),
+            Cause::Alone { have, replicas } => write!(
+                f,
+                "{}: {have} of {replicas} replicas have the exchange: see whether another server \
+                 is the primary now, or start them",
+                self.server
+            ),
             Cause::Refused(why) => write!(f, "{} refuses: {why}", self.server),
         }
     }
@@ -42,7 +53,7 @@ impl Error for RedisError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.cause {
             Cause::Redis(_, error) => Some(error),
-            Cause::Refused(_) => None,
+            Cause::Alone { .. } | Cause::Refused(_) => None,
         }
     }
 }

@@ -21,6 +21,9 @@ const AMOUNT_MAX: u64 = (1 << 53) - 1;
 /// How long to wait for a connection, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long the server waits for its replicas: less than that.
+const REPLICAS_PATIENCE: Duration = Duration::from_millis(500);
+
 /// A bank that Redis 7, or what speaks its protocol and has its scripts, keeps for a fleet.
 ///
 /// An exchange is one script, which does what a [`Ledger`](crate::Ledger) does, with the same
@@ -46,8 +49,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// given them again by members that know them.
 ///
 /// - Keys must not be evicted: a server with a `maxmemory-policy` for all keys is refused.
-/// - While two servers both take themselves for the primary, both lend. Have the old one refuse
-///   writes without its replicas, by `min-replicas-to-write`.
+/// - While two servers both take themselves for the primary, each lends up to the whole limit. Have
+///   exchanges wait for all replicas, by `?replicas=N` in the URL of each member: a replica that
+///   was promoted follows nobody, so that the old primary's exchanges fail. The server's own
+///   `min-replicas-to-write` notices this only seconds later.
+/// - A limit that was set just before the primary was lost may be the one before again, unless the
+///   URL has `?replicas=N`.
 /// - The wall clock may jump once in each time to live. Therefore time passes by at most a tenth of
 ///   that from one exchange to the next: where fewer than four members ask, leases of crashed ones
 ///   last up to three times as long, and so does learning.
@@ -64,6 +71,8 @@ pub struct RedisBank {
     fleet: String,
     ttl: Duration,
     script: Script,
+    /// How many replicas must have what was lent.
+    replicas: u64,
     connection: Mutex<Option<Connection>>,
     /// What this process has set, for a server that has lost it.
     limits: Mutex<BTreeMap<Budget, Terms>>,
@@ -80,6 +89,10 @@ impl RedisBank {
     /// Names the bank of a fleet at a URL: `redis://user:password@host:port/database`, `rediss://…`
     /// for TLS, or `unix:///path?pass=password`. `ttl` is how long leases last, the same for all
     /// members. Does not connect.
+    ///
+    /// `?replicas=N` at the end of the URL has each exchange wait until so many replicas have it,
+    /// and fail without them. Say how many there are: two servers that both take themselves for the
+    /// primary then cannot both lend.
     ///
     /// TLS takes the feature `tls`, and trusts the authorities of the system unless told
     /// [otherwise](Self::with_authorities). A process that has not chosen a cryptography for rustls
@@ -102,6 +115,7 @@ impl RedisBank {
         if is_tls && !cfg!(feature = "tls") {
             return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
         }
+        let (url, replicas) = replicas(url).map_err(wrong)?;
         // The error of the client does not repeat the URL, which may have a password in it.
         let info = url.into_connection_info().map_err(|error| {
             let what = "the URL is not redis://user:password@host:port/database";
@@ -121,6 +135,7 @@ impl RedisBank {
             fleet: fleet.to_owned(),
             ttl,
             script: Script::new(include_str!("bank.lua")),
+            replicas,
             connection: Mutex::new(None),
             limits: Mutex::default(),
         })
@@ -243,6 +258,17 @@ impl RedisBank {
         let reply = script
             .invoke(&mut connection)
             .map_err(|error| self.failed(Cause::Redis("it has not answered", error)))?;
+        if self.replicas > 0 {
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(self.replicas).arg(REPLICAS_PATIENCE.as_millis() as u64);
+            let have: u64 = wait
+                .query(&mut connection)
+                .map_err(|error| self.failed(Cause::Redis("it has not answered", error)))?;
+            if have < self.replicas {
+                let replicas = self.replicas;
+                return Err(self.failed(Cause::Alone { have, replicas }));
+            }
+        }
         *kept = Some(connection);
         Ok(reply)
     }
@@ -342,6 +368,17 @@ impl RedisBank {
             _ => Err(self.strange()),
         }
     }
+}
+
+/// Takes the number of replicas off the end of a URL.
+fn replicas(url: &str) -> Result<(&str, u64), String> {
+    const NAME: &str = "replicas=";
+    let found = url.rfind("?replicas=").or_else(|| url.rfind("&replicas="));
+    let Some(at) = found else { return Ok((url, 0)) };
+    let number = url[at + 1 + NAME.len()..].parse().ok();
+    let number = number.filter(|number| (1..=100).contains(number));
+    let wrong = || "write ?replicas=1 to ?replicas=100, at the end of the URL".to_owned();
+    Ok((&url[..at], number.ok_or_else(wrong)?))
 }
 
 /// Returns whether a server was there, and is not the one that the URL names. By the text: the

@@ -2,6 +2,8 @@
 
 mod conformance;
 mod etcd;
+#[cfg(unix)]
+mod failover;
 mod holder;
 mod hostile;
 mod ledger;

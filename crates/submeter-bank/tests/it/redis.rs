@@ -30,7 +30,7 @@ impl Server {
         Some(Server { directory, child })
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("unix://{}/redis", self.directory.path().display())
     }
 
@@ -38,15 +38,19 @@ impl Server {
         RedisBank::new(&self.url(), "test", TTL).expect("a URL")
     }
 
-    fn query(&self, words: &[&str]) -> Option<String> {
+    pub(crate) fn query(&self, words: &[&str]) -> Option<String> {
         let client = redis::Client::open(self.url()).expect("a URL");
         let mut connection = client.get_connection().expect("it runs");
         redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).expect("an answer")
     }
 
-    fn restart(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child");
         self.child.wait().expect("a child");
+    }
+
+    fn restart(&mut self) {
+        self.kill();
         self.child = spawn(&self.directory, &[]).expect("it was there before");
     }
 }
