@@ -1,5 +1,5 @@
-//! What the engines cost: how long a first grant takes, and how much of a CPU a fleet takes of
-//! Redis.
+//! What the engines cost: how long a first grant takes, how much of a limit can be used when load
+//! moves, and how much of a CPU a fleet takes of Redis.
 //!
 //! `cargo run --release -p submeter-bank --example engine_cost -- 1000 1000` is a fleet of a
 //! thousand members with a thousand budgets each, of which 5 % change from one exchange to the
@@ -10,14 +10,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use submeter_bank::{
-    Bank, Budget, Holder, Ledger, Member, MemoryBank, Outage, Past, RedisBank, SocketBank,
-    SocketServer, Use,
+    Bank, Budget, EtcdBank, Holder, Ledger, Limit, Member, MemoryBank, Operate, Outage, Past,
+    RedisBank, SocketBank, SocketServer, Use,
 };
 
 const TTL: Duration = Duration::from_secs(3600);
 const GRANTS: u64 = 1_000;
 /// How often a member asks where leases last 15 s.
 const PERIOD: Duration = Duration::from_secs(5);
+
+/// How long leases last while load moves.
+const SHORT: Duration = Duration::from_secs(3);
+const LIMIT: u64 = 100_000;
 
 /// A member that uses as much as it likes.
 struct Uses(Vec<(Budget, u64)>);
@@ -42,6 +46,11 @@ fn main() {
     let server = SocketServer::start(&path, 0o600, bank).expect("a new path");
     first_grants("socket", &budget, || SocketBank::new(&path));
     drop(server);
+    let bank = Arc::new(MemoryBank::new(SHORT));
+    let server = SocketServer::start(&path, 0o600, bank).expect("a new path");
+    skewed("socket", || SocketBank::new(&path));
+    drop(server);
+    etcd(&budget);
 
     let socket = directory.path().join("redis");
     let mut redis = Command::new("redis-server");
@@ -58,7 +67,93 @@ fn main() {
     let new = || RedisBank::new(&url, "cost", TTL).expect("a URL");
     new().set_limit(&budget, 1 << 40, 0).expect("it runs");
     first_grants("redis", &budget, new);
+    skewed("redis", || RedisBank::new(&url, "skew", SHORT).expect("a URL"));
     fleet(&new(), &url, members, budgets);
+}
+
+/// Its disk is a directory beside the others'.
+fn etcd(budget: &Budget) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let port = || {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        free.expect("a free port").port()
+    };
+    let (client, peer) = (port(), format!("http://127.0.0.1:{}", port()));
+    let url = format!("http://127.0.0.1:{client}");
+    let mut etcd = Command::new("etcd");
+    etcd.arg("--data-dir").arg(directory.path());
+    etcd.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+    etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    etcd.args(["--initial-cluster", &format!("default={peer}")]);
+    let Ok(etcd) = etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+        println!("skipped: etcd: apt-get install etcd-server");
+        return;
+    };
+    let _etcd = Server(etcd);
+    while std::net::TcpStream::connect(("127.0.0.1", client)).is_err() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let url = format!("etcd://127.0.0.1:{client}");
+    let new = |fleet| EtcdBank::new(&url, fleet, SHORT).expect("a URL");
+    let limit = Limit { budget: budget.clone(), most: 1 << 40, floors: 0, per_member: None };
+    new("cost").set(&limit).expect("it runs");
+    first_grants("etcd", budget, || new("cost"));
+    skewed("etcd", || new("skew"));
+}
+
+/// A member that wishes for so much of a rate per second.
+#[derive(Default)]
+struct Demand {
+    wished: u64,
+    limit: u64,
+    refused: u64,
+}
+
+impl Member for Demand {
+    fn set(&mut self, _: &Budget, amount: u64) -> Use {
+        self.limit = amount;
+        Use { used: self.wished.min(amount), refused: std::mem::take(&mut self.refused) }
+    }
+}
+
+/// Two members, of which one wishes for nine tenths of a limit and the other for one; then they
+/// change places. Says how much of the limit is used two periods after that.
+fn skewed<B: Operate>(engine: &str, new: impl Fn() -> B) {
+    let budget = Budget::new("/skew", "requests").expect("a name");
+    let limit = Limit { budget: budget.clone(), most: LIMIT, floors: 0, per_member: None };
+    new().set(&limit).expect("it runs");
+    let start = Instant::now();
+    let mut members: Vec<_> = (0..2)
+        .map(|epoch| {
+            let mut holder = Holder::new("member", epoch);
+            holder.add(budget.clone(), 100, Outage::Strict);
+            (holder, Demand::default(), new())
+        })
+        .collect();
+    let mut pass = |hot: usize, time: Duration| {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            for (at, (holder, demand, bank)) in members.iter_mut().enumerate() {
+                demand.wished = if at == hot { LIMIT / 10 * 9 } else { LIMIT / 10 };
+                demand.refused = demand.wished.saturating_sub(demand.limit);
+                if demand.refused > 0 {
+                    holder.refused();
+                }
+                if holder.tick(start.elapsed(), demand) {
+                    let request = holder.request(start.elapsed(), demand);
+                    if let Ok(answer) = bank.exchange(&request) {
+                        holder.accept(start.elapsed(), &answer, demand);
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        members.iter().map(|(_, demand, _)| demand.wished.min(demand.limit)).sum::<u64>()
+    };
+    // Until one that learns lends.
+    pass(0, SHORT * 5);
+    let used = [1, 0, 1].map(|hot| pass(hot, SHORT / 3 * 2) * 1000 / LIMIT);
+    println!("{engine}: {used:?} of 1000 used, two periods after nine tenths of the load moved");
 }
 
 /// Ends with the program, however that ends.
