@@ -1,60 +1,21 @@
 //! Which bank lends the limits of a fleet.
 
-use std::convert::Infallible;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use submeter_terminal::seconds;
 
-/// Where a bank is: `unix:/PATH`, or `redis://…` or `etcd://…` with a password in it, so that it is
-/// read by clap without an error, which would repeat it, and is never printed whole.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct BankAddress(String);
-
-impl BankAddress {
-    fn read(text: &str) -> Result<BankAddress, Infallible> {
-        Ok(BankAddress(text.to_owned()))
-    }
-
-    /// Names a bank at a socket of this host.
-    pub(crate) fn unix(path: &std::path::Path) -> BankAddress {
-        BankAddress(format!("unix:{}", path.display()))
-    }
-
-    /// Returns all of it, the password included.
-    pub(crate) fn secret(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Without user, password and options.
-impl fmt::Display for BankAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((scheme, rest)) = self.0.split_once("://") else {
-            return f.write_str(self.0.split_once('@').map_or(&self.0, |_| "…"));
-        };
-        let rest = rest.split('?').next().unwrap_or_default();
-        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-        write!(f, "{scheme}://{place}")
-    }
-}
-
-impl fmt::Debug for BankAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+use super::SecretAddress;
 
 /// The bank of a fleet, for an operator.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BankArgs {
     /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, redis://… or etcd://…;
     /// the variable SUBMETER_BANK keeps a password off the list of processes
-    #[arg(long, value_name = "ADDRESS", value_parser = BankAddress::read, env = "SUBMETER_BANK",
+    #[arg(long, value_name = "ADDRESS", value_parser = SecretAddress::read, env = "SUBMETER_BANK",
           hide_env = true)]
-    pub(crate) bank: BankAddress,
+    pub(crate) bank: SecretAddress,
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
 }
@@ -80,9 +41,9 @@ pub(crate) struct ServiceArgs {
 pub(crate) struct MemberArgs {
     /// Lease the limits of --limit-fleet from this bank: unix:/PATH of `submeter fleet bank`,
     /// redis://…, or etcd://…, which a fail-over makes forget nothing
-    #[arg(long, value_name = "ADDRESS", value_parser = BankAddress::read,
+    #[arg(long, value_name = "ADDRESS", value_parser = SecretAddress::read,
           requires = "limit_fleet")]
-    pub(crate) bank: Option<BankAddress>,
+    pub(crate) bank: Option<SecretAddress>,
     /// A limit that all servers at the bank share: /PATH=SIZE,rate=N/s, or one of both. The bank
     /// is told where it has none; `submeter fleet set` changes it. May be repeated
     #[arg(long, value_name = "LIMIT", requires = "bank")]
@@ -146,23 +107,6 @@ impl std::str::FromStr for Percent {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_is_shown_without_secrets() {
-        for (text, shown) in [
-            ("unix:/run/bank", "unix:/run/bank"),
-            ("redis://h:1/0", "redis://h:1/0"),
-            ("redis://:s3cret@h:1/0", "redis://h:1/0"),
-            ("redis://me:s3@cret@h", "redis://h"),
-            ("redis+unix:///run/r?pass=s3cret", "redis+unix:///run/r"),
-            ("etcd://me:s3cret@a:1,b:2", "etcd://a:1,b:2"),
-            ("redi:s3cret@h", "…"),
-        ] {
-            let address = BankAddress(text.to_owned());
-            assert_eq!(address.to_string(), shown);
-            assert_eq!(format!("{address:?}"), shown);
-        }
-    }
 
     #[test]
     fn parts_are_whole_percents() {

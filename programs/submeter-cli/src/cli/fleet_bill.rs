@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::SecretAddress;
+
 /// Arguments of `submeter fleet bill`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -19,14 +21,21 @@ Examples:
   # The invoice
   submeter fleet bill --file /var/lib/submeter/bill --sum
   # For a script: one object
-  submeter fleet bill --file /var/lib/submeter/bill --sum --json")]
+  submeter fleet bill --file /var/lib/submeter/bill --sum --json
+  # In PostgreSQL, whose view submeter_invoice has the same
+  SUBMETER_POSTGRES=postgres://bill:secret@db/billing submeter fleet bill 10.0.0.1:9411")]
 pub(crate) struct FleetBillArgs {
     /// Addresses of the servers' pages, their --http
     #[arg(value_name = "URL", required_unless_present = "sum")]
     pub(crate) urls: Vec<String>,
     /// Keep what was read in this file, which is created if there is none
-    #[arg(long, value_name = "PATH")]
-    pub(crate) file: PathBuf,
+    #[arg(long, value_name = "PATH", conflicts_with = "postgres")]
+    pub(crate) file: Option<PathBuf>,
+    /// Keep what was read in this database, postgres://USER@HOST/DATABASE, in tables that are
+    /// created if there are none; without --file and this, in that of the variable
+    /// SUBMETER_POSTGRES, which keeps a password off the list of processes
+    #[arg(long, value_name = "ADDRESS", value_parser = SecretAddress::read)]
+    pub(crate) postgres: Option<SecretAddress>,
     /// Print the invoice: the sums over all servers and their runs
     #[arg(long)]
     pub(crate) sum: bool,

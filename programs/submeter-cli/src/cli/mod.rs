@@ -10,13 +10,14 @@ mod load;
 mod log;
 mod manual;
 mod page;
+mod secret_address;
 mod serve;
 mod size;
 mod stat;
 mod tenant_limit;
 mod top;
 
-pub(crate) use bank::{BankAddress, MemberArgs, OutageArg, ServiceArgs};
+pub(crate) use bank::{MemberArgs, OutageArg, ServiceArgs};
 pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use fleet::{
@@ -28,6 +29,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use page::PageArgs;
+pub(crate) use secret_address::SecretAddress;
 pub(crate) use serve::{OverRateArg, ServeArgs};
 pub(crate) use stat::StatArgs;
 pub(crate) use tenant_limit::TenantLimit;

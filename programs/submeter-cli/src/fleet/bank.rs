@@ -7,7 +7,7 @@ use std::sync::Arc;
 use submeter_bank::{Ledger, MemoryBank, Past, SocketServer};
 use submeter_terminal::{self as show, BOLD, DIM, Failure, signals};
 
-use crate::cli::{BankAddress, BankServeArgs};
+use crate::cli::{BankServeArgs, SecretAddress};
 use crate::log;
 
 /// Runs the command.
@@ -43,7 +43,7 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
         "{BOLD}submeter{BOLD:#} {}\n  {DIM}bank{DIM:#}   {BOLD}{}{BOLD:#}\n  \
          {DIM}leases{DIM:#} last {} s, and are lent {lends}\n\n",
         env!("CARGO_PKG_VERSION"),
-        BankAddress::unix(&args.listen),
+        SecretAddress::unix(&args.listen),
         args.lease.as_secs_f64(),
     );
     show::print(&text).map_err(Failure::new)?;

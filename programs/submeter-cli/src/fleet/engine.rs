@@ -9,7 +9,7 @@ use submeter_bank::{
 };
 use submeter_terminal::Failure;
 
-use crate::cli::{BankAddress, NO_TLS, ServiceArgs};
+use crate::cli::{NO_TLS, SecretAddress, ServiceArgs};
 
 /// A bank behind a socket, in Redis, or in etcd.
 pub(crate) enum Engine {
@@ -20,7 +20,7 @@ pub(crate) enum Engine {
 
 impl Engine {
     /// Names the bank. Does not connect.
-    pub(crate) fn new(address: &BankAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
+    pub(crate) fn new(address: &SecretAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
         let text = address.secret();
         let is = |schemes: &[&str]| schemes.iter().any(|scheme| text.starts_with(scheme));
         let is_tls = is(&["rediss://", "valkeys://", "etcds://"]);
@@ -131,7 +131,7 @@ impl EngineError {
     }
 }
 
-fn in_one_line(error: &dyn Error) -> String {
+pub(super) fn in_one_line(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |&error| error.source());
     causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
 }

@@ -86,7 +86,7 @@ fn states(invoice: &Value) -> Vec<&str> {
 }
 
 /// Bills servers that are killed, and compares with what the client counted.
-fn each_request_once(store: &[&str]) {
+pub(crate) fn each_request_once(store: &[&str]) {
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     for run in 0..3 {
         let mut servers = [Server::start("east"), Server::start("west")];
@@ -132,7 +132,7 @@ fn a_file_has_each_request_once_whatever_servers_are_killed() {
 }
 
 /// Bills under load by readers that are killed, and compares with what the load generator counted.
-fn readers_that_are_killed(store: &[&str], report: &Path) {
+pub(crate) fn readers_that_are_killed(store: &[&str], report: &Path) {
     let mut server = Server::start("east");
     let (url, cache) = (server.url(), server.cache.peer_addr().expect("connected").to_string());
     let load = ["load", "--tenants", "3", "--seconds", "3", "--rate", "5000"];
@@ -258,7 +258,7 @@ fn beside(tree: &Tree, act: impl FnOnce(&str)) {
 
 /// Bills a program that restores its totals, of which each process counts as many jobs as are in
 /// one item: before its checkpoint, after that before it is read, and after that.
-fn each_job_once(store: &[&str], checkpoint: &Path) {
+pub(crate) fn each_job_once(store: &[&str], checkpoint: &Path) {
     let mut expected = 0;
     // Read after its checkpoint; read before it; not read; read at the end, and complete.
     for (run, read_at) in [Some(2), Some(0), None, Some(2)].into_iter().enumerate() {

@@ -10,6 +10,7 @@ mod doors;
 mod examples;
 mod fleet;
 mod fleet_bill;
+mod fleet_bill_postgres;
 mod fleet_demo;
 mod fleet_shards;
 mod http_serve;

@@ -4,6 +4,9 @@
 mod file;
 mod invoice;
 mod ledger;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod store;
 
 use std::process::ExitCode;
 
@@ -12,7 +15,7 @@ use std::collections::BTreeMap;
 use submeter_http::wire::totals::{ReadingDoc, TotalsDoc};
 use submeter_terminal::{self as show, Failure};
 
-use self::file::BillFile;
+use self::store::{Place, Store};
 use crate::cli::{FleetBillArgs, PageArgs};
 use crate::top::client::Client;
 
@@ -27,6 +30,7 @@ struct Record {
 
 /// Runs the command.
 pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
+    let place = Place::of(args)?;
     let page = |url: &String| PageArgs {
         token_file: args.token_file.clone(),
         ca_file: args.ca_file.clone(),
@@ -38,19 +42,19 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
     let mut missed = Vec::new();
     let mut text = String::new();
     if !clients.is_empty() {
-        // Locked before the members are asked, so that of two runs at once none has the older
-        // reading.
-        let mut file = BillFile::open(&args.file)?;
+        // A file is locked before the members are asked, so that of two runs at once none has the
+        // older reading.
+        let mut store = place.open()?;
         for client in &clients {
             match client.totals() {
-                Ok(totals) => text.push_str(&keep(&mut file, client.url(), totals)?),
+                Ok(totals) => text.push_str(&keep(&mut store, client.url(), totals)?),
                 // The others are to be billed all the same.
                 Err(failure) => missed.push(failure.line().to_owned()),
             }
         }
     }
     if args.sum {
-        text = invoice::text(&file::read(&args.file)?.invoice(), args.json)?;
+        text = invoice::text(&place.invoice()?, args.json)?;
     }
     show::print(&text).map_err(Failure::new)?;
     match missed.is_empty() {
@@ -65,12 +69,12 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Writes what is new, and says so.
-fn keep(file: &mut BillFile, url: &str, totals: TotalsDoc) -> Result<String, Failure> {
+fn keep(store: &mut Store, url: &str, totals: TotalsDoc) -> Result<String, Failure> {
     let TotalsDoc { member, units, readings, .. } = totals;
     let mut new = 0;
     for reading in readings {
         let record = Record { member: member.clone(), units: units.clone(), reading };
-        new += usize::from(file.add(record)?);
+        new += usize::from(store.add(record)?);
     }
     Ok(match new {
         0 => format!("{member} at {url}: read before\n"),

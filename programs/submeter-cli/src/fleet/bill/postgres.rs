@@ -1,0 +1,184 @@
+//! Readings in a PostgreSQL database: of each run its last, one transaction for each.
+
+use std::time::Duration;
+
+use postgres::{Client, IsolationLevel, NoTls, Transaction};
+use submeter_terminal::Failure;
+
+use super::Record;
+use super::invoice::{Invoice, Line, Run, State};
+use crate::cli::SecretAddress;
+use crate::fleet::engine::in_one_line;
+
+/// How long a connection may take, unless the address says it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Creates what is missing, once: two at the same time wait for each other.
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// The first lock number of any transaction that creates the schema: "submeter" in ASCII.
+const SCHEMA_LOCK: i64 = 0x7375_626d_6574_6572;
+
+/// Takes a reading of a run unless a later one was taken. From then on the run's row is locked, so
+/// that of two at once the later one stays.
+const TAKE_RUN: &str = "\
+    INSERT INTO submeter_runs AS known \
+        (epoch, member, sequence, started_ms, read_ms, complete, follows) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7) \
+    ON CONFLICT (epoch) DO UPDATE SET \
+        member = excluded.member, sequence = excluded.sequence, \
+        started_ms = coalesce(excluded.started_ms, known.started_ms), \
+        read_ms = excluded.read_ms, complete = excluded.complete, follows = excluded.follows \
+    WHERE known.sequence < excluded.sequence";
+
+const TAKE_TOTALS: &str = "\
+    INSERT INTO submeter_totals AS known (epoch, id, parent, path, metric, unit, total) \
+    SELECT $1, new.id, new.parent, new.path, new.metric, new.unit, new.total::numeric \
+    FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[]) \
+        AS new (id, parent, path, metric, unit, total) \
+    ON CONFLICT (epoch, id, metric) DO UPDATE SET total = excluded.total \
+    WHERE known.total <> excluded.total";
+
+/// A database with the readings.
+pub(super) struct PostgresBill {
+    client: Client,
+    address: SecretAddress,
+}
+
+impl PostgresBill {
+    /// Connects, and creates tables and views where there are none.
+    pub(super) fn open(address: &SecretAddress) -> Result<PostgresBill, Failure> {
+        // Not what is wrong with it, which may be a part of the password.
+        let config = address.secret().parse::<postgres::Config>().map_err(|_| {
+            Failure::new(format_args!(
+                "{address} is no address of a database: write postgres://USER@HOST/DATABASE \
+                 (--postgres)"
+            ))
+        });
+        let mut config = config?;
+        config.application_name("submeter fleet bill");
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(PATIENCE);
+        }
+        let client = config.connect(NoTls).map_err(|e| failed("reach", address, &e))?;
+        let mut bill = PostgresBill { client, address: address.clone() };
+        bill.create().map_err(|e| failed("create the tables in", address, &e))?;
+        Ok(bill)
+    }
+
+    fn create(&mut self) -> Result<(), postgres::Error> {
+        let is_there = |row: &postgres::Row| row.get::<_, bool>(0);
+        let look = "SELECT to_regclass('submeter_invoice') IS NOT NULL";
+        // Who may only write need not be allowed to create.
+        if is_there(&self.client.query_one(look, &[])?) {
+            return Ok(());
+        }
+        let mut transaction = self.client.transaction()?;
+        transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK])?;
+        if !is_there(&transaction.query_one(look, &[])?) {
+            transaction.batch_execute(SCHEMA)?;
+        }
+        transaction.commit()
+    }
+
+    /// Adds a reading; returns whether it says more than those before.
+    pub(super) fn add(&mut self, record: &Record) -> Result<bool, Failure> {
+        let added = self.client.transaction().and_then(|transaction| add(transaction, record));
+        added.map_err(|e| failed("write to", &self.address, &e))
+    }
+
+    /// Adds up.
+    pub(super) fn invoice(&mut self) -> Result<Invoice, Failure> {
+        // Of one moment, whatever is written meanwhile.
+        let transaction = self.client.build_transaction();
+        let transaction = transaction.isolation_level(IsolationLevel::RepeatableRead);
+        let invoice = transaction.read_only(true).start().and_then(invoice);
+        invoice.map_err(|e| failed("read", &self.address, &e))
+    }
+}
+
+fn add(mut transaction: Transaction<'_>, record: &Record) -> Result<bool, postgres::Error> {
+    let Record { member, units, reading } = record;
+    let started_ms = reading.started_ms.map(signed);
+    let taken = transaction.execute(
+        TAKE_RUN,
+        &[
+            &reading.epoch,
+            member,
+            &signed(reading.sequence),
+            &started_ms,
+            &signed(reading.at_ms),
+            &reading.complete,
+            &reading.follows,
+        ],
+    )?;
+    if taken == 0 {
+        return Ok(false);
+    }
+    let (mut ids, mut parents, mut paths) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut metrics, mut of_units, mut totals) = (Vec::new(), Vec::new(), Vec::new());
+    for group in &reading.groups {
+        for (metric, total) in &group.totals {
+            ids.push(signed(group.id));
+            parents.push(group.parent.map(signed));
+            paths.push(&*group.path);
+            metrics.push(&**metric);
+            of_units.push(units.get(metric).map_or("unknown", String::as_str));
+            // As text: a number of the database may be larger than any of its integers.
+            totals.push(total.to_string());
+        }
+    }
+    let epoch = &reading.epoch;
+    transaction
+        .execute(TAKE_TOTALS, &[epoch, &ids, &parents, &paths, &metrics, &of_units, &totals])?;
+    transaction.commit()?;
+    Ok(true)
+}
+
+fn invoice(mut transaction: Transaction<'_>) -> Result<Invoice, postgres::Error> {
+    let lines = transaction.query(
+        "SELECT path, metric, unit, total::text FROM submeter_invoice \
+         ORDER BY path COLLATE \"C\", metric COLLATE \"C\", unit",
+        &[],
+    )?;
+    let line = |row: &postgres::Row| Line {
+        path: row.get(0),
+        metric: row.get(1),
+        unit: row.get(2),
+        total: row.get::<_, String>(3).parse().expect("the sum of whole numbers"),
+    };
+    let runs = transaction.query(
+        "SELECT member, epoch, started_ms, read_ms, state FROM submeter_run_states ORDER BY epoch",
+        &[],
+    )?;
+    let run = |row: &postgres::Row| Run {
+        member: row.get(0),
+        epoch: row.get(1),
+        started_ms: row.get::<_, Option<i64>>(2).map(i64::cast_unsigned),
+        read_ms: row.get::<_, i64>(3).cast_unsigned(),
+        state: match row.get(4) {
+            "complete" => State::Complete,
+            "unknown" => State::Unknown,
+            _ => State::Open,
+        },
+    };
+    let unread = transaction.query(
+        "SELECT DISTINCT former FROM submeter_runs, unnest(follows) AS former \
+         WHERE former NOT IN (SELECT epoch FROM submeter_runs) ORDER BY former",
+        &[],
+    )?;
+    Ok(Invoice {
+        lines: lines.iter().map(line).collect(),
+        runs: runs.iter().map(run).collect(),
+        unread: unread.iter().map(|row| row.get(0)).collect(),
+    })
+}
+
+/// Returns the number as the database has it. None of these comes near the end of either.
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn failed(act: &str, address: &SecretAddress, error: &postgres::Error) -> Failure {
+    Failure::new(format_args!("cannot {act} {address}: {} (--postgres)", in_one_line(error)))
+}

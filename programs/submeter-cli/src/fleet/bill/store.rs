@@ -1,0 +1,90 @@
+//! Where readings are kept: in a file, or in a database.
+
+use std::path::PathBuf;
+
+use submeter_terminal::Failure;
+
+use super::Record;
+use super::file::{self, BillFile};
+use super::invoice::Invoice;
+#[cfg(feature = "postgres")]
+use super::postgres::PostgresBill;
+use crate::cli::{FleetBillArgs, SecretAddress};
+
+/// The variable that says where they are kept, if no flag does.
+const VARIABLE: &str = "SUBMETER_POSTGRES";
+
+/// A place for readings, which need not exist yet.
+pub(super) enum Place {
+    File(PathBuf),
+    Postgres(SecretAddress),
+}
+
+impl Place {
+    /// Returns the place that was named.
+    pub(super) fn of(args: &FleetBillArgs) -> Result<Place, Failure> {
+        if let Some(path) = &args.file {
+            return Ok(Place::File(path.clone()));
+        }
+        let Ok(variable) = std::env::var(VARIABLE).map(|text| SecretAddress::read(&text)) else {
+            return args.postgres.clone().map(Place::Postgres).ok_or_else(|| {
+                Failure::new(format_args!(
+                    "say where readings are kept: --file PATH, --postgres ADDRESS, or the variable \
+                     {VARIABLE}"
+                ))
+            });
+        };
+        let Ok(variable) = variable;
+        Ok(Place::Postgres(args.postgres.clone().unwrap_or(variable)))
+    }
+
+    /// Opens it for writing; creates it if there is none.
+    pub(super) fn open(&self) -> Result<Store, Failure> {
+        match self {
+            Place::File(path) => BillFile::open(path).map(Store::File),
+            #[cfg(feature = "postgres")]
+            Place::Postgres(address) => {
+                PostgresBill::open(address).map(|bill| Store::Postgres(Box::new(bill)))
+            }
+            #[cfg(not(feature = "postgres"))]
+            Place::Postgres(address) => Err(no_postgres(address)),
+        }
+    }
+
+    /// Adds up what is kept.
+    pub(super) fn invoice(&self) -> Result<Invoice, Failure> {
+        match self {
+            Place::File(path) => file::read(path).map(|ledger| ledger.invoice()),
+            #[cfg(feature = "postgres")]
+            Place::Postgres(address) => PostgresBill::open(address)?.invoice(),
+            #[cfg(not(feature = "postgres"))]
+            Place::Postgres(address) => Err(no_postgres(address)),
+        }
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+fn no_postgres(address: &SecretAddress) -> Failure {
+    Failure::new(format_args!(
+        "cannot write to {address}: this build has no PostgreSQL: build it with `cargo install \
+         submeter-cli --features postgres`"
+    ))
+}
+
+/// A place that is open for writing.
+pub(super) enum Store {
+    File(BillFile),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresBill>),
+}
+
+impl Store {
+    /// Adds a reading; returns whether it says more than those before.
+    pub(super) fn add(&mut self, record: Record) -> Result<bool, Failure> {
+        match self {
+            Store::File(file) => file.add(record),
+            #[cfg(feature = "postgres")]
+            Store::Postgres(bill) => bill.add(&record),
+        }
+    }
+}
