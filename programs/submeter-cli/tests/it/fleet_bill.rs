@@ -196,6 +196,11 @@ fn a_line_that_was_torn_anywhere_is_left_out_and_repaired() {
         bill(&store, &[&url]);
         assert_eq!(sum(), 7, "{cut}");
     }
+    // What was torn goes, also where the next line is shorter.
+    std::fs::write(&path, [&whole[..], b"{\"member\":\"", &[b'x'; 9000]].concat())
+        .expect("writable");
+    bill(&store, &[&url]);
+    assert!(std::fs::read(&path).expect("readable").ends_with(b"}\n"));
     // A hole in the last line, as a system leaves it that was cut off from its disk.
     let mut holed = whole.clone();
     holed[lengths[0] + 9..lengths[0] + 90].fill(0);
