@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use submeter_terminal::seconds;
 
 use super::bank::{BankArgs, Percent};
+use super::page::AccessArgs;
 use super::size::file_mode;
 use super::{FleetBillArgs, FleetLimit, LogArgs};
 
@@ -22,6 +23,8 @@ Examples:
   submeter serve --bank unix:/run/bank.sock --limit-fleet /acme=memory=64m,rate=100k/s \\
     --listen 127.0.0.1:11212 --http 127.0.0.1:9412
   submeter fleet status --bank unix:/run/bank.sock
+  # What tenants use at this moment, on both
+  submeter fleet top 127.0.0.1:9411 127.0.0.1:9412
   # What tenants used on both, whatever is restarted in between
   submeter fleet bill 127.0.0.1:9411 127.0.0.1:9412 --file bill --sum")]
 pub(crate) struct FleetArgs {
@@ -41,6 +44,8 @@ pub(crate) enum FleetCommand {
     Set(FleetSetArgs),
     /// Show who holds what, since when and until when
     Status(FleetStatusArgs),
+    /// Show the tenants of all servers in this terminal: on all of them, and on each
+    Top(FleetTopArgs),
 }
 
 /// Arguments of `submeter fleet bank`.
@@ -82,6 +87,35 @@ fn socket(text: &str) -> Result<PathBuf, String> {
     path.map(PathBuf::from).ok_or_else(|| {
         format!("{text:?} is no socket: write unix:/PATH, as in unix:/run/bank.sock")
     })
+}
+
+/// Arguments of `submeter fleet top`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+A tenant's figures are those of all servers that answer, and its limit is the sum of their leases; \
+quantiles are those of the worst server, and shares are weighed by requests. Below a tenant it stands \
+on each server.
+
+Examples:
+  # Until q or Ctrl-C
+  submeter fleet top 10.0.0.1:9411 10.0.0.2:9411
+  # Once, for a log
+  submeter fleet top --once 10.0.0.1:9411 10.0.0.2:9411")]
+pub(crate) struct FleetTopArgs {
+    /// Addresses of the servers' pages, their --http
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<String>,
+    /// Print one table and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Show these columns, in this order
+    #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
+    pub(crate) columns: Vec<String>,
+    /// Leave the mouse to the terminal, which selects text with it
+    #[arg(long)]
+    pub(crate) no_mouse: bool,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 }
 
 /// Arguments of `submeter fleet demo`.

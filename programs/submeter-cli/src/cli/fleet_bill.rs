@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::SecretAddress;
+use super::page::AccessArgs;
 
 /// Arguments of `submeter fleet bill`.
 #[derive(Args, Clone, Debug)]
@@ -42,10 +43,6 @@ pub(crate) struct FleetBillArgs {
     /// Print the invoice as JSON
     #[arg(long, requires = "sum")]
     pub(crate) json: bool,
-    /// Send the token in this file, for servers with --token-file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// Trust the certificate authorities in this file, in PEM, for https:// addresses
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 }

@@ -22,12 +22,15 @@ pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use fleet::{
     BankServeArgs, FleetArgs, FleetCommand, FleetDemoArgs, FleetSetArgs, FleetStatusArgs,
+    FleetTopArgs,
 };
 pub(crate) use fleet_bill::FleetBillArgs;
 pub(crate) use fleet_limit::{FleetLimit, MEMORY, RATE};
 pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
+#[cfg(test)]
+pub(crate) use page::AccessArgs;
 pub(crate) use page::PageArgs;
 pub(crate) use secret_address::SecretAddress;
 pub(crate) use serve::{OverRateArg, ServeArgs};

@@ -23,5 +23,6 @@ pub(crate) fn run(command: &FleetCommand) -> Result<ExitCode, Failure> {
         FleetCommand::Demo(args) => demo::run(args),
         FleetCommand::Set(args) => set::run(args),
         FleetCommand::Status(args) => status::run(args),
+        FleetCommand::Top(args) => crate::top::run_fleet(args),
     }
 }

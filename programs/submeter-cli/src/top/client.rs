@@ -132,10 +132,10 @@ pub(crate) fn config(page: &PageArgs) -> Result<ConfigBuilder<AgentScope>, Failu
         // Its explanation is wanted, whatever the code.
         .http_status_as_error(false);
     #[cfg(feature = "tls")]
-    if let Some(authorities) = &page.ca_file {
+    if let Some(authorities) = &page.access.ca_file {
         return Ok(config.tls_config(crate::tls::client(authorities)?));
     }
-    if page.url.starts_with("https:") || page.ca_file.is_some() {
+    if page.url.starts_with("https:") || page.access.ca_file.is_some() {
         let why = match cfg!(feature = "tls") {
             true => "it needs --ca-file FILE, whose authorities are trusted",
             false => NO_TLS,
@@ -148,7 +148,7 @@ pub(crate) fn config(page: &PageArgs) -> Result<ConfigBuilder<AgentScope>, Failu
 
 /// Reads the token that the page's arguments name.
 pub(crate) fn token(page: &PageArgs) -> Result<Option<Token>, Failure> {
-    page.token_file.as_deref().map(secrets::token).transpose()
+    page.access.token_file.as_deref().map(secrets::token).transpose()
 }
 
 /// Reads the address of a page: `http://host:port`, or just `host:port`. Returns it without a slash
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     fn page(url: &str) -> PageArgs {
-        PageArgs { token_file: None, ca_file: None, url: url.to_owned() }
+        crate::cli::AccessArgs::default().page(url)
     }
 
     #[test]

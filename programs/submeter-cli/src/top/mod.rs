@@ -6,12 +6,14 @@
 pub(crate) mod client;
 mod columns;
 mod figures;
+mod fleet;
 mod graph;
 mod layout;
 mod once;
 mod pane;
 mod popup;
 mod screen;
+mod source;
 mod state;
 #[cfg(test)]
 mod state_tests;
@@ -25,7 +27,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use self::client::Client;
-use crate::cli::TopArgs;
+use self::source::Source;
+use crate::cli::{FleetTopArgs, TopArgs};
 use submeter_terminal::Failure;
 
 /// Runs the command.
@@ -33,12 +36,25 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let client = Client::new(&args.page)?;
     match (args.once, args.json) {
         (true, true) => stream::once(&client),
-        (true, false) => once::run(&client, &args.columns),
+        (true, false) => once::run(&Source::Server(client), &args.columns),
         (false, true) => stream::run(client),
         (false, false) if !std::io::stdout().is_terminal() => Err(Failure::new(
             "the output is not a terminal: add --once for one table, or --json for one object per \
              second",
         )),
-        (false, false) => terminal::run(client, &args.columns, !args.no_mouse),
+        (false, false) => terminal::run(Source::Server(client), &args.columns, !args.no_mouse),
+    }
+}
+
+/// Runs `fleet top`.
+pub(crate) fn run_fleet(args: &FleetTopArgs) -> Result<ExitCode, Failure> {
+    let clients = args.urls.iter().map(|url| Client::new(&args.access.page(url)));
+    let fleet = Source::Fleet(clients.collect::<Result<_, _>>()?);
+    match args.once {
+        true => once::run(&fleet, &args.columns),
+        false if !std::io::stdout().is_terminal() => {
+            Err(Failure::new("the output is not a terminal: add --once for one table"))
+        }
+        false => terminal::run(fleet, &args.columns, !args.no_mouse),
     }
 }

@@ -3,17 +3,22 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use super::client::Client;
 use super::figures::figure;
+use super::source::Source;
 use super::state::{Column, Row, State};
 use submeter_http::wire::ViewDoc;
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 
 /// Prints the table.
-pub(super) fn run(client: &Client, columns: &[String]) -> Result<ExitCode, Failure> {
+pub(super) fn run(source: &Source, columns: &[String]) -> Result<ExitCode, Failure> {
     let mut state = State::new();
-    state.update(client.tree()?);
+    state.update(source.tree()?);
+    let notice = state.server.as_ref().and_then(|server| server.notice.as_ref());
+    if let (Source::Fleet(_), Some(notice)) = (source, notice) {
+        // Not in the table, whose figures are those of the others.
+        let _ = writeln!(anstream::stderr(), "{notice}");
+    }
     if !columns.is_empty() {
         state.choose(columns).map_err(Failure::new)?;
     }

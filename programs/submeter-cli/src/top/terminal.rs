@@ -9,10 +9,10 @@ use crossterm::event::{
     self, Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::client::Client;
 use super::figures::figure;
 use super::layout::Layout;
 use super::screen::Terminal;
+use super::source::Source;
 use super::state::{Action, State};
 use super::view::{self, Theme};
 use submeter_http::wire::{DetailDoc, Place, TreeDoc};
@@ -33,17 +33,17 @@ const WHEEL: isize = 3;
 
 /// Runs until the user quits, then prints a line with the last figures.
 pub(super) fn run(
-    client: Client,
+    source: Source,
     columns: &[String],
     has_mouse: bool,
 ) -> Result<ExitCode, Failure> {
-    let url = client.url().to_owned();
+    let name = source.name();
     let mut terminal = Terminal::new()
         .map_err(|e| Failure::new(format_args!("cannot draw here: {e}; --once prints a table")))?;
     let (answers, received) = channel();
     // Dropping it at the end stops the thread.
     let (selected, asked) = channel();
-    let asking = std::thread::spawn(move || ask(&client, &answers, &asked));
+    let asking = std::thread::spawn(move || ask(&source, &answers, &asked));
     let theme = match std::env::var_os("NO_COLOR") {
         Some(value) if !value.is_empty() => Theme::plain(),
         _ => Theme::colored(),
@@ -54,7 +54,7 @@ pub(super) fn run(
     drop(terminal);
     drop(asking);
     ended?;
-    print_summary(&state, &url);
+    print_summary(&state, &name);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -65,17 +65,17 @@ enum Answer {
 
 /// Asks for the tree each second, and with it, and as soon as another is selected, for the past of
 /// the group that is.
-fn ask(client: &Client, answers: &Sender<Answer>, asked: &Receiver<String>) {
+fn ask(source: &Source, answers: &Sender<Answer>, asked: &Receiver<String>) {
     let mut path = "/".to_owned();
     loop {
-        if answers.send(Answer::Tree(client.tree())).is_err() {
+        if answers.send(Answer::Tree(source.tree())).is_err() {
             return;
         }
         let due = Instant::now() + PERIOD;
         loop {
             // A held arrow key selects many: only the last is looked at.
             path = asked.try_iter().last().unwrap_or(path);
-            if let Some(group) = client.group(&path)
+            if let Some(group) = source.group(&path)
                 && answers.send(Answer::Group(group)).is_err()
             {
                 return;
@@ -225,7 +225,7 @@ fn action(state: &State, key: KeyEvent) -> Option<Action> {
 }
 
 /// Prints the last figures, so that they stay in the scroll-back after the screen is gone.
-fn print_summary(state: &State, url: &str) {
+fn print_summary(state: &State, name: &str) {
     let Some(root) = state.total() else { return };
     let figures = state.views.iter().zip(&root.figures);
     let headlines = figures.filter(|(view, _)| view.place == Place::Headline);
@@ -234,7 +234,7 @@ fn print_summary(state: &State, url: &str) {
         format!("{title} {}, ", figure(view.shape, *value))
     });
     let tenants = show::count(state.tenants() as u64);
-    let line = format!("{url}: {}tenants {tenants}", headlines.collect::<String>());
+    let line = format!("{name}: {}tenants {tenants}", headlines.collect::<String>());
     // If this cannot be written, the error cannot be reported either.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

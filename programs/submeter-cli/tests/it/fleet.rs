@@ -42,9 +42,9 @@ pub(crate) fn bank(address: &str, more: &[&str]) -> Running {
 }
 
 pub(crate) struct Server {
-    running: Running,
+    pub(crate) running: Running,
     pub(crate) cache: SocketAddr,
-    page: SocketAddr,
+    pub(crate) page: SocketAddr,
 }
 
 pub(crate) fn server(bank: &str, more: &[&str]) -> Server {
@@ -74,7 +74,7 @@ impl Server {
     }
 
     /// Stores items of 10 KiB for a tenant, and returns how many were stored.
-    fn store(&self, items: usize) -> usize {
+    pub(crate) fn store(&self, items: usize) -> usize {
         let mut client = TcpStream::connect(self.cache).expect("it listens");
         let value = "v".repeat(10 << 10);
         let stored = (0..items).filter(|n| {

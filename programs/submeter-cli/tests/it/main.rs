@@ -13,6 +13,7 @@ mod fleet_bill;
 mod fleet_bill_postgres;
 mod fleet_demo;
 mod fleet_shards;
+mod fleet_top;
 mod http_serve;
 mod monitoring;
 mod operated;

@@ -211,7 +211,7 @@ mod with {
     }
 
     #[test]
-    fn a_bank_in_redis_is_asked_through_tls_by_whoever_trusts_it() {
+    fn a_bank_in_redis_is_asked_through_tls_if_it_is_trusted() {
         let files = [("r.pem", CERTIFICATE), ("r.key", KEY), ("a.pem", AUTHORITY)];
         let [certificate, key, trusted] = files.map(|(name, text)| secret(name, text));
         let stranger = secret("s.pem", STRANGER);

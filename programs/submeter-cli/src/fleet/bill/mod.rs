@@ -16,7 +16,7 @@ use submeter_http::wire::totals::{ReadingDoc, TotalsDoc};
 use submeter_terminal::{self as show, Failure};
 
 use self::store::{Place, Store};
-use crate::cli::{FleetBillArgs, PageArgs};
+use crate::cli::FleetBillArgs;
 use crate::top::client::Client;
 
 /// A reading with what is said of its member.
@@ -31,14 +31,12 @@ struct Record {
 /// Runs the command.
 pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
     let place = Place::of(args)?;
-    let page = |url: &String| PageArgs {
-        token_file: args.token_file.clone(),
-        ca_file: args.ca_file.clone(),
-        url: url.clone(),
-    };
     // What is wrong with one address is said before anything is read or written.
-    let clients: Vec<Client> =
-        args.urls.iter().map(|url| Client::new(&page(url))).collect::<Result<_, _>>()?;
+    let clients: Vec<Client> = args
+        .urls
+        .iter()
+        .map(|url| Client::new(&args.access.page(url)))
+        .collect::<Result<_, _>>()?;
     let mut missed = Vec::new();
     let mut text = String::new();
     if !clients.is_empty() {
