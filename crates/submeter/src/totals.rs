@@ -1,4 +1,4 @@
-//! What a tree has counted, for whoever adds up the totals of many processes.
+//! What a tree has counted, for programs that add up the totals of many processes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,8 +64,7 @@ impl Tree {
     /// totals include its descendants', so what it counted itself is its totals less those of its
     /// children, the killed ones included: a reader knows them from before.
     ///
-    /// Costs a snapshot. Histograms, gauges and quotas are left out: what they have is no sum that
-    /// grows.
+    /// Costs a snapshot. Histograms, gauges and quotas are left out, as they may fall.
     ///
     /// # Examples
     /// ```

@@ -147,7 +147,7 @@ impl Client {
         seen(&reply["header"], &reply["responses"][0]["response_range"]).map(Some)
     }
 
-    /// Has the cluster agree on a lease that ends after `ttl` at the earliest, whoever leads it,
+    /// Has the cluster agree on a lease that ends after `ttl` at the earliest under any leader,
     /// and returns its number.
     pub(super) fn grant(&self, ttl: Duration, until: Instant) -> Result<i64, Cause> {
         #[derive(Deserialize)]

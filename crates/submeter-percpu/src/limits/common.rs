@@ -11,7 +11,7 @@ pub(crate) struct Common {
     /// How often leaves were visited to close them. Read and written in
     /// [visits](super::tree::Path::below), which exclude each other.
     visits: AtomicU64,
-    /// Charges that wait, at whatever level. Writers: whoever has the queue.
+    /// Charges that wait, at whatever level. Writers: those that hold the queue.
     awaited: AtomicU32,
 }
 

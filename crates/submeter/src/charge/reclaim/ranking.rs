@@ -45,7 +45,7 @@ impl Rank {
         Rank { beyond_low, current, ..self }
     }
 
-    /// The first place for a score: whoever is there is looked at anew.
+    /// Returns the highest rank with a score: what has it is looked at anew before all others.
     pub(super) fn first_of(entry: &Entry) -> Rank {
         Rank { score: entry.score(), beyond_low: u64::MAX, current: u64::MAX }
     }
