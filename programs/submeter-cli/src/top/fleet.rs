@@ -42,6 +42,11 @@ pub(super) fn tree(clients: &[Client]) -> Result<TreeDoc, Failure> {
     }
 }
 
+/// Writes a number of servers.
+pub(super) fn servers(n: usize) -> String {
+    if n == 1 { "1 server".to_owned() } else { format!("{n} servers") }
+}
+
 fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
     let trees = || members.iter().map(|member| &member.tree);
     let first = &members[0].tree;
@@ -54,12 +59,11 @@ fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
         let known: BTreeSet<String> = schema.iter().map(|metric| metric.name.clone()).collect();
         schema.extend(tree.schema.iter().filter(|metric| !known.contains(&metric.name)).cloned());
     }
-    let servers = if members.len() == 1 { "server" } else { "servers" };
     TreeDoc {
         format: first.format,
         server: ServerDoc {
             version: first.server.version.clone(),
-            listen: format!("{} {servers}", members.len()),
+            listen: servers(members.len()),
             started_ms: trees().map(|tree| tree.server.started_ms).min().unwrap_or_default(),
             cpus: trees().map(|tree| tree.server.cpus).sum(),
             notice,
@@ -190,6 +194,7 @@ fn add(sum: &mut ValueDoc, more: &ValueDoc) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::State;
     use super::super::state_tests::{GROUPS, tree};
     use super::*;
 
@@ -226,6 +231,10 @@ mod tests {
         // The quantile of the worst server.
         assert_eq!(figure(&doc, "/b", 1), Some(180_000.0));
         assert_eq!((doc.server.listen.as_str(), doc.server.cpus), ("2 servers", 4));
+        let mut state = State::new();
+        state.is_fleet = true;
+        state.update(doc);
+        assert_eq!(state.tenants(), 5, "not the rows of servers below them");
     }
 
     #[test]

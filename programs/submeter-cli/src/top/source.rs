@@ -16,7 +16,7 @@ impl Source {
     pub(super) fn name(&self) -> String {
         match self {
             Source::Server(client) => client.url().to_owned(),
-            Source::Fleet(clients) => format!("{} servers", clients.len()),
+            Source::Fleet(clients) => fleet::servers(clients.len()),
         }
     }
 

@@ -115,6 +115,8 @@ pub(super) struct Row<'a> {
 pub(super) struct State {
     pub(super) link: Link,
     pub(super) server: Option<ServerDoc>,
+    /// Whether a tenant's rows below it are servers.
+    pub(super) is_fleet: bool,
     pub(super) views: Vec<ViewDoc>,
     pub(super) schema: Vec<MetricDoc>,
     pub(super) at_ms: u64,
@@ -148,6 +150,7 @@ impl State {
         State {
             link: Link::Connecting,
             server: None,
+            is_fleet: false,
             views: Vec::new(),
             schema: Vec::new(),
             at_ms: 0,
@@ -235,7 +238,12 @@ impl State {
 
     /// Returns the number of tenants: a group with children is a level, not a tenant.
     pub(super) fn tenants(&self) -> usize {
-        self.nodes.iter().filter(|node| node.parent.is_some() && node.kids.is_empty()).count()
+        let is_last = |node: &Node| node.kids.is_empty();
+        let is_tenant = |node: &&Node| match self.is_fleet {
+            true => !is_last(node) && self.kids(node).all(is_last),
+            false => is_last(node),
+        };
+        self.nodes.iter().filter(|node| node.parent.is_some()).filter(is_tenant).count()
     }
 
     /// Returns the past of the first view, oldest first.

@@ -37,7 +37,7 @@ pub(super) fn run(
     columns: &[String],
     has_mouse: bool,
 ) -> Result<ExitCode, Failure> {
-    let name = source.name();
+    let (name, is_fleet) = (source.name(), matches!(source, Source::Fleet(_)));
     let mut terminal = Terminal::new()
         .map_err(|e| Failure::new(format_args!("cannot draw here: {e}; --once prints a table")))?;
     let (answers, received) = channel();
@@ -50,6 +50,7 @@ pub(super) fn run(
     };
     let mut state = State::new();
     state.has_mouse = has_mouse;
+    state.is_fleet = is_fleet;
     let ended = interact(&mut terminal, &mut state, (&received, &selected), columns, theme);
     drop(terminal);
     drop(asking);
