@@ -323,7 +323,7 @@ impl Level {
         self.overdrafts.load(Ordering::Relaxed)
     }
 
-    /// By [`Common`](super::tree::Common), which says so first.
+    /// By [`Common`](super::common::Common), which says so of the tree afterwards.
     pub(super) fn await_room(&self) {
         // SeqCst, and in both functions below: as there.
         self.awaited.fetch_add(1, Ordering::SeqCst);

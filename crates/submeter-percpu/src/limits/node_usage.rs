@@ -19,7 +19,7 @@ impl LimitNode {
                 level.held().saturating_sub(stocked.sum())
             })
         });
-        usage(level.record(), current.unwrap_or_else(|| level.held()))
+        usage(level, current.unwrap_or_else(|| level.held()))
     }
 
     /// Returns what is held, and what lies in stock: no less than is charged. O(1).
@@ -36,16 +36,16 @@ impl LimitNode {
     pub fn usages<'a>(nodes: impl Iterator<Item = &'a LimitNode> + Clone) -> Vec<LimitUsage> {
         let levels = nodes.clone().map(|node| &node.node().level);
         // Near limits there is no stock to visit.
-        let exactly = |level: &Level| Some(usage(level.record(), level.exactly()?));
+        let exactly = |level: &Level| level.exactly().map(|held| usage(level, held));
         if let Some(usages) = levels.clone().map(exactly).collect() {
             return usages;
         }
-        let held = |level: &Level| usage(level.record(), level.held());
+        let held = |level: &Level| usage(level, level.held());
         let first = nodes.clone().next().expect("none at all are exact");
         let current = |level: &Level| {
             // Relaxed: with the list locked, as below.
             let stocked = level.stocked.load(Ordering::Relaxed);
-            usage(level.record(), level.held().saturating_sub(stocked))
+            usage(level, level.held().saturating_sub(stocked))
         };
         let still = first.node().tree.while_still(
             |_| true,
@@ -69,7 +69,8 @@ impl LimitNode {
     }
 }
 
-fn usage(record: Record, current: u64) -> LimitUsage {
-    let Record { limit, peak, peak_low, refused, overdrafts, mode } = record;
+/// Reads the rest of a level after what it holds, so that its peak is not below that.
+fn usage(level: &Level, current: u64) -> LimitUsage {
+    let Record { limit, peak, peak_low, refused, overdrafts, mode } = level.record();
     LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode }
 }

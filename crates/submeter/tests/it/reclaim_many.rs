@@ -1,8 +1,10 @@
 //! What charges that find no room have others give back where there are so many callbacks that a
 //! look at all of them serves more than one charge.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use submeter::{Bytes, Group, Quota, Tree};
@@ -201,4 +203,52 @@ fn nobody_is_asked_below_one_limit_while_another_cannot_have_enough() {
     web.charge_reclaiming(memory, 1).expect_err("the root has no room, whatever they give");
     assert!(asked().is_empty());
     drop((held, other));
+}
+
+#[test]
+fn what_a_look_had_freed_itself_is_not_counted_as_there() {
+    let fleet = Fleet::new(|_| EACH);
+    let all = MANY as u64 * EACH;
+    // Whoever asks first has a look at all, and the next ones its order.
+    fleet.charge(all / 10 * 9);
+    fleet.asked();
+    let start = Instant::now();
+    let refused = fleet.web.charge_reclaiming(fleet.memory, all / 10 * 4);
+    refused.expect_err("a tenth is left, less a unit");
+    assert_eq!(fleet.asked(), [], "within {:?}", start.elapsed());
+}
+
+#[test]
+fn others_wait_for_the_first_and_ask_none_of_a_lower_score_meanwhile() {
+    let mut fleet = Fleet::new(|_| EACH);
+    let first = fleet.tree.create("/first").expect("room");
+    fleet.tree.root().set_limit(fleet.memory, Some((MANY as u64 + 2) * EACH));
+    let mut held = first.try_charge(fleet.memory, 2 * EACH).expect("it fits");
+    let (begun, has_begun) = mpsc::channel();
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let slow = Arc::clone(&is_slow);
+    let registered = first.on_pressure(fleet.memory, move |wanted| {
+        // Relaxed: set before, by a thread that then charges.
+        if slow.load(Ordering::Relaxed) {
+            begun.send(()).expect("the test waits");
+            // Less than others wait.
+            thread::sleep(Duration::from_millis(30));
+        }
+        drop(held.split(wanted));
+    });
+    registered.set_score(1);
+    // A look at all, which the next charge is served by.
+    fleet.charge(1);
+    fleet.asked();
+    // Relaxed: see above.
+    is_slow.store(true, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let fleet = &fleet;
+        scope.spawn(|| fleet.charge(10));
+        has_begun.recv().expect("it is asked");
+        fleet.charge(10);
+    });
+    has_begun.recv().expect("it is asked twice");
+    assert_eq!(fleet.asked(), []);
+    fleet.caches.clear();
 }

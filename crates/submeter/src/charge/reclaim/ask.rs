@@ -21,26 +21,28 @@ pub(super) struct PassedOver(BTreeSet<u64>);
 type Waiting<'a> = &'a dyn Fn(&Group) -> u64;
 
 /// Callbacks that may be asked to free something for the sake of a group.
-pub(super) struct Wish {
+pub(super) struct Wish<'a> {
+    /// Of the group for whose sake they are asked.
+    registry: Option<&'a Registry>,
     /// In the order in which they are asked.
     asked: Vec<Asked>,
     /// What they could free together, without what is protected by `min`.
     most: u64,
 }
 
-impl Wish {
+impl<'a> Wish<'a> {
     /// Looks at the callbacks of a group and those below it.
     pub(super) fn new(
-        target: &Group,
+        target: &'a Group,
         slot: usize,
         passed_over: &PassedOver,
         waiting: Waiting<'_>,
-    ) -> Wish {
+    ) -> Wish<'a> {
         let start = Instant::now();
         let registry = registry(target, slot);
         let mut entries = registry.map_or_else(Vec::new, Registry::entries);
         entries.sort_unstable_by_key(|entry| (entry.group().id(), entry.number()));
-        let mut wish = Wish { asked: Vec::new(), most: 0 };
+        let mut wish = Wish { registry, asked: Vec::new(), most: 0 };
         let mut most_beyond_low = 0_u64;
         if entries.is_empty() {
             return wish;
@@ -53,18 +55,18 @@ impl Wish {
             let may_be = |entry: &&Arc<Entry>| !passed_over.has(entry) && !entry.is_stuck();
             let used = standing.current.saturating_add(waiting(entries[0].group()));
             let entries = entries.iter().filter(may_be).cloned();
-            wish.asked.extend(entries.map(|entry| Asked { entry, standing, used }));
+            wish.asked.extend(entries.map(|entry| Asked::new(entry, standing, used)));
             if wish.asked.len() > before {
                 wish.most = wish.most.saturating_add(standing.beyond_min());
                 most_beyond_low = most_beyond_low.saturating_add(standing.beyond_low());
             }
         }
-        wish.asked.sort_by_key(|asked| Reverse(asked.rank()));
+        wish.asked.sort_by_key(|asked| Reverse(asked.rank));
         // The target's own callback answers for what all others do not: to look at it anew would
         // be to look at all.
         let is_own = || wish.asked.iter().any(|asked| asked.entry.group() == target);
         if entries.len() > LOOKED_AT_MAX && passed_over.len() == 0 && !is_own() {
-            let ranked = wish.asked.iter().map(|asked| (asked.rank(), &asked.entry));
+            let ranked = wish.asked.iter().map(|asked| (asked.rank, &asked.entry));
             let ranking = Ranking::new(ranked, most_beyond_low, start.elapsed());
             registry.expect("it has entries").remember(ranking);
         }
@@ -102,14 +104,17 @@ impl Wish {
                 }
             }
         }
+        if let Some(registry) = self.registry {
+            registry.with_ranking(|ranking| ranking.count(freed));
+        }
         let_go(self.asked.into_iter().map(|asked| asked.entry).collect());
         freed
     }
 }
 
-/// Asks callbacks below `target` in the order that another charge found, until nothing is missing
-/// or none is left that has more. Returns how much was freed, or `None` if there is no such order
-/// that would serve.
+/// Asks callbacks below `target` in the order that another charge found, until nothing is missing,
+/// none is left that has more, or that has taken as long as a look at all does. Returns how much was
+/// freed, or `None` if there is no such order that would serve.
 pub(super) fn ask_remembered(
     target: &Group,
     slot: usize,
@@ -117,58 +122,43 @@ pub(super) fn ask_remembered(
     waiting: Waiting<'_>,
     passed_over: &mut PassedOver,
 ) -> Option<u64> {
-    let registry = registry(target, slot)?;
-    let serves = |ranking: &mut Ranking| ranking.serves(missing()).then(|| ranking.len());
-    let places = registry.with_ranking(serves)??;
-    let mut freed = 0;
-    // No more often, as others may change all the while.
-    for _ in 0..places {
-        if missing() == 0 {
-            break;
-        }
+    let (registry, start) = (registry(target, slot)?, Instant::now());
+    // Not with the ranking locked, as is nothing that may call code of others.
+    let wanted = missing();
+    let most = registry.with_ranking(|ranking| ranking.serves(wanted))??;
+    let (mut freed, mut passed) = (0, Vec::new());
+    while missing() > 0 && start.elapsed() < most {
         let Some(entry) = registry.with_ranking(Ranking::take).flatten() else { break };
-        freed += ask_if_first(registry, target, &entry, &missing, waiting, passed_over);
-        // It may be the last that keeps it.
-        let_go(vec![entry]);
-    }
-    Some(freed)
-}
-
-/// Looks at a callback anew, and asks it if it is still the first. Returns how much it freed.
-fn ask_if_first(
-    registry: &Registry,
-    target: &Group,
-    entry: &Arc<Entry>,
-    missing: impl Fn() -> u64,
-    waiting: Waiting<'_>,
-    passed_over: &mut PassedOver,
-) -> u64 {
-    let standing = standing(target, entry.slot(), entry.group());
-    // Until the next look at all it is not asked any more.
-    if standing.beyond_low() == 0 || passed_over.has(entry) || entry.is_stuck() {
-        return 0;
-    }
-    let used = standing.current.saturating_add(waiting(entry.group()));
-    let asked = Asked { entry: Arc::clone(entry), standing, used };
-    let rank = asked.rank();
-    let is_first = |ranking: &mut Ranking| {
-        let is_first = ranking.is_first(rank);
-        if !is_first {
-            ranking.put(rank, entry);
+        let standing = standing(target, slot, entry.group());
+        let used = standing.current.saturating_add(waiting(entry.group()));
+        let asked = Asked::new(entry, standing, used);
+        if passed_over.has(&asked.entry) {
+            passed.push(asked);
+        } else if standing.beyond_low() > 0 && !asked.entry.is_stuck() {
+            // Put back before it is asked: others are to wait for a call that is under way, and
+            // not to ask those that come after it.
+            let is_first = registry.with_ranking(|ranking| {
+                let is_first = ranking.is_first(asked.rank);
+                ranking.put(asked.rank, &asked.entry);
+                is_first
+            });
+            if is_first == Some(true) {
+                let more = asked.ask(false, &missing, waiting, passed_over);
+                registry.with_ranking(|ranking| ranking.count(more));
+                freed += more;
+            }
+            // It may be the last that keeps it.
+            let_go(vec![asked.entry]);
+        } else {
+            // Until the next look at all it is not asked any more.
+            let_go(vec![asked.entry]);
         }
-        is_first
-    };
-    if !registry.with_ranking(is_first).unwrap_or(false) {
-        return 0;
     }
-    let freed = asked.ask(false, missing, waiting, passed_over);
-    if freed > 0 {
-        registry.with_ranking(|ranking| {
-            ranking.count(freed);
-            ranking.put(rank.less(freed), entry);
-        });
-    }
-    freed
+    registry.with_ranking(|ranking| {
+        passed.iter().for_each(|asked| ranking.put(asked.rank, &asked.entry));
+    });
+    let_go(passed.into_iter().map(|asked| asked.entry).collect());
+    Some(freed)
 }
 
 fn registry(target: &Group, slot: usize) -> Option<&Registry> {
@@ -189,13 +179,16 @@ impl PassedOver {
 struct Asked {
     entry: Arc<Entry>,
     standing: Standing,
+    /// As it was then: its score may change while it is compared.
+    rank: Rank,
     /// What its group used and waited for then.
     used: u64,
 }
 
 impl Asked {
-    fn rank(&self) -> Rank {
-        Rank::of(&self.entry, &self.standing)
+    fn new(entry: Arc<Entry>, standing: Standing, used: u64) -> Asked {
+        let rank = Rank::of(&entry, &standing);
+        Asked { entry, standing, rank, used }
     }
 
     /// Asks it, once others that do are through, unless it is passed over or there is nothing to
@@ -207,7 +200,7 @@ impl Asked {
         waiting: Waiting<'_>,
         passed_over: &mut PassedOver,
     ) -> u64 {
-        let Asked { entry, standing, used } = self;
+        let Asked { entry, standing, used, .. } = self;
         if passed_over.has(entry) {
             return 0;
         }

@@ -274,7 +274,8 @@ impl<'a> MakeRoom<'a> {
             .collect();
         // Of several that are full one may turn out not to have enough, for which nobody may have
         // been asked.
-        if let [(limiting, missing)] = &full[..] {
+        // And once: what it leaves to be done takes a look at all.
+        if let ([(limiting, missing)], true) = (&full[..], self.left + 1 == ATTEMPTS_MAX) {
             let freed = ask_remembered(limiting, slot, missing, &waiting, &mut self.passed_over);
             if freed.is_some_and(|freed| freed > 0) {
                 return true;

@@ -21,6 +21,9 @@ pub(super) const LOOKED_AT_MAX: usize = 64;
 /// tenth of a thread.
 const LASTS: u32 = 10;
 
+/// But no longer than this: the thread that looked may have been stopped meanwhile.
+const LASTS_MAX: Duration = Duration::from_secs(1);
+
 /// What could be had has to be so many times what is missing: others have taken of it since.
 const MARGIN: u64 = 2;
 
@@ -36,13 +39,6 @@ impl Rank {
     pub(super) fn of(entry: &Entry, standing: &Standing) -> Rank {
         let (beyond_low, current) = (standing.beyond_low(), standing.current);
         Rank { score: entry.score(), beyond_low, current }
-    }
-
-    /// Returns its rank when so much of it was freed.
-    pub(super) fn less(self, freed: u64) -> Rank {
-        let [beyond_low, current] =
-            [self.beyond_low, self.current].map(|used| used.saturating_sub(freed));
-        Rank { beyond_low, current, ..self }
     }
 
     /// Returns the highest rank with a score: what has it is looked at anew before all others.
@@ -79,6 +75,7 @@ pub(super) struct Ranking {
     places: BinaryHeap<Place>,
     /// What could be had then without what `low` protects, but for what was freed since.
     most: u64,
+    took: Duration,
     until: Instant,
 }
 
@@ -90,12 +87,18 @@ impl Ranking {
         took: Duration,
     ) -> Ranking {
         let places = looked_at.map(|(rank, entry)| Place(rank, Arc::downgrade(entry))).collect();
-        Ranking { places, most, until: Instant::now() + LASTS * took }
+        let until = Instant::now() + LASTS_MAX.min(took.saturating_mul(LASTS));
+        Ranking { places, most, took, until }
     }
 
-    /// Whether it serves for a charge that misses so much.
-    pub(super) fn serves(&self, missing: u64) -> bool {
-        self.most / MARGIN >= missing && Instant::now() < self.until
+    pub(super) fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// Returns for how long it serves for a charge that misses so much: no longer than a look at
+    /// all takes, which it is there to spare.
+    pub(super) fn serves(&self, missing: u64) -> Option<Duration> {
+        (self.most / MARGIN >= missing).then_some(self.took)
     }
 
     /// Puts a callback at the place of its rank.
@@ -111,10 +114,6 @@ impl Ranking {
     /// Whether a rank comes before all that are in it.
     pub(super) fn is_first(&self, rank: Rank) -> bool {
         self.places.peek().is_none_or(|first| first.0 <= rank)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.places.len()
     }
 
     /// Notes that so much of it was freed.

@@ -68,8 +68,12 @@ impl Registry {
         }
     }
 
+    /// Acts on the ranking, if there is one that is not over.
     pub(super) fn with_ranking<T>(&self, act: impl FnOnce(&mut Ranking) -> T) -> Option<T> {
-        self.ranking.lock_unless_abandoned()?.as_mut().map(act)
+        let mut ranking = self.ranking.lock_unless_abandoned()?;
+        // What has been put there since would never go.
+        ranking.take_if(|ranking| ranking.is_over());
+        ranking.as_mut().map(act)
     }
 
     pub(super) fn remove(&self, entry: &Entry) {
@@ -227,5 +231,21 @@ impl Entry {
 pub(super) fn let_go(entries: Vec<Arc<Entry>>) {
     for entry in entries {
         let _ = contain(|| drop(entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_that_is_over_keeps_nothing() {
+        let registry = Registry::default();
+        let remember = |took| registry.remember(Ranking::new(std::iter::empty(), 1, took));
+        remember(Duration::from_secs(1));
+        assert!(registry.with_ranking(|_| ()).is_some());
+        remember(Duration::ZERO);
+        assert!(registry.with_ranking(|_| ()).is_none());
+        assert!(registry.ranking.lock().is_none());
     }
 }
