@@ -113,7 +113,10 @@ impl Grpc {
             return self.again(error);
         }
         let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
-        let why = format!("{} answered {:?}: {}", self.uri, status.code(), status.message());
+        // A receiver's words must not control the terminal that shows the log.
+        let says = status.message().replace(char::is_control, "\u{fffd}");
+        let place = remedy::shown(&self.uri.to_string());
+        let why = format!("{place} answered {:?}: {says}", status.code());
         match status.code() {
             Code::Cancelled
             | Code::DeadlineExceeded

@@ -93,12 +93,12 @@ impl Client for Http {
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT => {
-                Outcome::Again { why: format!("{} answered {status}", self.uri), after }
+                Outcome::Again { why: format!("{} answered {status}", self.place()), after }
             }
             status => {
                 let why = body.as_deref().ok().and_then(sentence);
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-                Outcome::Refused(format!("{} answered {status}{why}", self.uri))
+                Outcome::Refused(format!("{} answered {status}{why}", self.place()))
             }
         }
     }
@@ -109,7 +109,7 @@ impl Http {
         let body = match body {
             Ok(body) => body,
             Err(ureq::Error::BodyExceedsLimit(_)) => {
-                return Outcome::Refused(format!("{} answers too much: no receiver", self.uri));
+                return Outcome::Refused(format!("{} answers too much: no receiver", self.place()));
             }
             Err(error) => return self.again(&error),
         };
@@ -119,9 +119,14 @@ impl Http {
         }
         let Ok(answer) = ExportMetricsServiceResponse::decode(&body[..]) else {
             let text = "answers what no receiver does: give its own URL, with /v1/metrics";
-            return Outcome::Refused(format!("{} {text}", self.uri));
+            return Outcome::Refused(format!("{} {text}", self.place()));
         };
         accepted(answer)
+    }
+
+    /// Where requests go, as it may be shown.
+    fn place(&self) -> String {
+        remedy::shown(&self.uri.to_string())
     }
 
     fn again(&self, error: &ureq::Error) -> Outcome {

@@ -75,7 +75,8 @@ fn uri(settings: &Builder) -> Result<Uri, SettingError> {
         Protocol::Http => "write http://host:4318/v1/metrics",
         Protocol::Grpc => "write http://host:4317",
     };
-    let wrong = |what: &str| SettingError::new(format!("endpoint {url:?}: {what}"));
+    let wrong =
+        |what: &str| SettingError::new(format!("endpoint {:?}: {what}", remedy::shown(&url)));
     let uri: Uri = url.parse().map_err(|_| wrong(&format!("not a URL: {like}")))?;
     if uri.host().is_none_or(str::is_empty) {
         return Err(wrong(like));
