@@ -240,6 +240,10 @@ impl Client {
         let why = why.trim_start_matches("etcdserver: ").to_owned();
         Err(match body["code"].as_u64() {
             Some(UNAUTHENTICATED) if self.user.is_some() => Cause::Token,
+            // A user was changed since the token was made: no reason to refuse until it ends.
+            _ if self.user.is_some() && why.contains("revision") && why.ends_with("is old") => {
+                Cause::Token
+            }
             Some(INVALID | DENIED | PRECONDITION | UNAUTHENTICATED) => Cause::Refused(why),
             _ => Cause::Answer(why),
         })
