@@ -22,6 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer that is read: at about a kilobyte per tenant, a tree of a quarter million.
 const ANSWER_MAX: u64 = 256 << 20;
 
+/// How much of a refusal is shown, in characters.
+const WHY_MAX: usize = 200;
+
 /// A client of one server. Cloning copies a pointer.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
@@ -70,7 +73,9 @@ impl Client {
             StatusCode::OK => Ok(text),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let url = &self.url;
-                Err(Failure::new(format_args!("cannot watch {url}: {}", text.trim())))
+                let line = text.trim().lines().next().unwrap_or_default();
+                let line: String = super::harmless(line).chars().take(WHY_MAX).collect();
+                Err(Failure::new(format_args!("cannot watch {url}: {line}")))
             }
             status => Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),
         }

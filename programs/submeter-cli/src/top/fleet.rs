@@ -9,6 +9,9 @@ use submeter_terminal::Failure;
 
 use super::client::Client;
 
+/// The most views and metrics of all servers together: each row has a figure of each.
+const VIEWS_MAX: usize = 256;
+
 /// The tree of one server, and what the server is called.
 struct Member {
     name: String,
@@ -58,6 +61,8 @@ fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
         views.extend(tree.views.iter().filter(|view| !known.contains(&view.key)).cloned());
         let known: BTreeSet<String> = schema.iter().map(|metric| metric.name.clone()).collect();
         schema.extend(tree.schema.iter().filter(|metric| !known.contains(&metric.name)).cloned());
+        views.truncate(VIEWS_MAX);
+        schema.truncate(VIEWS_MAX);
     }
     TreeDoc {
         format: first.format,
@@ -65,7 +70,7 @@ fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
             version: first.server.version.clone(),
             listen: servers(members.len()),
             started_ms: trees().map(|tree| tree.server.started_ms).min().unwrap_or_default(),
-            cpus: trees().map(|tree| tree.server.cpus).sum(),
+            cpus: trees().map(|tree| tree.server.cpus).fold(0, usize::saturating_add),
             notice,
             first_steps: None,
         },
@@ -84,7 +89,8 @@ fn groups(members: &[Member], views: &[ViewDoc]) -> Vec<GroupDoc> {
     let mut by_path: BTreeMap<&str, Vec<(&str, &GroupDoc)>> = BTreeMap::new();
     let mut inner = BTreeSet::new();
     for Member { name, tree } in members {
-        for group in &tree.groups {
+        // Any server may be at the address: another path would be in the place of the root.
+        for group in tree.groups.iter().filter(|group| group.path.starts_with('/')) {
             by_path.entry(&group.path).or_default().push((name, group));
             if let Some(parent) = group.parent.and_then(|parent| tree.groups.get(parent)) {
                 inner.insert(parent.path.as_str());
@@ -92,12 +98,12 @@ fn groups(members: &[Member], views: &[ViewDoc]) -> Vec<GroupDoc> {
         }
     }
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut groups = Vec::new();
+    let mut groups: Vec<GroupDoc> = Vec::new();
     for (path, of) in by_path {
         let parent =
             path.rsplit_once('/').map(|(above, _)| if above.is_empty() { "/" } else { above });
         let parent = parent.filter(|_| path != "/").and_then(|parent| places.get(parent).copied());
-        let depth = of[0].1.depth;
+        let depth = parent.map_or(0, |parent| groups[parent].depth + 1);
         let at = groups.len();
         places.insert(path, at);
         let parts: Vec<&GroupDoc> = of.iter().map(|(_, group)| *group).collect();
@@ -150,7 +156,7 @@ fn sum(parts: &[&GroupDoc], views: &[ViewDoc]) -> GroupDoc {
             *rates.entry(name.clone()).or_default() += rate;
         }
     }
-    let overview = views.iter().map(of).collect();
+    let overview = views.iter().map(of).filter(|(_, figure)| figure.0.is_some()).collect();
     GroupDoc { path: String::new(), depth: 0, parent: None, overview, values, rates }
 }
 
@@ -205,6 +211,28 @@ mod tests {
     fn figure(doc: &TreeDoc, path: &str, view: usize) -> Option<f64> {
         let group = doc.groups.iter().find(|group| group.path == path).expect("a row");
         group.overview[&doc.views[view].key].0
+    }
+
+    #[test]
+    fn a_hostile_server_hides_no_tenant_and_takes_bounded_memory() {
+        let mut hostile = member("x", &[("/", 9.0), ("/a", 9.0), ("/e", 9.0), ("/f", 9.0)]);
+        for (at, path) in [(0, "-"), (2, ""), (3, "!")] {
+            path.clone_into(&mut hostile.tree.groups[at].path);
+        }
+        hostile.tree.server.cpus = usize::MAX;
+        for group in &mut hostile.tree.groups {
+            group.depth = usize::MAX;
+        }
+        let view = hostile.tree.views[0].clone();
+        let views = (0..100_000).map(|n| ViewDoc { key: n.to_string(), ..view.clone() });
+        hostile.tree.views.extend(views);
+        let doc = add_up(&[hostile, member("a:1", &GROUPS)], None);
+        assert_eq!((doc.groups[0].path.as_str(), doc.groups[0].depth), ("/", 0));
+        assert_eq!(doc.groups.iter().map(|group| group.depth).max(), Some(3));
+        assert_eq!(doc.views.len(), VIEWS_MAX);
+        let mut state = State::new();
+        state.update(doc);
+        assert_eq!(state.total().expect("a root").path, "/");
     }
 
     #[test]

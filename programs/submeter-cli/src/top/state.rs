@@ -208,7 +208,9 @@ impl State {
             if past.len() > PAST {
                 past.pop_front();
             }
-            let (values, rates, depth) = (group.values, group.rates, group.depth);
+            let (values, rates) = (group.values, group.rates);
+            // Not what it says: an indentation without end would end the program.
+            let depth = parent.map_or(0, |parent| self.nodes[parent].depth + 1);
             let kids = Vec::new();
             self.nodes.push(Node { path, figures, values, rates, depth, parent, kids });
         }
@@ -488,6 +490,6 @@ impl State {
 }
 
 /// Takes what controls a terminal out of a text.
-pub(super) fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 use submeter_terminal::{self as show, Failure};
 
+use crate::top::harmless;
+
 /// What there is to bill.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Invoice {
@@ -60,8 +62,10 @@ pub(super) fn text(invoice: &Invoice, as_json: bool) -> Result<String, Failure> 
         let cannot = |error| Failure::new(format_args!("cannot write JSON: {error}"));
         return Ok(json.map_err(cannot)? + "\n");
     }
+    // Any server may have been at the address, and must not control the terminal.
     let rows = invoice.lines.iter().map(|line| {
-        vec![format!("{} of {}", line.metric, line.path), line.total.to_string(), line.unit.clone()]
+        let name = harmless(&format!("{} of {}", line.metric, line.path));
+        vec![name, line.total.to_string(), harmless(&line.unit)]
     });
     let mut text = show::table(&["", "total", "unit"], &rows.collect::<Vec<_>>(), false);
     let rows = invoice.runs.iter().map(|run| {
@@ -71,13 +75,14 @@ pub(super) fn text(invoice: &Invoice, as_json: bool) -> Result<String, Failure> 
             State::Complete => "nothing",
         };
         let started = run.started_ms.map_or_else(|| "–".to_owned(), utc);
-        let name = format!("{} {}", run.member, run.epoch);
+        let name = harmless(&format!("{} {}", run.member, run.epoch));
         vec![name, started, utc(run.read_ms), counts.to_owned()]
     });
     let heading = ["server", "began", "read until", "counted since"];
     text.push('\n');
     text.push_str(&show::table(&heading, &rows.collect::<Vec<_>>(), false));
     for epoch in &invoice.unread {
+        let epoch = harmless(epoch);
         text.push_str(&format!("{epoch}: it ran and was never read; what it counted is unknown\n"));
     }
     Ok(text)

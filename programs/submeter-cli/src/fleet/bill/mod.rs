@@ -18,6 +18,7 @@ use submeter_terminal::{self as show, Failure};
 use self::store::{Place, Store};
 use crate::cli::FleetBillArgs;
 use crate::top::client::Client;
+use crate::top::harmless;
 
 /// A reading with what is said of its member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +46,10 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
         let mut store = place.open()?;
         for client in &clients {
             match client.totals() {
-                Ok(totals) => text.push_str(&keep(&mut store, client.url(), totals)?),
+                Ok(totals) => match keep(&mut store, client.url(), totals) {
+                    Ok(said) => text.push_str(&said),
+                    Err(failure) => missed.push(failure.line().to_owned()),
+                },
                 // The others are to be billed all the same.
                 Err(failure) => missed.push(failure.line().to_owned()),
             }
@@ -69,14 +73,15 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
 /// Writes what is new, and says so.
 fn keep(store: &mut Store, url: &str, totals: TotalsDoc) -> Result<String, Failure> {
     let TotalsDoc { member, units, readings, .. } = totals;
+    let name = harmless(&member);
     let mut new = 0;
     for reading in readings {
         let record = Record { member: member.clone(), units: units.clone(), reading };
         new += usize::from(store.add(record)?);
     }
     Ok(match new {
-        0 => format!("{member} at {url}: read before\n"),
-        1 => format!("{member} at {url}: read\n"),
-        _ => format!("{member} at {url}: read, with what it had restored\n"),
+        0 => format!("{name} at {url}: read before\n"),
+        1 => format!("{name} at {url}: read\n"),
+        _ => format!("{name} at {url}: read, with what it had restored\n"),
     })
 }
