@@ -113,8 +113,8 @@ impl<'a> Wish<'a> {
 }
 
 /// Asks callbacks below `target` in the order that another charge found, until nothing is missing,
-/// none is left that has more, or that has taken as long as a look at all does. Returns how much was
-/// freed, or `None` if there is no such order that would serve.
+/// none is left that has more, or that has taken as long as a look at all does. Returns how much
+/// was freed, or `None` if there is no such order that would serve.
 pub(super) fn ask_remembered(
     target: &Group,
     slot: usize,
