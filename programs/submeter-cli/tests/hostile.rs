@@ -67,9 +67,9 @@ struct World {
 impl World {
     fn start() -> World {
         let free = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", "16m"];
-        // Values are given back as soon as they are free. By itself glibc raises this threshold when
-        // the first one is, and keeps later ones in its arenas: of the same clients 94 MiB were
-        // resident, or 187.
+        // Values are given back as soon as they are free. By itself glibc raises this threshold
+        // when the first one is, and keeps later ones in its arenas: of the same clients 94 MiB
+        // were resident, or 187.
         let threshold = ("MALLOC_MMAP_THRESHOLD_", "131072");
         let mut server = SUBMETER.start_in(&free, &[threshold]);
         let page = server.address_after("http://");

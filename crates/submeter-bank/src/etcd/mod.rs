@@ -114,7 +114,7 @@ impl State {
 impl EtcdBank {
     /// Names the bank of a fleet at a URL: `etcd://user:password@host:port,host:port`, with a
     /// member of the cluster or several, or `etcds://…` for TLS, which takes the feature `tls` and
-    /// [authorities](Self::with_authorities). `ttl` is how long leases last, the same for all
+    /// authorities (`with_authorities`). `ttl` is how long leases last, the same for all
     /// members; etcd counts at least two seconds, in whole ones. Does not connect.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ impl RedisBank {
     /// primary then cannot both lend.
     ///
     /// TLS takes the feature `tls`, and trusts the authorities of the system unless told
-    /// [otherwise](Self::with_authorities). A process that has not chosen a cryptography for rustls
+    /// otherwise (`with_authorities`). A process that has not chosen a cryptography for rustls
     /// gets that of ring.
     ///
     /// # Errors
