@@ -13,6 +13,9 @@ use crate::error::ExportError;
 use crate::series::{Base, Layout};
 use crate::stats::Stats;
 
+/// The least that a receiver's word is good for: one that says 0 is not to be asked all the while.
+const AFTER_MIN: Duration = Duration::from_secs(1);
+
 /// The longest time between two attempts, and the longest that a receiver may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const AFTER_MAX: Duration = Duration::from_secs(300);
@@ -145,7 +148,7 @@ impl Worker {
 /// Returns how long to wait after so many attempts in vain, and one more.
 fn pause(attempts: u32, after: Option<Duration>, interval: Duration) -> Duration {
     if let Some(after) = after {
-        return after.min(AFTER_MAX);
+        return after.clamp(AFTER_MIN, AFTER_MAX);
     }
     let pause = Duration::from_secs(1 << attempts.min(6)).min(PAUSE_MAX);
     // Not all of a fleet at the same time, and no later than the next export would be.
@@ -173,7 +176,7 @@ mod tests {
         }
         let soon = Duration::from_millis(5);
         assert_eq!(pause(9, None, soon), soon);
-        for (told, waits) in [(0, 0), (90, 90), (u64::MAX, 300)] {
+        for (told, waits) in [(0, 1), (90, 90), (u64::MAX, 300)] {
             let told = Some(Duration::from_secs(told));
             assert_eq!(pause(9, told, soon), Duration::from_secs(waits));
         }
