@@ -1,4 +1,5 @@
-//! Picks the atomics and the lock: std's and parking_lot's, or loom's under `--cfg loom`.
+//! Picks the atomics and the lock: std's and parking_lot's, or loom's under `--cfg loom`; under
+//! Miri both are std's.
 //!
 //! Everything that loom is to explore takes its atomics from here; a file that names
 //! `std::sync::atomic` itself is invisible to the models.
@@ -8,22 +9,28 @@ pub(crate) use loom::sync::atomic;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri)))]
 pub(crate) use parking_lot::Mutex;
 
-/// Loom's, with the face of parking_lot's.
 #[cfg(loom)]
-#[derive(Debug)]
-pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+use loom::sync::{Mutex as Checked, MutexGuard};
+#[cfg(all(miri, not(loom)))]
+use std::sync::{Mutex as Checked, MutexGuard};
 
-#[cfg(loom)]
+/// Loom's or std's, with the face of parking_lot's, whose system call has an argument of a type
+/// that Miri refuses.
+#[cfg(any(loom, miri))]
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(Checked<T>);
+
+#[cfg(any(loom, miri))]
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Mutex<T> {
-        Mutex(loom::sync::Mutex::new(value))
+        Mutex(Checked::new(value))
     }
 
-    pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-        self.0.lock().expect("a model that panics ends")
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().expect("a test that panics ends")
     }
 }
 
