@@ -1,9 +1,10 @@
 //! A real etcd as the ledger: what a fail-over, a pause or a race must never grant twice.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use submeter_bank::{
@@ -20,6 +21,9 @@ pub(crate) struct Server {
     child: Child,
 }
 
+/// Long enough for any start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn free_port() -> u16 {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     free.expect("a free port").port()
@@ -28,12 +32,18 @@ fn free_port() -> u16 {
 impl Server {
     /// Starts one, or says why not.
     pub(crate) fn start(options: &[String]) -> Option<Server> {
-        // A disk that others use, too, takes longer to agree than leases last.
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let directory = directory.expect("a directory");
-        let (ports, options) = ([free_port(), free_port()], options.to_owned());
-        let child = spawn(&directory, ports, &options)?;
-        Some(Server { directory, ports, options, child })
+        let start = Instant::now();
+        loop {
+            // A disk that others use, too, takes longer to agree than leases last.
+            let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+            let directory = directory.expect("a directory");
+            let (ports, options) = ([free_port(), free_port()], options.to_owned());
+            // Something else may have taken a port meanwhile, such as a connection of another test.
+            if let Some(child) = spawn(&directory, ports, &options)? {
+                return Some(Server { directory, ports, options, child });
+            }
+            assert!(start.elapsed() < PATIENCE, "etcd ends each time it is started");
+        }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -51,8 +61,15 @@ impl Server {
     }
 
     fn start_again(&mut self) {
-        let child = spawn(&self.directory, self.ports, &self.options);
-        self.child = child.expect("it was there before");
+        let start = Instant::now();
+        self.child = loop {
+            let child = spawn(&self.directory, self.ports, &self.options);
+            if let Some(child) = child.expect("it was there before") {
+                break child;
+            }
+            // Its port may be in use for a moment, as above.
+            assert!(start.elapsed() < PATIENCE, "etcd ends each time it is started again");
+        };
     }
 
     /// Asks it for something that no bank asks for.
@@ -67,7 +84,13 @@ impl Server {
     }
 }
 
-fn spawn(directory: &TempDir, [client, peer]: [u16; 2], options: &[String]) -> Option<Child> {
+/// Starts one and waits until it listens. Returns nothing where there is no etcd, and nothing of a
+/// server that has ended instead.
+fn spawn(
+    directory: &TempDir,
+    [client, peer]: [u16; 2],
+    options: &[String],
+) -> Option<Option<Child>> {
     let scheme =
         if options.iter().any(|option| option == "--cert-file") { "https" } else { "http" };
     let client_url = format!("{scheme}://127.0.0.1:{client}");
@@ -77,17 +100,28 @@ fn spawn(directory: &TempDir, [client, peer]: [u16; 2], options: &[String]) -> O
     command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
     command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
     command.args(["--initial-cluster", &format!("default={peer_url}")]).args(options);
-    let Ok(child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+    let Ok(mut child) = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn() else {
         println!("skipped: tests against etcd: apt-get install etcd-server");
         return None;
     };
-    let start = Instant::now();
-    // It listens once it leads.
-    while TcpStream::connect(("127.0.0.1", client)).is_err() {
-        assert!(start.elapsed() < Duration::from_secs(60), "etcd does not listen");
-        std::thread::sleep(Duration::from_millis(20));
+    // Not by a connection, which whatever has taken the port may accept.
+    let (tell, told) = mpsc::channel();
+    let log = BufReader::new(child.stderr.take().expect("it is piped"));
+    std::thread::spawn(move || {
+        for line in log.lines().map_while(Result::ok) {
+            if line.contains("ready to serve") {
+                let _ = tell.send(());
+            }
+        }
+    });
+    match told.recv_timeout(PATIENCE) {
+        Ok(()) => Some(Some(child)),
+        Err(RecvTimeoutError::Disconnected) => {
+            child.wait().expect("a child");
+            Some(None)
+        }
+        Err(RecvTimeoutError::Timeout) => panic!("etcd is not ready"),
     }
-    Some(child)
 }
 
 impl Drop for Server {
