@@ -14,6 +14,11 @@ use submeter_bank::{
     RedisBank, SocketBank, SocketServer, Use,
 };
 
+#[path = "../tests/it/demand.rs"]
+mod demand;
+
+use demand::Demand;
+
 const TTL: Duration = Duration::from_secs(3600);
 const GRANTS: u64 = 1_000;
 /// How often a member asks where leases last 15 s.
@@ -99,21 +104,6 @@ fn etcd(budget: &Budget) {
     new("cost").set(&limit).expect("it runs");
     first_grants("etcd", budget, || new("cost"));
     skewed("etcd", || new("skew"));
-}
-
-/// A member that wishes for so much of a rate per second.
-#[derive(Default)]
-struct Demand {
-    wished: u64,
-    limit: u64,
-    refused: u64,
-}
-
-impl Member for Demand {
-    fn set(&mut self, _: &Budget, amount: u64) -> Use {
-        self.limit = amount;
-        Use { used: self.wished.min(amount), refused: std::mem::take(&mut self.refused) }
-    }
 }
 
 /// Two members, of which one wishes for nine tenths of a limit and the other for one; then they

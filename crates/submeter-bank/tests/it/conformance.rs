@@ -47,7 +47,7 @@ pub(crate) fn until_it_lends(bank: &impl Bank) {
         if bank.exchange(&asked).is_ok_and(|answer| !answer.learns) {
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "it learns for ever");
+        assert!(start.elapsed() < Duration::from_secs(60), "it never stops learning");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

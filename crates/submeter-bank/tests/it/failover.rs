@@ -65,7 +65,7 @@ impl Member for Uses<'_> {
     }
 }
 
-/// A member at one server, whose URL changes when it is told of another primary.
+/// A member at one server, whose URL changes when another server becomes the primary.
 struct Client<'a> {
     holder: Holder,
     uses: Uses<'a>,

@@ -1,6 +1,7 @@
 //! The behaviour of the crate, seen from outside.
 
 mod conformance;
+mod demand;
 mod etcd;
 #[cfg(unix)]
 mod failover;

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use submeter_bank::{
-    Answer, Bank, Budget, Holder, Ledger, Member, Past, RedisBank, Request, Use, Want,
-};
+use submeter_bank::{Answer, Bank, Budget, Ledger, Past, RedisBank, Request};
 use tempfile::TempDir;
+
+use crate::conformance::{memory, request, until_it_lends, want};
 
 const TTL: Duration = Duration::from_secs(2);
 /// Short enough that leases end in the midst of random requests.
@@ -77,41 +77,6 @@ impl Drop for Server {
         // Has ended by itself otherwise.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-struct Idle;
-
-impl Member for Idle {
-    fn set(&mut self, _: &Budget, _: u64) -> Use {
-        Use::default()
-    }
-}
-
-fn memory(path: &str) -> Budget {
-    Budget::new(path, "memory").expect("a name")
-}
-
-fn request(member: &str, epoch: u64, sequence: u64, wants: Vec<Want>) -> Request {
-    let mut request = Holder::new(member, epoch).request(Duration::ZERO, &mut Idle);
-    (request.sequence, request.wants) = (sequence, wants);
-    request
-}
-
-fn want(path: &str, has: u64, wants: u64) -> Want {
-    Want { budget: memory(path), has, wants }
-}
-
-/// Lets a fleet ask until the bank no longer learns.
-fn until_it_lends(bank: &RedisBank) {
-    let start = Instant::now();
-    for sequence in 1.. {
-        let asked = request("first", 1, sequence, Vec::new());
-        if bank.exchange(&asked).is_ok_and(|answer| !answer.learns) {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "it learns for ever");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -2,26 +2,13 @@
 
 use std::time::Duration;
 
-use submeter_bank::{Budget, Holder, Ledger, Member, Outage, Past, Use};
+use submeter_bank::{Budget, Holder, Ledger, Outage, Past};
+
+use crate::demand::Demand;
 
 const TTL: Duration = Duration::from_secs(15);
 const STEP: Duration = Duration::from_millis(10);
 const LIMIT: u64 = 100_000;
-
-/// A member of which so much is demanded, of a rate per second.
-#[derive(Default)]
-struct Demand {
-    wished: u64,
-    limit: u64,
-    refused: u64,
-}
-
-impl Member for Demand {
-    fn set(&mut self, _: &Budget, amount: u64) -> Use {
-        self.limit = amount;
-        Use { used: self.wished.min(amount), refused: std::mem::take(&mut self.refused) }
-    }
-}
 
 struct Fleet {
     ledger: Ledger,

@@ -1,4 +1,4 @@
-//! Who is told of failures, and how often.
+//! How often a program gets a report of failures.
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -45,8 +45,8 @@ impl<S: Stock> Flat<S> {
         tree::set_limit(self, &self.level, limit);
     }
 
-    /// Charges `n` if it fits. Counts no refusal, which nobody asks for here: all CPUs that are
-    /// refused would write one line.
+    /// Charges `n` if it fits. Does not count refusals: all CPUs that are refused would write one
+    /// line, for a number that nobody reads here.
     ///
     /// # Errors
     /// What was held when it did not.

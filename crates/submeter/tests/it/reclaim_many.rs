@@ -209,7 +209,7 @@ fn nobody_is_asked_below_one_limit_while_another_cannot_have_enough() {
 fn what_a_look_had_freed_itself_is_not_counted_as_there() {
     let fleet = Fleet::new(|_| EACH);
     let all = MANY as u64 * EACH;
-    // Whoever asks first has a look at all, and the next ones its order.
+    // The first charge looks at all callbacks, and the next ones use its order.
     fleet.charge(all / 10 * 9);
     fleet.asked();
     let start = Instant::now();

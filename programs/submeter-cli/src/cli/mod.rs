@@ -29,9 +29,7 @@ pub(crate) use fleet_limit::{FleetLimit, MEMORY, RATE};
 pub(crate) use load::LoadArgs;
 pub(crate) use log::{LogArgs, LogForm};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
-#[cfg(test)]
-pub(crate) use page::AccessArgs;
-pub(crate) use page::PageArgs;
+pub(crate) use page::{AccessArgs, PageArgs};
 pub(crate) use secret_address::SecretAddress;
 pub(crate) use serve::{OverRateArg, ServeArgs};
 pub(crate) use stat::StatArgs;

@@ -7,7 +7,7 @@ use ureq::config::ConfigBuilder;
 use ureq::http::StatusCode;
 use ureq::typestate::AgentScope;
 
-use crate::cli::{NO_TLS, PageArgs};
+use crate::cli::{AccessArgs, NO_TLS, PageArgs};
 use crate::secrets;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -41,6 +41,11 @@ impl Client {
         let token = token(page)?;
         let config = config(page)?.timeout_global(Some(TIMEOUT)).build();
         Ok(Client { agent: config.into(), url, token })
+    }
+
+    /// Makes a client of each of several servers, or says what is wrong with one address.
+    pub(crate) fn each(access: &AccessArgs, urls: &[String]) -> Result<Vec<Client>, Failure> {
+        urls.iter().map(|url| Client::new(&access.page(url))).collect()
     }
 
     /// Returns the server's address.
@@ -202,7 +207,7 @@ mod tests {
     use super::*;
 
     fn page(url: &str) -> PageArgs {
-        crate::cli::AccessArgs::default().page(url)
+        AccessArgs::default().page(url)
     }
 
     #[test]

@@ -49,8 +49,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
 
 /// Runs `fleet top`.
 pub(crate) fn run_fleet(args: &FleetTopArgs) -> Result<ExitCode, Failure> {
-    let clients = args.urls.iter().map(|url| Client::new(&args.access.page(url)));
-    let fleet = Source::Fleet(clients.collect::<Result<_, _>>()?);
+    let fleet = Source::Fleet(Client::each(&args.access, &args.urls)?);
     match args.once {
         true => once::run(&fleet, &args.columns),
         false if !std::io::stdout().is_terminal() => {

@@ -246,7 +246,7 @@ fn a_bank_that_was_started_again_hears_the_limits_from_its_servers() {
 }
 
 /// Redis, killed when dropped.
-struct Service(Child);
+pub(crate) struct Service(pub(crate) Child);
 
 impl Drop for Service {
     fn drop(&mut self) {

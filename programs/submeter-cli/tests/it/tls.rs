@@ -23,7 +23,7 @@ fn a_build_without_tls_says_how_to_get_one_with_it() {
 mod with {
     use std::io::{ErrorKind, Read, Write};
     use std::net::{SocketAddr, TcpListener, TcpStream};
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Command, Stdio};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -34,7 +34,7 @@ mod with {
     use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
     use super::{CERTIFICATE, FREE, KEY, SUBMETER, secret};
-    use crate::fleet::until;
+    use crate::fleet::{Service, until};
     use crate::support::cache_address;
 
     const AUTHORITY: &str =
@@ -199,17 +199,6 @@ mod with {
         SUBMETER.refuses(&top, &[missing, "--ca-file"]);
     }
 
-    /// Ends with the test, however that ends.
-    struct Redis(Child);
-
-    impl Drop for Redis {
-        fn drop(&mut self) {
-            // Has ended by itself otherwise.
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
     #[test]
     fn a_bank_in_redis_is_asked_through_tls_if_it_is_trusted() {
         let files = [("r.pem", CERTIFICATE), ("r.key", KEY), ("a.pem", AUTHORITY)];
@@ -225,7 +214,7 @@ mod with {
             println!("skipped: a bank in Redis: apt-get install redis-server");
             return;
         };
-        let _redis = Redis(child);
+        let _redis = Service(child);
         until("Redis listens", || TcpStream::connect(format!("127.0.0.1:{port}")).is_ok());
         let url = format!("rediss://:s3cr3t@localhost:{port}/0");
         let set = ["fleet", "set", "/acme", "memory=1m", "--bank", &url];

@@ -39,7 +39,7 @@ impl<'a> Wish<'a> {
         waiting: Waiting<'_>,
     ) -> Wish<'a> {
         let start = Instant::now();
-        let registry = registry(target, slot);
+        let registry = Registry::of(target, slot);
         let mut entries = registry.map_or_else(Vec::new, Registry::entries);
         entries.sort_unstable_by_key(|entry| (entry.group().id(), entry.number()));
         let mut wish = Wish { registry, asked: Vec::new(), most: 0 };
@@ -122,7 +122,7 @@ pub(super) fn ask_remembered(
     waiting: Waiting<'_>,
     passed_over: &mut PassedOver,
 ) -> Option<u64> {
-    let (registry, start) = (registry(target, slot)?, Instant::now());
+    let (registry, start) = (Registry::of(target, slot)?, Instant::now());
     // Not with the ranking locked, as is nothing that may call code of others.
     let wanted = missing();
     let most = registry.with_ranking(|ranking| ranking.serves(wanted))??;
@@ -134,7 +134,10 @@ pub(super) fn ask_remembered(
         let asked = Asked::new(entry, standing, used);
         if passed_over.has(&asked.entry) {
             passed.push(asked);
-        } else if standing.beyond_low() > 0 && !asked.entry.is_stuck() {
+            continue;
+        }
+        // Otherwise it is not asked any more until the next look at all.
+        if standing.beyond_low() > 0 && !asked.entry.is_stuck() {
             // Put back before it is asked: others are to wait for a call that is under way, and
             // not to ask those that come after it.
             let is_first = registry.with_ranking(|ranking| {
@@ -147,22 +150,15 @@ pub(super) fn ask_remembered(
                 registry.with_ranking(|ranking| ranking.count(more));
                 freed += more;
             }
-            // It may be the last that keeps it.
-            let_go(vec![asked.entry]);
-        } else {
-            // Until the next look at all it is not asked any more.
-            let_go(vec![asked.entry]);
         }
+        // It may be the last that keeps it.
+        let_go(vec![asked.entry]);
     }
     registry.with_ranking(|ranking| {
         passed.iter().for_each(|asked| ranking.put(asked.rank, &asked.entry));
     });
     let_go(passed.into_iter().map(|asked| asked.entry).collect());
     Some(freed)
-}
-
-fn registry(target: &Group, slot: usize) -> Option<&Registry> {
-    target.inner.quotas.get(slot).and_then(|limits| limits.registry())
 }
 
 impl PassedOver {

@@ -302,8 +302,7 @@ impl<'a> MakeRoom<'a> {
     /// Whether there are callbacks, and this is not in one.
     fn may_ask(&self) -> bool {
         let root = up(self.group).last().expect("itself at least");
-        let limits = root.inner.quotas.get(self.slot);
-        !ASKED.get() && limits.is_some_and(|limits| limits.registry().is_some())
+        !ASKED.get() && Registry::of(root, self.slot).is_some()
     }
 }
 

@@ -1,11 +1,11 @@
 //! Who is to be asked next, where a look at all callbacks for each charge would take too long.
 //!
-//! A look costs 150 to 500 ns for each callback, and each charge at a full limit asks
-//! for no more than it needs: with ten thousand callbacks it would take 5 ms to have a kilobyte
-//! freed. So a look is remembered, as a heap. Its first is looked at anew before it is asked, and
-//! goes back to its place if others come before it now. What a group was asked for, and what it
-//! gave up itself, is thus seen at once; what others have come to use since, with the next look at
-//! all. Rejected: an order that charges keep up to date, for which each would pay.
+//! A look costs 150 to 500 ns for each callback, and each charge at a full limit asks for no more
+//! than it needs: with ten thousand callbacks it would take 5 ms to have a kilobyte freed. So a
+//! look is remembered, as a heap. Its first is looked at anew before it is asked, and goes back to
+//! its place if others come before it now. What a group was asked for, and what it gave up itself,
+//! is thus seen at once; what others have come to use since, with the next look at all. Rejected:
+//! an order that charges keep up to date, for which each would pay.
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};

@@ -50,6 +50,11 @@ pub(crate) struct Counts {
 }
 
 impl Registry {
+    /// Returns that of a group, if a callback was ever registered there or below.
+    pub(super) fn of(group: &Group, slot: usize) -> Option<&Registry> {
+        group.inner.quotas.get(slot)?.registry()
+    }
+
     /// # Panics
     /// In a forked child in which a thread stayed behind with the lock.
     pub(super) fn insert(&self, entry: &Arc<Entry>) {

@@ -64,8 +64,7 @@ pub(super) fn standings(target: &Group, slot: usize, groups: &[&Group]) -> Vec<S
 /// Returns how one group with a callback stands. Costs a look at the callbacks of those below it,
 /// and, where its parent is protected, at its siblings.
 pub(super) fn standing(target: &Group, slot: usize, group: &Group) -> Standing {
-    let registry = group.inner.quotas.get(slot).and_then(|limits| limits.registry());
-    let below = registry.map_or_else(Vec::new, Registry::entries);
+    let below = Registry::of(group, slot).map_or_else(Vec::new, Registry::entries);
     let mut groups: Vec<&Group> = below.iter().map(|entry| entry.group()).collect();
     groups.push(group);
     groups.sort_unstable_by_key(|group| group.id());

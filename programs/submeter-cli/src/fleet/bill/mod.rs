@@ -33,11 +33,7 @@ struct Record {
 pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
     let place = Place::of(args)?;
     // What is wrong with one address is said before anything is read or written.
-    let clients: Vec<Client> = args
-        .urls
-        .iter()
-        .map(|url| Client::new(&args.access.page(url)))
-        .collect::<Result<_, _>>()?;
+    let clients = Client::each(&args.access, &args.urls)?;
     let mut missed = Vec::new();
     let mut text = String::new();
     if !clients.is_empty() {
