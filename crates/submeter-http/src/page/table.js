@@ -40,7 +40,8 @@ const table = {
   // the others below the name.
   fit() {
     if (!model.views) return;
-    const gap = 18, name = 170;
+    // A path of two words beside the widest badge, "over its limit".
+    const gap = 18, name = 250;
     const width = this.grid.clientWidth - 26;
     const wide = (column, i, lines) => column.limit ? 150 : column.as.width + (i < lines ? 84 : 0) + (column.title.length > 11 ? 16 : 0);
     const total = (count, lines) => model.columns.slice(0, count).reduce((sum, column, i) => sum + gap + wide(column, i, lines), name);
