@@ -8,6 +8,10 @@
 //! counted between the last export and its end is its parent's. A group that is created again under
 //! its name begins a new series, with a new start time.
 //!
+//! What was restored from a checkpoint is not sent: the process that counted it has sent it, but
+//! for what a crash kept it from sending, which is at most that of one interval. So a restart is
+//! to a receiver what it is of any program: values start from 0.
+//!
 //! - A counter is a monotonic sum.
 //! - A gauge is a sum that is not monotonic, and always cumulative.
 //! - A histogram has a bucket per power of two, by explicit bounds or as an

@@ -135,7 +135,8 @@ impl Worker {
 
     /// Returns what is new, unless nothing is.
     fn collect(&self) -> Option<Pending> {
-        let snapshot = self.settings.tree.snapshot();
+        // What was restored was sent by the process that counted it.
+        let snapshot = self.settings.tree.snapshot_without_restored();
         // A clock that is set back would give points that end before they begin.
         let at = nanoseconds(snapshot.system_time()).max(self.base.at + 1);
         let (rows, then) = self.base.news(&self.layout, &snapshot, self.settings.depth, at);

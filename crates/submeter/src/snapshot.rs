@@ -191,6 +191,10 @@ impl Snapshot {
         &self.groups
     }
 
+    pub(crate) fn groups_mut(&mut self) -> &mut [GroupValues] {
+        &mut self.groups
+    }
+
     /// Finds a group by its path: O(1), except for the first search, which visits every group.
     ///
     /// # Examples

@@ -47,8 +47,9 @@ pub struct GroupTotals {
 pub(crate) struct Restored {
     /// What the process counted that the checkpoint is from, then those before it.
     pub(crate) past: Vec<Totals>,
-    /// What was added to groups of this tree, descendants included, by the group's id.
-    pub(crate) base: HashMap<u64, Vec<u64>>,
+    /// What was added to groups of this tree, descendants included, by the group's id: as words
+    /// of a snapshot.
+    pub(crate) base: HashMap<u64, Box<[i64]>>,
 }
 
 /// Returns the counters of a schema.
@@ -86,6 +87,46 @@ impl Tree {
         self.snapshot_and_past().1
     }
 
+    /// Takes a [`snapshot`](Tree::snapshot) of what this process counted, without what was
+    /// restored: an exporter of the process that counted the rest has sent that. Gauges and quotas
+    /// are as in any snapshot, as they are never restored.
+    ///
+    /// Costs a snapshot, and a subtraction for each value that was restored.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::checkpoint::CheckpointFile;
+    /// use submeter::{Count, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let requests = schema.counter::<Count>("requests", "Requests answered");
+    /// let schema = schema.build()?;
+    /// # let path = std::env::temp_dir().join(format!("own-{}.checkpoint", std::process::id()));
+    /// let former = Tree::new(schema.clone())?;
+    /// former.create("/acme")?.add(requests, 3);
+    /// former.checkpoint_last(CheckpointFile::open(&path)?)?;
+    ///
+    /// let tree = Tree::new(schema)?;
+    /// tree.restore(&mut CheckpointFile::open(&path)?)?;
+    /// tree.get_or_create("/acme")?.add(requests, 4);
+    /// let counted = |snapshot: submeter::Snapshot| {
+    ///     snapshot.get("/acme").map(|acme| acme.counter(requests))
+    /// };
+    /// assert_eq!(counted(tree.snapshot()), Some(7));
+    /// assert_eq!(counted(tree.snapshot_without_restored()), Some(4));
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot_without_restored(&self) -> Snapshot {
+        let restored = self.restored().read_recursive();
+        let mut snapshot = self.snapshot();
+        for group in snapshot.groups_mut() {
+            group.words = without_restored(group, &restored);
+        }
+        snapshot
+    }
+
     /// Takes a snapshot, and tells the totals in it apart: those of this process first.
     pub(crate) fn snapshot_and_past(&self) -> (Snapshot, Vec<Totals>) {
         // Held for the snapshot: a restore adds to one group after the other, and in the middle of
@@ -121,15 +162,19 @@ impl Tree {
 
 /// Returns a group's counters without what was restored.
 fn own_counters(snapshot: &Snapshot, group: &GroupValues, restored: &[Restored]) -> Vec<u64> {
-    let words = counters(snapshot.schema()).map(|metric| {
-        let word = group.word(metric.key);
-        group.words[word].cast_unsigned()
-    });
-    let mut values: Vec<u64> = words.collect();
+    let words = without_restored(group, restored);
+    counters(snapshot.schema())
+        .map(|metric| words[group.word(metric.key)].cast_unsigned())
+        .collect()
+}
+
+/// Returns a group's words without what was restored.
+fn without_restored(group: &GroupValues, restored: &[Restored]) -> Box<[i64]> {
+    let mut words = group.words.clone();
     for base in restored.iter().filter_map(|restored| restored.base.get(&group.id())) {
-        for (value, base) in values.iter_mut().zip(base) {
-            *value = value.wrapping_sub(*base);
+        for (word, base) in words.iter_mut().zip(base) {
+            *word = word.wrapping_sub(*base);
         }
     }
-    values
+    words
 }

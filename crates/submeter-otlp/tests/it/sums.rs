@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, NumberDataPoint};
+use submeter::checkpoint::CheckpointFile;
 use submeter::{Buckets, Count};
 use submeter_otlp::Temporality;
 
@@ -109,4 +110,35 @@ fn deltas_add_up_to_what_the_tree_counted() {
 #[test]
 fn series_add_up_to_what_the_tree_counted_and_never_fall() {
     (0..20).for_each(|seed| random(Temporality::Cumulative, seed));
+}
+
+#[test]
+fn what_was_restored_is_sent_by_the_process_that_counted_it_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("totals");
+    for temporality in [Temporality::Delta, Temporality::Cumulative] {
+        let _ = std::fs::remove_file(&path);
+        let receiver = Receiver::start(|_| Reply::Accept);
+        for _ in 0..3 {
+            let mut keys = None;
+            let tree = tree(|schema| {
+                let size = schema.histogram::<Count>("size", "", Buckets::powers(2, 4));
+                keys = Some((schema.counter::<Count>("n", ""), size));
+            });
+            let (n, size) = keys.expect("declared");
+            let mut file = CheckpointFile::open(&path).expect("free");
+            tree.restore(&mut file).expect("whole");
+            let group = tree.get_or_create("/acme/web").expect("room");
+            group.add(n, 5);
+            group.record_many(size, 20, 5);
+            let exporter = to(&receiver, &tree).temporality(temporality).start().expect("valid");
+            exporter.export().expect("accepted");
+            // Its parent keeps what it counted, and what was restored to it.
+            group.kill().expect("no children");
+            exporter.export().expect("accepted");
+            tree.checkpoint(&mut file).expect("room");
+        }
+        let taken = receiver.taken();
+        assert_eq!((total(&taken, "n"), total(&taken, "size")), (15, 15), "{temporality:?}");
+    }
 }

@@ -233,14 +233,15 @@ impl Content {
         let places: HashMap<&str, usize> =
             self.groups.iter().enumerate().map(|(at, content)| (&*content.path, at)).collect();
         let own = |content: &GroupContent| {
-            let first = |(name, words): &(String, Vec<(usize, i64)>)| {
-                let word = words.iter().find(|(place, _)| *place == 0).map_or(0, |&(_, n)| n);
-                (name.clone(), word.cast_unsigned())
-            };
-            let values: Vec<_> = content.values.iter().map(first).collect();
-            past::by_name(&names, &values)
+            let mut own = vec![0; schema.words()].into_boxed_slice();
+            for (name, words) in &content.values {
+                let metric = schema.metric(name).expect("looked for above");
+                let first = schema.word(metric.key).expect("of this schema");
+                words.iter().for_each(|&(place, n)| own[first + place] = n);
+            }
+            own
         };
-        let mut sums: Vec<Vec<u64>> = self.groups.iter().map(own).collect();
+        let mut sums: Vec<Box<[i64]>> = self.groups.iter().map(own).collect();
         // Children before their parents.
         for (at, content) in self.groups.iter().enumerate().rev() {
             let above = past::parent(&content.path).and_then(|parent| places.get(parent));
