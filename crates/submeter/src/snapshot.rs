@@ -41,7 +41,7 @@ pub struct Snapshot {
     schema: Schema,
     moment: Moment,
     system_time: SystemTime,
-    groups: Vec<GroupValues>,
+    pub(crate) groups: Vec<GroupValues>,
     /// Indices into `groups`; built by the first search.
     index: OnceLock<Index>,
 }
@@ -189,10 +189,6 @@ impl Snapshot {
     #[must_use]
     pub fn groups(&self) -> &[GroupValues] {
         &self.groups
-    }
-
-    pub(crate) fn groups_mut(&mut self) -> &mut [GroupValues] {
-        &mut self.groups
     }
 
     /// Finds a group by its path: O(1), except for the first search, which visits every group.

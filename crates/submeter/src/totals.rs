@@ -121,7 +121,7 @@ impl Tree {
     pub fn snapshot_without_restored(&self) -> Snapshot {
         let restored = self.restored().read_recursive();
         let mut snapshot = self.snapshot();
-        for group in snapshot.groups_mut() {
+        for group in &mut snapshot.groups {
             group.words = without_restored(group, &restored);
         }
         snapshot

@@ -73,7 +73,7 @@ impl Group {
     /// by `low` is asked for once all the rest was, what is protected by `min` never. Where a limit
     /// has more than 64 callbacks below it, the order is of a look that several charges share: a
     /// group that has come to use more since then comes to its place with the next look, after ten
-    /// times as long as one takes, which is 5 ms with 10,000 callbacks.
+    /// times as long as one takes: that grows with the callbacks, and is a second at most.
     ///
     /// It runs on the thread of the charge, which holds no lock of this library's. It may call
     /// everything: charge, release, flush, create and kill groups, register callbacks and end
@@ -147,10 +147,11 @@ impl Group {
     /// where there is none.
     ///
     /// Where there is room it costs as much as `try_charge`. Where there is none it costs what the
-    /// callbacks do, and about 2 µs; but now and then, and with up to 64 callbacks each time, a
-    /// look at all that are below the limit in the way, 150 to 500 ns for each, and at the children
-    /// of protected groups in between. Callbacks are code of others, so it
-    /// is a verb of its own: not for signal handlers, nor with a lock held that a callback takes.
+    /// callbacks do, and a look at all that are below the limit in the way and at the children of
+    /// protected groups in between; with more than 64 callbacks, most charges share one. Rows
+    /// `callbacks` of the table `limits` in BENCHMARKS.md have what that takes. Callbacks are code
+    /// of others, so it is a verb of its own: not for signal handlers, nor with a lock held that a
+    /// callback takes.
     ///
     /// What is freed for it goes to no other charge that waits or asks, except those that waited
     /// before. So room is made for these as well, or not at all.

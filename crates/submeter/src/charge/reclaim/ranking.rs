@@ -1,7 +1,7 @@
 //! Who is to be asked next, where a look at all callbacks for each charge would take too long.
 //!
-//! A look costs 150 to 500 ns for each callback, and each charge at a full limit asks for no more
-//! than it needs: with ten thousand callbacks it would take 5 ms to have a kilobyte freed. So a
+//! A look visits each callback's group, and each charge at a full limit asks for no more than it
+//! needs: with ten thousand callbacks it would take milliseconds to have a kilobyte freed. So a
 //! look is remembered, as a heap. Its first is looked at anew before it is asked, and goes back to
 //! its place if others come before it now. What a group was asked for, and what it gave up itself,
 //! is thus seen at once; what others have come to use since, with the next look at all. Rejected:
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use super::registry::Entry;
 use super::standing::Standing;
 
-/// With no more callbacks than this each charge looks at all: in about 10 µs.
+/// With no more callbacks than this each charge looks at all: rows `callbacks` of the table
+/// `limits` in BENCHMARKS.md have what that takes.
 pub(super) const LOOKED_AT_MAX: usize = 64;
 
 /// A look serves others for so many times as long as it took: asking then takes no more than a
