@@ -9,6 +9,9 @@ use submeter::Tree;
 
 use crate::error::ExportError;
 
+/// gRPC's servers take 4 MiB unless told otherwise, collectors' servers for HTTP 20.
+const REQUEST_MAX: usize = 3 << 20;
+
 /// Whether values count from the start of a series or from the last export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Temporality {
@@ -26,8 +29,7 @@ pub enum Protocol {
     /// Protobuf over HTTP/1.1, to port 4318 as a rule.
     #[default]
     Http,
-    /// gRPC, to port 4317 as a rule; in builds with the feature `grpc`. Receivers take 4 MiB in a
-    /// request unless their settings say more.
+    /// gRPC, to port 4317 as a rule; in builds with the feature `grpc`.
     Grpc,
 }
 
@@ -93,6 +95,7 @@ pub struct Builder {
     pub(crate) temporality: Temporality,
     pub(crate) exponential: bool,
     pub(crate) depth: usize,
+    pub(crate) request_max: usize,
     pub(crate) prefix: String,
     pub(crate) resource: Vec<(String, String)>,
     pub(crate) disabled: bool,
@@ -115,6 +118,7 @@ impl Builder {
             temporality: Temporality::Cumulative,
             exponential: false,
             depth: usize::MAX,
+            request_max: REQUEST_MAX,
             prefix: String::new(),
             resource: vec![("service.name".into(), "unknown_service".into())],
             disabled: false,
@@ -217,6 +221,14 @@ impl Builder {
     /// the group at that depth.
     pub fn depth(mut self, depth: usize) -> Builder {
         self.depth = depth;
+        self
+    }
+
+    /// Bounds the bytes of a request, before compression: 3 MiB unless this is called, because
+    /// gRPC's servers take 4 MiB unless told otherwise. What is more is sent in several requests,
+    /// one after the other. A single group is never divided.
+    pub fn request_max(mut self, bytes: usize) -> Builder {
+        self.request_max = bytes;
         self
     }
 

@@ -28,14 +28,16 @@
 //! integers.
 //!
 //! # Receivers that are down, slow or strange
-//! One request is kept, unchanged, until the receiver answers. Whatever is counted meanwhile stays
+//! One export is kept, unchanged, until the receiver answers; one that is too large for receivers
+//! is sent as [several requests](Builder::request_max). Whatever is counted meanwhile stays
 //! in the tree and is in the next: memory does not grow, and nothing is lost. Retries wait twice as
 //! long each time, a minute at most, or as long as `Retry-After` or gRPC's `RetryInfo` asks for, up
 //! to five. [`Builder::report`] is told when exports begin to fail, by texts that name the endpoint
 //! and a remedy.
 //!
-//! A request that the receiver refuses is not repeated; what was new in it is in the next. So is
-//! that of an answer which no receiver gives, such as a page of HTML. All are counted:
+//! A request that the receiver refuses is not repeated; what was new in it is in the next export,
+//! for the root where its group has ended meanwhile. So is that of an answer which no receiver
+//! gives, such as a page of HTML. All are counted:
 //! [`Exporter::stats`]. Where the connection breaks after the request was read, the receiver has it
 //! twice; with [cumulative](Temporality::Cumulative) values that changes nothing.
 //!

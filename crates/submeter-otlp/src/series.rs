@@ -46,8 +46,10 @@ pub(crate) struct Base {
 struct Known {
     /// With descendants.
     totals: Words<u64>,
-    /// The sum of all that was new.
+    /// The sum of all that was new, and has arrived.
     own: Words<u64>,
+    /// What the receiver refused while it took others of the same export.
+    unsent: Words<u64>,
     levels: Words<i64>,
     since: u64,
 }
@@ -162,6 +164,7 @@ impl Base {
                 *all = all.wrapping_sub(child);
             }
         }
+        self.add_unsent(layout, &mut rows);
         let mut known = HashMap::with_capacity(rows.len());
         for (at, row) in rows.iter_mut().enumerate() {
             let before = self.known.get(&row.group.id());
@@ -177,9 +180,53 @@ impl Base {
             let now = &levels[at * layout.levels..(at + 1) * layout.levels];
             row.levels = kept(now, row.levels_before.as_ref());
             let (totals, own, levels) = (row.totals.take(), row.own.clone(), row.levels.clone());
-            known.insert(row.group.id(), Known { totals, own, levels, since: row.since });
+            let sent = Known { totals, own, unsent: None, levels, since: row.since };
+            known.insert(row.group.id(), sent);
         }
         (rows, Base { known, at })
+    }
+
+    /// Adds what was refused to the news of its group; of one that has ended, to the root's.
+    fn add_unsent(&self, layout: &Layout, rows: &mut [Row<'_>]) {
+        let mut left: HashMap<u64, &[u64]> = self
+            .known
+            .iter()
+            .filter_map(|(id, known)| Some((*id, known.unsent.as_deref()?)))
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        let add = |row: &mut Row<'_>, unsent: &[u64]| {
+            let news = row.news.get_or_insert_with(|| vec![0; layout.flows].into());
+            for (new, unsent) in news.iter_mut().zip(unsent) {
+                *new = new.wrapping_add(*unsent);
+            }
+        };
+        for row in rows.iter_mut() {
+            if let Some(unsent) = left.remove(&row.group.id()) {
+                add(row, unsent);
+            }
+        }
+        if let Some(root) = rows.first_mut() {
+            left.into_values().for_each(|unsent| add(root, unsent));
+        }
+    }
+
+    /// Takes groups as not sent, of an export of which the receiver has the rest. `before` is the
+    /// base of that export.
+    pub(crate) fn refuse(&mut self, groups: &[u64], before: &Base) {
+        for id in groups {
+            let Some(now) = self.known.get_mut(id) else { continue };
+            let (own, levels) = before
+                .known
+                .get(id)
+                .map_or((None, None), |known| (known.own.clone(), known.levels.clone()));
+            let was = |n: usize| own.as_ref().map_or(0, |own| own[n]);
+            let all = now.own.iter().flat_map(|all| all.iter()).enumerate();
+            let unsent: Vec<u64> = all.map(|(n, all)| all.wrapping_sub(was(n))).collect();
+            now.unsent = kept(&unsent, None);
+            (now.own, now.levels) = (own, levels);
+        }
     }
 
     /// Returns what is new of each group, and the levels of one after the other, with descendants.

@@ -1,16 +1,19 @@
 //! The thread: what is sent when, and what is kept until it has arrived.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use prost::Message;
+use submeter::Schema;
 
 use crate::builder::{Builder, Report};
 use crate::client::{Client, Outcome};
 use crate::encode::Encoder;
 use crate::error::ExportError;
-use crate::series::{Base, Layout};
+use crate::series::{Base, Layout, Row};
 use crate::stats::Stats;
 
 /// The least that a receiver's word is good for: one that says 0 is not to be asked all the while.
@@ -26,12 +29,21 @@ pub(crate) enum Order {
     Stop(SyncSender<Result<(), ExportError>>),
 }
 
-/// A request that the receiver may not have.
+/// An export that the receiver may not have.
 struct Pending {
+    /// Those requests that it may not have, in the order in which they are sent.
+    parts: VecDeque<Part>,
+    /// The base once all have arrived.
+    then: Base,
+    /// Whether it has one of them.
+    begun: bool,
+}
+
+/// One request of an export.
+struct Part {
     body: Vec<u8>,
     points: usize,
-    /// The base once it has arrived.
-    then: Base,
+    groups: Vec<u64>,
 }
 
 pub(crate) struct Worker {
@@ -101,36 +113,52 @@ impl Worker {
 
     /// Sends what is pending, or else what is new; in vain, returns when to try again.
     fn export(&mut self) -> Result<(), (ExportError, Duration)> {
-        let Some(pending) = self.pending.take().or_else(|| self.collect()) else { return Ok(()) };
-        let outcome = self.client.send(&pending.body);
-        let mut stats = self.stats.lock();
-        let (error, pause) = match outcome {
-            Outcome::Accepted { rejected, why } => {
-                stats.exports += 1;
-                stats.points += pending.points as u64;
-                stats.points_rejected += rejected;
-                stats.last_error = (rejected > 0).then(|| {
-                    ExportError::refused(format!("the receiver rejected {rejected} points: {why}"))
-                });
-                (self.base, self.attempts) = (pending.then, 0);
-                return Ok(());
-            }
-            Outcome::Refused(why) => {
-                // The base stays, so that all that was new is in the next.
-                stats.refused += 1;
-                self.attempts = 0;
-                (ExportError::refused(why), self.settings.interval)
-            }
-            Outcome::Again { why, after } => {
-                stats.retries += 1;
-                self.pending = Some(pending);
-                let pause = pause(self.attempts, after, self.settings.interval);
-                self.attempts = self.attempts.saturating_add(1);
-                (ExportError::kept(why), pause)
-            }
+        let Some(mut pending) = self.pending.take().or_else(|| self.collect()) else {
+            return Ok(());
         };
-        stats.last_error = Some(error.clone());
-        Err((error, pause))
+        let (mut rejected_some, mut refused_one) = (None, None);
+        while let Some(part) = pending.parts.pop_front() {
+            let outcome = self.client.send(&part.body);
+            let mut stats = self.stats.lock();
+            match outcome {
+                Outcome::Accepted { rejected, why } => {
+                    stats.exports += 1;
+                    stats.points += part.points as u64;
+                    stats.points_rejected += rejected;
+                    if rejected > 0 {
+                        let why = format!("the receiver rejected {rejected} points: {why}");
+                        rejected_some = Some(ExportError::refused(why));
+                    }
+                    (pending.begun, self.attempts) = (true, 0);
+                }
+                Outcome::Refused(why) => {
+                    stats.refused += 1;
+                    self.attempts = 0;
+                    let error = ExportError::refused(why);
+                    if !pending.begun {
+                        // The base stays, so that all that was new is in the next. The other parts
+                        // are not tried: few reasons are in one of them alone.
+                        stats.last_error = Some(error.clone());
+                        return Err((error, self.settings.interval));
+                    }
+                    pending.then.refuse(&part.groups, &self.base);
+                    refused_one = Some(error);
+                }
+                Outcome::Again { why, after } => {
+                    stats.retries += 1;
+                    let error = ExportError::kept(why);
+                    stats.last_error = Some(error.clone());
+                    pending.parts.push_front(part);
+                    self.pending = Some(pending);
+                    let pause = pause(self.attempts, after, self.settings.interval);
+                    self.attempts = self.attempts.saturating_add(1);
+                    return Err((error, pause));
+                }
+            }
+        }
+        self.base = pending.then;
+        self.stats.lock().last_error = refused_one.clone().or(rejected_some);
+        refused_one.map_or(Ok(()), |error| Err((error, self.settings.interval)))
     }
 
     /// Returns what is new, unless nothing is.
@@ -141,8 +169,31 @@ impl Worker {
         let at = nanoseconds(snapshot.system_time()).max(self.base.at + 1);
         let (rows, then) = self.base.news(&self.layout, &snapshot, self.settings.depth, at);
         let encoder = Encoder { settings: &self.settings, from: self.base.at, at };
-        let (request, points) = encoder.request(snapshot.schema(), &self.layout, &rows);
-        (points > 0).then(|| Pending { body: self.client.body(&request), points, then })
+        let mut parts = VecDeque::new();
+        self.divide(&encoder, snapshot.schema(), &rows, &mut parts);
+        (!parts.is_empty()).then_some(Pending { parts, then, begun: false })
+    }
+
+    /// Adds the requests for some rows: as few as keep within what receivers take.
+    fn divide(
+        &self,
+        encoder: &Encoder<'_>,
+        schema: &Schema,
+        rows: &[Row<'_>],
+        parts: &mut VecDeque<Part>,
+    ) {
+        let (request, points) = encoder.request(schema, &self.layout, rows);
+        // Equal in rows, and seldom in bytes: those that are too large are divided again.
+        let shares = request.encoded_len().div_ceil(self.settings.request_max.max(1));
+        if shares > 1 && rows.len() > 1 {
+            drop(request);
+            for share in rows.chunks(rows.len().div_ceil(shares)) {
+                self.divide(encoder, schema, share, parts);
+            }
+        } else if points > 0 {
+            let groups = rows.iter().map(|row| row.group.id()).collect();
+            parts.push_back(Part { body: self.client.body(&request), points, groups });
+        }
     }
 }
 

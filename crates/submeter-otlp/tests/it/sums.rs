@@ -54,7 +54,7 @@ pub(super) fn total(requests: &[Vec<Metric>], name: &str) -> u64 {
 }
 
 /// Groups of two levels are created, killed and created again at random; so are answers.
-fn random(temporality: Temporality, seed: u64) {
+fn random(temporality: Temporality, request_max: usize, seed: u64) {
     let mut keys = None;
     let tree = tree(|schema| {
         let size = schema.histogram::<Count>("size", "", Buckets::powers(2, 4));
@@ -75,7 +75,8 @@ fn random(temporality: Temporality, seed: u64) {
         has_it = matches!((&reply, has_it), (Reply::AcceptAndBreak, _) | (Reply::Answer(_), true));
         reply
     });
-    let exporter = to(&receiver, &tree).temporality(temporality).start().expect("valid");
+    let exporter = to(&receiver, &tree).temporality(temporality).request_max(request_max);
+    let exporter = exporter.start().expect("valid");
     let mut counted = 0;
     for _ in 0..300 {
         let parent = format!("/{}", chance.u8(..2));
@@ -104,12 +105,42 @@ fn random(temporality: Temporality, seed: u64) {
 
 #[test]
 fn deltas_add_up_to_what_the_tree_counted() {
-    (0..20).for_each(|seed| random(Temporality::Delta, seed));
+    (0..20).for_each(|seed| random(Temporality::Delta, usize::MAX, seed));
 }
 
 #[test]
 fn series_add_up_to_what_the_tree_counted_and_never_fall() {
-    (0..20).for_each(|seed| random(Temporality::Cumulative, seed));
+    (0..20).for_each(|seed| random(Temporality::Cumulative, usize::MAX, seed));
+}
+
+/// Of which some parts are taken and others refused.
+#[test]
+fn sums_are_exact_where_exports_are_divided() {
+    for temporality in [Temporality::Delta, Temporality::Cumulative] {
+        (0..20).for_each(|seed| random(temporality, 700, seed));
+    }
+}
+
+#[test]
+fn no_request_is_larger_than_receivers_take_unless_a_group_is() {
+    let mut keys = None;
+    let tree = tree(|schema| keys = Some(schema.counter::<Count>("n", "")));
+    let n = keys.expect("declared");
+    for tenant in 0..1000 {
+        tree.create(&format!("/{tenant}")).expect("room").add(n, 1);
+    }
+    for (most, requests) in [(usize::MAX, 1..2), (20_000, 2..20), (1, 1000..1001)] {
+        let receiver = Receiver::start(|_| Reply::Accept);
+        let exporter = to(&receiver, &tree).request_max(most).start().expect("valid");
+        exporter.export().expect("accepted");
+        let taken = receiver.requests();
+        assert!(requests.contains(&taken.len()), "{most}: {} requests", taken.len());
+        if most > 1 {
+            let largest = taken.iter().map(|request| request.body.len()).max();
+            assert!(largest <= Some(most), "{most}: {largest:?}");
+        }
+        assert_eq!(total(&receiver.taken(), "n"), 1000, "{most}");
+    }
 }
 
 #[test]
@@ -141,4 +172,35 @@ fn what_was_restored_is_sent_by_the_process_that_counted_it_alone() {
         let taken = receiver.taken();
         assert_eq!((total(&taken, "n"), total(&taken, "size")), (15, 15), "{temporality:?}");
     }
+}
+
+#[test]
+fn the_end_of_a_level_is_sent_again_where_its_part_was_refused() {
+    let mut keys = None;
+    let tree = tree(|schema| {
+        keys = Some((schema.counter::<Count>("n", ""), schema.gauge::<Count>("open", "")));
+    });
+    let (n, open) = keys.expect("declared");
+    let [first, second] = ["/a", "/b"].map(|path| tree.create(path).expect("room"));
+    // Two requests, then two of which the second is refused.
+    let receiver = Receiver::start(|request| match request {
+        3 => status("400 Bad Request"),
+        _ => Reply::Accept,
+    });
+    let exporter = to(&receiver, &tree).temporality(Temporality::Delta).request_max(1);
+    let exporter = exporter.start().expect("valid");
+    first.add(n, 1);
+    second.set(open, 5);
+    exporter.export().expect("accepted");
+    first.add(n, 1);
+    second.set(open, 0);
+    exporter.export().expect_err("one part is refused");
+    exporter.export().expect("accepted");
+    let points = |metric: &Metric| match metric.data.as_ref() {
+        Some(Data::Sum(sum)) if metric.name == "open" => sum.data_points.clone(),
+        _ => Vec::new(),
+    };
+    let sent = receiver.taken();
+    let sent: Vec<_> = sent.iter().flatten().flat_map(points).map(|point| point.value).collect();
+    assert_eq!(sent, [Some(Value::AsInt(5)), Some(Value::AsInt(0))]);
 }
