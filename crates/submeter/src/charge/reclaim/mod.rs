@@ -71,7 +71,7 @@ impl Group {
     /// that use most beyond their [protection](Group::protection), among them the largest. Each is
     /// asked for what is missing, and no more than it uses beyond its protection. What is protected
     /// by `low` is asked for once all the rest was, what is protected by `min` never. Where a limit
-    /// has more than 64 callbacks below it, the order is of a look that several charges share: a
+    /// has more than 8 callbacks below it, the order is of a look that several charges share: a
     /// group that has come to use more since then comes to its place with the next look, after ten
     /// times as long as one takes: that grows with the callbacks, and is a second at most.
     ///
@@ -148,7 +148,7 @@ impl Group {
     ///
     /// Where there is room it costs as much as `try_charge`. Where there is none it costs what the
     /// callbacks do, and a look at all that are below the limit in the way and at the children of
-    /// protected groups in between; with more than 64 callbacks, most charges share one. Rows
+    /// protected groups in between; with more than 8 callbacks, most charges share one. Rows
     /// `callbacks` of the table `limits` in BENCHMARKS.md have what that takes. Callbacks are code
     /// of others, so it is a verb of its own: not for signal handlers, nor with a lock held that a
     /// callback takes.

@@ -16,7 +16,7 @@ use super::standing::Standing;
 
 /// With no more callbacks than this each charge looks at all: rows `callbacks` of the table
 /// `limits` in BENCHMARKS.md have what that takes.
-pub(super) const LOOKED_AT_MAX: usize = 64;
+pub(super) const LOOKED_AT_MAX: usize = 8;
 
 /// A look serves others for so many times as long as it took: asking then takes no more than a
 /// tenth of a thread.

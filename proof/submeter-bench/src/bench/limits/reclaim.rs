@@ -18,8 +18,8 @@ use crate::bench::runner::{Cell, Sample};
 use crate::bench::threads::Preemptions;
 use crate::row::{Param, Params};
 
-/// Few, as many as are looked at for each charge, and more.
-const CALLBACKS: [usize; 4] = [1, 64, 1000, 10_000];
+/// As many as are looked at for each charge, and more.
+const CALLBACKS: [usize; 5] = [1, 8, 64, 1000, 10_000];
 /// What each tenant holds; what one gives makes it the smallest.
 const EACH: u64 = 1000 * AMOUNT;
 /// Charges of a sample, of which the median is taken.
