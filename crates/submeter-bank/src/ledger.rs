@@ -41,6 +41,8 @@ pub enum Past {
     /// An earlier ledger may have lent anything, for at most the same time to live. For that time
     /// members keep what they have, and get nothing new.
     Unknown,
+    /// The same, where leases may have lasted longer than they do now: this long at most.
+    LentFor(Duration),
 }
 
 /// A limit of the fleet.
@@ -98,8 +100,8 @@ impl Account {
 impl Ledger {
     /// Makes a ledger without limits, on a clock that does not jump.
     ///
-    /// Members renew three times within `ttl`. After a restart it must be no shorter than before,
-    /// because the ledger would stop learning while old leases are alive.
+    /// Members renew three times within `ttl`. Where it is shorter than it was before a restart,
+    /// the ledger must be [told so](Past::LentFor), or stops learning while old leases are alive.
     ///
     /// # Panics
     /// When `ttl` is shorter than 200 ms, which no member could renew in time.
@@ -109,6 +111,7 @@ impl Ledger {
         let learns_until = match past {
             Past::None => Duration::ZERO,
             Past::Unknown => ttl,
+            Past::LentFor(longest) => longest.max(ttl),
         };
         let clock = Clock { seen: None, now: Duration::ZERO, step_max: Duration::MAX };
         Self {

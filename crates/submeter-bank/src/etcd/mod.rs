@@ -60,8 +60,10 @@ const RECORD_MAX: usize = 1 << 20;
 ///
 /// # What etcd may forget
 /// Nothing, as long as a majority keeps its disks. A cluster without the fleet's value, or with a
-/// value of another cluster, [learns](crate::Past::Unknown) for one time to live. So restore a
-/// snapshot with an `--initial-cluster-token` of its own.
+/// value of another cluster, [learns](crate::Past::Unknown): for the time to live of who asks, for
+/// the longest that the value knows, and for as long as there are keys of holders that the value
+/// does not know. So restore a snapshot with an `--initial-cluster-token` of its own. Where all is
+/// lost, nothing says that leases lasted longer before: shorten them at another time.
 ///
 /// Old values pile up until etcd compacts: have it do so (`--auto-compaction-retention`), as for
 /// any use of it.
@@ -87,6 +89,10 @@ struct Kept {
     cluster: u64,
     /// How long leases last, once this cluster was asked for any.
     ttl_us: Option<u64>,
+    /// The longest that leases last which may live, of this cluster or one before. Not the longest
+    /// ever: a year that was set by mistake would be learned for at each loss.
+    #[serde(default)]
+    longest_us: u64,
     record: Record,
 }
 
@@ -100,7 +106,8 @@ struct State {
     text: Vec<u8>,
     /// Which holders live, with their leases.
     lives: BTreeMap<(String, u64), i64>,
-    learns: bool,
+    /// Whether the time has not passed for which it learns.
+    is_learning: bool,
 }
 
 impl State {
@@ -108,6 +115,17 @@ impl State {
     fn is_known(&self) -> bool {
         let known = |kept: &Kept| kept.cluster == self.cluster && kept.ttl_us.is_some();
         self.kept.as_ref().is_some_and(known)
+    }
+
+    /// Returns whether leases may live that the value does not know.
+    fn learns(&self) -> bool {
+        let kept = self.kept.as_ref().filter(|_| self.is_known());
+        let Some(kept) = kept else { return true };
+        // A value and the keys of its holders are written in one step, and the keys that outlive a
+        // value end when what it lent does.
+        let known = kept.record.holders();
+        let is_known = |holder: &(String, u64)| known.contains(&(holder.0.as_str(), holder.1));
+        self.is_learning || !self.lives.keys().all(is_known)
     }
 }
 
@@ -216,7 +234,7 @@ impl EtcdBank {
             kept: None,
             text: Vec::new(),
             lives: BTreeMap::new(),
-            learns: false,
+            is_learning: false,
         };
         for pair in seen.pairs {
             let key = std::str::from_utf8(&pair.key).unwrap_or_default();
@@ -226,7 +244,7 @@ impl EtcdBank {
                 (state.modified, state.text) = (pair.modified, pair.value);
                 state.kept = Some(kept);
             } else if name == "learns" {
-                state.learns = true;
+                state.is_learning = true;
             } else if let Some((epoch, member)) =
                 name.strip_prefix("holder/").and_then(|name| name.split_once('/'))
                 && let Ok(epoch) = u64::from_str_radix(epoch, 16)
@@ -261,7 +279,7 @@ impl EtcdBank {
         };
         let mut learning = None;
         for tries in 0..TRIES {
-            let (cluster, modified) = (state.cluster, state.modified);
+            let modified = state.modified;
             if state.kept.is_none() && holder.is_some() {
                 let fleet = &self.fleet;
                 let why =
@@ -270,13 +288,9 @@ impl EtcdBank {
             }
             let mut ledger = self.ledger(&state, holder.is_some())?;
             let done = change(&mut ledger).map_err(|error| Cause::Refused(error.to_string()))?;
-            let ttl_us = match holder {
-                Some(_) => u64::try_from(self.ttl.as_micros()).ok(),
-                None if state.is_known() => state.kept.as_ref().and_then(|kept| kept.ttl_us),
-                // The next exchange learns what was lent before.
-                None => None,
-            };
-            let kept = Kept { cluster, ttl_us, record: Record::of(&ledger) };
+            let longest_before = state.kept.as_ref().map_or(0, |kept| kept.longest_us);
+            let kept = self.kept(&state, &ledger, holder.is_some());
+            let longest_us = kept.longest_us;
             let text = serde_json::to_vec(&kept).map_err(|_| strange())?;
             if text == state.text {
                 return Ok(done);
@@ -293,12 +307,14 @@ impl EtcdBank {
                 let key = format!("{}holder/{epoch:016x}/{member}", self.prefix);
                 then.push(put(encode(key.as_bytes()), b"", Some(lease)));
             }
-            if holder.is_some() && !state.is_known() {
+            // Again for who leases for longer: so may those have done whom nobody knows.
+            let is_longer = state.is_learning && longest_us > longest_before;
+            if holder.is_some() && (!state.is_known() || is_longer) {
                 let lease = match learning {
-                    Some(lease) => lease,
-                    None => self.client.grant(self.ttl, until)?,
+                    Some((lease, us)) if us == longest_us => lease,
+                    _ => self.client.grant(Duration::from_micros(longest_us), until)?,
                 };
-                learning = Some(lease);
+                learning = Some((lease, longest_us));
                 let key = format!("{}learns", self.prefix);
                 then.push(put(encode(key.as_bytes()), b"", Some(lease)));
             }
@@ -314,6 +330,21 @@ impl EtcdBank {
             std::thread::sleep(wait * (tries / 4).min(20));
         }
         Err(Cause::Answer(format!("{TRIES} others wrote first: ask again")))
+    }
+
+    /// Returns what to keep of a ledger that was made of a state.
+    fn kept(&self, state: &State, ledger: &Ledger, asks: bool) -> Kept {
+        let before = state.kept.as_ref();
+        let longest_before = before.map_or(0, |kept| kept.longest_us);
+        let own_us = u64::try_from(self.ttl.as_micros()).unwrap_or(u64::MAX);
+        let (ttl_us, longest_us) = match asks {
+            true if state.learns() => (Some(own_us), longest_before.max(own_us)),
+            true => (Some(own_us), own_us),
+            false if state.is_known() => (before.and_then(|kept| kept.ttl_us), longest_before),
+            // The next exchange learns what was lent before.
+            false => (None, longest_before),
+        };
+        Kept { cluster: state.cluster, ttl_us, longest_us, record: Record::of(ledger) }
     }
 
     /// Makes the ledger of a state.
@@ -334,8 +365,7 @@ impl EtcdBank {
                 self.ttl.as_micros()
             )));
         }
-        let learns = state.learns || !is_known;
-        kept.record.ledger(self.ttl, learns, today(), lives).ok_or_else(strange)
+        kept.record.ledger(self.ttl, state.learns(), today(), lives).ok_or_else(strange)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A ledger as text, for an engine that keeps text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,11 @@ impl Record {
     /// Returns whether no holder lives.
     pub(crate) fn is_idle(&self, lives: impl Fn(&str, u64) -> bool) -> bool {
         !self.holders.iter().any(|holder| lives(&holder.member, holder.epoch))
+    }
+
+    /// Returns the name and the epoch of each holder.
+    pub(crate) fn holders(&self) -> BTreeSet<(&str, u64)> {
+        self.holders.iter().map(|holder| (holder.member.as_str(), holder.epoch)).collect()
     }
 
     pub(crate) fn of(ledger: &Ledger) -> Record {

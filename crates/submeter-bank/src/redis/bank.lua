@@ -131,7 +131,8 @@ local function advance(ttl)
       pool[3], pool[4], pool.changed = 0, 0, true
       redis.call('DEL', WISHES .. budget)
     end
-    state.learns_until = state.now + math.max(state.ttl, ttl)
+    -- As long as the longest that was lent, of which the ttl says nothing where it learned already.
+    state.learns_until = math.max(state.learns_until, state.now + math.max(state.ttl, ttl))
     state.ttl, state.leases = ttl, 0
     redis.call('HSET', root, 'run', run, 'ttl', ttl)
   else

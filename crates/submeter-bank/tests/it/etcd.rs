@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use submeter_bank::{
     Bank, Budget, EtcdBank, EtcdError, Holder, Member, Operate, Outage, Use, Want,
 };
@@ -217,6 +219,59 @@ fn a_cluster_without_the_ledger_learns_before_it_lends() {
     assert_eq!(ask(&bank, "web", 3, want("/", 70, 90)), (70, true));
     until_it_lends(&bank);
     assert_eq!(ask(&bank, "new", 2, want("/", 0, 30)), (30, false));
+}
+
+/// The value of a fleet is lost while leases live that last for [`TTL`], and members that lease for
+/// half of it ask. Returns how much later than the leases began the whole limit is lent again.
+fn lent_again_after(fleet: &str, lose: impl Fn(&Server, &str)) -> Option<Duration> {
+    let server = Server::start(&[])?;
+    let bank = server.bank(fleet);
+    bank.set(&limit("/", 100)).expect("a limit");
+    until_it_lends(&bank);
+    let began = Instant::now();
+    assert_eq!(ask(&bank, "gone", 1, want("/", 0, 100)).0, 100);
+    lose(&server, fleet);
+    let url = format!("etcd://127.0.0.1:{}", server.port());
+    let shorter = EtcdBank::new(&url, fleet, TTL / 2).expect("a URL");
+    shorter.set(&limit("/", 100)).expect("a limit");
+    for sequence in 1.. {
+        let (amount, learns) = ask(&shorter, "next", sequence, want("/", 0, 100));
+        if amount > 0 {
+            assert!(!learns);
+            break;
+        }
+        assert!(began.elapsed() < TTL + Duration::from_secs(30), "it learns for ever");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some(began.elapsed())
+}
+
+#[test]
+fn holders_of_a_lost_value_are_waited_for_whatever_their_leases_last() {
+    let passed = lent_again_after("lost", |server, fleet| {
+        let key = STANDARD.encode(format!("submeter/{fleet}/ledger"));
+        server.post("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
+    });
+    assert!(passed.is_none_or(|passed| passed >= TTL), "lent twice after {passed:?}");
+}
+
+#[test]
+fn a_value_of_another_cluster_says_for_how_long_it_lent() {
+    let passed = lent_again_after("moved", |server, fleet| {
+        let [key, holders, end] = ["ledger", "holder/", "holder0"]
+            .map(|name| STANDARD.encode(format!("submeter/{fleet}/{name}")));
+        let answer = server.post("kv/range", &format!(r#"{{"key":"{key}"}}"#));
+        let (_, value) = answer.split_once("\"value\":\"").expect("a value");
+        let value = STANDARD.decode(value.split('"').next().expect("a value")).expect("base 64");
+        let value = String::from_utf8(value).expect("JSON");
+        let (cluster, rest) = value.split_once(',').expect("several fields");
+        assert!(cluster.starts_with(r#"{"cluster":"#), "{value}");
+        // As a snapshot has it that is restored: its leases have ended by the time.
+        let other = STANDARD.encode(format!(r#"{{"cluster":1,{rest}"#));
+        server.post("kv/put", &format!(r#"{{"key":"{key}","value":"{other}"}}"#));
+        server.post("kv/deleterange", &format!(r#"{{"key":"{holders}","range_end":"{end}"}}"#));
+    });
+    assert!(passed.is_none_or(|passed| passed >= TTL), "lent twice after {passed:?}");
 }
 
 #[test]

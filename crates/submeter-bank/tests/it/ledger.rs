@@ -126,6 +126,21 @@ fn a_lowered_limit_takes_nothing_from_the_count_that_members_still_use() {
 }
 
 #[test]
+fn a_ledger_that_lends_for_less_than_before_learns_for_as_long_as_was_lent() {
+    let (short, long) = (Duration::from_secs(1), Duration::from_secs(15));
+    for (past, until) in [(Past::LentFor(long), long), (Past::LentFor(short / 5), short)] {
+        let mut ledger = Ledger::new(short, past);
+        ledger.set_limit(&budget("/"), 100, 0).expect("no floors");
+        for (now, lent) in [(Duration::ZERO, 0), (until - Duration::from_millis(1), 0), (until, 9)]
+        {
+            let request = request(now.as_millis() as u64, &[("/", 9)]);
+            let answer = ledger.exchange(now, &request).expect("in order");
+            assert_eq!(answer.leases[0].amount, lent, "{past:?} after {now:?}");
+        }
+    }
+}
+
+#[test]
 fn an_older_request_and_a_budget_listed_twice_are_refused_and_change_nothing() {
     let mut ledger = ledger(&[("/", 100)]);
     let mut newer = request(1, &[("/", 60)]);

@@ -269,6 +269,31 @@ fn a_server_that_was_started_again_learns_before_it_lends() {
 }
 
 #[test]
+fn a_server_that_forgets_while_it_learns_learns_for_the_longest_lease() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank();
+    bank.set_limit(&memory("/"), 100, 0).expect("it runs");
+    until_it_lends(&bank);
+    let began = Instant::now();
+    let asked = request("gone", 7, 1, vec![want("/", 0, 100)]);
+    assert_eq!(bank.exchange(&asked).expect("an answer").leases[0].amount, 100);
+    let shorter = RedisBank::new(&server.url(), "test", TTL / 4).expect("a URL");
+    for sequence in 1.. {
+        // By a run of another server, twice.
+        if sequence < 3 {
+            server.query(&["HSET", "submeter:{test}", "run", "0"]);
+        }
+        let asked = request("next", 8, sequence, vec![want("/", 0, 100)]);
+        if patiently(&shorter, &asked).leases[0].amount > 0 {
+            break;
+        }
+        assert!(began.elapsed() < TTL + Duration::from_secs(30), "it learns for ever");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(began.elapsed() >= TTL, "lent twice after {:?}", began.elapsed());
+}
+
+#[test]
 fn members_that_lease_for_another_time_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     let bank = server.bank();

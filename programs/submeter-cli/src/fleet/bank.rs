@@ -1,8 +1,11 @@
 //! `submeter fleet bank`: a bank of this host, until a signal or a time.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use submeter_bank::{Ledger, MemoryBank, Past, SocketServer};
 use submeter_terminal::{self as show, BOLD, DIM, Failure, signals};
@@ -20,14 +23,16 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     let early = signals::Early::new();
     let deaf = |e: std::io::Error| Failure::new(format_args!("cannot listen to signals: {e}"));
     let early = early.map_err(deaf)?;
-    let shortest = std::time::Duration::from_millis(200);
+    let shortest = Duration::from_millis(200);
     if args.lease < shortest {
         return Err(Failure::new(format_args!(
             "--lease {}: no member renews leases that short: take 0.2 or more",
             args.lease.as_secs_f64()
         )));
     }
-    let mut ledger = Ledger::new(args.lease, past(&args.listen));
+    let lock = lock_of(&args.listen);
+    let past = past(&lock, args.lease);
+    let mut ledger = Ledger::new(args.lease, past);
     for (budget, most) in args.limit.iter().flat_map(|limit| &limit.budgets) {
         if ledger.has_limit(budget) {
             return Err(Failure::new(format_args!("{budget} has two limits: keep one (--limit)")));
@@ -36,6 +41,13 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     }
     let learns = ledger.learns();
     let bank = Arc::new(MemoryBank::from(ledger));
+    // Before anything is lent, and no less than what an earlier one lent for.
+    let longest =
+        if let Past::LentFor(before) = past { before.max(args.lease) } else { args.lease };
+    note(&lock, longest).map_err(|e| {
+        let path = args.listen.display();
+        Failure::new(format_args!("cannot serve at {path}: {e} (--listen)"))
+    })?;
     let server = SocketServer::start(&args.listen, args.unix_mode, bank)
         .map_err(|e| Failure::new(format_args!("{e} (--listen)")))?;
     let lends = if learns { "in a moment, after what was lent before has ended" } else { "now" };
@@ -51,6 +63,12 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     let runtime = runtime.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     runtime.block_on(async {
         let signals = early.listen().map_err(deaf)?;
+        let own = args.lease;
+        tokio::spawn(async move {
+            tokio::time::sleep(longest).await;
+            // Where this fails, the next one learns for longer than it need.
+            let _ = note(&lock, own);
+        });
         match args.seconds {
             Some(seconds) => {
                 // Either way it is time.
@@ -64,9 +82,29 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The lock of a server stays when it ends: without one this is the first, and nothing was lent.
-fn past(socket: &Path) -> Past {
+fn lock_of(socket: &Path) -> PathBuf {
     let mut lock = socket.as_os_str().to_owned();
     lock.push(".lock");
-    if PathBuf::from(lock).exists() { Past::Unknown } else { Past::None }
+    lock.into()
+}
+
+/// The lock of a server stays when it ends, and says for how long it lent: without one this is the
+/// first, and nothing was lent.
+fn past(lock: &Path, lease: Duration) -> Past {
+    match std::fs::read_to_string(lock) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Past::None,
+        kept => {
+            let micros = kept.ok().and_then(|text| text.trim().parse().ok());
+            Past::LentFor(micros.map_or(lease, Duration::from_micros))
+        }
+    }
+}
+
+/// Writes the longest time for which leases may last that live. In one write of one width, so that
+/// a process that is killed leaves the one number or the other; no lease outlives a crash of the
+/// host.
+fn note(lock: &Path, longest: Duration) -> std::io::Result<()> {
+    let micros = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+    let mut file = File::options().create(true).truncate(false).write(true).open(lock)?;
+    file.write_all(format!("{micros:020}\n").as_bytes())
 }

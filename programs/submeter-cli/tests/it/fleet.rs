@@ -245,6 +245,27 @@ fn a_bank_that_was_started_again_hears_the_limits_from_its_servers() {
     assert_eq!((most(0), most(1)), (Some(1 << 20), Some(100_000)), "{found}");
 }
 
+#[test]
+fn a_bank_that_lends_for_less_than_before_waits_until_what_was_lent_has_ended() {
+    const BEFORE: Duration = Duration::from_secs(4);
+    let directory = Directory::new("less");
+    let address = directory.bank();
+    let lender = bank(&address, &["--lease", "4"]);
+    let gone = server(&address, &LIMIT);
+    until("there are leases", || gone.rule() == "lease");
+    drop((lender, gone));
+    let start = Instant::now();
+    let _lender = bank(&address, &["--lease", "0.5"]);
+    let server = server(&address, &LIMIT);
+    until("it lends", || server.store(1) == 1);
+    assert!(start.elapsed() >= BEFORE, "lent again after {:?}", start.elapsed());
+    // The next one need not wait for so long.
+    let lock = directory.0.join("bank.lock");
+    until("it notes its own time", || {
+        std::fs::read_to_string(&lock).expect("a lock") == format!("{:020}\n", 500_000)
+    });
+}
+
 /// Redis, killed when dropped.
 pub(crate) struct Service(pub(crate) Child);
 
