@@ -1,7 +1,8 @@
 -- The ledger, as Redis keeps it: what `ledger.rs` says in words holds here too, step by step, and a
 -- test compares their answers. One call is one exchange, and Redis runs nothing in between.
 --
--- KEYS[1]  submeter:{FLEET}, a hash: run, ttl, seen, now, learns_until, leases. All other keys begin
+-- KEYS[1]  submeter:{FLEET}, a hash: run, replid, past (the run before), ttl, seen, asked (when seen by
+--          an exchange), followed (by a replica, once), now, learns_until, leases. All other keys begin
 --          with it, so that its hash tag keeps them on one node of a cluster:
 --   :pools          budget -> the limit less floors, the cap (-1 for none), the sums of what is
 --                   counted and wished, the floors
@@ -11,8 +12,9 @@
 --   :wishes:BUDGET  holder by its wish, in the order in which ties are served
 --   :name:MEMBER    the holders of one name
 --
--- ARGV[1]  'exchange': ID, name, sequence, ttl, then for each budget, ancestors first: budget, has,
---          wants, and the place of the nearest ancestor in this list or 0
+-- ARGV[1]  'exchange': ID, name, sequence, ttl, the run that answered the caller before or '', then for
+--          each budget, ancestors first: budget, has, wants, and the place of the nearest ancestor in
+--          this list or 0
 --          'limit': budget, limit less floors or '', floors or '', cap or '', 'new' unless in place of
 --          what is set
 --          'limits'
@@ -108,17 +110,24 @@ local function forget(id)
 end
 
 -- Lets time pass, and leases end that nobody renewed. Returns nothing where Redis has been started
--- again, or another has taken its place, and has no limits.
-local function advance(ttl)
+-- again, or another has taken its place, and has no limits. `met` is what an exchange says of the run
+-- that answered its caller before.
+local function advance(ttl, met)
   local time = redis.call('TIME')
   local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  local kept = redis.call('HMGET', root, 'run', 'ttl', 'seen', 'now', 'learns_until', 'leases')
+  local replication = redis.call('INFO', 'replication')
+  -- Another one for who has followed a primary meanwhile.
+  local replid = string.match(replication, 'master_replid:(%x+)') or ''
+  local kept = redis.call('HMGET', root, 'run', 'ttl', 'seen', 'now', 'learns_until', 'leases',
+    'replid', 'past', 'asked', 'followed')
   local state = {
-    ttl = tonumber(kept[2] or ttl), now = tonumber(kept[4] or 0),
+    run = run, ttl = tonumber(kept[2] or ttl), now = tonumber(kept[4] or 0),
     learns_until = tonumber(kept[5] or 0), leases = tonumber(kept[6] or 0),
   }
-  if kept[1] ~= run then
+  local past, asked = kept[8], tonumber(kept[9] or clock)
+  local followed = kept[10] == '1' or not string.find(replication, 'connected_slaves:0', 1, true)
+  if kept[1] ~= run or kept[7] ~= replid then
     -- What it has kept may be older than what it has lent.
     if redis.call('HLEN', POOLS) == 0 then
       return nil
@@ -134,16 +143,28 @@ local function advance(ttl)
     -- As long as the longest that was lent, of which the ttl says nothing where it learned already.
     state.learns_until = math.max(state.learns_until, state.now + math.max(state.ttl, ttl))
     state.ttl, state.leases = ttl, 0
-    redis.call('HSET', root, 'run', run, 'ttl', ttl)
+    past = kept[1] or ''
+    redis.call('HSET', root, 'run', run, 'replid', replid, 'past', past, 'ttl', ttl)
   else
     -- A clock that jumps must not end leases that members still use.
     local passed = math.max(clock - tonumber(kept[3]), 0)
     state.now = state.now + math.min(passed, state.ttl / 10)
   end
+  if met then
+    -- Another server has lent meanwhile, which knew nothing of this one: a member has met it, or all
+    -- were away for longer than members that live wait. Who never had a replica was replaced by none.
+    local elsewhere = met ~= '' and met ~= run and met ~= past
+    local silent = followed and clock - asked > state.ttl / 2
+    if elsewhere or silent then
+      state.learns_until = math.max(state.learns_until, state.now + state.ttl)
+    end
+    asked = clock
+  end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ENDS, '-inf', state.now)) do
     state.leases = state.leases - forget(id)
   end
   redis.call('HSET', root, 'seen', string.format('%.0f', clock),
+    'asked', string.format('%.0f', asked), 'followed', followed and '1' or '0',
     'now', string.format('%.0f', state.now),
     'learns_until', string.format('%.0f', state.learns_until), 'leases', state.leases)
   return state
@@ -217,7 +238,7 @@ end
 
 local function exchange()
   local id, name, sequence, ttl = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-  local state = advance(ttl)
+  local state = advance(ttl, ARGV[6])
   if not state then
     return { 'limits' }
   end
@@ -229,7 +250,7 @@ local function exchange()
   if last then
     local newest = string.sub(last, 1, 16)
     if sequence == newest then
-      local again = { 'lent' }
+      local again = { 'lent', state.run }
       for at = 17 + 8, #last, 8 do
         again[#again + 1] = struct.unpack('<d', string.sub(last, at, at + 7))
       end
@@ -239,7 +260,7 @@ local function exchange()
     end
     occupied = struct.unpack('<d', string.sub(last, 17, 24))
   end
-  local count = (#ARGV - 5) / 4
+  local count = (#ARGV - 6) / 4
   local others, occupies = state.leases - occupied, math.max(count, 1)
   if others + occupies > LEASES_MAX then
     return { 'full', others }
@@ -247,22 +268,22 @@ local function exchange()
 
   local budgets = {}
   for at = 1, count do
-    budgets[at] = ARGV[2 + at * 4]
+    budgets[at] = ARGV[3 + at * 4]
   end
   read_pools(budgets)
   local learns = state.now < state.learns_until
-  local answer, changed, listed = { 'lent', learns and 1 or 0 }, {}, {}
+  local answer, changed, listed = { 'lent', state.run, learns and 1 or 0 }, {}, {}
   for at = 1, count do
     local budget, has, wants, above =
-      budgets[at], tonumber(ARGV[3 + at * 4]), tonumber(ARGV[4 + at * 4]), tonumber(ARGV[5 + at * 4])
+      budgets[at], tonumber(ARGV[4 + at * 4]), tonumber(ARGV[5 + at * 4]), tonumber(ARGV[6 + at * 4])
     listed[budget] = true
     local amount = 0
     if pools[budget] then
       -- Ancestors without a limit limit nothing.
       while above > 0 and not pools[budgets[above]] do
-        above = tonumber(ARGV[5 + above * 4])
+        above = tonumber(ARGV[6 + above * 4])
       end
-      local most, share = above > 0 and answer[2 + above] or math.huge, nil
+      local most, share = above > 0 and answer[3 + above] or math.huge, nil
       amount, share = lend(budget, id, name, has, wants, most, learns, shares[budget],
         state.now)
       if share then
@@ -270,7 +291,7 @@ local function exchange()
         changed[#changed + 1] = share
       end
     end
-    answer[2 + at] = amount
+    answer[3 + at] = amount
   end
   for budget, share in pairs(shares) do
     if budget ~= '' and not listed[budget] then
@@ -283,8 +304,8 @@ local function exchange()
   end
 
   local kept = { sequence, struct.pack('<d', occupies) }
-  for at = 2, #answer do
-    kept[at + 1] = struct.pack('<d', answer[at])
+  for at = 3, #answer do
+    kept[at] = struct.pack('<d', answer[at])
   end
   changed[#changed + 1] = ''
   changed[#changed + 1] = table.concat(kept)

@@ -48,6 +48,10 @@ const REPLICAS_PATIENCE: Duration = Duration::from_millis(500);
 /// time. What it has persisted is of no importance but for the limits. One that has lost these is
 /// given them again by members that know them.
 ///
+/// So does one that is the primary again, and knows nothing of the one that was meanwhile: by a
+/// member that has met that one, by having followed another, or, if it has had a replica, because
+/// nobody asked for half a time to live. A fleet of which all members were away learns then, too.
+///
 /// - Keys must not be evicted: a server with a `maxmemory-policy` for all keys is refused.
 /// - While two servers both take themselves for the primary, each lends up to the whole limit. Have
 ///   exchanges wait for all replicas, by `?replicas=N` in the URL of each member: a replica that
@@ -74,6 +78,8 @@ pub struct RedisBank {
     /// How many replicas must have what was lent.
     replicas: u64,
     connection: Mutex<Option<Connection>>,
+    /// Which run of a server answered the last exchange.
+    met: Mutex<String>,
     /// What this process has set, for a server that has lost it.
     limits: Mutex<BTreeMap<Budget, Terms>>,
 }
@@ -137,6 +143,7 @@ impl RedisBank {
             script: Script::new(include_str!("bank.lua")),
             replicas,
             connection: Mutex::new(None),
+            met: Mutex::default(),
             limits: Mutex::default(),
         })
     }
@@ -320,7 +327,8 @@ impl RedisBank {
     /// Returns the answer, or `None` where the server has no limits.
     fn ask(&self, request: &Request) -> Result<Option<Answer>, RedisError> {
         let refused = |why| Err(self.failed(Cause::Refused(why)));
-        let (budgets, arguments) = exchange_arguments(request, self.ttl)
+        let met = self.met.lock().clone();
+        let (budgets, arguments) = exchange_arguments(request, self.ttl, &met)
             .map_err(|error| self.failed(Cause::Refused(error.to_string())))?;
         let mut reply = self.call(&arguments)?.into_iter();
         let what: String = next(&mut reply).ok_or_else(|| self.strange())?;
@@ -330,7 +338,8 @@ impl RedisBank {
         };
         match what.as_str() {
             "lent" => {
-                let learns = number.and_then(|value| redis::from_redis_value::<u64>(value).ok());
+                let run = text(number);
+                let learns = next::<u64>(&mut reply);
                 let amounts: Option<Vec<u64>> =
                     reply.map(|amount| redis::from_redis_value(amount).ok()).collect();
                 let amounts = amounts.filter(|amounts| amounts.len() == budgets.len());
@@ -342,6 +351,7 @@ impl RedisBank {
                     Lease { budget, amount }
                 };
                 let leases = budgets.into_iter().zip(amounts).map(lease).collect();
+                *self.met.lock() = run;
                 let sequence = request.sequence;
                 Ok(Some(Answer { sequence, ttl: self.ttl, learns: learns == 1, leases }))
             }
@@ -414,16 +424,18 @@ fn bounded(amount: u64) -> u64 {
 }
 
 /// Returns the budgets of the answer in its order, and what to send.
-fn exchange_arguments(
-    request: &Request,
+fn exchange_arguments<'a>(
+    request: &'a Request,
     ttl: Duration,
-) -> Result<(Vec<&Budget>, Vec<Vec<u8>>), crate::RefusedError> {
+    met: &str,
+) -> Result<(Vec<&'a Budget>, Vec<Vec<u8>>), crate::RefusedError> {
     check_name("member", &request.member).map_err(crate::RefusedError)?;
     let wants = by_budget(request)?;
     // In a fixed width, so that they are in order as strings are.
     let id = format!("{}\0{:016x}", request.member, request.epoch);
     let sequence = format!("{:016x}", request.sequence);
-    let head = ["exchange", &id, &request.member, &sequence, &ttl.as_micros().to_string()];
+    let ttl = ttl.as_micros().to_string();
+    let head = ["exchange", &id, &request.member, &sequence, &ttl, met];
     let mut arguments: Vec<_> = head.map(|text| text.as_bytes().to_vec()).into();
     let places: BTreeMap<_, _> = wants.keys().zip(1_u64..).collect();
     for (budget, want) in &wants {

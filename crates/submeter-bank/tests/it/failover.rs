@@ -157,6 +157,70 @@ fn a_replica_that_takes_the_place_of_a_killed_primary_grants_nothing_twice() {
     }
 }
 
+/// How a primary that was cut off, and is asked again, can tell that another has lent meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Notices {
+    Silence,
+    MemberThatMetAnother,
+    Following,
+}
+
+#[test]
+fn a_primary_that_is_one_again_grants_nothing_twice() {
+    for notices in [Notices::Silence, Notices::MemberThatMetAnother, Notices::Following] {
+        let Some(pair) = start() else { return };
+        let (counts, start) = (counts(), Instant::now());
+        let [one, other] = &counts;
+        // One address for whichever is the primary.
+        let directory = tempfile::tempdir().expect("a directory");
+        let address = directory.path().join("primary");
+        let point_at = |server: &Server| {
+            // There is none at first.
+            let _ = std::fs::remove_file(&address);
+            let socket = server.url().replace("unix://", "");
+            std::os::unix::fs::symlink(socket, &address).expect("a link");
+        };
+        let to_address = || {
+            let url = format!("unix://{}", address.display());
+            RedisBank::new(&url, "test", TTL).expect("a URL")
+        };
+        point_at(&pair.primary);
+        let mut clients =
+            [Client::new(1, to_address(), one), Client::new(2, bank(&pair.primary, ""), other)];
+        clients[0].uses.wishes = LIMIT / 10;
+        work(&mut clients[..1], &counts, start, LEARNT);
+        assert!(leases(&clients[0]), "{}", clients[0].last_error);
+
+        // All go to the replica, and the first primary hears of nothing.
+        pair.promote();
+        point_at(&pair.replica);
+        pair.primary.query(&["CLIENT", "KILL", "TYPE", "normal"]);
+        clients[1].bank = bank(&pair.replica, "");
+        let most = work(&mut clients, &counts, start, LEARNT);
+        assert!(most <= LIMIT && leases(&clients[1]), "{most}: {}", clients[1].last_error);
+
+        // And back, but for the one who has nearly all, and is cut off.
+        if notices != Notices::Silence {
+            pair.primary.query(&["HSET", "submeter:{test}", "followed", "0"]);
+        }
+        if notices == Notices::Following {
+            pair.primary.query(&["REPLICAOF", "127.0.0.1", "1"]);
+            pair.primary.query(&["REPLICAOF", "NO", "ONE"]);
+        }
+        point_at(&pair.primary);
+        pair.replica.query(&["CLIENT", "KILL", "TYPE", "normal"]);
+        if notices != Notices::MemberThatMetAnother {
+            clients[0].bank = to_address();
+        }
+        clients[1].bank = RedisBank::new("redis://127.0.0.1:1", "test", TTL).expect("a URL");
+        clients[0].uses.wishes = LIMIT;
+        let most = work(&mut clients, &counts, start, LEARNT);
+        assert!(most <= LIMIT, "{most} of {LIMIT} could be used: {notices:?}");
+        let [one, other] = counts.map(AtomicU64::into_inner);
+        assert_eq!((one, other), (LIMIT, 0), "all is lent again: {notices:?}");
+    }
+}
+
 /// A replica is promoted while its primary lives, and each has a member. Returns the most that both
 /// could use, and the first one's last error.
 fn both_lend(options: &str) -> Option<(u64, String)> {
