@@ -108,8 +108,13 @@ impl<S: Stock> Path for Flat<S> {
         &self.leaf
     }
 
-    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
-        once(&self.level)
+    #[inline(always)]
+    fn level(&self) -> &Level {
+        &self.level
+    }
+
+    fn up(&self) -> impl Iterator<Item = &Self> + Clone {
+        once(self)
     }
 
     fn below(&self, _: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {

@@ -115,6 +115,12 @@ impl<S: Stock> Leaf<S> {
         self.slack + self.cap
     }
 
+    /// The room that all levels have where it may open: for all its stock twice, so that it does
+    /// not have to close again at once.
+    pub(super) fn twice(&self) -> u64 {
+        self.slack.saturating_mul(2)
+    }
+
     /// What lies in stock. In a visit of a leaf that is closed, or with the lock held: else
     /// something may be on its way.
     pub(super) fn stocked(&self) -> u64 {

@@ -40,6 +40,7 @@ mod cpus_loom;
 mod flat;
 #[cfg(all(test, loom))]
 mod flat_loom;
+mod fold;
 mod inside;
 mod leaf;
 mod level;

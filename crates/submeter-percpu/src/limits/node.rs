@@ -11,7 +11,7 @@ use super::level::{Level, LimitMode};
 use super::pressure::Meter;
 use super::tree::{self, Path};
 use super::wait::SharedQueue;
-use super::{Inside, StockRows};
+use super::{Inside, StockRows, fold};
 use crate::process_lock::ProcessMutex;
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,7 +25,8 @@ const CAP: u64 = 1 << 16;
 /// A charge is granted by every group up to the root, or by none, whatever others charge at the
 /// same time: no limit is ever exceeded, and a charge is refused if and only if it does not fit.
 /// Far from all limits it takes from the running CPU's stock, for about a plain add, however deep
-/// the group is; near one it costs a locked instruction for each group up to the root. See
+/// the group is; near one it costs a locked instruction for each group up to the last whose limit
+/// is near, and takes the rest from the stock of the group above that. See
 /// [`LimitedCounter`](crate::LimitedCounter), which is one such group without others, for how that
 /// changes and what signal handlers and forks may expect.
 ///
@@ -48,7 +49,8 @@ const CAP: u64 = 1 << 16;
 /// ```
 ///
 /// # Dropping
-/// Its stock goes back; what was charged and not released stays charged to the groups above.
+/// Its stock goes back, once the groups below it are dropped as well; what was charged and not
+/// released stays charged to the groups above.
 pub struct LimitNode {
     node: Arc<Node>,
 }
@@ -94,7 +96,11 @@ pub(super) struct Node {
     pub(super) tree: Arc<Tree>,
     /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
     place: AtomicU32,
+    /// Who may charge its stock: its own [`LimitNode`], and each child that has users.
+    users: AtomicU32,
     pub(super) level: Level,
+    /// Whether it ever had a child.
+    is_parent: AtomicBool,
     /// Whether a charge of it ever waited, so that a look at one that never stalled takes no lock.
     pub(super) has_stalled: AtomicBool,
     /// Since a charge waited first. Locked with the queue only.
@@ -169,9 +175,17 @@ impl LimitNode {
         let stock = stock.unwrap_or_else(|| StockRows::without_words(&tree.area));
         let rows = stock.len();
         let leaf = Leaf::new(stock, cap, rows);
-        let (place, level) = (AtomicU32::new(NOWHERE), Level::new());
-        let (has_stalled, stalls) = (AtomicBool::new(false), ProcessMutex::new(None));
-        LimitNode { node: Arc::new(Node { leaf, parent, tree, place, level, has_stalled, stalls }) }
+        let [place, users] = [NOWHERE, 1].map(AtomicU32::new);
+        let [is_parent, has_stalled] = [false, false].map(AtomicBool::new);
+        let (level, stalls) = (Level::new(), ProcessMutex::new(None));
+        if let Some(parent) = &parent {
+            // Relaxed, both: a reference to the parent's handle, or to a child's that counts there,
+            // comes from before its end.
+            parent.users.fetch_add(1, Ordering::Relaxed);
+            parent.is_parent.store(true, Ordering::Relaxed);
+        }
+        let node = Node { leaf, parent, tree, place, users, level, is_parent, has_stalled, stalls };
+        LimitNode { node: Arc::new(node) }
     }
 
     /// Charges `n` to this group and every one above it, or to none.
@@ -308,8 +322,13 @@ impl Path for Arc<Node> {
         &self.leaf
     }
 
-    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
-        Node::levels(self)
+    #[inline(always)]
+    fn level(&self) -> &Level {
+        &self.level
+    }
+
+    fn up(&self) -> impl Iterator<Item = &Self> + Clone {
+        successors(Some(self), |node| node.parent.as_ref())
     }
 
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
@@ -367,39 +386,46 @@ impl Path for Arc<Node> {
     }
 }
 
-impl LimitNode {
-    /// Gives the stock back. Without a barrier: nobody charges it any more, and whoever did came
-    /// before. Returns whether it was done; otherwise the next fold does it.
-    fn end(&self) -> bool {
-        let Node { leaf, tree, place, .. } = &*self.node;
-        if leaf.cap == 0 {
-            return false;
-        }
-        let Some(_inside) = Inside::new() else { return false };
-        let Some(mut open) = tree.open.lock_unless_abandoned() else { return false };
-        open.stocked -= 1;
-        // Relaxed: with the list locked.
-        match place.load(Ordering::Relaxed) {
-            NOWHERE => return false,
-            place => open.remove(place as usize),
-        }
-        let _held = leaf.lock.lock();
-        if leaf.is_closed() {
-            return false;
-        }
-        let stocked = leaf.end();
-        self.node.levels().for_each(|level| {
-            _ = level.give_back(stocked);
-            level.end_openings(1);
-        });
-        true
+/// Gives a node's stock back. Without a barrier: nobody charges it any more, and whoever did came
+/// before. Where a handler does it on top of a move, the next fold does.
+fn end(node: &Arc<Node>) {
+    let Node { leaf, tree, place, is_parent, .. } = &**node;
+    if leaf.cap == 0 {
+        return;
     }
+    // Relaxed: written before the last of its users came to an end. With a barrier: a charge that
+    // waits may outlive its handle, and whoever serves it takes from the stock above.
+    if is_parent.load(Ordering::Relaxed) && !leaf.is_closed() {
+        fold::close(node);
+    }
+    let Some(_inside) = Inside::new() else { return };
+    let Some(mut open) = tree.open.lock_unless_abandoned() else { return };
+    open.stocked -= 1;
+    // Relaxed: with the list locked.
+    match place.load(Ordering::Relaxed) {
+        NOWHERE => return,
+        place => open.remove(place as usize),
+    }
+    let _held = leaf.lock.lock();
+    if leaf.is_closed() {
+        return;
+    }
+    let stocked = leaf.end();
+    node.levels().for_each(|level| {
+        _ = level.give_back(stocked);
+        level.end_openings(1);
+    });
 }
 
 impl Drop for LimitNode {
     fn drop(&mut self) {
-        if self.end() {
-            tree::serve_if_awaited(&self.node);
+        for node in self.node.up() {
+            // AcqRel: what the others charged and released comes before the end.
+            if node.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+                break;
+            }
+            end(node);
+            tree::serve_if_awaited(node);
         }
     }
 }
@@ -489,6 +515,33 @@ mod tests {
             let sums = [0, 1]
                 .map(|of| zip(of_parent, charged).filter(|at| at.0 == of).map(|at| at.1).sum());
             assert_eq!((parents.each_ref().map(held), held(&root)), (sums, sums.iter().sum()));
+        });
+    }
+
+    #[test]
+    fn a_childs_charges_at_its_limit_use_its_parents_stock_while_the_child_lives() {
+        on_each_backend(|root| {
+            let parent = root.child();
+            let child = parent.child();
+            child.set_limit(MIB);
+            let node = Arc::clone(&parent.node);
+            drop(parent);
+            let mut charged = 0;
+            // Not all at once: a thread that moves to another CPU finds no stock there.
+            while node.leaf.stocked() == 0 {
+                assert_eq!(child.try_charge(1024), Ok(()));
+                charged = (charged + 1024) % MIB;
+                if charged == 0 {
+                    child.release(MIB);
+                }
+            }
+            assert!(child.node.leaf.is_closed(), "it is near its limit");
+            assert_eq!((child.usage().current, root.usage().current), (charged, charged));
+            drop(child);
+            assert!(node.leaf.is_closed());
+            assert_eq!((node.level.held(), root.usage_at_most()), (charged, charged));
+            assert!(root.node.tree.open.lock().nodes.is_empty());
+            assert_eq!(Arc::strong_count(&node), 1);
         });
     }
 

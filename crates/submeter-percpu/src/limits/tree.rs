@@ -1,4 +1,5 @@
-//! Charges that go through several limits: a leaf with stock, and the levels above it.
+//! Charges that go through several limits: a leaf with stock, and the levels above it, each of
+//! which is a leaf's own level as well.
 //!
 //! # The protocol
 //! What every level of a leaf's path *holds* is compared with that level's limit: what was charged
@@ -12,6 +13,12 @@
 //!   open leaves locked. A fold makes the level tight first and visits that list then: whoever
 //!   comes second sees the other. An open leaf moves stock with its own lock held, which a fold
 //!   takes to close it.
+//! - A level that is tight closes the leaves below it, not those above: every node has stock, as if
+//!   it were a leaf. A charge of a leaf that is closed reserves at the levels below the first node
+//!   that is open, and takes from its stock, as a charge of that node would; a release gives back
+//!   and puts back likewise. So a charge at the limit of its own group locks one word, however deep
+//!   that is. The stock is taken first: a level below that refuses in the end has held nothing for
+//!   it, and what was taken is put back, or given back if a fold has closed that node meanwhile.
 //! - A charge may exceed a limit that is soft, or all if it is forced, but only where the level is
 //!   drained: no stock lies below a level that is exceeded, so that nothing is charged there that
 //!   is not compared with the limit.
@@ -23,16 +30,23 @@
 
 use super::Inside;
 use super::common::Common;
+use super::fold::{fold, settle};
 use super::leaf::{Leaf, Phase};
-use super::level::{Effects, Level, LimitMode, Look, Refusal, Reserved, Tight};
+use super::level::{Effects, Level, LimitMode, Look, Refusal, Reserved};
 use super::stock::Stock;
 
-/// A leaf and its levels.
+/// A node: a leaf, its own level, and those above.
 pub(crate) trait Path: Sized {
     type Stock: Stock;
     fn leaf(&self) -> &Leaf<Self::Stock>;
+    /// Its own level.
+    fn level(&self) -> &Level;
+    /// This one and those above it, to the root.
+    fn up(&self) -> impl Iterator<Item = &Self> + Clone;
     /// From the leaf's own to the root's.
-    fn levels(&self) -> impl Iterator<Item = &Level> + Clone;
+    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
+        self.up().map(Self::level)
+    }
     /// Shows the leaves below a level that may be open, in whatever order, while none opens and
     /// nobody else sees them. Returns false where it did not: below a signal handler that
     /// interrupted such a visit, and in a forked child where a thread stayed behind in one.
@@ -142,8 +156,8 @@ pub(crate) fn charge_levels<P: Path>(
     }
     let mut effects = Effects::default();
     let decided = decide(path, n, forced, &mut effects);
-    if let Ok(room) = decided {
-        open_if_far(path, room);
+    if let Ok(far) = decided {
+        open_if_far(path, far);
     }
     if (effects.turned || effects.gave_back) && is_awaited(path) {
         if effects.gave_back { path.serve() } else { path.note_charge() }
@@ -158,8 +172,8 @@ pub(super) fn serve_if_awaited<P: Path>(path: &P) {
     }
 }
 
-/// Charges `n` where there is room, and opens no leaf. Returns what is left at the tightest level,
-/// or 0 where that does not matter.
+/// Charges `n` where there is room, and opens no leaf. Returns from which level on all have room
+/// for stock, or [`NOWHERE`].
 ///
 /// # Errors
 /// The index of the level that refuses, with its refusal among the effects.
@@ -169,18 +183,21 @@ pub(super) fn decide<P: Path>(
     n: u64,
     forced: bool,
     effects: &mut Effects,
-) -> Result<u64, usize> {
+) -> Result<usize, usize> {
     // Before anything else of a refill: near a limit all charges end here.
     if path.leaf().phase() == Phase::Open && refill(path, n, effects) {
         // Nobody waits above a leaf that is open.
-        return Ok(0);
+        return Ok(NOWHERE);
     }
     let beyond = Beyond { levels: 0, forced };
     match reserve(path, n, beyond, effects) {
-        Ok(room) => Ok(room),
+        Ok(far) => Ok(far),
         Err(index) => decide_at(path, n, beyond, index, effects),
     }
 }
+
+/// What is above the root: no leaf is to be opened.
+const NOWHERE: usize = usize::MAX;
 
 /// As [`decide`], where the level of this index has no room.
 ///
@@ -193,14 +210,14 @@ fn decide_at<P: Path>(
     mut beyond: Beyond,
     mut index: usize,
     effects: &mut Effects,
-) -> Result<u64, usize> {
+) -> Result<usize, usize> {
     let forced = beyond.forced;
     loop {
         let level = path.levels().nth(index).expect("it refused");
         match level.look(n) {
             Look::Full(refusal) => {
                 let overflows = refusal.held.checked_add(n).is_none();
-                if !beyond.may_exceed(level) || overflows {
+                if !beyond.is_open(level) || overflows {
                     effects.set_refusal(refusal);
                     return Err(index);
                 }
@@ -211,7 +228,7 @@ fn decide_at<P: Path>(
             // Leaves cannot be visited: there is no telling.
             Look::Stock if forced => {
                 effects.turned = true;
-                return force(path, n, effects).map(|()| 0);
+                return force(path, n, effects).map(|()| NOWHERE);
             }
             Look::Stock => {
                 effects.is_blind = true;
@@ -221,8 +238,8 @@ fn decide_at<P: Path>(
         }
         loop {
             match reserve(path, n, beyond, effects) {
-                Ok(room) if beyond.levels == 0 => return Ok(room),
-                Ok(_) if settle(path) || forced => return Ok(0),
+                Ok(far) if beyond.levels == 0 => return Ok(far),
+                Ok(_) if settle(path) || forced => return Ok(NOWHERE),
                 // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
                 Ok(_) => {
                     give_back(path, n);
@@ -248,22 +265,14 @@ struct Beyond {
 impl Beyond {
     const NONE: Beyond = Beyond { levels: 0, forced: false };
 
-    fn may_exceed(self, level: &Level) -> bool {
+    fn may_exceed(self, index: usize, level: &Level) -> bool {
+        index < self.levels && self.is_open(level)
+    }
+
+    /// Whether it may once that is known to be full.
+    fn is_open(self, level: &Level) -> bool {
         self.forced || level.mode() == LimitMode::Soft
     }
-}
-
-/// Has no stock lie below a level that is exceeded: charges from it are not compared with a limit.
-/// Returns false where leaves cannot be visited.
-fn settle<P: Path>(path: &P) -> bool {
-    path.levels().all(|level| {
-        while level.is_exceeded() && !level.is_drained() {
-            if !fold(path, level) {
-                return false;
-            }
-        }
-        true
-    })
 }
 
 /// Holds `n` more at every level, where it cannot be known which have stock below.
@@ -283,22 +292,66 @@ fn force<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<(), usize> 
     Ok(())
 }
 
-/// Reserves `n` at every level, or at none. Looks at every level before any is touched: for what
-/// one below that which refuses would hold for a moment, others would be refused. Returns what is
-/// left at the tightest.
+/// Charges `n` to every level, or to none: to the lowest ones that have no stock by what they hold,
+/// and to those above from the stock of the first that has some. Looks at every level before any is
+/// touched: for what one below that which refuses would hold for a moment, others would be refused.
+/// Returns as [`decide`].
 ///
 /// # Errors
 /// The index of the level that refuses.
 #[inline(always)]
-fn reserve<P: Path>(path: &P, n: u64, beyond: Beyond, effects: &mut Effects) -> Result<u64, usize> {
-    let grants = |(index, level): (usize, &Level)| {
-        level.has_room(n) || index < beyond.levels && beyond.may_exceed(level)
-    };
-    if let Some(full) = path.levels().enumerate().position(|at| !grants(at)) {
+fn reserve<P: Path>(
+    path: &P,
+    n: u64,
+    beyond: Beyond,
+    effects: &mut Effects,
+) -> Result<usize, usize> {
+    let mut stocked = None;
+    let mut levels = 0;
+    for at in path.up() {
+        if levels > 0 && at.leaf().phase() == Phase::Open && take(at, n, effects) {
+            stocked = Some(at);
+            break;
+        }
+        let level = at.level();
+        if !(level.has_room(n) || beyond.may_exceed(levels, level)) {
+            return Err(levels);
+        }
+        levels += 1;
+    }
+    let reserved =
+        reserve_up(path.up().enumerate().take(levels), Request::new(path, n, beyond), effects);
+    if let (Err(_), Some(at)) = (reserved, stocked) {
+        put_back(at, n, effects);
+    }
+    reserved
+}
+
+/// Charges `n` to a level above the leaf's own, and to those above that, if there is stock for it.
+#[inline(never)]
+fn take<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
+    let leaf = path.leaf();
+    i64::try_from(n).is_ok_and(|n| leaf.stock.add(-n, leaf.cap)) || refill(path, n, effects)
+}
+
+/// Undoes that, for a charge that is refused below.
+#[cold]
+#[inline(never)]
+fn put_back<P: Path>(path: &P, n: u64, effects: &mut Effects) {
+    give_back_up(path, n);
+    effects.gave_back = true;
+}
+
+/// Reserves `n` at every level, or at none: for stock.
+///
+/// # Errors
+/// The index of the level that refuses.
+#[inline(never)]
+fn reserve_stock<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<usize, usize> {
+    if let Some(full) = path.levels().position(|level| !level.has_room(n)) {
         return Err(full);
     }
-    let request = Request { n, beyond, stock_max: path.leaf().stock_max() };
-    reserve_up(path.levels().enumerate(), request, effects)
+    reserve_up(path.up().enumerate().take(NOWHERE), Request::new(path, n, Beyond::NONE), effects)
 }
 
 /// What is to be reserved.
@@ -307,74 +360,86 @@ struct Request {
     n: u64,
     beyond: Beyond,
     stock_max: u64,
+    /// Where so much is left there is room for a leaf's stock.
+    twice: u64,
+}
+
+impl Request {
+    fn new<P: Path>(path: &P, n: u64, beyond: Beyond) -> Request {
+        let leaf = path.leaf();
+        Request { n, beyond, stock_max: leaf.stock_max(), twice: leaf.twice() }
+    }
 }
 
 /// Stores nothing of a level of which nothing is to be noted: near a limit, stores that had to
 /// reach the cache before the next locked instruction were a quarter of a charge.
 #[inline(always)]
-fn reserve_up<'a>(
-    mut levels: impl Iterator<Item = (usize, &'a Level)> + Clone,
+fn reserve_up<'a, P: Path + 'a>(
+    mut nodes: impl Iterator<Item = (usize, &'a P)> + Clone,
     request: Request,
     effects: &mut Effects,
-) -> Result<u64, usize> {
-    let Request { n, beyond, stock_max } = request;
-    let all = levels.clone();
-    let (mut room, mut first) = (u64::MAX, false);
-    while let Some((index, level)) = levels.next() {
+) -> Result<usize, usize> {
+    let Request { n, beyond, stock_max, twice } = request;
+    let all = nodes.clone();
+    let (mut far, mut first) = (0, false);
+    while let Some((index, at)) = nodes.next() {
+        let level = at.level();
         let openings = level.openings();
-        let may_exceed = || index < beyond.levels && beyond.may_exceed(level);
+        let may_exceed = || beyond.may_exceed(index, level);
         let Some(reserved) = level.reserve(n, may_exceed, effects) else {
             undo(all, index, n, effects);
             return Err(index);
         };
         first |= reserved.is_first(n);
+        if reserved.room() < twice {
+            far = index + 1;
+        }
         if reserved.exceeds() || level.rises(reserved.held, openings, stock_max) {
-            let above = reserve_noted(levels, request, (level, reserved, openings), effects);
+            let above = reserve_noted(nodes, request, (level, reserved, openings), effects);
             effects.turned |= first;
             return match above {
-                Ok(above) => Ok(above.min(room)),
+                Ok(above) => Ok(above.max(far)),
                 Err(full) => {
                     undo(all, index, n, effects);
                     Err(full)
                 }
             };
         }
-        room = room.min(reserved.room());
     }
     effects.turned |= first;
-    Ok(room)
+    Ok(far)
 }
 
 /// Reserves at the levels above one of which something is to be noted, but only once all have
 /// granted it: what a level above refuses was never held.
 #[cold]
 #[inline(never)]
-fn reserve_noted<'a>(
-    levels: impl Iterator<Item = (usize, &'a Level)> + Clone,
+fn reserve_noted<'a, P: Path + 'a>(
+    nodes: impl Iterator<Item = (usize, &'a P)> + Clone,
     request: Request,
     (level, reserved, openings): (&Level, Reserved, u64),
     effects: &mut Effects,
-) -> Result<u64, usize> {
+) -> Result<usize, usize> {
     let Request { n, stock_max, .. } = request;
-    let above = reserve_up(levels, request, effects).inspect_err(|_| level.undo(n, effects))?;
+    let far = reserve_up(nodes, request, effects).inspect_err(|_| level.undo(n, effects))?;
     level.raise_peak(reserved.held, openings, stock_max);
     if reserved.exceeds() {
         level.overdraw();
     }
-    Ok(reserved.room().min(above))
+    Ok(far)
 }
 
 /// Gives back what levels below this index have reserved.
 #[cold]
 #[inline(never)]
-fn undo<'a>(
-    levels: impl Iterator<Item = (usize, &'a Level)>,
+fn undo<'a, P: Path + 'a>(
+    nodes: impl Iterator<Item = (usize, &'a P)>,
     index: usize,
     n: u64,
     effects: &mut Effects,
 ) {
-    let below = levels.take_while(|(at, _)| *at < index);
-    below.for_each(|(_, level)| level.undo(n, effects));
+    let below = nodes.take_while(|(at, _)| *at < index);
+    below.for_each(|(_, at)| at.level().undo(n, effects));
 }
 
 /// Followed by a look whether somebody waits for it.
@@ -395,8 +460,7 @@ fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let Some(inside) = Inside::new() else { return false };
     let Some(held) = leaf.lock.try_lock() else { return false };
     // Whether a fold has begun or not: it waits for the lock to close this leaf.
-    let reserved =
-        leaf.phase() == Phase::Open && reserve(path, both, Beyond::NONE, effects).is_ok();
+    let reserved = leaf.phase() == Phase::Open && reserve_stock(path, both, effects).is_ok();
     if reserved && !leaf.stock.add_again(batch.cast_signed(), leaf.cap) {
         give_back(path, batch);
         effects.gave_back = true;
@@ -405,35 +469,47 @@ fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     reserved
 }
 
-/// Opens a leaf that is closed, if its levels have room for all its stock twice and have rested.
-/// After a charge, which counts as one that was made while there was no stock.
+/// Opens the lowest leaf from this level on that may be: one whose levels have room for all its
+/// stock twice and have rested. After a charge, which counts as one that was made while there was
+/// no stock.
 #[inline(always)]
-fn open_if_far<P: Path>(path: &P, room: u64) {
-    let leaf = path.leaf();
-    let twice = leaf.slack.saturating_mul(2);
-    // First: near a limit all charges end here.
-    if room >= twice && leaf.cap > 0 && leaf.phase() == Phase::Closed {
-        open_if_rested(path, twice);
+fn open_if_far<P: Path>(path: &P, far: usize) {
+    // First: at the root's limit all charges end here.
+    let Some(at) = path.up().nth(far) else { return };
+    if at.leaf().phase() != Phase::Open {
+        open_lowest(at);
     }
 }
 
 #[inline(never)]
-fn open_if_rested<P: Path>(path: &P, twice: u64) {
+fn open_lowest<P: Path>(path: &P) {
+    for at in path.up() {
+        let opens = || at.leaf().cap > 0 && open_if_rested(at);
+        if at.leaf().phase() == Phase::Open || opens() {
+            break;
+        }
+    }
+}
+
+/// Returns whether it did, or another does.
+fn open_if_rested<P: Path>(path: &P) -> bool {
     let leaf = path.leaf();
+    let twice = leaf.twice();
     let is_loose = || path.levels().all(Level::is_loose);
     if !is_loose() {
         let now = leaf.stock.now_ms();
         path.levels().for_each(|level| level.loosen(twice, now));
     }
-    if !is_loose() {
-        return;
+    if !is_loose() || path.levels().any(|level| level.room() < twice) {
+        return false;
     }
-    let Some(inside) = Inside::new() else { return };
-    let Some(held) = leaf.lock.try_lock() else { return };
+    let Some(inside) = Inside::new() else { return false };
+    let Some(held) = leaf.lock.try_lock() else { return true };
     if leaf.phase() == Phase::Closed {
         path.join(&mut || open(path));
     }
     drop((held, inside));
+    leaf.phase() == Phase::Open
 }
 
 /// Called while nobody visits leaves: a fold that tightens a level now finds this one.
@@ -445,7 +521,7 @@ fn open<P: Path>(path: &P) -> bool {
     }
     path.levels().for_each(Level::begin_opening);
     let stocked = leaf.stock.sum().cast_unsigned();
-    let opens = reserve(path, stocked, Beyond::NONE, &mut Effects::default()).is_ok();
+    let opens = reserve_stock(path, stocked, &mut Effects::default()).is_ok();
     if opens {
         // In this order: what a fork in between leaves is a gate that a fold finds closed.
         leaf.turn_over();
@@ -464,111 +540,51 @@ pub(crate) fn release_levels<P: Path>(path: &P, n: u64) {
     if i64::try_from(n).is_ok_and(|n| leaf.stock.add_slowly(n, leaf.cap)) {
         return;
     }
-    let surplus = leaf.cap.div_ceil(2);
-    // Before the lock: near a limit all releases end here.
-    let open = || leaf.phase() == Phase::Open;
-    let inside = if open() { Inside::new() } else { None };
-    let held = inside.as_ref().and_then(|_| leaf.lock.try_lock());
-    let movable = held.is_some() && open();
-    // Half of what the word may hold, so that the next releases find room there.
-    let moved = movable && leaf.stock.add_again(-surplus.cast_signed(), leaf.cap);
-    // With the lock held: a fold that finds neither in the word nor in what is held what was taken
-    // would not be exact.
-    if moved {
-        give_back(path, surplus);
+    if leaf.phase() == Phase::Open {
+        give_surplus(path);
     }
-    drop((held, inside));
-    give_back(path, n);
+    path.level().give_back(n);
+    if let Some(above) = path.up().nth(1) {
+        give_back_up(above, n);
+    }
     serve_if_awaited(path);
 }
 
-/// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was
-/// done, by whomever: see [`Path::below`].
-#[cold]
-fn fold<P: Path>(path: &P, level: &Level) -> bool {
-    let tight = level.tight();
-    let tightening = match Level::state(tight) {
-        Tight::Loose => {
-            level.turn_over(tight);
-            level.tight()
+/// Gives `n` back to the lowest levels that have no stock, and puts it into the stock of the first
+/// that has some, which those above hold.
+#[inline(always)]
+fn give_back_up<P: Path>(path: &P, n: u64) {
+    for at in path.up() {
+        if at.leaf().phase() == Phase::Open && put(at, n) {
+            break;
         }
-        _ => tight,
-    };
-    if Level::state(tightening) != Tight::Tightening {
-        // Somebody else has drained it; the caller looks again.
+        at.level().give_back(n);
+    }
+}
+
+/// Puts `n` into stock. Returns whether there was room for it; otherwise makes some.
+#[inline(never)]
+fn put<P: Path>(path: &P, n: u64) -> bool {
+    let leaf = path.leaf();
+    if i64::try_from(n).is_ok_and(|n| leaf.stock.add(n, leaf.cap)) {
         return true;
     }
-    let (mut closing, mut visit) = (false, 0);
-    let closed = path.below(level, &mut |leaves| {
-        visit = path.common().begin_visit();
-        leaves.for_each(|path| closing |= path.leaf().close(visit));
-    });
-    if !closed {
-        return false;
-    }
-    if closing {
-        path.leaf().stock.barrier();
-        if !path.below(level, &mut |leaves| drain(leaves, visit)) {
-            return false;
-        }
-    }
-    level.drained(tightening, path.leaf().stock.now_ms());
-    true
+    give_surplus(path);
+    false
 }
 
-/// The second half of closings, of all leaves that were closed in a visit or before it. Before it
-/// as well: whoever closed them may be behind. Not after it: the barrier may have come before.
-fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
-    let mut drained: Option<Siblings<'a, P>> = None;
-    for path in leaves {
-        let Some(stocked) = drain_leaf(path, visit) else { continue };
-        let siblings = drained.take().filter(|siblings| siblings.are_of(path));
-        let mut siblings = siblings.unwrap_or(Siblings { path, stocked: 0, leaves: 0 });
-        siblings.stocked += stocked;
-        siblings.leaves += 1;
-        drained = Some(siblings);
-    }
-}
-
-/// Gives a leaf's stock back to its own level, and returns it.
-fn drain_leaf<P: Path>(path: &P, visit: u64) -> Option<u64> {
+/// Gives back half of what the running CPU's word may hold, so that the next releases find room
+/// there.
+#[inline(never)]
+fn give_surplus<P: Path>(path: &P) {
     let leaf = path.leaf();
-    // Without its lock: stock that was on its way had arrived when the leaf was closed, and none
-    // sets out while it is not open.
-    if leaf.phase() != Phase::Closing || leaf.closed() > visit {
-        return None;
+    let surplus = leaf.cap.div_ceil(2);
+    let Some(inside) = Inside::new() else { return };
+    let Some(held) = leaf.lock.try_lock() else { return };
+    // With the lock held: a fold that finds neither in the word nor in what is held what was taken
+    // would not be exact.
+    if leaf.phase() == Phase::Open && leaf.stock.add_again(-surplus.cast_signed(), leaf.cap) {
+        give_back(path, surplus);
     }
-    let stocked = leaf.stocked();
-    // Before what is held is lowered: a fork in between leaks room, and grants none twice.
-    leaf.turn_over();
-    let own = path.levels().next().expect("its own");
-    own.give_back(stocked);
-    own.end_openings(1);
-    Some(stocked)
-}
-
-/// Leaves of one parent that were drained one after another. Dropping it gives their stock back to
-/// the levels that they share, at once: a thousand leaves would lock a word of each a thousand
-/// times. Until then those hold too much, which nobody takes for what is charged: none of them is
-/// drained before this visit is over.
-struct Siblings<'a, P: Path> {
-    path: &'a P,
-    stocked: u64,
-    leaves: u64,
-}
-
-impl<P: Path> Siblings<'_, P> {
-    fn are_of(&self, path: &P) -> bool {
-        let parent = |path: &P| path.levels().nth(1).map(std::ptr::from_ref);
-        parent(self.path) == parent(path)
-    }
-}
-
-impl<P: Path> Drop for Siblings<'_, P> {
-    fn drop(&mut self) {
-        for level in self.path.levels().skip(1) {
-            level.give_back(self.stocked);
-            level.end_openings(self.leaves);
-        }
-    }
+    drop((held, inside));
 }

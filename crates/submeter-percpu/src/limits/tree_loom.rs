@@ -19,17 +19,22 @@ const CHARGED: u64 = 191;
 struct Tree {
     root: Level,
     own: [Level; 2],
-    leaves: [Leaf<Cpus>; 2],
+    leaves: [Leaf<Cpus>; 3],
     common: Common,
     /// Held by who visits leaves, or opens one.
     open: Mutex<()>,
     queue: Mutex<Queue<At>>,
 }
 
-struct At(Model, usize);
+/// A leaf below the root, or that.
+struct At(Model, usize, Option<Box<At>>);
+
+/// The root's place.
+const ROOT: usize = 2;
 
 fn at(tree: &Model, leaf: usize) -> At {
-    At(Arc::clone(tree), leaf)
+    let root = (leaf < ROOT).then(|| Box::new(At(Arc::clone(tree), ROOT, None)));
+    At(Arc::clone(tree), leaf, root)
 }
 
 impl Path for At {
@@ -37,12 +42,15 @@ impl Path for At {
     fn leaf(&self) -> &Leaf<Cpus> {
         &self.0.leaves[self.1]
     }
-    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
-        [&self.0.own[self.1], &self.0.root].into_iter()
+    fn level(&self) -> &Level {
+        self.0.own.get(self.1).unwrap_or(&self.0.root)
+    }
+    fn up(&self) -> impl Iterator<Item = &At> + Clone {
+        std::iter::successors(Some(self), |at| at.2.as_deref())
     }
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
         let _visit = self.0.open.lock().unwrap();
-        let leaves = [at(&self.0, 0), at(&self.0, 1)];
+        let leaves = [0, 1, ROOT].map(|leaf| at(&self.0, leaf));
         let below = |at: &&At| at.levels().any(|above| std::ptr::eq(level, above));
         visit(&mut leaves.iter().filter(below));
         true
@@ -66,26 +74,51 @@ impl Path for At {
 type Model = Arc<Tree>;
 
 fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + 'static) {
+    explore_from(open_leaves, mistake, tick, model);
+}
+
+/// Both leaves are open.
+fn open_leaves(tree: &Model) {
+    // Open and refill both, by 2 and by 1; the last leaves too little room for a refill.
+    for (leaf, n) in [(0, 64), (0, 2), (1, 32), (1, 2), (0, 91)] {
+        try_charge(&at(tree, leaf), n).expect("it fits");
+    }
+    assert_eq!([0, 1, ROOT].map(|leaf| tree.leaves[leaf].stocked()), [2, 1, 0]);
+}
+
+/// The first leaf is near its own limit, and the root is open instead.
+fn open_root(tree: &Model) {
+    set_limit(&at(tree, 0), &tree.own[0], 40);
+    try_charge(&at(tree, 0), 40).expect("it fits");
+    release(&at(tree, 0), 3);
+    // Leaves too little room for a refill, and for the second leaf to open.
+    try_charge(&at(tree, 1), CHARGED - 37).expect("it fits");
+    assert_eq!([0, 1, ROOT].map(|leaf| tree.leaves[leaf].stocked()), [0, 0, 3]);
+}
+
+fn explore_from(
+    start: fn(&Model),
+    mistake: Mistake,
+    tick: u32,
+    model: impl Fn(&Model) + Sync + Send + 'static,
+) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
+    builder.max_branches = 5_000;
     builder.check(move || {
         let sections = sections();
         let leaf = || Leaf::new(Cpus::new(&sections, mistake, tick), 4, 2);
         let tree = Arc::new(Tree {
             root: Level::new(),
             own: [Level::new(), Level::new()],
-            leaves: [leaf(), leaf()],
+            leaves: [leaf(), leaf(), leaf()],
             common: Common::new(),
             open: Mutex::new(()),
             queue: Mutex::new(Queue::default()),
         });
         set_limit(&at(&tree, 0), &tree.root, LIMIT);
-        // Open and refill both, by 2 and by 1; the last leaves too little room for a refill.
-        for (leaf, n) in [(0, 64), (0, 2), (1, 32), (1, 2), (0, 91)] {
-            try_charge(&at(&tree, leaf), n).expect("it fits");
-        }
+        start(&tree);
         assert_eq!(tree.root.held(), CHARGED + 3);
-        assert_eq!([0, 1].map(|leaf| tree.leaves[leaf].stocked()), [2, 1]);
         model(&tree);
     });
 }
@@ -224,4 +257,53 @@ fn loom_limits_tree_a_leaf_that_opens_keeps_nothing_from_a_charge_that_waits() {
         release(&at(tree, 1), CHARGED + 60 - LIMIT - 29);
     };
     explore(Mistake::None, REST_MS, a_charge_that_waits_beside(open_and_release));
+}
+
+/// One takes from the root's stock, at its leaf's limit, what the other has a fold give back.
+fn a_fold_beside_a_charge_at_a_leafs_limit(tree: &Model) {
+    let both = [charges(tree, 0, 0, &[2]), charges(tree, 1, 1, &[7])];
+    let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+    let (charged, held) = (CHARGED + granted, tree.root.held());
+    assert!(held >= charged, "{charged} are charged, but {held} held");
+    assert_eq!((granted, held), (9, LIMIT), "something was refused that fits, or room is lost");
+    assert_eq!([0, 1].map(|leaf| tree.own[leaf].held()), [39, 161]);
+}
+
+#[test]
+fn loom_limits_tree_a_fold_finds_the_stock_that_a_leaf_at_its_limit_takes_from() {
+    explore_from(open_root, Mistake::None, 0, a_fold_beside_a_charge_at_a_leafs_limit);
+}
+
+#[test]
+#[should_panic(expected = "are charged, but")]
+fn loom_limits_tree_finds_that_a_charge_at_a_leafs_limit_needs_the_barrier() {
+    explore_from(open_root, Mistake::NoBarrier, 0, a_fold_beside_a_charge_at_a_leafs_limit);
+}
+
+#[test]
+#[should_panic(expected = "are charged, but")]
+fn loom_limits_tree_finds_that_a_charge_at_a_leafs_limit_needs_the_gate() {
+    explore_from(open_root, Mistake::GateOutside, 0, a_fold_beside_a_charge_at_a_leafs_limit);
+}
+
+/// Two have taken from the root's stock what the leaf's limit grants one of them.
+#[test]
+fn loom_limits_tree_what_a_leafs_limit_refuses_in_the_end_goes_back() {
+    explore_from(open_root, Mistake::None, 0, |tree| {
+        let both = [charges(tree, 0, 0, &[2]), charges(tree, 0, 0, &[2])];
+        let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
+        assert_eq!((granted, tree.own[0].held()), (2, 39), "one of two that do not both fit");
+        assert_eq!(tree.root.held() - tree.leaves[ROOT].stocked(), CHARGED + 2);
+    });
+}
+
+#[test]
+fn loom_limits_tree_a_release_into_the_stock_above_beside_a_fold_loses_nothing() {
+    explore_from(open_root, Mistake::None, 0, |tree| {
+        let fold = charges(tree, 1, 1, &[LIMIT - CHARGED]);
+        release(&at(tree, 0), 1);
+        assert_eq!(fold.join().unwrap(), LIMIT - CHARGED, "it fits");
+        assert_eq!(tree.root.held() - tree.leaves[ROOT].stocked(), LIMIT - 1);
+        assert_eq!(tree.own[0].held(), 36);
+    });
 }

@@ -19,6 +19,8 @@ enum Act {
     Charge(usize, u64),
     Uncharge(usize, u64),
     Limit(u64),
+    /// Of one of the leaves alone.
+    Own(usize, u64),
     Force(usize, u64),
     /// Begins to wait.
     Wait(usize, u64),
@@ -35,10 +37,13 @@ enum Act {
     Ask,
     On(usize),
 }
+mod above;
 mod beyond;
 mod waits;
 
-use Act::{Ask, Charge, Close, Force, GiveUp, Interrupt, Limit, Mode, On, Rest, Uncharge, Wait};
+use Act::{
+    Ask, Charge, Close, Force, GiveUp, Interrupt, Limit, Mode, On, Own, Rest, Uncharge, Wait,
+};
 
 /// What all leaves share.
 #[derive(Default)]
@@ -98,7 +103,8 @@ struct Tree {
     /// Above leaf 0 alone.
     between: Level,
     own: [Level; 2],
-    leaves: [Leaf<Words>; 2],
+    /// Of the leaves, and of the levels above them.
+    leaves: [Leaf<Words>; 4],
     common: Common,
     visited: Cell<bool>,
     /// Whether this is below a handler that interrupted a visit.
@@ -115,17 +121,33 @@ struct Tree {
     noted: Cell<[bool; 2]>,
 }
 
+/// A leaf, or a level above one.
 #[derive(Clone)]
-struct At(Rc<Tree>, usize);
+struct At(Rc<Tree>, usize, Option<Rc<At>>);
+
+/// The places of the levels above leaves.
+const BETWEEN: usize = 2;
+const ROOT: usize = 3;
+
+fn at(tree: &Rc<Tree>, place: usize) -> At {
+    let above = match place {
+        0 => Some(BETWEEN),
+        1 | BETWEEN => Some(ROOT),
+        _ => None,
+    };
+    At(Rc::clone(tree), place, above.map(|above| Rc::new(at(tree, above))))
+}
 
 impl Path for At {
     type Stock = Words;
     fn leaf(&self) -> &Leaf<Words> {
         &self.0.leaves[self.1]
     }
-    fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
-        let between = (self.1 == 0).then_some(&self.0.between);
-        [&self.0.own[self.1]].into_iter().chain(between).chain([&self.0.root])
+    fn level(&self) -> &Level {
+        [&self.0.own[0], &self.0.own[1], &self.0.between, &self.0.root][self.1]
+    }
+    fn up(&self) -> impl Iterator<Item = &At> + Clone {
+        std::iter::successors(Some(self), |at| at.2.as_deref())
     }
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
         step();
@@ -133,7 +155,7 @@ impl Path for At {
             return false;
         }
         self.0.visited.set(true);
-        let leaves = [0, 1].map(|leaf| At(Rc::clone(&self.0), leaf));
+        let leaves = [0, 1, BETWEEN, ROOT].map(|place| at(&self.0, place));
         let below = |at: &&At| at.levels().any(|above| eq(level, above));
         visit(&mut leaves.iter().filter(below));
         self.0.visited.set(false);
@@ -189,7 +211,7 @@ impl Tree {
             root: Level::new(),
             between: Level::new(),
             own: [Level::new(), Level::new()],
-            leaves: [leaf(), leaf()],
+            leaves: [leaf(), leaf(), leaf(), leaf()],
             common: Common::new(),
             visited: Cell::new(false),
             interrupted: Cell::new(false),
@@ -214,6 +236,10 @@ impl Tree {
         self.root.record().limit
     }
 
+    fn own_limit(&self, leaf: usize) -> u64 {
+        self.own[leaf].record().limit
+    }
+
     fn holders(&self) -> [bool; 2] {
         [&self.own[0], &self.between].map(|level| level.held() > 0)
     }
@@ -225,24 +251,25 @@ impl Tree {
     fn perform(self: &Rc<Tree>, act: Act) -> Result<(), Refusal> {
         match act {
             Charge(leaf, n) => {
-                let at = At(Rc::clone(self), leaf);
+                let at = at(self, leaf);
                 try_charge(&at, n).map_err(|(index, refusal)| {
-                    assert_eq!(index, 2 - leaf, "only the root has a limit");
+                    let level = at.levels().nth(index).expect("it refused");
+                    assert!(level.limit() < NONE, "it has no limit");
                     refusal
                 })?;
                 self.charged[leaf].set(self.charged[leaf].get() + n);
             }
             Uncharge(leaf, n) => {
                 self.charged[leaf].set(self.charged[leaf].get() - n);
-                release(&At(Rc::clone(self), leaf), n);
+                release(&at(self, leaf), n);
             }
             Force(leaf, n) => {
-                charge_forced(&At(Rc::clone(self), leaf), n);
+                charge_forced(&at(self, leaf), n);
                 self.charged[leaf].set(self.charged[leaf].get() + n);
             }
-            Mode(mode) => set_mode(&At(Rc::clone(self), 0), &self.root, mode),
+            Mode(mode) => set_mode(&at(self, 0), &self.root, mode),
             Wait(leaf, n) => {
-                let at = At(Rc::clone(self), leaf);
+                let at = at(self, leaf);
                 let push = |queue: &mut Queue<At>| queue.push(at.clone(), n, Waker::noop().clone());
                 let Some(number) = self.queue(push) else { return Ok(()) };
                 self.waiting.borrow_mut().push((number, leaf, n));
@@ -250,7 +277,7 @@ impl Tree {
             }
             GiveUp => {
                 let (number, leaf, n) = self.waiting.borrow_mut().remove(0);
-                let at = At(Rc::clone(self), leaf);
+                let at = at(self, leaf);
                 let cancelled = self.queue(|queue| queue.cancel(number));
                 if matches!(cancelled, Some(Cancelled::Granted)) {
                     release(&at, n);
@@ -258,7 +285,8 @@ impl Tree {
                 at.serve();
             }
             Interrupt => self.interrupted.set(true),
-            Limit(limit) => set_limit(&At(Rc::clone(self), 0), &self.root, limit),
+            Own(leaf, limit) => set_limit(&at(self, leaf), &self.own[leaf], limit),
+            Limit(limit) => set_limit(&at(self, 0), &self.root, limit),
             Rest => self.machine.now.set(self.machine.now.get() + REST_MS),
             Close(leaf) => _ = self.leaves[leaf].close(self.common.begin_visit()),
             Ask => self.answer.set(self.root.exactly()),
@@ -287,44 +315,42 @@ impl Tree {
     }
 
     /// What must hold while nothing is under way.
-    fn check(&self, at: &str) {
+    fn check(self: &Rc<Tree>, at: &str) {
         self.harvest();
-        if let Some((_, _, n)) = self.waiting.borrow().first() {
-            let full = self.total() + n > self.limit() && self.root.mode() != LimitMode::Soft;
+        if let Some(&(_, leaf, n)) = self.waiting.borrow().first() {
+            let full = self.total() + n > self.limit() && self.root.mode() != LimitMode::Soft
+                || self.charged[leaf].get() + n > self.own_limit(leaf);
             assert!(full, "{at}: {n} wait, and would fit");
         } else {
             let awaited = self.own.iter().chain([&self.root]).any(Level::is_awaited);
             assert!(!awaited, "{at}: nobody waits");
         }
-        let stocked = [0, 1].map(|leaf| self.leaves[leaf].stocked());
-        for (leaf, stocked) in stocked.iter().enumerate() {
-            let held = self.charged[leaf].get() + stocked;
-            assert_eq!(self.own[leaf].held(), held, "{at}: held by leaf {leaf}");
+        for place in [0, 1, BETWEEN, ROOT] {
+            self.check_level(place, &format!("{at}: level {place}"));
         }
-        assert_eq!(self.between.held(), self.own[0].held(), "{at}: held above leaf 0");
-        let held = self.total() + stocked.iter().sum::<u64>();
-        assert_eq!(self.root.held(), held, "{at}: held by the root");
-        assert!(held <= self.limit().max(self.total()), "{at}: stock beyond the limit");
-        let open = [0, 1].map(|leaf| u32::from(self.leaves[leaf].phase() != Phase::Closed));
-        for (level, open) in [
-            (&self.own[0], open[0]),
-            (&self.own[1], open[1]),
-            (&self.between, open[0]),
-            (&self.root, open[0] + open[1]),
-        ] {
-            assert_eq!(level.openings() as u32, open, "{at}: leaves that may be open");
-        }
-        for leaf in &self.leaves {
-            let open = leaf.phase() == Phase::Open;
-            assert!(!open || self.root.is_loose(), "{at}: a leaf is open below a tight level");
-            let behind = leaf.stock.closed.get().is_none_or(|at| at < self.machine.barriers.get());
-            assert!(
-                leaf.phase() != Phase::Closed || behind,
-                "{at}: stock was given back without a barrier"
-            );
-            let exact = self.root.exactly().is_none_or(|held| held == self.total());
-            assert!(exact, "{at}: not what is charged");
-        }
+    }
+
+    fn check_level(self: &Rc<Tree>, place: usize, at: &str) {
+        let path = self::at(self, place);
+        let level = path.level();
+        let below = [0, 1, BETWEEN, ROOT].map(|place| self::at(self, place));
+        let below = || below.iter().filter(|below| below.levels().any(|above| eq(above, level)));
+        let charged: u64 = below().filter_map(|at| self.charged.get(at.1)).map(Cell::get).sum();
+        let stocked: u64 = below().map(|at| at.leaf().stocked()).sum();
+        assert_eq!(level.held(), charged + stocked, "{at}: held");
+        let limit = level.record().limit.max(charged);
+        assert!(level.held() <= limit, "{at}: stock beyond the limit");
+        let open = below().filter(|at| at.leaf().phase() != Phase::Closed).count();
+        assert_eq!(level.openings() as u32, open as u32, "{at}: leaves that may be open");
+        let exact = level.exactly().is_none_or(|held| held == charged);
+        assert!(exact, "{at}: not what is charged");
+        let leaf = path.leaf();
+        let open = leaf.phase() == Phase::Open;
+        let loose = path.levels().all(Level::is_loose);
+        assert!(!open || loose, "{at}: a leaf is open below a tight level");
+        let behind = leaf.stock.closed.get().is_none_or(|at| at < self.machine.barriers.get());
+        let behind = leaf.phase() != Phase::Closed || behind;
+        assert!(behind, "{at}: stock was given back without a barrier");
     }
 }
 
@@ -337,6 +363,7 @@ fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
             tree.perform(*act).expect("a start has room");
         }
         let (charged, limit) = (tree.total(), tree.limit());
+        let own_charged = tree.charged.each_ref().map(Cell::get);
         let ran = Rc::new(Cell::new(None));
         let (other, told) = (Rc::clone(&tree), Rc::clone(&ran));
         arm(accesses, move || {
@@ -351,9 +378,14 @@ fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
             run += 1;
             let fits = |n| charged.saturating_add(n) <= limit && then + n <= tree.limit();
             match (act, result) {
-                (Charge(_, n), Err(refusal)) => {
-                    assert!(!fits(n), "{at}: refused what fits: {refusal:?}");
-                    let was = tree.interrupted.get() || [charged, then].contains(&refusal.held);
+                (Charge(leaf, n), Err(refusal)) => {
+                    let own = [own_charged[leaf], tree.charged[leaf].get()];
+                    let own_fits =
+                        own.iter().all(|own| own.saturating_add(n) <= tree.own_limit(leaf));
+                    assert!(!fits(n) || !own_fits, "{at}: refused what fits: {refusal:?}");
+                    let was = tree.interrupted.get()
+                        || [charged, then].contains(&refusal.held)
+                        || !own_fits && own.contains(&refusal.held);
                     assert!(was, "{at}: {refusal:?}, but {charged} or {then} were charged");
                 }
                 (Charge(_, n), Ok(())) => {
@@ -387,7 +419,7 @@ fn at_two_steps(
     start: &[Act],
     act: Act,
     others: [&'static [Act]; 2],
-    check: impl Fn(&Tree, [Result<(), Refusal>; 2], &str),
+    check: impl Fn(&Rc<Tree>, [Result<(), Refusal>; 2], &str),
 ) {
     let mut run = 0;
     for (accesses, more) in (0..100).flat_map(|first| (0..40).map(move |second| (first, second))) {
@@ -425,8 +457,11 @@ fn tree_after(tree: &Rc<Tree>, act: Act, others: &[Act]) -> u64 {
     for other in others {
         let before = tree.total();
         match (tree.perform(*other), *other) {
-            (Err(refusal), Charge(_, n)) => {
+            (Err(refusal), Charge(leaf, n)) => {
                 let fits = before + own + n <= tree.limit().min(lowered);
+                let own = if matches!(act, Charge(of, _) if of == leaf) { own } else { 0 };
+                let own_fits = tree.charged[leaf].get() + own + n <= tree.own_limit(leaf);
+                let fits = fits && own_fits;
                 assert!(!fits, "{other:?} in {act:?} was refused, and fits: {refusal:?}");
             }
             (_, Ask) => {
@@ -485,7 +520,8 @@ fn a_refill_beside_a_fold_leaves_no_stock_behind() {
 #[test]
 fn a_refill_that_a_fold_was_faster_than_holds_nothing_that_others_are_refused_for() {
     const FOLD: &[Act] = &[Limit(100), Limit(200)];
-    let both_fit = |_: &Tree, results: [_; 2], at: &str| assert_eq!(results, [Ok(()); 2], "{at}");
+    let both_fit =
+        |_: &Rc<Tree>, results: [_; 2], at: &str| assert_eq!(results, [Ok(()); 2], "{at}");
     at_two_steps(&start(&[Limit(1000)]), Charge(0, 3), [FOLD, &[Charge(1, 97)]], both_fit);
 }
 
@@ -531,27 +567,6 @@ fn a_limit_that_is_lowered_in_the_middle_of_a_charge_is_not_exceeded() {
             at_every_step(&start, Charge(0, n), &[Limit(102)]);
             at_every_step(&start, Charge(0, n), &[Limit(50)]);
         }
-    }
-}
-
-#[test]
-fn a_charge_that_a_limit_above_refuses_has_nobody_refused_below_that() {
-    for accesses in 0..100 {
-        let tree = Tree::new();
-        start(&[Limit(100), Limit(130)]).into_iter().for_each(|act| {
-            tree.perform(act).expect("a start has room");
-        });
-        set_limit(&At(Rc::clone(&tree), 0), &tree.own[0], 110);
-        let other = Rc::clone(&tree);
-        arm(accesses, move || {
-            if other.is_free() {
-                // 86 of 110, and 120 of 130.
-                try_charge(&At(other, 0), 20).expect("it fits");
-            }
-        });
-        // 106 of 110, but 140 of 130.
-        try_charge(&At(Rc::clone(&tree), 0), 40).expect_err("beyond the root's limit");
-        _ = disarm();
     }
 }
 

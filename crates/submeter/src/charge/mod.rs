@@ -81,8 +81,8 @@ impl Group {
     /// Charges `n` to this group and every ancestor, or to none. No limit is ever exceeded, and
     /// nothing is refused that fits.
     ///
-    /// Costs about an add far from all limits, near one a compare-and-swap for each level up to the
-    /// root, and a clone of the group's handle. For values without limits use a
+    /// Costs about an add far from all limits, near one a compare-and-swap for each level up to
+    /// that limit's, and a clone of the group's handle. For values without limits use a
     /// [`Gauge`](crate::Gauge), which costs no clone.
     ///
     /// A refusal allocates, and so does a group's first charge, be it of 0: a handler of signals

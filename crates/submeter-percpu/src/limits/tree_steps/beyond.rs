@@ -71,15 +71,15 @@ fn an_enforced_limit_below_a_soft_one_is_not_exceeded() {
         full.into_iter().for_each(|act| tree.perform(act).expect("granted"));
         // So that there is no stock below: what lies there is not exceeded anyway.
         for limit in [50, 70] {
-            set_limit(&At(Rc::clone(&tree), 0), &tree.own[0], limit);
+            set_limit(&at(&tree, 0), &tree.own[0], limit);
         }
         let other = Rc::clone(&tree);
         arm(accesses, move || {
             if other.is_free() {
-                _ = try_charge(&At(Rc::clone(&other), 0), 2);
+                _ = try_charge(&at(&other, 0), 2);
             }
         });
-        _ = try_charge(&At(Rc::clone(&tree), 0), 3);
+        _ = try_charge(&at(&tree, 0), 3);
         _ = disarm();
         assert!(tree.own[0].held() <= 70, "before access {accesses}: {}", tree.own[0].held());
     }
@@ -121,7 +121,7 @@ fn a_forced_charge_is_held_at_every_level_where_leaves_cannot_be_visited() {
     perform(Interrupt).expect("nothing");
     perform(Charge(0, 3)).expect_err("there is no telling whether it fits");
     perform(Force(0, 3)).expect("forced");
-    let panic = std::panic::AssertUnwindSafe(|| charge_forced(&At(Rc::clone(&tree), 0), NONE - 99));
+    let panic = std::panic::AssertUnwindSafe(|| charge_forced(&at(&tree, 0), NONE - 99));
     std::panic::catch_unwind(panic).expect_err("it does not fit a u64");
     tree.interrupted.set(false);
     assert_eq!([&tree.own[0], &tree.own[1], &tree.root].map(Level::held), [71, 35, 106]);
@@ -136,7 +136,7 @@ fn a_forced_charge_is_held_at_every_level_where_leaves_cannot_be_visited() {
 fn a_forced_charge_of_more_than_there_are_numbers_panics_and_charges_nothing() {
     let tree = Tree::new();
     tree.perform(Charge(0, 5)).expect("it fits");
-    let force = std::panic::AssertUnwindSafe(|| charge_forced(&At(Rc::clone(&tree), 1), NONE));
+    let force = std::panic::AssertUnwindSafe(|| charge_forced(&at(&tree, 1), NONE));
     let panic = std::panic::catch_unwind(force).expect_err("it does not fit a u64");
     assert_eq!([&tree.own[0], &tree.own[1], &tree.root].map(Level::held), [5, 0, 5]);
     std::panic::resume_unwind(panic);

@@ -4,7 +4,7 @@ use super::*;
 
 /// Runs `act` after `start`, with `others` before each of its accesses in turn. Nothing that fits
 /// waits after that.
-fn nothing_waits_that_fits(start: &[Act], act: Act, others: &'static [Act]) {
+pub(super) fn nothing_waits_that_fits(start: &[Act], act: Act, others: &'static [Act]) {
     let mut run = 0;
     for accesses in 0.. {
         let tree = Tree::new();
@@ -59,7 +59,7 @@ fn while_somebody_waits_no_leaf_opens_and_no_barrier_is_issued() {
     let before = tree.machine.barriers.get();
     for _ in 0..10 {
         [Rest, Charge(1, 1), Uncharge(1, 1)].into_iter().for_each(perform);
-        assert_eq!(tree.leaves.each_ref().map(Leaf::phase), [Phase::Closed; 2]);
+        assert_eq!(tree.leaves.each_ref().map(Leaf::phase), [Phase::Closed; 4]);
     }
     assert_eq!(tree.machine.barriers.get(), before);
     [GiveUp, Rest, Charge(1, 1)].into_iter().for_each(perform);
@@ -88,7 +88,7 @@ fn those_that_wait_are_granted_in_order() {
     tree.check("at the end");
     // And for a limit below the root's.
     perform(Limit(1000));
-    set_limit(&At(Rc::clone(&tree), 1), &tree.own[1], tree.own[1].held());
+    set_limit(&at(&tree, 1), &tree.own[1], tree.own[1].held());
     [Wait(1, 10), Wait(1, 1), Uncharge(1, 1)].into_iter().for_each(perform);
     assert_eq!(tree.harvest(), 2, "the first does not fit");
 }
@@ -113,7 +113,7 @@ fn a_charge_that_gives_up_lets_those_behind_it_pass() {
 fn a_charge_waits_for_its_own_limits_only() {
     let tree = Tree::new();
     let own = |leaf: usize, limit| {
-        set_limit(&At(Rc::clone(&tree), leaf), &tree.own[leaf], limit);
+        set_limit(&at(&tree, leaf), &tree.own[leaf], limit);
     };
     start(&[Limit(1000)]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
     own(0, 66);
@@ -164,7 +164,7 @@ fn what_a_limit_above_the_one_that_is_waited_for_refuses_for_ever_does_not_wait(
     let tree = Tree::new();
     let perform = |act| tree.perform(act).expect("granted");
     start(&[Limit(1000)]).into_iter().for_each(perform);
-    set_limit(&At(Rc::clone(&tree), 0), &tree.own[0], 66);
+    set_limit(&at(&tree, 0), &tree.own[0], 66);
     perform(Wait(0, 60));
     perform(Mode(LimitMode::Soft));
     perform(Limit(50));
@@ -186,7 +186,7 @@ fn where_leaves_cannot_be_visited_nobody_waits() {
     // 3 of 103 lie in stock, and what is released goes there as well.
     start(&[Limit(103), Interrupt]).into_iter().for_each(perform);
     let push = |queue: &mut Queue<At>| {
-        let number = queue.push(At(Rc::clone(&tree), 0), 3, Waker::noop().clone());
+        let number = queue.push(at(&tree, 0), 3, Waker::noop().clone());
         queue.serve(&mut Vec::new());
         queue.poll(number, &mut Waker::noop().clone())
     };
@@ -203,7 +203,7 @@ fn what_another_held_for_a_moment_keeps_nobody_waiting() {
         let tree = Tree::new();
         let full = start(&FULL).into_iter().chain([Uncharge(1, 4)]);
         full.for_each(|act| tree.perform(act).expect("granted"));
-        set_limit(&At(Rc::clone(&tree), 0), &tree.own[0], 70);
+        set_limit(&at(&tree, 0), &tree.own[0], 70);
         let other = Rc::clone(&tree);
         arm(accesses, move || {
             if other.is_free() {
@@ -211,7 +211,7 @@ fn what_another_held_for_a_moment_keeps_nobody_waiting() {
                 other.perform(Wait(0, 3)).expect("it waits, or is granted");
             }
         });
-        let granted = try_charge(&At(Rc::clone(&tree), 0), 4).is_ok();
+        let granted = try_charge(&at(&tree, 0), 4).is_ok();
         _ = disarm();
         tree.charged[0].set(tree.charged[0].get() + if granted { 4 } else { 0 });
         tree.check(&format!("before access {accesses}"));

@@ -1,0 +1,124 @@
+//! Folds: all stock below a level is given back, so that a refusal there is exact.
+
+use super::leaf::Phase;
+use super::level::{Level, Tight};
+use super::stock::Stock;
+use super::tree::Path;
+
+/// Has no stock lie below a level that is exceeded: charges from it are not compared with a limit.
+/// Returns false where leaves cannot be visited.
+pub(super) fn settle<P: Path>(path: &P) -> bool {
+    path.levels().all(|level| {
+        while level.is_exceeded() && !level.is_drained() {
+            if !fold(path, level) {
+                return false;
+            }
+        }
+        true
+    })
+}
+
+/// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was
+/// done, by whomever: see [`Path::below`].
+#[cold]
+pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
+    let tight = level.tight();
+    let tightening = match Level::state(tight) {
+        Tight::Loose => {
+            level.turn_over(tight);
+            level.tight()
+        }
+        _ => tight,
+    };
+    if Level::state(tightening) != Tight::Tightening {
+        // Somebody else has drained it; the caller looks again.
+        return true;
+    }
+    let (mut closing, mut visit) = (false, 0);
+    let closed = path.below(level, &mut |leaves| {
+        visit = path.common().begin_visit();
+        leaves.for_each(|path| closing |= path.leaf().close(visit));
+    });
+    if !closed {
+        return false;
+    }
+    if closing {
+        path.leaf().stock.barrier();
+        if !path.below(level, &mut |leaves| drain(leaves, visit)) {
+            return false;
+        }
+    }
+    level.drained(tightening, path.leaf().stock.now_ms());
+    true
+}
+
+/// The second half of closings, of all leaves that were closed in a visit or before it. Before it
+/// as well: whoever closed them may be behind. Not after it: the barrier may have come before.
+fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
+    let mut drained: Option<Siblings<'a, P>> = None;
+    for path in leaves {
+        let Some(stocked) = drain_leaf(path, visit) else { continue };
+        let siblings = drained.take().filter(|siblings| siblings.are_of(path));
+        let mut siblings = siblings.unwrap_or(Siblings { path, stocked: 0, leaves: 0 });
+        siblings.stocked += stocked;
+        siblings.leaves += 1;
+        drained = Some(siblings);
+    }
+}
+
+/// Gives a leaf's stock back to its own level, and returns it.
+fn drain_leaf<P: Path>(path: &P, visit: u64) -> Option<u64> {
+    let leaf = path.leaf();
+    // Without its lock: stock that was on its way had arrived when the leaf was closed, and none
+    // sets out while it is not open.
+    if leaf.phase() != Phase::Closing || leaf.closed() > visit {
+        return None;
+    }
+    let stocked = leaf.stocked();
+    // Before what is held is lowered: a fork in between leaks room, and grants none twice.
+    leaf.turn_over();
+    let own = path.levels().next().expect("its own");
+    own.give_back(stocked);
+    own.end_openings(1);
+    Some(stocked)
+}
+
+/// Leaves of one parent that were drained one after another. Dropping it gives their stock back to
+/// the levels that they share, at once: a thousand leaves would lock a word of each a thousand
+/// times. Until then those hold too much, which nobody takes for what is charged: none of them is
+/// drained before this visit is over.
+struct Siblings<'a, P: Path> {
+    path: &'a P,
+    stocked: u64,
+    leaves: u64,
+}
+
+impl<P: Path> Siblings<'_, P> {
+    fn are_of(&self, path: &P) -> bool {
+        let parent = |path: &P| path.levels().nth(1).map(std::ptr::from_ref);
+        parent(self.path) == parent(path)
+    }
+}
+
+impl<P: Path> Drop for Siblings<'_, P> {
+    fn drop(&mut self) {
+        for level in self.path.levels().skip(1) {
+            level.give_back(self.stocked);
+            level.end_openings(self.leaves);
+        }
+    }
+}
+
+/// Gives one leaf's stock back, behind a barrier, where others may still charge it.
+pub(super) fn close<P: Path>(path: &P) {
+    let own = |at: &&P| std::ptr::eq(at.leaf(), path.leaf());
+    let mut visit = 0;
+    let closed = path.below(path.level(), &mut |leaves| {
+        visit = path.common().begin_visit();
+        leaves.filter(own).for_each(|at| _ = at.leaf().close(visit));
+    });
+    if closed {
+        path.leaf().stock.barrier();
+        path.below(path.level(), &mut |leaves| drain(&mut leaves.filter(own), visit));
+    }
+}

@@ -1,0 +1,125 @@
+//! Charges near a leaf's own limit, which take what the levels above it hold from their stock.
+
+use super::*;
+
+/// Leaf 0 at its own limit, and the level above it open, with 3 of 4 in stock on CPU 0: 100 are
+/// charged.
+const ABOVE: [Act; 8] = [
+    On(0),
+    Own(0, 64),
+    Charge(0, 64),
+    Uncharge(0, 2),
+    Charge(0, 1),
+    Charge(1, 32),
+    Charge(1, 5),
+    Limit(1000),
+];
+
+fn above(more: &[Act]) -> Vec<Act> {
+    ABOVE.iter().chain(more).copied().collect()
+}
+
+fn phases(tree: &Tree) -> [Phase; 4] {
+    tree.leaves.each_ref().map(Leaf::phase)
+}
+
+#[test]
+fn a_charge_at_a_leafs_limit_locks_its_own_word_only() {
+    let tree = Tree::new();
+    above(&[]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
+    assert_eq!(phases(&tree), [Phase::Closed, Phase::Open, Phase::Open, Phase::Closed]);
+    let held = || [tree.own[0].held(), tree.between.held(), tree.root.held()];
+    let stocked = || tree.leaves[BETWEEN].stocked();
+    let (before, stock) = (held(), stocked());
+    assert!(stock >= 1, "{stock}");
+    tree.perform(Charge(0, 1)).expect("it fits");
+    assert_eq!((held(), stocked()), ([before[0] + 1, before[1], before[2]], stock - 1));
+    tree.perform(Charge(0, 1)).expect_err("64 of 64 are charged");
+    assert_eq!((held(), stocked()), ([before[0] + 1, before[1], before[2]], stock - 1));
+    tree.perform(Uncharge(0, 1)).expect("granted");
+    assert_eq!((held(), stocked()), (before, stock));
+    tree.check("at the end");
+}
+
+#[test]
+fn a_word_above_that_is_full_gives_half_of_it_back() {
+    let tree = Tree::new();
+    above(&[Uncharge(0, 9)]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
+    let held = tree.between.held();
+    tree.perform(Uncharge(0, 9)).expect("granted");
+    assert!(tree.between.held() <= held - 9, "more than a word has room for");
+    tree.check("at the end");
+}
+
+#[test]
+fn a_charge_at_a_leafs_limit_beside_a_fold_above_takes_no_stock_twice() {
+    for others in [
+        &[Charge(1, 898)] as &[Act],
+        &[Charge(1, 899)],
+        &[Limit(101)],
+        &[Limit(100), Limit(1000), Rest, Charge(0, 1)],
+        &[On(1), Charge(0, 1), Limit(90)],
+        &[Uncharge(0, 3), Limit(100), Rest],
+    ] {
+        for n in [1, 2] {
+            at_every_step(&above(&[]), Charge(0, n), others);
+        }
+        for act in [Uncharge(0, 1), Uncharge(0, 5), Limit(101), Charge(1, 899)] {
+            at_every_step(&above(&[]), act, others);
+        }
+    }
+}
+
+#[test]
+fn what_a_leafs_limit_refuses_in_the_end_goes_back_to_the_stock_above() {
+    // Both see room for one; what the slower has taken of the stock is not lost.
+    for others in [&[Charge(0, 1)] as &[Act], &[Own(0, 63)], &[Charge(0, 1), Limit(101)]] {
+        at_every_step(&above(&[]), Charge(0, 1), others);
+        at_every_step(&above(&[On(1)]), Charge(0, 1), others);
+    }
+}
+
+#[test]
+fn a_charge_that_waits_for_a_leafs_limit_misses_no_release_into_stock_above() {
+    waits::nothing_waits_that_fits(&above(&[]), Wait(0, 3), &[Uncharge(0, 3)]);
+    waits::nothing_waits_that_fits(&above(&[]), Uncharge(0, 3), &[Wait(0, 3)]);
+    waits::nothing_waits_that_fits(&above(&[]), Uncharge(0, 9), &[Wait(0, 3)]);
+    waits::nothing_waits_that_fits(&above(&[Limit(101)]), Uncharge(0, 3), &[Wait(1, 3)]);
+    waits::nothing_waits_that_fits(&above(&[]), Wait(1, 901), &[Uncharge(0, 3)]);
+    waits::nothing_waits_that_fits(&above(&[]), Uncharge(0, 3), &[Wait(1, 901)]);
+    // What is taken and put back again may be what another waits for.
+    waits::nothing_waits_that_fits(&above(&[]), Charge(0, 1), &[Own(0, 63), Wait(1, 900)]);
+}
+
+#[test]
+fn a_level_above_opens_once_all_levels_have_room_and_have_rested() {
+    let tree = Tree::new();
+    let perform = |act| tree.perform(act).expect("granted");
+    above(&[Limit(100), Limit(116)]).into_iter().for_each(perform);
+    assert_eq!(phases(&tree), [Phase::Closed; 4]);
+    [Uncharge(0, 1), Charge(0, 1)].into_iter().for_each(perform);
+    assert_eq!(phases(&tree), [Phase::Closed; 4], "it has not rested");
+    [Rest, Uncharge(0, 1), Charge(0, 1), Uncharge(1, 1)].into_iter().for_each(perform);
+    assert_eq!(phases(&tree), [Phase::Closed, Phase::Closed, Phase::Open, Phase::Closed]);
+}
+
+#[test]
+fn a_charge_that_a_limit_above_refuses_has_nobody_refused_below_that() {
+    for accesses in 0..100 {
+        let tree = Tree::new();
+        start(&[Limit(100), Limit(130)]).into_iter().for_each(|act| {
+            tree.perform(act).expect("a start has room");
+        });
+        set_limit(&at(&tree, 0), &tree.own[0], 110);
+        let other = Rc::clone(&tree);
+        arm(accesses, move || {
+            if other.is_free() {
+                // 86 of 110, and 120 of 130.
+                try_charge(&at(&other, 0), 20).expect("it fits");
+            }
+        });
+        // 106 of 110, but 140 of 130.
+        try_charge(&at(&tree, 0), 40).expect_err("beyond the root's limit");
+        _ = disarm();
+    }
+}
