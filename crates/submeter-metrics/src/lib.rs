@@ -7,10 +7,11 @@
 #![doc = concat!("```\n", include_str!("../examples/recorder.rs"), "```")]
 //!
 //! # Slots
-//! A tree's schema is fixed when the tree is made, whereas these metrics become known as they are
-//! used. So the program declares [`Slots`] beforehand, and a metric (its kind, name and labels)
-//! takes one at its first use and keeps it. What finds none is not lost: every update of it is
-//! counted in its group by `metrics_unplaced_updates`, and what `increment` would have added by
+//! Metrics are declared with their name and kind, whereas these become known as they are used, one
+//! after the other, and a tree has room for a few sets that come later. So the program declares
+//! [`Slots`] beforehand, and a metric (its kind, name and labels) takes one at its first use and
+//! keeps it. What finds none is not lost: every update of it is counted in its group by
+//! `metrics_unplaced_updates`, and what `increment` would have added by
 //! `metrics_unplaced_increments`. Labels with many values, such as a user's name, use slots up;
 //! tenants need no label, as they are groups.
 //!

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::schema::SchemaError;
+
 /// The error of operations on the groups of a tree.
 ///
 /// The type is opaque, so that new causes break no caller: each cause has a predicate. The text
@@ -39,6 +41,7 @@ enum Kind {
     Root,
     Full { max: usize },
     Storage(std::io::Error),
+    Schema(SchemaError),
 }
 
 impl Error {
@@ -161,6 +164,13 @@ impl Error {
         matches!(self.kind, Kind::Storage(_))
     }
 
+    /// Returns whether metrics could not be added to a tree: the [`SchemaError`] is the
+    /// [source](std::error::Error::source), and says why.
+    #[must_use]
+    pub fn is_schema(&self) -> bool {
+        matches!(self.kind, Kind::Schema(_))
+    }
+
     /// Returns whether there is no room: killed groups may take it up until they are forgotten.
     pub(crate) fn is_no_room(&self) -> bool {
         match &self.kind {
@@ -205,6 +215,10 @@ impl Error {
     pub(crate) fn storage(cause: std::io::Error) -> Error {
         Error { kind: Kind::Storage(cause) }
     }
+
+    pub(crate) fn schema(cause: SchemaError) -> Error {
+        Error { kind: Kind::Schema(cause) }
+    }
 }
 
 impl fmt::Display for Error {
@@ -227,6 +241,7 @@ impl fmt::Display for Error {
                 write!(f, "group {path} is too deep: at most 64 levels are allowed")
             }
             Kind::Storage(cause) => write!(f, "no memory for per-CPU storage: {cause}"),
+            Kind::Schema(cause) => write!(f, "no metrics were added: {cause}"),
         }
     }
 }
@@ -235,6 +250,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.kind {
             Kind::Storage(cause) => Some(cause),
+            Kind::Schema(cause) => Some(cause),
             _ => None,
         }
     }

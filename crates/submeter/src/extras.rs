@@ -14,9 +14,11 @@ use crate::buckets::Rates;
 use crate::group::OtherStats;
 use crate::schema::Schema;
 
+mod added;
 #[cfg(feature = "aggregator")]
 mod owned;
 
+use added::Added;
 #[cfg(feature = "aggregator")]
 use owned::Owned;
 
@@ -30,6 +32,8 @@ pub(crate) struct Extras {
 struct Made {
     /// The words of the sections other than the first, in the schema's order.
     others: Box<[OtherStats]>,
+    /// The words of sections that were added to the tree.
+    added: Added,
     rates: Rates,
     #[cfg(feature = "aggregator")]
     owned: Owned,
@@ -46,9 +50,27 @@ impl Extras {
         Extras { made: OnceBox::with_value(Box::new(Made { others, ..Made::default() })) }
     }
 
-    /// Returns the words of the sections other than the first.
+    /// Returns the words of the sections other than the first that the tree was made with.
     pub(crate) fn others(&self) -> &[OtherStats] {
         self.made.get().map_or(&[], |made| &made.others)
+    }
+
+    /// Returns the words of all sections other than the first, as far as there are any yet.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &OtherStats> {
+        self.made.get().into_iter().flat_map(|made| made.others.iter().chain(made.added.iter()))
+    }
+
+    /// Returns the words of a section other than the first.
+    #[inline]
+    pub(crate) fn find(&self, section: u32) -> Option<&OtherStats> {
+        let made = self.made.get()?;
+        let is_it = |stats: &&OtherStats| stats.section_id == section;
+        made.others.iter().find(is_it).or_else(|| made.added.iter().find(is_it))
+    }
+
+    /// Keeps the words of a section that was added; or drops them, if another thread was earlier.
+    pub(crate) fn add(&self, stats: OtherStats) -> &OtherStats {
+        self.made.get_or_init(Box::default).added.add(stats)
     }
 
     /// Returns the bucket of a rate, if one was ever set.

@@ -20,6 +20,7 @@ use crate::rstat::GroupStats;
 use crate::schema::{Key, Schema};
 use crate::tree_stats::TreeStats;
 
+mod declare;
 mod life;
 mod reads;
 mod updates;
@@ -83,7 +84,7 @@ pub(crate) struct GroupInner {
 
 /// The words of a section other than the first.
 pub(crate) struct OtherStats {
-    section_id: u32,
+    pub(crate) section_id: u32,
     stats: GroupStats,
 }
 
@@ -112,7 +113,8 @@ impl Group {
             return Err(Error::depth(&path));
         }
         let stats = GroupStats::new(tree.first(), parent.map(|p| &p.inner.stats))?;
-        let schema = tree.schema();
+        // What was added to the tree since gets words when it is first updated here.
+        let schema = tree.first_schema();
         let others = schema.layouts()[1..].iter().zip(tree.others()).enumerate();
         let others = others.map(|(index, (section, rstat))| {
             let above = parent.map(|p| &p.inner.others()[index].stats);
@@ -216,7 +218,7 @@ impl Group {
         Arc::ptr_eq(&self.inner.tree, &other.inner.tree)
     }
 
-    /// Returns the schema that its tree was made with.
+    /// Returns the schema of its tree: see [`Tree::schema`](crate::Tree::schema).
     #[must_use]
     pub fn schema(&self) -> &Schema {
         self.inner.tree.schema()
@@ -423,14 +425,34 @@ impl Group {
         live.into_iter().map(|inner| Group { inner }).collect()
     }
 
-    /// The words of a metric's section; the metric must be of this tree's schema.
+    /// The words of a metric's section, which are made if this is the first update; the metric must
+    /// be of this tree's schema.
     #[inline]
     pub(crate) fn group_stats(&self, key: Key) -> &GroupStats {
-        if key.section == self.inner.section_id {
-            return &self.inner.stats;
+        match self.words_of(key.section) {
+            Some(stats) => stats,
+            None => self.first_words(key.section),
         }
-        let other = self.inner.others().iter().find(|other| other.section_id == key.section);
-        other.map_or_else(|| wrong_schema(), |other| &other.stats)
+    }
+
+    /// The words of a metric's section, for a reader; `None` if the section was added to the tree
+    /// and nothing was counted here, nor below.
+    #[inline]
+    pub(crate) fn counted(&self, key: Key) -> Option<&GroupStats> {
+        let stats = self.words_of(key.section);
+        if stats.is_none() && !self.inner.tree.first_schema().may_add(key.section) {
+            wrong_schema();
+        }
+        stats
+    }
+
+    /// The words of a section, if there are any.
+    #[inline]
+    fn words_of(&self, section: u32) -> Option<&GroupStats> {
+        if section == self.inner.section_id {
+            return Some(&self.inner.stats);
+        }
+        self.inner.extras.find(section).map(|other| &other.stats)
     }
 
     #[cfg(feature = "aggregator")]

@@ -148,6 +148,11 @@ impl HistogramSnapshot {
         HistogramSnapshot { buckets, counts, sum }
     }
 
+    /// Of nothing.
+    pub(crate) fn none(buckets: Buckets) -> Self {
+        HistogramSnapshot { buckets, counts: vec![0; buckets.len()], sum: 0 }
+    }
+
     /// Returns how many values were recorded, at most `u64::MAX`.
     ///
     /// # Examples

@@ -1,19 +1,20 @@
 //! A copy of the whole tree at one point in time, for exporters and web pages.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
-use hashbrown::HashTable;
-
 use crate::charge::Pressure;
 use crate::group::Group;
-use crate::histogram::HistogramSnapshot;
+use crate::histogram::{Buckets, HistogramSnapshot};
 use crate::quota::{Quotas, Usage};
 use crate::schema::{Counter, Gauge, Histogram, Key, Metric, MetricKind, Quota, Schema};
 use crate::tree_stats::{Moment, TreeStats};
 use crate::unit::Unit;
+
+mod index;
+
+use index::Index;
 
 /// A copy of the values of every live group, each group before its children.
 ///
@@ -44,14 +45,6 @@ pub struct Snapshot {
     pub(crate) groups: Vec<GroupValues>,
     /// Indices into `groups`; built by the first search.
     index: OnceLock<Index>,
-}
-
-/// The indices of groups by the hashes of their paths.
-#[derive(Clone, Debug)]
-struct Index {
-    /// Paths may come from untrusted sources, so collisions must be unpredictable.
-    seed: RandomState,
-    places: HashTable<u32>,
 }
 
 /// The values of one group in a [`Snapshot`].
@@ -115,13 +108,16 @@ pub enum Value {
 }
 
 impl Snapshot {
-    pub(crate) fn take(schema: &Schema, stats: &TreeStats, root: &Group, own: bool) -> Snapshot {
+    pub(crate) fn take(stats: &TreeStats, root: &Group, own: bool) -> Snapshot {
+        // One for all groups, whatever is declared meanwhile.
+        let version = stats.version();
+        let schema = &version.schema;
         // Dropped after the flush locks are released: dropping a group's last handle wakes the
         // tasks that wait for it and drops its aggregators' state. Both may run user code, which
         // may flush.
         let mut held = Vec::new();
-        let (groups, moment) = stats.flushed(|flushed| {
-            let own = |group: &Group| own.then(|| group.own_words(flushed));
+        let (groups, moment) = stats.flushed(version, |flushed| {
+            let own = |group: &Group| own.then(|| group.own_words(schema, flushed));
             copy(schema, root, own, &mut held)
         });
         drop(held);
@@ -129,7 +125,8 @@ impl Snapshot {
         Snapshot { schema, moment, system_time, groups, index }
     }
 
-    /// Returns the schema of the tree.
+    /// Returns the schema of the tree at that moment: of what was declared later, nothing was
+    /// counted then.
     ///
     /// # Examples
     /// ```
@@ -208,23 +205,7 @@ impl Snapshot {
     /// ```
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&GroupValues> {
-        let Index { seed, places } = self.index.get_or_init(|| Index::new(&self.groups));
-        let place = places
-            .find(seed.hash_one(path), |&place| self.groups[place as usize].path() == path)?;
-        Some(&self.groups[*place as usize])
-    }
-}
-
-impl Index {
-    fn new(groups: &[GroupValues]) -> Index {
-        let seed = RandomState::new();
-        let hash = |&place: &u32| seed.hash_one(groups[place as usize].path());
-        let mut places = HashTable::with_capacity(groups.len());
-        // A tree has fewer groups than its area has words, which 32 bits number.
-        for place in 0..groups.len() as u32 {
-            places.insert_unique(hash(&place), place, hash);
-        }
-        Index { seed, places }
+        self.index.get_or_init(|| Index::new(&self.groups)).find(&self.groups, path)
     }
 }
 
@@ -268,7 +249,7 @@ fn copy(
             id: group.id(),
             depth: group.depth(),
             parent,
-            words: group.totals(),
+            words: group.totals(schema),
             own: own(&group),
             usage: Vec::with_capacity(schema.quotas()),
             pressure: group.pressures(),
@@ -404,7 +385,7 @@ impl GroupValues {
     /// ```
     #[must_use]
     pub fn counter<U: Unit>(&self, counter: Counter<U>) -> u64 {
-        self.words[self.word(counter.key)].cast_unsigned()
+        self.place(counter.key).map_or(0, |word| self.words[word].cast_unsigned())
     }
 
     /// Returns a gauge's value. Panics when it is of another schema.
@@ -424,7 +405,7 @@ impl GroupValues {
     /// ```
     #[must_use]
     pub fn gauge<U: Unit>(&self, gauge: Gauge<U>) -> i64 {
-        self.words[self.word(gauge.key)]
+        self.place(gauge.key).map_or(0, |word| self.words[word])
     }
 
     /// Returns a histogram's distribution. Panics when it is of another schema.
@@ -444,7 +425,7 @@ impl GroupValues {
     /// ```
     #[must_use]
     pub fn histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
-        histogram_at(&self.words, self.word(histogram.key), histogram.buckets)
+        histogram_at(&self.words, self.place(histogram.key), histogram.buckets)
     }
 
     /// Returns a quota's usage. Panics when it is of another schema.
@@ -532,12 +513,13 @@ impl GroupValues {
 
     /// Returns the value of any metric but a quota in `words`, which are the group's own or totals.
     fn value_in(&self, words: &[i64], metric: &Metric) -> Value {
-        let word = self.word(metric.key);
+        let place = self.place(metric.key);
+        let value = place.map_or(0, |word| words[word]);
         match (metric.kind, metric.buckets) {
-            (MetricKind::Counter, _) => Value::Counter(words[word].cast_unsigned()),
-            (MetricKind::Gauge, _) => Value::Gauge(words[word]),
+            (MetricKind::Counter, _) => Value::Counter(value.cast_unsigned()),
+            (MetricKind::Gauge, _) => Value::Gauge(value),
             (MetricKind::Histogram, Some(buckets)) => {
-                Value::Histogram(histogram_at(words, word, buckets))
+                Value::Histogram(histogram_at(words, place, buckets))
             }
             (MetricKind::Histogram, None) => unreachable!("a histogram has buckets"),
             (MetricKind::Quota, _) => unreachable!("a quota has no words"),
@@ -550,13 +532,21 @@ impl GroupValues {
         usize::from(key.slot)
     }
 
-    /// Returns the index of any other metric in `words`.
+    /// Returns the index of any other metric of this schema in `words`.
     pub(crate) fn word(&self, key: Key) -> usize {
         self.schema.word(key).expect(WRONG_SCHEMA)
     }
+
+    /// As [`word`](GroupValues::word), or `None` for one that was declared in the tree later.
+    fn place(&self, key: Key) -> Option<usize> {
+        let word = self.schema.word(key);
+        assert!(word.is_some() || self.schema.may_add(key.section), "{WRONG_SCHEMA}");
+        word
+    }
 }
 
-fn histogram_at(words: &[i64], slot: usize, buckets: crate::Buckets) -> HistogramSnapshot {
+fn histogram_at(words: &[i64], slot: Option<usize>, buckets: Buckets) -> HistogramSnapshot {
+    let Some(slot) = slot else { return HistogramSnapshot::none(buckets) };
     let counts = words[slot + 1..=slot + buckets.len()].iter().map(|word| word.cast_unsigned());
     HistogramSnapshot::new(buckets, counts.collect(), words[slot].cast_unsigned())
 }
@@ -590,9 +580,10 @@ mod tests {
         let tree = Tree::new(schema.build().expect("valid")).expect("address space");
         let group = tree.create("/a").expect("room");
         group.add(requests, 3);
-        let (words, _) = group.tree_stats().flushed(|flushed| {
+        let stats = group.tree_stats();
+        let (words, _) = stats.flushed(stats.version(), |flushed| {
             group.add(requests, 40);
-            [tree.root().totals(), group.own_words(flushed)]
+            [tree.root().totals(tree.schema()), group.own_words(tree.schema(), flushed)]
         });
         assert_eq!(words.map(|words| words[0]), [3, 3], "what came later is in neither");
     }

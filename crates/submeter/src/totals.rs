@@ -154,7 +154,12 @@ impl Tree {
             groups: groups.iter().map(of).collect(),
         };
         let before = restored.iter().flat_map(|restored| restored.past.iter().cloned());
-        let past = std::iter::once(totals).chain(before).collect();
+        let mut past: Vec<Totals> = std::iter::once(totals).chain(before).collect();
+        // What was declared after the restore, no process before this one can have had.
+        let width = counters(snapshot.schema()).count();
+        for group in past.iter_mut().flat_map(|totals| &mut totals.groups) {
+            group.counters.resize(width, 0);
+        }
         drop(restored);
         (snapshot, past)
     }

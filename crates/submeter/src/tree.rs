@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::group::{Group, GroupInner};
 use crate::path;
 use crate::rstat::FlushReport;
-use crate::schema::{Schema, Section};
+use crate::schema::{Metrics, Schema, Section};
 use crate::snapshot::Snapshot;
 use crate::switch::CpuStart;
 use crate::totals::Restored;
@@ -43,7 +43,6 @@ pub struct Tree {
 }
 
 struct TreeInner {
-    schema: Schema,
     stats: Arc<TreeStats>,
     root: Group,
     /// Owns the root: dropping it kills the root.
@@ -149,7 +148,6 @@ impl TreeBuilder {
         let cpu_start = CpuStart::of(&self.schema);
         Ok(Tree {
             inner: Arc::new(TreeInner {
-                schema: self.schema,
                 stats,
                 root,
                 owner,
@@ -193,7 +191,8 @@ impl Tree {
         TreeBuilder { schema, groups_max: GROUPS_MAX_DEFAULT, simulated: None }
     }
 
-    /// Returns the schema.
+    /// Returns the schema as it is now: what [`declare`](Tree::declare) adds is in a later one,
+    /// after the metrics that are in this one.
     ///
     /// # Examples
     /// ```
@@ -206,7 +205,63 @@ impl Tree {
     /// ```
     #[must_use]
     pub fn schema(&self) -> &Schema {
-        &self.inner.schema
+        self.inner.stats.schema()
+    }
+
+    /// Adds a set of metrics to the tree, and returns its keys: for libraries that count in any
+    /// program's tree. All groups have the metrics then, those that exist and those that come, and
+    /// so has whatever shows the tree.
+    ///
+    /// Metrics of the tree that are declared alike (the same name, kind, unit and buckets) are not
+    /// added a second time: the keys are theirs. So it does not matter who is first, the program,
+    /// another thread, or another version of the library. A library gives its names a prefix of its
+    /// own, and asks again for each tree that it counts in, as keys are of one tree.
+    ///
+    /// Metrics that are new get a [section](crate::SchemaBuilder::section) of their own, or more if
+    /// the set names some: an update costs what one in a section costs. A group takes memory for
+    /// them when it is first updated: that update allocates, as the creation of a group does, for
+    /// each level up to one that was updated before. Where it must not, as in a handler of signals,
+    /// make [`bound`](Group::bound) metrics beforehand. A group that was never updated weighs what
+    /// it did, and all other metrics cost what they did. Each section reserves address space, and
+    /// each flush and snapshot of the tree looks at it too.
+    ///
+    /// Where the tree has no room left for a group's words of the section, what it counts goes to
+    /// the nearest group above it that has some, so that the totals from there on are right; what
+    /// it [sets](Group::set) is left out.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Count, Counter, Metrics, Schema, Tree};
+    ///
+    /// /// What a client of a database counts.
+    /// #[derive(Metrics)]
+    /// #[metrics(prefix = "db_")]
+    /// struct Queries {
+    ///     /// Queries sent
+    ///     queries: Counter<Count>,
+    /// }
+    ///
+    /// // The program's:
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    ///
+    /// // The library's:
+    /// let Queries { queries } = tree.declare()?;
+    /// web.inc(queries);
+    /// assert_eq!(tree.root().sum(queries), 1);
+    ///
+    /// let again: Queries = tree.declare()?;
+    /// assert_eq!(again.queries, queries);
+    /// assert_eq!(tree.schema().metric("db_queries").expect("added").help(), "Queries sent");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What a schema refuses; a metric that is another one in the tree; a quota, a rate limit, CPU
+    /// time or events that the tree has not had from its beginning; or address space that the
+    /// kernel refuses. Nothing was added then.
+    pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
+        self.inner.stats.declare(&self.inner.root)
     }
 
     /// Returns the root group, `/`.
@@ -376,9 +431,8 @@ impl Tree {
     /// # Panics
     /// When the section belongs to another tree's schema.
     pub fn flush_section(&self, section: Section) -> FlushReport {
-        let index = self.inner.schema.layouts().iter().position(|layout| layout.id == section.id);
-        let index = index.expect("the section belongs to the schema of another tree");
-        self.inner.stats.flush_section(index)
+        let report = self.inner.stats.flush_section(section.id);
+        report.expect("the section belongs to the schema of another tree")
     }
 
     /// Flushes, then copies every group's values at one point in time: a [`Snapshot`] is consistent
@@ -401,7 +455,7 @@ impl Tree {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::take(&self.inner.schema, &self.inner.stats, &self.inner.root, false)
+        Snapshot::take(&self.inner.stats, &self.inner.root, false)
     }
 
     /// Takes a [`snapshot`](Tree::snapshot) that also has what each group itself counted, for
@@ -428,7 +482,7 @@ impl Tree {
     /// ```
     #[must_use]
     pub fn snapshot_with_own(&self) -> Snapshot {
-        Snapshot::take(&self.inner.schema, &self.inner.stats, &self.inner.root, true)
+        Snapshot::take(&self.inner.stats, &self.inner.root, true)
     }
 }
 

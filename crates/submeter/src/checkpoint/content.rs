@@ -208,7 +208,7 @@ impl Content {
                 Some(own) if own.kind != kept.kind => format!("which is a {} now", own.kind),
                 Some(own) if own.unit != kept.unit => format!("whose unit is {} now", own.unit),
                 Some(_) => "which has other buckets now".to_owned(),
-                None => "which the schema lacks".to_owned(),
+                None => "which the tree lacks".to_owned(),
             };
             return Err(Kind::Metric { name: kept.name.clone(), problem });
         }

@@ -87,8 +87,8 @@ impl fmt::Display for CheckpointError {
             ),
             Kind::Metric { name, problem } => write!(
                 f,
-                "checkpoint {path} has the metric {name:?}, {problem}: declare it as it was, or \
-                 move the file away"
+                "checkpoint {path} has the metric {name:?}, {problem}: declare it as it was, before \
+                 the checkpoint is restored, or move the file away"
             ),
             Kind::Group(cause) => write!(f, "checkpoint {path} cannot be restored: {cause}"),
             Kind::Io { act, cause } => write!(f, "cannot {act} checkpoint {path}: {cause}"),

@@ -107,9 +107,10 @@ impl Tree {
     /// it now counts as their own. Groups that exist keep what they counted: it is added to.
     ///
     /// # Errors
-    /// When a tree has the file's totals already; when it is damaged, or has a metric that the
-    /// schema lacks or that is another there; or when its groups do not fit into the tree. Nothing
-    /// was added then, and no group created.
+    /// When a tree has the file's totals already; when it is damaged, or has a metric that is
+    /// another in the tree, or that the tree lacks: one that a library [declares](Tree::declare)
+    /// must be declared before; or when its groups do not fit into the tree. Nothing was added
+    /// then, and no group created.
     pub fn restore(&self, file: &mut CheckpointFile) -> Result<Option<Restored>, CheckpointError> {
         let Some(content) = file.load()? else {
             return Ok(None);

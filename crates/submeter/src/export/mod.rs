@@ -47,6 +47,8 @@ pub const TOP_DEFAULT: usize = 100;
 ///   stays there until all [`scrapers`](Export::scrapers) have seen it. What its group counts
 ///   meanwhile is in the `other` above it, as what it counted before. In the first scrape of all,
 ///   series begin with all that there is.
+/// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
+///   until all scrapers have seen it. What is counted meanwhile is in the scrape after that.
 /// - What a group counted between its last scrape and its end goes to the `other` above it.
 /// - A group that is created again under its name continues the series.
 ///
@@ -329,9 +331,12 @@ impl Export {
     }
 
     fn text(&self, format: Format, tree: &Tree) -> Result<String, fmt::Error> {
-        let schema = tree.schema();
         let mut state = self.state.lock();
-        let members = walk::members(tree, &self.brakes, &state.ids);
+        // One for all that follows, whatever is declared meanwhile. After the lock: a scrape never
+        // has fewer metrics than the one before.
+        let version = tree.stats().version();
+        let schema = &version.schema;
+        let members = walk::members(tree, version, &self.brakes, &state.ids);
         // After the groups were read, so that it has what they have.
         let process = tree.cpu_balance().map(|balance| balance.process_ns);
         let now = SystemTime::now();
@@ -355,7 +360,7 @@ impl Export {
         let taken = infos.flat_map(|info| [format!("{}_info", info.name), info.name.clone()]);
         let taken = taken.chain([format!("{process_cpu}_total"), process_cpu]);
         for family in names::families(schema, &self.prefix, self.subtrees, taken) {
-            text::family(style, schema, &family, &groups, &mut out)?;
+            text::family(style, schema, &family, &state.columns, &groups, &mut out)?;
         }
         if format == Format::OpenMetrics {
             out.push_str("# EOF\n");

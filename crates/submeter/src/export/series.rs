@@ -10,7 +10,8 @@
 //! Prometheus takes no notice of the value with which a series begins. Therefore one that is new
 //! stays at its first value, 0, for as many scrapes as there are scrapers: meanwhile its news goes
 //! where it went before. And one that ends is repeated for all scrapers but the last, who may have
-//! seen an earlier value.
+//! seen an earlier value. Metrics that were declared in the tree since the last scrape begin in the
+//! same way, in all series at once: what is counted meanwhile is news afterwards.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -27,6 +28,17 @@ pub(super) struct State {
     pub(super) entries: HashMap<Box<str>, Entry>,
     /// The groups that are shown.
     pub(super) ids: Ids,
+    /// Of each word of the schema.
+    pub(super) columns: Vec<Column>,
+}
+
+/// The beginning of a metric.
+#[derive(Debug)]
+pub(super) struct Column {
+    /// Since when it counts.
+    pub(super) created: SystemTime,
+    /// For how many scrapes it still stays at 0.
+    held: u32,
 }
 
 /// What one advance does not change.
@@ -80,6 +92,17 @@ struct News {
 }
 
 impl Entry {
+    fn grow(&mut self, words: usize) {
+        let series = std::iter::once(&mut self.shown).chain(&mut self.other);
+        let series = series.map(|series| &mut series.words);
+        let others = self.own.iter_mut().chain(&mut self.subtree);
+        for all in std::iter::once(&mut self.total).chain(series).chain(others) {
+            let mut grown = std::mem::take(all).into_vec();
+            grown.resize(words, 0);
+            *all = grown.into();
+        }
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.left.is_some()
     }
@@ -109,7 +132,7 @@ pub(super) fn levels(schema: &Schema) -> Vec<bool> {
 
 impl State {
     /// Learns of the groups that are shown in this scrape.
-    pub(super) fn advance(&mut self, members: Vec<Member>, rules: &Rules<'_>) {
+    pub(super) fn advance(&mut self, mut members: Vec<Member>, rules: &Rules<'_>) {
         let root = members[0].id;
         // The first scrape: no scraper has an earlier one to compare it with, so that series begin
         // with all that there is.
@@ -117,6 +140,7 @@ impl State {
         if first {
             *self = State { root, ..State::default() };
         }
+        self.hold_what_is_new(&mut members, first, rules);
         for entry in self.entries.values_mut() {
             let other = entry.other.as_mut().map(|other| &mut other.held);
             let apart = entry.apart.iter_mut().map(|apart| &mut apart.held);
@@ -140,6 +164,27 @@ impl State {
             self.put(member, news, used, first, rules);
         }
         self.end(rules.scrapers);
+    }
+
+    /// Makes room for metrics that were declared since the last scrape, and keeps them at 0 until
+    /// all scrapers have seen them begin.
+    fn hold_what_is_new(&mut self, members: &mut [Member], first: bool, rules: &Rules<'_>) {
+        for column in &mut self.columns {
+            column.held = column.held.saturating_sub(1);
+        }
+        let words = rules.levels.len();
+        if self.columns.len() < words {
+            let (held, created) =
+                if first { (0, rules.began) } else { (rules.scrapers, rules.now) };
+            self.columns.resize_with(words, || Column { created, held });
+            self.entries.values_mut().for_each(|entry| entry.grow(words));
+        }
+        for (at, _) in self.columns.iter().enumerate().filter(|(_, column)| column.held > 0) {
+            for member in members.iter_mut().filter(|_| !rules.levels[at]) {
+                member.total[at] = 0;
+                member.own.iter_mut().for_each(|own| own[at] = 0);
+            }
+        }
     }
 
     /// Compares a member with the last scrape. The counts of one that was not shown in it, or whose

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::format::Format;
 use super::names::{Family, Part};
 use super::quota_part::QuotaPart;
-use super::series::{Entry, Series};
+use super::series::{Column, Entry, Series};
 use crate::schema::Schema;
 use crate::unit::UnitKind;
 
@@ -75,6 +75,7 @@ pub(super) fn family(
     style: Style,
     schema: &Schema,
     family: &Family<'_>,
+    columns: &[Column],
     groups: &[Labelled<'_>],
     out: &mut String,
 ) -> fmt::Result {
@@ -95,13 +96,14 @@ pub(super) fn family(
                 }
             }
             Source::Word(word) if family.subtree => {
-                let created = entry.shown.created;
+                let created = entry.shown.created.max(columns[word].created);
                 let words = entry.subtree.as_deref().map(|words| &words[word..]);
                 words.map_or(Ok(()), |words| writer.sample(&group.label, words, created, out))?;
             }
             Source::Word(word) => {
                 let mut write = |label: &str, series: &Series| {
-                    writer.sample(label, &series.words[word..], series.created, out)
+                    let created = series.created.max(columns[word].created);
+                    writer.sample(label, &series.words[word..], created, out)
                 };
                 write(&group.label, &entry.shown)?;
                 entry.other.as_ref().map_or(Ok(()), |other| write(&group.other, other))?;

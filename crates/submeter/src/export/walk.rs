@@ -11,6 +11,7 @@ use crate::quota::{Quotas, Usage};
 use crate::rstat::Flushed;
 use crate::schema::{Key, MetricKind, Schema};
 use crate::tree::Tree;
+use crate::tree_stats::Version;
 
 /// The numbers of groups. Not with std's SipHash: each scrape looks once for each group there is,
 /// and the numbers are our own.
@@ -57,15 +58,15 @@ struct Visit {
 /// metric by which groups are chosen is looked at. `stays` tells the groups that are shown already.
 ///
 /// Neither a snapshot nor a copy of all paths: what 100,000 idle groups cost is a look at each.
-pub(super) fn members(tree: &Tree, brakes: &Brakes, stays: &Ids) -> Vec<Member> {
+pub(super) fn members(tree: &Tree, version: &Version, brakes: &Brakes, stays: &Ids) -> Vec<Member> {
     // Dropped after the flush locks are released: see `Snapshot::take`.
     let mut visits = Vec::with_capacity(tree.stats().group_count());
-    let rank = Rank::of(tree.schema(), brakes);
+    let rank = Rank::of(&version.schema, brakes);
     tree.stats()
-        .flushed(|flushed| {
+        .flushed(version, |flushed| {
             visit(tree.root(), brakes.depth, &mut visits);
             choose(&rank, brakes, stays, &mut visits);
-            copy(&visits, brakes.depth, flushed)
+            copy(&version.schema, &visits, brakes.depth, flushed)
         })
         .0
 }
@@ -128,7 +129,12 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
     }
 }
 
-fn copy(visits: &[Visit], depth: usize, flushed: &mut [Flushed<'_>]) -> Vec<Member> {
+fn copy(
+    schema: &Schema,
+    visits: &[Visit],
+    depth: usize,
+    flushed: &mut [Flushed<'_>],
+) -> Vec<Member> {
     let mut places = vec![usize::MAX; visits.len()];
     let mut members: Vec<Member> = Vec::new();
     for (at, visit) in visits.iter().enumerate().filter(|(_, visit)| visit.shown) {
@@ -139,14 +145,14 @@ fn copy(visits: &[Visit], depth: usize, flushed: &mut [Flushed<'_>]) -> Vec<Memb
             id: group.id(),
             parent: (at != 0).then(|| places[visit.parent]),
             has_children: visit.has_children,
-            total: group.totals(),
-            own: (group.depth() < depth).then(|| group.own_words(flushed)),
-            usage: Vec::with_capacity(group.schema().quotas()),
-            apart: (0..group.schema().quotas()).map(|slot| stalled(group, slot)).collect(),
+            total: group.totals(schema),
+            own: (group.depth() < depth).then(|| group.own_words(schema, flushed)),
+            usage: Vec::with_capacity(schema.quotas()),
+            apart: (0..schema.quotas()).map(|slot| stalled(group, slot)).collect(),
         });
     }
     let shown = visits.iter().filter(|visit| visit.shown).map(|visit| &visit.group.inner.quotas);
-    for slot in 0..visits[0].group.schema().quotas() {
+    for slot in 0..schema.quotas() {
         let usages = Quotas::usages(slot, shown.clone());
         for (member, usage) in members.iter_mut().zip(usages) {
             member.apart.push([usage.reclaimed, usage.reclaimed_low]);
@@ -203,7 +209,7 @@ fn values<'g>(
     kind: MetricKind,
 ) -> Vec<u64> {
     let slot = usize::from(key.slot);
-    let total = |group: &Group| group.group_stats(key).total(slot);
+    let total = |group: &Group| group.counted(key).map_or(0, |stats| stats.total(slot));
     match kind {
         // A group whose every charge was refused, or waited in vain, is not idle, nor one that has
         // given back all that it held.

@@ -1,10 +1,12 @@
 //! Reads: cached, within a tolerance, or exact after a flush.
 
+use std::time::Duration;
+
 use super::Group;
 use crate::histogram::HistogramSnapshot;
 use crate::reading::{Reading, Scalar, Tolerance};
 use crate::rstat::{FlushReport, Flushed, GroupStats};
-use crate::schema::Histogram;
+use crate::schema::{Histogram, Schema, SectionLayout};
 use crate::unit::{Count, Unit};
 
 /// Reads. Three verbs, three prices: `read` is O(1), `sum` flushes, a snapshot copies the tree.
@@ -43,7 +45,11 @@ impl Group {
     #[must_use]
     pub fn read<M: Scalar>(&self, metric: M) -> Reading<M::Value> {
         let key = metric.key();
-        self.group_stats(key).read(usize::from(key.slot), M::BATCH_MASK).map(M::value)
+        let reading = match self.counted(key) {
+            Some(stats) => stats.read(usize::from(key.slot), M::BATCH_MASK),
+            None => Reading::new(0, 0, Duration::ZERO),
+        };
+        reading.map(M::value)
     }
 
     /// Flushes the metric's section in this group and below, then reads: every update that returned
@@ -66,7 +72,7 @@ impl Group {
     #[must_use]
     pub fn sum<M: Scalar>(&self, metric: M) -> M::Value {
         let key = metric.key();
-        let stats = self.group_stats(key);
+        let Some(stats) = self.counted(key) else { return M::value(0) };
         stats.rstat().flush_below(stats);
         M::value(stats.total(usize::from(key.slot)))
     }
@@ -104,8 +110,9 @@ impl Group {
         if tolerance.accepts(&reading) {
             return reading;
         }
-        let stats = self.group_stats(metric.key());
-        stats.rstat().flush_below(stats);
+        if let Some(stats) = self.counted(metric.key()) {
+            stats.rstat().flush_below(stats);
+        }
         self.read(metric)
     }
 
@@ -133,7 +140,7 @@ impl Group {
     /// ```
     pub fn flush(&self) -> FlushReport {
         let first = self.inner.stats.rstat().flush_below(&self.inner.stats);
-        let others = self.inner.others().iter().map(|other| &other.stats);
+        let others = self.inner.extras.all().map(|other| &other.stats);
         others.fold(first, |report, stats| report.and(stats.rstat().flush_below(stats)))
     }
 
@@ -164,7 +171,11 @@ impl Group {
     /// When the histogram is of another tree's schema.
     #[must_use]
     pub fn read_histogram<U: Unit>(&self, histogram: Histogram<U>) -> Reading<HistogramSnapshot> {
-        let (stats, word) = (self.group_stats(histogram.key), usize::from(histogram.key.slot));
+        let Some(stats) = self.counted(histogram.key) else {
+            let none = HistogramSnapshot::none(histogram.buckets);
+            return Reading::new(none, 0, Duration::ZERO);
+        };
+        let word = usize::from(histogram.key.slot);
         let buckets = word + 1..word + 1 + histogram.buckets.len();
         let counts = stats.read_many(buckets, Count::KIND.batch_mask());
         // After the counts, as they are what is bounded.
@@ -193,35 +204,41 @@ impl Group {
     /// When the histogram is of another tree's schema.
     #[must_use]
     pub fn sum_histogram<U: Unit>(&self, histogram: Histogram<U>) -> HistogramSnapshot {
-        let stats = self.group_stats(histogram.key);
-        stats.rstat().flush_below(stats);
+        if let Some(stats) = self.counted(histogram.key) {
+            stats.rstat().flush_below(stats);
+        }
         self.read_histogram(histogram).value
     }
 
-    /// All cached totals, section after section.
-    pub(crate) fn totals(&self) -> Box<[i64]> {
-        let sections = self.schema().layouts().iter().zip(self.all_stats());
-        sections
-            .flat_map(|(section, stats)| (0..section.words).map(|word| stats.total(word)))
-            .collect()
+    /// All cached totals, section after section. The schema is one that the tree has or had.
+    pub(crate) fn totals(&self, schema: &Schema) -> Box<[i64]> {
+        let mut totals = Vec::with_capacity(schema.words());
+        for (section, stats) in self.sections(schema) {
+            let total = |word| stats.map_or(0, |stats| stats.total(word));
+            totals.extend((0..section.words).map(total));
+        }
+        totals.into()
     }
 
     /// What the group itself had counted at a flush of all sections, section after section.
-    pub(crate) fn own_words(&self, flushed: &mut [Flushed<'_>]) -> Box<[i64]> {
-        let mut words = Vec::new();
-        for ((section, stats), flushed) in
-            self.schema().layouts().iter().zip(self.all_stats()).zip(flushed)
-        {
+    pub(crate) fn own_words(&self, schema: &Schema, flushed: &mut [Flushed<'_>]) -> Box<[i64]> {
+        let mut words = Vec::with_capacity(schema.words());
+        for ((section, stats), flushed) in self.sections(schema).zip(flushed) {
             let end = words.len() + section.words;
-            flushed.own(stats, &mut words);
-            // Its last line may have words to spare.
-            words.truncate(end);
+            if let Some(stats) = stats {
+                flushed.own(stats, &mut words);
+            }
+            // The last line may have words to spare.
+            words.resize(end, 0);
         }
         words.into()
     }
 
-    fn all_stats(&self) -> impl Iterator<Item = &GroupStats> {
-        let others = self.inner.others().iter().map(|other| &other.stats);
-        std::iter::once(&self.inner.stats).chain(others)
+    /// The words of each section, if there are any.
+    fn sections<'a>(
+        &'a self,
+        schema: &'a Schema,
+    ) -> impl Iterator<Item = (&'a SectionLayout, Option<&'a GroupStats>)> {
+        schema.layouts().iter().map(|section| (section, self.words_of(section.id)))
     }
 }

@@ -126,6 +126,10 @@ impl Group {
 
     /// Makes the sum of a word over all CPUs `value`.
     pub(crate) fn set_word(&self, stats: &GroupStats, word: usize, value: i64, batch_mask: u64) {
+        // Without room for the group's own, not the part of the group above.
+        if !self.has(stats) {
+            return;
+        }
         // Two sets that both add what is lacking would add it twice.
         let _alone = self.inner.setting.lock();
         stats.add(word, value.wrapping_sub(stats.own(word)), batch_mask);
@@ -204,19 +208,19 @@ impl Group {
 
     /// Counts a charge that this group's limit of a quota refused.
     pub(crate) fn add_refused(&self, quota: Key) {
-        let word = self.schema().refused_word(quota);
+        let word = self.inner.tree.first_schema().refused_word(quota);
         self.inner.stats.add(word, 1, Count::KIND.batch_mask());
     }
 
     /// Counts that a caller was asked to pause because of this group's own usage of a quota.
     pub(crate) fn add_paused(&self, quota: Key) {
-        let word = self.schema().paused_word(quota);
+        let word = self.inner.tree.first_schema().paused_word(quota);
         self.inner.stats.add(word, 1, Count::KIND.batch_mask());
     }
 
     /// Counts charges that were granted beyond this group's limit of a quota.
     pub(crate) fn add_overdrafts(&self, quota: Key, n: u64) {
-        let word = self.schema().overdrafts_word(quota);
+        let word = self.inner.tree.first_schema().overdrafts_word(quota);
         self.inner.stats.add(word, n.cast_signed(), Count::KIND.batch_mask());
     }
 
@@ -247,6 +251,17 @@ impl Group {
     /// Not inlined: metrics of the first section are not to pay for the others.
     #[inline(never)]
     fn add_elsewhere(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
+        match self.inner.extras.find(key.section) {
+            Some(other) => other.stats.add(usize::from(key.slot) + offset, n, batch_mask),
+            None => self.add_first(key, offset, n, batch_mask),
+        }
+    }
+
+    /// The first add of a section that was added to the tree. The last thing that its caller does,
+    /// which need not keep anything for it.
+    #[cold]
+    #[inline(never)]
+    fn add_first(&self, key: Key, offset: usize, n: i64, batch_mask: u64) {
         self.group_stats(key).add(usize::from(key.slot) + offset, n, batch_mask);
     }
 }

@@ -1,7 +1,7 @@
 //! Chapter 1: a schema, a tree, groups, updates.
 //!
-//! A [`Schema`] lists the metrics that every group has. It is fixed before the tree exists, so that
-//! a metric is an index and an update needs no lookup.
+//! A [`Schema`] lists the metrics that every group has. A tree is made with one, so that a metric
+//! is an index and an update needs no lookup.
 //!
 //! ```
 //! use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Tree};
@@ -65,10 +65,50 @@
 //!
 //! A library can offer such a struct, and any program declares it beside its own: see [`Metrics`].
 //!
+//! **Sets that come later.** Or the library declares it itself, in the tree of a program that knows
+//! nothing of it: [`Tree::declare`]. It may do so again and again, from any thread.
+//!
+//! ```
+//! use submeter::{Count, Counter, Group, Metrics, Schema, Tree};
+//!
+//! #[derive(Metrics)]
+//! #[metrics(prefix = "db_")]
+//! struct Queries {
+//!     /// Queries sent
+//!     queries: Counter<Count>,
+//! }
+//!
+//! /// A library's client: it keeps the keys, which are of one tree.
+//! struct Client {
+//!     keys: Queries,
+//! }
+//!
+//! impl Client {
+//!     fn new(tenant: &Group) -> Result<Client, submeter::Error> {
+//!         Ok(Client { keys: tenant.declare()? })
+//!     }
+//!
+//!     fn query(&self, tenant: &Group) {
+//!         tenant.inc(self.keys.queries);
+//!     }
+//! }
+//!
+//! let tree = Tree::new(Schema::builder().build()?)?;
+//! let web = tree.get_or_create("/acme/web")?;
+//! let clients = [Client::new(&web)?, Client::new(&web)?];
+//! clients.iter().for_each(|client| client.query(&web));
+//! assert_eq!(tree.root().sum(clients[0].keys.queries), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Only what a tree is built around must be in the schema that it is made with: quotas, rate
+//! limits, CPU time and events.
+//!
 //! Next: [Reads](super::reads).
 //!
 //! [`Group`]: crate::Group
 //! [`Group::bound`]: crate::Group::bound
 //! [`Metrics`]: crate::Metrics
 //! [`Schema`]: crate::Schema
+//! [`Tree::declare`]: crate::Tree::declare
 //! [`Tree::get`]: crate::Tree::get

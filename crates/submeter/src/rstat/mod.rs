@@ -333,6 +333,20 @@ impl Rstat {
         while self.reclaim_some(&mut self.flushes.lock()) {}
     }
 
+    /// Takes it that there are so many groups; returns how many it was before.
+    #[cfg(test)]
+    pub(crate) fn pretend_len(&self, len: usize) -> usize {
+        // Relaxed: as in `admit`.
+        self.len.swap(len, Ordering::Relaxed)
+    }
+
+    /// Forgets some of the dead, unless a flush is under way.
+    pub(crate) fn try_reclaim(&self) {
+        if let Some(mut state) = self.flushes.try_lock() {
+            self.reclaim_some(&mut state);
+        }
+    }
+
     /// Forgets some of the dead, the earliest; returns whether there may be more.
     fn reclaim_some(&self, state: &mut FlushState) -> bool {
         // First: who died was announced before, and is among the births.

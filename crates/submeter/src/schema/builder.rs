@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::extension::Base;
 use super::keys::{Counter, Gauge, Histogram, Key, Quota, RateLimit};
 use super::metric::{Metric, MetricKind};
 use super::{
@@ -23,17 +25,19 @@ use crate::unit::{Nanoseconds, Unit, UnitKind};
 /// and returns the keys; [`section`](SchemaBuilder::section) keeps them apart if desired.
 #[derive(Debug)]
 pub struct SchemaBuilder {
-    metrics: Vec<Metric>,
-    sections: Vec<SectionLayout>,
+    pub(super) metrics: Vec<Metric>,
+    pub(super) sections: Vec<SectionLayout>,
     /// The section of the metrics that are declared next.
-    current: usize,
-    quotas: usize,
+    pub(super) current: usize,
+    pub(super) quotas: usize,
     /// Their names.
-    rate_limits: Vec<String>,
+    pub(super) rate_limits: Vec<String>,
     /// At most one in an accepted schema.
-    cpu_times: Vec<Counter<Nanoseconds>>,
+    pub(super) cpu_times: Vec<Counter<Nanoseconds>>,
     #[cfg(feature = "perf")]
-    events: Vec<(Event, Counter<Count>)>,
+    pub(super) events: Vec<(Event, Counter<Count>)>,
+    /// What there is already, where metrics are declared in a tree that exists.
+    pub(super) base: Option<Base>,
 }
 
 impl SchemaBuilder {
@@ -47,6 +51,7 @@ impl SchemaBuilder {
             cpu_times: Vec::new(),
             #[cfg(feature = "perf")]
             events: Vec::new(),
+            base: None,
         }
     }
 
@@ -84,11 +89,13 @@ impl SchemaBuilder {
     /// In Linux each controller has its own tree of updated groups, since 2025. Here the user
     /// decides what belongs together.
     pub fn section<T>(&mut self, name: &str, declare: impl FnOnce(&mut SchemaBuilder) -> T) -> T {
-        let known = self.sections.iter().position(|section| section.name == name);
-        let section = known.unwrap_or_else(|| {
+        // Words of a section that groups have already cannot become more.
+        let closed = self.base.as_ref().map_or(0, Base::sections);
+        let known = self.sections[closed..].iter().position(|section| section.name == name);
+        let section = known.map_or(self.sections.len(), |at| closed + at);
+        if known.is_none() {
             self.sections.push(SectionLayout::new(name));
-            self.sections.len() - 1
-        });
+        }
         let outer = std::mem::replace(&mut self.current, section);
         let within = Within { builder: self, outer };
         declare(within.builder)
@@ -115,7 +122,11 @@ impl SchemaBuilder {
     /// Costs a read of the CPU's counter each time that a thread enters or leaves a group.
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
-        self.cpu_times.push(counter);
+        if let Some(base) = &mut self.base {
+            base.must_have(name, "a counter of CPU time", self.cpu_times.contains(&counter));
+        } else {
+            self.cpu_times.push(counter);
+        }
         counter
     }
 
@@ -152,7 +163,11 @@ impl SchemaBuilder {
     ) -> Result<Counter<Count>, NotSupportedError> {
         KernelPmu::supports(event)?;
         let counter = self.counter(name, help);
-        self.events.push((*event, counter));
+        if let Some(base) = &mut self.base {
+            base.must_have(name, "a counter of events", self.events.contains(&(*event, counter)));
+        } else {
+            self.events.push((*event, counter));
+        }
         Ok(counter)
     }
 
@@ -226,9 +241,16 @@ impl SchemaBuilder {
         let [count, time] = ["throttled", "throttled_time"].map(|what| format!("{name}_{what}"));
         let throttled = self.counter(&count, &format!("{help}: how often a rate refused"));
         let throttled_time = self.counter(&time, &format!("{help}: how long a rate refused"));
+        let mut slot = self.rate_limits.len();
+        if let Some(base) = &mut self.base {
+            let known = self.rate_limits.iter().position(|known| known == name);
+            base.must_have(name, "a rate limit", known.is_some());
+            slot = known.unwrap_or(slot);
+        } else {
+            self.rate_limits.push(name.to_owned());
+        }
         // Saturation is safe: each has two metrics, and `build` refuses as many.
-        let slot = u16::try_from(self.rate_limits.len()).unwrap_or(u16::MAX);
-        self.rate_limits.push(name.to_owned());
+        let slot = u16::try_from(slot).unwrap_or(u16::MAX);
         let key = Key { section: self.sections[0].id, slot, ..throttled.key };
         RateLimit { key, throttled, throttled_time, unit: PhantomData }
     }
@@ -250,6 +272,13 @@ impl SchemaBuilder {
     /// A name that is empty, repeated or not `[a-z][a-z0-9_]*`; more than [`WORDS_MAX`] words in a
     /// section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one counter of CPU time.
     pub fn build(mut self) -> Result<Schema, SchemaError> {
+        // After those of metrics, whose keys are given already.
+        self.sections[0].words += QUOTA_WORDS * self.quotas;
+        self.closed(0..0)
+    }
+
+    /// Closes the schema, to which sections of these numbers may be added.
+    pub(super) fn closed(self, added: Range<u32>) -> Result<Schema, SchemaError> {
         let mut names = HashSet::new();
         for metric in &self.metrics {
             if !is_well_formed(&metric.name) {
@@ -269,8 +298,6 @@ impl SchemaBuilder {
         if self.sections.len() > SECTIONS_MAX {
             return Err(SchemaError::TooManySections { sections: self.sections.len() });
         }
-        // After those of metrics, whose keys are given already.
-        self.sections[0].words += QUOTA_WORDS * self.quotas;
         if let Some(section) = self.sections.iter().find(|s| s.words > WORDS_MAX) {
             return Err(SchemaError::TooLarge { words: section.words });
         }
@@ -288,6 +315,7 @@ impl SchemaBuilder {
                 #[cfg(feature = "perf")]
                 events: self.events.into(),
             }),
+            added,
         })
     }
 
@@ -299,11 +327,22 @@ impl SchemaBuilder {
         unit: UnitKind,
         buckets: Option<Buckets>,
     ) -> Key {
+        if let Some(base) = &mut self.base
+            && let Some(known) = base.find(&self.metrics, name, kind, unit, buckets)
+        {
+            return known;
+        }
         let is_quota = kind == MetricKind::Quota;
-        let section = &self.sections[if is_quota { 0 } else { self.current }];
-        let slot = if is_quota { self.quotas } else { section.words };
+        let section = &mut self.sections[if is_quota { 0 } else { self.current }];
         // Saturation is safe: `build` refuses a section of 65,536 words, or as many metrics.
         let narrow = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        if let Some(base) = &mut self.base {
+            base.declare(narrow(self.metrics.len()));
+            if !is_quota && section.words == 0 {
+                section.id = base.number();
+            }
+        }
+        let slot = if is_quota { self.quotas } else { section.words };
         let key =
             Key { section: section.id, metric: narrow(self.metrics.len()), slot: narrow(slot) };
         let metric =

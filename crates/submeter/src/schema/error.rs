@@ -26,6 +26,22 @@ pub enum SchemaError {
         /// The number of words that they need.
         words: usize,
     },
+    /// What is declared in a tree is something else there already.
+    Clash {
+        /// The name of both.
+        name: String,
+        /// What the tree has, such as `a counter of bytes`.
+        is: String,
+        /// What was to be declared.
+        declared: String,
+    },
+    /// What is declared in a tree can only be in the schema that it is made with.
+    Late {
+        /// Its name.
+        name: String,
+        /// What it is, such as `a quota`.
+        what: &'static str,
+    },
     /// There are more than [`METRICS_MAX`] metrics.
     TooMany {
         /// How many there are.
@@ -57,6 +73,16 @@ impl fmt::Display for SchemaError {
             SchemaError::TooLarge { words } => write!(
                 f,
                 "the metrics need {words} words of {WORDS_MAX}: use fewer quotas, fewer or coarser histograms, or sections"
+            ),
+            SchemaError::Clash { name, is, declared } => write!(
+                f,
+                "the tree has {name:?} already, {is}, and it is declared as {declared}: rename one, \
+                 or give the set a prefix"
+            ),
+            SchemaError::Late { name, what } => write!(
+                f,
+                "{name:?} is {what}, which a tree has from its beginning or never: declare it in \
+                 the schema that the tree is made with"
             ),
             SchemaError::TooMany { metrics } => {
                 write!(f, "{metrics} metrics are too many: declare at most {METRICS_MAX}")

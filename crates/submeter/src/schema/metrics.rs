@@ -7,7 +7,8 @@ use crate::unit::Unit;
 ///
 /// With the feature `derive` the implementation is derived: the fields are the keys, their names
 /// and documentation are those of the metrics. A library declares its own set in any program's
-/// schema by [`SchemaBuilder::declare`].
+/// schema by [`SchemaBuilder::declare`], or in any program's tree by
+/// [`Tree::declare`](crate::Tree::declare).
 ///
 /// - `#[metric(buckets = …)]` on each histogram; `#[metric(cpu_time)]` on the counter of CPU time
 ///   ([`SchemaBuilder::cpu_time`]); `#[metric(name = "…")]` where the name of the field will not

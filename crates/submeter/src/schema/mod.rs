@@ -1,8 +1,11 @@
-//! Schemas: the fixed list of metrics that every group of a tree has.
+//! Schemas: the list of metrics that every group of a tree has.
 //!
-//! A schema is complete before its tree exists. Therefore a group can be one contiguous block of
-//! words with the same layout on every level, and a flush adds word to word without a lookup.
+//! A section of a schema is complete before a group has words of it. Therefore these can be one
+//! contiguous block with the same layout on every level, and a flush adds word to word without a
+//! lookup. What is declared in a tree that exists makes a schema of one section more: the metrics,
+//! sections and words that there are keep their numbers.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,6 +17,7 @@ use crate::unit::Nanoseconds;
 
 mod builder;
 mod error;
+mod extension;
 mod keys;
 mod metric;
 mod metrics;
@@ -64,6 +68,8 @@ const FIRST_SECTION: &str = "main";
 #[derive(Clone, Debug)]
 pub struct Schema {
     inner: Arc<Inner>,
+    /// The numbers of the sections that may be added to its tree; those of no tree have none.
+    added: Range<u32>,
 }
 
 #[derive(Debug)]
@@ -79,7 +85,7 @@ struct Inner {
 }
 
 /// The space that the metrics of one section need.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SectionLayout {
     pub(crate) id: u32,
     pub(crate) name: String,
@@ -90,11 +96,17 @@ pub(crate) struct SectionLayout {
 
 impl SectionLayout {
     fn new(name: &str) -> SectionLayout {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: only uniqueness matters, and one atomic's modification order gives that.
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        SectionLayout { id, name: name.to_owned(), words: 0 }
+        SectionLayout { id: numbers(1).start, name: name.to_owned(), words: 0 }
     }
+}
+
+/// Returns numbers of sections, as many as are asked for, that no other section has.
+fn numbers(many: usize) -> Range<u32> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let many = many as u32;
+    // Relaxed: only uniqueness matters, and one atomic's modification order gives that.
+    let first = NEXT.fetch_add(many, Ordering::Relaxed);
+    first..first + many
 }
 
 impl Schema {
@@ -195,6 +207,16 @@ impl Schema {
     #[must_use]
     pub fn events(&self) -> &[(Event, Counter<Count>)] {
         &self.inner.events
+    }
+
+    /// Makes it the schema of one tree, to which sections may be added.
+    pub(crate) fn of_a_tree(&self) -> Schema {
+        Schema { inner: Arc::clone(&self.inner), added: numbers(SECTIONS_MAX) }
+    }
+
+    /// Whether it is the number of a section that was added to its tree, or may be.
+    pub(crate) fn may_add(&self, section: u32) -> bool {
+        self.added.contains(&section)
     }
 
     /// Returns the number of the first section, which no other schema shares.

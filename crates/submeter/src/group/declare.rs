@@ -1,0 +1,100 @@
+//! Sets of metrics that are added to a tree that exists, and the words of what was added.
+
+use std::sync::Arc;
+
+use super::{Group, OtherStats, wrong_schema};
+use crate::error::Error;
+use crate::rstat::{GroupStats, Rstat};
+use crate::schema::Metrics;
+
+impl Group {
+    /// Adds a set of metrics to the group's tree: see [`Tree::declare`](crate::Tree::declare).
+    ///
+    /// # Errors
+    /// As those of `Tree::declare`.
+    pub fn declare<M: Metrics>(&self) -> Result<M, Error> {
+        let root = std::iter::successors(Some(self), |group| group.parent()).last();
+        self.inner.tree.declare(root.unwrap_or(self))
+    }
+
+    /// Keeps the root's words of a section that is being added: the root has them from the first
+    /// moment on, so that there are some above every group.
+    pub(crate) fn keep_root_words(&self, section: u32, stats: GroupStats) {
+        self.inner.extras.add(OtherStats { section_id: section, stats });
+    }
+
+    /// Makes the words of a section that was added to the tree; where there is no room for them,
+    /// returns those of the nearest group above that has some.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn first_words(&self, section: u32) -> &GroupStats {
+        let Some(rstat) = self.inner.tree.added(section) else { wrong_schema() };
+        self.make_words(section, rstat).unwrap_or_else(|above| above)
+    }
+
+    /// Makes words for this group and those above it, from the top down, as a flush needs them. An
+    /// `Err` has the nearest words above, if there is no room for the group's own.
+    fn make_words(&self, section: u32, rstat: &Arc<Rstat>) -> Result<&GroupStats, &GroupStats> {
+        if let Some(stats) = self.words_of(section) {
+            return Ok(stats);
+        }
+        let parent = self.parent().expect("the root has words of each section");
+        let above = parent.make_words(section, rstat)?;
+        let make = || GroupStats::new(rstat, Some(above));
+        // Groups that ended may have the room. Not waited for: a caller may hold locks that a
+        // snapshot is about to ask for.
+        let made = make().or_else(|_| {
+            rstat.try_reclaim();
+            make()
+        });
+        let Ok(stats) = made else { return Err(above) };
+        Ok(&self.inner.extras.add(OtherStats { section_id: section, stats }).stats)
+    }
+
+    /// Whether these words are this group's own, rather than those of a group above.
+    pub(crate) fn has(&self, stats: &GroupStats) -> bool {
+        let others = self.inner.extras.all().map(|other| &other.stats);
+        std::iter::once(&self.inner.stats).chain(others).any(|own| std::ptr::eq(own, stats))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::{Counter, Gauge, Schema, SchemaBuilder};
+    use crate::{Count, Metrics, Tree};
+
+    struct Set {
+        n: Counter<Count>,
+        level: Gauge<Count>,
+    }
+
+    impl Metrics for Set {
+        fn declare(schema: &mut SchemaBuilder) -> Set {
+            Set { n: schema.counter("n", ""), level: schema.gauge("level", "") }
+        }
+    }
+
+    #[test]
+    fn what_a_group_without_room_counts_is_counted_above_it() {
+        let schema = Schema::builder().build().expect("valid");
+        let tree = Tree::new(schema).expect("address space");
+        let Set { n, level } = tree.declare().expect("new names");
+        let web = tree.get_or_create("/acme/web").expect("room");
+        let acme = web.parent().expect("not the root").clone();
+        acme.add(n, 1);
+        acme.set(level, 7);
+        let rstat = tree.stats().added(n.key.section).expect("declared");
+        let len = rstat.pretend_len(u32::MAX as usize);
+        web.add(n, 2);
+        web.bound(n).add(4);
+        web.set(level, 50);
+        web.bound(level).set(60);
+        assert_eq!((web.sum(n), acme.sum(n), tree.root().sum(n)), (0, 7, 7));
+        assert_eq!((web.sum(level), acme.sum(level)), (0, 7), "not what another group has");
+        rstat.pretend_len(len);
+        web.add(n, 8);
+        web.set(level, 1);
+        assert_eq!((web.sum(n), acme.sum(n), tree.root().sum(n)), (8, 15, 15));
+        assert_eq!((web.sum(level), acme.sum(level)), (1, 8));
+    }
+}
