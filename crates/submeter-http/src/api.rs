@@ -55,15 +55,15 @@ pub(super) fn tree(fresh: &Snapshot, sample: &Sample, shown: &Shown) -> TreeDoc 
             let mut figures = match sample.row(group.path()) {
                 Some(row) => row.figures.clone(),
                 // Younger than the sample: it has values, and rates from the next one on.
-                None => shown.views.figures(group, Some(group), sample.window),
+                None => sample.views.figures(group, Some(group), sample.window),
             };
             // As fresh as the values beside them.
-            shown.views.freshen(&mut figures, group);
+            sample.views.freshen(&mut figures, group);
             GroupDoc {
                 path: group.path().to_owned(),
                 depth: group.depth(),
                 parent: group.parent(),
-                overview: overview(&shown.views, &figures),
+                overview: overview(&sample.views, &figures),
                 values: values(fresh.schema(), group),
                 rates: rates(sample, group.path()),
             }
@@ -75,14 +75,14 @@ pub(super) fn tree(fresh: &Snapshot, sample: &Sample, shown: &Shown) -> TreeDoc 
         at_ms: unix_ms(fresh.system_time()),
         window_s: sample.window.as_secs_f64(),
         schema: schema(fresh.schema()),
-        views: shown.views.docs().cloned().collect(),
+        views: sample.views.docs().cloned().collect(),
         panels: shown.panels.iter().map(Panel::doc).collect(),
         groups,
     }
 }
 
 /// Answers `/api/group`.
-pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc, views: &Views) -> DetailDoc {
+pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc) -> DetailDoc {
     let groups = sample.now.snapshot.groups();
     let group = &groups[at];
     let metrics = sample.now.snapshot.schema().metrics().iter();
@@ -104,7 +104,7 @@ pub(super) fn detail(sample: &Sample, at: usize, history: HistoryDoc, views: &Vi
             path: group.path().to_owned(),
             depth: group.depth(),
             parent: group.parent(),
-            overview: overview(views, &sample.rows[at].figures),
+            overview: overview(&sample.views, &sample.rows[at].figures),
             values: values(sample.now.snapshot.schema(), group),
             rates: rates(sample, group.path()),
         },

@@ -15,7 +15,7 @@ use super::wire::{Figure, PanelDoc, ViewDoc};
 
 /// Encodes everything: what a page shows when it opens.
 pub(super) fn full(sample: &Sample, history: &History, shown: &Shown) -> String {
-    let Shown { views, server, .. } = shown;
+    let (views, server) = (&sample.views, &shown.server);
     let groups = sample.now.snapshot.groups().iter().zip(&sample.rows);
     let groups: Vec<Value> = groups
         .map(|(group, row)| json!([row.id, row.parent, group.name(), columns(views, row)]))
@@ -44,7 +44,7 @@ pub(super) fn tick(
     gone: &[u32],
     shown: &Shown,
 ) -> String {
-    let views = &shown.views;
+    let views = &sample.views;
     let mut new = Vec::new();
     let mut rows = Vec::new();
     for (group, row) in sample.now.snapshot.groups().iter().zip(&sample.rows) {

@@ -1,7 +1,8 @@
 //! The stream of events: everything once, then what changed each second.
 //!
 //! Each client has a place in one bounded queue. One that does not keep up is never waited for: it
-//! loses its place, and when it reads again it gets the whole tree instead of what it missed.
+//! loses its place, and when it reads again it gets the whole tree instead of what it missed. When
+//! the tree has more metrics than before, all get the whole tree.
 
 use std::sync::Arc;
 
@@ -89,7 +90,8 @@ impl Place {
             match self.receiver.recv().await {
                 // Sent between joining and the full event, which includes it.
                 Ok(tick) if tick.number <= has => {}
-                Ok(tick) => return Some(tick.event),
+                Ok(Tick { event: Some(event), .. }) => return Some(event),
+                Ok(Tick { event: None, .. }) => self.has = None,
                 Err(RecvError::Lagged(_)) => {
                     // The rest of the queue is older than what it is sent now; left there, it would
                     // make the client fall behind again at the next event.

@@ -50,13 +50,27 @@ pub(super) struct History {
 impl History {
     /// Makes an empty one, which keeps the headlines.
     pub(super) fn new(views: Views) -> History {
-        let is_kept = |(_, doc): &(usize, &ViewDoc)| doc.place == Place::Headline;
-        let kept = views.docs().enumerate().filter(is_kept);
-        let kept: Vec<Kept> =
-            kept.map(|(at, doc)| Kept { key: doc.key.clone(), shape: doc.shape, at }).collect();
-        let ring = SAMPLES * kept.len().max(1) * size_of::<f32>();
+        let kept = kept(&views);
+        let tenants_max = tenants_max(&kept);
         let (times, rings) = (Vec::new(), HashMap::new());
-        History { views, kept, tenants_max: BYTES_MAX / ring, newest: 0, times, rings }
+        History { views, kept, tenants_max, newest: 0, times, rings }
+    }
+
+    /// Keeps other headlines from now on; those that were kept before have their past.
+    pub(super) fn show(&mut self, views: Views) {
+        let kept = kept(&views);
+        let before = |key: &str| self.kept.iter().position(|before| before.key == key);
+        let places: Vec<_> = kept.iter().map(|kept| before(&kept.key)).collect();
+        let width = self.kept.len();
+        for ring in self.rings.values_mut() {
+            let point = |sample: usize, place: &Option<usize>| {
+                place.map_or(f32::NAN, |place| ring.points[sample * width + place])
+            };
+            let sample = |sample| places.iter().map(move |place| point(sample, place));
+            ring.points = (0..SAMPLES).flat_map(sample).collect();
+        }
+        self.tenants_max = tenants_max(&kept);
+        (self.views, self.kept) = (views, kept);
     }
 
     /// Takes the sample of one moment: the row of every live tenant.
@@ -125,6 +139,17 @@ impl History {
     }
 }
 
+/// Returns the headlines.
+fn kept(views: &Views) -> Vec<Kept> {
+    let is_kept = |(_, doc): &(usize, &ViewDoc)| doc.place == Place::Headline;
+    let kept = views.docs().enumerate().filter(is_kept);
+    kept.map(|(at, doc)| Kept { key: doc.key.clone(), shape: doc.shape, at }).collect()
+}
+
+fn tenants_max(kept: &[Kept]) -> usize {
+    BYTES_MAX / (SAMPLES * kept.len().max(1) * size_of::<f32>())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -176,6 +201,30 @@ mod tests {
         }
         assert!(history.lines(0).is_some());
         assert!(history.lines(2).is_none(), "idle for the whole window");
+    }
+
+    #[test]
+    fn other_views_leave_those_that_stay_their_past() {
+        let mut history = history();
+        let start = Instant::now();
+        let second = [Figure(Some(3.0)), Figure(Some(0.25))].into();
+        history.push(start, &[row(0, 1.0)]);
+        history.push(start, &[Row { id: 0, parent: None, figures: second }]);
+        let mut s = Schema::builder();
+        let [failed, jobs, more] = ["failed", "jobs", "more"].map(|name| s.counter(name, ""));
+        s.build().expect("distinct names");
+        history.show(Views::new(vec![
+            View::rate::<Count, 1>("more_per_s", "More/s", [more]),
+            View::ratio("failures", "Failed", failed, [jobs]),
+            View::rate("jobs_per_s", "Jobs/s", [jobs]),
+        ]));
+        let third = [Figure(Some(9.0)), Figure(Some(0.5)), Figure(Some(4.0))].into();
+        history.push(start, &[Row { id: 0, parent: None, figures: third }]);
+        let figures = |of: [Option<f64>; 3]| of.map(Figure);
+        let doc = history.of(0);
+        assert_eq!(doc.series["jobs_per_s"], figures([Some(1.0), Some(3.0), Some(4.0)]));
+        assert_eq!(doc.series["failures"], figures([None, Some(0.25), Some(0.5)]));
+        assert_eq!(doc.series["more_per_s"], figures([None, None, Some(9.0)]));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use submeter::{GroupValues, Snapshot};
 
+use super::views::Views;
 use super::wire::Figure;
 
 /// One copy of the tree with everything that was computed from it.
@@ -13,6 +14,7 @@ pub(super) struct Sample {
     pub(super) number: u64,
     pub(super) now: Arc<Indexed>,
     pub(super) window: Duration,
+    pub(super) views: Views,
     /// By the group's index in the snapshot.
     pub(super) rows: Vec<Row>,
     /// The sample before, which rates are computed against.
@@ -53,6 +55,13 @@ impl Sample {
     /// The values of a group one sample earlier.
     pub(super) fn before(&self, path: &str) -> Option<&GroupValues> {
         self.before.as_ref()?.get(path)
+    }
+
+    /// Whether the tree has the metrics that it had a sample earlier.
+    pub(super) fn has_same_metrics(&self) -> bool {
+        // A schema only grows.
+        let metrics = |indexed: &Indexed| indexed.snapshot.schema().metrics().len();
+        self.before.as_deref().map(metrics) == Some(metrics(&self.now))
     }
 
     /// The row of a group.

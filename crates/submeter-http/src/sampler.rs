@@ -25,7 +25,6 @@ use super::panel;
 use super::sample::{Indexed, Row, Sample};
 use super::shown::Shown;
 use super::totals;
-use super::views::Views;
 use super::wire::DetailDoc;
 
 /// Between two samples while a client watches.
@@ -93,7 +92,8 @@ struct State {
 pub(super) struct Tick {
     /// The sample's.
     pub(super) number: u64,
-    pub(super) event: Arc<Document>,
+    /// `None` where what a client has is of no use: the tree has more metrics.
+    pub(super) event: Option<Arc<Document>>,
 }
 
 impl Drop for Shared {
@@ -115,7 +115,7 @@ impl Sampler {
         let (events, _) = broadcast::channel(BACKLOG);
         let state = State {
             ids: Ids::default(),
-            history: History::new(shown.views.clone()),
+            history: History::new(shown.views_of(shown.tree.schema())),
             sample: None,
             full: None,
             fulls: Versions::new(FULLS_MAX, Duration::ZERO),
@@ -248,7 +248,7 @@ impl Sampler {
         let at = *sample.now.index.get(path)?;
         let history = state.history.of(sample.rows[at].id);
         drop(state);
-        Some(api::detail(&sample, at, history, &self.shared.shown.views))
+        Some(api::detail(&sample, at, history))
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -278,8 +278,11 @@ impl Sampler {
         let snapshot = shown.tree.snapshot();
         let mut state = state.lock();
         let before = state.sample.clone();
-        let sample = Arc::new(state.take(snapshot, before.as_deref(), &shown.views));
+        let sample = Arc::new(state.take(snapshot, before.as_deref(), shown));
         let State { ids, history, .. } = &mut *state;
+        if !sample.has_same_metrics() {
+            history.show(sample.views.clone());
+        }
         let gone = ids.retire(&sample.now.index);
         for id in &gone {
             history.forget(*id);
@@ -288,8 +291,8 @@ impl Sampler {
         history.push(at, &sample.rows);
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
-            let tick = frame::next(&encode::tick(&sample, before.as_deref(), &gone, shown));
-            let event = state.ticks.add(tick);
+            let tick = || frame::next(&encode::tick(&sample, before.as_deref(), &gone, shown));
+            let event = sample.has_same_metrics().then(|| state.ticks.add(tick()));
             // No client is left to miss it.
             let _ = events.send(Tick { number: sample.number, event });
         }
@@ -302,7 +305,10 @@ impl State {
         Arc::clone(self.sample.as_ref().expect("a sampler is born with a sample"))
     }
 
-    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, views: &Views) -> Sample {
+    fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, shown: &Shown) -> Sample {
+        let metrics = |snapshot: &Snapshot| snapshot.schema().metrics().len();
+        let views = before.filter(|b| metrics(&b.now.snapshot) == metrics(&snapshot));
+        let views = views.map_or_else(|| shown.views_of(snapshot.schema()), |b| b.views.clone());
         let window = before.map_or(Duration::ZERO, |b| snapshot.at() - b.now.snapshot.at());
         let mut rows: Vec<Row> = Vec::with_capacity(snapshot.groups().len());
         for group in snapshot.groups() {
@@ -315,7 +321,7 @@ impl State {
         }
         let number = before.map_or(1, |b| b.number + 1);
         let now = Arc::new(Indexed::new(snapshot));
-        Sample { number, now, window, rows, before: before.map(|b| Arc::clone(&b.now)) }
+        Sample { number, now, window, views, rows, before: before.map(|b| Arc::clone(&b.now)) }
     }
 }
 

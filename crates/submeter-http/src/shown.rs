@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use submeter::Tree;
+use submeter::{Schema, Tree};
 
 use super::panel::Panel;
 use super::token::Token;
@@ -45,7 +45,8 @@ pub(super) struct Changes {
 #[derive(Clone)]
 pub struct Shown {
     pub(super) tree: Tree,
-    pub(super) views: Views,
+    /// `None` for those that the tree's schema suggests, whatever it becomes.
+    views: Option<Views>,
     pub(super) prefix: String,
     pub(super) server: ServerDoc,
     pub(super) member: Option<String>,
@@ -72,7 +73,7 @@ impl Shown {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Shown {
             tree: tree.clone(),
-            views: Views::of(tree.schema()),
+            views: None,
             prefix: name.to_owned(),
             server: ServerDoc {
                 version: String::new(),
@@ -90,10 +91,16 @@ impl Shown {
         }
     }
 
-    /// Shows these figures, instead of one or more for each metric.
+    /// Shows these figures, instead of one or more for each metric. What libraries
+    /// [declare](Tree::declare) in the tree later then is in the detail of a group.
     #[must_use]
     pub fn views(self, views: Views) -> Shown {
-        Shown { views, ..self }
+        Shown { views: Some(views), ..self }
+    }
+
+    /// Returns the views of a tree that has this schema now.
+    pub(super) fn views_of(&self, schema: &Schema) -> Views {
+        self.views.clone().unwrap_or_else(|| Views::of(schema))
     }
 
     /// Shows a table below the groups, besides those that were added before.

@@ -9,8 +9,10 @@ use super::wire::totals::{FORMAT, GroupTotalsDoc, ReadingDoc, TotalsDoc};
 
 /// Answers with what the tree has counted.
 pub(super) fn totals(tree: &Tree, shown: &Shown) -> TotalsDoc {
-    let counters =
-        || tree.schema().metrics().iter().filter(|metric| metric.kind() == MetricKind::Counter);
+    let readings = tree.totals();
+    // After them: all that they have is in it, as a schema only grows.
+    let schema = tree.schema();
+    let counters = || schema.metrics().iter().filter(|metric| metric.kind() == MetricKind::Counter);
     let names: Vec<&str> = counters().map(Metric::name).collect();
     let reading = |(index, totals): (usize, Totals)| ReadingDoc {
         epoch: hex(totals.epoch),
@@ -35,7 +37,7 @@ pub(super) fn totals(tree: &Tree, shown: &Shown) -> TotalsDoc {
         format: FORMAT,
         member: shown.member.clone().unwrap_or_else(|| shown.server.listen.clone()),
         units: counters().map(|metric| (metric.name().to_owned(), api::unit(metric))).collect(),
-        readings: tree.totals().into_iter().enumerate().map(reading).collect(),
+        readings: readings.into_iter().enumerate().map(reading).collect(),
     }
 }
 

@@ -44,9 +44,10 @@ const model = {
 
   full(doc) {
     if (!this.views) this.declare(doc.views);
-    this.said ||= JSON.stringify(doc.views);
-    // The server came back as a program that shows something else.
-    if (this.said !== JSON.stringify(doc.views)) location.reload();
+    // The server came back as a program that shows something else, or a library has added metrics.
+    const said = JSON.stringify([doc.views, doc.schema]);
+    this.said ||= said;
+    if (this.said !== said) location.reload();
     this.groups = new Map();
     this.root = null;
     for (const group of doc.groups) this.add(group);

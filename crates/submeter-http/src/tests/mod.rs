@@ -1,6 +1,7 @@
 //! The web server on a real socket, over a program whose tenants the test makes itself.
 
 mod colours;
+mod declared;
 mod guard;
 mod http;
 mod mounted;

@@ -48,6 +48,23 @@ fn says(test: &str) {
 }
 
 #[test]
+fn a_page_that_is_told_of_other_metrics_loads_anew() {
+    run(r"
+        let loads = 0;
+        location.reload = () => { loads++; };
+        const full = (views, schema) => {
+            model.full({ groups: [], lines: [], server: {}, schema, views, number: 0, at_ms: 0 });
+            return loads;
+        };
+        const view = { key: 'r', title: 'R', shape: 'rate', place: 'headline' };
+        assert.equal(full([view], [{ name: 'jobs' }]), 0);
+        assert.equal(full([view], [{ name: 'jobs' }]), 0, 'as it was');
+        assert.equal(full([view], [{ name: 'jobs' }, { name: 'db_queries' }]), 1);
+        assert.equal(full([], [{ name: 'jobs' }]), 2);
+        ");
+}
+
+#[test]
 fn who_bursts_is_named_with_who_gets_less_and_who_recovers_is_not_blamed() {
     says(
         r"

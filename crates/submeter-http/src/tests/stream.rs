@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::{Connection, PATIENCE, World};
 
 /// Reads events off a chunked answer.
-struct Events {
+pub(super) struct Events {
     connection: Connection,
     /// Bytes that arrived and are not read as lines yet.
     pending: Vec<u8>,
 }
 
 impl Events {
-    fn join(world: &World) -> Events {
+    pub(super) fn join(world: &World) -> Events {
         let mut connection = world.connect();
         connection.send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let head = connection.head();
@@ -25,7 +25,7 @@ impl Events {
     }
 
     /// Returns the next event's name and data; `None` when the stream has ended.
-    fn next(&mut self) -> Option<(String, Value)> {
+    pub(super) fn next(&mut self) -> Option<(String, Value)> {
         let mut name = None;
         loop {
             let line = self.line()?;
@@ -58,7 +58,7 @@ impl Events {
     }
 
     /// Waits for an event of which `wanted` returns something.
-    fn find<T>(&mut self, mut wanted: impl FnMut(&str, &Value) -> Option<T>) -> T {
+    pub(super) fn find<T>(&mut self, mut wanted: impl FnMut(&str, &Value) -> Option<T>) -> T {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             let (name, data) = self.next().expect("the stream goes on");
