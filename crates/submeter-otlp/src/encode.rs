@@ -1,7 +1,5 @@
 //! From rows to OTLP's messages.
 
-use std::sync::Arc;
-
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyOf;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -17,7 +15,7 @@ use submeter::export::QuotaPart;
 use submeter::{Buckets, Metric, MetricKind, Schema, UnitKind, Value};
 
 use crate::builder::{Builder, Temporality};
-use crate::series::{Layout, Place, Row, counters};
+use crate::series::{Layout, Place, Row, counters, nth};
 
 /// Makes the messages of one export.
 pub(crate) struct Encoder<'a> {
@@ -86,7 +84,7 @@ impl Encoder<'_> {
         let points: Vec<_> = rows
             .iter()
             .filter_map(|row| {
-                let n = self.flows(row)?[word];
+                let n = nth(self.flows(row), word);
                 (n > 0).then(|| self.number(row, self.from(row), n.cast_signed()))
             })
             .collect();
@@ -104,10 +102,9 @@ impl Encoder<'_> {
         let points: Vec<_> = rows
             .iter()
             .filter_map(|row| {
-                let of = |levels: &Option<Arc<[i64]>>| levels.as_ref().map_or(0, |all| all[level]);
-                let now = of(&row.levels);
+                let now = nth(row.levels.as_deref(), level);
                 // Zero is news where something else was sent.
-                let is_sent = now != 0 || of(&row.levels_before) != 0;
+                let is_sent = now != 0 || nth(row.levels_before.as_deref(), level) != 0;
                 is_sent.then(|| self.number(row, row.since, now))
             })
             .collect();
@@ -156,7 +153,7 @@ impl Encoder<'_> {
 
     fn histograms(&self, rows: &[Row<'_>], place: &Place, buckets: Buckets) -> (Data, usize) {
         let seen = rows.iter().filter_map(|row| {
-            let words = &self.flows(row)?[place.flows.clone()];
+            let words = self.flows(row)?.get(place.flows.clone())?;
             let counts = powers(&words[1..], buckets);
             let count: u64 = counts.iter().sum();
             (count > 0).then_some((row, words[0] as f64, count, counts))

@@ -54,7 +54,8 @@ struct Known {
     since: u64,
 }
 
-/// `None` for zeros.
+/// `None` for zeros. At the end those of metrics are missing that the tree did not have yet: they
+/// are zeros too.
 type Words<T> = Option<Arc<[T]>>;
 
 /// One group at one export.
@@ -173,7 +174,7 @@ impl Base {
             row.news.take_if(|news| news.iter().all(|n| *n == 0));
             if let Some(news) = &row.news {
                 let own = row.own.as_deref();
-                let sum = |(n, new): (usize, &u64)| own.map_or(0, |own| own[n]).wrapping_add(*new);
+                let sum = |(n, new): (usize, &u64)| nth(own, n).wrapping_add(*new);
                 row.own = Some(news.iter().enumerate().map(sum).collect());
             }
             row.levels_before = before.and_then(|before| before.levels.clone());
@@ -221,7 +222,7 @@ impl Base {
                 .known
                 .get(id)
                 .map_or((None, None), |known| (known.own.clone(), known.levels.clone()));
-            let was = |n: usize| own.as_ref().map_or(0, |own| own[n]);
+            let was = |n: usize| nth(own.as_deref(), n);
             let all = now.own.iter().flat_map(|all| all.iter()).enumerate();
             let unsent: Vec<u64> = all.map(|(n, all)| all.wrapping_sub(was(n))).collect();
             now.unsent = kept(&unsent, None);
@@ -248,7 +249,7 @@ impl Base {
             layout.read(group, snapshot.schema(), &mut flows, &mut level);
             levels.extend_from_slice(&level);
             let before = self.known.get(&group.id()).and_then(|known| known.totals.as_ref());
-            let was = |n: usize| before.map_or(0, |before| before[n]);
+            let was = |n: usize| nth(before.map(|before| &**before), n);
             let is_new = flows.iter().enumerate().any(|(n, now)| *now != was(n));
             let new = flows.iter().enumerate().map(|(n, now)| now.wrapping_sub(was(n)));
             rows.push(Row {
@@ -264,6 +265,11 @@ impl Base {
         }
         (rows, levels)
     }
+}
+
+/// Returns one of some words.
+pub(crate) fn nth<T: Copy + Default>(words: Option<&[T]>, n: usize) -> T {
+    words.and_then(|words| words.get(n)).copied().unwrap_or_default()
 }
 
 /// Shares what is as before.

@@ -49,7 +49,6 @@ struct Part {
 pub(crate) struct Worker {
     settings: Builder,
     client: Box<dyn Client>,
-    layout: Layout,
     base: Base,
     pending: Option<Pending>,
     /// How often the pending one was sent in vain.
@@ -63,9 +62,8 @@ impl Worker {
         client: Box<dyn Client>,
         stats: Arc<Mutex<Stats>>,
     ) -> Worker {
-        let layout = Layout::new(settings.tree.schema());
         let base = Base::new(nanoseconds(SystemTime::now()));
-        Worker { settings, client, layout, base, pending: None, attempts: 0, stats }
+        Worker { settings, client, base, pending: None, attempts: 0, stats }
     }
 
     pub(crate) fn run(mut self, orders: &Receiver<Order>) {
@@ -165,12 +163,14 @@ impl Worker {
     fn collect(&self) -> Option<Pending> {
         // What was restored was sent by the process that counted it.
         let snapshot = self.settings.tree.snapshot_without_restored();
+        // Anew each time: metrics may have been added to the tree, behind those that there were.
+        let layout = Layout::new(snapshot.schema());
         // A clock that is set back would give points that end before they begin.
         let at = nanoseconds(snapshot.system_time()).max(self.base.at + 1);
-        let (rows, then) = self.base.news(&self.layout, &snapshot, self.settings.depth, at);
+        let (rows, then) = self.base.news(&layout, &snapshot, self.settings.depth, at);
         let encoder = Encoder { settings: &self.settings, from: self.base.at, at };
         let mut parts = VecDeque::new();
-        self.divide(&encoder, snapshot.schema(), &rows, &mut parts);
+        self.divide(&encoder, snapshot.schema(), &layout, &rows, &mut parts);
         (!parts.is_empty()).then_some(Pending { parts, then, begun: false })
     }
 
@@ -179,16 +179,17 @@ impl Worker {
         &self,
         encoder: &Encoder<'_>,
         schema: &Schema,
+        layout: &Layout,
         rows: &[Row<'_>],
         parts: &mut VecDeque<Part>,
     ) {
-        let (request, points) = encoder.request(schema, &self.layout, rows);
+        let (request, points) = encoder.request(schema, layout, rows);
         // Equal in rows, and seldom in bytes: those that are too large are divided again.
         let shares = request.encoded_len().div_ceil(self.settings.request_max.max(1));
         if shares > 1 && rows.len() > 1 {
             drop(request);
             for share in rows.chunks(rows.len().div_ceil(shares)) {
-                self.divide(encoder, schema, share, parts);
+                self.divide(encoder, schema, layout, share, parts);
             }
         } else if points > 0 {
             let groups = rows.iter().map(|row| row.group.id()).collect();

@@ -1,6 +1,7 @@
 //! Exports to receivers of every kind.
 
 mod collector;
+mod declared;
 mod grpc;
 mod receiver;
 mod refused;

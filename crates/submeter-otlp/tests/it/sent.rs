@@ -16,7 +16,7 @@ use super::receiver::{Receiver, Reply, decode, group, metrics};
 use super::{to, tree};
 
 /// The integers of one metric by group; empty where the metric was not sent.
-fn numbers(metrics: &[Metric], name: &str) -> BTreeMap<String, i64> {
+pub(super) fn numbers(metrics: &[Metric], name: &str) -> BTreeMap<String, i64> {
     let Some(metric) = metrics.iter().find(|metric| metric.name == name) else {
         return BTreeMap::new();
     };
@@ -34,7 +34,7 @@ fn numbers(metrics: &[Metric], name: &str) -> BTreeMap<String, i64> {
         .collect()
 }
 
-fn map<const N: usize>(pairs: [(&str, i64); N]) -> BTreeMap<String, i64> {
+pub(super) fn map<const N: usize>(pairs: [(&str, i64); N]) -> BTreeMap<String, i64> {
     pairs.into_iter().map(|(path, n)| (path.to_owned(), n)).collect()
 }
 
