@@ -60,8 +60,9 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::schema::{Counter, Gauge, Schema, SchemaBuilder};
-    use crate::{Count, Metrics, Tree};
+    use crate::{Count, Tree};
 
     struct Set {
         n: Counter<Count>,
@@ -72,6 +73,22 @@ mod tests {
         fn declare(schema: &mut SchemaBuilder) -> Set {
             Set { n: schema.counter("n", ""), level: schema.gauge("level", "") }
         }
+    }
+
+    #[test]
+    fn of_two_threads_that_make_words_one_is_in_time() {
+        let schema = Schema::builder().build().expect("valid");
+        let tree = Tree::new(schema).expect("address space");
+        let Set { n, .. } = tree.declare().expect("new names");
+        let web = tree.create("/web").expect("room");
+        let (root, rstat) = (tree.root(), tree.stats().added(n.key.section).expect("declared"));
+        let add = || {
+            let stats = GroupStats::new(rstat, root.counted(n.key)).expect("room");
+            web.inner.extras.add(OtherStats { section_id: n.key.section, stats })
+        };
+        assert!(std::ptr::eq(add(), add()));
+        web.add(n, 3);
+        assert_eq!((web.sum(n), root.sum(n)), (3, 3));
     }
 
     #[test]

@@ -34,9 +34,9 @@ impl Base {
     /// Returns the number for a section: once it has a word, so that none is lost to sections that
     /// stay empty.
     pub(super) fn number(&mut self) -> u32 {
-        // Saturation is safe: a tree has as many numbers as a schema may have sections.
+        // A tree has as many numbers as a schema may have sections: more are refused.
         let number = self.next;
-        self.next = number.saturating_add(1);
+        self.next = number.wrapping_add(1);
         number
     }
 
@@ -84,8 +84,6 @@ impl SchemaBuilder {
     /// Begins with what a tree has.
     pub(crate) fn over(schema: &Schema) -> SchemaBuilder {
         let inner = &schema.inner;
-        let numbers = inner.sections.iter().map(|layout| layout.id);
-        let last = numbers.filter(|number| schema.may_add(*number)).max();
         let mut sections = inner.sections.clone();
         sections.push(SectionLayout::new(FIRST_SECTION));
         SchemaBuilder {
@@ -99,7 +97,8 @@ impl SchemaBuilder {
             events: inner.events.to_vec(),
             base: Some(Base {
                 schema: schema.clone(),
-                next: last.map_or(schema.added.start, |last| last + 1),
+                // Each section that was added has taken one.
+                next: schema.added.start.wrapping_add(inner.sections.len() as u32),
                 declared: HashSet::new(),
                 problem: None,
             }),

@@ -1,10 +1,12 @@
 //! What is counted while sets are added and groups come and go.
 
 use std::collections::HashMap;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use submeter::{Bytes, Count, Counter, Gauge, Group, Tree, Value};
+use submeter::export::Export;
+use submeter::{Bytes, Count, Counter, Gauge, Group, Snapshot, Tree, Value};
 
 use super::{Db, DbLater, S3, World, world};
 
@@ -158,12 +160,50 @@ impl OracleGroup {
     }
 }
 
+#[test]
+fn first_updates_that_race_are_all_there() {
+    let World { tree, .. } = world();
+    let db: Db = tree.declare().expect("new names");
+    let start = Barrier::new(4);
+    for round in 0..300 {
+        let (above, path) = (format!("/{}", round / 2), format!("/{}/{round}", round / 2));
+        let leaf = tree.get_or_create(&path).expect("room");
+        let above = tree.get(&above).expect("made with its child");
+        let race = |n: usize| {
+            start.wait();
+            // Half of them from the level above.
+            let group = if n.is_multiple_of(2) { &leaf } else { &above };
+            group.inc(db.queries);
+            group.adjust(db.rows, -1);
+        };
+        let before = above.sum(db.queries);
+        thread::scope(|scope| (0..4).for_each(|n| drop(scope.spawn(move || race(n)))));
+        assert_eq!((leaf.sum(db.queries), leaf.sum(db.rows)), (2, -2));
+        assert_eq!(above.sum(db.queries), before + 4);
+    }
+}
+
 /// Groups come and go and count, while sets are declared, and all is read: nothing is lost, and
 /// each snapshot agrees with itself.
 #[test]
 fn no_count_is_lost_while_sets_are_declared_and_groups_come_and_go() {
     for _ in 0..10 {
         storm();
+    }
+}
+
+/// Fails if the children of a group have more of a counter than the group has.
+fn check_sums(snapshot: &Snapshot) {
+    for metric in snapshot.schema().metrics() {
+        let mut rest = vec![0_i128; snapshot.groups().len()];
+        for (at, group) in snapshot.groups().iter().enumerate() {
+            let Value::Counter(n) = group.value(metric) else { continue };
+            rest[at] += i128::from(n);
+            if let Some(parent) = group.parent() {
+                rest[parent] -= i128::from(n);
+            }
+        }
+        assert!(rest.iter().all(|rest| *rest >= 0), "more below than in all");
     }
 }
 
@@ -200,25 +240,19 @@ fn storm() {
         sets.unwrap_or_else(|| (tree.declare().expect("room"), tree.declare().expect("room")))
     };
     let watcher = || {
-        let mut known = 0;
+        let (mut known, export) = (0, Export::new("app"));
         // Relaxed: only to end.
         while !ended.load(Ordering::Relaxed) {
             let snapshot = tree.snapshot();
             let metrics = snapshot.schema().metrics();
             assert!(metrics.len() >= known, "a schema only grows");
             known = metrics.len();
-            for metric in metrics {
-                let mut rest = vec![0_i128; snapshot.groups().len()];
-                for (at, group) in snapshot.groups().iter().enumerate() {
-                    let Value::Counter(n) = group.value(metric) else { continue };
-                    rest[at] += i128::from(n);
-                    if let Some(parent) = group.parent() {
-                        rest[parent] -= i128::from(n);
-                    }
-                }
-                assert!(rest.iter().all(|rest| *rest >= 0), "more below than in all");
-            }
+            check_sums(&snapshot);
             drop(tree.totals());
+            let mut text = String::new();
+            export.write(&tree, &mut text).expect("a string");
+            let families = text.lines().filter(|line| line.starts_with("# TYPE app_db_")).count();
+            assert!(families == 0 || families == 3, "all of a set, or nothing of it: {text}");
         }
     };
     let keys = thread::scope(|scope| {
