@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use submeter::{Count, Group, Schema, Tree};
+use submeter::{Count, Counter, Group, Metrics, Schema, SchemaBuilder, Tree};
 
 #[path = "common/fork.rs"]
 #[expect(unsafe_code, reason = "forks")]
@@ -141,6 +141,63 @@ fn a_child_of_a_fork_during_flushes_and_kills_goes_on_or_is_told_why_not_stress(
         stop.store(true, Ordering::Relaxed);
         assert_eq!(failed, None, "the fork whose child failed, or did not end");
     });
+}
+
+/// What libraries add to a tree that exists.
+struct Set<const N: usize>(Counter<Count>);
+
+impl<const N: usize> Metrics for Set<N> {
+    fn declare(schema: &mut SchemaBuilder) -> Set<N> {
+        Set(schema.counter(&format!("set_{N}"), ""))
+    }
+}
+
+/// The parent's other threads create groups and update them for the first time. A child declares
+/// what the parent has and what it has not, and its groups get words of both, or it is told why
+/// not; for the parent nothing changes.
+#[test]
+fn a_child_of_a_fork_during_first_updates_declares_and_counts_for_itself_stress() {
+    let _alone = alone();
+    let tree = Tree::new(Schema::builder().build().expect("valid")).expect("a tree");
+    let Set(known) = tree.declare::<Set<0>>().expect("a new name");
+    let leaf = tree.get_or_create("/a/leaf").expect("room");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let (tree, stop) = (&tree, &stop);
+            scope.spawn(move || {
+                // Relaxed: only ends the loop.
+                while !stop.load(Ordering::Relaxed) {
+                    let passing = tree.get_or_create(&format!("/k{thread}/one")).expect("room");
+                    passing.inc(known);
+                    passing.kill().expect("no children");
+                }
+            });
+        }
+        let failed = (0..FORKS).find(|_| {
+            !fork::in_a_fork(|| {
+                let work = || {
+                    let Set(again) = tree.declare::<Set<0>>().expect("known");
+                    let Set(new) = tree.declare::<Set<1>>().expect("a new name");
+                    let fresh = tree.get_or_create("/a/fresh").expect("room");
+                    for group in [&leaf, &fresh] {
+                        group.inc(known);
+                        group.add(new, 2);
+                    }
+                    let above = tree.get("/a").expect("made with its child");
+                    again == known && (above.sum(known), above.sum(new)) == (2, 4)
+                };
+                match catch_unwind(AssertUnwindSafe(work)) {
+                    Ok(right) => right,
+                    Err(why) => message(&*why).contains("was forked"),
+                }
+            })
+        });
+        // Relaxed: as above.
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(failed, None, "the fork whose child failed, or did not end");
+    });
+    assert_eq!((leaf.sum(known), tree.schema().metrics().len()), (0, 1), "only children changed");
 }
 
 /// The forks that a test waits for.
