@@ -103,6 +103,13 @@ fn etcd(budget: &Budget) {
     let limit = Limit { budget: budget.clone(), most: 1 << 40, floors: 0, per_member: None };
     new("cost").set(&limit).expect("it runs");
     first_grants("etcd", budget, || new("cost"));
+    // Hundreds of processes share that one's value. Of a hundred fleets, few share each.
+    let fleets: Vec<_> = (0..100).map(|at| format!("cost-{at}")).collect();
+    fleets.iter().for_each(|fleet| new(fleet).set(&limit).expect("it runs"));
+    let next = std::cell::Cell::new(0);
+    first_grants("etcd, a hundred fleets", budget, || {
+        new(&fleets[next.replace(next.get() + 1) % fleets.len()])
+    });
     skewed("etcd", || new("skew"));
 }
 
