@@ -483,33 +483,29 @@ fn open_if_far<P: Path>(path: &P, far: usize) {
 
 #[inline(never)]
 fn open_lowest<P: Path>(path: &P) {
-    for at in path.up() {
-        let opens = || at.leaf().cap > 0 && open_if_rested(at);
-        if at.leaf().phase() == Phase::Open || opens() {
-            break;
-        }
-    }
-}
-
-/// Returns whether it did, or another does.
-fn open_if_rested<P: Path>(path: &P) -> bool {
-    let leaf = path.leaf();
-    let twice = leaf.twice();
-    let is_loose = || path.levels().all(Level::is_loose);
-    if !is_loose() {
-        let now = leaf.stock.now_ms();
+    let Some(twice) = path.up().map(|at| at.leaf().twice()).find(|&twice| twice > 0) else {
+        return;
+    };
+    if !path.levels().all(Level::is_loose) {
+        let now = path.leaf().stock.now_ms();
         path.levels().for_each(|level| level.loosen(twice, now));
     }
-    if !is_loose() || path.levels().any(|level| level.room() < twice) {
-        return false;
+    // From the root's end: a look at each node by itself would read the time for each.
+    let is_far = |at: &P| at.level().is_loose() && at.level().room() >= twice;
+    let near = path.up().enumerate().filter(|(_, at)| !is_far(at)).last();
+    let far = near.map_or(0, |(index, _)| index + 1);
+    let Some(at) = path.up().skip(far).find(|at| at.leaf().cap > 0) else { return };
+    let leaf = at.leaf();
+    // Before the lock: another may be open where this one rests.
+    if leaf.phase() != Phase::Closed {
+        return;
     }
-    let Some(inside) = Inside::new() else { return false };
-    let Some(held) = leaf.lock.try_lock() else { return true };
+    let Some(inside) = Inside::new() else { return };
+    let Some(held) = leaf.lock.try_lock() else { return };
     if leaf.phase() == Phase::Closed {
-        path.join(&mut || open(path));
+        at.join(&mut || open(at));
     }
     drop((held, inside));
-    leaf.phase() == Phase::Open
 }
 
 /// Called while nobody visits leaves: a fold that tightens a level now finds this one.

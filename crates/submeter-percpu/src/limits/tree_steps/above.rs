@@ -123,3 +123,13 @@ fn a_charge_that_a_limit_above_refuses_has_nobody_refused_below_that() {
         _ = disarm();
     }
 }
+
+#[test]
+fn while_a_leafs_level_rests_the_one_above_opens() {
+    let tree = Tree::new();
+    let perform = |act| tree.perform(act).expect("granted");
+    [On(0), Charge(0, 60), Own(0, 59), Own(0, 200), Charge(0, 2)].into_iter().for_each(perform);
+    assert_eq!(phases(&tree), [Phase::Closed, Phase::Closed, Phase::Open, Phase::Closed]);
+    [Rest, Charge(0, 2)].into_iter().for_each(perform);
+    assert_eq!(phases(&tree), [Phase::Open, Phase::Closed, Phase::Open, Phase::Closed]);
+}
