@@ -331,6 +331,10 @@ impl Path for Arc<Node> {
         successors(Some(self), |node| node.parent.as_ref())
     }
 
+    fn nodes(&self) -> impl Iterator<Item = (&Leaf<StockRows>, &Level)> + Clone {
+        Node::up(self).map(|node| (&node.leaf, &node.level))
+    }
+
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
         let Some(_inside) = Inside::new() else { return false };
         let Some(mut open) = self.tree.open.lock_unless_abandoned() else { return false };

@@ -45,7 +45,11 @@ pub(crate) trait Path: Sized {
     fn up(&self) -> impl Iterator<Item = &Self> + Clone;
     /// From the leaf's own to the root's.
     fn levels(&self) -> impl Iterator<Item = &Level> + Clone {
-        self.up().map(Self::level)
+        self.nodes().map(|(_, level)| level)
+    }
+    /// As [`up`](Self::up), for walks that need no more: a step waits for one load, not for two.
+    fn nodes(&self) -> impl Iterator<Item = (&Leaf<Self::Stock>, &Level)> + Clone {
+        self.up().map(|at| (at.leaf(), at.level()))
     }
     /// Shows the leaves below a level that may be open, in whatever order, while none opens and
     /// nobody else sees them. Returns false where it did not: below a signal handler that
@@ -307,20 +311,21 @@ fn reserve<P: Path>(
     effects: &mut Effects,
 ) -> Result<usize, usize> {
     let mut stocked = None;
-    let mut levels = 0;
-    for at in path.up() {
-        if levels > 0 && at.leaf().phase() == Phase::Open && take(at, n, effects) {
-            stocked = Some(at);
-            break;
+    let mut below = 0;
+    for (leaf, level) in path.nodes() {
+        if below > 0 && leaf.phase() == Phase::Open {
+            stocked = path.up().nth(below).filter(|at| take(*at, n, effects));
+            if stocked.is_some() {
+                break;
+            }
         }
-        let level = at.level();
-        if !(level.has_room(n) || beyond.may_exceed(levels, level)) {
-            return Err(levels);
+        if !(level.has_room(n) || beyond.may_exceed(below, level)) {
+            return Err(below);
         }
-        levels += 1;
+        below += 1;
     }
-    let reserved =
-        reserve_up(path.up().enumerate().take(levels), Request::new(path, n, beyond), effects);
+    let request = Request::new(path, n, beyond);
+    let reserved = reserve_up(path.levels().enumerate().take(below), request, effects);
     if let (Err(_), Some(at)) = (reserved, stocked) {
         put_back(at, n, effects);
     }
@@ -338,7 +343,7 @@ fn take<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
 #[cold]
 #[inline(never)]
 fn put_back<P: Path>(path: &P, n: u64, effects: &mut Effects) {
-    give_back_up(path, n);
+    give_back_up(path, n, 0);
     effects.gave_back = true;
 }
 
@@ -351,7 +356,11 @@ fn reserve_stock<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<usi
     if let Some(full) = path.levels().position(|level| !level.has_room(n)) {
         return Err(full);
     }
-    reserve_up(path.up().enumerate().take(NOWHERE), Request::new(path, n, Beyond::NONE), effects)
+    reserve_up(
+        path.levels().enumerate().take(NOWHERE),
+        Request::new(path, n, Beyond::NONE),
+        effects,
+    )
 }
 
 /// What is to be reserved.
@@ -374,16 +383,15 @@ impl Request {
 /// Stores nothing of a level of which nothing is to be noted: near a limit, stores that had to
 /// reach the cache before the next locked instruction were a quarter of a charge.
 #[inline(always)]
-fn reserve_up<'a, P: Path + 'a>(
-    mut nodes: impl Iterator<Item = (usize, &'a P)> + Clone,
+fn reserve_up<'a>(
+    mut levels: impl Iterator<Item = (usize, &'a Level)> + Clone,
     request: Request,
     effects: &mut Effects,
 ) -> Result<usize, usize> {
     let Request { n, beyond, stock_max, twice } = request;
-    let all = nodes.clone();
+    let all = levels.clone();
     let (mut far, mut first) = (0, false);
-    while let Some((index, at)) = nodes.next() {
-        let level = at.level();
+    while let Some((index, level)) = levels.next() {
         let openings = level.openings();
         let may_exceed = || beyond.may_exceed(index, level);
         let Some(reserved) = level.reserve(n, may_exceed, effects) else {
@@ -395,7 +403,7 @@ fn reserve_up<'a, P: Path + 'a>(
             far = index + 1;
         }
         if reserved.exceeds() || level.rises(reserved.held, openings, stock_max) {
-            let above = reserve_noted(nodes, request, (level, reserved, openings), effects);
+            let above = reserve_noted(levels, request, (level, reserved, openings), effects);
             effects.turned |= first;
             return match above {
                 Ok(above) => Ok(above.max(far)),
@@ -414,14 +422,14 @@ fn reserve_up<'a, P: Path + 'a>(
 /// granted it: what a level above refuses was never held.
 #[cold]
 #[inline(never)]
-fn reserve_noted<'a, P: Path + 'a>(
-    nodes: impl Iterator<Item = (usize, &'a P)> + Clone,
+fn reserve_noted<'a>(
+    levels: impl Iterator<Item = (usize, &'a Level)> + Clone,
     request: Request,
     (level, reserved, openings): (&Level, Reserved, u64),
     effects: &mut Effects,
 ) -> Result<usize, usize> {
     let Request { n, stock_max, .. } = request;
-    let far = reserve_up(nodes, request, effects).inspect_err(|_| level.undo(n, effects))?;
+    let far = reserve_up(levels, request, effects).inspect_err(|_| level.undo(n, effects))?;
     level.raise_peak(reserved.held, openings, stock_max);
     if reserved.exceeds() {
         level.overdraw();
@@ -432,14 +440,14 @@ fn reserve_noted<'a, P: Path + 'a>(
 /// Gives back what levels below this index have reserved.
 #[cold]
 #[inline(never)]
-fn undo<'a, P: Path + 'a>(
-    nodes: impl Iterator<Item = (usize, &'a P)>,
+fn undo<'a>(
+    levels: impl Iterator<Item = (usize, &'a Level)>,
     index: usize,
     n: u64,
     effects: &mut Effects,
 ) {
-    let below = nodes.take_while(|(at, _)| *at < index);
-    below.for_each(|(_, at)| at.level().undo(n, effects));
+    let below = levels.take_while(|(at, _)| *at < index);
+    below.for_each(|(_, level)| level.undo(n, effects));
 }
 
 /// Followed by a look whether somebody waits for it.
@@ -539,22 +547,22 @@ pub(crate) fn release_levels<P: Path>(path: &P, n: u64) {
     if leaf.phase() == Phase::Open {
         give_surplus(path);
     }
-    path.level().give_back(n);
-    if let Some(above) = path.up().nth(1) {
-        give_back_up(above, n);
-    }
+    give_back_up(path, n, 1);
     serve_if_awaited(path);
 }
 
 /// Gives `n` back to the lowest levels that have no stock, and puts it into the stock of the first
-/// that has some, which those above hold.
+/// that has some, which those above hold: of those from this index on.
 #[inline(always)]
-fn give_back_up<P: Path>(path: &P, n: u64) {
-    for at in path.up() {
-        if at.leaf().phase() == Phase::Open && put(at, n) {
+fn give_back_up<P: Path>(path: &P, n: u64, from: usize) {
+    for (index, (leaf, level)) in path.nodes().enumerate() {
+        if index >= from
+            && leaf.phase() == Phase::Open
+            && path.up().nth(index).is_some_and(|at| put(at, n))
+        {
             break;
         }
-        at.level().give_back(n);
+        level.give_back(n);
     }
 }
 
