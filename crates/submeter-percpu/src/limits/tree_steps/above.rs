@@ -133,3 +133,13 @@ fn while_a_leafs_level_rests_the_one_above_opens() {
     [Rest, Charge(0, 2)].into_iter().for_each(perform);
     assert_eq!(phases(&tree), [Phase::Open, Phase::Closed, Phase::Open, Phase::Closed]);
 }
+
+#[test]
+fn a_leaf_does_not_open_where_a_level_above_open_stock_has_no_room_for_more() {
+    let tree = Tree::new();
+    let perform = |act| tree.perform(act).expect("granted");
+    above(&[Own(0, 200), Limit(115), Rest]).into_iter().for_each(perform);
+    [Uncharge(0, 1), Charge(0, 1)].into_iter().for_each(perform);
+    let [leaf, _, between, _] = phases(&tree);
+    assert_eq!((leaf, between), (Phase::Closed, Phase::Open));
+}
