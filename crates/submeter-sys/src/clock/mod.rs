@@ -116,6 +116,8 @@ pub struct ThreadClock {
     base_ns: u64,
     /// The latest answer.
     last_ns: u64,
+    /// The counter, when it was given.
+    last_ticks: u64,
     /// How long the counter is trusted, in its own unit; 0 where there is none.
     ticks_max: u64,
     /// What turns the page's running time into CPU time; none before the first interval.
@@ -127,6 +129,9 @@ pub struct ThreadClock {
     /// What the kernel's answer is short of ours, since a fork.
     offset_ns: u64,
     source: Source,
+    /// How often the kernel was asked.
+    #[cfg(test)]
+    asked: u64,
 }
 
 impl ThreadClock {
@@ -162,6 +167,7 @@ impl ThreadClock {
             base_ticks: 0,
             base_ns: 0,
             last_ns: 0,
+            last_ticks: 0,
             ticks_max: rate.map_or(0, |rate| rate.ticks(TRUST_NS)),
             anchor: None,
             rate: rate.unwrap_or_default(),
@@ -170,6 +176,8 @@ impl ThreadClock {
             home: fork::Home::new(),
             offset_ns: 0,
             source,
+            #[cfg(test)]
+            asked: 0,
         };
         clock.ask();
         clock
@@ -199,7 +207,7 @@ impl ThreadClock {
         if since >= self.ticks_max || !self.watch.holds(self.armed) {
             return self.ask();
         }
-        self.answer(self.base_ns + self.rate.ns(since))
+        self.answer(self.base_ns + self.rate.ns(since), now)
     }
 
     /// Returns the calling thread's CPU time, to begin an interval whose end
@@ -239,26 +247,30 @@ impl ThreadClock {
         };
         // After the page: a switch between the two is noticed at the next question.
         let now = ticks::now();
-        let recent = now.wrapping_sub(self.base_ticks) < self.ticks_max / (TRUST_NS / NEAR_NS);
+        // Of the last look, and not of `base_ticks`, from when a busy thread may have run for long.
+        let recent = now.wrapping_sub(self.last_ticks) < self.ticks_max / (TRUST_NS / NEAR_NS);
         let estimate = self.anchor.as_ref().filter(|_| recent).and_then(|anchor| {
             let young = now.wrapping_sub(anchor.ticks) < self.ticks_max;
             anchor.cpu_ns(running_ns, self.last_ns).filter(|_| young)
         });
         if let Some(ns) = estimate {
             (self.armed, self.base_ticks, self.base_ns) = (armed, now, ns);
-            return self.answer(ns);
+            return self.answer(ns, now);
         }
         let ns = self.ask();
         // Not after another switch: the two are not of one moment. Nor if the thread may have run
         // for long since it came back: each estimate would be as far in the future, and the clock
-        // would stand still until the thread gets there.
-        let near = recent && self.armed == armed;
-        self.anchor = near.then(|| Anchor::new(running_ns, ns, self.base_ticks));
+        // would stand still until the thread gets there. Then the one before stays, while it is
+        // young.
+        if recent && self.armed == armed {
+            self.anchor = Some(Anchor::new(running_ns, ns, self.base_ticks));
+        }
         ns
     }
 
     #[inline]
-    fn answer(&mut self, ns: u64) -> u64 {
+    fn answer(&mut self, ns: u64, ticks: u64) -> u64 {
+        self.last_ticks = ticks;
         self.last_ns = self.last_ns.max(ns);
         self.last_ns
     }
@@ -267,6 +279,8 @@ impl ThreadClock {
     #[cold]
     #[inline(never)]
     fn ask(&mut self) -> u64 {
+        #[cfg(test)]
+        (self.asked += 1);
         // First: a switch during what follows makes the pair worthless, and is noticed at the next
         // question.
         self.armed = self.watch.arm();
@@ -275,7 +289,7 @@ impl ThreadClock {
         // The kernel reads its clock somewhere in the middle of the call.
         self.base_ticks = before.wrapping_add(ticks::now().wrapping_sub(before) / 2);
         self.base_ns = ns;
-        self.answer(ns)
+        self.answer(ns, self.base_ticks)
     }
 
     /// Goes on in a forked child: its one thread starts at 0, without the page.
