@@ -12,7 +12,8 @@ use crate::group::Group;
 /// Attaches a group to a future, a stream, a body, or anything else that is polled.
 pub trait InGroup: Sized {
     /// Makes a value that enters `group` at each poll, leaves it at the end of the poll, and is
-    /// dropped in it. Keeps the group's handle as long as it lives.
+    /// dropped in it: a future at the end of its last poll. Keeps the group's handle as long as it
+    /// lives.
     ///
     /// Costs two switches per poll. What the executor does between polls is charged to no group;
     /// tasks that a future spawns are not in the group, unless they are placed there
@@ -78,7 +79,7 @@ pin_project! {
     /// `IndexedParallelIterator`, which enter the group on every thread that they use.
     #[must_use = "it does nothing unless it is polled"]
     pub struct Grouped<T> {
-        // `None` only while being dropped or taken.
+        // `None` while being dropped or taken, and for a future that has ended.
         #[pin]
         value: Option<T>,
         group: Option<Group>,
@@ -86,10 +87,12 @@ pin_project! {
 
     impl<T> PinnedDrop for Grouped<T> {
         fn drop(this: Pin<&mut Self>) {
-            // Its values may do work when they are dropped.
             let mut this = this.project();
-            let _entered = this.group.as_ref().map(Group::enter);
-            this.value.set(None);
+            if this.value.is_some() {
+                // Its values may do work when they are dropped.
+                let _entered = this.group.as_ref().map(Group::enter);
+                this.value.set(None);
+            }
         }
     }
 }
@@ -122,8 +125,9 @@ impl<T> Grouped<T> {
     pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut T>, Option<Entered>) {
         let this = self.project();
         let entered = this.group.as_ref().map(Group::enter);
-        // It is missing only while being dropped or taken, when nobody has a reference to poll by.
-        (this.value.as_pin_mut().expect("polled while it exists"), entered)
+        // It is missing while being dropped or taken, when nobody has a reference to poll by, and
+        // for a future that has ended, which nobody may poll.
+        (this.value.as_pin_mut().expect("not polled after its end"), entered)
     }
 
     /// Returns the value where no poll is needed to ask it.
@@ -142,9 +146,14 @@ impl<T> Grouped<T> {
 impl<F: Future> Future for Grouped<F> {
     type Output = F::Output;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let (future, _entered) = self.enter();
-        future.poll(context)
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let (future, _entered) = self.as_mut().enter();
+        let polled = future.poll(context);
+        if polled.is_ready() {
+            // Here, and not when the wrapper is dropped: that would enter the group once more.
+            self.project().value.set(None);
+        }
+        polled
     }
 }
 
