@@ -19,6 +19,7 @@ mod api;
 mod store;
 
 use api::{Api, Keys, Tenant};
+use axum::middleware::from_fn_with_state;
 use axum::serve::ListenerExt;
 use store::{Plan, Result, Store};
 use submeter::{Schema, Tree, switch};
@@ -69,7 +70,7 @@ fn serve(metered: bool, file: &Path) -> Result<()> {
         let app = if metered {
             api::tenants_api(api)
         } else {
-            api::authenticated(api::routes(api.clone()), api.store)
+            api::routes(api.clone()).layer(from_fn_with_state(api.store, api::authenticate))
         };
         let at = at.tap_io(|stream| drop(stream.set_nodelay(true)));
         axum::serve(at, app).await?;

@@ -102,11 +102,6 @@ pub(crate) fn tenants_api(api: Api) -> Router {
     ))
 }
 
-/// Finds out whose request it is before all else, as that says in whose group it is handled.
-pub(crate) fn authenticated(routes: Router, store: Store) -> Router {
-    routes.layer(middleware::from_fn_with_state(store, authenticate))
-}
-
 /// What tenants may ask for, once it is known who they are.
 pub(crate) fn routes(api: Api) -> Router {
     Router::new()
@@ -125,7 +120,8 @@ pub(crate) fn operators_api(api: Api) -> Router {
         .fallback_service(page)
 }
 
-async fn authenticate(
+/// Finds out whose request it is before all else, as that says in whose group it is handled.
+pub(crate) async fn authenticate(
     State(store): State<Store>,
     mut request: Request,
     next: Next,
