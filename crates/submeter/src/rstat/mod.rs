@@ -369,7 +369,7 @@ impl Rstat {
     fn admit(&self) -> Result<(), Error> {
         // Relaxed: the counter alone decides; nothing else is published by it.
         let admitted = self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |len| {
-            (len < self.groups_max).then_some(len + 1)
+            (len < self.groups_max).then(|| len + 1)
         });
         admitted.map(drop).map_err(|_| Error::full(self.groups_max))
     }
