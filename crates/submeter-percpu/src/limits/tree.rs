@@ -313,8 +313,8 @@ fn reserve<P: Path>(
     let mut stocked = None;
     let mut below = 0;
     for (leaf, level) in path.nodes() {
-        // More than a word holds is not in any stock: to fetch it would raise the peaks above before
-        // it is known whether the levels below grant it.
+        // More than a word holds is in no stock: to fetch it would raise the peaks above before it
+        // is known whether the levels below grant it.
         if below > 0 && n <= leaf.cap && leaf.phase() == Phase::Open {
             stocked = path.up().nth(below).filter(|at| take(*at, n, effects));
             if stocked.is_some() {
