@@ -193,8 +193,8 @@ impl LimitNode {
     /// # Errors
     /// When a limit would be exceeded; in a signal handler that interrupted a move of stock by its
     /// own thread, and in a forked child in which a thread stayed behind in one, also where it
-    /// would not, but is near. A charge of another thread counts from its first level on until it
-    /// is decided, be it refused because a third takes the last room above meanwhile.
+    /// would not, but is near. A charge of another thread counts at its levels until it is decided,
+    /// be it refused because a third takes the last room at one of them meanwhile.
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         if self.charge_stock(n) { Ok(()) } else { self.charge_levels(n) }
