@@ -34,26 +34,37 @@ pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
         // Somebody else has drained it; the caller looks again.
         return true;
     }
-    let (mut closing, mut visit) = (false, 0);
-    let closed = path.below(level, &mut |leaves| {
-        visit = path.common().begin_visit();
-        leaves.for_each(|path| closing |= path.leaf().close(visit));
-    });
-    if !closed {
+    if !empty(path, level, &|_| true) {
         return false;
-    }
-    if closing {
-        path.leaf().stock.barrier();
-        if !path.below(level, &mut |leaves| drain(leaves, visit)) {
-            return false;
-        }
     }
     level.drained(tightening, path.leaf().stock.now_ms());
     true
 }
 
-/// The second half of closings, of all leaves that were closed in a visit or before it. Before it
-/// as well: whoever closed them may be behind. Not after it: the barrier may have come before.
+/// Gives one leaf's stock back, behind a barrier, where others may still charge it.
+pub(super) fn close<P: Path>(path: &P) {
+    empty(path, path.level(), &|at| std::ptr::eq(at.leaf(), path.leaf()));
+}
+
+/// Closes those leaves below a level that are meant, and gives their stock back behind one barrier.
+/// Returns false where leaves cannot be visited.
+fn empty<P: Path>(path: &P, level: &Level, is_meant: &dyn Fn(&P) -> bool) -> bool {
+    let (mut closing, mut visit) = (false, 0);
+    let closed = path.below(level, &mut |leaves| {
+        visit = path.common().begin_visit();
+        let meant = leaves.filter(|at| is_meant(at));
+        meant.for_each(|at| closing |= at.leaf().close(visit));
+    });
+    if !closed || !closing {
+        return closed;
+    }
+    path.leaf().stock.barrier();
+    path.below(level, &mut |leaves| drain(&mut leaves.filter(|at| is_meant(at)), visit))
+}
+
+/// The second half of closings, of all leaves that were closed in a visit or before it: a thread
+/// that closed one before may not have come so far. Not of one that was closed after it, as the
+/// barrier may have come before that.
 fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
     let mut drained: Option<Siblings<'a, P>> = None;
     for path in leaves {
@@ -106,19 +117,5 @@ impl<P: Path> Drop for Siblings<'_, P> {
             level.give_back(self.stocked);
             level.end_openings(self.leaves);
         }
-    }
-}
-
-/// Gives one leaf's stock back, behind a barrier, where others may still charge it.
-pub(super) fn close<P: Path>(path: &P) {
-    let own = |at: &&P| std::ptr::eq(at.leaf(), path.leaf());
-    let mut visit = 0;
-    let closed = path.below(path.level(), &mut |leaves| {
-        visit = path.common().begin_visit();
-        leaves.filter(own).for_each(|at| _ = at.leaf().close(visit));
-    });
-    if closed {
-        path.leaf().stock.barrier();
-        path.below(path.level(), &mut |leaves| drain(&mut leaves.filter(own), visit));
     }
 }

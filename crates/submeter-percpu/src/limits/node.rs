@@ -390,15 +390,16 @@ impl Path for Arc<Node> {
     }
 }
 
-/// Gives a node's stock back. Without a barrier: nobody charges it any more, and whoever did came
-/// before. Where a handler does it on top of a move, the next fold does.
+/// Gives a node's stock back. It needs no barrier unless the node was a parent: all threads that
+/// charged it have come to their end. A handler that interrupted a move of stock leaves it to the
+/// next fold.
 fn end(node: &Arc<Node>) {
     let Node { leaf, tree, place, is_parent, .. } = &**node;
     if leaf.cap == 0 {
         return;
     }
-    // Relaxed: written before the last of its users came to an end. With a barrier: a charge that
-    // waits may outlive its handle, and whoever serves it takes from the stock above.
+    // Relaxed: written before the last of its users came to an end. Behind a barrier, as a charge
+    // that waits may outlive its handle: the thread that serves it takes from the stock above.
     if is_parent.load(Ordering::Relaxed) && !leaf.is_closed() {
         fold::close(node);
     }
