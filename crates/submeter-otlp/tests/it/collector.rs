@@ -9,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use submeter::{Buckets, Count, Tree};
+use submeter::{Count, Tree};
 use submeter_otlp::{Builder, Exporter, Protocol, Temporality};
 
 use super::tls::{Files, files};
-use super::tree;
+use super::{tree, with_histogram};
 
 /// A collector that writes each point to a file, and is killed when it is dropped.
 struct Collector(Child);
@@ -178,13 +178,8 @@ fn a_collector_has_exactly_what_was_counted_over_restarts_of_either_side() {
         let mut collector = start(0);
         let mut number = 0;
         for _process in 0..3 {
-            let mut keys = None;
             // As a new process has.
-            let tree = tree(|schema| {
-                let size = schema.histogram::<Count>("size", "", Buckets::powers(2, 8));
-                keys = Some((schema.counter::<Count>("n", ""), size));
-            });
-            let (n, size) = keys.expect("declared");
+            let (tree, n, size) = with_histogram(8);
             let exporter = way
                 .exporter(&tree, at, &files)
                 .temporality(temporality)

@@ -13,7 +13,7 @@ use submeter::{Buckets, Bytes, Count, Nanoseconds};
 use submeter_otlp::{Exporter, Temporality};
 
 use super::receiver::{Receiver, Reply, decode, group, metrics};
-use super::{to, tree};
+use super::{to, tree, with_gauge};
 
 /// The integers of one metric by group; empty where the metric was not sent.
 pub(super) fn numbers(metrics: &[Metric], name: &str) -> BTreeMap<String, i64> {
@@ -165,11 +165,7 @@ fn an_exponential_histogram_has_the_same_counts() {
 
 #[test]
 fn delta_has_what_is_new_since_the_last_and_nothing_of_idle_groups() {
-    let mut keys = None;
-    let tree = tree(|schema| {
-        keys = Some((schema.counter::<Count>("n", ""), schema.gauge::<Count>("open", "")));
-    });
-    let (n, open) = keys.expect("declared");
+    let (tree, n, open) = with_gauge();
     let receiver = Receiver::start(|_| Reply::Accept);
     let exporter = to(&receiver, &tree).temporality(Temporality::Delta).start().expect("valid");
     let (a, b) = (tree.create("/a").expect("room"), tree.create("/b").expect("room"));

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, NumberDataPoint};
+use submeter::Count;
 use submeter::checkpoint::CheckpointFile;
-use submeter::{Buckets, Count};
 use submeter_otlp::Temporality;
 
 use super::receiver::{Receiver, Reply, group, status};
-use super::{to, tree};
+use super::{to, tree, with_gauge, with_histogram};
 
 /// Adds up a counter, or the values of a histogram: every delta, or the last of each series.
 pub(super) fn total(requests: &[Vec<Metric>], name: &str) -> u64 {
@@ -55,12 +55,7 @@ pub(super) fn total(requests: &[Vec<Metric>], name: &str) -> u64 {
 
 /// Groups of two levels are created, killed and created again at random; so are answers.
 fn random(temporality: Temporality, request_max: usize, seed: u64) {
-    let mut keys = None;
-    let tree = tree(|schema| {
-        let size = schema.histogram::<Count>("size", "", Buckets::powers(2, 4));
-        keys = Some((schema.counter::<Count>("n", ""), size));
-    });
-    let (n, size) = keys.expect("declared");
+    let (tree, n, size) = with_histogram(4);
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut answers = chance.fork();
     let mut has_it = false;
@@ -151,12 +146,7 @@ fn what_was_restored_is_sent_by_the_process_that_counted_it_alone() {
         let _ = std::fs::remove_file(&path);
         let receiver = Receiver::start(|_| Reply::Accept);
         for _ in 0..3 {
-            let mut keys = None;
-            let tree = tree(|schema| {
-                let size = schema.histogram::<Count>("size", "", Buckets::powers(2, 4));
-                keys = Some((schema.counter::<Count>("n", ""), size));
-            });
-            let (n, size) = keys.expect("declared");
+            let (tree, n, size) = with_histogram(4);
             let mut file = CheckpointFile::open(&path).expect("free");
             tree.restore(&mut file).expect("whole");
             let group = tree.get_or_create("/acme/web").expect("room");
@@ -176,11 +166,7 @@ fn what_was_restored_is_sent_by_the_process_that_counted_it_alone() {
 
 #[test]
 fn the_end_of_a_level_is_sent_again_where_its_part_was_refused() {
-    let mut keys = None;
-    let tree = tree(|schema| {
-        keys = Some((schema.counter::<Count>("n", ""), schema.gauge::<Count>("open", "")));
-    });
-    let (n, open) = keys.expect("declared");
+    let (tree, n, open) = with_gauge();
     let [first, second] = ["/a", "/b"].map(|path| tree.create(path).expect("room"));
     // Two requests, then two of which the second is refused.
     let receiver = Receiver::start(|request| match request {
