@@ -122,7 +122,11 @@ impl Tree {
         let restored = self.restored().read_recursive();
         let mut snapshot = self.snapshot();
         for group in &mut snapshot.groups {
-            group.words = without_restored(group, &restored);
+            for base in bases(&restored, group.id()) {
+                for (word, base) in group.words.iter_mut().zip(base) {
+                    *word = word.wrapping_sub(*base);
+                }
+            }
         }
         snapshot
     }
@@ -167,19 +171,16 @@ impl Tree {
 
 /// Returns a group's counters without what was restored.
 fn own_counters(snapshot: &Snapshot, group: &GroupValues, restored: &[Restored]) -> Vec<u64> {
-    let words = without_restored(group, restored);
-    counters(snapshot.schema())
-        .map(|metric| words[group.word(metric.key)].cast_unsigned())
-        .collect()
+    let own = |metric: &Metric| {
+        let word = group.word(metric.key);
+        // A metric may have been declared since.
+        let bases = bases(restored, group.id()).filter_map(|base| base.get(word));
+        bases.fold(group.words[word], |own, base| own.wrapping_sub(*base)).cast_unsigned()
+    };
+    counters(snapshot.schema()).map(own).collect()
 }
 
-/// Returns a group's words without what was restored.
-fn without_restored(group: &GroupValues, restored: &[Restored]) -> Box<[i64]> {
-    let mut words = group.words.clone();
-    for base in restored.iter().filter_map(|restored| restored.base.get(&group.id())) {
-        for (word, base) in words.iter_mut().zip(base) {
-            *word = word.wrapping_sub(*base);
-        }
-    }
-    words
+/// Returns what each restore added to a group, as words of a snapshot.
+fn bases(restored: &[Restored], group: u64) -> impl Iterator<Item = &[i64]> {
+    restored.iter().filter_map(move |restored| restored.base.get(&group)).map(|base| &**base)
 }
