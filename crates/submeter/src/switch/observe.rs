@@ -319,10 +319,14 @@ fn let_go(entry: Arc<ObserverEntry>) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Future, ready};
+    use std::pin::pin;
     use std::sync::mpsc;
+    use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
     use super::*;
+    use crate::switch::InGroup;
     use crate::{Schema, Tree};
 
     /// Counts the switches of the calling thread.
@@ -345,6 +349,20 @@ mod tests {
 
     fn tree() -> Tree {
         Tree::new(Schema::builder().build().expect("valid")).expect("address space")
+    }
+
+    #[test]
+    fn a_future_that_ends_enters_its_group_no_more() {
+        let tree = tree();
+        let (observation, switches) = counting();
+        {
+            let mut future = pin!(ready(()).in_group(tree.root()));
+            let mut context = Context::from_waker(Waker::noop());
+            assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(()));
+        }
+        // Relaxed: this thread counts.
+        assert_eq!(switches.load(Ordering::Relaxed), 2, "in and out, once");
+        drop(observation);
     }
 
     /// As on a busy machine, where the thread that makes a change may wait for a CPU for seconds.

@@ -4,13 +4,12 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rayon::prelude::*;
-use submeter::switch::{self, InGroup, Observer};
+use submeter::switch::{self, InGroup};
 use submeter::{Group, Schema, Tree};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, BufReader};
 use tokio::runtime::Builder;
@@ -111,20 +110,7 @@ fn a_task_that_is_aborted_is_dropped_in_its_group_and_lets_go_of_it() {
 }
 
 #[test]
-fn a_future_that_ends_is_dropped_in_its_last_poll_and_enters_its_group_no_more() {
-    struct Switches(Arc<AtomicU64>);
-    impl Observer for Switches {
-        fn switched(&mut self, _: Option<&Group>, _: Option<&Group>, _: u64) {
-            // Relaxed: one thread.
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    let (me, switches) = (std::thread::current().id(), Arc::new(AtomicU64::new(0)));
-    let counted = Arc::clone(&switches);
-    let observation = switch::observe(move |_| {
-        let mine = std::thread::current().id() == me;
-        mine.then(|| Box::new(Switches(Arc::clone(&counted))) as _)
-    });
+fn a_future_that_ends_is_dropped_in_its_last_poll() {
     let (_tree, a, _) = fixture();
     let (sender, dropped) = mpsc::channel();
     let future = poll_fn({
@@ -134,15 +120,10 @@ fn a_future_that_ends_is_dropped_in_its_last_poll_and_enters_its_group_no_more()
             Poll::Ready(switch::current())
         }
     });
-    {
-        let mut future = pin!(future.in_group(&a));
-        let mut context = Context::from_waker(Waker::noop());
-        assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(Some(a.clone())));
-        assert_eq!(dropped.try_recv(), Ok(Some(a)), "with the last poll, in the group");
-    }
-    // Relaxed: as above.
-    assert_eq!(switches.load(Ordering::Relaxed), 2, "in and out, once");
-    drop(observation);
+    let mut future = pin!(future.in_group(&a));
+    let mut context = Context::from_waker(Waker::noop());
+    assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(Some(a.clone())));
+    assert_eq!(dropped.try_recv(), Ok(Some(a)), "with the last poll, in the group");
 }
 
 #[test]
