@@ -51,6 +51,12 @@ pub(super) struct Row {
     pub(super) figures: Box<[Figure]>,
 }
 
+/// Whether two snapshots of a tree have the same metrics.
+pub(super) fn have_same_metrics(one: &Snapshot, other: &Snapshot) -> bool {
+    // A schema only grows.
+    one.schema().metrics().len() == other.schema().metrics().len()
+}
+
 impl Sample {
     /// The values of a group one sample earlier.
     pub(super) fn before(&self, path: &str) -> Option<&GroupValues> {
@@ -59,9 +65,8 @@ impl Sample {
 
     /// Whether the tree has the metrics that it had a sample earlier.
     pub(super) fn has_same_metrics(&self) -> bool {
-        // A schema only grows.
-        let metrics = |indexed: &Indexed| indexed.snapshot.schema().metrics().len();
-        self.before.as_deref().map(metrics) == Some(metrics(&self.now))
+        let before = self.before.as_deref();
+        before.is_some_and(|before| have_same_metrics(&before.snapshot, &self.now.snapshot))
     }
 
     /// The row of a group.

@@ -22,7 +22,7 @@ use super::frame;
 use super::gzip::Coding;
 use super::history::History;
 use super::panel;
-use super::sample::{Indexed, Row, Sample};
+use super::sample::{Indexed, Row, Sample, have_same_metrics};
 use super::shown::Shown;
 use super::totals;
 use super::wire::DetailDoc;
@@ -306,8 +306,7 @@ impl State {
     }
 
     fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, shown: &Shown) -> Sample {
-        let metrics = |snapshot: &Snapshot| snapshot.schema().metrics().len();
-        let views = before.filter(|b| metrics(&b.now.snapshot) == metrics(&snapshot));
+        let views = before.filter(|b| have_same_metrics(&b.now.snapshot, &snapshot));
         let views = views.map_or_else(|| shown.views_of(snapshot.schema()), |b| b.views.clone());
         let window = before.map_or(Duration::ZERO, |b| snapshot.at() - b.now.snapshot.at());
         let mut rows: Vec<Row> = Vec::with_capacity(snapshot.groups().len());

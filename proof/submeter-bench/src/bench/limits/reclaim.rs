@@ -30,9 +30,9 @@ pub(super) fn cells(groups: &mut Vec<Vec<Cell>>) -> io::Result<()> {
     for callbacks in CALLBACKS {
         let params = Params::from([("callbacks", Param::number(callbacks as u64))]);
         groups.push(vec![
-            cell("submeter", &params, Groups::new(callbacks)?),
-            cell("scan", &params, Scan::new(callbacks)),
-            cell("ordered_set", &params, Ordered::new(callbacks)),
+            cell("submeter", &params, callbacks, Groups::new(callbacks)?),
+            cell("scan", &params, callbacks, Scan::new(callbacks)),
+            cell("ordered_set", &params, callbacks, Ordered::new(callbacks)),
         ]);
     }
     Ok(())
@@ -47,8 +47,12 @@ trait Full {
     fn undo(&mut self, gave: usize);
 }
 
-fn cell(variant: &'static str, params: &Params, mut full: impl Full + 'static) -> Cell {
-    let callbacks: usize = params.get("callbacks").and_then(|n| n.parse().ok()).unwrap_or(0);
+fn cell(
+    variant: &'static str,
+    params: &Params,
+    tenants: usize,
+    mut full: impl Full + 'static,
+) -> Cell {
     Cell::new(params.clone(), variant, move || {
         let preemptions = Preemptions::count();
         let mut times = Vec::with_capacity(TIMES);
@@ -56,7 +60,7 @@ fn cell(variant: &'static str, params: &Params, mut full: impl Full + 'static) -
             let from = Instant::now();
             let gave = full.charge();
             times.push(from.elapsed().as_nanos() as f64);
-            let gave = gave.filter(|gave| *gave < callbacks);
+            let gave = gave.filter(|gave| *gave < tenants);
             let gave = gave.ok_or_else(|| {
                 io::Error::other(format!("{variant} made no room, though all could, a bug"))
             })?;
