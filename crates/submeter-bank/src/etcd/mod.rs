@@ -117,6 +117,11 @@ impl State {
         self.kept.as_ref().is_some_and(known)
     }
 
+    /// Returns the longest that leases last which may live, by the value.
+    fn longest_us(&self) -> u64 {
+        self.kept.as_ref().map_or(0, |kept| kept.longest_us)
+    }
+
     /// Returns whether leases may live that the value does not know.
     fn learns(&self) -> bool {
         let kept = self.kept.as_ref().filter(|_| self.is_known());
@@ -288,7 +293,6 @@ impl EtcdBank {
             }
             let mut ledger = self.ledger(&state, holder.is_some())?;
             let done = change(&mut ledger).map_err(|error| Cause::Refused(error.to_string()))?;
-            let longest_before = state.kept.as_ref().map_or(0, |kept| kept.longest_us);
             let kept = self.kept(&state, &ledger, holder.is_some());
             let longest_us = kept.longest_us;
             let text = serde_json::to_vec(&kept).map_err(|_| strange())?;
@@ -307,8 +311,8 @@ impl EtcdBank {
                 let key = format!("{}holder/{epoch:016x}/{member}", self.prefix);
                 then.push(put(encode(key.as_bytes()), b"", Some(lease)));
             }
-            // Again for who leases for longer: so may those have done whom nobody knows.
-            let is_longer = state.is_learning && longest_us > longest_before;
+            // Anew where the asker leases for longer: holders that nobody knows may have, too.
+            let is_longer = state.is_learning && longest_us > state.longest_us();
             if holder.is_some() && (!state.is_known() || is_longer) {
                 let lease = match learning {
                     Some((lease, us)) if us == longest_us => lease,
@@ -335,7 +339,7 @@ impl EtcdBank {
     /// Returns what to keep of a ledger that was made of a state.
     fn kept(&self, state: &State, ledger: &Ledger, asks: bool) -> Kept {
         let before = state.kept.as_ref();
-        let longest_before = before.map_or(0, |kept| kept.longest_us);
+        let longest_before = state.longest_us();
         let own_us = u64::try_from(self.ttl.as_micros()).unwrap_or(u64::MAX);
         let (ttl_us, longest_us) = match asks {
             true if state.learns() => (Some(own_us), longest_before.max(own_us)),

@@ -240,7 +240,7 @@ fn lent_again_after(fleet: &str, lose: impl Fn(&Server, &str)) -> Option<Duratio
             assert!(!learns);
             break;
         }
-        assert!(began.elapsed() < TTL + Duration::from_secs(30), "it learns for ever");
+        assert!(began.elapsed() < TTL + Duration::from_secs(30), "it never stops learning");
         std::thread::sleep(Duration::from_millis(20));
     }
     Some(began.elapsed())

@@ -287,7 +287,7 @@ fn a_server_that_forgets_while_it_learns_learns_for_the_longest_lease() {
         if patiently(&shorter, &asked).leases[0].amount > 0 {
             break;
         }
-        assert!(began.elapsed() < TTL + Duration::from_secs(30), "it learns for ever");
+        assert!(began.elapsed() < TTL + Duration::from_secs(30), "it never stops learning");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(began.elapsed() >= TTL, "lent twice after {:?}", began.elapsed());

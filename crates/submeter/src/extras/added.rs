@@ -6,7 +6,8 @@ use crate::group::OtherStats;
 
 /// Those of one group, in the order of their first updates. A single pointer while there are none.
 ///
-/// A list, as there are few. Without a lock: a fork could leave the child without them for ever.
+/// They are a list, as there are few. It has no lock, which a forked child could find held by a
+/// thread that it does not have.
 #[derive(Default)]
 pub(super) struct Added {
     first: OnceBox<Link>,
