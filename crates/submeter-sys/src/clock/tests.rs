@@ -110,6 +110,15 @@ fn intervals_that_begin_after_waits_sum_up_to_the_kernels_answer_stress() {
     });
 }
 
+/// Sleeps until the clock must notice that its thread was switched out. A thread that is preempted
+/// before it sleeps need not wait any more, and is not switched out then.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn wait(clock: &ThreadClock) {
+    while clock.watch.holds(clock.armed) {
+        std::thread::sleep(Duration::from_micros(1));
+    }
+}
+
 /// Begins an interval after a wait that `prepare` may make look shorter or longer than it was.
 /// Returns whether the kernel was asked. The thread that begins may be switched out again, which
 /// is a reason to ask: so one time of many that it was not is a no.
@@ -123,10 +132,7 @@ fn asks_after_a_wait(clock: &mut ThreadClock, prepare: impl Fn(&mut ThreadClock)
         if clock.anchor.is_none() {
             return true;
         }
-        // A thread that is preempted before it sleeps need not wait any more.
-        while clock.watch.holds(clock.armed) {
-            std::thread::sleep(Duration::from_micros(1));
-        }
+        wait(clock);
         prepare(clock);
         let (armed, base, times) = (clock.armed, clock.base_ticks, clock.asked);
         let begin = clock.begin_ns();
@@ -161,7 +167,7 @@ fn an_interval_after_a_short_wait_begins_without_a_system_call() {
         long(clock);
         clock.begin_ns();
         // The question was no reason to forget how the scales stand.
-        std::thread::sleep(Duration::from_micros(1));
+        wait(clock);
         clock.last_ticks = ticks::now();
     };
     assert!(!asks_after_a_wait(&mut clock, after_long), "asked though the scales were known");
