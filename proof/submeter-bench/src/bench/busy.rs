@@ -125,7 +125,7 @@ mod tests {
         assert!(cpu_s() - before >= 0.1, "they use CPU time");
         assert_eq!(ours().collect::<Vec<_>>(), vec![19; busy.threads.len()]);
         drop(busy);
-        // A thread is joined once the kernel has cleared its number, a moment before it leaves /proc.
+        // A thread is joined when the kernel clears its number, a moment before it leaves /proc.
         let dropped = Instant::now();
         while ours().count() > 0 && dropped.elapsed() < Duration::from_secs(10) {
             thread::sleep(Duration::from_millis(1));
