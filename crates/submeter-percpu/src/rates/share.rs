@@ -3,7 +3,8 @@
 //! A level with a weight **contends** for the rate above it in every period in which it takes, or
 //! tries to. Its share is its weight's part of what contends in this period, or did in the last one
 //! if that was more. One that pauses for less than a period keeps its share; one that stops lends
-//! it to the others, by their weights.
+//! it to the others, by their weights. So does one whose share earns less than a token in a period,
+//! unless it tries in each: it may then wait for a token longer than its share would take.
 //!
 //! Shares matter only once half a burst is taken: the other half is theirs. Above that anybody
 //! takes what others leave. Below, a take must fit its level's share, which has a due time as a
