@@ -19,9 +19,10 @@ mod demand;
 
 use demand::Demand;
 
-const TTL: Duration = Duration::from_secs(3600);
+/// How long leases last, and an engine that has just been started learns before it lends.
+const TTL: Duration = Duration::from_secs(15);
 const GRANTS: u64 = 1_000;
-/// How often a member asks where leases last 15 s.
+/// How often a member asks then.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// How long leases last while load moves.
@@ -71,9 +72,10 @@ fn main() {
     let url = format!("unix://{}", socket.display());
     let new = || RedisBank::new(&url, "cost", TTL).expect("a URL");
     new().set_limit(&budget, 1 << 40, 0).expect("it runs");
+    until_it_lends(&new(), &budget);
     first_grants("redis", &budget, new);
     skewed("redis", || RedisBank::new(&url, "skew", SHORT).expect("a URL"));
-    fleet(&new(), &url, members, budgets);
+    fleet(new, &url, members, budgets);
 }
 
 /// Its disk is a directory beside the others'.
@@ -102,10 +104,16 @@ fn etcd(budget: &Budget) {
     let new = |fleet| EtcdBank::new(&url, fleet, SHORT).expect("a URL");
     let limit = Limit { budget: budget.clone(), most: 1 << 40, floors: 0, per_member: None };
     new("cost").set(&limit).expect("it runs");
+    until_it_lends(&new("cost"), budget);
     first_grants("etcd", budget, || new("cost"));
     // Hundreds of processes share that one's value. Of a hundred fleets, few share each.
     let fleets: Vec<_> = (0..100).map(|at| format!("cost-{at}")).collect();
     fleets.iter().for_each(|fleet| new(fleet).set(&limit).expect("it runs"));
+    std::thread::scope(|scope| {
+        for fleet in &fleets {
+            scope.spawn(|| until_it_lends(&new(fleet), budget));
+        }
+    });
     let next = std::cell::Cell::new(0);
     first_grants("etcd, a hundred fleets", budget, || {
         new(&fleets[next.replace(next.get() + 1) % fleets.len()])
@@ -164,6 +172,21 @@ impl Drop for Server {
     }
 }
 
+/// Waits while an engine that has just been started learns.
+fn until_it_lends(bank: &impl Bank, budget: &Budget) {
+    let mut holder = Holder::new("waits", 0);
+    holder.add(budget.clone(), 10, Outage::Strict);
+    loop {
+        let mut uses = Uses(Vec::new());
+        let answer = bank.exchange(&holder.request(Duration::ZERO, &mut uses)).expect("an answer");
+        if !answer.learns && answer.leases[0].amount > 0 {
+            break;
+        }
+        holder.accept(Duration::ZERO, &answer, &mut uses);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// A process that has just started, from its first look to its lease: it connects, too.
 fn first_grants<B: Bank>(engine: &str, budget: &Budget, new: impl Fn() -> B) {
     let mut took: Vec<_> = (0..GRANTS)
@@ -174,6 +197,7 @@ fn first_grants<B: Bank>(engine: &str, budget: &Budget, new: impl Fn() -> B) {
             holder.add(budget.clone(), 10, Outage::Strict);
             let request = holder.request(Duration::ZERO, &mut uses);
             let answer = bank.exchange(&request).expect("an answer");
+            assert!(answer.leases.iter().all(|lease| lease.amount == 10), "{answer:?}");
             assert!(holder.accept(Duration::ZERO, &answer, &mut uses));
             start.elapsed()
         })
@@ -195,10 +219,12 @@ fn cpu(url: &str) -> f64 {
     part("used_cpu_sys:") + part("used_cpu_user:")
 }
 
-fn fleet(bank: &RedisBank, url: &str, members: u64, budgets: u64) {
+/// A bank for each member, as each is a process.
+fn fleet(new: impl Fn() -> RedisBank, url: &str, members: u64, budgets: u64) {
     let names: Vec<_> = (0..budgets)
         .map(|at| Budget::new(&format!("/tenant-{at}"), "memory").expect("a name"))
         .collect();
+    let bank = new();
     for budget in &names {
         bank.set_limit(budget, 1 << 40, 0).expect("it runs");
     }
@@ -208,12 +234,12 @@ fn fleet(bank: &RedisBank, url: &str, members: u64, budgets: u64) {
             // Others than those that were granted something first.
             let mut holder = Holder::new("member", GRANTS + epoch);
             names.iter().for_each(|name| holder.add(name.clone(), 10, Outage::Strict));
-            (holder, Uses(Vec::new()))
+            (holder, Uses(Vec::new()), new())
         })
         .collect();
-    for round in 0..3 {
+    for round in 0..6 {
         let (before, start) = (cpu(url), Instant::now());
-        for (holder, uses) in &mut fleet {
+        for (holder, uses, bank) in &mut fleet {
             let changed = (0..budgets / 20).map(|_| {
                 let budget = names[rng.usize(..names.len())].clone();
                 (budget, rng.u64(1..1000))

@@ -2,19 +2,25 @@
 -- test compares their answers. One call is one exchange, and Redis runs nothing in between.
 --
 -- KEYS[1]  submeter:{FLEET}, a hash: run, replid, past (the run before), ttl, seen, asked (when seen by
---          an exchange), followed (by a replica, once), now, learns_until, leases. All other keys begin
---          with it, so that its hash tag keeps them on one node of a cluster:
+--          an exchange), followed (by a replica, once), now, learns_until, leases, terms (how often
+--          limits were set). All other keys begin with it, so that its hash tag keeps them on one node
+--          of a cluster:
 --   :pools          budget -> the limit less floors, the cap (-1 for none), the sums of what is
 --                   counted and wished, the floors
+--   :scarce         the budgets of which more is wished than there is
 --   :ends           holder by the time at which its leases end
---   :holder:ID      '' -> the last sequence and answer; budget -> what is counted and wished, and
---                   since when
+--   :holder:ID      '' -> the last sequence, how many leases, terms, base and answer; budget -> what
+--                   is counted and wished, and since when
 --   :wishes:BUDGET  holder by its wish, in the order in which ties are served
 --   :name:MEMBER    the holders of one name
 --
--- ARGV[1]  'exchange': ID, name, sequence, ttl, the run that answered the caller before or '', then for
---          each budget, ancestors first: budget, has, wants, and the place of the nearest ancestor in
---          this list or 0
+-- ARGV[1]  'exchange': ID, name, sequence, ttl, the run that answered the caller before or '', the base,
+--          how many budgets, then for each budget, ancestors first: budget, has, wants, and the place
+--          of the nearest ancestor in this list or 0.
+--          The base is the sequence of an answer that the caller has, or ''. With a base the list is of
+--          what differs from then on: what is not listed has and wants what it did, and had all that it
+--          wanted; a budget that is returned has '' for has. All that is below a listed budget which
+--          differs is listed, and the ancestors of what is listed
 --          'limit': budget, limit less floors or '', floors or '', cap or '', 'new' unless in place of
 --          what is set
 --          'limits'
@@ -23,19 +29,34 @@
 -- Times are microseconds. Amounts are below 2^53, where numbers are whole.
 
 local root = KEYS[1]
-local POOLS, ENDS = root .. ':pools', root .. ':ends'
+local POOLS, ENDS, SCARCE = root .. ':pools', root .. ':ends', root .. ':scarce'
 local HOLDER, WISHES, NAME = root .. ':holder:', root .. ':wishes:', root .. ':name:'
 local LEASES_MAX = 1048576
+-- More of them, and exchanges do not look which of them a holder has.
+local SCARCE_MAX = 256
 -- Arguments at once: Lua has a bounded stack.
 local MANY = 2000
 
 local pools = {}
 
+-- Whether a holder that got all that it wanted may get less although nothing was set: the more others
+-- wish, the less is its part. What it has does not depend on others while their wishes fit, nor does
+-- what a cap leaves to it: they are lent only what it has not.
+local function is_scarce(pool)
+  return pool[4] > pool[1]
+end
+
+local function read_pool(kept)
+  local pool = { struct.unpack('<ddddd', kept) }
+  pool.was_scarce = is_scarce(pool)
+  return pool
+end
+
 local function pool_of(budget)
   local pool = pools[budget]
   if pool == nil then
     local kept = redis.call('HGET', POOLS, budget)
-    pool = kept and { struct.unpack('<ddddd', kept) }
+    pool = kept and read_pool(kept)
     pools[budget] = pool
   end
   return pool
@@ -49,7 +70,7 @@ local function read_pools(budgets)
       local one = kept[at - first + 1]
       -- Those that leases of others have ended in are newer here.
       if pools[budgets[at]] == nil then
-        pools[budgets[at]] = one and { struct.unpack('<ddddd', one) }
+        pools[budgets[at]] = one and read_pool(one)
       end
     end
   end
@@ -67,6 +88,10 @@ local function write_pools()
     if pool and pool.changed then
       fields[#fields + 1] = budget
       fields[#fields + 1] = struct.pack('<ddddd', unpack(pool, 1, 5))
+      local scarce = is_scarce(pool)
+      if scarce ~= pool.was_scarce then
+        redis.call(scarce and 'SADD' or 'SREM', SCARCE, budget)
+      end
     end
   end
   write(POOLS, fields)
@@ -120,10 +145,11 @@ local function advance(ttl, met)
   -- Another one for who has followed a primary meanwhile.
   local replid = string.match(replication, 'master_replid:(%x+)') or ''
   local kept = redis.call('HMGET', root, 'run', 'ttl', 'seen', 'now', 'learns_until', 'leases',
-    'replid', 'past', 'asked', 'followed')
+    'replid', 'past', 'asked', 'followed', 'terms')
   local state = {
     run = run, ttl = tonumber(kept[2] or ttl), now = tonumber(kept[4] or 0),
     learns_until = tonumber(kept[5] or 0), leases = tonumber(kept[6] or 0),
+    terms = tonumber(kept[11] or 0),
   }
   local past, asked = kept[8], tonumber(kept[9] or clock)
   local followed = kept[10] == '1' or not string.find(replication, 'connected_slaves:0', 1, true)
@@ -236,8 +262,58 @@ local function lend(budget, id, name, has, wants, above, learns, share, now)
   return amount, struct.pack('<ddd', counted, wish, since)
 end
 
+-- The answer that was given last, from what is kept of it.
+local function answer_in(last, run)
+  local answer = { 'lent', run, (string.match(string.sub(last, 33, 48), '%x*')) }
+  for at = 49, #last, 8 do
+    answer[#answer + 1] = struct.unpack('<d', string.sub(last, at, at + 7))
+  end
+  return answer
+end
+
+-- Whether a holder that lists what differs from `base` gets what it would if it listed everything:
+-- the answer that it has is the last one, and nothing that it does not list has become scarce.
+local function may_list_less(id, base, last, terms, learns, budgets)
+  if learns or not last or string.sub(last, 1, 16) ~= base then
+    return false
+  end
+  if struct.unpack('<d', string.sub(last, 25, 32)) ~= terms then
+    return false
+  end
+  local few = redis.call('SCARD', SCARCE)
+  if few == 0 then
+    return true
+  elseif few > SCARCE_MAX then
+    return false
+  end
+  local listed = {}
+  for _, budget in ipairs(budgets) do
+    listed[budget] = true
+  end
+  local scarce = redis.call('SMEMBERS', SCARCE)
+  for at, share in ipairs(redis.call('HMGET', HOLDER .. id, unpack(scarce))) do
+    if share and not listed[scarce[at]] then
+      return false
+    end
+  end
+  return true
+end
+
+-- What a holder has of these budgets.
+local function shares_among(id, budgets)
+  local shares = {}
+  for first = 1, #budgets, MANY do
+    local last = math.min(first + MANY - 1, #budgets)
+    local kept = redis.call('HMGET', HOLDER .. id, unpack(budgets, first, last))
+    for at = first, last do
+      shares[budgets[at]] = kept[at - first + 1] or nil
+    end
+  end
+  return shares
+end
+
 local function exchange()
-  local id, name, sequence, ttl = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+  local id, name, sequence, ttl, base = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[7]
   local state = advance(ttl, ARGV[6])
   if not state then
     return { 'limits' }
@@ -245,66 +321,73 @@ local function exchange()
   if state.ttl ~= ttl then
     return { 'ttl', state.ttl }
   end
-  local shares = shares_of(id)
-  local last, occupied = shares[''], 0
+  local last, occupied = redis.call('HGET', HOLDER .. id, ''), 0
   if last then
     local newest = string.sub(last, 1, 16)
     if sequence == newest then
-      local again = { 'lent', state.run }
-      for at = 17 + 8, #last, 8 do
-        again[#again + 1] = struct.unpack('<d', string.sub(last, at, at + 7))
-      end
-      return again
+      return answer_in(last, state.run)
     elseif sequence < newest then
       return { 'old', newest }
     end
     occupied = struct.unpack('<d', string.sub(last, 17, 24))
   end
-  local count = (#ARGV - 6) / 4
-  local others, occupies = state.leases - occupied, math.max(count, 1)
+  local listed = (#ARGV - 8) / 4
+  local budgets = {}
+  for at = 1, listed do
+    budgets[at] = ARGV[5 + at * 4]
+  end
+  local learns = state.now < state.learns_until
+  if base ~= '' and not may_list_less(id, base, last, state.terms, learns, budgets) then
+    return { 'whole' }
+  end
+  local others, occupies = state.leases - occupied, math.max(tonumber(ARGV[8]), 1)
   if others + occupies > LEASES_MAX then
     return { 'full', others }
   end
 
-  local budgets = {}
-  for at = 1, count do
-    budgets[at] = ARGV[3 + at * 4]
-  end
   read_pools(budgets)
-  local learns = state.now < state.learns_until
-  local answer, changed, listed = { 'lent', state.run, learns and 1 or 0 }, {}, {}
-  for at = 1, count do
+  local shares = base == '' and shares_of(id) or shares_among(id, budgets)
+  local answer, changed = { 'lent', state.run, base, learns and 1 or 0 }, {}
+  local function give_back(budget, share)
+    local counted, wish = struct.unpack('<dd', share)
+    add(pool_of(budget), -counted, -wish)
+    redis.call('ZREM', WISHES .. budget, id)
+    redis.call('HDEL', HOLDER .. id, budget)
+  end
+  for at = 1, listed do
     local budget, has, wants, above =
-      budgets[at], tonumber(ARGV[4 + at * 4]), tonumber(ARGV[5 + at * 4]), tonumber(ARGV[6 + at * 4])
-    listed[budget] = true
-    local amount = 0
-    if pools[budget] then
+      budgets[at], ARGV[6 + at * 4], tonumber(ARGV[7 + at * 4]), tonumber(ARGV[8 + at * 4])
+    local share, amount = shares[budget], 0
+    shares[budget] = nil
+    if has == '' then
+      if share then
+        give_back(budget, share)
+      end
+    elseif pools[budget] then
       -- Ancestors without a limit limit nothing.
       while above > 0 and not pools[budgets[above]] do
-        above = tonumber(ARGV[6 + above * 4])
+        above = tonumber(ARGV[8 + above * 4])
       end
-      local most, share = above > 0 and answer[3 + above] or math.huge, nil
-      amount, share = lend(budget, id, name, has, wants, most, learns, shares[budget],
-        state.now)
+      local most = above > 0 and answer[4 + above] or math.huge
+      amount, share = lend(budget, id, name, tonumber(has), wants, most, learns, share, state.now)
       if share then
         changed[#changed + 1] = budget
         changed[#changed + 1] = share
       end
     end
-    answer[3 + at] = amount
+    answer[4 + at] = amount
   end
-  for budget, share in pairs(shares) do
-    if budget ~= '' and not listed[budget] then
-      -- What is not listed any more is returned.
-      local counted, wish = struct.unpack('<dd', share)
-      add(pool_of(budget), -counted, -wish)
-      redis.call('ZREM', WISHES .. budget, id)
-      redis.call('HDEL', HOLDER .. id, budget)
+  if base == '' then
+    -- What is not listed any more is returned.
+    for budget, share in pairs(shares) do
+      if budget ~= '' then
+        give_back(budget, share)
+      end
     end
   end
 
-  local kept = { sequence, struct.pack('<d', occupies) }
-  for at = 3, #answer do
+  local kept = { sequence, struct.pack('<dd', occupies, state.terms), string.format('%16s', base) }
+  for at = 4, #answer do
     kept[at] = struct.pack('<d', answer[at])
   end
   changed[#changed + 1] = ''
@@ -324,13 +407,14 @@ local function limit()
   if pool and ARGV[6] == 'new' then
     return { 'set' }
   end
-  pool = pool or { 0, -1, 0, 0, 0 }
+  pool = pool or { 0, -1, 0, 0, 0, was_scarce = false }
   if ARGV[3] ~= '' then
     pool[1], pool[5] = tonumber(ARGV[3]), tonumber(ARGV[4])
   end
   pool[2] = tonumber(ARGV[5] ~= '' and ARGV[5] or -1)
   pool.changed = true
   pools[budget] = pool
+  redis.call('HINCRBY', root, 'terms', 1)
   return { 'set' }
 end
 

@@ -1,5 +1,6 @@
 //! A bank for the processes of many hosts, which Redis keeps.
 
+mod changes;
 mod error;
 
 use std::collections::BTreeMap;
@@ -9,11 +10,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::{Client, Connection, ConnectionAddr, IntoConnectionInfo, Script, Value};
 
+use self::changes::{Ask, Known};
 use self::error::Cause;
 pub use self::error::RedisError;
 use crate::budget::check_name;
-use crate::ledger::by_budget;
-use crate::{Answer, Bank, Budget, Lease, Lent, Limit, LimitError, Operate, Request};
+use crate::{Answer, Bank, Budget, Lent, Limit, LimitError, Operate, RefusedError, Request};
 
 /// The largest amount: scripts have numbers that are whole below 2^53.
 const AMOUNT_MAX: u64 = (1 << 53) - 1;
@@ -29,7 +30,8 @@ const REPLICAS_PATIENCE: Duration = Duration::from_millis(500);
 /// An exchange is one script, which does what a [`Ledger`](crate::Ledger) does, with the same
 /// answers: all budgets of a request at once, by the server's clock. Connects when it is first
 /// asked, and again after each failure; an exchange takes a lock for as long as the server takes to
-/// answer, a second at most.
+/// answer, a second at most, or twice where the server has to ask for the whole list: a member that
+/// has a bank of its own sends only what has changed since its last exchange.
 ///
 /// # Examples
 /// ```no_run
@@ -80,6 +82,8 @@ pub struct RedisBank {
     connection: Mutex<Option<Connection>>,
     /// Which run of a server answered the last exchange.
     met: Mutex<String>,
+    /// What was asked then, and answered.
+    known: Mutex<Option<Known>>,
     /// What this process has set, for a server that has lost it.
     limits: Mutex<BTreeMap<Budget, Terms>>,
 }
@@ -144,6 +148,7 @@ impl RedisBank {
             replicas,
             connection: Mutex::new(None),
             met: Mutex::default(),
+            known: Mutex::default(),
             limits: Mutex::default(),
         })
     }
@@ -324,13 +329,27 @@ impl RedisBank {
         Ok(!limits.is_empty())
     }
 
+    /// Asks with one list.
+    fn exchange_once(&self, ask: &Ask<'_>, request: &Request) -> Result<Vec<Value>, RedisError> {
+        let (ttl, met) = (self.ttl.as_micros().to_string(), self.met.lock().clone());
+        let head = ["exchange", &ask.holder, &request.member, &ask.sequence, &ttl, &met];
+        let mut arguments: Vec<_> = head.map(|text| text.as_bytes().to_vec()).into();
+        arguments.extend(ask.arguments());
+        self.call(&arguments)
+    }
+
     /// Returns the answer, or `None` where the server has no limits.
     fn ask(&self, request: &Request) -> Result<Option<Answer>, RedisError> {
         let refused = |why| Err(self.failed(Cause::Refused(why)));
-        let met = self.met.lock().clone();
-        let (budgets, arguments) = exchange_arguments(request, self.ttl, &met)
-            .map_err(|error| self.failed(Cause::Refused(error.to_string())))?;
-        let mut reply = self.call(&arguments)?.into_iter();
+        let wrong = |error: RefusedError| self.failed(Cause::Refused(error.to_string()));
+        let mut known = self.known.lock();
+        let mut ask = Ask::whole(request).map_err(wrong)?.since(known.as_ref());
+        let mut reply = self.exchange_once(&ask, request)?;
+        if reply.first() == Some(&Value::BulkString(b"whole".to_vec())) {
+            ask = Ask::whole(request).map_err(wrong)?;
+            reply = self.exchange_once(&ask, request)?;
+        }
+        let mut reply = reply.into_iter();
         let what: String = next(&mut reply).ok_or_else(|| self.strange())?;
         let number: Option<Value> = reply.next();
         let text = |value: Option<Value>| -> String {
@@ -339,20 +358,22 @@ impl RedisBank {
         match what.as_str() {
             "lent" => {
                 let run = text(number);
+                let base = text(reply.next());
                 let learns = next::<u64>(&mut reply);
                 let amounts: Option<Vec<u64>> =
                     reply.map(|amount| redis::from_redis_value(amount).ok()).collect();
-                let amounts = amounts.filter(|amounts| amounts.len() == budgets.len());
                 let (Some(learns), Some(amounts)) = (learns, amounts) else {
                     return Err(self.strange());
                 };
-                let lease = |(budget, amount): (&Budget, u64)| {
-                    let budget = budget.clone();
-                    Lease { budget, amount }
+                let Some(now) = ask.answered(known.as_ref(), &base, &amounts) else {
+                    return refused(format!(
+                        "request {} of {:?} was answered to another bank of it: send a new one",
+                        request.sequence, request.member
+                    ));
                 };
-                let leases = budgets.into_iter().zip(amounts).map(lease).collect();
+                let now = known.insert(now);
                 *self.met.lock() = run;
-                let sequence = request.sequence;
+                let (sequence, leases) = (request.sequence, now.leases());
                 Ok(Some(Answer { sequence, ttl: self.ttl, learns: learns == 1, leases }))
             }
             "limits" => Ok(None),
@@ -421,32 +442,6 @@ fn limit_arguments(budget: &Budget, terms: Terms, if_none: bool) -> [Vec<u8>; 6]
 
 fn bounded(amount: u64) -> u64 {
     amount.min(AMOUNT_MAX)
-}
-
-/// Returns the budgets of the answer in its order, and what to send.
-fn exchange_arguments<'a>(
-    request: &'a Request,
-    ttl: Duration,
-    met: &str,
-) -> Result<(Vec<&'a Budget>, Vec<Vec<u8>>), crate::RefusedError> {
-    check_name("member", &request.member).map_err(crate::RefusedError)?;
-    let wants = by_budget(request)?;
-    // In a fixed width, so that they are in order as strings are.
-    let id = format!("{}\0{:016x}", request.member, request.epoch);
-    let sequence = format!("{:016x}", request.sequence);
-    let ttl = ttl.as_micros().to_string();
-    let head = ["exchange", &id, &request.member, &sequence, &ttl, met];
-    let mut arguments: Vec<_> = head.map(|text| text.as_bytes().to_vec()).into();
-    let places: BTreeMap<_, _> = wants.keys().zip(1_u64..).collect();
-    for (budget, want) in &wants {
-        let mut above = std::iter::successors(budget.parent(), Budget::parent);
-        let above = above.find_map(|above| places.get(&&above).copied()).unwrap_or(0);
-        arguments.push(name_of(budget).into_bytes());
-        for number in [want.has.min(AMOUNT_MAX), want.wants.min(AMOUNT_MAX), above] {
-            arguments.push(number.to_string().into_bytes());
-        }
-    }
-    Ok((wants.into_keys().collect(), arguments))
 }
 
 impl Bank for RedisBank {

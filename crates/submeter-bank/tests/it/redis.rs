@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use submeter_bank::{Answer, Bank, Budget, Ledger, Past, RedisBank, Request};
+use submeter_bank::{Answer, Bank, Budget, Lease, Ledger, Past, RedisBank, Request, Want};
 use tempfile::TempDir;
 
 use crate::conformance::{memory, request, until_it_lends, want};
@@ -15,6 +15,8 @@ use crate::conformance::{memory, request, until_it_lends, want};
 const TTL: Duration = Duration::from_secs(2);
 /// Short enough that leases end in the midst of random requests.
 const SHORT: Duration = Duration::from_millis(200);
+/// How many random requests.
+const STEPS: u32 = 3_000;
 const PATHS: [&str; 4] = ["/", "/a", "/a/b", "/c"];
 
 pub(crate) struct Server {
@@ -90,6 +92,10 @@ fn patiently(bank: &RedisBank, request: &Request) -> Answer {
 struct Pair {
     server: Server,
     redis: RedisBank,
+    /// Each holder's own, which sends what has changed since its last exchange.
+    holders: BTreeMap<(String, u64), RedisBank>,
+    /// How many lists were of changes.
+    changes: u32,
     memory: Ledger,
     limits: Vec<(Budget, u64, Option<u64>)>,
 }
@@ -127,10 +133,49 @@ impl Pair {
         self.apply();
     }
 
-    /// Returns whether anything was lent.
-    fn exchange(&mut self, request: &Request) -> bool {
-        let in_redis = self.redis.exchange(request);
+    /// Returns whether the last list of a holder was of changes.
+    fn listed_changes(&self, request: &Request) -> bool {
+        const BASE: &str = "return string.sub(redis.call('HGET', KEYS[1], '') or '', 33, 48)";
+        let key = format!("submeter:{{test}}:holder:{}\0{:016x}", request.member, request.epoch);
+        let base = self.server.query(&["EVAL", BASE, "1", &key]).expect("a base");
+        !base.trim().is_empty()
+    }
+
+    /// Compares who has how much, now.
+    fn agree(&mut self, path: &str) {
+        let budget = memory(path);
+        let lent = self.redis.lent(&budget).expect("it runs");
+        let mut lent: Vec<_> =
+            lent.into_iter().map(|one| (one.member, one.epoch, one.amount, one.wants)).collect();
+        lent.sort();
+        self.memory.advance(self.now());
+        let most = (1 << 53) - 1;
+        let expected = self.memory.lent(&budget);
+        let expected: Vec<_> =
+            expected.map(|one| (one.member, one.epoch, one.amount, one.wants.min(most))).collect();
+        assert_eq!(lent, expected, "{path}");
+    }
+
+    /// Returns what was lent, or nothing where the request was refused.
+    fn exchange(&mut self, request: &Request) -> Option<Answer> {
+        self.agree("/");
+        let began = self.now();
+        let holder = (request.member.clone(), request.epoch);
+        let new = || RedisBank::new(&self.server.url(), "test", SHORT).expect("a URL");
+        let own = self.holders.entry(holder).or_insert_with(new);
+        // As if an answer were lost: the holder's own bank has an older one, and this one has none.
+        let in_redis = match request.sequence % 7_000 {
+            0 => new().exchange(request),
+            _ => own.exchange(request),
+        };
         let now = self.now();
+        // An exchange may look at the clock twice, and each time no more than a tenth of a lease
+        // passes. Where that was a busy machine's doing, both begin anew.
+        if now.saturating_sub(began) >= SHORT / 10 {
+            println!("an exchange took {:?}", now.saturating_sub(began));
+            self.forget();
+            return None;
+        }
         let in_memory = self.memory.exchange(now, request);
         match (&in_redis, &in_memory) {
             (Ok(in_redis), Ok(in_memory)) => assert_eq!(in_redis, in_memory, "{request:?}"),
@@ -139,24 +184,11 @@ impl Pair {
             }
             _ => panic!("{request:?}: {in_redis:?} {in_memory:?}"),
         }
-        let lent = in_memory.is_ok_and(|answer| answer.leases.iter().any(|one| one.amount > 0));
+        self.changes += u32::from(in_redis.is_ok() && self.listed_changes(request));
         for path in PATHS {
-            let budget = memory(path);
-            let lent = self.redis.lent(&budget).expect("it runs");
-            let mut lent: Vec<_> = lent
-                .into_iter()
-                .map(|one| (one.member, one.epoch, one.amount, one.wants))
-                .collect();
-            lent.sort();
-            self.memory.advance(self.now());
-            let most = (1 << 53) - 1;
-            let expected = self.memory.lent(&budget);
-            let expected: Vec<_> = expected
-                .map(|one| (one.member, one.epoch, one.amount, one.wants.min(most)))
-                .collect();
-            assert_eq!(lent, expected, "{path} after {request:?}");
+            self.agree(path);
         }
-        lent
+        in_memory.ok()
     }
 }
 
@@ -174,53 +206,162 @@ fn redis_answers_as_a_ledger_in_memory_does() {
     });
 }
 
+/// What a holder may ask for next: as most do from one exchange to the next, the same of most
+/// budgets, of which it has what was lent, or what it had.
+fn wants_after(before: Option<&(Request, Vec<Lease>)>, rng: &mut Rng) -> Vec<Want> {
+    let number = |rng: &mut Rng| match rng.u8(0..12) {
+        0 => 0,
+        1 => u64::MAX,
+        _ => rng.u64(0..90),
+    };
+    let mut wants = Vec::new();
+    for path in PATHS {
+        let same = before.and_then(|(before, leases)| {
+            let lease = leases.iter().find(|lease| lease.budget == memory(path))?;
+            let wanted = before.wants.iter().find(|want| want.budget == memory(path))?;
+            let has = if rng.u8(0..3) == 0 { wanted.has } else { lease.amount };
+            Some(want(path, has, wanted.wants))
+        });
+        match (rng.u8(0..8), same) {
+            (0..6, same) => wants.extend(same),
+            (6, _) => {}
+            _ => wants.push(want(path, number(rng), number(rng))),
+        }
+    }
+    wants
+}
+
 #[test]
 fn redis_answers_as_the_ledger_in_memory_does_while_time_passes() {
     let Some(server) = Server::start(&[]) else { return };
     let mut rng = Rng::with_seed(16);
     let redis = RedisBank::new(&server.url(), "test", SHORT).expect("a URL");
-    let mut pair = Pair { redis, server, memory: ledger(), limits: Vec::new() };
+    let mut pair = Pair {
+        redis,
+        server,
+        memory: ledger(),
+        limits: Vec::new(),
+        holders: BTreeMap::new(),
+        changes: 0,
+    };
     let (mut sequence, mut lent) = (0, 0);
     pair.limit("/", 100, None);
     let mut last = BTreeMap::new();
-    for step in 0..1_500 {
+    for step in 0..STEPS {
         match rng.u8(0..40) {
             0 => {
-                let most = rng.bool().then(|| rng.u64(0..80));
+                let most = (rng.u8(0..3) == 0).then(|| rng.u64(0..80));
                 // One path never has a limit.
                 let path = PATHS[rng.usize(..3)];
-                pair.limit(path, rng.u64(1..200), most);
+                pair.limit(path, rng.u64(1..600), most);
             }
             1 => std::thread::sleep(Duration::from_millis(rng.u64(0..40))),
             2 if step % 5 == 0 => pair.forget(),
             _ => {}
         }
-        let number = |rng: &mut Rng| match rng.u8(0..12) {
-            0 => 0,
-            1 => u64::MAX,
-            _ => rng.u64(0..90),
-        };
-        let mut wants = Vec::new();
-        for path in PATHS {
-            if rng.bool() {
-                wants.push(want(path, number(&mut rng), number(&mut rng)));
-            }
-        }
         let (member, epoch) = (["a", "ab", "b c"][rng.usize(..3)], rng.u64(0..3));
+        let before: Option<&(Request, Vec<Lease>)> = last.get(&(member, epoch));
+        let wants = wants_after(before, &mut rng);
         // Apart, so that no two requests but repeated ones have the same number.
         sequence += 1_000;
-        let asked = match (rng.u8(0..20), last.get(&(member, epoch))) {
-            (0, Some(before)) => Request::clone(before),
-            (1, Some(before)) => request(member, epoch, before.sequence - rng.u64(1..1_000), wants),
+        let asked = match (rng.u8(0..20), before) {
+            (0, Some((before, _))) => before.clone(),
+            (1, Some((before, _))) => {
+                request(member, epoch, before.sequence - rng.u64(1..1_000), wants)
+            }
             _ => request(member, epoch, sequence, wants),
         };
-        lent += u32::from(pair.exchange(&asked));
-        if asked.sequence == sequence {
-            last.insert((member, epoch), asked);
+        if let Some(answer) = pair.exchange(&asked) {
+            lent += u32::from(answer.leases.iter().any(|lease| lease.amount > 0));
+            if asked.sequence == sequence {
+                last.insert((member, epoch), (asked, answer.leases));
+            }
         }
     }
-    println!("{lent} of 1500 exchanges lent something");
-    assert!(lent > 300, "only {lent} of 1500 exchanges lent something");
+    let changes = pair.changes;
+    println!("of {STEPS} exchanges {lent} lent something, and {changes} listed changes");
+    assert!(lent > STEPS / 5, "only {lent} exchanges lent something");
+    assert!(changes > STEPS / 5, "only {changes} exchanges listed changes");
+}
+
+#[test]
+fn what_does_not_change_is_looked_at_where_the_server_learns() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank();
+    bank.set_limit(&memory("/"), 100, 0).expect("it runs");
+    until_it_lends(&bank);
+    for (sequence, amount) in [(1, 70), (2, 70)] {
+        let asked = request("web", 7, sequence, vec![want("/", 0, 70)]);
+        assert_eq!(patiently(&bank, &asked).leases[0].amount, amount);
+    }
+    // As where it was away while another lent.
+    server.query(&["HINCRBY", "submeter:{test}", "learns_until", "60000000"]);
+    let answer = patiently(&bank, &request("web", 7, 3, vec![want("/", 0, 70)]));
+    assert!(answer.learns);
+    assert_eq!(answer.leases[0].amount, 0, "no more than it has");
+}
+
+#[test]
+fn what_is_held_beyond_a_lease_is_counted_once_there_is_room() {
+    let Some(server) = Server::start(&[]) else { return };
+    let [holds, bank] = [server.bank(), server.bank()];
+    bank.set_limit(&memory("/"), 10, 0).expect("it runs");
+    until_it_lends(&bank);
+    let ask = |bank: &RedisBank, member, sequence, has, wants| {
+        let asked = request(member, 7, sequence, vec![want("/", has, wants)]);
+        patiently(bank, &asked).leases[0].amount
+    };
+    assert_eq!(ask(&bank, "first", 1, 0, 7), 7);
+    assert_eq!(ask(&holds, "holds", 1, 10, 0), 0, "3 of what it holds are counted");
+    assert_eq!(ask(&bank, "first", 2, 0, 0), 0);
+    assert_eq!(ask(&holds, "holds", 2, 10, 0), 0, "all of it now");
+    assert_eq!(ask(&bank, "first", 3, 0, 7), 0, "it is held");
+}
+
+#[test]
+fn what_does_not_change_is_not_sent_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let bank = server.bank();
+    let paths: Vec<_> = (0..500).map(|at| format!("/{at}")).collect();
+    for path in &paths {
+        bank.set_limit(&memory(path), 100, 0).expect("it runs");
+    }
+    until_it_lends(&bank);
+    let received = || -> u64 {
+        let info = server.query(&["INFO", "stats"]).expect("it runs");
+        let line = info.lines().find_map(|line| line.strip_prefix("total_net_input_bytes:"));
+        line.expect("a line").parse().expect("a number")
+    };
+    let sent = |sequence: u64, changed: usize| {
+        let wants = paths
+            .iter()
+            .enumerate()
+            .map(|(at, path)| want(path, 60, if at < changed { 60 + sequence } else { 60 }));
+        let asked = request("web", 7, sequence, wants.collect());
+        let before = received();
+        let answer = patiently(&bank, &asked);
+        let lent: BTreeMap<_, _> =
+            answer.leases.iter().map(|lease| (&lease.budget, lease.amount)).collect();
+        assert!(asked.wants.iter().all(|want| lent[&want.budget] == want.wants));
+        received() - before
+    };
+    let whole = sent(1, 0);
+    // What was granted is said once, and is not news then.
+    let few = [sent(2, 5), sent(3, 5), sent(4, 5)];
+    assert!(few.iter().all(|few| few * 10 < whole), "{few:?} of {whole} bytes");
+    // Of a budget that is scarce, and listed as that.
+    bank.set_limit(&memory("/0"), 50, 0).expect("it runs");
+    let ask = |sequence| {
+        let wants = |path: &String| want(path, 50, if path == "/0" { 60 } else { 50 });
+        let asked = request("web", 7, sequence, paths.iter().map(wants).collect());
+        let before = received();
+        patiently(&bank, &asked);
+        received() - before
+    };
+    // Once, as limits were set.
+    ask(5);
+    let few = [ask(6), ask(7)];
+    assert!(few.iter().all(|few| few * 10 < whole), "{few:?} of {whole} bytes");
 }
 
 #[test]
