@@ -24,9 +24,9 @@ pub(crate) struct Server {
 }
 
 /// Long enough for any start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     free.expect("a free port").port()
 }
@@ -93,15 +93,34 @@ fn spawn(
     [client, peer]: [u16; 2],
     options: &[String],
 ) -> Option<Option<Child>> {
+    let cluster = format!("default=http://127.0.0.1:{peer}");
+    let child = begin("default", directory, [client, peer], &cluster, options)?;
+    Some(child.ready())
+}
+
+/// A server that was just started.
+pub(crate) struct Begun {
+    child: Child,
+    told: mpsc::Receiver<()>,
+}
+
+/// Starts a member of a cluster. Returns nothing where there is no etcd.
+pub(crate) fn begin(
+    name: &str,
+    directory: &TempDir,
+    [client, peer]: [u16; 2],
+    cluster: &str,
+    options: &[String],
+) -> Option<Begun> {
     let scheme =
         if options.iter().any(|option| option == "--cert-file") { "https" } else { "http" };
     let client_url = format!("{scheme}://127.0.0.1:{client}");
     let peer_url = format!("http://127.0.0.1:{peer}");
     let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(directory.path());
+    command.args(["--name", name, "--data-dir"]).arg(directory.path());
     command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
     command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
-    command.args(["--initial-cluster", &format!("default={peer_url}")]).args(options);
+    command.args(["--initial-cluster", cluster]).args(options);
     let Ok(mut child) = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn() else {
         println!("skipped: tests against etcd: apt-get install etcd-server");
         return None;
@@ -116,13 +135,24 @@ fn spawn(
             }
         }
     });
-    match told.recv_timeout(PATIENCE) {
-        Ok(()) => Some(Some(child)),
-        Err(RecvTimeoutError::Disconnected) => {
-            child.wait().expect("a child");
-            Some(None)
+    Some(Begun { child, told })
+}
+
+impl Begun {
+    /// Waits until it listens; returns nothing of a server that has ended instead.
+    pub(crate) fn ready(mut self) -> Option<Child> {
+        match self.told.recv_timeout(PATIENCE) {
+            Ok(()) => Some(self.child),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.child.wait().expect("a child");
+                None
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // It would outlive the test.
+                let _ = self.child.kill();
+                panic!("etcd is not ready");
+            }
         }
-        Err(RecvTimeoutError::Timeout) => panic!("etcd is not ready"),
     }
 }
 

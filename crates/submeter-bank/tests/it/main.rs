@@ -4,6 +4,8 @@ mod conformance;
 mod demand;
 mod etcd;
 #[cfg(unix)]
+mod etcd_cluster;
+#[cfg(unix)]
 mod failover;
 mod holder;
 mod hostile;
