@@ -19,14 +19,7 @@ fn provider() -> Arc<CryptoProvider> {
 /// Reads a certificate, with those that lead to its authority after it, and its key.
 pub(crate) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Failure> {
     let chain = certificates("--tls-cert", certificate)?;
-    let text = secrets::read("--tls-key", key)?;
-    let secret = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_| {
-        Failure::new(format_args!(
-            "{} has no private key in PEM, which begins with \"-----BEGIN PRIVATE KEY-----\" \
-             (--tls-key)",
-            key.display()
-        ))
-    })?;
+    let (secret, _) = private_key("--tls-key", key)?;
     let refused = |error: rustls::Error| {
         Failure::new(format_args!(
             "{} and {} do not serve together: {error} (--tls-cert, --tls-key)",
@@ -53,10 +46,26 @@ pub(crate) fn client(authorities: &Path) -> Result<TlsConfig, Failure> {
         .build())
 }
 
-/// Reads authorities for a client that takes them as they are, in PEM.
-pub(crate) fn authorities(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+/// Reads certificates for a client that takes them as they are, in PEM.
+pub(crate) fn pem(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
     certificates(flag, path)?;
     read(flag, path)
+}
+
+/// Reads a key, and returns it with its text in PEM.
+pub(crate) fn private_key(
+    flag: &str,
+    path: &Path,
+) -> Result<(PrivateKeyDer<'static>, Vec<u8>), Failure> {
+    let text = secrets::read(flag, path)?.into_bytes();
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
+        Failure::new(format_args!(
+            "{} has no private key in PEM, which begins with \"-----BEGIN PRIVATE KEY-----\" \
+             ({flag})",
+            path.display()
+        ))
+    })?;
+    Ok((key, text))
 }
 
 fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {

@@ -120,7 +120,7 @@ impl Client {
     }
 
     #[cfg(feature = "tls")]
-    pub(super) fn trust(&mut self, tls: ureq::tls::TlsConfig) {
+    pub(super) fn encrypt(&mut self, tls: ureq::tls::TlsConfig) {
         self.agent = config().tls_config(tls).build().into();
     }
 

@@ -2,6 +2,8 @@
 
 mod client;
 mod error;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -77,6 +79,8 @@ pub struct EtcdBank {
     server: String,
     is_tls: bool,
     is_trusting: bool,
+    #[cfg(feature = "tls")]
+    certificates: tls::Certificates,
     prefix: String,
     fleet: String,
     ttl: Duration,
@@ -137,7 +141,8 @@ impl State {
 impl EtcdBank {
     /// Names the bank of a fleet at a URL: `etcd://user:password@host:port,host:port`, with a
     /// member of the cluster or several, or `etcds://…` for TLS, which takes the feature `tls` and
-    /// authorities (`with_authorities`). `ttl` is how long leases last, the same for all
+    /// authorities (`with_authorities`), and shows a certificate if it has one
+    /// (`with_certificate`). `ttl` is how long leases last, the same for all
     /// members; etcd counts at least two seconds, in whole ones. Does not connect.
     ///
     /// # Errors
@@ -187,40 +192,12 @@ impl EtcdBank {
             server: format!("{hosts}{}", if is_tls { " (TLS)" } else { "" }),
             is_tls,
             is_trusting: false,
+            #[cfg(feature = "tls")]
+            certificates: tls::Certificates::default(),
             prefix: format!("submeter/{fleet}/"),
             fleet: fleet.to_owned(),
             ttl,
         })
-    }
-
-    /// Trusts the authorities of these certificates, in PEM, and no others.
-    ///
-    /// # Errors
-    /// When there is no certificate among them, or the URL is not `etcds://…`.
-    #[cfg(feature = "tls")]
-    pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, EtcdError> {
-        use std::sync::Arc;
-        use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-        if !self.is_tls {
-            let why = "authorities are for a URL of etcds://".to_owned();
-            return Err(self.failed(Cause::Refused(why)));
-        }
-        let items = parse_pem(pem).filter_map(Result::ok);
-        let found: Vec<Certificate<'static>> = items
-            .filter_map(|item| match item {
-                PemItem::Certificate(certificate) => Some(certificate),
-                _ => None,
-            })
-            .collect();
-        if found.is_empty() {
-            let why = "the authorities have no certificate in PEM".to_owned();
-            return Err(self.failed(Cause::Refused(why)));
-        }
-        let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(found)));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        self.client.trust(tls.unversioned_rustls_crypto_provider(provider).build());
-        self.is_trusting = true;
-        Ok(self)
     }
 
     fn failed(&self, cause: Cause) -> EtcdError {

@@ -2,6 +2,8 @@
 
 mod changes;
 mod error;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,6 +81,8 @@ pub struct RedisBank {
     script: Script,
     /// How many replicas must have what was lent.
     replicas: u64,
+    #[cfg(feature = "tls")]
+    certificates: tls::Certificates,
     connection: Mutex<Option<Connection>>,
     /// Which run of a server answered the last exchange.
     met: Mutex<String>,
@@ -104,9 +108,9 @@ impl RedisBank {
     /// and fail without them. Say how many there are: two servers that both take themselves for the
     /// primary then cannot both lend.
     ///
-    /// TLS takes the feature `tls`, and trusts the authorities of the system unless told
-    /// otherwise (`with_authorities`). A process that has not chosen a cryptography for rustls
-    /// gets that of ring.
+    /// TLS takes the feature `tls`, trusts the authorities of the system unless told otherwise
+    /// (`with_authorities`), and shows a certificate if it has one (`with_certificate`). A process
+    /// that has not chosen a cryptography for rustls gets that of ring.
     ///
     /// # Errors
     /// When the URL cannot be read, or asks for TLS without the feature; the fleet's name is empty,
@@ -146,33 +150,13 @@ impl RedisBank {
             ttl,
             script: Script::new(include_str!("bank.lua")),
             replicas,
+            #[cfg(feature = "tls")]
+            certificates: tls::Certificates::default(),
             connection: Mutex::new(None),
             met: Mutex::default(),
             known: Mutex::default(),
             limits: Mutex::default(),
         })
-    }
-
-    /// Trusts the authorities of these certificates, in PEM, and no others.
-    ///
-    /// # Errors
-    /// When there is no certificate among them, or the URL is not `rediss://…`.
-    #[cfg(feature = "tls")]
-    pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, RedisError> {
-        use rustls::pki_types::CertificateDer;
-        use rustls::pki_types::pem::PemObject;
-        // The client takes no certificate for none, and then trusts nobody.
-        if CertificateDer::pem_slice_iter(pem).next().is_none() {
-            let why = "the authorities have no certificate in PEM".to_owned();
-            return Err(self.failed(Cause::Refused(why)));
-        }
-        let root_cert = Some(pem.to_vec());
-        let trusted = redis::TlsCertificates { client_tls: None, root_cert };
-        let info = self.client.get_connection_info().clone();
-        self.client = Client::build_with_tls(info, trusted).map_err(|error| {
-            self.failed(Cause::Redis("authorities are for a URL of rediss://", error))
-        })?;
-        Ok(self)
     }
 
     /// Sets the limit of a budget for the whole fleet, as

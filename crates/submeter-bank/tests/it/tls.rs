@@ -17,8 +17,9 @@ fn read(name: &str) -> Vec<u8> {
     std::fs::read(format!("{CERTIFICATES}/{name}")).expect("a file of the sources")
 }
 
-/// A Redis that has a certificate for 127.0.0.1 and localhost, and its port.
-fn redis() -> Option<(Server, u16)> {
+/// A Redis that has a certificate for 127.0.0.1 and localhost, and its port; one that asks its
+/// clients for theirs, if `asks` is yes.
+fn redis(asks: &str) -> Option<(Server, u16)> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     let port = port.expect("a free port").port();
     let [certificate, key, authority] =
@@ -35,7 +36,7 @@ fn redis() -> Option<(Server, u16)> {
         "--tls-ca-cert-file",
         &authority,
         "--tls-auth-clients",
-        "no",
+        asks,
     ])?;
     let start = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -60,15 +61,76 @@ fn refused(bank: &RedisBank, port: u16) -> RedisError {
 
 #[test]
 fn redis_is_asked_through_tls_where_its_authority_is_trusted() {
-    let Some((_server, port)) = redis() else { return };
+    let Some((_server, port)) = redis("no") else { return };
     let trusting = bank(port, "").with_authorities(&read("authority.pem")).expect("certificates");
     crate::operate::check(&trusting);
     assert!(!format!("{trusting:?}").contains("sesame"), "{trusting:?}");
 }
 
 #[test]
+fn redis_that_asks_for_a_certificate_is_shown_one() {
+    let Some((_server, port)) = redis("yes") else { return };
+    let trusting = || bank(port, "").with_authorities(&read("authority.pem")).expect("PEM");
+    let error = trusting().limits().expect_err("it shows none");
+    assert!(!shown(&error).contains("sesame"), "{}", shown(&error));
+    let known = trusting().with_certificate(&read("server.pem"), &read("server.key"));
+    assert_eq!(known.expect("PEM").limits().expect("a list"), []);
+    // The order in which they are said does not matter.
+    let known = bank(port, "").with_certificate(&read("server.pem"), &read("server.key"));
+    let known = known.expect("PEM").with_authorities(&read("authority.pem")).expect("PEM");
+    assert_eq!(known.limits().expect("a list"), []);
+    let strange = trusting().with_certificate(&read("stranger.pem"), &read("stranger.key"));
+    strange.expect("PEM").limits().expect_err("no authority has signed it");
+    for (chain, key, why) in [
+        ("server.key", "server.key", "the certificate is not in PEM"),
+        ("server.pem", "server.pem", "the certificate's key is not in PEM"),
+    ] {
+        let error = bank(port, "").with_certificate(&read(chain), &read(key)).expect_err(why);
+        assert!(error.to_string().ends_with(why), "{error}");
+    }
+}
+
+#[test]
+fn etcd_that_asks_for_a_certificate_is_shown_one() {
+    let options = [
+        "--cert-file",
+        "server.pem",
+        "--key-file",
+        "server.key",
+        "--client-cert-auth",
+        "--trusted-ca-file",
+        "authority.pem",
+    ];
+    let options = options.map(|option| match option.strip_prefix("--") {
+        Some(_) => option.to_owned(),
+        None => format!("{CERTIFICATES}/{option}"),
+    });
+    let Some(server) = etcd::Server::start(&options) else { return };
+    let trusting = || {
+        let url = format!("etcds://localhost:{}", server.port());
+        let bank = EtcdBank::new(&url, "test", TTL).expect("a URL");
+        bank.with_authorities(&read("authority.pem")).expect("PEM")
+    };
+    trusting().limits().expect_err("it shows none");
+    let known = trusting().with_certificate(&read("server.pem"), &read("server.key"));
+    assert_eq!(known.expect("PEM").limits().expect("a list"), []);
+    let strange = trusting().with_certificate(&read("stranger.pem"), &read("stranger.key"));
+    strange.expect("PEM").limits().expect_err("no authority has signed it");
+    for (chain, key, why) in [
+        ("server.key", "server.key", "the certificate is not in PEM"),
+        ("server.pem", "server.pem", "the certificate's key is not in PEM"),
+    ] {
+        let error = trusting().with_certificate(&read(chain), &read(key)).expect_err(why);
+        assert!(error.to_string().ends_with(why), "{error}");
+    }
+    let plain = EtcdBank::new("etcd://h:1", "test", TTL).expect("a URL");
+    let error = plain.with_certificate(&read("server.pem"), &read("server.key"));
+    assert!(error.expect_err("no TLS").to_string().contains("etcds://"));
+}
+
+#[test]
 fn an_authority_that_did_not_sign_the_certificate_is_one_clear_error() {
-    let Some((_server, port)) = redis() else { return };
+    let Some((_server, port)) = redis("no") else { return };
     for untrusting in [
         bank(port, "").with_authorities(&read("stranger.pem")).expect("certificates"),
         // The system's know nothing of the tests'.

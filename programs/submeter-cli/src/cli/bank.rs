@@ -27,6 +27,13 @@ pub(crate) struct ServiceArgs {
     /// Redis the default is the system's
     #[arg(long, value_name = "FILE")]
     pub(crate) bank_ca: Option<PathBuf>,
+    /// At rediss://… or etcds://…: show this certificate, in PEM, followed by its chain, to a bank
+    /// that asks for one
+    #[arg(long, value_name = "FILE", requires = "bank_key")]
+    pub(crate) bank_cert: Option<PathBuf>,
+    /// The key of --bank-cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "bank_cert")]
+    pub(crate) bank_key: Option<PathBuf>,
     /// In Redis and etcd: the fleet's name, of which there may be several
     #[arg(long, value_name = "NAME", default_value = "submeter")]
     pub(crate) fleet: String,

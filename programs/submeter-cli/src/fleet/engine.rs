@@ -24,22 +24,24 @@ impl Engine {
         let text = address.secret();
         let is = |schemes: &[&str]| schemes.iter().any(|scheme| text.starts_with(scheme));
         let is_tls = is(&["rediss://", "valkeys://", "etcds://"]);
-        if (is_tls || service.bank_ca.is_some()) && !cfg!(feature = "tls") {
+        let flag = match (&service.bank_ca, &service.bank_cert) {
+            (Some(_), _) => Some("--bank-ca"),
+            (None, Some(_)) => Some("--bank-cert"),
+            (None, None) => None,
+        };
+        if (is_tls || flag.is_some()) && !cfg!(feature = "tls") {
             return Err(Failure::new(format_args!("cannot ask {address}: {NO_TLS} (--bank)")));
         }
-        if service.bank_ca.is_some() && !is_tls {
+        if let Some(flag) = flag.filter(|_| !is_tls) {
             return Err(Failure::new(format_args!(
-                "{address} has no certificate to look at: leave out --bank-ca, or write rediss:// \
-                 or etcds://"
+                "{address} has no certificate to look at: leave out {flag}, or write rediss:// or \
+                 etcds://"
             )));
         }
         let wrong =
             |error: EngineError| Failure::new(format_args!("{error}, not {address} (--bank)"));
         #[cfg(feature = "tls")]
-        let authorities = match &service.bank_ca {
-            Some(path) => Some(crate::tls::authorities("--bank-ca", path)?),
-            None => None,
-        };
+        let Certificates { authorities, own } = Certificates::read(service)?;
         if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
             return Ok(Engine::Socket(SocketBank::new(path)));
         }
@@ -56,6 +58,13 @@ impl Engine {
                 }
                 None => bank,
             };
+            #[cfg(feature = "tls")]
+            let bank = match own {
+                Some((chain, key)) => {
+                    bank.with_certificate(&chain, &key).map_err(|error| wrong(error.into()))?
+                }
+                None => bank,
+            };
             return Ok(Engine::Etcd(Box::new(bank)));
         }
         if is(&["redis://", "rediss://", "redis+unix://", "valkey://", "valkeys://"]) {
@@ -66,12 +75,41 @@ impl Engine {
                 Some(pem) => bank.with_authorities(&pem).map_err(|error| wrong(error.into()))?,
                 None => bank,
             };
+            #[cfg(feature = "tls")]
+            let bank = match own {
+                Some((chain, key)) => {
+                    bank.with_certificate(&chain, &key).map_err(|error| wrong(error.into()))?
+                }
+                None => bank,
+            };
             return Ok(Engine::Redis(Box::new(bank)));
         }
         Err(Failure::new(format_args!(
             "{address} is no bank: write unix:/PATH of `submeter fleet bank`, redis://HOST:PORT or \
              etcd://HOST:PORT (--bank)"
         )))
+    }
+}
+
+/// What the files of the flags have, in PEM.
+#[cfg(feature = "tls")]
+struct Certificates {
+    authorities: Option<Vec<u8>>,
+    /// With its key.
+    own: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+#[cfg(feature = "tls")]
+impl Certificates {
+    fn read(service: &ServiceArgs) -> Result<Certificates, Failure> {
+        use crate::tls::{pem, private_key};
+        let authorities =
+            service.bank_ca.as_ref().map(|path| pem("--bank-ca", path)).transpose()?;
+        let own = service.bank_cert.as_ref().zip(service.bank_key.as_ref());
+        let own = own.map(|(chain, key)| {
+            Ok((pem("--bank-cert", chain)?, private_key("--bank-key", key)?.1))
+        });
+        Ok(Certificates { authorities, own: own.transpose()? })
     }
 }
 

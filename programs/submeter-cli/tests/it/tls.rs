@@ -209,7 +209,7 @@ mod with {
         let mut redis = Command::new("redis-server");
         redis.args(["--port", "0", "--save", "", "--requirepass", "s3cr3t", "--tls-port", &port]);
         redis.args(["--tls-cert-file", certificate.path(), "--tls-key-file", key.path()]);
-        redis.args(["--tls-ca-cert-file", trusted.path(), "--tls-auth-clients", "no"]);
+        redis.args(["--tls-ca-cert-file", trusted.path(), "--tls-auth-clients", "yes"]);
         let Ok(child) = redis.stdout(Stdio::null()).spawn() else {
             println!("skipped: a bank in Redis: apt-get install redis-server");
             return;
@@ -217,7 +217,9 @@ mod with {
         let _redis = Service(child);
         until("Redis listens", || TcpStream::connect(format!("127.0.0.1:{port}")).is_ok());
         let url = format!("rediss://:s3cr3t@localhost:{port}/0");
-        let set = ["fleet", "set", "/acme", "memory=1m", "--bank", &url];
+        let bare = ["fleet", "set", "/acme", "memory=1m", "--bank", &url];
+        let own = ["--bank-cert", certificate.path(), "--bank-key", key.path()];
+        let set = [&bare[..], &own[..]].concat();
         let output = SUBMETER.run(&[&set[..], &["--bank-ca", trusted.path()]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let by = |ca| SUBMETER.run(&[&set[..], &["--bank-ca", ca]].concat());
@@ -227,10 +229,19 @@ mod with {
         assert!(error.contains("no trusted authority") && error.lines().count() == 1, "{error}");
         let none = text(&by(key.path()).stderr);
         assert!(none.contains("no certificate in PEM") && none.contains("--bank-ca"), "{none}");
-        for error in [error, none] {
+        let unknown = SUBMETER.run(&[&bare[..], &["--bank-ca", trusted.path()]].concat());
+        assert_eq!(unknown.status.code(), Some(2), "it shows no certificate");
+        let unknown = text(&unknown.stderr);
+        assert_eq!(unknown.lines().count(), 1, "{unknown}");
+        for error in [error, none, unknown] {
             assert!(!error.contains("s3cr3t"), "{error}");
         }
         let plain = ["fleet", "status", "--bank", "redis://h", "--bank-ca", trusted.path()];
         SUBMETER.refuses(&plain, &["redis://h", "--bank-ca", "rediss://"]);
+        let plain = [&["fleet", "status", "--bank", "redis://h"], &own[..]].concat();
+        SUBMETER.refuses(&plain, &["redis://h", "--bank-cert", "rediss://"]);
+        SUBMETER.refuses(&[&bare[..], &own[..2]].concat(), &["--bank-key"]);
+        let no_key = ["--bank-cert", certificate.path(), "--bank-key", certificate.path()];
+        SUBMETER.refuses(&[&bare[..], &no_key[..]].concat(), &["no private key", "--bank-key"]);
     }
 }
