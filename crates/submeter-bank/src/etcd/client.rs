@@ -28,7 +28,7 @@ struct User {
 }
 
 /// Which member is asked, and as whom.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Turn {
     at: usize,
     token: Option<String>,
@@ -175,40 +175,57 @@ impl Client {
     }
 
     /// Asks one member of the cluster after the other, until one answers. Each question may be
-    /// asked twice.
+    /// asked twice, and several at once.
     fn post(&self, what: &str, asked: &Value, until: Instant) -> Result<Value, Cause> {
-        let mut turn = self.turn.lock();
         let mut failed = Cause::Answer("it took too long".to_owned());
         // Once more than there are members, for a token that has ended.
         for _ in 0..=self.endpoints.len() {
-            if turn.token.is_none()
-                && let Some(user) = &self.user
-            {
-                let asked = json!({ "name": user.name, "password": user.password });
-                match self.post_once(&turn, "auth/authenticate", &asked, until) {
-                    Ok(reply) => turn.token = reply["token"].as_str().map(str::to_owned),
-                    Err(error @ Cause::Refused(_)) => return Err(error),
-                    Err(error) => {
-                        turn.at = (turn.at + 1) % self.endpoints.len();
-                        failed = error;
-                        continue;
-                    }
-                }
-            }
-            match self.post_once(&turn, what, asked, until) {
-                Ok(reply) => return Ok(reply),
-                Err(Cause::Token) => {
-                    turn.token = None;
-                    failed = Cause::Token;
-                }
+            let turn = match self.turn(until) {
+                Ok(turn) => turn,
                 Err(error @ Cause::Refused(_)) => return Err(error),
                 Err(error) => {
-                    turn.at = (turn.at + 1) % self.endpoints.len();
+                    failed = error;
+                    continue;
+                }
+            };
+            match self.post_once(&turn, what, asked, until) {
+                Ok(reply) => return Ok(reply),
+                Err(error @ Cause::Refused(_)) => return Err(error),
+                Err(error) => {
+                    let mut next = self.turn.lock();
+                    // Unless another question has seen it first.
+                    if matches!(error, Cause::Token) && next.token == turn.token {
+                        next.token = None;
+                    } else if !matches!(error, Cause::Token) && next.at == turn.at {
+                        next.at = self.after(turn.at);
+                    }
                     failed = error;
                 }
             }
         }
         Err(failed)
+    }
+
+    fn after(&self, at: usize) -> usize {
+        (at + 1) % self.endpoints.len()
+    }
+
+    /// Returns whom to ask next, and with which token, which it asks for where it has none.
+    fn turn(&self, until: Instant) -> Result<Turn, Cause> {
+        let mut turn = self.turn.lock();
+        if let (None, Some(user)) = (&turn.token, &self.user) {
+            let asked = json!({ "name": user.name, "password": user.password });
+            match self.post_once(&turn, "auth/authenticate", &asked, until) {
+                Ok(reply) => turn.token = reply["token"].as_str().map(str::to_owned),
+                Err(error) => {
+                    if !matches!(error, Cause::Refused(_)) {
+                        turn.at = self.after(turn.at);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(turn.clone())
     }
 
     fn post_once(
@@ -250,6 +267,9 @@ impl Client {
     }
 }
 
+/// More than most answers are.
+const BUFFER: usize = 16 << 10;
+
 /// Codes of gRPC. A user that does not exist, or has another password, is an invalid argument.
 const INVALID: u64 = 3;
 const DENIED: u64 = 7;
@@ -258,5 +278,7 @@ const UNAUTHENTICATED: u64 = 16;
 
 fn config() -> ureq::config::ConfigBuilder<ureq::typestate::AgentScope> {
     // A proxy for the web does not apply to it, and an answer is what it says, whatever the code.
-    Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false)
+    let config = Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false);
+    // A connection clears its buffers when it is made, and 128 KiB each are a tenth of a first grant.
+    config.input_buffer_size(BUFFER).output_buffer_size(BUFFER)
 }

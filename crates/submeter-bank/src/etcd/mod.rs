@@ -7,6 +7,7 @@ mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -32,10 +33,10 @@ const RECORD_MAX: usize = 1 << 20;
 ///
 /// The ledger is one value, which each exchange reads and replaces by compare-and-swap, so that the
 /// cluster agrees on each lease before it is answered. An exchange costs two writes that a majority
-/// has on disk, and a read; what it writes grows with the leases of the whole fleet, at about fifty
-/// bytes each. It is for tens of members with tens of limits, not for thousands: Redis is faster,
-/// and several fleets on one etcd do not wait for each other. An exchange takes two seconds at
-/// most, and blocks.
+/// has on disk, of which one runs beside a read, on a thread; what it writes grows with the leases
+/// of the whole fleet, at about fifty bytes each. It is for tens of members with tens of limits,
+/// not for thousands: Redis is faster, and several fleets on one etcd do not wait for each other.
+/// An exchange takes two seconds at most, and blocks.
 ///
 /// It asks etcd in JSON, as its gateway does since 3.4: a client for gRPC brings a hundred crates,
 /// and a compiler for its messages.
@@ -142,8 +143,8 @@ impl EtcdBank {
     /// Names the bank of a fleet at a URL: `etcd://user:password@host:port,host:port`, with a
     /// member of the cluster or several, or `etcds://…` for TLS, which takes the feature `tls` and
     /// authorities (`with_authorities`), and shows a certificate if it has one
-    /// (`with_certificate`). `ttl` is how long leases last, the same for all
-    /// members; etcd counts at least two seconds, in whole ones. Does not connect.
+    /// (`with_certificate`). `ttl` is how long leases last, the same for all members; etcd counts
+    /// at least two seconds, in whole ones. Does not connect.
     ///
     /// # Errors
     /// When the URL cannot be read, the fleet's name is empty, longer than 1,024 bytes, or has
@@ -238,11 +239,34 @@ impl EtcdBank {
     }
 
     fn look(&self, until: Instant) -> Result<State, Cause> {
+        self.check_trust()?;
+        self.state(self.client.range(&self.prefix, until)?)
+    }
+
+    fn check_trust(&self) -> Result<(), Cause> {
         if self.is_tls && !self.is_trusting {
             let why = "etcds:// trusts nobody yet: name the authorities of its certificate";
             return Err(Cause::Refused(why.to_owned()));
         }
-        self.state(self.client.range(&self.prefix, until)?)
+        Ok(())
+    }
+
+    /// Looks, and has the cluster agree on a lease meanwhile: before anything is lent, so that it
+    /// ends after what is.
+    fn look_and_grant(&self, until: Instant) -> Result<(State, i64), Cause> {
+        self.check_trust()?;
+        let grant = || self.client.grant(self.ttl, until);
+        std::thread::scope(|scope| {
+            let builder = std::thread::Builder::new().name("submeter-etcd".to_owned());
+            let granting = builder.spawn_scoped(scope, grant);
+            let state = self.look(until);
+            let lease = match granting {
+                Ok(granting) => granting.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                // It has no thread to spare.
+                Err(_) => grant(),
+            };
+            Ok((state?, lease?))
+        })
     }
 
     /// Changes the ledger, in one step that the cluster agrees on, and returns what `change` does.
@@ -253,11 +277,12 @@ impl EtcdBank {
         change: impl Fn(&mut Ledger) -> Result<T, RefusedError>,
     ) -> Result<T, Cause> {
         let until = Instant::now() + PATIENCE;
-        let mut state = self.look(until)?;
-        // Before anything is lent, so that it ends after what is.
-        let lease = match holder {
-            Some(_) => Some(self.client.grant(self.ttl, until)?),
-            None => None,
+        let (mut state, lease) = match holder {
+            Some(_) => {
+                let (state, lease) = self.look_and_grant(until)?;
+                (state, Some(lease))
+            }
+            None => (self.look(until)?, None),
         };
         let mut learning = None;
         for tries in 0..TRIES {
