@@ -60,7 +60,7 @@ fn main() {
 
     let socket = directory.path().join("redis");
     let mut redis = Command::new("redis-server");
-    redis.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
+    redis.args(["--port", "0", "--save", "", "--maxclients", "15000", "--unixsocket"]).arg(&socket);
     let Ok(redis) = redis.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
         println!("skipped: Redis: apt-get install redis-server");
         return;

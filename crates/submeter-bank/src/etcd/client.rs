@@ -279,6 +279,6 @@ const UNAUTHENTICATED: u64 = 16;
 fn config() -> ureq::config::ConfigBuilder<ureq::typestate::AgentScope> {
     // A proxy for the web does not apply to it, and an answer is what it says, whatever the code.
     let config = Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false);
-    // A connection clears its buffers when it is made, and 128 KiB each are a tenth of a first grant.
+    // A connection clears its buffers when it is made: of 128 KiB each, a tenth of a first grant.
     config.input_buffer_size(BUFFER).output_buffer_size(BUFFER)
 }
