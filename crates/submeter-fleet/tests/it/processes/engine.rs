@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use submeter_bank::{
-    Answer, Bank, Ledger, MemoryBank, Past, RedisBank, Request, SocketBank, SocketServer,
+    Answer, Bank, EtcdBank, Ledger, MemoryBank, Past, RedisBank, Request, SocketBank, SocketServer,
 };
 use tempfile::TempDir;
 
@@ -42,6 +42,10 @@ pub(super) fn client(url: &str) -> Client {
             // Set later by the first exchange where the server is away.
             let _ = bank.set_limit(&memory_of(path), limit, FLOORS);
         }
+        return Box::new(move |request| bank.exchange(request).ok());
+    }
+    if url.starts_with("etcd:") {
+        let bank = EtcdBank::new(url, "test", TTL).expect("a URL");
         return Box::new(move |request| bank.exchange(request).ok());
     }
     let bank = SocketBank::new(url);

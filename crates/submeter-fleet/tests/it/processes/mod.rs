@@ -8,7 +8,7 @@ mod arbiter;
 mod engine;
 mod member;
 mod proxy;
-mod redis;
+mod server;
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use fastrand::Rng;
 use self::arbiter::Arbiter;
 use self::engine::Engine;
 use self::member::Member;
+use self::server::{Kind, Server};
 
 const TTL: Duration = Duration::from_secs(3);
 /// The limits of the root and of its child.
@@ -52,6 +53,12 @@ fn end(child: &mut Child) {
     child.wait().expect("a child");
 }
 
+/// For how many seconds a long run stops a member, and then its bank, before anything else.
+fn long_stop() -> Option<Duration> {
+    let seconds = std::env::var("SUBMETER_FLEET_STOP").ok()?;
+    Some(Duration::from_secs(seconds.parse().expect("SUBMETER_FLEET_STOP is in seconds")))
+}
+
 /// Lets a fleet work, with faults for a while, and returns what it did.
 fn run(mut engine: impl Engine, seed: u64, faults: Duration) {
     let arbiter = Arbiter::start();
@@ -59,6 +66,13 @@ fn run(mut engine: impl Engine, seed: u64, faults: Duration) {
     let mut members: Vec<_> =
         (0..MEMBERS).map(|at| Member::start(at, &arbiter, &engine.url(at))).collect();
     arbiter.until_each_was_granted(MEMBERS, 20);
+    if let Some(time) = long_stop() {
+        members[0].stop_for(time, &arbiter);
+        arbiter.assert_no_excess();
+        engine.stop_for(time);
+        arbiter.until_each_was_granted(MEMBERS, 20);
+        arbiter.assert_no_excess();
+    }
     let start = Instant::now();
     while start.elapsed() < faults {
         let at = rng.usize(..MEMBERS);
@@ -92,6 +106,12 @@ fn a_fleet_behind_a_socket_never_exceeds_its_limits() {
 
 #[test]
 fn a_fleet_on_redis_never_exceeds_its_limits() {
-    let Some(engine) = redis::Server::start() else { return };
+    let Some(engine) = Server::start(Kind::Redis) else { return };
     run(engine, 17, Duration::from_secs(35));
+}
+
+#[test]
+fn a_fleet_on_etcd_never_exceeds_its_limits() {
+    let Some(engine) = Server::start(Kind::Etcd) else { return };
+    run(engine, 18, Duration::from_secs(35));
 }

@@ -2,8 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,16 +11,16 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    pub(super) fn start(to: &Path) -> Proxy {
+    pub(super) fn start(to: SocketAddr) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let drops = Arc::new(AtomicBool::new(false));
-        let (to, dropped) = (to.to_owned(), Arc::clone(&drops));
+        let dropped = Arc::clone(&drops);
         // Ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (stream, to, drops) = (stream.expect("a member"), to.clone(), dropped.clone());
-                std::thread::spawn(move || connect(stream, &to, &drops));
+                let (stream, drops) = (stream.expect("a member"), Arc::clone(&dropped));
+                std::thread::spawn(move || connect(stream, to, &drops));
             }
         });
         Proxy { address, drops }
@@ -38,8 +36,8 @@ impl Proxy {
     }
 }
 
-fn connect(member: TcpStream, to: &PathBuf, drops: &Arc<AtomicBool>) {
-    let Ok(bank) = UnixStream::connect(to) else { return };
+fn connect(member: TcpStream, to: SocketAddr, drops: &Arc<AtomicBool>) {
+    let Ok(bank) = TcpStream::connect(to) else { return };
     let (Ok(member_too), Ok(bank_too)) = (member.try_clone(), bank.try_clone()) else { return };
     let dropped = Arc::clone(drops);
     let back = std::thread::spawn(move || {
