@@ -51,6 +51,8 @@
 //!   nothing.
 //! - Clocks are those of [`Instant`](std::time::Instant), which on some systems stop while the
 //!   machine sleeps. A machine that wakes up has old leases until its next look.
+//! - A forked child has its parent's leases without its threads: neither is limited by what the
+//!   other uses. Make the driver and its tree after a fork.
 //! - A process that is stopped may charge once more when it goes on, before the driver looks.
 //!
 //! # Cost

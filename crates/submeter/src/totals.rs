@@ -16,6 +16,9 @@ use crate::{GroupValues, Snapshot, Tree};
 #[non_exhaustive]
 pub struct Totals {
     /// The number of the tree among those of all processes: random, and never used again.
+    ///
+    /// A forked child has its parent's, and what the parent had counted, so that a reader takes the
+    /// two for one: make trees after a fork where totals are added up.
     pub epoch: u64,
     /// The number of the moment among those of the tree.
     pub sequence: u64,
