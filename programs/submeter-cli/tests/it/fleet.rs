@@ -48,7 +48,13 @@ pub(crate) struct Server {
 }
 
 pub(crate) fn server(bank: &str, more: &[&str]) -> Server {
-    let args = [&FREE[..], &["--bank", bank], more].concat();
+    server_at("127.0.0.1:0", bank, more)
+}
+
+/// A server whose page is at an address.
+pub(crate) fn server_at(page: &str, bank: &str, more: &[&str]) -> Server {
+    let args = ["serve", "--listen", "127.0.0.1:0", "--http", page, "--bank", bank];
+    let args = [&args[..], more].concat();
     let mut running = SUBMETER.start(&args);
     let page = running.address_after("http://");
     let cache = cache_address(&mut running);

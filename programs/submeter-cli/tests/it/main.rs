@@ -12,6 +12,7 @@ mod fleet;
 mod fleet_bill;
 mod fleet_bill_postgres;
 mod fleet_demo;
+mod fleet_prometheus;
 mod fleet_shards;
 mod fleet_top;
 mod http_serve;

@@ -27,7 +27,9 @@ fn queries() -> Vec<String> {
 
 #[test]
 fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
+    // A bank that is away makes a member of a fleet, too.
+    let fleet = ["--bank", "unix:/nonexistent/bank", "--limit-fleet", "/acme=memory=1m"];
+    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"], &fleet].concat());
     let (page, _) = addresses(&mut server);
     let (_, scrape) = get_as(&format!("{page}/metrics"), "text/plain");
     let names = |text: &str| -> BTreeSet<String> {
@@ -35,7 +37,12 @@ fn every_metric_of_the_rules_and_the_dashboard_is_in_a_scrape() {
         words.filter(|word| word.starts_with("submeter_cache_")).map(str::to_owned).collect()
     };
     let known = names(&scrape);
-    let asked = names(&(read("rules.yml") + &queries().join("\n")));
+    let rules = read("rules.yml");
+    let mut asked = rules.clone() + &queries().join("\n");
+    for record in rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")) {
+        asked = asked.replace(record, "");
+    }
+    let asked = names(&asked);
     assert!(asked.len() > 8, "{asked:?}");
     let unknown: Vec<_> = asked.difference(&known).collect();
     assert!(unknown.is_empty(), "{unknown:?} not in {known:?}");
@@ -56,6 +63,11 @@ fn promtool_accepts_the_rules_and_the_dashboards_queries_and_each_alert_fires_as
     let (rules, tests) = (read("rules.yml"), read("rules_test.yml"));
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
         assert!(tests.contains(&format!("alertname: {alert}\n")), "{alert} has no test");
+    }
+    let records: Vec<_> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
+    for query in queries().iter().filter(|query| query.contains("group:")) {
+        assert!(records.iter().any(|record| query.contains(record)), "no rule records {query}");
     }
     promtool(&["check", "rules", "rules.yml"]);
     promtool(&["test", "rules", "rules_test.yml"]);

@@ -1,0 +1,129 @@
+//! What a real Prometheus adds up of three servers, one of which is killed and started again.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::fleet::{Directory, Server, bank, server_at, until};
+
+const ITEMS: [usize; 3] = [40, 60, 80];
+/// What the second server stores after it was started again.
+const AGAIN: usize = 30;
+
+/// How long Prometheus looks at them at least.
+const WINDOW: Duration = Duration::from_secs(20);
+
+struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Prometheus {
+    /// Starts one that has the rules and scrapes these each second; returns nothing where there is
+    /// none.
+    fn start(directory: &Path, pages: &[SocketAddr]) -> Option<Prometheus> {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let address = free.expect("a free port");
+        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("monitoring/rules.yml");
+        let targets: Vec<_> = pages.iter().map(ToString::to_string).collect();
+        let config = serde_json::json!({
+            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
+            "rule_files": [rules],
+            "scrape_configs": [
+                { "job_name": "cache", "static_configs": [{ "targets": targets }] },
+            ],
+        });
+        // YAML has all of JSON in it.
+        let file = directory.join("prometheus.yml");
+        std::fs::write(&file, config.to_string()).expect("room");
+        let mut prometheus = Command::new("prometheus");
+        prometheus.arg(format!("--config.file={}", file.display()));
+        prometheus.arg(format!("--storage.tsdb.path={}", directory.join("tsdb").display()));
+        prometheus.arg(format!("--web.listen-address={address}"));
+        let Ok(child) = prometheus.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+            let package = "apt-get install --no-install-recommends prometheus";
+            println!("skipped: sums over a fleet: {package}");
+            return None;
+        };
+        Some(Prometheus { child, address })
+    }
+
+    /// Returns the one number that a query finds, if it finds one.
+    fn ask(&self, query: &str) -> Option<f64> {
+        let url = format!("http://{}/api/v1/query", self.address);
+        let mut answer = ureq::get(url).query("query", query).call().ok()?;
+        let answer: Value = serde_json::from_str(&answer.body_mut().read_to_string().ok()?).ok()?;
+        let [found] = answer["data"]["result"].as_array()?.as_slice() else { return None };
+        found["value"][1].as_str()?.parse().ok()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // Has ended by itself otherwise.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn prometheus_adds_up_three_servers_of_which_one_is_killed() {
+    let directory = Directory::new("prometheus");
+    let address = directory.bank();
+    let _bank = bank(&address, &["--lease", "1"]);
+    let start = |name: &str, page: &str| -> Server {
+        server_at(page, &address, &["--limit-fleet", "/acme=memory=8m", "--member", name])
+    };
+    let names = ["web-1", "web-2", "web-3"];
+    let servers = names.map(|name| start(name, "127.0.0.1:0"));
+    let pages = servers.each_ref().map(|server| server.page);
+    let Some(prometheus) = Prometheus::start(&directory.0, &pages) else { return };
+    let sum = "sum(submeter_cache_cmd_set_total{group=\"/acme\"})";
+    // Their first item, so that Prometheus has seen them before the rest.
+    until("all have leases", || servers.iter().all(|server| server.rule() == "lease"));
+    servers.iter().for_each(|server| assert_eq!(server.store(1), 1));
+    until("Prometheus has seen all", || prometheus.ask(sum) == Some(3.0));
+    let began = Instant::now();
+
+    for (server, items) in servers.iter().zip(ITEMS) {
+        assert_eq!(server.store(items), items);
+    }
+    let stored: usize = ITEMS.iter().sum();
+    until("it has seen what was stored", || prometheus.ask(sum) == Some((stored + 3) as f64));
+    servers[1].running.signal("KILL");
+    let [first, second, third] = servers;
+    drop(second.running);
+    let servers = [first, start(names[1], &pages[1].to_string()), third];
+    until("it has a lease again", || servers[1].rule() == "lease");
+    assert_eq!(servers[1].store(AGAIN), AGAIN);
+    let now = (ITEMS[0] + ITEMS[2] + 2 + AGAIN) as f64;
+    until("it has seen the one that was started again", || prometheus.ask(sum) == Some(now));
+
+    // Prometheus goes on beyond the first and the last sample as if at the same rate: by half a
+    // second each, where they are a second apart, and so by a twentieth of this time.
+    std::thread::sleep(WINDOW.saturating_sub(began.elapsed()));
+    let exact = (stored + AGAIN) as f64;
+    let about = |n: f64| (n / exact - 1.0).abs() < 0.1;
+    let recorded = "group:submeter_cache_requests:increase1h{group=\"/acme\"}";
+    let mut last = None;
+    until("the fleet's sum is right", || {
+        last = prometheus.ask(recorded);
+        last.is_some_and(about)
+    });
+    println!("{last:?} of {exact}");
+    // The other way round counts what the others had once more.
+    let wrong = format!("increase({sum}[1h:1s])");
+    let wrong = prometheus.ask(&wrong).expect("a number");
+    assert!(!about(wrong) && wrong > exact, "{wrong} of {exact}");
+    // No more is leased than there is, once leases rest.
+    let leased = "group_resource:submeter_cache_fleet_limit:sum{group=\"/acme\"}";
+    until("leases add up to the limit at most", || {
+        prometheus.ask(leased).is_some_and(|leased| leased > 0.0 && leased <= f64::from(8 << 20))
+    });
+    let used = "group_resource:submeter_cache_fleet_used:sum{group=\"/acme\"}";
+    let used = prometheus.ask(used).expect("a number");
+    assert!(used > 0.0 && used <= f64::from(8 << 20), "{used} are used");
+}
