@@ -54,7 +54,8 @@ impl fmt::Debug for TreeCollector {
 
 impl Collector for TreeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let snapshot = self.tree.snapshot();
+        // Scrapers have what was restored from the process that counted it.
+        let snapshot = self.tree.snapshot_without_restored();
         let mut taken = HashSet::new();
         for metric in snapshot.schema().metrics() {
             family(&snapshot, metric, None, &mut taken, &mut encoder)?;

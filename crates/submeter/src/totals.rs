@@ -53,6 +53,8 @@ pub(crate) struct Restored {
     /// What was added to groups of this tree, descendants included, by the group's id: as words
     /// of a snapshot.
     pub(crate) base: HashMap<u64, Box<[i64]>>,
+    /// The same without descendants.
+    pub(crate) own: HashMap<u64, Box<[i64]>>,
 }
 
 /// Returns the counters of a schema.

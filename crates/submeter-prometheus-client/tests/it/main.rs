@@ -2,6 +2,7 @@
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use submeter::checkpoint::CheckpointFile;
 use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, SchemaBuilder, Tree};
 use submeter_prometheus_client::TreeCollector;
 
@@ -152,4 +153,24 @@ fn totals_do_not_fall_when_a_child_ends() {
     let text = text(&tree);
     has(&text, &["app_requests_subtree_total{group=\"/acme\"} 3"]);
     assert!(!text.contains("/acme/web"), "{text}");
+}
+
+#[test]
+fn what_was_restored_is_left_to_the_process_that_counted_it() {
+    let schema = || {
+        let mut schema = Schema::builder();
+        let requests = schema.counter::<Count>("requests", "Requests");
+        (Tree::new(schema.build().expect("valid")).expect("address space"), requests)
+    };
+    let name = format!("submeter-prometheus-client-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let open = || CheckpointFile::open(&path).expect("room");
+    let (former, requests) = schema();
+    former.get_or_create("/acme").expect("room").add(requests, 1_000);
+    former.checkpoint(&mut open()).expect("room");
+    let (tree, requests) = schema();
+    tree.restore(&mut open()).expect("saved above").expect("one");
+    std::fs::remove_file(&path).expect("saved above");
+    tree.get("/acme").expect("restored").add(requests, 4);
+    has(&text(&tree), &["app_requests_subtree_total{group=\"/acme\"} 4"]);
 }

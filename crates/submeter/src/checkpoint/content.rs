@@ -241,7 +241,8 @@ impl Content {
             }
             own
         };
-        let mut sums: Vec<Box<[i64]>> = self.groups.iter().map(own).collect();
+        let own: Vec<Box<[i64]>> = self.groups.iter().map(own).collect();
+        let mut sums = own.clone();
         // Children before their parents.
         for (at, content) in self.groups.iter().enumerate().rev() {
             let above = past::parent(&content.path).and_then(|parent| places.get(parent));
@@ -255,6 +256,7 @@ impl Content {
         Restored {
             past: self.past.iter().map(|past| past.totals(&names)).collect(),
             base: groups.iter().map(Group::id).zip(sums).collect(),
+            own: groups.iter().map(Group::id).zip(own).collect(),
         }
     }
 

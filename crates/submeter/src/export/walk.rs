@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::quota::{Quotas, Usage};
 use crate::rstat::Flushed;
 use crate::schema::{Key, MetricKind, Schema};
+use crate::totals::Restored;
 use crate::tree::Tree;
 use crate::tree_stats::Version;
 
@@ -62,13 +63,30 @@ pub(super) fn members(tree: &Tree, version: &Version, brakes: &Brakes, stays: &I
     // Dropped after the flush locks are released: see `Snapshot::take`.
     let mut visits = Vec::with_capacity(tree.stats().group_count());
     let rank = Rank::of(&version.schema, brakes);
-    tree.stats()
-        .flushed(version, |flushed| {
-            visit(tree.root(), brakes.depth, &mut visits);
-            choose(&rank, brakes, stays, &mut visits);
-            copy(&version.schema, &visits, brakes.depth, flushed)
-        })
-        .0
+    // Held for the flush, and recursive: as for `Tree::snapshot_and_past`.
+    let restored = tree.restored().read_recursive();
+    let (mut members, _) = tree.stats().flushed(version, |flushed| {
+        visit(tree.root(), brakes.depth, &mut visits);
+        choose(&rank, brakes, stays, &mut visits);
+        copy(&version.schema, &visits, brakes.depth, flushed)
+    });
+    restored.iter().for_each(|restored| take_off(restored, &mut members));
+    drop(restored);
+    members
+}
+
+/// Takes off what was restored: whoever scraped the process that counted it has it, and would take
+/// totals that go back to a checkpoint for those of a process that counted them anew.
+fn take_off(restored: &Restored, members: &mut [Member]) {
+    for Member { id, total, own, .. } in members {
+        let base = [restored.base.get(id), restored.own.get(id)];
+        for (words, base) in [Some(total), own.as_mut()].into_iter().zip(base) {
+            let words = words.into_iter().flat_map(|words| words.iter_mut());
+            // Metrics may have been declared since.
+            let pairs = words.zip(base.into_iter().flatten());
+            pairs.for_each(|(word, base)| *word = word.wrapping_sub(*base));
+        }
+    }
 }
 
 /// Visits all groups down to a depth, each after its parent.

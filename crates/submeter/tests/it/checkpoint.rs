@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use submeter::checkpoint::CheckpointFile;
+use submeter::export::Export;
 use submeter::{
     Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, Nanoseconds, Quota, Schema, Tolerance,
     Tree, Value,
@@ -479,4 +480,75 @@ fn restored_totals_say_whose_they_are_and_whether_they_are_all() {
     };
     let all = |n: u64| ["/", "/acme", "/acme/web"].map(|path| (path.to_owned(), n)).to_vec();
     assert_eq!((counted(own), counted(restored)), (all(2), all(5)));
+}
+
+/// What a scrape says that is not zero, by series.
+fn scraped(export: &Export, tree: &Tree) -> BTreeMap<String, String> {
+    let mut text = String::new();
+    export.write(tree, &mut text).expect("a String has room");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let pairs = lines.map(|line| line.rsplit_once(' ').expect("a series and its value"));
+    let pairs = pairs.map(|(series, value)| (series.to_owned(), value.to_owned()));
+    pairs.filter(|(_, value)| value != "0").collect()
+}
+
+#[test]
+fn scrapes_are_without_what_was_restored() {
+    let directory = Directory::new("scrapes");
+    let whole = || Export::new("app").every_group();
+    let shallow = || Export::new("app").depth(1);
+    let sums = || Export::new("app").subtrees();
+    for (at, export) in [whole, shallow, sums].into_iter().enumerate() {
+        for is_scraped_before in [false, true] {
+            let path = directory.0.join(format!("totals-{at}-{is_scraped_before}"));
+            let former = metered();
+            for group in ["/a", "/a/b", "/a/b/gone", "/c"] {
+                let group = former.tree.get_or_create(group).expect("within limits");
+                group.add(former.requests, 1_000);
+                group.add(former.sent, 77);
+                group.record(former.latency, 3_000);
+            }
+            former.tree.checkpoint(&mut CheckpointFile::open(&path).expect("new")).expect("room");
+
+            let [restored, fresh] = [metered(), metered()];
+            let exports = [export(), export()];
+            let count = |n: u64| {
+                for metered in [&restored, &fresh] {
+                    for (group, n) in [("/a", n), ("/a/b", 2 * n), ("/d", 3 * n)] {
+                        let group = metered.tree.get_or_create(group).expect("within limits");
+                        group.add(metered.requests, n);
+                        group.record(metered.latency, n);
+                    }
+                }
+            };
+            let compare = || {
+                let [restored, fresh] = [(&exports[0], &restored.tree), (&exports[1], &fresh.tree)]
+                    .map(|(export, tree)| scraped(export, tree));
+                assert_eq!(restored, fresh, "of export {at}");
+                restored
+            };
+            count(1);
+            if is_scraped_before {
+                compare();
+            }
+            let mut file = CheckpointFile::open(&path).expect("saved above");
+            restored.tree.restore(&mut file).expect("of this schema").expect("one");
+            compare();
+            count(10);
+            let said = compare();
+            let of_a = |said: &BTreeMap<String, String>| {
+                said.get("app_requests_total{group=\"/a\"}").cloned()
+            };
+            assert!(of_a(&said).is_some_and(|n| !n.starts_with("10")), "{said:?}");
+            // What is left of those that end goes to the group above.
+            for metered in [&restored, &fresh] {
+                let gone = metered.tree.get_or_create("/a/b/gone").expect("within limits");
+                gone.add(metered.requests, 5);
+                gone.kill().expect("it has no children");
+                metered.tree.get("/a/b").expect("above").kill().expect("no more children");
+            }
+            count(100);
+            compare();
+        }
+    }
 }
