@@ -20,7 +20,8 @@
 --          The base is the sequence of an answer that the caller has, or ''. With a base the list is of
 --          what differs from then on: what is not listed has and wants what it did, and had all that it
 --          wanted; a budget that is returned has '' for has. All that is below a listed budget which
---          differs is listed, and the ancestors of what is listed
+--          differs is listed; the ancestors of what is listed are, too, and have '=' for has and what is
+--          lent for wants where they do not differ
 --          'limit': budget, limit less floors or '', floors or '', cap or '', 'new' unless in place of
 --          what is set
 --          'limits'
@@ -287,8 +288,9 @@ local function may_list_less(id, base, last, terms, learns, budgets)
     return false
   end
   local listed = {}
-  for _, budget in ipairs(budgets) do
-    listed[budget] = true
+  for at, budget in ipairs(budgets) do
+    -- What is below the others is not listed, and would get less if they did.
+    listed[budget] = ARGV[6 + at * 4] ~= '='
   end
   local scarce = redis.call('SMEMBERS', SCARCE)
   for at, share in ipairs(redis.call('HMGET', HOLDER .. id, unpack(scarce))) do
@@ -363,6 +365,8 @@ local function exchange()
       if share then
         give_back(budget, share)
       end
+    elseif has == '=' then
+      amount = wants
     elseif pools[budget] then
       -- Ancestors without a limit limit nothing.
       while above > 0 and not pools[budgets[above]] do

@@ -40,6 +40,8 @@ pub(super) struct Ask<'a> {
     base: String,
     /// The budgets of which something is said, in order.
     listed: Vec<&'a Budget>,
+    /// What is lent of those among them that do not differ.
+    same: BTreeMap<&'a Budget, u64>,
     /// Those of the base that the request has not.
     returned: Vec<Budget>,
 }
@@ -64,7 +66,8 @@ impl<'a> Ask<'a> {
         let holder = format!("{}\0{:016x}", request.member, request.epoch);
         let sequence = format!("{:016x}", request.sequence);
         let listed = wants.keys().copied().collect();
-        Ok(Ask { holder, sequence, wants, base: String::new(), listed, returned: Vec::new() })
+        let (base, same, returned) = (String::new(), BTreeMap::new(), Vec::new());
+        Ok(Ask { holder, sequence, wants, base, listed, same, returned })
     }
 
     /// Lists what differs from the last exchange instead, if that was the same holder's.
@@ -91,6 +94,9 @@ impl<'a> Ask<'a> {
             }
         }
         self.listed.retain(|budget| listed.contains(budget));
+        let same = self.listed.iter().filter(|&&budget| !differing.contains(budget));
+        self.same =
+            same.filter_map(|&budget| Some((budget, known.all.get(budget)?.amount))).collect();
         let returned = known.all.keys().filter(|budget| !self.wants.contains_key(budget));
         self.returned = returned.cloned().collect();
         self.base.clone_from(&known.sequence);
@@ -104,8 +110,11 @@ impl<'a> Ask<'a> {
         for budget in &self.listed {
             let (has, wants) = bounded(self.wants[budget]);
             let above = above(budget).find_map(|above| places.get(&above).copied()).unwrap_or(0);
-            arguments.push(name_of(budget));
-            arguments.extend([has, wants, above].map(|number| number.to_string()));
+            let (has, wants) = match self.same.get(budget) {
+                Some(amount) => ("=".to_owned(), *amount),
+                None => (has.to_string(), wants),
+            };
+            arguments.extend([name_of(budget), has, wants.to_string(), above.to_string()]);
         }
         for budget in &self.returned {
             arguments.extend([name_of(budget), String::new(), "0".to_owned(), "0".to_owned()]);

@@ -105,6 +105,12 @@ fn ledger() -> Ledger {
 }
 
 impl Pair {
+    fn new(server: Server) -> Pair {
+        let redis = RedisBank::new(&server.url(), "test", SHORT).expect("a URL");
+        let (limits, holders) = (Vec::new(), BTreeMap::new());
+        Pair { redis, server, memory: ledger(), limits, holders, changes: 0 }
+    }
+
     fn now(&self) -> Duration {
         let seen = self.server.query(&["HGET", "submeter:{test}", "seen"]).expect("a time");
         Duration::from_micros(seen.parse().expect("a number"))
@@ -235,15 +241,7 @@ fn wants_after(before: Option<&(Request, Vec<Lease>)>, rng: &mut Rng) -> Vec<Wan
 fn redis_answers_as_the_ledger_in_memory_does_while_time_passes() {
     let Some(server) = Server::start(&[]) else { return };
     let mut rng = Rng::with_seed(16);
-    let redis = RedisBank::new(&server.url(), "test", SHORT).expect("a URL");
-    let mut pair = Pair {
-        redis,
-        server,
-        memory: ledger(),
-        limits: Vec::new(),
-        holders: BTreeMap::new(),
-        changes: 0,
-    };
+    let mut pair = Pair::new(server);
     let (mut sequence, mut lent) = (0, 0);
     pair.limit("/", 100, None);
     let mut last = BTreeMap::new();
@@ -282,6 +280,32 @@ fn redis_answers_as_the_ledger_in_memory_does_while_time_passes() {
     println!("of {STEPS} exchanges {lent} lent something, and {changes} listed changes");
     assert!(lent > STEPS / 5, "only {lent} exchanges lent something");
     assert!(changes > STEPS / 5, "only {changes} exchanges listed changes");
+}
+
+#[test]
+fn what_is_below_a_budget_that_becomes_scarce_is_looked_at() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut pair = Pair::new(server);
+    for (path, limit) in [("/", 100), ("/a", 1_000), ("/c", 1_000)] {
+        pair.limit(path, limit, None);
+    }
+    let mut sequence = 0;
+    let mut ask = |member: &str, root: u64, first: u64, second: u64| {
+        sequence += 1;
+        let wants = [("/", root), ("/a", first), ("/c", second)];
+        let wants = wants.map(|(path, wants)| want(path, 0, wants)).into();
+        let answer = pair.exchange(&request(member, 7, sequence, wants));
+        answer.filter(|answer| !answer.learns)
+    };
+    while ask("web", 60, 50, 60).is_none() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ask("web", 60, 50, 60).expect("an answer");
+    ask("web", 60, 50, 60).expect("an answer");
+    ask("other", 60, 0, 0).expect("an answer");
+    // Lists the second and the root.
+    let answer = ask("web", 60, 51, 60).expect("an answer");
+    assert!(answer.leases.iter().all(|lease| lease.amount == 50), "{answer:?}");
 }
 
 #[test]
