@@ -1,6 +1,7 @@
 //! A bank for the processes of many hosts, which Redis keeps.
 
 mod changes;
+mod cluster;
 mod error;
 #[cfg(feature = "tls")]
 mod tls;
@@ -13,6 +14,7 @@ use parking_lot::Mutex;
 use redis::{Client, Connection, ConnectionAddr, IntoConnectionInfo, Script, Value};
 
 use self::changes::{Ask, Known};
+use self::cluster::Moved;
 use self::error::Cause;
 pub use self::error::RedisError;
 use crate::budget::check_name;
@@ -70,8 +72,12 @@ const REPLICAS_PATIENCE: Duration = Duration::from_millis(500);
 /// # Who may ask
 /// Who has the password may do anything to the keys: caps hold against members that err, not
 /// against those that are hostile. Neither the password nor the URL is in any error or debug
-/// output. All keys begin with `submeter:{FLEET}`, for rules of an ACL; they are on one node of a
-/// cluster, so that fleets, and not budgets, are what is spread over nodes.
+/// output. All keys begin with `submeter:{FLEET}`, for rules of an ACL.
+///
+/// # Clusters
+/// The keys of a fleet are on one node of a cluster, so that fleets, and not budgets, are what is
+/// spread over nodes. The URL may name any node: it says which has them, and that one is asked
+/// until it cannot be reached or says that they have moved.
 pub struct RedisBank {
     client: Client,
     /// Where the server is, without secrets.
@@ -84,6 +90,7 @@ pub struct RedisBank {
     #[cfg(feature = "tls")]
     certificates: tls::Certificates,
     connection: Mutex<Option<Connection>>,
+    moved: Moved,
     /// Which run of a server answered the last exchange.
     met: Mutex<String>,
     /// What was asked then, and answered.
@@ -153,6 +160,7 @@ impl RedisBank {
             #[cfg(feature = "tls")]
             certificates: tls::Certificates::default(),
             connection: Mutex::new(None),
+            moved: Moved::default(),
             met: Mutex::default(),
             known: Mutex::default(),
             limits: Mutex::default(),
@@ -247,19 +255,25 @@ impl RedisBank {
         let mut kept = self.connection.lock();
         // Put back only after a whole answer: a late one must not be taken for that to the next.
         let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
+        let silent = |error| {
+            self.moved.forget();
+            self.failed(Cause::Redis("it has not answered", error))
+        };
         let mut script = self.script.key(format!("submeter:{{{}}}", self.fleet));
         for argument in arguments {
             script.arg(argument.as_slice());
         }
-        let reply = script
-            .invoke(&mut connection)
-            .map_err(|error| self.failed(Cause::Redis("it has not answered", error)))?;
+        let reply = match script.invoke(&mut connection) {
+            Err(error) if self.moved.learn(&error) => {
+                connection = self.connect()?;
+                script.invoke(&mut connection).map_err(silent)?
+            }
+            reply => reply.map_err(silent)?,
+        };
         if self.replicas > 0 {
             let mut wait = redis::cmd("WAIT");
             wait.arg(self.replicas).arg(REPLICAS_PATIENCE.as_millis() as u64);
-            let have: u64 = wait
-                .query(&mut connection)
-                .map_err(|error| self.failed(Cause::Redis("it has not answered", error)))?;
+            let have: u64 = wait.query(&mut connection).map_err(silent)?;
             if have < self.replicas {
                 let replicas = self.replicas;
                 return Err(self.failed(Cause::Alone { have, replicas }));
@@ -271,6 +285,7 @@ impl RedisBank {
 
     fn connect(&self) -> Result<Connection, RedisError> {
         let failed = |error: redis::RedisError| {
+            self.moved.forget();
             let what = match is_untrusted(&error) {
                 true => "no trusted authority has signed its certificate for this name",
                 false => "start it, or wait for it",
@@ -280,7 +295,8 @@ impl RedisBank {
         // Fails where the process has chosen one, which then holds.
         #[cfg(feature = "tls")]
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut connection = self.client.get_connection_with_timeout(PATIENCE).map_err(failed)?;
+        let client = self.moved.client(&self.client).map_err(failed)?;
+        let mut connection = client.get_connection_with_timeout(PATIENCE).map_err(failed)?;
         connection.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
         connection.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
         let info: String =

@@ -13,6 +13,8 @@ mod ledger;
 mod operate;
 #[cfg(unix)]
 mod redis;
+#[cfg(unix)]
+mod redis_cluster;
 mod simulation;
 mod skew;
 #[cfg(unix)]

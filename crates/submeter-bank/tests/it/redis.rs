@@ -83,7 +83,7 @@ impl Drop for Server {
 }
 
 /// Repeats a request until it is answered, which changes nothing where it was answered before.
-fn patiently(bank: &RedisBank, request: &Request) -> Answer {
+pub(crate) fn patiently(bank: &RedisBank, request: &Request) -> Answer {
     let answer = (0..60).find_map(|_| bank.exchange(request).ok());
     answer.expect("an answer in a minute")
 }
