@@ -54,6 +54,7 @@ pub(crate) struct Restored {
     /// of a snapshot.
     pub(crate) base: HashMap<u64, Box<[i64]>>,
     /// The same without descendants.
+    #[cfg(feature = "export")]
     pub(crate) own: HashMap<u64, Box<[i64]>>,
 }
 

@@ -241,8 +241,9 @@ impl Content {
             }
             own
         };
-        let own: Vec<Box<[i64]>> = self.groups.iter().map(own).collect();
-        let mut sums = own.clone();
+        let mut sums: Vec<Box<[i64]>> = self.groups.iter().map(own).collect();
+        #[cfg(feature = "export")]
+        let own = groups.iter().map(Group::id).zip(sums.iter().cloned()).collect();
         // Children before their parents.
         for (at, content) in self.groups.iter().enumerate().rev() {
             let above = past::parent(&content.path).and_then(|parent| places.get(parent));
@@ -256,7 +257,8 @@ impl Content {
         Restored {
             past: self.past.iter().map(|past| past.totals(&names)).collect(),
             base: groups.iter().map(Group::id).zip(sums).collect(),
-            own: groups.iter().map(Group::id).zip(own).collect(),
+            #[cfg(feature = "export")]
+            own,
         }
     }
 

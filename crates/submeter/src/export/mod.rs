@@ -70,8 +70,8 @@ pub const TOP_DEFAULT: usize = 100;
 /// CPU time, `prefix_process_cpu_seconds` is that of the whole process: what it has more than all
 /// groups together was in [no group](Tree::cpu_balance).
 ///
-/// What was restored from a [checkpoint](crate::checkpoint) is left out: the process that counted
-/// it was scraped, too, and totals that go back to a checkpoint would count as new ones.
+/// What was restored from a checkpoint is left out: the process that counted it was scraped, too,
+/// and totals that go back to a checkpoint would count as new ones.
 ///
 /// # Cost
 /// A scrape flushes the tree, looks at one metric of each group down to [`depth`](Export::depth),
