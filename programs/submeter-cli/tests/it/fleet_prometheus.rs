@@ -84,12 +84,13 @@ fn prometheus_adds_up_three_servers_of_which_one_is_killed() {
     let sum = "sum(submeter_cache_cmd_set_total{group=\"/acme\"})";
     // Their first item, so that Prometheus has seen them before the rest.
     until("all have leases", || servers.iter().all(|server| server.rule() == "lease"));
-    servers.iter().for_each(|server| assert_eq!(server.store(1), 1));
+    // What is counted is requests: a lease may be small at a moment, and refuse some.
+    servers.iter().for_each(|server| _ = server.store(1));
     until("Prometheus has seen all", || prometheus.ask(sum) == Some(3.0));
     let began = Instant::now();
 
     for (server, items) in servers.iter().zip(ITEMS) {
-        assert_eq!(server.store(items), items);
+        server.store(items);
     }
     let stored: usize = ITEMS.iter().sum();
     until("it has seen what was stored", || prometheus.ask(sum) == Some((stored + 3) as f64));
@@ -98,7 +99,7 @@ fn prometheus_adds_up_three_servers_of_which_one_is_killed() {
     drop(second.running);
     let servers = [first, start(names[1], &pages[1].to_string()), third];
     until("it has a lease again", || servers[1].rule() == "lease");
-    assert_eq!(servers[1].store(AGAIN), AGAIN);
+    servers[1].store(AGAIN);
     let now = (ITEMS[0] + ITEMS[2] + 2 + AGAIN) as f64;
     until("it has seen the one that was started again", || prometheus.ask(sum) == Some(now));
 
@@ -120,6 +121,7 @@ fn prometheus_adds_up_three_servers_of_which_one_is_killed() {
         prometheus.ask(leased).is_some_and(|leased| leased > 0.0 && leased <= f64::from(8 << 20))
     });
     let used = "group_resource:submeter_cache_fleet_used:sum{group=\"/acme\"}";
-    let used = prometheus.ask(used).expect("a number");
-    assert!(used > 0.0 && used <= f64::from(8 << 20), "{used} are used");
+    until("some of it is used", || {
+        prometheus.ask(used).is_some_and(|used| used > 0.0 && used <= f64::from(8 << 20))
+    });
 }
