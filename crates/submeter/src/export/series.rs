@@ -288,7 +288,8 @@ fn current(member: &Member) -> Box<[u64]> {
     member.usage.iter().map(|usage| usage.current).collect()
 }
 
-fn subtract(from: &mut [i64], words: &[i64]) {
+/// Takes off as many words as there are: metrics may have been declared since.
+pub(super) fn subtract(from: &mut [i64], words: &[i64]) {
     for (from, word) in from.iter_mut().zip(words) {
         *from = from.wrapping_sub(*word);
     }

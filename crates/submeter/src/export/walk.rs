@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
+use super::series::subtract;
 use crate::charge::Pressure;
 use crate::group::Group;
 use crate::quota::{Quotas, Usage};
@@ -75,16 +76,15 @@ pub(super) fn members(tree: &Tree, version: &Version, brakes: &Brakes, stays: &I
     members
 }
 
-/// Takes off what was restored: whoever scraped the process that counted it has it, and would take
-/// totals that go back to a checkpoint for those of a process that counted them anew.
+/// Takes off what was restored. Prometheus has it from the process that counted it, and would take
+/// a counter that goes back to a checkpoint for one that has started again.
 fn take_off(restored: &Restored, members: &mut [Member]) {
     for Member { id, total, own, .. } in members {
-        let base = [restored.base.get(id), restored.own.get(id)];
-        for (words, base) in [Some(total), own.as_mut()].into_iter().zip(base) {
-            let words = words.into_iter().flat_map(|words| words.iter_mut());
-            // Metrics may have been declared since.
-            let pairs = words.zip(base.into_iter().flatten());
-            pairs.for_each(|(word, base)| *word = word.wrapping_sub(*base));
+        if let Some(base) = restored.base.get(id) {
+            subtract(total, base);
+        }
+        if let (Some(own), Some(base)) = (own, restored.own.get(id)) {
+            subtract(own, base);
         }
     }
 }
