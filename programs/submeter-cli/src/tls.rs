@@ -18,7 +18,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Reads a certificate, with those that lead to its authority after it, and its key.
 pub(crate) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Failure> {
-    let chain = certificates("--tls-cert", certificate)?;
+    let (chain, _) = certificates("--tls-cert", certificate)?;
     let (secret, _) = private_key("--tls-key", key)?;
     let refused = |error: rustls::Error| {
         Failure::new(format_args!(
@@ -38,18 +38,12 @@ pub(crate) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>
 
 /// Trusts only the authorities of a file.
 pub(crate) fn client(authorities: &Path) -> Result<TlsConfig, Failure> {
-    let trusted = certificates("--ca-file", authorities)?;
+    let (trusted, _) = certificates("--ca-file", authorities)?;
     let trusted = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
     Ok(TlsConfig::builder()
         .root_certs(RootCerts::Specific(Arc::new(trusted)))
         .unversioned_rustls_crypto_provider(provider())
         .build())
-}
-
-/// Reads certificates for a client that takes them as they are, in PEM.
-pub(crate) fn pem(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
-    certificates(flag, path)?;
-    read(flag, path)
 }
 
 /// Reads a key, and returns it with its text in PEM.
@@ -68,22 +62,22 @@ pub(crate) fn private_key(
     Ok((key, text))
 }
 
-fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| {
-        let name = path.display();
+/// Reads certificates, and returns them with their text in PEM.
+pub(crate) fn certificates(
+    flag: &str,
+    path: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, Vec<u8>), Failure> {
+    let name = path.display();
+    let text = std::fs::read(path).map_err(|error| {
         Failure::new(format_args!("cannot read {name}: {error}; {flag} names the file"))
-    })
-}
-
-fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let (name, bytes) = (path.display(), read(flag, path)?);
+    })?;
     let found: Vec<_> =
-        CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().unwrap_or_default();
+        CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().unwrap_or_default();
     if found.is_empty() {
         return Err(Failure::new(format_args!(
             "{name} has no certificate in PEM, which begins with \"-----BEGIN CERTIFICATE-----\" \
              ({flag})"
         )));
     }
-    Ok(found)
+    Ok((found, text))
 }

@@ -18,6 +18,21 @@ pub(crate) enum Engine {
     Etcd(Box<EtcdBank>),
 }
 
+/// Has a bank of either kind trust and show what the flags name.
+#[cfg(feature = "tls")]
+macro_rules! with_certificates {
+    ($bank:expr, $certificates:expr, $wrong:expr) => {{
+        let mut bank = $bank;
+        if let Some(pem) = $certificates.authorities {
+            bank = bank.with_authorities(&pem).map_err(|error| $wrong(error.into()))?;
+        }
+        if let Some((chain, key)) = $certificates.own {
+            bank = bank.with_certificate(&chain, &key).map_err(|error| $wrong(error.into()))?;
+        }
+        bank
+    }};
+}
+
 impl Engine {
     /// Names the bank. Does not connect.
     pub(crate) fn new(address: &SecretAddress, service: &ServiceArgs) -> Result<Engine, Failure> {
@@ -41,7 +56,7 @@ impl Engine {
         let wrong =
             |error: EngineError| Failure::new(format_args!("{error}, not {address} (--bank)"));
         #[cfg(feature = "tls")]
-        let Certificates { authorities, own } = Certificates::read(service)?;
+        let certificates = Certificates::read(service)?;
         if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
             return Ok(Engine::Socket(SocketBank::new(path)));
         }
@@ -49,39 +64,20 @@ impl Engine {
             let bank = EtcdBank::new(text, &service.fleet, service.lease);
             let bank = bank.map_err(|error| wrong(error.into()))?;
             #[cfg(feature = "tls")]
-            let bank = match authorities {
-                Some(pem) => bank.with_authorities(&pem).map_err(|error| wrong(error.into()))?,
-                None if is_tls => {
-                    return Err(Failure::new(format_args!(
-                        "{address} needs --bank-ca FILE, whose authorities are trusted"
-                    )));
-                }
-                None => bank,
-            };
+            if is_tls && certificates.authorities.is_none() {
+                return Err(Failure::new(format_args!(
+                    "{address} needs --bank-ca FILE, whose authorities are trusted"
+                )));
+            }
             #[cfg(feature = "tls")]
-            let bank = match own {
-                Some((chain, key)) => {
-                    bank.with_certificate(&chain, &key).map_err(|error| wrong(error.into()))?
-                }
-                None => bank,
-            };
+            let bank = with_certificates!(bank, certificates, wrong);
             return Ok(Engine::Etcd(Box::new(bank)));
         }
         if is(&["redis://", "rediss://", "redis+unix://", "valkey://", "valkeys://"]) {
             let bank = RedisBank::new(text, &service.fleet, service.lease);
             let bank = bank.map_err(|error| wrong(error.into()))?;
             #[cfg(feature = "tls")]
-            let bank = match authorities {
-                Some(pem) => bank.with_authorities(&pem).map_err(|error| wrong(error.into()))?,
-                None => bank,
-            };
-            #[cfg(feature = "tls")]
-            let bank = match own {
-                Some((chain, key)) => {
-                    bank.with_certificate(&chain, &key).map_err(|error| wrong(error.into()))?
-                }
-                None => bank,
-            };
+            let bank = with_certificates!(bank, certificates, wrong);
             return Ok(Engine::Redis(Box::new(bank)));
         }
         Err(Failure::new(format_args!(
@@ -102,12 +98,12 @@ struct Certificates {
 #[cfg(feature = "tls")]
 impl Certificates {
     fn read(service: &ServiceArgs) -> Result<Certificates, Failure> {
-        use crate::tls::{pem, private_key};
-        let authorities =
-            service.bank_ca.as_ref().map(|path| pem("--bank-ca", path)).transpose()?;
+        use crate::tls::{certificates, private_key};
+        let authorities = service.bank_ca.as_ref().map(|path| certificates("--bank-ca", path));
+        let authorities = authorities.transpose()?.map(|(_, pem)| pem);
         let own = service.bank_cert.as_ref().zip(service.bank_key.as_ref());
         let own = own.map(|(chain, key)| {
-            Ok((pem("--bank-cert", chain)?, private_key("--bank-key", key)?.1))
+            Ok((certificates("--bank-cert", chain)?.1, private_key("--bank-key", key)?.1))
         });
         Ok(Certificates { authorities, own: own.transpose()? })
     }
