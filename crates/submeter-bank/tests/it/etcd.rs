@@ -76,14 +76,20 @@ impl Server {
 
     /// Asks it for something that no bank asks for.
     fn post(&self, path: &str, body: &str) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port())).expect("it listens");
-        let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
-        stream.write_all(format!("{head}{body}").as_bytes()).expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        assert!(answer.contains(" 200 OK"), "{path}: {answer}");
-        answer
+        post(self.port(), path, body)
     }
+}
+
+/// Asks the server at a port.
+pub(crate) fn post(port: u16, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{body}").as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains(" 200 OK"), "{path}: {answer}");
+    answer
 }
 
 /// Starts one and waits until it listens. Returns nothing where there is no etcd, and nothing of a

@@ -1,7 +1,5 @@
 //! Three etcds, of which one is stopped, and another killed.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -9,7 +7,7 @@ use submeter_bank::{Answer, Bank, EtcdBank, Operate};
 use tempfile::TempDir;
 
 use crate::conformance::{TTL, limit, memory, request, until_it_lends, want};
-use crate::etcd::{PATIENCE, begin, free_port};
+use crate::etcd::{PATIENCE, begin, free_port, post};
 
 struct Node {
     child: Child,
@@ -25,12 +23,7 @@ impl Node {
 
     /// Returns whether this member leads, by its own answer.
     fn leads(&self) -> bool {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
-        let asked = "POST /v3/maintenance/status HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}";
-        stream.write_all(asked.as_bytes()).expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
+        let answer = post(self.port, "maintenance/status", "{}");
         let number = |name: &str| {
             let (_, rest) = answer.split_once(&format!("\"{name}\":\""))?;
             Some(rest.split_once('"')?.0.to_owned())

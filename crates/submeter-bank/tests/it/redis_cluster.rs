@@ -1,20 +1,15 @@
 //! A cluster of real Redis servers, of which one has the fleet's keys.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use submeter_bank::{Bank, RedisBank};
 
 use crate::conformance::{memory, request, until_it_lends, want};
+use crate::etcd::free_port;
 use crate::redis::{Server, patiently};
 
 const TTL: Duration = Duration::from_secs(2);
 const SLOTS: [&str; 2] = ["0", "16383"];
-
-fn free_port() -> u16 {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    free.expect("a free port").port()
-}
 
 struct Node {
     server: Server,

@@ -80,26 +80,19 @@ impl Kind {
     fn operate(self, address: SocketAddr) -> Holders {
         let url = self.url(address);
         match self {
-            Kind::Redis => {
-                let bank = RedisBank::new(&url, "test", TTL).expect("a URL");
-                set_limits(&bank);
-                Box::new(move |budget| bank.holders(budget).unwrap_or_default())
-            }
-            Kind::Etcd => {
-                let bank = EtcdBank::new(&url, "test", TTL).expect("a URL");
-                set_limits(&bank);
-                Box::new(move |budget| bank.holders(budget).unwrap_or_default())
-            }
+            Kind::Redis => operated(RedisBank::new(&url, "test", TTL).expect("a URL")),
+            Kind::Etcd => operated(EtcdBank::new(&url, "test", TTL).expect("a URL")),
         }
     }
 }
 
-fn set_limits(bank: &impl Operate) {
+fn operated(bank: impl Operate + Send + 'static) -> Holders {
     for (path, most) in LIMITS {
         let budget = memory_of(path);
         let limit = Limit { budget, most, floors: FLOORS, per_member: None };
         until("a limit is set", || bank.set(&limit).is_ok());
     }
+    Box::new(move |budget| bank.holders(budget).unwrap_or_default())
 }
 
 impl Server {
