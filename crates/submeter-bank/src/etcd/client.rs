@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The members of a cluster, of which one is asked at a time.
 pub(super) struct Client {
     agent: Agent,
+    /// Whether it knows whom to trust, as far as it needs to.
+    is_trusting: bool,
     endpoints: Vec<String>,
     user: Option<User>,
     turn: Mutex<Turn>,
@@ -113,14 +115,20 @@ fn seen(header: &Value, range: &Value) -> Result<Seen, Cause> {
 }
 
 impl Client {
-    pub(super) fn new(endpoints: Vec<String>, user: Option<(String, String)>) -> Client {
+    /// `is_tls` has it ask nothing before it is told whom to trust.
+    pub(super) fn new(
+        endpoints: Vec<String>,
+        user: Option<(String, String)>,
+        is_tls: bool,
+    ) -> Client {
         let user = user.map(|(name, password)| User { name, password });
         let agent = config().build().into();
-        Client { agent, endpoints, user, turn: Mutex::default() }
+        Client { agent, is_trusting: !is_tls, endpoints, user, turn: Mutex::default() }
     }
 
     #[cfg(feature = "tls")]
-    pub(super) fn encrypt(&mut self, tls: ureq::tls::TlsConfig) {
+    pub(super) fn encrypt(&mut self, tls: ureq::tls::TlsConfig, is_trusting: bool) {
+        self.is_trusting = is_trusting;
         self.agent = config().tls_config(tls).build().into();
     }
 
@@ -177,6 +185,10 @@ impl Client {
     /// Asks one member of the cluster after the other, until one answers. Each question may be
     /// asked twice, and several at once.
     fn post(&self, what: &str, asked: &Value, until: Instant) -> Result<Value, Cause> {
+        if !self.is_trusting {
+            let why = "etcds:// trusts nobody yet: name the authorities of its certificate";
+            return Err(Cause::Refused(why.to_owned()));
+        }
         let mut failed = Cause::Answer("it took too long".to_owned());
         // Once more than there are members, for a token that has ended.
         for _ in 0..=self.endpoints.len() {
@@ -194,10 +206,11 @@ impl Client {
                 Err(error) => {
                     let mut next = self.turn.lock();
                     // Unless another question has seen it first.
-                    if matches!(error, Cause::Token) && next.token == turn.token {
-                        next.token = None;
-                    } else if !matches!(error, Cause::Token) && next.at == turn.at {
-                        next.at = self.after(turn.at);
+                    match error {
+                        Cause::Token if next.token == turn.token => next.token = None,
+                        Cause::Token => {}
+                        _ if next.at == turn.at => next.at = self.after(turn.at),
+                        _ => {}
                     }
                     failed = error;
                 }

@@ -34,7 +34,6 @@ impl EtcdBank {
             return Err(self.failed(Cause::Refused(why)));
         }
         self.certificates.authorities = Some(RootCerts::Specific(Arc::new(found)));
-        self.is_trusting = true;
         self.with_certificates("authorities are for a URL of etcds://")
     }
 
@@ -67,7 +66,8 @@ impl EtcdBank {
             tls = tls.root_certs(authorities.clone());
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        self.client.encrypt(tls.unversioned_rustls_crypto_provider(provider).build());
+        let tls = tls.unversioned_rustls_crypto_provider(provider).build();
+        self.client.encrypt(tls, authorities.is_some());
         Ok(self)
     }
 }

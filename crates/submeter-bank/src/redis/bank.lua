@@ -63,16 +63,24 @@ local function pool_of(budget)
   return pool
 end
 
-local function read_pools(budgets)
-  for first = 1, #budgets, MANY do
-    local last = math.min(first + MANY - 1, #budgets)
-    local kept = redis.call('HMGET', POOLS, unpack(budgets, first, last))
+-- Fields of a hash, by name.
+local function fields_of(key, names)
+  local found = {}
+  for first = 1, #names, MANY do
+    local last = math.min(first + MANY - 1, #names)
+    local kept = redis.call('HMGET', key, unpack(names, first, last))
     for at = first, last do
-      local one = kept[at - first + 1]
-      -- Those that leases of others have ended in are newer here.
-      if pools[budgets[at]] == nil then
-        pools[budgets[at]] = one and read_pool(one)
-      end
+      found[names[at]] = kept[at - first + 1] or nil
+    end
+  end
+  return found
+end
+
+local function read_pools(budgets)
+  for budget, kept in pairs(fields_of(POOLS, budgets)) do
+    -- Those that leases of others have ended in are newer here.
+    if pools[budget] == nil then
+      pools[budget] = read_pool(kept)
     end
   end
 end
@@ -292,26 +300,12 @@ local function may_list_less(id, base, last, terms, learns, budgets)
     -- What is below the others is not listed, and would get less if they did.
     listed[budget] = ARGV[6 + at * 4] ~= '='
   end
-  local scarce = redis.call('SMEMBERS', SCARCE)
-  for at, share in ipairs(redis.call('HMGET', HOLDER .. id, unpack(scarce))) do
-    if share and not listed[scarce[at]] then
+  for budget in pairs(fields_of(HOLDER .. id, redis.call('SMEMBERS', SCARCE))) do
+    if not listed[budget] then
       return false
     end
   end
   return true
-end
-
--- What a holder has of these budgets.
-local function shares_among(id, budgets)
-  local shares = {}
-  for first = 1, #budgets, MANY do
-    local last = math.min(first + MANY - 1, #budgets)
-    local kept = redis.call('HMGET', HOLDER .. id, unpack(budgets, first, last))
-    for at = first, last do
-      shares[budgets[at]] = kept[at - first + 1] or nil
-    end
-  end
-  return shares
 end
 
 local function exchange()
@@ -348,7 +342,7 @@ local function exchange()
   end
 
   read_pools(budgets)
-  local shares = base == '' and shares_of(id) or shares_among(id, budgets)
+  local shares = base == '' and shares_of(id) or fields_of(HOLDER .. id, budgets)
   local answer, changed = { 'lent', state.run, base, learns and 1 or 0 }, {}
   local function give_back(budget, share)
     local counted, wish = struct.unpack('<dd', share)

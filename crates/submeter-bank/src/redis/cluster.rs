@@ -1,7 +1,7 @@
 //! Which node of a cluster has a fleet's keys.
 
 use parking_lot::Mutex;
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisError};
+use redis::{Client, ConnectionAddr, RedisError};
 
 /// Where a node has said that the keys are, which is another one than the URL names.
 #[derive(Default)]
@@ -39,6 +39,6 @@ impl Moved {
             // Nobody has a cluster behind a socket of one host.
             other => other,
         };
-        Client::open(info.set_addr(addr).into_connection_info()?)
+        Client::open(info.set_addr(addr))
     }
 }
