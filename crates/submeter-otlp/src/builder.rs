@@ -243,8 +243,10 @@ impl Builder {
         self.resource("service.name", name)
     }
 
-    /// Sets an attribute of the process, such as `service.instance.id`, which tells apart several
-    /// of one service.
+    /// Sets an attribute of the process.
+    ///
+    /// `service.instance.id` tells apart several of one service. Unless it is set it is the
+    /// [epoch](submeter::Snapshot::epoch), so another one after each restart.
     pub fn resource(mut self, key: &str, value: &str) -> Builder {
         self.resource.retain(|(known, _)| known != key);
         self.resource.push((key.into(), value.into()));

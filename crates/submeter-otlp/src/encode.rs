@@ -17,9 +17,14 @@ use submeter::{Buckets, Metric, MetricKind, Schema, UnitKind, Value};
 use crate::builder::{Builder, Temporality};
 use crate::series::{Layout, Place, Row, counters, nth};
 
+/// Names one of several processes of a service, as OpenTelemetry has it.
+const INSTANCE: &str = "service.instance.id";
+
 /// Makes the messages of one export.
 pub(crate) struct Encoder<'a> {
     pub(crate) settings: &'a Builder,
+    /// Of the tree whose values they are.
+    pub(crate) epoch: u64,
     /// When the base was taken, and now, in nanoseconds of Unix time.
     pub(crate) from: u64,
     pub(crate) at: u64,
@@ -69,15 +74,26 @@ impl Encoder<'_> {
             ..InstrumentationScope::default()
         };
         let scope_metrics = ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() };
-        let attributes =
-            self.settings.resource.iter().map(|(key, value)| attribute(key, value)).collect();
-        let resource = Resource { attributes, ..Resource::default() };
+        let resource = Resource { attributes: self.resource(), ..Resource::default() };
         let all = ResourceMetrics {
             resource: Some(resource),
             scope_metrics: vec![scope_metrics],
             ..ResourceMetrics::default()
         };
         (ExportMetricsServiceRequest { resource_metrics: vec![all] }, points)
+    }
+
+    /// Returns what tells the process and its tree from all others.
+    fn resource(&self) -> Vec<KeyValue> {
+        let own = &self.settings.resource;
+        let epoch = format!("{:016x}", self.epoch);
+        // Two processes of one name would be one series to a receiver, and their sums wrong.
+        let instance = (!own.iter().any(|(key, _)| key == INSTANCE)).then_some((INSTANCE, &epoch));
+        let own = own.iter().map(|(key, value)| (key.as_str(), value));
+        own.chain(instance)
+            .chain([("submeter.epoch", &epoch)])
+            .map(|(key, value)| attribute(key, value))
+            .collect()
     }
 
     fn sums(&self, rows: &[Row<'_>], word: usize) -> (Data, usize) {

@@ -24,6 +24,10 @@
 //!   gauge `memory.peak` is of the group with its descendants, as are, where there is a limit,
 //!   `memory.subtree` and that `memory.limit`: these three are no sums.
 //!
+//! A series is cumulative since its start time, which is a new one in a new process; of two values
+//! of one series, the one with the later time has all that the other has, whatever clocks are set
+//! to. The process is told by `service.instance.id`, and the tree by `submeter.epoch`.
+//!
 //! Units are the schema's: `By`, `ns` and `1`, so that all values but the sums of histograms are
 //! integers.
 //!

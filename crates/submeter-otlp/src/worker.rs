@@ -168,7 +168,8 @@ impl Worker {
         // A clock that is set back would give points that end before they begin.
         let at = nanoseconds(snapshot.system_time()).max(self.base.at + 1);
         let (rows, then) = self.base.news(&layout, &snapshot, self.settings.depth, at);
-        let encoder = Encoder { settings: &self.settings, from: self.base.at, at };
+        let encoder =
+            Encoder { settings: &self.settings, epoch: snapshot.epoch(), from: self.base.at, at };
         let mut parts = VecDeque::new();
         self.divide(&encoder, snapshot.schema(), &layout, &rows, &mut parts);
         (!parts.is_empty()).then_some(Pending { parts, then, begun: false })

@@ -9,6 +9,8 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
+#[cfg(feature = "export")]
+use std::time::SystemTime;
 
 use once_cell::race::OnceBox;
 use submeter_percpu::process_lock::ProcessMutex;
@@ -28,6 +30,9 @@ pub(crate) struct TreeStats {
     versions: AtomicUsize,
     declaring: ProcessMutex<()>,
     simulated: Option<usize>,
+    /// When the tree began to count.
+    #[cfg(feature = "export")]
+    began: SystemTime,
     epoch: u64,
     /// How often all sections were flushed together.
     sequence: AtomicU64,
@@ -66,6 +71,8 @@ impl TreeStats {
             versions: AtomicUsize::new(0),
             declaring: ProcessMutex::new(()),
             simulated,
+            #[cfg(feature = "export")]
+            began: SystemTime::now(),
             epoch,
             sequence: AtomicU64::new(0),
         })
@@ -178,10 +185,10 @@ impl TreeStats {
         Some(sections[index].flush())
     }
 
-    /// When the tree began to count.
+    /// When the tree began to count: the same in every answer, whatever clocks are set to since.
     #[cfg(feature = "export")]
-    pub(crate) fn began(&self) -> Instant {
-        self.first().began()
+    pub(crate) fn began(&self) -> SystemTime {
+        self.began
     }
 
     /// Flushes every section of a version, then runs `copy` before any other flush; returns which

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyOf;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric};
@@ -87,8 +88,6 @@ fn each_kind_is_sent_with_its_unit_and_what_the_group_itself_counted() {
     for line in ["content-type: application/x-protobuf", "x-key: k"] {
         assert!(request.head.contains(line), "{}", request.head);
     }
-    let resource = decode(&request.body).resource_metrics[0].resource.clone().expect("known");
-    assert_eq!(resource.attributes.len(), 1, "{resource:?}");
     let sent = metrics(&request.body);
     assert_eq!(numbers(&sent, "app.requests"), map([("/acme/web", 3), ("/acme", 4)]));
     assert_eq!(numbers(&sent, "app.cpu"), map([("/acme/web", 1_000_000_007)]));
@@ -114,6 +113,43 @@ fn each_kind_is_sent_with_its_unit_and_what_the_group_itself_counted() {
         .collect();
     assert_eq!(kinds, KINDS);
     drop(held);
+}
+
+#[test]
+fn a_process_is_told_from_others_by_what_it_is_told_or_else_by_the_epoch() {
+    let sent = |instance: Option<&str>| {
+        let mut requests = None;
+        let tree = tree(|schema| {
+            requests = Some(schema.counter::<Count>("requests", "Requests"));
+        });
+        tree.root().add(requests.expect("declared"), 1);
+        let receiver = Receiver::start(|_| Reply::Accept);
+        let mut exporter = to(&receiver, &tree).service("shop");
+        if let Some(instance) = instance {
+            exporter = exporter.resource("service.instance.id", instance);
+        }
+        exporter.start().expect("valid").export().expect("accepted");
+        let body = &receiver.requests()[0].body;
+        let resource = decode(body).resource_metrics[0].resource.clone().expect("known");
+        let attributes = resource.attributes.iter().map(|attribute| {
+            let Some(AnyOf::StringValue(value)) = &attribute.value.as_ref().expect("set").value
+            else {
+                panic!("a string: {attribute:?}");
+            };
+            (attribute.key.clone(), value.clone())
+        });
+        let epoch = format!("{:016x}", tree.snapshot().epoch());
+        (attributes.collect::<BTreeMap<_, _>>(), epoch)
+    };
+    let attributes = |instance: &str, epoch: &str| {
+        [("service.name", "shop"), ("service.instance.id", instance), ("submeter.epoch", epoch)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into()
+    };
+    let (anonymous, epoch) = sent(None);
+    assert_eq!(anonymous, attributes(&epoch, &epoch));
+    let (named, epoch) = sent(Some("a:1"));
+    assert_eq!(named, attributes("a:1", &epoch));
 }
 
 #[test]

@@ -70,6 +70,11 @@ pub const TOP_DEFAULT: usize = 100;
 /// CPU time, `prefix_process_cpu_seconds` is that of the whole process: what it has more than all
 /// groups together was in [no group](Tree::cpu_balance).
 ///
+/// So that totals of many processes can be added up, and over restarts: `prefix_tree_info` has the
+/// `epoch`, a number of the tree's own, with which counters began at 0 at
+/// `prefix_tree_start_time_seconds`; `prefix_tree_sequence` grows from scrape to scrape. They are
+/// those of [`Totals`](crate::Totals), and a forked child has its parent's.
+///
 /// What was restored from a checkpoint is left out: the process that counted it was scraped, too,
 /// and totals that go back to a checkpoint would count as new ones.
 ///
@@ -339,11 +344,11 @@ impl Export {
         // has fewer metrics than the one before.
         let version = tree.stats().version();
         let schema = &version.schema;
-        let members = walk::members(tree, version, &self.brakes, &state.ids);
+        let (members, moment) = walk::members(tree, version, &self.brakes, &state.ids);
         // After the groups were read, so that it has what they have.
         let process = tree.cpu_balance().map(|balance| balance.process_ns);
         let now = SystemTime::now();
-        let began = now.checked_sub(tree.stats().began().elapsed()).unwrap_or(now);
+        let began = tree.stats().began();
         let (levels, scrapers, subtrees) = (series::levels(schema), self.scrapers, self.subtrees);
         state.advance(members, &Rules { levels: &levels, scrapers, subtrees, began, now });
 
@@ -352,6 +357,8 @@ impl Export {
         for Info { name, help, labels } in &self.infos {
             text::info(style, name, help, labels, &mut out)?;
         }
+        let counted = self.name("tree");
+        text::tree(style, &counted, began, moment, &mut out)?;
         let process_cpu = self.name("process_cpu_seconds");
         if let Some(ns) = process {
             text::process_cpu(style, &process_cpu, ns, &mut out)?;
@@ -362,6 +369,7 @@ impl Export {
         let infos = self.infos.iter();
         let taken = infos.flat_map(|info| [format!("{}_info", info.name), info.name.clone()]);
         let taken = taken.chain([format!("{process_cpu}_total"), process_cpu]);
+        let taken = taken.chain(text::tree_names(&counted));
         for family in names::families(schema, &self.prefix, self.subtrees, taken) {
             text::family(style, schema, &family, &state.columns, &groups, &mut out)?;
         }

@@ -8,6 +8,7 @@ use super::names::{Family, Part};
 use super::quota_part::QuotaPart;
 use super::series::{Column, Entry, Series};
 use crate::schema::Schema;
+use crate::tree_stats::Moment;
 use crate::unit::UnitKind;
 
 /// How an exposition is written.
@@ -56,6 +57,58 @@ pub(super) fn info(
         write!(out, "{comma}{label}=\"{}\"", escaped(value))?;
     }
     out.write_str("} 1\n")
+}
+
+/// Writes which tree counted, since when, and which of its moments this is.
+pub(super) fn tree(
+    style: Style,
+    name: &str,
+    began: SystemTime,
+    moment: Moment,
+    out: &mut String,
+) -> fmt::Result {
+    let epoch = [("epoch".to_owned(), format!("{:016x}", moment.epoch))];
+    let help = "The tree that counted; one of another epoch began at 0";
+    info(style, name, help, &epoch, out)?;
+    let [_, _, start, sequence] = tree_names(name);
+    let help = "When the tree began to count, since 1970";
+    gauge(style, &start, Some("seconds"), help, &Seconds(began), out)?;
+    let help = "Of two scrapes of one epoch, that with more has all that the other has";
+    gauge(style, &sequence, None, help, &moment.sequence, out)
+}
+
+/// Returns the names of what [`tree`] writes.
+pub(super) fn tree_names(name: &str) -> [String; 4] {
+    let suffixed = |suffix: &str| format!("{name}{suffix}");
+    ["", "_info", "_start_time_seconds", "_sequence"].map(suffixed)
+}
+
+fn gauge(
+    style: Style,
+    name: &str,
+    unit: Option<&str>,
+    help: &str,
+    value: &dyn fmt::Display,
+    out: &mut String,
+) -> fmt::Result {
+    match style.format {
+        Format::OpenMetrics => {
+            let unit = unit.map(|unit| format!("# UNIT {name} {unit}\n")).unwrap_or_default();
+            writeln!(out, "# TYPE {name} gauge\n{unit}# HELP {name} {help}")?;
+        }
+        Format::Text => writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge")?,
+    }
+    writeln!(out, "{name} {value}")
+}
+
+/// A time as seconds since 1970, to the millisecond.
+struct Seconds(SystemTime);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.0.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        write!(f, "{}.{:03}", since.as_secs(), since.subsec_millis())
+    }
 }
 
 /// Writes how much CPU time the process used, whichever group it was for.
@@ -203,9 +256,7 @@ impl Writer<'_> {
             }
         }
         if self.style.created && self.style.format == Format::OpenMetrics {
-            let since = created.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let (seconds, ms) = (since.as_secs(), since.subsec_millis());
-            writeln!(out, "{name}_created{{group=\"{label}\"}} {seconds}.{ms:03}")?;
+            writeln!(out, "{name}_created{{group=\"{label}\"}} {}", Seconds(created))?;
         }
         Ok(())
     }

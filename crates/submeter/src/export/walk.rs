@@ -13,7 +13,7 @@ use crate::rstat::Flushed;
 use crate::schema::{Key, MetricKind, Schema};
 use crate::totals::Restored;
 use crate::tree::Tree;
-use crate::tree_stats::Version;
+use crate::tree_stats::{Moment, Version};
 
 /// The numbers of groups. Not with std's SipHash: each scrape looks once for each group there is,
 /// and the numbers are our own.
@@ -58,22 +58,28 @@ struct Visit {
 
 /// Flushes the tree, and copies the values of the groups that are shown: of the others, only the
 /// metric by which groups are chosen is looked at. `stays` tells the groups that are shown already.
+/// Returns the moment of the values, too.
 ///
 /// Neither a snapshot nor a copy of all paths: what 100,000 idle groups cost is a look at each.
-pub(super) fn members(tree: &Tree, version: &Version, brakes: &Brakes, stays: &Ids) -> Vec<Member> {
+pub(super) fn members(
+    tree: &Tree,
+    version: &Version,
+    brakes: &Brakes,
+    stays: &Ids,
+) -> (Vec<Member>, Moment) {
     // Dropped after the flush locks are released: see `Snapshot::take`.
     let mut visits = Vec::with_capacity(tree.stats().group_count());
     let rank = Rank::of(&version.schema, brakes);
     // Held for the flush, and recursive: as for `Tree::snapshot_and_past`.
     let restored = tree.restored().read_recursive();
-    let (mut members, _) = tree.stats().flushed(version, |flushed| {
+    let (mut members, moment) = tree.stats().flushed(version, |flushed| {
         visit(tree.root(), brakes.depth, &mut visits);
         choose(&rank, brakes, stays, &mut visits);
         copy(&version.schema, &visits, brakes.depth, flushed)
     });
     restored.iter().for_each(|restored| take_off(restored, &mut members));
     drop(restored);
-    members
+    (members, moment)
 }
 
 /// Takes off what was restored. Prometheus has it from the process that counted it, and would take

@@ -219,12 +219,6 @@ impl Rstat {
         Flushed { rstat: self, state }
     }
 
-    /// When it was made.
-    #[cfg(feature = "export")]
-    pub(crate) fn began(&self) -> Instant {
-        self.flushes.instant(0)
-    }
-
     /// A refused barrier leaves everything as it was, for a flush after the refusal ends; but
     /// the caller must not go on as if this one had been.
     fn flush_or_panic(&self, state: &mut FlushState, scope: FlushScope) -> FlushReport {

@@ -486,7 +486,8 @@ fn restored_totals_say_whose_they_are_and_whether_they_are_all() {
 fn scraped(export: &Export, tree: &Tree) -> BTreeMap<String, String> {
     let mut text = String::new();
     export.write(tree, &mut text).expect("a String has room");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let of_a_group = |line: &&str| !line.starts_with('#') && line.contains("{group=");
+    let lines = text.lines().filter(of_a_group);
     let pairs = lines.map(|line| line.rsplit_once(' ').expect("a series and its value"));
     let pairs = pairs.map(|(series, value)| (series.to_owned(), value.to_owned()));
     pairs.filter(|(_, value)| value != "0").collect()

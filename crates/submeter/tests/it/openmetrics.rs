@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use submeter::export::{Export, Format};
 use submeter::{Buckets, Bytes, Count, Nanoseconds, Schema, Tree};
@@ -47,6 +48,37 @@ fn the_backend_is_one_sample_with_its_reason() {
 }
 
 #[test]
+fn a_scrape_says_which_tree_counted_since_when_and_the_later_one_has_the_larger_number() {
+    let tree = |name: &str| {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("room");
+        tree.create(name).expect("room");
+        tree
+    };
+    let scrape = |tree: &Tree| {
+        let families = parse(&text(&Export::new("app"), tree));
+        let sample = |name: &str| families[name].samples[&key(name, &[])].clone();
+        let epoch = [("epoch".to_owned(), format!("{:016x}", tree.snapshot().epoch()))];
+        assert_eq!(families["app_tree"].samples[&key("app_tree_info", &epoch)], "1");
+        let start = &families["app_tree_start_time_seconds"];
+        assert_eq!((&*start.kind, &*start.unit), ("gauge", "seconds"));
+        let sequence: u64 = sample("app_tree_sequence").parse().expect("an integer");
+        (sample("app_tree_start_time_seconds"), sequence, epoch)
+    };
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
+    let (first, second) = (tree("/a"), tree("/b"));
+    let after = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
+    let (start, sequence, epoch) = scrape(&first);
+    let at: f64 = start.parse().expect("a number");
+    assert!((before - 0.001..=after).contains(&at), "{before} {at} {after}");
+    // For `changes` to find a restart, not an answer of another moment.
+    std::thread::sleep(Duration::from_millis(20));
+    let (again, later, same) = scrape(&first);
+    assert_eq!((again, same), (start, epoch.clone()));
+    assert!(later > sequence, "{sequence}, then {later}");
+    assert_ne!(scrape(&second).2, epoch);
+}
+
+#[test]
 fn what_runs_and_where_is_told_by_labels() {
     let families = parse(&sample());
     let sample = |family: &str, label: (&str, &str)| {
@@ -87,10 +119,15 @@ fn the_text_format_names_a_counter_as_its_samples_and_has_no_end() {
     export.write_as(Format::Text, &tree, &mut text).expect("a string");
     let (info, rest) = text.split_once("} 1\n").expect("the backend");
     assert!(info.contains("\n# TYPE app_backend_info gauge\napp_backend_info{backend="), "{info}");
+    let (tree, counter) = rest.split_once("app_tree_sequence 1\n").expect("the tree");
+    let info = "# TYPE app_tree_info gauge\napp_tree_info{epoch=";
+    let start = "# TYPE app_tree_start_time_seconds gauge\napp_tree_start_time_seconds ";
+    let sequence = "# TYPE app_tree_sequence gauge\n";
+    assert!(tree.contains(info) && tree.contains(start) && tree.ends_with(sequence), "{tree}");
     let expected = "# HELP app_requests_bytes_total With a \\\\ and a \"quote\"\n\
                     # TYPE app_requests_bytes_total counter\n\
                     app_requests_bytes_total{group=\"/\"} 3\n";
-    assert_eq!(rest, expected);
+    assert_eq!(counter, expected);
 }
 
 #[test]
@@ -282,9 +319,12 @@ fn parse(text: &str) -> HashMap<String, Family> {
     families
 }
 
-/// Splits `name{a="b"} 1`, undoing the escapes.
+/// Splits `name{a="b"} 1` or `name 1`, undoing the escapes.
 fn sample_line(line: &str) -> (String, BTreeMap<String, String>, String) {
-    let (name, mut rest) = line.split_once('{').unwrap_or_else(|| panic!("no labels: {line}"));
+    let Some((name, mut rest)) = line.split_once('{') else {
+        let (name, value) = line.split_once(' ').unwrap_or_else(|| panic!("no value: {line}"));
+        return (name.to_owned(), BTreeMap::new(), value.to_owned());
+    };
     assert!(
         name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'),
         "not a metric's name: {line}"

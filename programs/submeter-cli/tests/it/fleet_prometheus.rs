@@ -103,6 +103,15 @@ fn prometheus_adds_up_three_servers_of_which_one_is_killed() {
     let now = (ITEMS[0] + ITEMS[2] + 2 + AGAIN) as f64;
     until("it has seen the one that was started again", || prometheus.ask(sum) == Some(now));
 
+    for (count, what) in [
+        ("sum(changes(submeter_cache_tree_start_time_seconds[5m]))", 1.0),
+        ("count(count by (epoch) (last_over_time(submeter_cache_tree_info[5m])))", 4.0),
+        // Scrapes of the same server by other readers count, too.
+        ("count(resets(submeter_cache_tree_sequence[5m]) > 0)", 1.0),
+    ] {
+        assert_eq!(prometheus.ask(count), Some(what), "{count}");
+    }
+
     // Prometheus goes on beyond the first and the last sample as if at the same rate: by half a
     // second each, where they are a second apart, and so by a twentieth of this time.
     std::thread::sleep(WINDOW.saturating_sub(began.elapsed()));

@@ -40,12 +40,12 @@ mod with {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("read");
             (head, body)
         });
-        let flags = ["--otlp", &url, "--load", "1", "--seconds", "1"];
+        let flags = ["--otlp", &url, "--load", "1", "--seconds", "1", "--member", "south-7"];
         let output = SUBMETER.run(&[&FREE[..], &flags].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
         let (head, body) = receiver.join().expect("no panic");
         assert!(head.starts_with("POST /v1/metrics HTTP/1.1"), "{head}");
-        for part in ["service.name", "submeter.cache.", "/load/tenant1"] {
+        for part in ["service.instance.id", "south-7", "submeter.cache.", "/load/tenant1"] {
             assert!(body.windows(part.len()).any(|window| window == part.as_bytes()), "{part}");
         }
     }

@@ -74,7 +74,6 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     doors::check_limits_api(args)?;
     let cache = Cache::new(config(args)?).map_err(Failure::new)?;
     let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
-    let exporter = otlp::start(args, &cache)?;
     let users = doors::users(args, cache.config())?;
     let tls = doors::tls(args)?;
     let token = args.token_file.as_deref().map(secrets::token).transpose()?;
@@ -82,6 +81,8 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let http =
         TcpListener::bind(args.http).await.map_err(|e| cannot_listen("--http", args.http, &e))?;
     let listen = server.address().clone();
+    let name = fleet::name(args, &listen);
+    let exporter = otlp::start(args, &cache, &name)?;
     let page_at = http.local_addr().map_err(|e| cannot_listen("--http", args.http, &e))?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let cache_port = doors::Port { addr: listen.tcp(), is_guarded: users.is_some() };
@@ -104,7 +105,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let mut serving = tokio::spawn(server.run(signals::arrived(ended.clone())));
     let watched = plan.as_ref().map(conservation::compared).unwrap_or_default();
     let deleted = Deleted::watching(watched);
-    let shown = shown::shown(&cache, &listen, &deleted).member(&fleet::name(args, &listen));
+    let shown = shown::shown(&cache, &listen, &deleted).member(&name);
     let shown = asked_for(shown, args, &cache, member.as_ref());
     let shown = match token {
         Some(token) => shown.token(token),

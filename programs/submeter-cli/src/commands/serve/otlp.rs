@@ -14,13 +14,17 @@ pub(super) type Exporter = submeter_otlp::Exporter;
 pub(super) type Exporter = std::convert::Infallible;
 
 /// Starts to export, if that is asked for.
-pub(super) fn start(args: &ServeArgs, cache: &Cache) -> Result<Option<Exporter>, Failure> {
+pub(super) fn start(
+    args: &ServeArgs,
+    cache: &Cache,
+    member: &str,
+) -> Result<Option<Exporter>, Failure> {
     let Some(url) = &args.otlp else { return Ok(None) };
     #[cfg(feature = "otlp")]
-    return to(url, args.otlp_protocol.as_deref(), cache).map(Some);
+    return to(url, args.otlp_protocol.as_deref(), cache, member).map(Some);
     #[cfg(not(feature = "otlp"))]
     {
-        let _ = cache;
+        let _ = (cache, member);
         Err(Failure::new(format_args!(
             "cannot send to {url}: this build has no OTLP: build it with `cargo install submeter-cli \
              --features otlp`"
@@ -29,8 +33,10 @@ pub(super) fn start(args: &ServeArgs, cache: &Cache) -> Result<Option<Exporter>,
 }
 
 #[cfg(feature = "otlp")]
-fn to(url: &str, protocol: Option<&str>, cache: &Cache) -> Result<Exporter, Failure> {
+fn to(url: &str, protocol: Option<&str>, cache: &Cache, member: &str) -> Result<Exporter, Failure> {
     let exporter = Exporter::builder(cache.tree()).service("submeter").prefix("submeter.cache");
+    // The name that bills have it by, so that a restart is a new start of one series.
+    let exporter = exporter.resource("service.instance.id", member);
     let mut exporter = exporter.environment().map_err(Failure::new)?.report(tell);
     if let Some(protocol) = protocol {
         let grpc = protocol == "grpc";
