@@ -7,10 +7,10 @@ use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::layer::Exchange;
+use super::layer::{End, Exchange};
 use crate::group::Group;
 use crate::schema::Counter;
-use crate::switch::Grouped;
+use crate::switch::{Grouped, Inside, Keeper};
 use crate::unit::Bytes;
 
 impl<B: Body> Body for Grouped<B> {
@@ -40,30 +40,57 @@ pin_project! {
     #[derive(Debug)]
     pub struct MeteredBody<B> {
         #[pin]
-        body: Grouped<B>,
-        bytes: Counter<Bytes>,
-        // Of a response that has not ended.
-        exchange: Option<Exchange>,
+        body: Inside<B, Meter>,
+    }
+}
+
+/// What counts a body, in whose group it is.
+#[derive(Debug)]
+pub(super) enum Meter {
+    OfNobody,
+    Request(Group, Counter<Bytes>),
+    Response(Exchange),
+}
+
+impl Keeper for Meter {
+    fn group(&self) -> Option<&Group> {
+        match self {
+            Meter::OfNobody => None,
+            Meter::Request(group, _) => Some(group),
+            Meter::Response(exchange) => Some(exchange.group()),
+        }
+    }
+}
+
+impl Meter {
+    fn count(&self, bytes: u64) {
+        match self {
+            Meter::OfNobody => {}
+            Meter::Request(group, counter) => group.add(*counter, bytes),
+            Meter::Response(exchange) => exchange.sent(bytes),
+        }
+    }
+
+    fn end(&mut self, how: End) {
+        if let Meter::Response(exchange) = self {
+            exchange.end(how);
+        }
     }
 }
 
 impl<B: Body> MeteredBody<B> {
-    pub(super) fn of_request(body: B, bytes: Counter<Bytes>, group: Option<Group>) -> Self {
-        MeteredBody { body: Grouped::new(body, group), bytes, exchange: None }
+    pub(super) fn of_request(body: B, group: Option<&Group>, bytes: Counter<Bytes>) -> Self {
+        let meter = group.map_or(Meter::OfNobody, |group| Meter::Request(group.clone(), bytes));
+        MeteredBody { body: Inside::new(body, meter) }
     }
 
-    pub(super) fn of_response(
-        body: B,
-        bytes: Counter<Bytes>,
-        exchange: Option<Exchange>,
-    ) -> MeteredBody<B> {
-        let group = exchange.as_ref().map(|exchange| exchange.group().clone());
-        let mut body = MeteredBody { body: Grouped::new(body, group), bytes, exchange };
+    pub(super) fn of_response(body: B, exchange: Option<Exchange>) -> MeteredBody<B> {
+        let mut meter = exchange.map_or(Meter::OfNobody, Meter::Response);
         // A server need not poll an empty body.
-        if is_over(&body.body) {
-            Exchange::complete(&mut body.exchange);
+        if is_over(&body) {
+            meter.end(End::Complete);
         }
-        body
+        MeteredBody { body: Inside::new(body, meter) }
     }
 }
 
@@ -80,28 +107,33 @@ impl<B: Body> Body for MeteredBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let mut this = self.project();
-        let polled = ready!(this.body.as_mut().poll_frame(context));
+        let (mut body, meter, _entered) = self.project().body.enter();
+        let Some(polled) = body.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let polled = ready!(polled.poll_frame(context));
         match &polled {
             Some(Ok(frame)) => {
-                if let (Some(data), Some(group)) = (frame.data_ref(), this.body.group()) {
-                    group.add(*this.bytes, data.remaining() as u64);
+                if let Some(data) = frame.data_ref() {
+                    meter.count(data.remaining() as u64);
                 }
-                if is_over(&*this.body) {
-                    Exchange::complete(this.exchange);
+                if body.as_ref().get_ref().as_ref().is_some_and(is_over) {
+                    meter.end(End::Complete);
                 }
             }
-            Some(Err(_)) => Exchange::fail(this.exchange),
-            None => Exchange::complete(this.exchange),
+            Some(Err(_)) => meter.end(End::Failed),
+            None => meter.end(End::Complete),
+        }
+        // Trailers may come after what is over by its length.
+        if polled.is_none() || body.as_ref().get_ref().as_ref().is_some_and(Body::is_end_stream) {
+            body.set(None);
         }
         Poll::Ready(polled)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.value().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.value().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }

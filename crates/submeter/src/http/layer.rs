@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::{HttpMetrics, MeteredBody};
 use crate::group::Group;
-use crate::switch::Grouped;
+use crate::switch::{Inside, Keeper};
 
 /// Handles and counts each request in the group that a function finds for it.
 ///
@@ -72,18 +72,19 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let metrics = self.metrics;
         let group = (self.resolve)(&request);
-        let exchange = group.as_ref().map(|group| Exchange::begin(group, metrics));
-        if let Some(group) = &group {
+        let exchange = group.map(|group| Exchange::begin(group, metrics));
+        let group = exchange.as_ref().map(Exchange::group);
+        if let Some(group) = group {
             request.extensions_mut().insert(group.clone());
         }
         let without_body = *request.method() == Method::HEAD;
         let future = {
-            let _entered = group.as_ref().map(Group::enter);
-            let bytes = metrics.request_bytes;
-            let body = |body| MeteredBody::of_request(body, bytes, group.clone());
-            self.inner.call(request.map(body))
+            let _entered = group.map(Group::enter);
+            let (parts, body) = request.into_parts();
+            let body = MeteredBody::of_request(body, group, metrics.request_bytes);
+            self.inner.call(Request::from_parts(parts, body))
         };
-        MeterFuture { future: Grouped::new(future, group), metrics, exchange, without_body }
+        MeterFuture { future: Inside::new(future, exchange), without_body }
     }
 }
 
@@ -93,9 +94,7 @@ pin_project! {
     #[must_use = "a future does nothing unless it is polled"]
     pub struct MeterFuture<F> {
         #[pin]
-        future: Grouped<F>,
-        metrics: HttpMetrics,
-        exchange: Option<Exchange>,
+        future: Inside<F, Option<Exchange>>,
         without_body: bool,
     }
 }
@@ -109,73 +108,98 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = match ready!(this.future.poll(context)) {
+        let (mut future, exchange, entered) = this.future.enter();
+        let polled = future.as_mut().as_pin_mut().expect("not polled after its end").poll(context);
+        let answered = ready!(polled);
+        future.set(None);
+        drop(entered);
+        let mut exchange = exchange.take();
+        let response = match answered {
             Ok(response) => response,
             Err(error) => {
-                Exchange::fail(this.exchange);
+                end(&mut exchange, End::Failed);
                 return Poll::Ready(Err(error));
             }
         };
         if response.status().is_server_error()
-            && let Some(exchange) = this.exchange
+            && let Some(exchange) = &mut exchange
         {
             exchange.failed = true;
         }
         if *this.without_body {
-            Exchange::complete(this.exchange);
+            end(&mut exchange, End::Complete);
         }
-        let (bytes, exchange) = (this.metrics.response_bytes, this.exchange.take());
-        Poll::Ready(Ok(response.map(|body| MeteredBody::of_response(body, bytes, exchange))))
+        Poll::Ready(Ok(response.map(|body| MeteredBody::of_response(body, exchange))))
     }
 }
 
-/// A request and its response. Counts them as ended when it is dropped.
+fn end(exchange: &mut Option<Exchange>, how: End) {
+    if let Some(exchange) = exchange {
+        exchange.end(how);
+    }
+}
+
+/// A request and its response. Counts them as ended when it is dropped, unless that was said.
 #[derive(Debug)]
 pub(super) struct Exchange {
     group: Group,
     metrics: HttpMetrics,
     begun: Instant,
+    /// Whether the answer is that of a server that failed, whatever becomes of its body.
     failed: bool,
-    /// Whether the response came to its end, rather than being given up.
-    ended: bool,
+    has_ended: bool,
+}
+
+/// How a response ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Complete,
+    Failed,
+    /// Before its body was over.
+    GivenUp,
 }
 
 impl Exchange {
-    fn begin(group: &Group, metrics: HttpMetrics) -> Exchange {
+    fn begin(group: Group, metrics: HttpMetrics) -> Exchange {
         group.inc(metrics.requests);
         group.inc(metrics.active);
-        let begun = Instant::now();
-        Exchange { group: group.clone(), metrics, begun, failed: false, ended: false }
+        Exchange { group, metrics, begun: Instant::now(), failed: false, has_ended: false }
     }
 
     pub(super) fn group(&self) -> &Group {
         &self.group
     }
 
-    pub(super) fn complete(exchange: &mut Option<Exchange>) {
-        if let Some(mut exchange) = exchange.take() {
-            exchange.ended = true;
-        }
+    /// Counts bytes of the response's body.
+    pub(super) fn sent(&self, bytes: u64) {
+        self.group.add(self.metrics.response_bytes, bytes);
     }
 
-    pub(super) fn fail(exchange: &mut Option<Exchange>) {
-        if let Some(mut exchange) = exchange.take() {
-            exchange.failed = true;
-            exchange.ended = true;
+    /// Counts the end; of no effect after the first.
+    pub(super) fn end(&mut self, how: End) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
         }
+        let Exchange { group, metrics, begun, .. } = self;
+        group.dec(metrics.active);
+        group.record_duration(metrics.duration, begun.elapsed());
+        if self.failed || how == End::Failed {
+            group.inc(metrics.errors);
+        } else if how == End::GivenUp {
+            group.inc(metrics.aborted);
+        }
+    }
+}
+
+impl Keeper for Option<Exchange> {
+    fn group(&self) -> Option<&Group> {
+        self.as_ref().map(Exchange::group)
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let Exchange { group, metrics, begun, .. } = self;
-        group.dec(metrics.active);
-        group.record_duration(metrics.duration, begun.elapsed());
         // A panic drops a response that has not ended.
-        if self.failed || (!self.ended && thread::panicking()) {
-            group.inc(metrics.errors);
-        } else if !self.ended {
-            group.inc(metrics.aborted);
-        }
+        self.end(if thread::panicking() { End::Failed } else { End::GivenUp });
     }
 }

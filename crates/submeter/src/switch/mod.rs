@@ -80,6 +80,8 @@ pub(crate) use balance::CpuStart;
 
 pub use balance::CpuBalance;
 pub use grouped::{Grouped, InGroup};
+#[cfg(feature = "http")]
+pub(crate) use grouped::{Inside, Keeper};
 pub use observe::{Observation, Observer, observe};
 #[cfg(feature = "rayon")]
 pub use rayon::{join_in, scope_spawn_in};

@@ -2,13 +2,14 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use http::{Method, Request, Response, StatusCode};
-use http_body::{Body, Frame};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use submeter::http::{HttpMetrics, MeterLayer, MeteredBody, RateLayer};
 use submeter::{Bytes as InBytes, Count, Counter, Group, Nanoseconds, Rate, Schema, Tree, switch};
@@ -140,6 +141,83 @@ fn a_body_of_known_length_is_complete_without_a_poll_of_its_end() {
     let none = |_| std::future::ready(Ok::<_, Infallible>(Response::new(Empty::<Data>::new())));
     drop(fixture.serve(request("/web", Empty::<Data>::new()), none));
     assert_eq!(fixture.counts(), [2, 0, 0, 0, 2]);
+}
+
+/// Frames of data, then trailers; how long the data is, is known. Tells where it is dropped.
+struct WithTrailers {
+    data: usize,
+    trailers: bool,
+    dropped_in: Arc<Mutex<Vec<Option<Group>>>>,
+}
+
+impl Body for WithTrailers {
+    type Data = Data;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Data>, Infallible>>> {
+        if self.data > 0 {
+            self.data -= 1;
+            return Poll::Ready(Some(Ok(Frame::data(b"data"))));
+        }
+        let trailers = std::mem::take(&mut self.trailers);
+        Poll::Ready(trailers.then(|| Ok(Frame::trailers(HeaderMap::new()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data == 0 && !self.trailers
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(4 * self.data as u64)
+    }
+}
+
+impl Drop for WithTrailers {
+    fn drop(&mut self) {
+        self.dropped_in.lock().expect("no panic").push(switch::current());
+    }
+}
+
+#[test]
+fn trailers_come_after_the_last_byte_and_a_body_is_dropped_in_its_group_when_it_ends() {
+    let fixture = Fixture::new();
+    let dropped_in = Arc::default();
+    let answer = || {
+        let body = WithTrailers { data: 2, trailers: true, dropped_in: Arc::clone(&dropped_in) };
+        let mut body = Some(body);
+        let handler = |_| {
+            let body = body.take().expect("one request");
+            std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+        };
+        fixture.serve(request("/web", Empty::<Data>::new()), handler).expect("infallible")
+    };
+    let dropped = || dropped_in.lock().expect("no panic").clone();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut next = |mut body: Pin<&mut MeteredBody<WithTrailers>>| {
+        let Poll::Ready(frame) = body.as_mut().poll_frame(&mut context) else {
+            panic!("all frames are there");
+        };
+        frame.map(|frame| frame.expect("infallible").is_trailers())
+    };
+
+    let mut body = pin!(answer().into_body());
+    assert_eq!((next(body.as_mut()), next(body.as_mut())), (Some(false), Some(false)));
+    assert_eq!(fixture.counts(), [1, 0, 0, 0, 1], "as servers may leave it");
+    assert_eq!((body.is_end_stream(), dropped()), (false, vec![]));
+    assert_eq!(next(body.as_mut()), Some(true));
+    assert_eq!(dropped(), [Some(fixture.web.clone())], "at its end");
+    assert_eq!((body.is_end_stream(), body.size_hint().exact()), (true, Some(0)));
+    assert_eq!(next(body.as_mut()), None);
+    assert_eq!(fixture.bytes(), [0, 8]);
+
+    drop(answer());
+    assert_eq!(dropped().len(), 2);
+    assert_eq!(dropped()[1], Some(fixture.web.clone()), "before its end");
+    assert_eq!(fixture.counts(), [2, 0, 1, 0, 2]);
+    assert_eq!(switch::current(), None);
 }
 
 #[test]
