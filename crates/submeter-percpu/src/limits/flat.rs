@@ -34,7 +34,7 @@ impl<S: Stock> Flat<S> {
 
     /// The most that can lie in stock.
     pub(crate) fn slack(&self) -> u64 {
-        self.leaf.slack
+        self.leaf.slack()
     }
 
     pub(crate) fn limit(&self) -> u64 {

@@ -40,9 +40,11 @@ impl Turn {
 #[repr(C)]
 pub(crate) struct Leaf<S> {
     pub(super) stock: S,
+    /// What a word may hold; 0 where there is none.
     pub(super) cap: u64,
-    /// What all words together may hold.
-    pub(super) slack: u64,
+    /// The most that a leaf of this tree adds to what levels hold: all words full, and one batch on
+    /// its way. Also where there is no word: others may have some.
+    pub(super) stock_max: u64,
     /// Bits: a [`Turn`]. Writers: visits, and who opens it, which no visit meets; away from `Open`
     /// and to it only with the lock held as well.
     turn: AtomicU32,
@@ -57,11 +59,22 @@ impl<S: Stock> Leaf<S> {
         Leaf {
             stock,
             cap,
-            slack: cap * rows,
+            stock_max: cap * rows + cap,
             turn: AtomicU32::new(0),
             lock: ForkLock::new(),
             closed: AtomicU64::new(0),
         }
+    }
+
+    /// One that is never open, beside others for whose words that holds.
+    #[cfg(not(loom))]
+    pub(super) fn without_words(stock: S, cap: u64, rows: u64) -> Leaf<S> {
+        Leaf { cap: 0, ..Leaf::new(stock, cap, rows) }
+    }
+
+    /// What all words together may hold.
+    pub(super) fn slack(&self) -> u64 {
+        if self.cap == 0 { 0 } else { self.stock_max - self.cap }
     }
 
     fn turn(&self) -> Turn {
@@ -106,19 +119,14 @@ impl<S: Stock> Leaf<S> {
     /// What is moved to a CPU at once: what is left is shared, and all CPUs of a leaf together take
     /// a sixteenth of it at most.
     pub(super) fn batch(&self, room: u64) -> u64 {
-        let rows = self.slack.checked_div(self.cap).unwrap_or(1);
+        let rows = self.slack().checked_div(self.cap).unwrap_or(1);
         (room / rows / 16).min(self.cap.div_ceil(2))
-    }
-
-    /// The most that it adds to what levels hold: all words full, and one batch on its way.
-    pub(super) fn stock_max(&self) -> u64 {
-        self.slack + self.cap
     }
 
     /// The room that all levels have where it may open: for all its stock twice, so that it does
     /// not have to close again at once.
     pub(super) fn twice(&self) -> u64 {
-        self.slack.saturating_mul(2)
+        self.slack().saturating_mul(2)
     }
 
     /// What lies in stock. In a visit of a leaf that is closed, or with the lock held: else

@@ -171,10 +171,13 @@ impl LimitNode {
     }
 
     fn with(stock: Option<StockRows>, tree: Arc<Tree>, parent: Option<Arc<Node>>) -> LimitNode {
-        let cap = if stock.is_some() { CAP } else { 0 };
-        let stock = stock.unwrap_or_else(|| StockRows::without_words(&tree.area));
-        let rows = stock.len();
-        let leaf = Leaf::new(stock, cap, rows);
+        let leaf = if let Some(stock) = stock {
+            let rows = stock.len();
+            Leaf::new(stock, CAP, rows)
+        } else {
+            let stock = StockRows::without_words(&tree.area);
+            Leaf::without_words(stock, CAP, tree.area.data_rows() as u64)
+        };
         let [place, users] = [NOWHERE, 1].map(AtomicU32::new);
         let [is_parent, has_stalled] = [false, false].map(AtomicBool::new);
         let (level, stalls) = (Level::new(), ProcessMutex::new(None));
@@ -483,6 +486,19 @@ mod tests {
             poor.release(ROOM - 2 * MIB);
             drop(poor);
             assert_eq!(root.usage().current, 2 * MIB);
+        });
+    }
+
+    #[test]
+    fn a_group_without_words_takes_no_stock_of_others_for_charges() {
+        on_each_backend(|root| {
+            root.set_limit(ROOM);
+            let [rich, poor] = [root.child(), child_without_words(&root)];
+            let charged = open(&rich);
+            assert_eq!(poor.try_charge(MIB), Ok(()));
+            assert!(rich.node.leaf.stocked() > 0, "the root holds more than is charged");
+            let usage = root.usage();
+            assert!(usage.peak_low <= charged + MIB, "{usage:?} of {charged}");
         });
     }
 

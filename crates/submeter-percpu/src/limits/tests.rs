@@ -170,7 +170,7 @@ impl Stock for Still {
 #[test]
 fn it_stays_exact_for_10_ms_after_a_fold() {
     on_each(|Flat { leaf, .. }| {
-        let (rows, cap) = (leaf.slack / leaf.cap, leaf.cap);
+        let (rows, cap) = (leaf.slack() / leaf.cap, leaf.cap);
         let still = Still(leaf.stock, AtomicU32::new(u32::MAX - 3));
         let flat = Flat::new(still, cap, rows, ZERO, ZERO + LIMIT);
         stocked(&flat);

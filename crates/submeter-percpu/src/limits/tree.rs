@@ -288,7 +288,7 @@ fn force<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<(), usize> 
             effects.set_refusal(level.refusal());
             return Err(index);
         };
-        level.raise_peak(reserved.held, level.openings(), path.leaf().stock_max());
+        level.raise_peak(reserved.held, level.openings(), path.leaf().stock_max);
         if reserved.exceeds() {
             level.overdraw();
         }
@@ -378,7 +378,7 @@ struct Request {
 impl Request {
     fn new<P: Path>(path: &P, n: u64, beyond: Beyond) -> Request {
         let leaf = path.leaf();
-        Request { n, beyond, stock_max: leaf.stock_max(), twice: leaf.twice() }
+        Request { n, beyond, stock_max: leaf.stock_max, twice: leaf.twice() }
     }
 }
 

@@ -143,3 +143,26 @@ fn a_leaf_does_not_open_where_a_level_above_open_stock_has_no_room_for_more() {
     let [leaf, _, between, _] = phases(&tree);
     assert_eq!((leaf, between), (Phase::Closed, Phase::Open));
 }
+
+#[test]
+fn a_charge_of_more_than_a_word_raises_no_peak_above_for_what_its_own_limit_refuses() {
+    let mut refused = 0;
+    for accesses in 0..100 {
+        let tree = Tree::new();
+        // 63 of 70, of which 5 are charged twice, and a word has room for 4.
+        above(&[Own(0, 70)]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
+        assert_eq!(phases(&tree)[..3], [Phase::Closed, Phase::Open, Phase::Open]);
+        let most = tree.root.held() + 5;
+        let other = Rc::clone(&tree);
+        arm(accesses, move || {
+            if other.is_free() {
+                _ = try_charge(&at(&other, 0), 5);
+            }
+        });
+        refused += u32::from(try_charge(&at(&tree, 0), 5).is_err());
+        _ = disarm();
+        let peak = tree.root.record().peak;
+        assert!(peak <= most, "before access {accesses}: {peak} of {most}");
+    }
+    assert!(refused > 0, "there was no place for the other");
+}
