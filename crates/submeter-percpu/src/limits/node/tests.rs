@@ -1,0 +1,180 @@
+//! One tree of nodes, on each backend.
+
+use std::iter::zip;
+
+use submeter_sys::Backend;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const ROOM: u64 = 1 << 40;
+
+fn on_each_backend(test: impl Fn(LimitNode)) {
+    let machine = submeter_sys::probe().backend;
+    for backend in [machine, Backend::LockedByCpu, Backend::LockedByThread] {
+        test(LimitNode::root(&Area::with_backend(backend, |_| 0).expect("address space")));
+    }
+}
+
+/// As [`LimitNode::child`] where the area has no word left.
+fn child_without_words(parent: &LimitNode) -> LimitNode {
+    LimitNode::with(None, Arc::clone(&parent.node.tree), Some(Arc::clone(&parent.node)))
+}
+
+#[test]
+fn a_group_without_words_is_exact_beside_one_with_stock() {
+    on_each_backend(|root| {
+        root.set_limit(ROOM);
+        let [rich, poor] = [root.child(), child_without_words(&root)];
+        // The first opens it, the second moves a batch.
+        for node in [&rich, &rich, &poor] {
+            assert_eq!(node.try_charge(MIB), Ok(()));
+        }
+        let usages = [&rich, &poor, &root].map(|node| node.usage().current);
+        assert_eq!(usages, [2 * MIB, MIB, 3 * MIB]);
+        assert!(rich.node.leaf.stocked() > 0 && poor.node.leaf.stocked() == 0);
+
+        let refused = poor.try_charge(ROOM - 3 * MIB + 1).expect_err("one too many");
+        assert_eq!((refused.held, rich.node.leaf.stocked()), (3 * MIB, 0), "all came back");
+        assert_eq!(poor.try_charge(ROOM - 3 * MIB), Ok(()));
+        poor.release(ROOM - 2 * MIB);
+        drop(poor);
+        assert_eq!(root.usage().current, 2 * MIB);
+    });
+}
+
+#[test]
+fn a_limit_takes_back_the_stock_below_it_and_none_beside_it() {
+    on_each_backend(|root| {
+        root.set_limit(ROOM);
+        let [a, b] = [root.child(), root.child()];
+        let below = a.child();
+        let charged = [&b, &below].map(open);
+        assert!([&b, &below].iter().all(|node| node.node.leaf.stocked() > 0));
+        a.set_limit(charged[1]);
+        assert_eq!((below.node.leaf.stocked(), a.usage().current), (0, charged[1]));
+        assert!(b.node.leaf.stocked() > 0, "it is below another group");
+        root.set_limit(charged[0] + charged[1]);
+        assert_eq!(b.node.leaf.stocked(), 0, "all is below the root");
+    });
+}
+
+#[test]
+fn a_group_without_words_takes_no_stock_of_others_for_charges() {
+    on_each_backend(|root| {
+        root.set_limit(ROOM);
+        let [rich, poor] = [root.child(), child_without_words(&root)];
+        let charged = open(&rich);
+        assert_eq!(poor.try_charge(MIB), Ok(()));
+        assert!(rich.node.leaf.stocked() > 0, "the root holds more than is charged");
+        let usage = root.usage();
+        assert!(usage.peak_low <= charged + MIB, "{usage:?} of {charged}");
+    });
+}
+
+/// Charges a node until it has stock, for which time may have to pass; returns the amount.
+fn open(node: &LimitNode) -> u64 {
+    let mut charged = 0;
+    while node.node.leaf.stocked() == 0 {
+        assert_eq!(node.try_charge(MIB), Ok(()));
+        charged += MIB;
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    charged
+}
+
+/// Has the stock of all leaves below the root given back.
+fn cross(node: &LimitNode) {
+    node.try_charge(ROOM + 1).expect_err("more than the limit");
+}
+
+#[test]
+fn a_crossing_gives_the_stock_of_leaves_back_to_the_parents_of_each() {
+    on_each_backend(|root| {
+        root.set_limit(ROOM);
+        let parents = [root.child(), root.child()];
+        let of_parent = [0, 1, 0, 0, 1, 1];
+        let leaves = of_parent.map(|of: usize| parents[of].child());
+        let charged = leaves.each_ref().map(open);
+        let held = |node: &LimitNode| node.node.level.held();
+        assert!(zip(&leaves, charged).all(|(leaf, charged)| held(leaf) > charged), "stock");
+        let open_below = |node: &LimitNode| node.node.level.openings() as u32;
+        assert_eq!((parents.each_ref().map(open_below), open_below(&root)), ([3; 2], 6));
+        cross(&leaves[0]);
+        assert_eq!((parents.each_ref().map(open_below), open_below(&root)), ([0; 2], 0));
+        assert_eq!(leaves.each_ref().map(held), charged);
+        let sums =
+            [0, 1].map(|of| zip(of_parent, charged).filter(|at| at.0 == of).map(|at| at.1).sum());
+        assert_eq!((parents.each_ref().map(held), held(&root)), (sums, sums.iter().sum()));
+    });
+}
+
+#[test]
+fn a_childs_charges_at_its_limit_use_its_parents_stock_while_the_child_lives() {
+    on_each_backend(|root| {
+        let parent = root.child();
+        let child = parent.child();
+        child.set_limit(MIB);
+        let node = Arc::clone(&parent.node);
+        drop(parent);
+        let mut charged = 0;
+        // Not all at once: a thread that moves to another CPU finds no stock there.
+        while node.leaf.stocked() == 0 {
+            assert_eq!(child.try_charge(1024), Ok(()));
+            charged = (charged + 1024) % MIB;
+            if charged == 0 {
+                child.release(MIB);
+            }
+        }
+        assert!(child.node.leaf.is_closed(), "it is near its limit");
+        assert_eq!((child.usage().current, root.usage().current), (charged, charged));
+        drop(child);
+        assert!(node.leaf.is_closed());
+        assert_eq!((node.level.held(), root.usage_at_most()), (charged, charged));
+        assert!(root.node.tree.open.lock().nodes.is_empty());
+        assert_eq!(Arc::strong_count(&node), 1);
+    });
+}
+
+#[test]
+fn the_list_has_a_node_once_until_it_stays_closed_or_ends() {
+    on_each_backend(|root| {
+        root.set_limit(ROOM);
+        let listed = || root.node.tree.open.lock().nodes.len();
+        let [used, idle] = [root.child(), root.child()];
+        _ = [&used, &idle].map(open);
+        assert_eq!(listed(), 2);
+        cross(&root);
+        assert_eq!(listed(), 2, "they may open again soon");
+        open(&used);
+        assert_eq!(listed(), 2);
+        cross(&root);
+        assert_eq!(listed(), 1, "one did not");
+        drop(idle);
+        assert_eq!(listed(), 1);
+        drop(used);
+        assert_eq!(listed(), 0);
+    });
+}
+
+#[test]
+fn the_list_of_open_nodes_has_room_for_those_with_words_only() {
+    on_each_backend(|root| {
+        let stocked = |n| assert_eq!(root.node.tree.open.lock().stocked, n);
+        let children = [root.child(), child_without_words(&root)];
+        stocked(2);
+        drop(children);
+        stocked(1);
+    });
+}
+
+#[test]
+fn a_child_that_a_handler_creates_on_top_of_a_move_does_without_stock() {
+    on_each_backend(|root| {
+        root.set_limit(ROOM);
+        let move_under_way = Inside::new();
+        let child = root.child();
+        drop(move_under_way);
+        assert_eq!((child.node.leaf.cap, child.try_charge(1)), (0, Ok(())));
+    });
+}
