@@ -70,7 +70,8 @@ fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
     for path in leaves {
         let Some(stocked) = drain_leaf(path, visit) else { continue };
         let siblings = drained.take().filter(|siblings| siblings.are_of(path));
-        let mut siblings = siblings.unwrap_or(Siblings { path, stocked: 0, leaves: 0 });
+        // Made only where there are none: one that is dropped locks a word of each level above.
+        let mut siblings = siblings.unwrap_or_else(|| Siblings { path, stocked: 0, leaves: 0 });
         siblings.stocked += stocked;
         siblings.leaves += 1;
         drained = Some(siblings);
