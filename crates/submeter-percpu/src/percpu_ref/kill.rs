@@ -19,7 +19,9 @@ pub(super) trait Counted {
 
 /// Kills each, behind one barrier. Returns how many were alive.
 pub(super) fn kill_many<C: Counted>(all: impl IntoIterator<Item = C>) -> usize {
-    let mut kills = Kills { begun: VecDeque::new(), is_ordered: false };
+    let all = all.into_iter();
+    let begun = VecDeque::with_capacity(all.size_hint().0);
+    let mut kills = Kills { begun, is_ordered: false };
     for one in all {
         let begun = Begun::new(&one, false);
         kills.begun.extend(begun.map(|begun| (one, begun)));
