@@ -49,12 +49,13 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     Err(Error::name(name, reason))
 }
 
-/// Splits an absolute path into its names; the root has none.
-pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str>, Error> {
+/// Splits an absolute path into its names; the root has none. A slash at the end is followed by an
+/// empty name, which nothing has: were it left out, `/tenants/` and a name that a client left empty
+/// would be the group of all tenants.
+pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str> + Clone, Error> {
     let Some(rest) = path.strip_prefix('/') else {
         return Err(Error::name(path, "a path starts with '/'"));
     };
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
     let mut rest = (!rest.is_empty()).then_some(rest);
     // By bytes: names are short, and `split` has a search prepared for long texts, which costs more
     // than a lookup does.
@@ -68,6 +69,23 @@ pub(crate) fn names(path: &str) -> Result<impl Iterator<Item = &str>, Error> {
             None => rest.take(),
         }
     }))
+}
+
+/// Checks the names of groups that are to be made below one of this path and depth.
+pub(crate) fn check_below<'a>(
+    above: &str,
+    depth: usize,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<(), Error> {
+    let mut path = above.to_owned();
+    for (levels, name) in names.enumerate() {
+        check_name(name)?;
+        path = join(&path, name);
+        if depth + levels >= DEPTH_MAX {
+            return Err(Error::depth(&path));
+        }
+    }
+    Ok(())
 }
 
 /// Compares two absolute paths name by name, so that a group comes right before its descendants: as

@@ -375,14 +375,25 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// An invalid name, or a full tree.
+    /// An invalid name or too many of them: nothing was created then. Or a full tree, in which
+    /// those of the ancestors stay for which there was room.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get_or_create(&self, path: &str) -> Result<Group, Error> {
         let mut group = self.inner.root.clone();
-        for name in path::names(path)? {
-            group = group.get_or_create_child(name)?;
+        let mut names = path::names(path)?;
+        loop {
+            let missing = names.clone();
+            let Some(name) = names.next() else { return Ok(group) };
+            let Some(child) = group.child(name) else {
+                // All, before the first is made: names may come from a client.
+                path::check_below(group.path(), group.depth(), missing.clone())?;
+                for name in missing {
+                    group = group.get_or_create_child(name)?;
+                }
+                return Ok(group);
+            };
+            group = child;
         }
-        Ok(group)
     }
 
     /// Brings every group's cached totals up to date: they include all updates that returned before

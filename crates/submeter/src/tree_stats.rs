@@ -191,6 +191,12 @@ impl TreeStats {
         self.began
     }
 
+    /// The number of the tree among those of all processes.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Flushes every section of a version, then runs `copy` before any other flush; returns which
     /// moment that was.
     ///

@@ -1,6 +1,6 @@
 //! What a checkpoint has, as lines of JSON and as a tree's totals.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::Kind;
 use super::past::{self, Past};
+use crate::path;
 use crate::schema::{Metric, MetricKind, Schema};
 use crate::totals::{Restored, counters};
 use crate::{Buckets, Group, Snapshot, Tree};
@@ -162,7 +163,7 @@ impl Content {
     pub(super) fn parse(lines: Vec<Value>) -> Result<Content, Kind> {
         let last = lines.len();
         let [head, groups @ .., tail] = lines.as_slice() else {
-            return Err(damaged(last, "it was cut"));
+            return Err(damaged(1, if last == 0 { "it is empty" } else { "it was cut" }));
         };
         if head["format"] != FORMAT {
             return Err(damaged(1, &format!("the format is not {FORMAT}")));
@@ -176,9 +177,17 @@ impl Content {
         let metrics =
             head["metrics"].as_array().and_then(|all| all.iter().map(Kept::parse).collect());
         let metrics: Vec<Kept> = metrics.ok_or_else(|| damaged(1, "the metrics are no list"))?;
+        let mut paths = HashSet::new();
         let group = |(index, value): (usize, &Value)| {
-            let of = group(value, &metrics);
-            of.ok_or_else(|| damaged(index + 2, "no group with values of the metrics above"))
+            let of = group(value, &metrics).filter(|of| is_next(&of.path, &paths));
+            let of = of.ok_or_else(|| {
+                damaged(
+                    index + 2,
+                    "no group with values of the metrics above, or not after its parent",
+                )
+            })?;
+            paths.insert(of.path.clone());
+            Ok(of)
         };
         let is_counter = |name: &str| {
             metrics.iter().any(|metric| metric.name == name && metric.buckets.is_none())
@@ -298,6 +307,15 @@ fn without_children(snapshot: &Snapshot) -> Vec<Box<[i64]>> {
         }
     }
     rests
+}
+
+/// Whether a group of this path may come after those of `paths`: the root first, each after its
+/// parent.
+fn is_next(path: &str, paths: &HashSet<String>) -> bool {
+    let is_named =
+        path::names(path).is_ok_and(|mut names| names.all(|name| path::check_name(name).is_ok()));
+    let is_below = past::parent(path).map_or(paths.is_empty(), |parent| paths.contains(parent));
+    is_named && is_below && !paths.contains(path)
 }
 
 /// Writes a histogram's words: the sum of its values is the first.

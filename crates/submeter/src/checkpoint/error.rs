@@ -16,6 +16,7 @@ pub(super) enum Kind {
     Locked,
     Restored,
     Unrestored,
+    OfAnother,
     Damaged { line: usize, problem: String },
     Metric { name: String, problem: String },
     Group(crate::Error),
@@ -41,10 +42,11 @@ impl CheckpointError {
         matches!(self.kind, Kind::Restored)
     }
 
-    /// Returns whether the file has totals that were not restored.
+    /// Returns whether the file has totals that this tree has not: nobody restored them, or another
+    /// tree has them.
     #[must_use]
     pub fn is_not_restored(&self) -> bool {
-        matches!(self.kind, Kind::Unrestored)
+        matches!(self.kind, Kind::Unrestored | Kind::OfAnother)
     }
 
     /// Returns whether the file's content is not a whole checkpoint.
@@ -79,6 +81,10 @@ impl fmt::Display for CheckpointError {
             Kind::Unrestored => write!(
                 f,
                 "checkpoint {path} has totals that were not restored: restore them, or move it away"
+            ),
+            Kind::OfAnother => write!(
+                f,
+                "checkpoint {path} has the totals of another tree: name another file for this one"
             ),
             Kind::Damaged { line, problem } => write!(
                 f,

@@ -33,17 +33,21 @@ pub struct CheckpointFile {
 enum State {
     /// It may have totals that no tree has.
     Unrestored,
-    /// A tree has what it had.
-    Restored,
+    /// The tree of this epoch has what it has.
+    Of(u64),
 }
 
 impl CheckpointFile {
-    /// Opens the file for this process alone. It need not exist yet; its directory must.
+    /// Opens the file for this process alone. It need not exist yet; its directory must. Of a
+    /// symbolic link it is what that leads to.
     ///
     /// # Errors
-    /// When another handle has it, or the system's error.
+    /// When another handle has it, or it is a directory, or the system's error.
     pub fn open(path: impl Into<PathBuf>) -> Result<CheckpointFile, CheckpointError> {
-        let path = path.into();
+        let path = resolved(path.into());
+        if path.file_name().is_none() || path.is_dir() {
+            return Err(failed("use", io::ErrorKind::IsADirectory.into()).in_file(&path));
+        }
         let beside = with_suffix(&path, "lock");
         let lock = File::options().create(true).truncate(false).write(true).open(&beside);
         let lock = lock.map_err(|cause| failed("lock", cause).in_file(&path))?;
@@ -77,7 +81,7 @@ impl CheckpointFile {
 
     /// Reads the content; `None` if there is no file.
     pub(super) fn load(&mut self) -> Result<Option<Content>, CheckpointError> {
-        if self.state == State::Restored {
+        if let State::Of(_) = self.state {
             return Err(Kind::Restored.in_file(&self.path));
         }
         let file = match File::open(&self.path) {
@@ -90,26 +94,31 @@ impl CheckpointFile {
         Ok(Some(content))
     }
 
-    /// Notes that a tree has what was loaded.
-    pub(super) fn restored(&mut self) {
-        self.state = State::Restored;
+    /// Notes that the tree of this epoch has what was loaded.
+    pub(super) fn restored(&mut self, tree: u64) {
+        self.state = State::Of(tree);
     }
 
-    /// Replaces the content by what `content` returns for an epoch and a sequence number.
+    /// Replaces the content by what `content` returns for an epoch and a sequence number: what the
+    /// tree of the epoch `tree` has.
     pub(super) fn save(
         &mut self,
+        tree: u64,
         content: impl FnOnce(u64, u64) -> Content,
     ) -> Result<(), CheckpointError> {
-        if self.state == State::Unrestored {
-            match self.path.try_exists() {
+        match self.state {
+            State::Of(of) if of == tree => {}
+            State::Of(_) => return Err(Kind::OfAnother.in_file(&self.path)),
+            State::Unrestored => match self.path.try_exists() {
                 // Looked at before the first save only: nobody else writes to it.
-                Ok(false) => self.state = State::Restored,
+                Ok(false) => {}
                 Ok(true) => return Err(Kind::Unrestored.in_file(&self.path)),
                 Err(cause) => return Err(failed("look for", cause).in_file(&self.path)),
-            }
+            },
         }
         let content = content(self.epoch, self.sequence + 1);
         self.replace(&content).map_err(|cause| failed("write", cause).in_file(&self.path))?;
+        self.state = State::Of(tree);
         self.sequence += 1;
         Ok(())
     }
@@ -160,13 +169,29 @@ fn read(file: impl BufRead) -> Result<Content, Kind> {
     for (index, line) in file.split(b'\n').enumerate() {
         let line = line.map_err(|cause| failed("read", cause))?;
         let value = serde_json::from_slice(&line);
-        let damaged = |error: serde_json::Error| Kind::Damaged {
-            line: index + 1,
-            problem: format!("no JSON ({error})"),
-        };
+        let damaged =
+            |error: serde_json::Error| Kind::Damaged { line: index + 1, problem: no_json(&error) };
         lines.push(value.map_err(damaged)?);
     }
     Content::parse(lines)
+}
+
+/// The place within the line; the parser's own text says that it is line 1 of it.
+fn no_json(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let (what, _) = text.split_once(" at line ").unwrap_or((&text, ""));
+    format!("no JSON ({what} at column {})", error.column())
+}
+
+/// Follows symbolic links of the file itself, also where the last leads to nothing yet: the lock
+/// and the new content are to be beside the file, and another name of it must find them. More than
+/// Linux follows are an error when the file is opened.
+fn resolved(mut path: PathBuf) -> PathBuf {
+    for _ in 0..40 {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    path
 }
 
 fn failed(act: &'static str, cause: io::Error) -> Kind {

@@ -85,10 +85,10 @@ impl Tree {
     /// disk takes: in an async program call it on a thread for blocking work.
     ///
     /// # Errors
-    /// When the file has totals that were not restored, which this would destroy; or the system's
-    /// error. The old file then is as it was.
+    /// When the file has totals that were not restored, or that another tree has: this would destroy
+    /// them; or the system's error. The old file then is as it was.
     pub fn checkpoint(&self, file: &mut CheckpointFile) -> Result<(), CheckpointError> {
-        file.save(|epoch, sequence| Content::of(self, epoch, sequence, false))
+        file.save(self.stats().epoch(), |epoch, sequence| Content::of(self, epoch, sequence, false))
     }
 
     /// As [`checkpoint`](Tree::checkpoint), and notes that nothing follows: the program has ended
@@ -97,7 +97,7 @@ impl Tree {
     /// # Errors
     /// As for `checkpoint`.
     pub fn checkpoint_last(&self, mut file: CheckpointFile) -> Result<(), CheckpointError> {
-        file.save(|epoch, sequence| Content::of(self, epoch, sequence, true))
+        file.save(self.stats().epoch(), |epoch, sequence| Content::of(self, epoch, sequence, true))
     }
 
     /// Adds what the file has to this tree, once, after creating the groups that are missing.
@@ -123,7 +123,7 @@ impl Tree {
             sequence: content.sequence,
         };
         content.add_to(self).map_err(|error| error.in_file(file.path()))?;
-        file.restored();
+        file.restored(self.stats().epoch());
         Ok(Some(restored))
     }
 }

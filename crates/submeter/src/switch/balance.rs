@@ -3,6 +3,7 @@
 use submeter_sys::{clock, fork};
 
 use crate::schema::Schema;
+use crate::totals::Restored;
 use crate::tree::Tree;
 
 /// The CPU time of the process since a tree was made. See [`Tree::cpu_balance`].
@@ -42,7 +43,7 @@ impl CpuBalance {
 impl Tree {
     /// Compares the CPU time that its groups were charged with that of the process since the tree
     /// was created: the groups' and the [unattributed](CpuBalance::unattributed_ns) time add up to
-    /// the process's. `None` if the schema declares no CPU time, and in a forked child, where the
+    /// the process's. What was restored from a checkpoint is in neither. `None` if the schema declares no CPU time, and in a forked child, where the
     /// kernel counts from 0 again.
     ///
     /// Costs a flush of one section, and a system call that visits each thread: for pages and
@@ -71,7 +72,14 @@ impl Tree {
             return None;
         }
         super::park();
-        let attributed_ns = self.root().sum(counter);
+        // Held for the flush, and recursive: as for `Tree::snapshot_and_past`.
+        let restored = self.restored().read_recursive();
+        let word = self.schema().word(counter.key).expect("of this schema");
+        let of_others =
+            |restored: &Restored| restored.base.get(&self.root().id())?.get(word).copied();
+        let of_others: i64 = restored.iter().filter_map(of_others).fold(0, i64::wrapping_add);
+        let attributed_ns = self.root().sum(counter).wrapping_sub(of_others.cast_unsigned());
+        drop(restored);
         // After the sum, so that time charged between the two is included here.
         let process_ns = clock::process_cpu_ns().saturating_sub(start.process_ns);
         Some(CpuBalance { process_ns, attributed_ns })

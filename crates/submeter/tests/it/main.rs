@@ -11,6 +11,7 @@ mod auto_traits;
 mod bound_metric;
 mod callbacks;
 mod checkpoint;
+mod checkpoint_misuse;
 mod declared;
 mod derive;
 mod export;

@@ -165,12 +165,21 @@ fn a_group_with_children_cannot_be_killed_and_the_root_never() {
 #[test]
 fn names_are_checked() {
     let f = fixture();
-    for bad in ["a", "/a//b", "/.", "/a/..", "/a\n", &format!("/{}", "x".repeat(256))] {
-        assert!(f.tree.get_or_create(bad).expect_err(bad).is_invalid_name(), "{bad:?}");
-        assert!(f.tree.get(bad).is_none());
-    }
+    let long = "x".repeat(256);
     let deep = "/d".repeat(65);
-    assert!(f.tree.get_or_create(&deep).expect_err("deep").is_invalid_name());
+    for bad in ["a", "/a//b", "/.", "/a/..", "/a\n", "/p/q/", "//", "/p/q/..", &deep]
+        .into_iter()
+        .chain([format!("/{long}"), format!("/p/q/{long}")].iter().map(String::as_str))
+    {
+        let groups = f.tree.group_count();
+        assert!(f.tree.get_or_create(bad).expect_err(bad).is_invalid_name(), "{bad:?}");
+        assert!(f.tree.get(bad).is_none(), "{bad:?}");
+        assert!(f.tree.create(bad).is_err(), "{bad:?}");
+        assert_eq!(f.tree.group_count(), groups, "{bad:?} has left groups behind");
+    }
+    f.tree.get_or_create(&deep[2..]).expect("64 levels");
+    let below = f.tree.get_or_create(&deep).expect_err("one too many");
+    assert!(below.to_string().contains(&deep), "{below}");
     assert!(f.tree.create("/no/parent").expect_err("none").is_not_found());
     f.tree.create("/twice").expect("created");
     assert!(f.tree.create("/twice").expect_err("exists").is_already_exists());
