@@ -31,6 +31,7 @@ const JSON: &str = "application/json";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
 pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router {
+    let deletes = changes.delete.is_some();
     let group = match changes.delete {
         Some(delete) => get(group).delete(deletion::delete).layer(Extension(delete)),
         None => get(group),
@@ -49,7 +50,7 @@ pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
+        .method_not_allowed_fallback(move |uri: Uri| method_not_allowed(deletes, uri))
         .with_state(sampler)
         .layer(Extension(stat::Counts::new()))
         .layer(from_fn_with_state(guard, guard::check))
@@ -152,13 +153,18 @@ async fn not_found(uri: Uri) -> (StatusCode, String) {
     (StatusCode::NOT_FOUND, message)
 }
 
-async fn method_not_allowed(uri: Uri) -> impl IntoResponse {
+async fn method_not_allowed(deletes: bool, uri: Uri) -> impl IntoResponse {
     let (allowed, message) = match uri.path() {
         "/api/stat" => {
             ("POST", "counting is work for the server: use POST, as submeter stat does\n")
         }
         "/api/limits" => ("POST", "use POST to set limits; /api/tree shows them\n"),
-        "/api/group" => ("GET,HEAD,DELETE", "use GET or HEAD to read, DELETE to delete\n"),
+        "/api/group" if deletes => {
+            ("GET,HEAD,DELETE", "use GET or HEAD to read, DELETE to delete\n")
+        }
+        "/api/group" => {
+            ("GET,HEAD", "this program lets no client delete groups: use GET or HEAD to read\n")
+        }
         _ => ("GET,HEAD", "this is read only: use GET or HEAD\n"),
     };
     (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, allowed)], message)

@@ -30,8 +30,12 @@ use super::wire::DetailDoc;
 /// Between two samples while a client watches.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two samples of a huge tree that no client watches.
-const INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// Between two samples of a huge tree that no client watches: the past that the page shows is to
+/// have some.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// What sampling takes at most, of one processor, while nobody watches: one part of so many.
+const SHARE: u32 = 100;
 
 /// How long a client of `/api/tree` counts as watching: `submeter top` asks each second.
 const WATCHED_AFTER: Duration = Duration::from_secs(5);
@@ -369,7 +373,7 @@ async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
     let mut last = Instant::now();
     let mut cost = Duration::ZERO;
     loop {
-        let idle = (cost * 100).clamp(INTERVAL, INTERVAL_MAX);
+        let idle = (cost * SHARE).clamp(INTERVAL, INTERVAL_MAX);
         let Some(is_watched) = sampler().map(|sampler| sampler.is_watched()) else { return };
         let due = if is_watched { last + INTERVAL } else { last + idle };
         tokio::select! {

@@ -108,7 +108,10 @@ impl Recorder {
     /// Writes the metrics that have a slot as OpenMetrics text under their own names, every one of
     /// every group with descendants, and what was not counted for want of a slot.
     ///
-    /// Without the line `# EOF`: put it before the program's own metrics, or add the line.
+    /// Without the line `# EOF`: put it before the program's own metrics, or add the line. Under a
+    /// prefix of its own: an `Export` of the same tree, and the page's `/metrics`, show the slots
+    /// as well, by number (`app_metrics_counter_0_total`), and the updates that had none, without
+    /// descendants. Two under one name would be one series with two values.
     ///
     /// Names are made legal: `http.requests` becomes `prefix_http_requests_total`. Where two become
     /// one, or a name has several kinds, the later gets a number.

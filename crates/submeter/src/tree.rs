@@ -139,7 +139,8 @@ impl TreeBuilder {
     /// ```
     ///
     /// # Errors
-    /// When the kernel refuses to reserve address space.
+    /// When the kernel refuses to reserve address space, or there is to be no group, not even a
+    /// root.
     pub fn build(self) -> Result<Tree, Error> {
         children::prepare();
         let stats = Arc::new(TreeStats::new(&self.schema, self.groups_max, self.simulated)?);
@@ -218,7 +219,8 @@ impl Tree {
     /// own, and asks again for each tree that it counts in, as keys are of one tree.
     ///
     /// Metrics that are new get a [section](crate::SchemaBuilder::section) of their own, or more if
-    /// the set names some: an update costs what one in a section costs. A group takes memory for
+    /// the set names some, with a number where the tree has one of that name (`io_2`): an update
+    /// costs what one in a section costs. A group takes memory for
     /// them when it is first updated: that update allocates, as the creation of a group does, for
     /// each level up to one that was updated before. Where it must not, as in a handler of signals,
     /// make [`bound`](Group::bound) metrics beforehand. A group that was never updated weighs what
@@ -257,7 +259,8 @@ impl Tree {
     /// ```
     ///
     /// # Errors
-    /// What a schema refuses; a metric that is another one in the tree; a quota, a rate limit, CPU
+    /// What a schema refuses, so that a tree takes 15 such sets at most; a metric that is another
+    /// one in the tree; a quota, a rate limit, CPU
     /// time or events that the tree has not had from its beginning; or address space that the
     /// kernel refuses. Nothing was added then.
     pub fn declare<M: Metrics>(&self) -> Result<M, Error> {

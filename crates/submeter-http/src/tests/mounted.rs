@@ -75,8 +75,9 @@ async fn nothing_is_deleted_where_the_program_did_not_ask_for_it() {
     drop(program.tree.create("/acme").expect("a legal path"));
     let meant = [HOST, ("x-submeter", "1")];
     let app = router(Shown::new("program", &program.tree));
-    let (status, _) = ask(&app, "DELETE", "/api/group?path=/acme", &meant).await;
+    let (status, why) = ask(&app, "DELETE", "/api/group?path=/acme", &meant).await;
     assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED.as_u16());
+    assert!(why.contains("lets no client delete groups"), "{why}");
     assert!(program.tree.get("/acme").is_some());
     let app = router(program.shown());
     assert_eq!(ask(&app, "DELETE", "/api/group?path=/acme", &[HOST]).await.0, 403);

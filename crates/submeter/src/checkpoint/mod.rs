@@ -85,8 +85,8 @@ impl Tree {
     /// disk takes: in an async program call it on a thread for blocking work.
     ///
     /// # Errors
-    /// When the file has totals that were not restored, or that another tree has: this would destroy
-    /// them; or the system's error. The old file then is as it was.
+    /// When the file has totals that were not restored, or that another tree has: this would
+    /// destroy them; or the system's error. The old file then is as it was.
     pub fn checkpoint(&self, file: &mut CheckpointFile) -> Result<(), CheckpointError> {
         file.save(self.stats().epoch(), |epoch, sequence| Content::of(self, epoch, sequence, false))
     }

@@ -41,8 +41,9 @@ pub const TOP_DEFAULT: usize = 100;
 /// pattern therefore selects a whole subtree, `group=~"/acme(/.*)?"`.
 ///
 /// # Sums over time
-/// Counters never fall, and those of all groups together grow by what the tree counted, whichever
-/// groups come, go, or are created anew:
+/// Counters never fall, and their increases over all groups together are what the tree counted,
+/// whichever groups come, go, or are created anew. Add up increases or rates, not values: the
+/// series of a group that ended ends with what it had. In detail:
 /// - A new series begins at 0, since Prometheus ignores the value with which one begins, and
 ///   stays there until all [`scrapers`](Export::scrapers) have seen it. What its group counts
 ///   meanwhile is in the `other` above it, as what it counted before. In the first scrape of all,
@@ -149,7 +150,8 @@ macro_rules! rank_by {
 rank_by!([U] Counter<U>, [U] Gauge<U>, [U] Histogram<U>, [U] Quota<U>, [] &Metric);
 
 impl Export {
-    /// Begins an export whose metrics' names begin with `prefix`.
+    /// Begins an export whose metrics' names begin with `prefix`. What no name may have becomes
+    /// `_`, as in the names of metrics.
     #[must_use]
     pub fn new(prefix: &str) -> Export {
         let backend = backend();

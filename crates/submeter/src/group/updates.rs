@@ -10,7 +10,7 @@ use crate::unit::{Count, NO_BATCH_MASK, Nanoseconds, Unit};
 
 /// Updates. Ancestors are brought up to date by the next flush.
 impl Group {
-    /// Adds to a counter.
+    /// Adds to a counter, which wraps around at 2^64.
     ///
     /// # Examples
     /// ```
@@ -98,6 +98,9 @@ impl Group {
     /// come before, or counts on top, as if it had come after. Sets of one group wait for each
     /// other, so that the last one holds.
     ///
+    /// What was set last stays in the totals above when the group is [killed](Group::kill), as all
+    /// that it counted does: set it to 0 then, by the handle that is left.
+    ///
     /// Set a gauge or adjust it, not both at once: of a thread's `+1` and `-1` that run beside a
     /// set, the earlier may count on top and the later be set over, and what they leave stays until
     /// the next set.
@@ -135,8 +138,8 @@ impl Group {
         stats.add(word, value.wrapping_sub(stats.own(word)), batch_mask);
     }
 
-    /// Records one value in a histogram: two adds. A duration goes in by
-    /// [`record_duration`](Group::record_duration).
+    /// Records one value in a histogram: two adds. The sum of values wraps around at 2^64. A
+    /// duration goes in by [`record_duration`](Group::record_duration).
     ///
     /// # Examples
     /// ```

@@ -68,7 +68,11 @@ impl fmt::Display for SchemaError {
                 write!(f, "section name {name:?} is not of the form [a-z][a-z0-9_]*: {NAME_REMEDY}")
             }
             SchemaError::TooManySections { sections } => {
-                write!(f, "{sections} sections are too many: declare at most {SECTIONS_MAX}")
+                write!(
+                    f,
+                    "{sections} sections are too many: declare at most {SECTIONS_MAX}; each set that \
+                     is added to a tree is one, so add fewer and larger ones"
+                )
             }
             SchemaError::TooLarge { words } => write!(
                 f,

@@ -43,8 +43,8 @@ impl CpuBalance {
 impl Tree {
     /// Compares the CPU time that its groups were charged with that of the process since the tree
     /// was created: the groups' and the [unattributed](CpuBalance::unattributed_ns) time add up to
-    /// the process's. What was restored from a checkpoint is in neither. `None` if the schema declares no CPU time, and in a forked child, where the
-    /// kernel counts from 0 again.
+    /// the process's. What was restored from a checkpoint is in neither. `None` if the schema
+    /// declares no CPU time, and in a forked child, where the kernel counts from 0 again.
     ///
     /// Costs a flush of one section, and a system call that visits each thread: for pages and
     /// tests, not for each request. The calling thread is charged first, as by
