@@ -60,10 +60,42 @@ fn kind(verb: Verb) -> Kind {
     }
 }
 
+/// From here on a client is not told when to try again: a rate that grants nothing, as that of a
+/// server without a lease, would be one that grants something in a year.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+
 /// Tells a client when to try again. Not of which tenant the rate is: a name may hold a line's end.
 pub(super) fn refuse(after: Duration, out: &mut Output) {
+    if after > FAR {
+        out.line("SERVER_ERROR too many requests: none is granted for now");
+        return;
+    }
     let after_ms = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     out.bytes(b"SERVER_ERROR too many requests: retry after ");
     out.number(after_ms);
     out.line(" ms");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use super::*;
+    use crate::output::SLICES_MAX;
+
+    #[test]
+    fn a_client_is_told_when_to_come_back_unless_nobody_knows() {
+        for (after, told) in [
+            (Duration::from_micros(1_500), "retry after 2 ms"),
+            (FAR, "retry after 86400000 ms"),
+            (Duration::from_secs(365 * 24 * 3600), "none is granted for now"),
+        ] {
+            let mut out = Output::default();
+            refuse(after, &mut out);
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            assert_eq!(out.slices(&mut slices), 1);
+            let said = str::from_utf8(&slices[0]).expect("ASCII");
+            assert_eq!(said, format!("SERVER_ERROR too many requests: {told}\r\n"));
+        }
+    }
 }

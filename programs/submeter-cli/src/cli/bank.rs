@@ -60,8 +60,8 @@ pub(crate) struct MemberArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) member: Option<String>,
     /// What holds of a limit while there is no lease, since the bank is away: strict (nothing),
-    /// open (the last lease; the fleet may exceed its limit), or a part of the limit such as 10%,
-    /// which `submeter fleet set --floors` has kept back
+    /// open (the whole limit on each server, so that the fleet may exceed it), or a part of the
+    /// limit such as 10%, which `submeter fleet set --floors` has kept back
     #[arg(long, value_name = "HOW", default_value = "strict", requires = "bank")]
     pub(crate) outage: OutageArg,
     #[command(flatten)]

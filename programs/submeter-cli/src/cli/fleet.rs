@@ -51,9 +51,10 @@ pub(crate) enum FleetCommand {
 /// Arguments of `submeter fleet bank`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
-A bank keeps nothing on disk. One that is started again lends nothing new for as long as leases last, \
-because it does not know what was lent before; servers tell it their limits again, and what was set \
-by `submeter fleet set` is to be set again.
+A bank keeps nothing on disk but for how long it lent, in a file beside its socket that ends in .lock. \
+One that is started again lends nothing new for that long, because it does not know what was lent \
+before. Servers tell it the limits again as they were, up to half a minute ago; of those that no \
+server has, what `submeter fleet set` has set is to be set again.
 
 Examples:
   # For processes of this user

@@ -13,6 +13,9 @@ use submeter_terminal::{self as show, BOLD, DIM, Failure, signals};
 use crate::cli::{BankServeArgs, SecretAddress};
 use crate::log;
 
+/// The longest that leases may last.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// Runs the command.
 pub(super) fn run(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     log::start(args.log);
@@ -23,13 +26,7 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     let early = signals::Early::new();
     let deaf = |e: std::io::Error| Failure::new(format_args!("cannot listen to signals: {e}"));
     let early = early.map_err(deaf)?;
-    let shortest = Duration::from_millis(200);
-    if args.lease < shortest {
-        return Err(Failure::new(format_args!(
-            "--lease {}: no member renews leases that short: take 0.2 or more",
-            args.lease.as_secs_f64()
-        )));
-    }
+    check(args.lease)?;
     let lock = lock_of(&args.listen);
     let past = past(&lock, args.lease);
     let mut ledger = Ledger::new(args.lease, past);
@@ -50,7 +47,13 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     })?;
     let server = SocketServer::start(&args.listen, args.unix_mode, bank)
         .map_err(|e| Failure::new(format_args!("{e} (--listen)")))?;
-    let lends = if learns { "in a moment, after what was lent before has ended" } else { "now" };
+    let lends = match past {
+        Past::LentFor(before) if learns => format!(
+            "in {:.1} s, when what was lent before has ended: servers use what they have until then",
+            before.as_secs_f64()
+        ),
+        _ => "now".to_owned(),
+    };
     let text = format!(
         "{BOLD}submeter{BOLD:#} {}\n  {DIM}bank{DIM:#}   {BOLD}{}{BOLD:#}\n  \
          {DIM}leases{DIM:#} last {} s, and are lent {lends}\n\n",
@@ -80,6 +83,21 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     })?;
     drop(server);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses leases that are of no use. The longest, since the next bank lends nothing for as long.
+fn check(lease: Duration) -> Result<(), Failure> {
+    let refuse =
+        |why: &str| Err(Failure::new(format_args!("--lease {}: {why}", lease.as_secs_f64())));
+    if lease < Duration::from_millis(200) {
+        return refuse("no member renews leases that short: take 0.2 or more");
+    }
+    if lease > LONGEST {
+        return refuse(
+            "a bank that is started again would lend nothing for so long: take 3600 or less",
+        );
+    }
+    Ok(())
 }
 
 fn lock_of(socket: &Path) -> PathBuf {

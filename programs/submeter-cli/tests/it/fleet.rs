@@ -204,7 +204,8 @@ fn a_server_that_loses_the_bank_does_as_it_declared_and_recovers_by_itself() {
     let directory = Directory::new("lost");
     let address = directory.bank();
     let lender = bank(&address, &["--lease", "1"]);
-    let set = ["fleet", "set", "/acme", "memory=1m", "rate=100k/s", "--floors", "20%"];
+    // Not what the servers say.
+    let set = ["fleet", "set", "/acme", "memory=2m", "rate=100k/s", "--floors", "20%"];
     assert_eq!(SUBMETER.run(&[&set[..], &["--bank", &address]].concat()).status.code(), Some(0));
     let floor = server(&address, &[&LIMIT[..], &["--outage", "10%"]].concat());
     let strict = server(&address, &LIMIT);
@@ -227,12 +228,15 @@ fn a_server_that_loses_the_bank_does_as_it_declared_and_recovers_by_itself() {
     let rule = "submeter_cache_fleet_rule=\"strict\"} 1";
     assert!(strict.metrics().contains(rule));
 
-    // With a floor nobody but the operator says how much is kept back.
+    // The next bank knows nothing; it hears what the operator had set, the floors too.
     let _lender = bank(&address, &["--lease", "1"]);
-    let again = SUBMETER.run(&[&set[..], &["--bank", &address]].concat());
-    assert_eq!(again.status.code(), Some(0));
     until("all have leases again", || all.iter().all(|server| server.rule() == "lease"));
     until("the strict one stores", || strict.store(1) == 1);
+    let found = status(&address);
+    for (resource, limit) in [(0, 2 << 20), (1, 100_000)] {
+        let found = &found["limits"][resource];
+        assert_eq!((&found["limit"], &found["floors"]), (&limit.into(), &(limit / 5).into()));
+    }
 }
 
 #[test]
@@ -261,7 +265,10 @@ fn a_bank_that_lends_for_less_than_before_waits_until_what_was_lent_has_ended() 
     until("there are leases", || gone.rule() == "lease");
     drop((lender, gone));
     let start = Instant::now();
-    let _lender = bank(&address, &["--lease", "0.5"]);
+    let mut lender = SUBMETER.start(&["fleet", "bank", "--listen", &address, "--lease", "0.5"]);
+    let said = lender.line_with("leases");
+    let says = "last 0.5 s, and are lent in 4.0 s, when what was lent before has ended";
+    assert!(said.contains(says), "{said}");
     let server = server(&address, &LIMIT);
     until("it lends", || server.store(1) == 1);
     assert!(start.elapsed() >= BEFORE, "lent again after {:?}", start.elapsed());
@@ -403,6 +410,8 @@ fn bad_input_is_one_line_with_the_remedy() {
     SUBMETER.refuses(&["fleet", "bank", "--listen", "/run/x"], &["/run/x", "unix:/PATH"]);
     SUBMETER.refuses(&["fleet", "bank", "--listen", "unix:/no/such/bank"], &["/no/such/bank"]);
     SUBMETER.refuses(&["fleet", "bank", "--listen", &address, "--lease", "0.1"], &["--lease"]);
+    let long = ["fleet", "bank", "--listen", &address, "--lease", "1e9"];
+    SUBMETER.refuses(&long, &["--lease 1000000000", "3600 or less"]);
     let twice = ["fleet", "bank", "--listen", &address, "--limit", "/a=1m", "--limit", "/a=2m"];
     SUBMETER.refuses(&twice, &["memory of /a has two limits"]);
     let held = bank(&address, &[]);

@@ -1,7 +1,7 @@
 //! The server as a member of a fleet: the limits of `--limit-fleet` are leases of a bank.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use submeter_bank::{Answer, Bank, Budget, InForce, Limit, Operate, Outage, Request};
@@ -71,7 +71,7 @@ pub(super) fn join(
         limits.push(Limit { budget: budget.clone(), most: *most, floors, per_member: None });
     }
     let count = limits.len();
-    let fleet = driver.start(Declaring { engine, limits, is_declared: Mutex::new(false) });
+    let fleet = driver.start(Declaring::new(engine, limits));
     let fleet = fleet.map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     let fleet = Arc::new(fleet);
     let watching = tokio::spawn(watch(Arc::downgrade(&fleet), cache.clone()));
@@ -121,33 +121,80 @@ pub(super) fn name(args: &ServeArgs, listen: &Address) -> String {
 struct Declaring {
     engine: Engine,
     limits: Vec<Limit>,
-    is_declared: Mutex<bool>,
+    known: Mutex<Known>,
 }
 
+/// What the bank said of the limits when it was looked at last. A bank that has forgotten them is
+/// told these, and not what the command line says: what an operator has set since holds on, and
+/// what others' floors keep back is not lent.
+#[derive(Default)]
+struct Known {
+    is_declared: bool,
+    limits: Vec<Limit>,
+    /// When that was.
+    at: Option<Instant>,
+}
+
+/// How old that gets.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
 impl Declaring {
-    fn declare(&self) -> Result<(), EngineError> {
+    fn new(engine: Engine, limits: Vec<Limit>) -> Declaring {
+        Declaring { engine, limits, known: Mutex::default() }
+    }
+
+    fn declare(&self, known: &mut Known) -> Result<(), EngineError> {
+        let of = |limits: &[Limit], budget: &Budget| {
+            limits.iter().find(|limit| limit.budget == *budget).cloned()
+        };
         let with_floors = self.limits.iter().any(|limit| limit.floors > 0);
-        let known = if with_floors { self.engine.limits()? } else { Vec::new() };
+        let there = match self.engine.limits() {
+            // Of a member that is no operator of the bank; its limits are there or are refused.
+            Err(error) if error.is_refused() && !with_floors => Vec::new(),
+            there => there?,
+        };
         for limit in &self.limits {
-            if limit.floors > 0 {
-                let kept = known.iter().find(|known| known.budget == limit.budget);
-                if kept.is_none_or(|kept| kept.floors < limit.floors) {
-                    return Err(EngineError::refused(format!(
-                        "the bank keeps no floor of {} for {}: set one for all servers by \
-                         `submeter fleet set --floors`, or leave out --outage",
-                        limit.floors, limit.budget
-                    )));
+            let before = of(&known.limits, &limit.budget);
+            let now = match of(&there, &limit.budget) {
+                Some(now) => now,
+                // Only an operator knows what the floors of all servers add up to.
+                None if before.is_none() && limit.floors > 0 => {
+                    Limit { floors: 0, ..limit.clone() }
                 }
-                continue;
-            }
-            match self.engine.set_if_none(limit) {
-                // A member that is no operator of the bank takes what its operator has set.
-                Err(error) if error.is_refused() => {
-                    tracing::warn!("{} is not declared: {error}", limit.budget);
+                None => {
+                    let declared = before.as_ref().unwrap_or(limit);
+                    match self.engine.set_if_none(declared) {
+                        // A member that is no operator of the bank takes what its operator sets.
+                        Err(error) if error.is_refused() => {
+                            tracing::warn!("{} is not declared: {error}", limit.budget);
+                        }
+                        set => set?,
+                    }
+                    declared.clone()
                 }
-                set => set?,
+            };
+            if now.floors < limit.floors {
+                return Err(EngineError::refused(format!(
+                    "the bank keeps no floor of {} for {}: set one for all servers by `submeter \
+                     fleet set --floors`, or leave out --outage",
+                    limit.floors, limit.budget
+                )));
             }
         }
+        self.look(known)
+    }
+
+    fn look(&self, known: &mut Known) -> Result<(), EngineError> {
+        match self.engine.limits() {
+            Ok(mut limits) => {
+                limits.retain(|limit| self.limits.iter().any(|own| own.budget == limit.budget));
+                known.limits = limits;
+            }
+            // Nor later: see `declare`.
+            Err(error) if error.is_refused() => {}
+            Err(error) => return Err(error),
+        }
+        known.at = Some(Instant::now());
         Ok(())
     }
 }
@@ -156,12 +203,16 @@ impl Bank for Declaring {
     type Error = EngineError;
 
     fn exchange(&self, request: &Request) -> Result<Answer, EngineError> {
-        let mut is_declared = self.is_declared.lock();
-        if !*is_declared {
-            self.declare()?;
+        let mut known = self.known.lock();
+        if !known.is_declared {
+            self.declare(&mut known)?;
         }
         let answer = self.engine.exchange(request);
-        *is_declared = answer.is_ok();
+        known.is_declared = answer.is_ok();
+        // What fails here fails in the next exchange, too.
+        if known.is_declared && known.at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
+            let _ = self.look(&mut known);
+        }
         answer
     }
 }
@@ -171,17 +222,18 @@ impl Bank for Declaring {
 async fn watch(fleet: Weak<Fleet>, cache: Cache) {
     let mut ticks = tokio::time::interval(WATCH_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut was_lost = false;
+    let mut last = None;
     loop {
         ticks.tick().await;
         let Some(fleet) = fleet.upgrade() else { return };
         let error = fleet.exchanges().last_error;
-        if error.is_some() != was_lost {
+        // Whenever it is another one: a bank that was away may refuse once it is back.
+        if error != last {
             match &error {
                 Some(error) => tracing::warn!("no new leases (--bank): {error}"),
                 None => tracing::info!("the bank lends again"),
             }
-            was_lost = error.is_some();
+            last = error;
         }
         for Status { budget, limit, .. } in fleet.status() {
             let group = cache.tree().get(budget.path());
