@@ -140,12 +140,13 @@ pub fn refused(error: &LimitError) -> Response<String> {
         UnitKind::Bytes => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::TOO_MANY_REQUESTS,
     };
-    refusal(status, format!("the limit of {}", metric.name()), Some(RETRY_AFTER_S))
+    refusal(status, format!("the limit of {}", metric.name()), LATER, Some(RETRY_AFTER_S))
 }
 
 /// Makes the response to a request that a rate refused: 429, with `Retry-After` in whole seconds,
 /// after which it would be granted if nothing else were taken. A take of more than a burst, which
-/// is never granted, gets none. Its text names the rate but no group.
+/// is never granted, gets none, nor does one that would be granted in more than a day, as where a
+/// rate of a fleet grants nothing for now. Its text names the rate but no group.
 ///
 /// # Examples
 /// ```
@@ -166,12 +167,23 @@ pub fn refused(error: &LimitError) -> Response<String> {
 #[must_use]
 pub fn throttled(error: &RateError) -> Response<String> {
     let rounded_up = |after: Duration| after.as_secs() + u64::from(after.subsec_nanos() > 0);
-    let after_s = error.retry_after().map(rounded_up);
-    refusal(StatusCode::TOO_MANY_REQUESTS, format!("the rate of {}", error.name()), after_s)
+    let after = error.retry_after();
+    let advice = if after.is_some() { LATER } else { "ask for less at once" };
+    let after_s = after.filter(|after| *after <= FAR).map(rounded_up);
+    refusal(StatusCode::TOO_MANY_REQUESTS, format!("the rate of {}", error.name()), advice, after_s)
 }
 
-fn refusal(status: StatusCode, reached: String, retry_after_s: Option<u64>) -> Response<String> {
-    let advice = if retry_after_s.is_some() { "try again later" } else { "ask for less at once" };
+const LATER: &str = "try again later";
+
+/// From here on a client is not told when to try again: it would not, once there is room sooner.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+
+fn refusal(
+    status: StatusCode,
+    reached: String,
+    advice: &str,
+    retry_after_s: Option<u64>,
+) -> Response<String> {
     let mut response = Response::new(format!("{reached} is reached: {advice}\n"));
     *response.status_mut() = status;
     let headers = response.headers_mut();
