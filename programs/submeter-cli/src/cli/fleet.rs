@@ -73,7 +73,8 @@ pub(crate) struct BankServeArgs {
     /// How long leases last; servers renew them three times in between
     #[arg(long, value_name = "S", default_value = "15", value_parser = seconds)]
     pub(crate) lease: Duration,
-    /// A limit that is there from the start: /PATH=SIZE,rate=N/s. May be repeated
+    /// A limit that is there from the start: /PATH=SIZE,rate=N/s. May be repeated. The path ends at
+    /// the first '='; `submeter fleet set` takes a name with one
     #[arg(long, value_name = "LIMIT")]
     pub(crate) limit: Vec<FleetLimit>,
     /// Stop after this time

@@ -106,6 +106,7 @@ mod tests {
             ("/a=weight=5", "--tenant-limit"),
             ("/a", "/PATH=LIMITS"),
             ("/a=1k,cpu=5", "\"cpu\" is no limit"),
+            ("/a=foo=2m", "\"foo\" is no limit"),
             ("a=1k", "starts with '/'"),
             ("//a=1k", "write it as /acme/web"),
             ("/a/=1k", "write it as /acme/web"),

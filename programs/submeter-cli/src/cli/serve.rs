@@ -30,8 +30,8 @@ impl From<OverRateArg> for OverRate {
 /// Arguments of `submeter serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
-Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_MEMORY=4g for --memory 4g, or a line of \
-the file of --config, memory = \"4g\". Flags go before variables, and those before the file. Its \
+Each flag but --tenant-limit and --limit-fleet may also be a variable, SUBMETER_MEMORY=4g for --memory 4g, and each but \
+--tenant-limit a line of the file of --config, memory = \"4g\" or limit-fleet = [\"/acme=64m\"]. Flags go before variables, and those before the file. Its \
 table [limits] has lines such as \"/acme\" = \"64m,rate=20000/s\", which SIGHUP has read again.
 
 Examples:
@@ -134,7 +134,8 @@ pub(crate) struct ServeArgs {
     /// How long requests in progress may take to finish at shutdown
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub(crate) drain_seconds: Duration,
-    /// Limit or protect a tenant, as in /acme=64m,low=32m,rate=20000/s; may be repeated. SIZE is
+    /// Limit or protect a tenant, as in /acme=64m,low=32m,rate=20000/s; may be repeated. The path
+    /// ends at the first '=': a tenant whose name has one stands in --limits or --config. SIZE is
     /// what its items may hold. Above high=SIZE each of its stores drops items of its own, twice
     /// what it stores, until it is down to that, and none is refused for it. What it holds up to
     /// low=SIZE goes for other tenants only when nothing else is left, and up to min=SIZE never; it

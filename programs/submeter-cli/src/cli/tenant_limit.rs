@@ -21,40 +21,12 @@ impl FromStr for TenantLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<TenantLimit, String> {
-        // From the end, as a tenant's name may contain both marks; the first `=` of the options
-        // that are left of it ends the path.
-        let mut at = text.len();
-        while let Some(comma) = text[..at].rfind(',') {
-            if !is_option(&text[comma + 1..at]) {
-                break;
-            }
-            at = comma;
-        }
-        let missing = || {
-            format!(
-                "{text:?} is not /PATH=LIMITS, such as /acme=64m,rate=20000/s (where a tenant's \
-                 name has a comma, use --limits)"
-            )
-        };
-        let end = text[..at].rfind('=').ok_or_else(missing)?;
-        // Without a size the first of them is an option: one of these, as the other names are parts
-        // of tenants'.
-        let first = |name: &usize| {
-            ["memory", "rate", "burst", "weight", "high", "low", "min"]
-                .contains(&&text[name + 1..end])
-        };
-        let name = text[..end].rfind('=').filter(first);
-        let end = name.unwrap_or(end);
-        TenantLimit::new(&text[..end], &text[end + 1..])
+        // At the first mark, so that a misspelt limit is no part of a tenant's name.
+        let (path, limits) = text.split_once('=').ok_or_else(|| {
+            format!("{text:?} is not /PATH=LIMITS, such as /acme=64m,rate=20000/s")
+        })?;
+        TenantLimit::new(path, limits)
     }
-}
-
-/// Whether this is a word, `=` and a value.
-fn is_option(text: &str) -> bool {
-    let name = text.split_once('=').map(|(name, _)| name);
-    name.is_some_and(|name| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
-    })
 }
 
 impl TenantLimit {
@@ -157,15 +129,13 @@ mod tests {
         let rate = Rate::new(20_000, SECOND);
         for (text, path, expected) in [
             ("/a=1k", "/a", limits(1024, None)),
-            ("/a=b=1k", "/a=b", limits(1024, None)),
             ("/a,b c=1k", "/a,b c", limits(1024, None)),
+            ("/a,b=1k,rate=20000/s", "/a,b", limits(1024, rate)),
             ("/a=1k,rate=20000/s", "/a", limits(1024, rate)),
             ("/a=memory=1k,rate=20k/s", "/a", limits(1024, rate)),
-            ("/a=b=memory=1k", "/a=b", limits(1024, None)),
             ("/a=rate=1m/s", "/a", limits(None, Rate::new(1_000_000, SECOND))),
             ("/a=rate=20000/s", "/a", limits(None, rate)),
             ("/a=rate=20000/s,burst=7", "/a", limits(None, Rate { burst: 7, ..rate })),
-            ("/a=b=rate=20000/s", "/a=b", limits(None, rate)),
             ("/a=1k,weight=300", "/a", TenantLimits { weight: Some(300), ..limits(1024, None) }),
             (
                 "/a=weight=1,rate=20000/s",
@@ -193,7 +163,7 @@ mod tests {
             ("/a=64k,low=32k,min=16k,high=48k,rate=5/s", "/a", all),
             ("/a=64k,rate=5/s,high=48k,min=16k,low=32k", "/a", all),
             ("/a=high=1k", "/a", of(1024, 0, 0)),
-            ("/a=b=low=1k,min=1", "/a=b", of(0, 1024, 1)),
+            ("/a=low=1k,min=1", "/a", of(0, 1024, 1)),
             ("/a=min=1k", "/a", of(0, 0, 1024)),
         ] {
             let expected = TenantLimit { path: path.to_owned(), limits: expected };
@@ -252,7 +222,10 @@ mod tests {
             ("/a=weight=0", "\"0\" is no weight: give one from 1 to 10000"),
             ("/a=weight=10001", "no weight"),
             ("/a=weight=high", "no weight"),
-            ("/a,b=1k", "/PATH=LIMITS"),
+            ("/a=hihg=4k", "\"hihg\" is no limit of tenants: there are SIZE, high=SIZE"),
+            ("/a=rat=5k", "\"rat\" is no limit"),
+            ("/a=b=rate=5/s", "\"b\" is no limit"),
+            ("/a,hihg", "/PATH=LIMITS"),
             ("/a=1k,rate=5/s,rate=6/s", "second of its kind"),
             ("/a=1k,memory=2k", "second of its kind"),
             ("/a=rate=0k/s", "the amount is 0"),

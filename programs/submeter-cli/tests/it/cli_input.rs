@@ -28,6 +28,12 @@ fn unknown_commands_flags_and_values() {
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=LIMITS"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=1m,lower=1k"], &["\"lower\" is no limit"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=rate=5"], &["\"5\"", "N/s"]);
+    let misspelt = ["--tenant-limit", "\"hihg\" is no limit of tenants: there are SIZE, high=SIZE"];
+    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=hihg=4k"], &misspelt);
+    let fleet = ["serve", "--bank", "unix:/b", "--limit-fleet", "/a=foo=2m"];
+    SUBMETER.refuses(&fleet, &["--limit-fleet", "\"foo\" is no limit"]);
+    let bank = ["fleet", "bank", "--listen", "unix:/no/such/b", "--limit", "/a=hihg=2m"];
+    SUBMETER.refuses(&bank, &["--limit", "\"hihg\" is no limit"]);
     let reached = ["serve", "--limits-api", "--http", "0.0.0.0:0"];
     SUBMETER.refuses(&reached, &["--limits-api", "0.0.0.0:0", "127.0.0.1:9411"]);
     SUBMETER.refuses(&["serve", "--over-rate", "never"], &["never", "refuse", "wait"]);
