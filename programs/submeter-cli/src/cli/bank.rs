@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use submeter_bank::{Budget, Holder, Ledger, Member, Past, Use};
 use submeter_terminal::seconds;
 
 use super::SecretAddress;
@@ -58,7 +59,7 @@ pub(crate) struct MemberArgs {
     pub(crate) limit_fleet: Vec<super::FleetLimit>,
     /// Name of this server at the bank, and for `submeter fleet bill` [default: the host's, and the
     /// cache's port]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = member_name)]
     pub(crate) member: Option<String>,
     /// What holds of a limit while there is no lease, since the bank is away: strict (nothing),
     /// open (the whole limit on each server, so that the fleet may exceed it), or a part of the
@@ -67,6 +68,20 @@ pub(crate) struct MemberArgs {
     pub(crate) outage: OutageArg,
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
+}
+
+/// Parses a member's name, by the rule of banks, which refuse each request of another.
+fn member_name(text: &str) -> Result<String, String> {
+    struct Nothing;
+    impl Member for Nothing {
+        fn set(&mut self, _: &Budget, _: u64) -> Use {
+            Use::default()
+        }
+    }
+    let request = Holder::new(text, 1).request(Duration::ZERO, &mut Nothing);
+    let mut ledger = Ledger::new(Duration::from_secs(1), Past::None);
+    let answer = ledger.exchange(Duration::ZERO, &request);
+    answer.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// What holds without a lease.
@@ -121,6 +136,19 @@ mod tests {
         assert_eq!("10%".parse::<Percent>().expect("a part").of(u64::MAX), u64::MAX / 10);
         for text in ["0%", "101%", "10", "-1%", "+1%", "%", "1.5%"] {
             assert!(text.parse::<Percent>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn members_are_called_what_a_bank_takes() {
+        assert_eq!(member_name("web 1:11211").as_deref(), Ok("web 1:11211"));
+        for (text, remedy) in [
+            ("", "1 to 1024 bytes"),
+            (&*"x".repeat(1025), "1 to 1024 bytes"),
+            ("a\u{1}b", "\"a\\u{1}b\": remove the control characters"),
+        ] {
+            let error = member_name(text).expect_err(text);
+            assert!(error.contains("member") && error.contains(remedy), "{error}");
         }
     }
 }
