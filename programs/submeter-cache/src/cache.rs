@@ -73,7 +73,7 @@ impl Cache {
     /// When a setting is invalid; the error names the setting and the remedy.
     pub fn new(config: Config) -> Result<Cache, ConfigError> {
         config.check()?;
-        let internal = |what: &str, e: &dyn fmt::Display| ConfigError(format!("{what}: {e}"));
+        let internal = |what: &str, e: &dyn fmt::Display| ConfigError::new(format!("{what}: {e}"));
         let metrics = Metrics::new().map_err(|e| internal("metrics", &e))?;
         let tree = Tree::builder(metrics.schema.clone())
             .groups_max(Tenants::groups_max(config.tenants_max))
@@ -125,8 +125,8 @@ impl Cache {
     /// Replaces the limits of all tenants: those that are not named have none from now on. The
     /// configuration keeps those that it had.
     ///
-    /// A tenant that is over its new limit keeps what it has, and drops items of its own when it
-    /// stores more. What a rate had granted stays granted, so that setting it again grants nothing.
+    /// A tenant that is over its new limit keeps what it has until [`shrink`](Self::shrink) is
+    /// called, or it stores more: then it drops items of its own. What a rate had granted stays granted, so that setting it again grants nothing.
     ///
     /// # Errors
     /// When a limit is invalid, or there are more tenants than there may be; the limits stay as

@@ -87,7 +87,7 @@ impl Default for Config {
 impl Config {
     /// Rejects invalid settings; the error names the setting, the value and the remedy.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |text: String| Err(ConfigError(text));
+        let refuse = |text: String| Err(ConfigError::new(text));
         let delimiter = char::from(self.delimiter);
         if !self.delimiter.is_ascii_graphic() || self.delimiter == b'/' {
             return refuse(format!(
@@ -132,27 +132,31 @@ impl Config {
     ) -> Result<(), ConfigError> {
         let mut paths = HashSet::new();
         for (path, limits) in limits {
-            self.check_limit(path, limits)?;
+            self.check_limit(path, limits).map_err(|error| error.of(path))?;
             if !paths.insert(path) {
-                return Err(ConfigError(format!("tenant {path:?} has two limits: keep one")));
+                let error = format!("tenant {path:?} has two limits: keep one");
+                return Err(ConfigError::new(error).of(path));
             }
         }
         // Of those further down nothing is protected beyond what those above them have.
         let at_the_top = |path: &str| path.bytes().filter(|byte| *byte == b'/').count() == 1;
-        let mins = limits.iter().filter(|(path, _)| at_the_top(path));
-        let mins = mins.fold(0u64, |sum, (_, limits)| sum.saturating_add(limits.min.unwrap_or(0)));
+        let protects = |path: &str, limits: &TenantLimits| at_the_top(path) && limits.min.is_some();
+        let protected = || limits.iter().filter(|(path, limits)| protects(path, limits));
+        let mins = protected().filter_map(|(_, limits)| limits.min);
+        let mins = mins.fold(0u64, u64::saturating_add);
         if mins > self.memory_max {
-            return Err(ConfigError(format!(
+            let error = ConfigError::new(format!(
                 "the min of all tenants together is {mins} bytes of a memory_max of {}, so that \
                  others could store nothing: lower some, or use low",
                 self.memory_max
-            )));
+            ));
+            return Err(protected().fold(error, |error, (path, _)| error.of(path)));
         }
         Ok(())
     }
 
     fn check_connections(&self) -> Result<(), ConfigError> {
-        let refuse = |text: String| Err(ConfigError(text));
+        let refuse = |text: String| Err(ConfigError::new(text));
         if self.connections_max == 0 {
             return refuse("connections_max 0 lets nobody in: use 1 or more".to_owned());
         }
@@ -174,7 +178,7 @@ impl Config {
     }
 
     fn check_limit(&self, path: &str, limits: &TenantLimits) -> Result<(), ConfigError> {
-        let refuse = |text: String| Err(ConfigError(text));
+        let refuse = |text: String| Err(ConfigError::new(text));
         if limits.memory == Some(0) {
             return refuse(format!("limit 0 of tenant {path:?} leaves no room: leave it out"));
         }
@@ -213,7 +217,7 @@ impl Config {
 
     /// Rejects a path that no key can belong to.
     pub(crate) fn check_tenant(&self, path: &str) -> Result<(), ConfigError> {
-        let refuse = |text: String| Err(ConfigError(text));
+        let refuse = |text: String| Err(ConfigError::new(text));
         let Some(names) = path.strip_prefix('/') else {
             return refuse(format!("tenant {path:?} is not a path: write it like \"/acme/web\""));
         };
@@ -255,11 +259,43 @@ const ONE_REQUEST_BYTES: u64 = KEYS_LINE_MAX as u64 + (1 << 20);
 
 /// The error for an invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(pub(crate) String);
+pub struct ConfigError {
+    text: String,
+    tenants: Vec<String>,
+}
+
+impl ConfigError {
+    pub(crate) fn new(text: String) -> ConfigError {
+        ConfigError { text, tenants: Vec::new() }
+    }
+
+    /// Says that it is about the limits of this tenant, too.
+    pub(crate) fn of(mut self, path: &str) -> ConfigError {
+        self.tenants.push(path.to_owned());
+        self
+    }
+
+    /// Returns the paths of the tenants whose limits are wrong, so that a program that read them
+    /// from a file can say where they stand; none where another setting is wrong.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter_cache::{Cache, Config};
+    ///
+    /// let mut config = Config::default();
+    /// config.tenant_limits.push(("/acme//web".to_owned(), (1 << 20).into()));
+    /// let error = Cache::new(config).expect_err("a name is empty");
+    /// assert_eq!(error.tenants(), ["/acme//web"]);
+    /// ```
+    #[must_use]
+    pub fn tenants(&self) -> &[String] {
+        &self.tenants
+    }
+}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

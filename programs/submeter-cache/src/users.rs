@@ -52,14 +52,14 @@ impl Users {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let wrong = |why: &str| ConfigError(format!("line {}: {why}", index + 1));
+            let wrong = |why: &str| ConfigError::new(format!("line {}: {why}", index + 1));
             let (name, user) = User::parse(line, config).map_err(|why| wrong(&why))?;
             if by_name.insert(name.as_bytes().to_vec(), user).is_some() {
                 return Err(wrong(&format!("user {name:?} is there already: keep one")));
             }
         }
         if by_name.is_empty() {
-            return Err(ConfigError("no user: write lines like \"acme:password\"".to_owned()));
+            return Err(ConfigError::new("no user: write lines like \"acme:password\"".to_owned()));
         }
         Ok(Users { by_name })
     }

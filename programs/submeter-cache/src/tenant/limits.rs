@@ -59,7 +59,8 @@ impl Tenants {
 
     /// Creates a tenant that has limits, so that it is seen before its first request.
     fn preset(&self, path: &str) -> Result<(), ConfigError> {
-        let refuse = |why: &dyn fmt::Display| ConfigError(format!("tenant {path:?}: {why}"));
+        let refuse =
+            |why: &dyn fmt::Display| ConfigError::new(format!("tenant {path:?}: {why}")).of(path);
         if path == "/" {
             return Ok(());
         }

@@ -19,8 +19,16 @@ use super::tenant_limit::TenantLimit;
 pub(crate) struct ConfigFile {
     path: PathBuf,
     settings: Vec<Setting>,
-    limits: Vec<TenantLimit>,
+    limits: Vec<(usize, TenantLimit)>,
 }
+
+/// Returns a file's text without the mark that some editors begin UTF-8 with.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// What a file of `--config` says: settings, and limits with their lines.
+type Said = (Vec<Setting>, Vec<(usize, TenantLimit)>);
 
 /// A key that is a flag.
 #[derive(Clone, Debug)]
@@ -47,8 +55,8 @@ impl ConfigFile {
         &self.path
     }
 
-    /// Returns the limits of tenants.
-    pub(crate) fn limits(&self) -> &[TenantLimit] {
+    /// Returns the limits of tenants, each with its line.
+    pub(crate) fn limits(&self) -> &[(usize, TenantLimit)] {
         &self.limits
     }
 
@@ -85,7 +93,8 @@ impl ConfigFile {
 }
 
 /// The error is a line's number and what is wrong there.
-fn parse(text: &str, serve: &Command) -> Result<(Vec<Setting>, Vec<TenantLimit>), (usize, String)> {
+fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
+    let text = without_mark(text);
     let line = |at: usize| 1 + text[..at].matches('\n').count();
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
@@ -100,8 +109,9 @@ fn parse(text: &str, serve: &Command) -> Result<(Vec<Setting>, Vec<TenantLimit>)
         match (key.get_ref().as_ref(), value.get_ref()) {
             ("limits", DeValue::Table(table)) => {
                 for (path, value) in table {
+                    let at = line(path.span().start);
                     let limit = limit(path.get_ref(), value.get_ref());
-                    limits.push(limit.map_err(|why| (line(path.span().start), why))?);
+                    limits.push((at, limit.map_err(|why| (at, why))?));
                 }
             }
             (key, value) => {
@@ -208,6 +218,7 @@ mod tests {
         assert_eq!(words(text), expected);
         assert_eq!(words("tls-key = \"k\"\nload = 6\nauth-file = \"f\"").len(), 3, "one by one");
         assert_eq!(words(""), [""; 0]);
+        assert_eq!(words("\u{feff}memory = \"4g\""), ["--memory=4g"], "a byte order mark");
     }
 
     #[test]
@@ -215,8 +226,9 @@ mod tests {
         let text = "[limits]\n\"/a,b=c d\" = \"64m\"\n\"/b\" = \"rate=5/s,burst=2\"\n";
         let (settings, limits) = parse(text, &serve()).expect("well-formed");
         assert!(settings.is_empty());
-        let expected = [("/a,b=c d", "64m"), ("/b", "rate=5/s,burst=2")];
-        let expected = expected.map(|(path, text)| TenantLimit::new(path, text).expect("limits"));
+        let expected = [(2, "/a,b=c d", "64m"), (3, "/b", "rate=5/s,burst=2")];
+        let limit = |path, text| TenantLimit::new(path, text).expect("limits");
+        let expected = expected.map(|(line, path, text)| (line, limit(path, text)));
         assert_eq!(limits, expected);
     }
 

@@ -18,7 +18,7 @@ mod tenant_limit;
 mod top;
 
 pub(crate) use bank::{MemberArgs, OutageArg, ServiceArgs};
-pub(crate) use config_file::ConfigFile;
+pub(crate) use config_file::{ConfigFile, without_mark};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use fleet::{
     BankServeArgs, FleetArgs, FleetCommand, FleetDemoArgs, FleetSetArgs, FleetStatusArgs,

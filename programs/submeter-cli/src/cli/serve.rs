@@ -146,7 +146,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s")]
     pub(crate) tenant_limit: Vec<TenantLimit>,
     /// Read limits of tenants from a file of lines "/PATH SIZE,rate=N/s", and again on SIGHUP; in
-    /// place of those of --config
+    /// place of those of --config. What a tenant holds above a limit that was lowered goes soon
+    /// after, unless --no-evictions is given
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
     /// Let programs of this machine replace the limits of --limits or --config: POST /api/limits

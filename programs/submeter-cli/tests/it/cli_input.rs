@@ -19,7 +19,11 @@ fn unknown_commands_flags_and_values() {
     SUBMETER.refuses(&["load", "--connect"], &["--connect"]);
     SUBMETER.refuses(&["serve", "--listen", "11211"], &["--listen", "11211"]);
     SUBMETER.refuses(&["serve", "--memory", "lots"], &["--memory", "lots", "64k"]);
-    SUBMETER.refuses(&["serve", "--value-max", "2g"], &["value_max", "1073741824"]);
+    SUBMETER.refuses(&["serve", "--value-max", "2g"], &["--value-max", "1073741824"]);
+    SUBMETER.refuses(&["serve", "--buffers", "1"], &["--buffers 1 ", "or more"]);
+    SUBMETER.refuses(&["serve", "--tenant-limit", "/=1m"], &["set --memory (--tenant-limit)"]);
+    SUBMETER.refuses(&["serve", "--member", ""], &["--member", "1 to 1024 bytes"]);
+    SUBMETER.refuses(&["serve", "--member", "a\u{1}b"], &["--member", "a\\u{1}b", "control"]);
     SUBMETER.refuses(&["serve", "--delimiter", "ab"], &["--delimiter", "ab"]);
     for host in ["http://cache.lan", "cache.lan:9411", "[::1]", ""] {
         SUBMETER.refuses(&["serve", "--http-host", host], &["--http-host", host, "without scheme"]);
@@ -94,6 +98,28 @@ fn malformed_files() {
     let parts = [tenants.path(), "line 2", "value_bytes", "many"];
     SUBMETER.refuses(&["load", "--tenants-file", tenants.path()], &parts);
     SUBMETER.refuses(&["serve", "--load", "1", "--tenants-file", tenants.path()], &parts);
+}
+
+#[test]
+fn limits_that_no_tenant_can_have_are_named_with_their_place() {
+    let refuses = |content: &str, more: &[&str], parts: &[&str]| {
+        let file = TempFile::new("impossible.limits", content);
+        let args = [&["serve", "--limits", file.path()], more].concat();
+        SUBMETER.refuses(&args, &[&[file.path()], parts].concat());
+        let table = content.lines().map(|line| match line.split_once(' ') {
+            Some((path, limits)) => format!("\"{}\" = \"{limits}\"\n", path.escape_default()),
+            None => format!("{line}\n"),
+        });
+        let table = table.collect::<String>().replace("\\u{1}", "\\u0001");
+        let config = TempFile::new("impossible.toml", &format!("[limits]\n{table}"));
+        let args = [&["serve", "--config", config.path()], more].concat();
+        SUBMETER.refuses(&args, &[config.path(), " line "]);
+    };
+    refuses("# one\n/a\u{1}b 1k\n", &[], &["/a\\u{1}b", "line 2"]);
+    refuses("/a//b 1k\n", &[], &["/a//b", "line 1"]);
+    refuses("/a 1k\n/b 1k\n", &["--tenant-limit", "/b=1m"], &["line 2, --tenant-limit", "\"/b\""]);
+    let mins = ["line 1", "line 3", "--memory of 67108864"];
+    refuses("/a min=40m\n/b 1m\n/c min=40m\n", &[], &mins);
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use submeter_program::{Running, TempFile};
 
-use crate::support::{FREE, SUBMETER, cache_address, line};
+use crate::support::{FREE, SUBMETER, cache_address, line, stat};
 
 fn ask(mut client: &TcpStream, request: &str) -> String {
     client.write_all(request.as_bytes()).expect("sent");
@@ -73,6 +74,44 @@ fn a_hangup_reads_the_limits_again_and_a_bad_file_changes_nothing() {
     let line_2 = format!("{} line 2: \"5\" is no rate: write N/s", file.path());
     assert!(kept[0].contains(&line_2), "{}", kept[0]);
     assert!(kept[1].contains("\"/b\" has two limits: keep one"), "{}", kept[1]);
+}
+
+#[test]
+fn what_is_above_a_lowered_limit_goes_at_once() {
+    let file = TempFile::new("lowered.limits", "/acme 1m\n");
+    let args = [&FREE[..], &["--limits", file.path()]].concat();
+    let mut server = SUBMETER.start(&args);
+    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    for item in 0..100 {
+        let value = "v".repeat(1000);
+        let store = format!("set acme:{item} 0 0 1000\r\n{value}\r\n");
+        assert_eq!(ask(&client, &store), "STORED");
+    }
+    assert_eq!(stat(&client, "curr_items"), 100);
+    std::fs::write(&file.0, "/acme 10k\n").expect("written");
+    server.signal("HUP");
+    server.line_with("  limits  read again");
+    let began = Instant::now();
+    while stat(&client, "curr_items") > 10 {
+        assert!(began.elapsed() < Duration::from_secs(60), "items stay that are above the limit");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(stat(&client, "curr_items") > 0, "no more goes than must");
+}
+
+#[test]
+fn a_hangup_without_a_file_to_read_changes_nothing() {
+    for more in [&[][..], &["--limits-api"]] {
+        let mut server = SUBMETER.start(&[&FREE[..], more].concat());
+        let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+        server.signal("HUP");
+        assert_eq!(ask(&client, STORE), "STORED");
+        server.signal("INT");
+        let (code, out) = server.end();
+        assert_eq!(code, Some(0), "{out}");
+        assert!(out.contains("SIGHUP changes nothing") && out.contains("--limits"), "{out}");
+        assert!(out.contains("sums    exact: "), "{out}");
+    }
 }
 
 #[test]

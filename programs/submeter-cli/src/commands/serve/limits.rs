@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::cli::TenantLimit;
+use crate::cli::{TenantLimit, without_mark};
 
-/// Reads a file. The error is one line that names file, line and remedy.
-pub(super) fn read(path: &Path) -> Result<Vec<TenantLimit>, String> {
+/// Reads a file, and returns each limit with its line. The error is one line that names file, line
+/// and remedy.
+pub(super) fn read(path: &Path) -> Result<Vec<(usize, TenantLimit)>, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|e| {
         format!("cannot read {name}: {e}; give --limits a file of lines \"/PATH SIZE,rate=N/s\"")
@@ -14,9 +15,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<TenantLimit>, String> {
 }
 
 /// As [`read`], of text that is there.
-pub(super) fn parse(text: &str, name: &str) -> Result<Vec<TenantLimit>, String> {
-    let mut limits: Vec<TenantLimit> = Vec::new();
-    for (index, line) in text.lines().enumerate() {
+pub(super) fn parse(text: &str, name: &str) -> Result<Vec<(usize, TenantLimit)>, String> {
+    let mut limits: Vec<(usize, TenantLimit)> = Vec::new();
+    for (index, line) in without_mark(text).lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -26,13 +27,14 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Vec<TenantLimit>, String> 
             Some((path, limits)) => TenantLimit::new(path.trim_end(), limits),
             None => Err(format!("{line:?} has no limit")),
         };
-        limits.push(limit.map_err(|e| {
+        let number = index + 1;
+        let limit = limit.map_err(|e| {
             format!(
-                "{name} line {}: {e} (a line is \"/PATH SIZE,rate=N/s\", such as \"/acme 64m\" or \
-                 \"/acme rate=20000/s\")",
-                index + 1
+                "{name} line {number}: {e} (a line is \"/PATH SIZE,rate=N/s\", such as \"/acme 64m\" \
+                 or \"/acme rate=20000/s\")"
             )
-        })?);
+        })?;
+        limits.push((number, limit));
     }
     Ok(limits)
 }
@@ -55,13 +57,21 @@ mod tests {
         let rate = TenantLimits { requests: Some(rate), ..TenantLimits::default() };
         let [high, low, min] = [3072, 2048, 1024].map(Some);
         let expected = [
-            ("/acme", (64 << 20).into()),
-            ("/acme/web team", 1024.into()),
-            ("/a,b=c", rate),
-            ("/d", TenantLimits { high, low, min, ..TenantLimits::default() }),
+            (3, "/acme", (64 << 20).into()),
+            (4, "/acme/web team", 1024.into()),
+            (5, "/a,b=c", rate),
+            (6, "/d", TenantLimits { high, low, min, ..TenantLimits::default() }),
         ];
-        let expected = expected.map(|(path, limits)| TenantLimit { path: path.to_owned(), limits });
+        let limit = |path: &str, limits| TenantLimit { path: path.to_owned(), limits };
+        let expected = expected.map(|(line, path, limits)| (line, limit(path, limits)));
         assert_eq!(limits, expected);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_path() {
+        let limits = parse("\u{feff}/acme 1k\n", "l").expect("well-formed");
+        assert_eq!(limits[0].1.path, "/acme");
+        assert!(parse("\u{feff}\u{feff}/acme 1k\n", "l").is_err(), "one is skipped");
     }
 
     #[test]

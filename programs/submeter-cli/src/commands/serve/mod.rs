@@ -71,8 +71,9 @@ fn deaf(error: &std::io::Error) -> Failure {
 }
 
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
+    let hangups = reload::hangups().map_err(|e| deaf(&e))?;
     doors::check_limits_api(args)?;
-    let cache = Cache::new(config(args)?).map_err(Failure::new)?;
+    let cache = cache(args)?;
     let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
     let users = doors::users(args, cache.config())?;
     let tls = doors::tls(args)?;
@@ -90,10 +91,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(warning) = doors::warning(cache_port, page_port, tls.is_some()) {
         tracing::warn!("{warning}");
     }
-    let hangups = reload::hangups(args);
-    if let Some(hangups) = hangups.map_err(|e| deaf(&e))? {
-        tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
-    }
+    tokio::spawn(reload::follow(hangups, Arc::new(args.clone()), cache.clone()));
     let member = fleet::join(args, &cache, &listen)?;
     let greeting = greeting(args, &cache, &listen, page_at, scheme, member.as_ref());
     show::print(&greeting).map_err(Failure::new)?;
@@ -241,13 +239,19 @@ fn conclude(
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn config(args: &ServeArgs) -> Result<Config, Failure> {
+fn cache(args: &ServeArgs) -> Result<Cache, Failure> {
+    let limits = reload::all(args).map_err(Failure::new)?;
+    let cache = Cache::new(config(args, &limits));
+    cache.map_err(|error| Failure::new(limits.explain(&error)))
+}
+
+fn config(args: &ServeArgs, limits: &reload::Limits) -> Config {
     let default = Config::default();
     let buffers = default.buffers_max.max(args.value_max.0.saturating_mul(3));
-    Ok(Config {
+    Config {
         delimiter: args.delimiter,
         memory_max: args.memory.0,
-        tenant_limits: reload::all(args).map_err(Failure::new)?,
+        tenant_limits: limits.settings(),
         rates: fleet::has_rates(args),
         over_rate: args.over_rate.into(),
         metering: !args.no_metering,
@@ -261,7 +265,7 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
         idle_timeout: args.idle_timeout,
         drain: args.drain_seconds,
         ..default
-    })
+    }
 }
 
 fn plan(args: &ServeArgs, tenants: usize) -> Result<Plan, Failure> {

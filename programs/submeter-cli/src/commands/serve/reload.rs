@@ -1,28 +1,97 @@
 //! Limits of flags and of a file, which is read again on each SIGHUP, or of a client of the page.
 //! The file is that of `--limits`, or else that of `--config`.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use submeter_cache::{Cache, TenantLimits};
+use submeter_cache::{Cache, ConfigError, TenantLimits};
 use submeter_terminal as show;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{demo, limits};
 use crate::cli::{self, ServeArgs, TenantLimit};
 
-/// Returns the limits of the file and of flags. The error is one line that names the remedy.
-pub(super) fn all(args: &ServeArgs) -> Result<Vec<(String, TenantLimits)>, String> {
-    let limits = match (&args.limits, &args.file) {
-        (Some(path), _) => limits::read(path)?,
-        (None, Some(file)) => file.limits().to_vec(),
-        (None, None) => Vec::new(),
+/// The limits of all tenants, each with the place where it stands.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    limits: Vec<TenantLimit>,
+    places: Vec<String>,
+}
+
+/// Places that an error names; thousands of tenants may be too much together.
+const PLACES_MAX: usize = 4;
+
+impl Limits {
+    fn of_lines(name: impl Display, lines: Vec<(usize, TenantLimit)>) -> Limits {
+        let place = |(line, limit)| (limit, format!("{name} line {line}"));
+        let (limits, places) = lines.into_iter().map(place).unzip();
+        Limits { limits, places }
+    }
+
+    fn add(&mut self, limit: TenantLimit, flag: &str) {
+        self.limits.push(limit);
+        self.places.push(flag.to_owned());
+    }
+
+    fn with_flags(mut self, args: &ServeArgs) -> Limits {
+        for limit in &args.tenant_limit {
+            self.add(limit.clone(), "--tenant-limit");
+        }
+        // Whoever says something about the tenant that the load would limit is right.
+        if let Some(limit) = demo::limit(args, &self.limits) {
+            self.add(limit, "--load");
+        }
+        self
+    }
+
+    /// Returns them as the cache takes them.
+    pub(super) fn settings(&self) -> Vec<(String, TenantLimits)> {
+        self.limits.iter().map(|limit| (limit.path.clone(), limit.limits)).collect()
+    }
+
+    /// Writes the cache's error in the command's words: with flags, and where the limits stand.
+    pub(super) fn explain(&self, error: &ConfigError) -> String {
+        let text = in_flags(&error.to_string());
+        let is_wrong = |path: &String| error.tenants().contains(path);
+        let both = self.limits.iter().zip(&self.places);
+        let wrong = both.filter(|(limit, _)| is_wrong(&limit.path)).map(|(_, place)| place);
+        let mut places: Vec<&str> = wrong.map(String::as_str).collect();
+        places.dedup();
+        let more = places.len().saturating_sub(PLACES_MAX);
+        places.truncate(PLACES_MAX);
+        let places = places.join(", ");
+        match (places.as_str(), more) {
+            ("", _) => text,
+            (_, 0) => format!("{text} ({places})"),
+            _ => format!("{text} ({places} and {more} more)"),
+        }
+    }
+}
+
+/// Writes flags for the cache's own names of settings. What is a part of a tenant's path stays.
+fn in_flags(text: &str) -> String {
+    let flag = |word| match word {
+        "memory_max" => "--memory",
+        "value_max" => "--value-max",
+        "buffers_max" => "--buffers",
+        word => word,
     };
-    Ok(with_flags(limits, args))
+    text.split(' ').map(flag).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the limits of the file and of flags. The error is one line that names the remedy.
+pub(super) fn all(args: &ServeArgs) -> Result<Limits, String> {
+    let limits = match (&args.limits, &args.file) {
+        (Some(path), _) => Limits::of_lines(path.display(), limits::read(path)?),
+        (None, Some(file)) => Limits::of_lines(file.path().display(), file.limits().to_vec()),
+        (None, None) => Limits::default(),
+    };
+    Ok(limits.with_flags(args))
 }
 
 /// As [`all`], of the file as it is now.
-fn anew(args: &ServeArgs) -> Result<Vec<(String, TenantLimits)>, String> {
+fn anew(args: &ServeArgs) -> Result<Limits, String> {
     let Some(file) = args.file.as_ref().filter(|_| args.limits.is_none()) else { return all(args) };
     let now = cli::read_config(file.path())?;
     let changed = file.changed(&now);
@@ -33,19 +102,13 @@ fn anew(args: &ServeArgs) -> Result<Vec<(String, TenantLimits)>, String> {
             file.path().display()
         );
     }
-    Ok(with_flags(now.limits().to_vec(), args))
-}
-
-fn with_flags(mut limits: Vec<TenantLimit>, args: &ServeArgs) -> Vec<(String, TenantLimits)> {
-    limits.extend(args.tenant_limit.iter().cloned());
-    // Whoever says something about the tenant that the load would limit is right.
-    limits.extend(demo::limit(args, &limits));
-    limits.into_iter().map(|limit| (limit.path, limit.limits)).collect()
+    Ok(Limits::of_lines(file.path().display(), now.limits().to_vec()).with_flags(args))
 }
 
 /// Sets the limits of a client's text, in place of those of the file, beside those of flags.
 pub(super) async fn post(cache: Cache, args: Arc<ServeArgs>, text: String) -> (StatusCode, String) {
-    let limits = limits::parse(&text, "the body").map(|limits| with_flags(limits, &args));
+    let limits = limits::parse(&text, "the body");
+    let limits = limits.map(|lines| Limits::of_lines("the body", lines).with_flags(&args));
     match limits.and_then(|limits| set(&cache, &limits)) {
         Ok(tenants) => {
             tracing::info!(tenants, "limits set by a client");
@@ -55,21 +118,35 @@ pub(super) async fn post(cache: Cache, args: Arc<ServeArgs>, text: String) -> (S
     }
 }
 
-/// Returns of how many tenants.
-fn set(cache: &Cache, limits: &[(String, TenantLimits)]) -> Result<usize, String> {
-    cache.set_limits(limits).map_err(|error| error.to_string())?;
-    Ok(limits.len())
+/// Returns of how many tenants. What a tenant holds above a limit that was lowered goes soon after.
+fn set(cache: &Cache, limits: &Limits) -> Result<usize, String> {
+    let settings = limits.settings();
+    cache.set_limits(&settings).map_err(|error| limits.explain(&error))?;
+    let tenants = settings.len();
+    let cache = cache.clone();
+    // Not waited for: a million items take about ten seconds.
+    tokio::task::spawn_blocking(move || {
+        let limited = settings.iter().filter(|(_, limits)| limits.memory.is_some());
+        limited.for_each(|(path, _)| cache.shrink(path));
+    });
+    Ok(tenants)
 }
 
-/// Catches SIGHUP where there is a file to read again; without one it ends the process as ever.
-pub(super) fn hangups(args: &ServeArgs) -> std::io::Result<Option<Signal>> {
-    let is_there = args.limits.is_some() || args.file.is_some();
-    is_there.then(|| signal(SignalKind::hangup())).transpose()
+/// Catches SIGHUP, which would end the process without a summary, and leave its socket behind.
+pub(super) fn hangups() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
 }
 
 /// Sets the limits of the file anew on each signal. If the file is bad the old ones stay.
 pub(super) async fn follow(mut hangups: Signal, args: Arc<ServeArgs>, cache: Cache) {
     while hangups.recv().await.is_some() {
+        if args.limits.is_none() && args.file.is_none() {
+            tracing::warn!(
+                "SIGHUP changes nothing: it has the file of --limits or --config read again, and \
+                 neither was given"
+            );
+            continue;
+        }
         // On a thread that may wait: the file may be on a disk that is far away.
         let read = Arc::clone(&args);
         let limits = tokio::task::spawn_blocking(move || anew(&read)).await;
