@@ -104,8 +104,9 @@ impl Guard {
             let named = foreign.map_or("none".to_owned(), |host| format!("{host:?}"));
             let instead = self.0.page.map(|(scheme, addr)| format!("{scheme}://{addr}/ or "));
             return Some(format!(
-                "the Host must be an address of this server, not {named}: use {}localhost, or let \
-                 the server know its name (submeter serve --http-host NAME, Shown::host)\n",
+                "the Host must be an address of this server, not {named}: use {}localhost, or have \
+                 the server know that name: start submeter serve with --http-host NAME; another \
+                 program gives it to submeter_http::Shown::host\n",
                 instead.unwrap_or_default()
             ));
         }

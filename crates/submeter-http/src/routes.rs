@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Query, State};
+use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
@@ -31,13 +31,17 @@ const JSON: &str = "application/json";
 
 /// Builds the routes. `HEAD` works wherever `GET` does.
 pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router {
-    let deletes = changes.delete.is_some();
+    let (deletes, limited) = (changes.delete.is_some(), changes.limits.is_some());
     let group = match changes.delete {
         Some(delete) => get(group).delete(deletion::delete).layer(Extension(delete)),
         None => get(group),
     };
     let router = match changes.limits {
-        Some(set) => Router::new().route("/api/limits", post(limits::set).layer(Extension(set))),
+        Some(set) => {
+            let most = DefaultBodyLimit::max(limits::BODY_MAX);
+            let set = post(limits::set).layer((Extension(set), most));
+            Router::new().route("/api/limits", set)
+        }
         None => Router::new(),
     };
     router
@@ -49,7 +53,7 @@ pub(super) fn router(sampler: Sampler, changes: Changes, guard: Guard) -> Router
         .route("/api/stat", post(stat::stat))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
-        .fallback(not_found)
+        .fallback(move |uri: Uri| not_found(deletes, limited, uri))
         .method_not_allowed_fallback(move |uri: Uri| method_not_allowed(deletes, uri))
         .with_state(sampler)
         .layer(Extension(stat::Counts::new()))
@@ -111,7 +115,7 @@ async fn group(
     let coding = Coding::of(&headers);
     let detail = move |sampler: &Sampler| {
         let Some(detail) = sampler.detail(&path) else {
-            let message = format!("no group {path}: /api/tree lists those that live\n");
+            let message = format!("no group {path:?}: /api/tree lists those that live\n");
             return Err((StatusCode::NOT_FOUND, message));
         };
         let json = serde_json::to_vec(&detail).map_err(io::Error::from);
@@ -144,10 +148,12 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-async fn not_found(uri: Uri) -> (StatusCode, String) {
+async fn not_found(deletes: bool, limited: bool, uri: Uri) -> (StatusCode, String) {
+    let delete = if deletes { "DELETE /api/group?path=, " } else { "" };
+    let limits = if limited { "POST /api/limits, " } else { "" };
     let message = format!(
-        "nothing at {}: there are / (the page), /api/tree, /api/group?path=, /api/totals, \
-         /api/events, POST /api/stat?e=&g=, /metrics and /healthz\n",
+        "nothing at {}: there are / (the page), /api/tree, /api/group?path=, {delete}/api/totals, \
+         /api/events, {limits}POST /api/stat?e=&g=, /metrics and /healthz\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, message)

@@ -185,7 +185,7 @@ impl Shown {
     /// Lets clients set limits: `POST /api/limits` gets what `set` answers of its body. It runs to
     /// its end even if the client hangs up.
     ///
-    /// The body is as the client sent it, up to 2 MB of text: what a limit is, and how it is
+    /// The body is as the client sent it, up to 2 MiB of text: what a limit is, and how it is
     /// written, only the program knows. Where other machines reach the page, ask for a [`Token`]
     /// as well, or leave this out.
     #[must_use]

@@ -190,7 +190,7 @@ fn for_group(
         return Ok(events.into_iter().map(Request::everywhere).collect());
     }
     let Some(group) = tree.get(path) else {
-        let message = format!("no group {path}: /api/tree lists those that live\n");
+        let message = format!("no group {path:?}: /api/tree lists those that live\n");
         return Err((StatusCode::NOT_FOUND, message));
     };
     Ok(events.into_iter().map(|events| Request::group(&group, events)).collect())

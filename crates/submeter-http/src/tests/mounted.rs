@@ -12,11 +12,21 @@ use super::super::{Shown, router};
 use super::Program;
 
 async fn ask(app: &Router, method: &str, target: &str, headers: &[(&str, &str)]) -> (u16, String) {
+    send(app, method, target, headers, Body::empty()).await
+}
+
+async fn send(
+    app: &Router,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: Body,
+) -> (u16, String) {
     let mut request = Request::builder().method(method).uri(target);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Body::empty()).expect("a request");
+    let request = request.body(body).expect("a request");
     let Ok(answer) = app.clone().oneshot(request).await;
     let status = answer.status().as_u16();
     let body = to_bytes(answer.into_body(), 1 << 20).await.expect("a body");
@@ -66,7 +76,11 @@ async fn where_another_server_listens_names_are_refused_and_addresses_are_not() 
         assert!(!why.contains("evil") || why.contains("evil.example"), "{why}");
     }
     let (_, why) = ask(&app, "GET", "/", &[("host", "evil.example")]).await;
-    assert!(why.contains("evil.example") && why.contains("Shown::host"), "{why}");
+    for part in
+        ["evil.example", "start submeter serve with --http-host", "submeter_http::Shown::host"]
+    {
+        assert!(why.contains(part), "{why} names {part}");
+    }
 }
 
 #[tokio::test]
@@ -86,6 +100,38 @@ async fn nothing_is_deleted_where_the_program_did_not_ask_for_it() {
     assert_eq!(gone, (200, "gone\n".to_owned()));
     assert!(program.tree.get("/acme").is_none());
     assert_eq!(ask(&app, "DELETE", "/api/group", &meant).await.0, 400);
+}
+
+#[tokio::test]
+async fn what_clients_may_change_is_listed_where_they_may() {
+    let program = Program::new();
+    let app = router(Shown::new("program", &program.tree));
+    let (status, why) = ask(&app, "GET", "/nowhere", &[HOST]).await;
+    assert_eq!(status, 404);
+    assert!(!why.contains("DELETE") && !why.contains("/api/limits"), "{why}");
+    let limited = program.shown().on_limits(|_| async { "set\n" });
+    let (_, why) = ask(&router(limited), "GET", "/nowhere", &[HOST]).await;
+    assert!(why.contains("DELETE /api/group?path=") && why.contains("POST /api/limits"), "{why}");
+}
+
+#[tokio::test]
+async fn limits_that_are_too_long_or_no_text_are_refused_with_the_reason() {
+    let shown =
+        Program::new().shown().on_limits(|text: String| async move { text.len().to_string() });
+    let (app, meant) = (router(shown), [HOST, ("x-submeter", "1")]);
+    let post = |body: Vec<u8>| send(&app, "POST", "/api/limits", &meant, Body::from(body));
+    assert_eq!(post(vec![b'#'; 2 << 20]).await, (200, "2097152".to_owned()));
+    let (status, why) = post(vec![b'#'; (2 << 20) + 1]).await;
+    assert!(status == 413 && why.contains("longer than 2097152 bytes"), "{status} {why}");
+    let (status, why) = post(vec![0xff]).await;
+    assert!(status == 400 && why.contains("stay as they were") && why.contains("UTF-8"), "{why}");
+}
+
+#[tokio::test]
+async fn a_group_that_is_not_there_is_shown_escaped() {
+    let app = router(Program::new().shown());
+    let (status, why) = ask(&app, "GET", "/api/group?path=/a%01b", &[HOST]).await;
+    assert!(status == 404 && why.starts_with("no group \"/a\\u{1}b\":"), "{why}");
 }
 
 #[tokio::test]

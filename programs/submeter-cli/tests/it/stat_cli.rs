@@ -191,7 +191,9 @@ fn what_cannot_be_counted_at_all_is_one_line() {
     let (_server, page, _) = server();
     SUBMETER.refuses(&["stat", "-e", "cylces", &page], &["cylces"]);
     SUBMETER.refuses(&["stat", "-e", "cycles", "-G", "a,b", &page], &["a,b", "--for-each-group"]);
-    SUBMETER.refuses(&["stat", "-e", "task-clock", "-G", "nobody", &page], &["no group /nobody"]);
+    for (group, named) in [("nobody", "no group \"/nobody\""), ("a\u{1}b", "\"/a\\u{1}b\"")] {
+        SUBMETER.refuses(&["stat", "-e", "task-clock", "-G", group, &page], &[named]);
+    }
     SUBMETER.refuses(&["stat", "-e", "task-clock", "-I", "1", &page], &["1", "milliseconds"]);
     SUBMETER.refuses(
         &["stat", "-e", "task-clock", "http://127.0.0.1:1"],
