@@ -126,7 +126,8 @@ impl Cache {
     /// configuration keeps those that it had.
     ///
     /// A tenant that is over its new limit keeps what it has until [`shrink`](Self::shrink) is
-    /// called, or it stores more: then it drops items of its own. What a rate had granted stays granted, so that setting it again grants nothing.
+    /// called, or it stores more: then it drops items of its own. What a rate had granted stays
+    /// granted, so that setting it again grants nothing.
     ///
     /// # Errors
     /// When a limit is invalid, or there are more tenants than there may be; the limits stay as

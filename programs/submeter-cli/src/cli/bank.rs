@@ -53,8 +53,8 @@ pub(crate) struct MemberArgs {
           requires = "limit_fleet")]
     pub(crate) bank: Option<SecretAddress>,
     /// A limit that all servers at the bank share: /PATH=SIZE,rate=N/s, or one of both. The bank
-    /// is told where it has none; `submeter fleet set` changes it. May be repeated. The path ends at
-    /// the first '=', so that no name may have one
+    /// is told where it has none; `submeter fleet set` changes it. May be repeated. The path ends
+    /// at the first '=', so that no name may have one
     #[arg(long, value_name = "LIMIT", requires = "bank")]
     pub(crate) limit_fleet: Vec<super::FleetLimit>,
     /// Name of this server at the bank, and for `submeter fleet bill` [default: the host's, and the

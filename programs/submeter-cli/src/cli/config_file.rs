@@ -173,12 +173,16 @@ fn read(serve: &Command, words: &[String]) -> Result<ArgMatches, clap::Error> {
     serve.clone().try_get_matches_from(std::iter::once(name).chain(words.iter().cloned()))
 }
 
-fn unknown(flag: &str, serve: &Command) -> String {
-    let error = read(serve, &[flag.to_owned()]).err();
-    let similar = error.and_then(|error| match error.get(ContextKind::SuggestedArg) {
-        Some(ContextValue::String(similar)) => Some(format!("did you mean {:?}", bare(similar))),
+/// Returns the flag of `serve` that an unknown one may be meant to be, without its marks.
+pub(super) fn similar(flag: &str, serve: &Command) -> Option<String> {
+    match read(serve, &[flag.to_owned()]).err()?.get(ContextKind::SuggestedArg)? {
+        ContextValue::String(similar) => Some(bare(similar).to_owned()),
         _ => None,
-    });
+    }
+}
+
+fn unknown(flag: &str, serve: &Command) -> String {
+    let similar = similar(flag, serve).map(|similar| format!("did you mean {similar:?}"));
     let remedy = similar.unwrap_or_else(|| "see the flags of `submeter serve --help`".to_owned());
     format!("{:?} is no flag of serve: {remedy}", bare(flag))
 }

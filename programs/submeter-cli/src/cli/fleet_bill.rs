@@ -26,8 +26,8 @@ Examples:
   # In PostgreSQL, whose view submeter_invoice has the same
   SUBMETER_POSTGRES=postgres://bill:secret@db/billing submeter fleet bill 10.0.0.1:9411")]
 pub(crate) struct FleetBillArgs {
-    /// Addresses of the servers' pages, their --http
-    #[arg(value_name = "URL", required_unless_present = "sum")]
+    /// Addresses of the servers' pages, their --http; none with --sum, for what was read before
+    #[arg(value_name = "URL")]
     pub(crate) urls: Vec<String>,
     /// Keep what was read in this file, which is created if there is none
     #[arg(long, value_name = "PATH", conflicts_with = "postgres")]

@@ -16,6 +16,7 @@ mod size;
 mod stat;
 mod tenant_limit;
 mod top;
+mod variables;
 
 pub(crate) use bank::{MemberArgs, OutageArg, ServiceArgs};
 pub(crate) use config_file::{ConfigFile, without_mark};
@@ -35,12 +36,16 @@ pub(crate) use serve::{OverRateArg, ServeArgs};
 pub(crate) use stat::StatArgs;
 pub(crate) use tenant_limit::TenantLimit;
 pub(crate) use top::TopArgs;
+pub(crate) use variables::misspelt;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use submeter_terminal::one_line;
+
+use self::variables::variable;
 
 /// The error for a request for TLS in a build without it.
 pub(crate) const NO_TLS: &str =
@@ -84,7 +89,7 @@ pub(crate) enum Command {
 /// Reads a command line. For a flag of `serve` that it lacks its variable stands, and where there
 /// is none the file of `--config`.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let words: Vec<OsString> = words.into_iter().collect();
+    let words = with_negatives(words);
     // What is wrong besides the name of the file is found below, with the file's words.
     let early = command().ignore_errors(true).try_get_matches_from(&words).ok();
     let said = early.as_ref().and_then(|early| early.subcommand_matches("serve"));
@@ -92,9 +97,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, cl
     let Some((said, path)) = named else {
         return read(&words).map_err(|error| with_places(error, &words, None));
     };
-    let file = read_config(path).map_err(|why| {
-        clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why} (--config)"))
-    })?;
+    let file = read_config(path)
+        .map_err(|why| clap::Error::raw(ErrorKind::ValueValidation, format!("{why} (--config)")))?;
     let mut all = words.clone();
     // Behind `serve`: no flag stands before it.
     let behind = all.len().min(2);
@@ -122,14 +126,50 @@ pub(crate) fn command() -> clap::Command {
     })
 }
 
+/// Joins a flag and a value such as `-5%`, which clap would take for another flag: the value's own
+/// error then names the flag and the remedy.
+fn with_negatives(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let is_negative =
+        |word: &OsString| matches!(word.as_encoded_bytes(), [b'-', b'0'..=b'9' | b'.', ..]);
+    let mut joined: Vec<OsString> = Vec::new();
+    for word in words {
+        let between = match joined.last().map(|last| last.as_encoded_bytes()) {
+            _ if !is_negative(&word) => None,
+            Some([b'-', b'-', _, rest @ ..]) if !rest.contains(&b'=') => Some("="),
+            Some([b'-', letter]) if letter.is_ascii_alphabetic() => Some(""),
+            _ => None,
+        };
+        match (joined.last_mut(), between) {
+            (Some(flag), Some(between)) => {
+                flag.push(between);
+                flag.push(word);
+            }
+            _ => joined.push(word),
+        }
+    }
+    joined
+}
+
 fn read(words: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches_from(words)?)
 }
 
-fn variable(arg: &Arg) -> Option<String> {
-    // A tenant's name may have whatever mark could stand between two.
-    let long = arg.get_long().filter(|long| !["tenant-limit", "limit-fleet"].contains(long))?;
-    Some(format!("SUBMETER_{}", long.to_uppercase().replace('-', "_")))
+/// Says what is not UTF-8: clap says only that something is. Without the value, which may be
+/// secret.
+fn not_text(words: &[OsString]) -> String {
+    let named = |at: usize| {
+        let word = words[at].to_string_lossy();
+        let before = words[at - 1].to_string_lossy();
+        match word.split_once('=') {
+            Some((flag, _)) if flag.starts_with('-') => flag.to_owned(),
+            _ if before.starts_with('-') => before.into_owned(),
+            _ => format!("argument {at}"),
+        }
+    };
+    let wrong = (1..words.len()).filter(|&at| words[at].to_str().is_none()).map(named);
+    let variables = variables::not_text().map(|name| format!("the variable {name}"));
+    let wrong: Vec<String> = wrong.chain(variables).collect();
+    format!("the value of {} is not UTF-8: write it in UTF-8", wrong.join(" and "))
 }
 
 /// Says which variables and lines of the file an error is about: clap names flags, which nobody may
@@ -137,6 +177,9 @@ fn variable(arg: &Arg) -> Option<String> {
 fn with_places(error: clap::Error, words: &[OsString], file: Option<&ConfigFile>) -> clap::Error {
     if !error.use_stderr() {
         return error;
+    }
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        return clap::Error::raw(ErrorKind::InvalidUtf8, not_text(words));
     }
     let said = one_line(&error);
     let is_part = |c: char| c.is_alphanumeric() || c == '-';
@@ -165,9 +208,7 @@ fn with_places(error: clap::Error, words: &[OsString], file: Option<&ConfigFile>
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
-
-    use super::Cli;
+    use super::*;
 
     #[test]
     fn definitions_are_consistent() {
@@ -183,9 +224,26 @@ mod tests {
             (&["submeter", "serve", "--memory", "lots"], "lots"),
             (&["submeter", "load", "--seconds", "-1"], "-1"),
             (&["submeter", "load", "extra"], "extra"),
+            (&["submeter", "serve", "--memory", "-1"], "'--memory <SIZE>': \"-1\" is not a size"),
+            (&["submeter", "serve", "--buffers", "-1k"], "'--buffers <SIZE>'"),
+            (
+                &["submeter", "serve", "--memory", "--value-max", "1m"],
+                "value is required for '--memory",
+            ),
+            (&["submeter", "serve", "-c", "-1"], "'--connections <N>'"),
+            (&["submeter", "serve", "--connections", "-1"], "'--connections <N>'"),
+            (&["submeter", "stat", "-I", "-5"], "'--interval <MS>': give milliseconds"),
+            (
+                &["submeter", "fleet", "set", "/a", "rate=1/s", "--floors", "-5%"],
+                "write 1% to 100%",
+            ),
+            (
+                &["submeter", "fleet", "set", "/a", "rate=0/s", "--per-member", "-5%"],
+                "--per-member",
+            ),
             (&["submeter", "serve", "--tls-cert", "c.pem"], "were not provided: --tls-key"),
         ] {
-            let error = Cli::try_parse_from(args).expect_err("refused");
+            let error = super::parse(args.iter().map(OsString::from)).expect_err("refused");
             let failure = submeter_terminal::refuse(&error).expect_err("a failure");
             assert!(failure.line().contains(named), "{failure:?} names {named}");
             assert!(!failure.line().contains('\n'), "{failure:?} is one line");

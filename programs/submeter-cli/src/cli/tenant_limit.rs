@@ -98,6 +98,12 @@ fn rate(text: &str) -> Result<Rate, String> {
     };
     let amount =
         count(digits).ok().and_then(|count| count.checked_mul(factor)).ok_or_else(wrong)?;
+    if amount == 0 {
+        return Err(format!(
+            "{text:?} is no rate: the amount is 0, which would grant nothing; the least is 1/h, and \
+             1/s for a fleet"
+        ));
+    }
     Ok(Rate::new(amount, Duration::from_millis(per_ms)))
 }
 
@@ -214,7 +220,7 @@ mod tests {
             ("/a=1k,high=1k,high=2k,rate=1/s", "second of its kind"),
             ("/a=1k,min=", "not a size"),
             ("/a=1k,rate=20000", "\"20000\" is no rate: write N/s"),
-            ("/a=1k,rate=0/s", "the amount is 0"),
+            ("/a=1k,rate=0/s", "the amount is 0, which would grant nothing; the least is 1/h"),
             ("/a=1k,rate=5/0s", "the period is 0"),
             ("/a=1k,rate=5/s,burst=0", "the burst is 0"),
             ("/a=1k,rate=5/s,burst=x", "\"x\" is no number"),

@@ -114,6 +114,23 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
+fn a_misspelt_variable_is_warned_of() {
+    let variables = [
+        ("SUBMETER_MEMROY", "8m"),
+        ("SUBMETER_TENANT_LIMIT", "/a=1m"),
+        ("SUBMETER_CLOCK", "system"),
+        ("SUBMETER_PORT", "tcp://10.0.0.1:11211"),
+    ];
+    let args = [&FREE[..], &["--seconds", "0.1"]].concat();
+    let output = SUBMETER.run_in(&args, &variables);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(err.contains("SUBMETER_MEMROY is not read: did you mean SUBMETER_MEMORY?"), "{err}");
+    assert!(err.contains("SUBMETER_TENANT_LIMIT is not read"), "{err}");
+    assert_eq!(err.matches(" is not read").count(), 2, "{err}");
+}
+
+#[test]
 fn a_variable_that_is_wrong_is_named() {
     for (variable, value, parts) in [
         ("SUBMETER_MEMORY", "lots", &["lots", "memory: SUBMETER_MEMORY"][..]),
@@ -129,6 +146,17 @@ fn a_variable_that_is_wrong_is_named() {
             assert!(err.contains(part), "{variable}: {err} names {part}");
         }
     }
+    let not_text = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff");
+    let not_text: &std::ffi::OsStr = not_text;
+    let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_submeter"));
+    let output = serve.arg("serve").env("SUBMETER_LISTEN", not_text).output().expect("it runs");
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("the variable SUBMETER_LISTEN is not UTF-8"), "{err}");
+    let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_submeter"));
+    let output = serve.args(["serve", "--listen"]).arg(not_text).output().expect("it runs");
+    let err = text(&output.stderr);
+    assert!(err.contains("the value of --listen is not UTF-8"), "{err}");
     // Other commands have none.
     let output = SUBMETER.run_in(&["top", "--once", "-x"], &[("SUBMETER_MEMORY", "lots")]);
     assert!(!text(&output.stderr).contains("SUBMETER_MEMORY"));

@@ -22,6 +22,12 @@ fn unknown_commands_flags_and_values() {
     SUBMETER.refuses(&["serve", "--value-max", "2g"], &["--value-max", "1073741824"]);
     SUBMETER.refuses(&["serve", "--buffers", "1"], &["--buffers 1 ", "or more"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/=1m"], &["set --memory (--tenant-limit)"]);
+    SUBMETER.refuses(&["serve", "--tenant-limit", "/a=rate=0/s"], &["\"0/s\"", "1/h"]);
+    SUBMETER
+        .refuses(&["fleet", "set", "/a", "rate=0/s", "--bank", "unix:/b"], &["1/s for a fleet"]);
+    SUBMETER.refuses(&["fleet", "bill", "--file", "bill"], &["10.0.0.1:9411", "--sum", "either"]);
+    let json = ["fleet", "bill", "--file", "bill", "--json"];
+    SUBMETER.refuses(&json, &["were not provided: --sum (see"]);
     SUBMETER.refuses(&["serve", "--member", ""], &["--member", "1 to 1024 bytes"]);
     SUBMETER.refuses(&["serve", "--member", "a\u{1}b"], &["--member", "a\\u{1}b", "control"]);
     SUBMETER.refuses(&["serve", "--delimiter", "ab"], &["--delimiter", "ab"]);

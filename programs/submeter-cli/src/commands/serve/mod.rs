@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use self::deletion::Deleted;
-use crate::cli::ServeArgs;
+use crate::cli::{self, ServeArgs};
 use crate::log;
 use crate::secrets;
 use crate::shortage;
@@ -47,6 +47,9 @@ const OTHER_THREADS: usize = 2;
 /// Runs the command. A sum that is not exact or a corrupt value makes the exit code 1.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     log::start(args.log);
+    for line in cli::misspelt() {
+        tracing::warn!("{line}");
+    }
     run_until_end(args).or_else(|failure| log::report(args.log, failure))
 }
 

@@ -31,6 +31,12 @@ struct Record {
 
 /// Runs the command.
 pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
+    if args.urls.is_empty() && !args.sum {
+        return Err(Failure::new(
+            "nothing to do: name servers' pages to read (URL..., as in 10.0.0.1:9411), or add \
+             --sum for the invoice of what was read before; either will do",
+        ));
+    }
     let place = Place::of(args)?;
     // What is wrong with one address is said before anything is read or written.
     let clients = Client::each(&args.access, &args.urls)?;

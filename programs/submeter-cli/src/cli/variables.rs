@@ -1,0 +1,110 @@
+//! The variables that stand for flags of `serve`.
+
+use std::ffi::OsString;
+
+use clap::{Arg, Args, Command};
+
+use super::ServeArgs;
+use super::config_file::similar;
+
+const PREFIX: &str = "SUBMETER_";
+
+/// Flags whose values have whatever mark could stand between two in a variable.
+const WITHOUT: [&str; 2] = ["tenant-limit", "limit-fleet"];
+
+/// Variables that other parts and programs of this project read, and so no misspelt ones.
+const OTHERS: [&str; 17] = [
+    "BANK_SCHEDULES",
+    "BLESS",
+    "CHECKPOINT_CRASH",
+    "CLOCK",
+    "COMMIT",
+    "DATAFUSION",
+    "FLEET_BANK",
+    "FLEET_MEMBER",
+    "FLEET_STOP",
+    "GOLDENS",
+    "OPTIONS",
+    "OTELCOL",
+    "POSTGRES",
+    "RSEQ",
+    "RUSTC",
+    "STRESS",
+    "VERSION",
+];
+
+/// Beginnings of such variables, and of those that Kubernetes sets for a service called submeter.
+const OTHER_PREFIXES: [&str; 5] = ["FUZZ_", "PORT", "SERVICE_", "TEST_", "TORTURE_"];
+
+/// Returns the variable that stands for a flag, if one does.
+pub(super) fn variable(arg: &Arg) -> Option<String> {
+    let long = arg.get_long().filter(|long| !WITHOUT.contains(long))?;
+    Some(format!("{PREFIX}{}", long.to_uppercase().replace('-', "_")))
+}
+
+/// Returns the names of this project's variables that are set to what is not UTF-8.
+pub(super) fn not_text() -> impl Iterator<Item = String> {
+    let is_ours = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
+    let set =
+        std::env::vars_os().filter(move |(name, value)| is_ours(name) && value.to_str().is_none());
+    set.filter_map(|(name, _)| name.into_string().ok())
+}
+
+/// Returns a line for each variable of the environment that looks like one of `serve` and is none.
+pub(crate) fn misspelt() -> Vec<String> {
+    let serve = ServeArgs::augment_args(Command::new("serve"));
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut lines: Vec<String> = names.filter_map(|name| why_not(&name, &serve)).collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn why_not(name: &str, serve: &Command) -> Option<String> {
+    let rest = name.strip_prefix(PREFIX).filter(|rest| !rest.is_empty())?;
+    let is_others = OTHERS.contains(&rest) || OTHER_PREFIXES.iter().any(|p| rest.starts_with(p));
+    let flag = rest.to_lowercase().replace('_', "-");
+    if WITHOUT.contains(&&*flag) {
+        return Some(format!(
+            "the variable {name} is not read, as tenants' names may have any mark: use --{flag}, or \
+             the file of --config"
+        ));
+    }
+    let is_known =
+        serve.get_arguments().any(|arg| variable(arg).is_some_and(|known| known == name));
+    if is_others || is_known {
+        return None;
+    }
+    let similar = similar(&format!("--{flag}"), serve)?;
+    let meant = if WITHOUT.contains(&&*similar) {
+        format!("--{similar}, which no variable stands for")
+    } else {
+        format!("{PREFIX}{}", similar.to_uppercase().replace('-', "_"))
+    };
+    Some(format!("the variable {name} is not read: did you mean {meant}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_variable_of_serve_is_told_from_what_is_another_programs() {
+        let serve = ServeArgs::augment_args(Command::new("serve"));
+        for (name, meant) in [
+            ("SUBMETER_MEMROY", "did you mean SUBMETER_MEMORY?"),
+            ("SUBMETER_VALUEMAX", "did you mean SUBMETER_VALUE_MAX?"),
+            ("SUBMETER_TENANT_LIMIT", "use --tenant-limit, or the file of --config"),
+            ("SUBMETER_TENANT_LIMITS", "did you mean --tenant-limit, which no variable"),
+        ] {
+            let line = why_not(name, &serve).expect(name);
+            assert!(line.contains(&format!("variable {name} is not read")), "{line}");
+            assert!(line.contains(meant), "{line} names {meant}");
+        }
+        let others = OTHERS.iter().chain(&OTHER_PREFIXES).map(|other| format!("{PREFIX}{other}"));
+        let flags = serve.get_arguments().filter_map(variable);
+        let foreign = ["SUBMETER_", "SUBMETER_XYZ", "SUBMETER_PORT_11211_TCP", "MEMROY"];
+        for name in others.chain(flags).chain(foreign.map(str::to_owned)) {
+            assert_eq!(why_not(&name, &serve), None, "{name}");
+        }
+    }
+}
