@@ -6,8 +6,11 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::low_level::pipe;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
@@ -67,4 +70,20 @@ pub fn listen() -> io::Result<watch::Receiver<bool>> {
 pub async fn arrived(mut signals: watch::Receiver<bool>) {
     // An error means that the listener has ended, which happens only with the runtime.
     let _ = signals.wait_for(|&arrived| arrived).await;
+}
+
+/// Catches SIGINT, SIGTERM and SIGHUP for a program that has taken over its terminal and looks at
+/// the flag in its loop: the first turns it true, so that the terminal is restored, and the second
+/// ends the process, whatever the loop waits for.
+///
+/// # Errors
+/// When the kernel refuses the handlers.
+pub fn flag() -> io::Result<Arc<AtomicBool>> {
+    let arrived = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // Before the flag is set, or else the first would end the process already.
+        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&arrived))?;
+        flag::register(signal, Arc::clone(&arrived))?;
+    }
+    Ok(arrived)
 }

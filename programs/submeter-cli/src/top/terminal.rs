@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use super::view::{self, Theme};
 use submeter_http::wire::{DetailDoc, Place, TreeDoc};
 use submeter_terminal as show;
 use submeter_terminal::Failure;
+use submeter_terminal::signals;
 
 /// The time between two requests to the server.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -31,13 +33,16 @@ const PAGE: isize = 20;
 /// Rows of one step of the wheel, as most programs have it.
 const WHEEL: isize = 3;
 
-/// Runs until the user quits, then prints a line with the last figures.
+/// Runs until the user quits or a signal arrives, then prints a line with the last figures.
 pub(super) fn run(
     source: Source,
     columns: &[String],
     has_mouse: bool,
 ) -> Result<ExitCode, Failure> {
     let (name, is_fleet) = (source.name(), matches!(source, Source::Fleet(_)));
+    // First, so that no signal finds a terminal that nobody would restore.
+    let stop =
+        signals::flag().map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))?;
     let mut terminal = Terminal::new()
         .map_err(|e| Failure::new(format_args!("cannot draw here: {e}; --once prints a table")))?;
     let (answers, received) = channel();
@@ -51,10 +56,14 @@ pub(super) fn run(
     let mut state = State::new();
     state.has_mouse = has_mouse;
     state.is_fleet = is_fleet;
-    let ended = interact(&mut terminal, &mut state, (&received, &selected), columns, theme);
+    let ended = interact(&mut terminal, &mut state, (&received, &selected), columns, theme, &stop);
     drop(terminal);
     drop(asking);
-    ended?;
+    // A terminal that hangs up fails too, which nobody can read any more. Relaxed: the flag brings
+    // nothing along.
+    if !stop.load(Ordering::Relaxed) {
+        ended?;
+    }
     print_summary(&state, &name);
     Ok(ExitCode::SUCCESS)
 }
@@ -96,12 +105,14 @@ fn interact(
     (answers, selected): (&Receiver<Answer>, &Sender<String>),
     mut columns: &[String],
     theme: Theme,
+    stop: &AtomicBool,
 ) -> Result<(), Failure> {
     let failed = |e| Failure::new(format_args!("the terminal failed: {e}"));
     let mut layout = Layout::default();
     let mut asked = "/".to_owned();
     let mut is_stale = true;
-    while !state.is_done {
+    // Relaxed: the flag brings nothing along, and is looked at again soon.
+    while !state.is_done && !stop.load(Ordering::Relaxed) {
         for answer in answers.try_iter() {
             is_stale = true;
             match answer {

@@ -27,3 +27,4 @@ mod stat_cli;
 mod support;
 mod tls;
 mod top_cli;
+mod top_terminal;

@@ -1,0 +1,121 @@
+//! `submeter top` in a terminal of the test's own: whatever ends it, the terminal is as it was.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// Longer than any step takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program in a terminal; killed when dropped.
+struct Shown {
+    child: Child,
+    /// The program's end of the terminal, which outlives it.
+    terminal: File,
+    output: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Shown {
+    fn start(args: &[&str]) -> Shown {
+        let mut ours = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pty"));
+        grantpt(&ours).expect("its owner's");
+        unlockpt(&ours).expect("its owner's");
+        let name = ptsname(&ours, Vec::new()).expect("a name");
+        let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        let terminal = File::options().read(true).write(true).open(path).expect("its other end");
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&terminal, size).expect("a terminal");
+        let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
+        let child = Command::new(env!("CARGO_BIN_EXE_submeter"))
+            .args(args)
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .expect("the program starts");
+        let (sender, output) = channel();
+        thread::spawn(move || {
+            let mut bytes = vec![0; 4096];
+            // An error is the end of a terminal that nobody has open.
+            while let Ok(n @ 1..) = ours.read(&mut bytes) {
+                if sender.send(bytes[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Shown { child, terminal, output, seen: String::new() }
+    }
+
+    /// Whether keys go to the program as they are typed.
+    fn is_raw(&self) -> bool {
+        let modes = tcgetattr(&self.terminal).expect("a terminal").local_modes;
+        !modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
+    }
+
+    /// Reads until the program has written `text`.
+    fn wait_for(&mut self, text: &str) {
+        while !self.seen.contains(text) {
+            let more = self.output.recv_timeout(PATIENCE);
+            let more = more.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.seen));
+            self.seen.push_str(&String::from_utf8_lossy(&more));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(since.elapsed() < PATIENCE, "it does not exit: {:?}", self.seen);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        // It may have exited already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn whatever_signal_ends_it_the_terminal_is_as_it_was() {
+    // A server that says nothing: the terminal is taken before there is an answer.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("bound").to_string();
+    for command in [&["top"][..], &["fleet", "top"]] {
+        for signal in ["INT", "TERM", "HUP"] {
+            let mut top = Shown::start(&[command, &[&address]].concat());
+            // The mouse is taken last.
+            top.wait_for("\u{1b}[?1000h");
+            assert!(top.is_raw(), "{signal}");
+            top.signal(signal);
+            let status = top.end();
+            assert_eq!(status.code(), Some(0), "{command:?} {signal}: {status}");
+            assert!(!top.is_raw(), "{command:?} {signal}");
+            // The mouse, the screen before and the cursor.
+            for restored in ["\u{1b}[?1000l", "\u{1b}[?1049l", "\u{1b}[?25h"] {
+                top.wait_for(restored);
+            }
+        }
+    }
+}
