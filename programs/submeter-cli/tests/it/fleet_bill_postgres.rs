@@ -26,6 +26,7 @@ fn where_readings_are_kept_is_said_once_and_without_its_password() {
 
 #[cfg(feature = "postgres")]
 mod with {
+    use std::net::TcpListener;
     use std::os::unix::process::CommandExt;
     use std::path::{Path, PathBuf};
     use std::process::{Child, Command, Stdio};
@@ -125,6 +126,16 @@ mod with {
             let _ = Command::new("kill").args(["-QUIT", &self.child.id().to_string()]).status();
             let _ = self.child.wait();
         }
+    }
+
+    #[test]
+    fn a_server_that_takes_connections_and_says_nothing_is_given_up() {
+        // The system takes them: nobody accepts.
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = silent.local_addr().expect("bound");
+        let url = format!("postgres://me:s3cret@{address}/bill?connect_timeout=1");
+        let args = ["fleet", "bill", "--sum", "--postgres", &url];
+        SUBMETER.refuses(&args, &[&address.to_string(), "no answer within 6 s", "--postgres"]);
     }
 
     #[test]

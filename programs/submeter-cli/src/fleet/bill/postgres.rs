@@ -1,5 +1,7 @@
 //! Readings in a PostgreSQL database: of each run its last, one transaction for each.
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use postgres::{Client, IsolationLevel, NoTls, Transaction};
@@ -10,8 +12,15 @@ use super::invoice::{Invoice, Line, Run, State};
 use crate::cli::SecretAddress;
 use crate::fleet::engine::in_one_line;
 
-/// How long a connection may take, unless the address says it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection to one host may take, unless the address says it.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long a server that has the connection may take until it lets the user in.
+const LET_IN: Duration = Duration::from_secs(5);
+
+/// How long a transaction may take. The sums of a large bill take seconds, and two at once wait for
+/// each other.
+const TRANSACTION: Duration = Duration::from_secs(60);
 
 /// Creates what is missing, once: two at the same time wait for each other.
 const SCHEMA: &str = include_str!("schema.sql");
@@ -41,7 +50,8 @@ const TAKE_TOTALS: &str = "\
 
 /// A database with the readings.
 pub(super) struct PostgresBill {
-    client: Client,
+    /// None after it did not answer in time.
+    client: Option<Client>,
     address: SecretAddress,
 }
 
@@ -58,43 +68,99 @@ impl PostgresBill {
         let mut config = config?;
         config.application_name("submeter fleet bill");
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(PATIENCE);
+            config.connect_timeout(CONNECT);
         }
-        let client = config.connect(NoTls).map_err(|e| failed("reach", address, &e))?;
-        let mut bill = PostgresBill { client, address: address.clone() };
-        bill.create().map_err(|e| failed("create the tables in", address, &e))?;
+        let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
+        let connect = config.get_connect_timeout().copied().unwrap_or(CONNECT);
+        let patience = connect.saturating_mul(u32::try_from(hosts).unwrap_or(1).max(1)) + LET_IN;
+        let connected = within(patience, move || config.connect(NoTls));
+        let client = connected.ok_or_else(|| {
+            Failure::new(format_args!(
+                "cannot reach {address}: no answer within {} s: look whether a PostgreSQL runs \
+                 there, and whether it lets anyone in (--postgres)",
+                patience.as_secs()
+            ))
+        })?;
+        let client = client.map_err(|e| failed("reach", address, &e))?;
+        let mut bill = PostgresBill { client: Some(client), address: address.clone() };
+        bill.ask("create the tables in", create)?;
         Ok(bill)
     }
 
-    fn create(&mut self) -> Result<(), postgres::Error> {
-        let is_there = |row: &postgres::Row| row.get::<_, bool>(0);
-        let look = "SELECT to_regclass('submeter_invoice') IS NOT NULL";
-        // Who may only write need not be allowed to create.
-        if is_there(&self.client.query_one(look, &[])?) {
-            return Ok(());
-        }
-        let mut transaction = self.client.transaction()?;
-        transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK])?;
-        if !is_there(&transaction.query_one(look, &[])?) {
-            transaction.batch_execute(SCHEMA)?;
-        }
-        transaction.commit()
-    }
-
     /// Adds a reading; returns whether it says more than those before.
-    pub(super) fn add(&mut self, record: &Record) -> Result<bool, Failure> {
-        let added = self.client.transaction().and_then(|transaction| add(transaction, record));
-        added.map_err(|e| failed("write to", &self.address, &e))
+    pub(super) fn add(&mut self, record: Record) -> Result<bool, Failure> {
+        self.ask("write to", move |client| {
+            client.transaction().and_then(|transaction| add(transaction, &record))
+        })
     }
 
     /// Adds up.
     pub(super) fn invoice(&mut self) -> Result<Invoice, Failure> {
-        // Of one moment, whatever is written meanwhile.
-        let transaction = self.client.build_transaction();
-        let transaction = transaction.isolation_level(IsolationLevel::RepeatableRead);
-        let invoice = transaction.read_only(true).start().and_then(invoice);
-        invoice.map_err(|e| failed("read", &self.address, &e))
+        self.ask("read", |client| {
+            // Of one moment, whatever is written meanwhile.
+            let transaction = client.build_transaction();
+            let transaction = transaction.isolation_level(IsolationLevel::RepeatableRead);
+            transaction.read_only(true).start().and_then(invoice)
+        })
     }
+
+    /// Asks the server, for a bounded time.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        act: &str,
+        ask: impl FnOnce(&mut Client) -> Result<T, postgres::Error> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let address = &self.address;
+        let late = |when: &str| {
+            Failure::new(format_args!(
+                "cannot {act} {address}: {when}: look what it waits for, and run this again, which \
+                 writes nothing twice (--postgres)"
+            ))
+        };
+        let mut client = self.client.take().ok_or_else(|| late("it did not answer before"))?;
+        let answered = within(TRANSACTION, move || {
+            let answer = ask(&mut client);
+            (client, answer)
+        });
+        let (client, answer) = answered
+            .ok_or_else(|| late(&format!("no answer within {} s", TRANSACTION.as_secs())))?;
+        self.client = Some(client);
+        answer.map_err(|e| failed(act, address, &e))
+    }
+}
+
+/// Runs something, or returns none when it takes too long. A server that takes a connection and
+/// says nothing is beyond the client's own limits, which are those of TCP; what waits for it stays
+/// behind on a thread, which ends with the process.
+fn within<T: Send + 'static>(
+    patience: Duration,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        // Nobody may wait for it any more.
+        let _ = sender.send(run());
+    });
+    match receiver.recv_timeout(patience) {
+        Ok(result) => Some(result),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => panic!("the thread that asks panicked"),
+    }
+}
+
+fn create(client: &mut Client) -> Result<(), postgres::Error> {
+    let is_there = |row: &postgres::Row| row.get::<_, bool>(0);
+    let look = "SELECT to_regclass('submeter_invoice') IS NOT NULL";
+    // Who may only write need not be allowed to create.
+    if is_there(&client.query_one(look, &[])?) {
+        return Ok(());
+    }
+    let mut transaction = client.transaction()?;
+    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK])?;
+    if !is_there(&transaction.query_one(look, &[])?) {
+        transaction.batch_execute(SCHEMA)?;
+    }
+    transaction.commit()
 }
 
 fn add(mut transaction: Transaction<'_>, record: &Record) -> Result<bool, postgres::Error> {

@@ -84,7 +84,7 @@ impl Store {
         match self {
             Store::File(file) => file.add(record),
             #[cfg(feature = "postgres")]
-            Store::Postgres(bill) => bill.add(&record),
+            Store::Postgres(bill) => bill.add(record),
         }
     }
 }
