@@ -192,9 +192,21 @@ fn a_line_that_was_torn_anywhere_is_left_out_and_repaired() {
         std::fs::write(&path, &whole[..cut]).expect("writable");
         if cut > lengths[0] {
             assert_eq!(sum(), 2, "{cut}");
+            for more in [&["--sum"][..], &["--sum", "--json"], &[&url]] {
+                // The last repairs it.
+                let output = SUBMETER.run(&[&["fleet", "bill"], &store[..], more].concat());
+                let said = text(&output.stderr);
+                assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
+                assert!(said.starts_with("warning: "), "{said}");
+                for part in [store[1], "last entry", "incomplete", "bill all servers again"] {
+                    assert!(said.contains(part), "{said} names {part}");
+                }
+            }
         }
         bill(&store, &[&url]);
         assert_eq!(sum(), 7, "{cut}");
+        let output = SUBMETER.run(&[&["fleet", "bill", "--sum"], &store[..]].concat());
+        assert_eq!(text(&output.stderr), "", "{cut}");
     }
     // What was torn goes, also where the next line is shorter.
     std::fs::write(&path, [&whole[..], b"{\"member\":\"", &[b'x'; 9000]].concat())

@@ -34,7 +34,10 @@ impl BillFile {
         let options = File::options().create(true).truncate(false).read(true).write(true).clone();
         let mut file = options.open(path).map_err(cannot)?;
         FileExt::lock(&file).map_err(|e| failed("lock", path, &e))?;
-        let (ledger, end) = content(&mut file, path)?;
+        let (ledger, end, is_torn) = content(&mut file, path)?;
+        if is_torn {
+            warn_of_torn(path, "is taken away");
+        }
         let mut file = BillFile { path: path.to_owned(), file, ledger, end };
         file.file.set_len(end).map_err(|e| failed("write", path, &e))?;
         if end == 0 {
@@ -81,16 +84,30 @@ impl BillFile {
 pub(super) fn read(path: &Path) -> Result<Ledger, Failure> {
     let mut file = File::open(path).map_err(|e| failed("read", path, &e))?;
     FileExt::lock_shared(&file).map_err(|e| failed("lock", path, &e))?;
-    Ok(content(&mut file, path)?.0)
+    let (ledger, _, is_torn) = content(&mut file, path)?;
+    if is_torn {
+        warn_of_torn(path, "is left out");
+    }
+    Ok(ledger)
 }
 
-/// Reads the readings, and where they end.
-fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64), Failure> {
+/// Says that there is less to bill than was read: whose reading it was cannot be told.
+fn warn_of_torn(path: &Path, and: &str) {
+    tracing::warn!(
+        "the last entry of {} is incomplete, as a write leaves it that was cut off, and {and}: bill \
+         all servers again, one of which it was of (--file)",
+        path.display()
+    );
+}
+
+/// Reads the readings, where they end, and whether the last is incomplete.
+fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64, bool), Failure> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(|e| failed("read", path, &e))?;
     let mut ledger = Ledger::default();
     if bytes.len() < HEAD.len() && HEAD.starts_with(&bytes) {
-        return Ok((ledger, 0));
+        // Without the heading there is no entry yet.
+        return Ok((ledger, 0, false));
     }
     if !bytes.starts_with(HEAD) {
         let name = path.display();
@@ -120,7 +137,7 @@ fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64), Failure> {
         }
         end += line.len();
     }
-    Ok((ledger, end as u64))
+    Ok((ledger, end as u64, end < bytes.len()))
 }
 
 fn failed(act: &str, path: &Path, error: &std::io::Error) -> Failure {
