@@ -79,6 +79,26 @@ mod with {
     }
 
     #[test]
+    fn a_receiver_that_never_answers_holds_up_the_last_export_alone() {
+        // The system takes connections: nobody accepts.
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", silent.local_addr().expect("bound"));
+        let long = ("OTEL_EXPORTER_OTLP_TIMEOUT", "60000");
+        let mut server = SUBMETER.start_in(&[&FREE[..], &["--otlp", &url]].concat(), &[long]);
+        server.line_with("  ends  ");
+        server.signal("INT");
+        // Before the export has ended, which takes a minute.
+        server.line_with("sums    exact");
+        // What it waits for is said only after a while.
+        thread::sleep(std::time::Duration::from_secs(2));
+        server.signal("INT");
+        let (code, out) = server.end();
+        assert_eq!(code, Some(130), "{out}");
+        let waits = out.lines().filter(|line| line.contains("the last export yet: waiting"));
+        assert_eq!(waits.count(), 1, "{out}");
+    }
+
+    #[test]
     fn the_protocol_is_that_of_the_flag_or_else_of_the_environment() {
         let grpc = ["--otlp-protocol", "grpc"];
         let http = ["--otlp-protocol", "http/protobuf"];

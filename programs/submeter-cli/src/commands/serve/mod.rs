@@ -133,8 +133,10 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     if let Some(member) = member {
         member.leave().await;
     }
+    // The summary first: a receiver may let the last export wait.
+    let code = conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took);
     otlp::finish(exporter).await;
-    conclude(&cache, plan.as_ref().zip(outcome.as_ref()), &deleted, took)
+    code
 }
 
 /// Adds what flags ask for to what the page shows and lets clients do.

@@ -6,6 +6,8 @@ use submeter_terminal::Failure;
 use crate::cli::ServeArgs;
 
 #[cfg(feature = "otlp")]
+use std::time::Duration;
+#[cfg(feature = "otlp")]
 use submeter_otlp::{ExportError, Protocol};
 
 #[cfg(feature = "otlp")]
@@ -57,12 +59,30 @@ fn tell(error: Option<&ExportError>) {
     }
 }
 
-/// Sends what is new since the last export, and warns if that does not arrive.
+/// How long the last export may take before it is said what the end waits for.
+#[cfg(feature = "otlp")]
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Sends what is new since the last export, and warns if that does not arrive. A second signal ends
+/// the process meanwhile.
 pub(super) async fn finish(exporter: Option<Exporter>) {
     let Some(exporter) = exporter else { return };
     #[cfg(feature = "otlp")]
-    if let Ok(Err(e)) = tokio::task::spawn_blocking(|| exporter.shutdown()).await {
-        tracing::warn!("the last export has not arrived: {e}");
+    {
+        let mut sent = tokio::task::spawn_blocking(|| exporter.shutdown());
+        let sent = match tokio::time::timeout(PATIENCE, &mut sent).await {
+            Ok(sent) => sent,
+            Err(_) => {
+                tracing::warn!(
+                    "the receiver of --otlp has not taken the last export yet: waiting, \
+                                until Ctrl-C, which loses it"
+                );
+                sent.await
+            }
+        };
+        if let Ok(Err(e)) = sent {
+            tracing::warn!("the last export has not arrived: {e}");
+        }
     }
     #[cfg(not(feature = "otlp"))]
     match exporter {}
