@@ -13,7 +13,7 @@ mod file;
 pub mod signals;
 
 pub use failure::{Failure, one_line, refuse};
-pub use file::write_file;
+pub use file::{try_file, write_file};
 
 pub use figures::{
     BOLD, DIM, bytes, count, paragraph, print, rate, ratio, seconds, table, three_digits, time,

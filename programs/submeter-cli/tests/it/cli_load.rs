@@ -51,6 +51,30 @@ fn a_full_disk_is_one_error_and_leaves_the_earlier_record() {
 }
 
 #[test]
+fn a_record_that_cannot_be_written_is_refused_before_the_run() {
+    let fake = Fake::start(Lie::None);
+    let addr = fake.addr.to_string();
+    let folder = std::env::temp_dir();
+    for file in ["/no/such/record.json", folder.to_str().expect("UTF-8")] {
+        let args = ["load", "--tenants", "1", "--requests", "10", "--connect", &addr];
+        SUBMETER.refuses(&[&args[..], &["--json", file]].concat(), &[file, "--json"]);
+    }
+    assert!(fake.log().is_empty(), "nothing was sent");
+}
+
+#[test]
+fn a_run_that_fails_leaves_no_record() {
+    let fake = Fake::start(Lie::Nonsense);
+    let folder = crate::fleet::Directory::new("load-failed");
+    let record = folder.0.join("record.json");
+    let addr = fake.addr.to_string();
+    let args = ["load", "--tenants", "1", "--connect", &addr, "--json"];
+    let output = SUBMETER.run(&[&args[..], &[record.to_str().expect("UTF-8")]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read_dir(&folder.0).expect("readable").count(), 0);
+}
+
+#[test]
 fn a_good_server_passes_and_json_has_every_count() {
     let fake = Fake::start(Lie::None);
     let csv = TempFile::new("good.csv", CSV);

@@ -28,6 +28,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         args.tenants_file.as_deref(),
     );
     let tenants = tenants.map_err(Failure::new)?;
+    args.json.as_deref().map_or(Ok(()), report::try_json).map_err(Failure::new)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -103,8 +103,19 @@ pub(crate) fn write_json(value: &Value, path: &Path) -> Result<(), String> {
     if path == Path::new("-") {
         return show::print(&text);
     }
-    show::write_file(path, &text)
-        .map_err(|e| format!("cannot write {}: {e}; name another file by --json", path.display()))
+    show::write_file(path, &text).map_err(|e| refused(path, &e))
+}
+
+/// Finds out whether [`write_json`] can write there: a long run must not end with that.
+pub(crate) fn try_json(path: &Path) -> Result<(), String> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    show::try_file(path).map_err(|e| refused(path, &e))
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot write {}: {error}; name another file by --json", path.display())
 }
 
 fn tally_json(tally: &Tally, outcome: &Outcome) -> Value {
