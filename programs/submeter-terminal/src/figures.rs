@@ -134,6 +134,14 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a number of seconds above 0"))
 }
 
+/// Says when a program ends that runs for a time, if one is given, or until a signal.
+pub fn end(seconds: Option<Duration>) -> String {
+    match seconds {
+        Some(seconds) => format!("after {} s, or Ctrl-C", seconds.as_secs_f64()),
+        None => "Ctrl-C".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ pub use failure::{Failure, one_line, refuse};
 pub use file::{try_file, write_file};
 
 pub use figures::{
-    BOLD, DIM, bytes, count, paragraph, print, rate, ratio, seconds, table, three_digits, time,
+    BOLD, DIM, bytes, count, end, paragraph, print, rate, ratio, seconds, table, three_digits, time,
 };
 
 /// The version, with the commit in parentheses if the build knew it: from git, or from an archive

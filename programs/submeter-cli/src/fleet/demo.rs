@@ -56,7 +56,7 @@ pub(super) fn run(args: &FleetDemoArgs) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         let signals = early.listen().map_err(|e| failed("cannot listen to signals", &e))?;
         let mut demo = Demo::start()?;
-        show::print(&demo.greeting()).map_err(Failure::new)?;
+        show::print(&demo.greeting(args.seconds)).map_err(Failure::new)?;
         let mut ticks = interval(Duration::from_millis(250));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
@@ -193,7 +193,7 @@ impl Demo {
         })
     }
 
-    fn greeting(&self) -> String {
+    fn greeting(&self, seconds: Option<Duration>) -> String {
         let bank = SecretAddress::unix(&self.directory.0.join(BANK));
         let mut text = format!("{BOLD}submeter fleet{BOLD:#}\n  {DIM}bank{DIM:#}   {bank}\n");
         for server in &self.servers {
@@ -201,8 +201,9 @@ impl Demo {
         }
         text.push_str(&format!(
             "  {DIM}limit{DIM:#}  {LIMITS} of {TENANT}, for all servers together\n  \
-             {DIM}load{DIM:#}   moves to the next server each {} s\n  {DIM}ends{DIM:#}   Ctrl-C\n\n",
-            PHASE.as_secs()
+             {DIM}load{DIM:#}   moves to the next server each {} s\n  {DIM}ends{DIM:#}   {}\n\n",
+            PHASE.as_secs(),
+            show::end(seconds)
         ));
         text
     }

@@ -71,7 +71,7 @@ fn assert_kept(said: &str) {
 fn the_demo_keeps_one_limit_and_leaves_nothing() {
     let directory = Directory::new("demo");
     let mut running = demo(&directory, &["--seconds", "4"]);
-    running.line_with("Ctrl-C");
+    running.line_with("  ends   after 4 s, or Ctrl-C");
     let processes = all_children(&running);
     let (code, said) = running.end();
     assert_eq!(code, Some(0), "{said}");

@@ -341,11 +341,7 @@ fn greeting(
     if let Some(member) = member {
         text.push_str(&format!("  {DIM}fleet{DIM:#}  {}\n", member.line()));
     }
-    let end = match args.seconds {
-        Some(seconds) => format!("after {} s, or Ctrl-C", seconds.as_secs_f64()),
-        None => "Ctrl-C".to_owned(),
-    };
-    text.push_str(&format!("  {DIM}ends{DIM:#}   {end}\n\n"));
+    text.push_str(&format!("  {DIM}ends{DIM:#}   {}\n\n", show::end(args.seconds)));
     text
 }
 
