@@ -1,5 +1,6 @@
 //! Requests the tree from the server.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use ureq::Agent;
@@ -46,6 +47,15 @@ impl Client {
     /// Makes a client of each of several servers, or says what is wrong with one address.
     pub(crate) fn each(access: &AccessArgs, urls: &[String]) -> Result<Vec<Client>, Failure> {
         urls.iter().map(|url| Client::new(&access.page(url))).collect()
+    }
+
+    /// As [`Client::each`], with one client of a server that is named twice, so that nothing of it
+    /// is added twice.
+    pub(super) fn distinct(access: &AccessArgs, urls: &[String]) -> Result<Vec<Client>, Failure> {
+        let mut seen = HashSet::new();
+        let mut clients = Client::each(access, urls)?;
+        clients.retain(|client| seen.insert(client.url.clone()));
+        Ok(clients)
     }
 
     /// Returns the server's address.

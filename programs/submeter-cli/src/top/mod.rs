@@ -49,7 +49,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
 
 /// Runs `fleet top`.
 pub(crate) fn run_fleet(args: &FleetTopArgs) -> Result<ExitCode, Failure> {
-    let fleet = Source::Fleet(Client::each(&args.access, &args.urls)?);
+    let fleet = Source::Fleet(Client::distinct(&args.access, &args.urls)?);
     match args.once {
         true => once::run(&fleet, &args.columns),
         false if !std::io::stdout().is_terminal() => {

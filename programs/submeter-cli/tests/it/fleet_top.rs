@@ -34,6 +34,11 @@ fn the_tenants_of_all_servers_are_added_up_and_a_server_that_is_away_is_named() 
     assert_eq!(row("/")[1], "8", "{said}");
     assert_eq!(rows.len(), 5, "heading, root, tenant, and it on each server: {said}");
 
+    let again = format!("http://{}/", pages[0]);
+    let args = ["fleet", "top", "--once", "--columns", "items,memory_bytes"];
+    let twice = SUBMETER.run(&[&args[..], &pages, &[pages[1], &again]].concat());
+    assert_eq!(text(&twice.stdout), said, "each server counts once, however it is named");
+
     servers.remove(0).running.signal("KILL");
     let away = format!("{} does not answer", pages[0]);
     until("it is named", || top().2.contains(&away));
