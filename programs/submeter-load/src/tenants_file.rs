@@ -3,7 +3,11 @@
 //! One cluster per line; the header names the columns; `#` starts a comment. A figure that is `NA`
 //! or empty is taken from [`Profile::typical`].
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -37,9 +41,30 @@ pub fn built_in() -> Result<Vec<Profile>, String> {
 /// Reads a file. The error is one line that names file, line, field and remedy.
 pub fn read(path: &Path) -> Result<Vec<Profile>, String> {
     let name = path.display().to_string();
-    let text = std::fs::read(path)
-        .map_err(|e| format!("cannot read {name}: {e}; give --tenants-file a CSV file"))?;
+    let wrong = |why: &dyn Display| {
+        format!("cannot read {}: {why}; give --tenants-file a CSV file", short(&name))
+    };
+    let mut text = Vec::new();
+    // One byte more, by which it is seen that there is more. A device may have no end.
+    let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut text));
+    read.map_err(|e| wrong(&e))?;
+    if text.len() as u64 > MOST {
+        return Err(wrong(&format_args!("it has more than {} MiB", MOST >> 20)));
+    }
     parse(&text, &name)
+}
+
+/// The most that is read of a file, in bytes: a hundred thousand tenants.
+const MOST: u64 = 16 << 20;
+
+/// Shortens what an error repeats of a file, which may be one of something else.
+fn short(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(200) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => {
+            Cow::Owned(format!("{}… ({} characters)", &text[..end], text.chars().count()))
+        }
+    }
 }
 
 /// Parses CSV that came from `name`.
@@ -130,7 +155,8 @@ impl Row<'_> {
     fn wrong(&self, column: usize, why: &str) -> String {
         let line = self.record.position().map_or(0, csv::Position::line);
         let field = self.columns[column].and_then(|at| self.record.get(at)).unwrap_or("");
-        format!("{} line {line}, field {}: {field:?} {why}", self.file, COLUMNS[column])
+        let field = short(field);
+        format!("{} line {line}, field {}: {field:?} {why}", short(self.file), COLUMNS[column])
     }
 
     fn check_name(&self, name: &str) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! The failure of a command: one line that names the input and the remedy, and exit code 2.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -60,7 +61,53 @@ pub fn one_line(error: &clap::Error) -> String {
             Some(':') => joined.push(' '),
             Some(_) => joined.push_str("; "),
         }
-        joined.push_str(part);
+        joined.push_str(&without_middle(part));
     }
     joined
+}
+
+/// The most characters of an input that an error repeats.
+const SHOWN: usize = 200;
+
+/// Shortens what an error repeats of its input, which may be a whole file of something else.
+pub fn short(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(SHOWN) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => {
+            Cow::Owned(format!("{}… ({} characters)", &text[..end], text.chars().count()))
+        }
+    }
+}
+
+/// Shortens a line of clap's, which repeats values whole: what is wrong stands before them, and the
+/// remedy behind.
+fn without_middle(line: &str) -> Cow<'_, str> {
+    const REMEDY: usize = 3 * SHOWN;
+    let last = line.char_indices().rev().nth(REMEDY - 1).map_or(0, |(start, _)| start);
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) if end < last => {
+            let n = line.chars().count();
+            Cow::Owned(format!("{}… ({n} characters) …{}", &line[..end], &line[last..]))
+        }
+        _ => Cow::Borrowed(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_is_shortened_and_its_length_said() {
+        assert_eq!(short("/acme"), "/acme");
+        let long = "租".repeat(SHOWN + 1);
+        assert_eq!(short(&long), format!("{}… (201 characters)", "租".repeat(SHOWN)));
+        assert_eq!(short(&long[3..]), long[3..]);
+        let line = format!("invalid value '{}' for '--memory': no size", "租".repeat(900));
+        let shown = without_middle(&line);
+        assert!(shown.starts_with("invalid value '租") && shown.ends_with("no size"), "{shown}");
+        assert!(shown.contains("(940 characters)") && shown.chars().count() < 850, "{shown}");
+        let whole = "x".repeat(4 * SHOWN);
+        assert_eq!(without_middle(&whole), whole);
+    }
 }

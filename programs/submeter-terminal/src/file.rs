@@ -1,8 +1,28 @@
-//! Files that hold a whole result or what they held before.
+//! Files: input of bounded size, and results that are there whole or not at all.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+
+/// The most that is read of a file that people write, in bytes: far more than they do, and little
+/// enough for any machine.
+const MOST: u64 = 16 << 20;
+
+/// Reads a file or a pipe that people or their programs write: settings, limits, tenants.
+///
+/// # Errors
+/// When it cannot be read, has more than 16 MiB, or is no text.
+pub fn read_file(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    // One byte more, by which it is seen that there is more. A device may have no end.
+    fs::File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST {
+        let why = format!("it has more than {} MiB, the most that is read", MOST >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
+}
 
 /// Writes a file whole or not at all: a full disk leaves what was there before. A device or a pipe
 /// is written to as it is.

@@ -12,8 +12,8 @@ mod figures;
 mod file;
 pub mod signals;
 
-pub use failure::{Failure, one_line, refuse};
-pub use file::{try_file, write_file};
+pub use failure::{Failure, one_line, refuse, short};
+pub use file::{read_file, try_file, write_file};
 
 pub use figures::{
     BOLD, DIM, bytes, count, end, paragraph, print, rate, ratio, seconds, table, three_digits, time,

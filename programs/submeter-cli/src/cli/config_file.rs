@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, Id};
-use submeter_terminal::one_line;
+use submeter_terminal::{one_line, read_file, short};
 use toml::de::{DeTable, DeValue};
 
 use super::tenant_limit::TenantLimit;
@@ -42,8 +42,9 @@ struct Setting {
 impl ConfigFile {
     /// Reads a file of flags of `serve`. The error is one line that names file, line and remedy.
     pub(super) fn read(path: &Path, serve: &Command) -> Result<ConfigFile, String> {
-        let name = path.display();
-        let text = std::fs::read_to_string(path).map_err(|e| {
+        let name = path.display().to_string();
+        let name = short(&name);
+        let text = read_file(path).map_err(|e| {
             format!("cannot read {name}: {e}; give --config a file of flags, as in memory = \"4g\"")
         })?;
         let (settings, limits) =
@@ -125,6 +126,7 @@ fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
 
 fn limit(path: &str, value: &DeValue<'_>) -> Result<TenantLimit, String> {
     let text = value.as_str().ok_or_else(|| {
+        let path = short(path);
         format!("the limits of {path:?} are no text: write {path:?} = \"64m,rate=20000/s\"")
     })?;
     TenantLimit::new(path, text)
@@ -144,7 +146,9 @@ fn setting(key: &str, value: &DeValue<'_>, serve: &Command) -> Result<(Id, Vec<S
         DeValue::Integer(number) => Ok(format!("{flag}={number}")),
         DeValue::Float(number) => Ok(format!("{flag}={number}")),
         DeValue::Boolean(answer) => Ok(format!("{flag}={answer}")),
-        other => Err(format!("write text or a number for {key:?}, not {}", other.type_str())),
+        other => {
+            Err(format!("write text or a number for {:?}, not {}", short(key), other.type_str()))
+        }
     };
     let words: Vec<String> = match value {
         DeValue::Boolean(false) if !arg.get_action().takes_values() => Vec::new(),
@@ -175,6 +179,10 @@ fn read(serve: &Command, words: &[String]) -> Result<ArgMatches, clap::Error> {
 
 /// Returns the flag of `serve` that an unknown one may be meant to be, without its marks.
 pub(super) fn similar(flag: &str, serve: &Command) -> Option<String> {
+    // A long one is similar to none, and to find that out would take clap minutes.
+    if flag.len() >= 100 {
+        return None;
+    }
     match read(serve, &[flag.to_owned()]).err()?.get(ContextKind::SuggestedArg)? {
         ContextValue::String(similar) => Some(bare(similar).to_owned()),
         _ => None,
@@ -184,7 +192,7 @@ pub(super) fn similar(flag: &str, serve: &Command) -> Option<String> {
 fn unknown(flag: &str, serve: &Command) -> String {
     let similar = similar(flag, serve).map(|similar| format!("did you mean {similar:?}"));
     let remedy = similar.unwrap_or_else(|| "see the flags of `submeter serve --help`".to_owned());
-    format!("{:?} is no flag of serve: {remedy}", bare(flag))
+    format!("{:?} is no flag of serve: {remedy}", short(bare(flag)))
 }
 
 fn bare(flag: &str) -> &str {

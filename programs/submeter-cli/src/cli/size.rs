@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use submeter_terminal::short;
+
 /// A number of bytes: `4096`, `64k`, `1.5m`, `2g` (powers of 1024, either case, `KiB` as well).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
@@ -10,7 +12,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        let wrong = || format!("{text:?} is not a size: write bytes, or 64k, 1.5m, 2g");
+        let wrong = || format!("{:?} is not a size: write bytes, or 64k, 1.5m, 2g", short(text));
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let factor: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -28,6 +30,7 @@ impl FromStr for Size {
             number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(wrong)?
         };
         if bytes == 0 {
+            let text = short(text);
             return Err(format!("{text:?} is no size to work with: it must be at least 1 byte"));
         }
         Ok(Size(bytes))
@@ -37,14 +40,19 @@ impl FromStr for Size {
 /// Parses the permissions of a file.
 pub(crate) fn file_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| format!("{text:?} are no permissions: write three octal digits, as in 660"))
+    mode.ok_or_else(|| {
+        format!("{:?} are no permissions: write three octal digits, as in 660", short(text))
+    })
 }
 
 /// Parses the name of a host, as it stands in a URL between `//` and the port.
 pub(crate) fn host_name(text: &str) -> Result<String, String> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if text.is_empty() || !text.bytes().all(legal) {
-        return Err(format!("{text:?} is no name of a host: write it without scheme and port"));
+        return Err(format!(
+            "{:?} is no name of a host: write it without scheme and port",
+            short(text)
+        ));
     }
     Ok(text.to_owned())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use submeter::{Rate, WEIGHTS};
 use submeter_cache::TenantLimits;
+use submeter_terminal::short;
 
 use super::size::Size;
 
@@ -17,13 +18,16 @@ pub(crate) struct TenantLimit {
     pub(crate) limits: TenantLimits,
 }
 
+/// The longest path of a tenant, in bytes: four times what a key of memcached has room for.
+const PATH_MAX: usize = 1000;
+
 impl FromStr for TenantLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<TenantLimit, String> {
         // At the first mark, so that a misspelt limit is no part of a tenant's name.
         let (path, limits) = text.split_once('=').ok_or_else(|| {
-            format!("{text:?} is not /PATH=LIMITS, such as /acme=64m,rate=20000/s")
+            format!("{:?} is not /PATH=LIMITS, such as /acme=64m,rate=20000/s", short(text))
         })?;
         TenantLimit::new(path, limits)
     }
@@ -33,7 +37,13 @@ impl TenantLimit {
     /// Makes one from its two halves.
     pub(crate) fn new(path: &str, limits: &str) -> Result<TenantLimit, String> {
         if !path.starts_with('/') {
-            return Err(format!("tenant {path:?} is not a path: it starts with '/'"));
+            return Err(format!("tenant {:?} is not a path: it starts with '/'", short(path)));
+        }
+        if path.len() > PATH_MAX {
+            return Err(format!(
+                "tenant {:?} has a path that no key leads to: keep it to {PATH_MAX} bytes",
+                short(path)
+            ));
         }
         Ok(TenantLimit { path: path.to_owned(), limits: parse(limits)? })
     }
@@ -56,18 +66,22 @@ fn parse(text: &str) -> Result<TenantLimits, String> {
             "weight" => limits.weight.replace(weight(value)?).is_some(),
             _ => {
                 return Err(format!(
-                    "{name:?} is no limit of tenants: there are SIZE, high=SIZE, low=SIZE, \
-                     min=SIZE, rate=N/s, burst=N and weight=N"
+                    "{:?} is no limit of tenants: there are SIZE, high=SIZE, low=SIZE, \
+                     min=SIZE, rate=N/s, burst=N and weight=N",
+                    short(name)
                 ));
             }
         };
         if twice {
+            let (part, text) = (short(part), short(text));
             return Err(format!("{part:?} is the second of its kind in {text:?}: keep one"));
         }
     }
     match (burst, &mut limits.requests) {
         (Some(burst), Some(rate)) => rate.burst = burst,
-        (Some(_), None) => return Err(format!("{text:?} has a burst of no rate: add rate=N/s")),
+        (Some(_), None) => {
+            return Err(format!("{:?} has a burst of no rate: add rate=N/s", short(text)));
+        }
         (None, _) => {}
     }
     if let Some(rate) = limits.requests {
@@ -78,7 +92,8 @@ fn parse(text: &str) -> Result<TenantLimits, String> {
 
 /// Parses a rate: `20000/s`, `20k/s`, `5/min`, `100/10ms`.
 fn rate(text: &str) -> Result<Rate, String> {
-    let wrong = || format!("{text:?} is no rate: write N/s, N/min, N/h or N/ms, as in 20000/s");
+    let wrong =
+        || format!("{:?} is no rate: write N/s, N/min, N/h or N/ms, as in 20000/s", short(text));
     let (amount, per) = text.split_once('/').ok_or_else(wrong)?;
     let digits = per.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
     let (times, unit) = per.split_at(digits);
@@ -110,13 +125,15 @@ fn rate(text: &str) -> Result<Rate, String> {
 fn weight(text: &str) -> Result<u32, String> {
     let weight = text.parse().ok().filter(|weight| WEIGHTS.contains(weight));
     let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
-    weight.ok_or_else(|| format!("{text:?} is no weight: give one from {least} to {most}"))
+    weight.ok_or_else(|| format!("{:?} is no weight: give one from {least} to {most}", short(text)))
 }
 
 fn count(text: &str) -> Result<u64, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| digits);
-    number.ok_or_else(|| format!("{text:?} is no number of requests: write digits, as in 500"))
+    number.ok_or_else(|| {
+        format!("{:?} is no number of requests: write digits, as in 500", short(text))
+    })
 }
 
 #[cfg(test)]

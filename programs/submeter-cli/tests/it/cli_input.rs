@@ -106,6 +106,80 @@ fn malformed_files() {
     SUBMETER.refuses(&["serve", "--load", "1", "--tenants-file", tenants.path()], &parts);
 }
 
+/// Asserts that it is refused with a line that is short, whatever the file has.
+fn refuses_shortly(args: &[&str], parts: &[&str]) {
+    SUBMETER.refuses(args, parts);
+    let said = text(&SUBMETER.run(args).stderr);
+    assert!(said.len() < 4000, "{} bytes: {said}", said.len());
+}
+
+#[test]
+fn files_without_end() {
+    let zero = "/dev/zero";
+    SUBMETER.refuses(&["serve", "--limits", zero], &[zero, "more than 16 MiB", "--limits"]);
+    SUBMETER.refuses(&["serve", "--config", zero], &[zero, "more than 16 MiB", "--config"]);
+    let parts = [zero, "more than 16 MiB", "--tenants-file"];
+    SUBMETER.refuses(&["load", "--tenants-file", zero], &parts);
+    SUBMETER.refuses(&["serve", "--load", "1", "--tenants-file", zero], &parts);
+    let parts = [zero, "no regular file", "--file"];
+    SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", zero], &parts);
+    SUBMETER.refuses(&["fleet", "bill", "127.0.0.1:1", "--file", zero], &parts);
+}
+
+#[test]
+fn files_of_one_long_line_are_not_repeated() {
+    let zeros = TempFile::new("zeros", &"\0".repeat(5 << 20));
+    refuses_shortly(&["serve", "--limits", zeros.path()], &["line 1", "(5242880 characters)"]);
+    refuses_shortly(&["serve", "--config", zeros.path()], &[zeros.path(), "line 1", "not TOML"]);
+    refuses_shortly(&["load", "--tenants-file", zeros.path()], &[zeros.path(), "no column"]);
+    let long = "x".repeat(5 << 20);
+    for (content, part) in [
+        (format!("/{long} 64m"), "1000 bytes"),
+        (format!("{long} 64m"), "starts with '/'"),
+        (format!("/a {long}"), "is not a size"),
+        (format!("/a rate={long}"), "is no rate"),
+        (format!("/a {long}=5"), "is no limit"),
+    ] {
+        let limits = TempFile::new("long.limits", &content);
+        refuses_shortly(&["serve", "--limits", limits.path()], &[part, "characters)"]);
+    }
+    for (content, part) in [
+        (format!("memory = \"{long}\""), "is not a size"),
+        (format!("http-host = \"{long}.\u{e9}\""), "is no name"),
+        (format!("{long} = 5"), "is no flag"),
+        (format!("[limits]\n\"/{long}\" = 5"), "no text"),
+    ] {
+        let config = TempFile::new("long.toml", &content);
+        refuses_shortly(&["serve", "--config", config.path()], &[part, "characters)"]);
+    }
+    let csv = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
+               operations,ttls\n";
+    let tenants = TempFile::new("long.csv", &format!("{csv}a,20,{long},1,1,1,get=1,\n"));
+    let parts = ["line 2", "value_bytes", "characters)"];
+    refuses_shortly(&["load", "--tenants-file", tenants.path()], &parts);
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_does_not_hold_the_process() {
+    let folder = crate::fleet::Directory::new("pipe");
+    let pipe = folder.0.join("pipe").to_string_lossy().into_owned();
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", &pipe], &[&pipe, "no regular file"]);
+    let file = ["--load", "1", "--tenants-file", &pipe];
+    for (more, flag) in [(&["--limits", &pipe][..], "--limits"), (&file, "--tenants-file")] {
+        for signal in ["INT", "TERM"] {
+            let serve = SUBMETER.start(&[&crate::support::FREE[..], more].concat());
+            // Time enough to come to the pipe; before that there would be no handler.
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            serve.signal(signal);
+            let (code, said) = serve.end();
+            assert_eq!(code, Some(2), "{said}");
+            assert!(said.contains(&pipe) && said.contains(flag), "{said}");
+        }
+    }
+}
+
 #[test]
 fn limits_that_no_tenant_can_have_are_named_with_their_place() {
     let refuses = |content: &str, more: &[&str], parts: &[&str]| {

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
+use submeter_terminal::{read_file, short};
+
 use crate::cli::{TenantLimit, without_mark};
 
 /// Reads a file, and returns each limit with its line. The error is one line that names file, line
 /// and remedy.
 pub(super) fn read(path: &Path) -> Result<Vec<(usize, TenantLimit)>, String> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| {
+    let name = short(&name);
+    let text = read_file(path).map_err(|e| {
         format!("cannot read {name}: {e}; give --limits a file of lines \"/PATH SIZE,rate=N/s\"")
     })?;
     parse(&text, &name)
@@ -25,7 +28,7 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Vec<(usize, TenantLimit)>,
         // At the last blank: a tenant's name may contain some.
         let limit = match line.rsplit_once(char::is_whitespace) {
             Some((path, limits)) => TenantLimit::new(path.trim_end(), limits),
-            None => Err(format!("{line:?} has no limit")),
+            None => Err(format!("{:?} has no limit", short(line))),
         };
         let number = index + 1;
         let limit = limit.map_err(|e| {

@@ -4,6 +4,7 @@ mod conservation;
 mod deletion;
 mod demo;
 mod doors;
+mod files;
 mod fleet;
 mod limits;
 mod otlp;
@@ -76,8 +77,8 @@ fn deaf(error: &std::io::Error) -> Failure {
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let hangups = reload::hangups().map_err(|e| deaf(&e))?;
     doors::check_limits_api(args)?;
-    let cache = cache(args)?;
-    let plan = args.load.map(|tenants| plan(args, usize::from(tenants))).transpose()?;
+    let (cache, plan) = files::read(args, signals.clone()).await?;
+    let plan = plan?;
     let users = doors::users(args, cache.config())?;
     let tls = doors::tls(args)?;
     let token = args.token_file.as_deref().map(secrets::token).transpose()?;

@@ -30,6 +30,7 @@ impl BillFile {
     /// Opens or creates the file, waits until no other process writes to it, and takes away what a
     /// crash left torn.
     pub(super) fn open(path: &Path) -> Result<BillFile, Failure> {
+        check_kind(path)?;
         let cannot = |e| failed("open", path, &e);
         let options = File::options().create(true).truncate(false).read(true).write(true).clone();
         let mut file = options.open(path).map_err(cannot)?;
@@ -82,6 +83,7 @@ impl BillFile {
 
 /// Reads a file without changing it.
 pub(super) fn read(path: &Path) -> Result<Ledger, Failure> {
+    check_kind(path)?;
     let mut file = File::open(path).map_err(|e| failed("read", path, &e))?;
     FileExt::lock_shared(&file).map_err(|e| failed("lock", path, &e))?;
     let (ledger, _, is_torn) = content(&mut file, path)?;
@@ -138,6 +140,19 @@ fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64, bool), Failure>
         end += line.len();
     }
     Ok((ledger, end as u64, end < bytes.len()))
+}
+
+/// Refuses a pipe, for whose other end nobody would wait, a device, which may have no end, and a
+/// folder. What is not there is for the caller to see.
+fn check_kind(path: &Path) -> Result<(), Failure> {
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => Err(Failure::new(format_args!(
+            "{} is no regular file: name a file of `submeter fleet bill`, or one that does not \
+             exist (--file)",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn failed(act: &str, path: &Path, error: &std::io::Error) -> Failure {
