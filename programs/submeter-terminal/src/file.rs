@@ -24,6 +24,12 @@ pub fn read_file(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// Returns a file's text without the mark that some editors begin UTF-8 with.
+#[must_use]
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// Writes a file whole or not at all: a full disk leaves what was there before. A device or a pipe
 /// is written to as it is.
 ///

@@ -69,17 +69,19 @@ pub fn path(bytes: &[u8]) {
     }
 }
 
-/// Parses a file of tenants' limits: the result is paths with sizes of at least a byte and rates
-/// that can be kept, or an error of one line that names the file.
+/// Parses a file of tenants' limits: the result is lines, paths with sizes of at least a byte and
+/// rates that can be kept, or an error of one line that names the file.
 pub fn limits(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match limits_file::parse(text, "the file") {
         Ok(limits) => {
-            assert!(limits.len() <= text.lines().count());
-            let sound = |limit: &tenant_limit::TenantLimit| {
+            let lines = text.lines().count();
+            assert!(limits.len() <= lines);
+            let sound = |(line, limit): &(usize, tenant_limit::TenantLimit)| {
                 let TenantLimits { memory, high, low, min, requests, weight } = limit.limits;
                 let sizes = [memory, high, low, min];
-                limit.path.starts_with('/')
+                (1..=lines).contains(line)
+                    && limit.path.starts_with('/')
                     && (sizes.iter().any(Option::is_some) || requests.is_some() || weight.is_some())
                     && !sizes.contains(&Some(0))
                     && weight.is_none_or(|weight| WEIGHTS.contains(&weight))

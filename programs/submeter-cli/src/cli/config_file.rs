@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, Id};
-use submeter_terminal::{one_line, read_file, short};
+use submeter_terminal::{one_line, read_file, short, without_mark};
 use toml::de::{DeTable, DeValue};
 
 use super::tenant_limit::TenantLimit;
@@ -20,11 +20,6 @@ pub(crate) struct ConfigFile {
     path: PathBuf,
     settings: Vec<Setting>,
     limits: Vec<(usize, TenantLimit)>,
-}
-
-/// Returns a file's text without the mark that some editors begin UTF-8 with.
-pub(crate) fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// What a file of `--config` says: settings, and limits with their lines.

@@ -19,7 +19,7 @@ mod top;
 mod variables;
 
 pub(crate) use bank::{MemberArgs, OutageArg, ServiceArgs};
-pub(crate) use config_file::{ConfigFile, without_mark};
+pub(crate) use config_file::ConfigFile;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use fleet::{
     BankServeArgs, FleetArgs, FleetCommand, FleetDemoArgs, FleetSetArgs, FleetStatusArgs,

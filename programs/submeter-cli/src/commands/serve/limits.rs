@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use submeter_terminal::{read_file, short};
+use submeter_terminal::{read_file, short, without_mark};
 
-use crate::cli::{TenantLimit, without_mark};
+use crate::cli::TenantLimit;
 
 /// Reads a file, and returns each limit with its line. The error is one line that names file, line
 /// and remedy.
