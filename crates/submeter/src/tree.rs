@@ -282,7 +282,7 @@ impl Tree {
         &self.inner.root
     }
 
-    #[cfg(feature = "export")]
+    #[cfg(any(feature = "checkpoint", feature = "export"))]
     pub(crate) fn stats(&self) -> &TreeStats {
         &self.inner.stats
     }
