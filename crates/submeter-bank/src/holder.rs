@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{Answer, Budget, Request, Want};
+use crate::budget::check_name;
+use crate::{Answer, Budget, RefusedError, Request, Want};
 
 /// The shortest time from one exchange to the next.
 const URGENT: Duration = Duration::from_millis(50);
@@ -112,6 +113,14 @@ impl Holder {
             urgent: false,
             fruitless: false,
         }
+    }
+
+    /// Checks a member's name by the rule of all banks.
+    ///
+    /// # Errors
+    /// When it has none or more than 1,024 bytes, or control characters.
+    pub fn check_name(member: &str) -> Result<(), RefusedError> {
+        check_name("member", member).map_err(RefusedError)
     }
 
     /// Adds a budget, of which the member wants at least `least` unless it is idle: without any,

@@ -8,8 +8,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::budget::check_name;
-use crate::{Answer, Budget, Lease, RefusedError, Request, Want};
+use crate::{Answer, Budget, Holder, Lease, RefusedError, Request, Want};
 
 /// The most budgets in one request: a bound for what a stranger makes the ledger keep.
 const WANTS_MAX: usize = 65_536;
@@ -253,7 +252,7 @@ impl Ledger {
     /// changed then.
     pub fn exchange(&mut self, now: Duration, request: &Request) -> Result<Answer, RefusedError> {
         self.advance(now);
-        check_name("member", &request.member).map_err(RefusedError)?;
+        Holder::check_name(&request.member)?;
         let wants = by_budget(request)?;
         let id = HolderId { member: request.member.clone(), epoch: request.epoch };
         if let Some(account) = self.holders.get(&id) {

@@ -9,9 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AMOUNT_MAX, name_of};
-use crate::budget::check_name;
 use crate::ledger::by_budget;
-use crate::{Budget, Lease, RefusedError, Request, Want};
+use crate::{Budget, Holder, Lease, RefusedError, Request, Want};
 
 /// What was said of a budget, and what was lent.
 #[derive(Clone, Copy)]
@@ -60,7 +59,7 @@ impl<'a> Ask<'a> {
     /// # Errors
     /// When the member's name is unfit, or a budget is listed twice.
     pub(super) fn whole(request: &'a Request) -> Result<Ask<'a>, RefusedError> {
-        check_name("member", &request.member).map_err(RefusedError)?;
+        Holder::check_name(&request.member)?;
         let wants = by_budget(request)?;
         // In a fixed width, so that they are in order as strings are.
         let holder = format!("{}\0{:016x}", request.member, request.epoch);

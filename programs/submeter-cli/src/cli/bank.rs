@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use submeter_bank::{Budget, Holder, Ledger, Member, Past, Use};
+use submeter_bank::Holder;
 use submeter_terminal::seconds;
 
 use super::SecretAddress;
@@ -72,16 +72,7 @@ pub(crate) struct MemberArgs {
 
 /// Parses a member's name, by the rule of banks, which refuse each request of another.
 fn member_name(text: &str) -> Result<String, String> {
-    struct Nothing;
-    impl Member for Nothing {
-        fn set(&mut self, _: &Budget, _: u64) -> Use {
-            Use::default()
-        }
-    }
-    let request = Holder::new(text, 1).request(Duration::ZERO, &mut Nothing);
-    let mut ledger = Ledger::new(Duration::from_secs(1), Past::None);
-    let answer = ledger.exchange(Duration::ZERO, &request);
-    answer.map(|_| text.to_owned()).map_err(|error| error.to_string())
+    Holder::check_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// What holds without a lease.
