@@ -153,6 +153,7 @@ impl Declaring {
             Err(error) if error.is_refused() && !with_floors => Vec::new(),
             there => there?,
         };
+        let mut limits = Vec::new();
         for limit in &self.limits {
             let before = of(&known.limits, &limit.budget);
             let now = match of(&there, &limit.budget) {
@@ -180,8 +181,10 @@ impl Declaring {
                     limit.floors, limit.budget
                 )));
             }
+            limits.push(now);
         }
-        self.look(known)
+        (known.limits, known.at) = (limits, Some(Instant::now()));
+        Ok(())
     }
 
     fn look(&self, known: &mut Known) -> Result<(), EngineError> {
