@@ -80,9 +80,8 @@ where
         let without_body = *request.method() == Method::HEAD;
         let future = {
             let _entered = group.map(Group::enter);
-            let (parts, body) = request.into_parts();
-            let body = MeteredBody::of_request(body, group, metrics.request_bytes);
-            self.inner.call(Request::from_parts(parts, body))
+            let body = |body| MeteredBody::of_request(body, group, metrics.request_bytes);
+            self.inner.call(request.map(body))
         };
         MeterFuture { future: Inside::new(future, exchange), without_body }
     }

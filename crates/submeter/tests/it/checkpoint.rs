@@ -15,16 +15,16 @@ use submeter::{
 };
 
 /// A directory that goes with the test.
-struct Directory(PathBuf);
+pub(super) struct Directory(pub(super) PathBuf);
 
 impl Directory {
-    fn new(test: &str) -> Directory {
+    pub(super) fn new(test: &str) -> Directory {
         let path = std::env::temp_dir().join(format!("submeter-{}-{test}", std::process::id()));
         fs::create_dir_all(&path).expect("the temporary directory is writable");
         Directory(path)
     }
 
-    fn file(&self) -> PathBuf {
+    pub(super) fn file(&self) -> PathBuf {
         self.0.join("totals")
     }
 }

@@ -6,27 +6,11 @@ use std::path::PathBuf;
 use submeter::checkpoint::CheckpointFile;
 use submeter::{Count, Counter, Schema, Tree};
 
+use super::checkpoint::Directory;
 use crate::work::burn_ms;
 
-/// A directory that goes with the test.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(test: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("submeter-{}-{test}", std::process::id()));
-        fs::create_dir_all(&path).expect("the temporary directory is writable");
-        Directory(path)
-    }
-
-    fn file(&self) -> CheckpointFile {
-        CheckpointFile::open(self.0.join("totals")).expect("a directory")
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn open(directory: &Directory) -> CheckpointFile {
+    CheckpointFile::open(directory.file()).expect("a directory")
 }
 
 fn tree() -> (Tree, Counter<Count>) {
@@ -40,7 +24,7 @@ fn a_tree_does_not_overwrite_what_another_has_of_the_file() {
     let directory = Directory::new("another-tree");
     let (first, requests) = tree();
     first.root().add(requests, 1_000);
-    let mut file = directory.file();
+    let mut file = open(&directory);
     first.checkpoint(&mut file).expect("a disk");
     let (second, _) = tree();
     for _ in 0..2 {
@@ -51,7 +35,7 @@ fn a_tree_does_not_overwrite_what_another_has_of_the_file() {
     first.checkpoint(&mut file).expect("its own");
     drop(file);
 
-    let mut file = directory.file();
+    let mut file = open(&directory);
     let (third, requests) = tree();
     third.restore(&mut file).expect("whole").expect("there is one");
     let error = first.checkpoint(&mut file).expect_err("the third has them now");
@@ -70,7 +54,7 @@ fn a_symbolic_link_is_the_file_that_it_leads_to() {
     first.root().add(requests, 7);
     // Before there is a file, too.
     let mut by_link = CheckpointFile::open(&link).expect("a directory");
-    let file = || CheckpointFile::open(directory.0.join("totals"));
+    let file = || CheckpointFile::open(directory.file());
     assert!(file().expect_err("the other name has it").is_locked());
     first.checkpoint(&mut by_link).expect("a disk");
     drop(by_link);
@@ -101,8 +85,8 @@ fn a_damaged_file_says_where_and_how() {
     let directory = Directory::new("where");
     let (before, requests) = tree();
     before.get_or_create("/a/b").expect("room").add(requests, 5);
-    before.checkpoint(&mut directory.file()).expect("a disk");
-    let whole = fs::read_to_string(directory.0.join("totals")).expect("written");
+    before.checkpoint(&mut open(&directory)).expect("a disk");
+    let whole = fs::read_to_string(directory.file()).expect("written");
     let second = whole.find('\n').expect("lines") + 1;
     let edited = |from: &str, to: &str| whole.replace(from, to);
     for (content, says) in [
@@ -116,9 +100,9 @@ fn a_damaged_file_says_where_and_how() {
         (edited("\"/a\"", "\"/\""), "line 3: no group"),
         (edited("\"/a\"", "\"/c\""), "line 4: no group"),
     ] {
-        fs::write(directory.0.join("totals"), content).expect("a disk");
+        fs::write(directory.file(), content).expect("a disk");
         let (after, _) = tree();
-        let error = after.restore(&mut directory.file()).expect_err(says);
+        let error = after.restore(&mut open(&directory)).expect_err(says);
         assert!(error.is_damaged() && error.to_string().contains(says), "{says}: {error}");
         assert_eq!(after.group_count(), 1, "{says}");
     }
@@ -134,10 +118,10 @@ fn restored_cpu_time_is_not_that_of_this_process() {
     };
     let (before, cpu) = metered();
     before.get_or_create("/web").expect("room").add(cpu, 1 << 40);
-    before.checkpoint(&mut directory.file()).expect("a disk");
+    before.checkpoint(&mut open(&directory)).expect("a disk");
 
     let (after, cpu) = metered();
-    after.restore(&mut directory.file()).expect("whole").expect("there is one");
+    after.restore(&mut open(&directory)).expect("whole").expect("there is one");
     after.get("/web").expect("restored").run(|| burn_ms(5));
     let balance = after.cpu_balance().expect("declared");
     let charged = after.root().sum(cpu) - (1 << 40);
