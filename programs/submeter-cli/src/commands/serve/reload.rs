@@ -38,7 +38,7 @@ impl Limits {
         for limit in &args.tenant_limit {
             self.add(limit.clone(), "--tenant-limit");
         }
-        // Whoever says something about the tenant that the load would limit is right.
+        // The load limits its tenant only where the file and the flags do not.
         if let Some(limit) = demo::limit(args, &self.limits) {
             self.add(limit, "--load");
         }
