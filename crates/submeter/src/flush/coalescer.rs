@@ -192,12 +192,16 @@ impl<T> Waiting<T> {
     }
 
     /// Takes from the front, at most so many. What takes all takes the memory too.
+    #[inline]
     fn take(&self, most: usize) -> VecDeque<T> {
         // Acquire: pairs with the Release in `note_len`. A flush that has seen what came after an
         // announcement sees this length, or a later one, and not the zero before it.
-        if self.len.load(Ordering::Acquire) == 0 {
-            return VecDeque::new();
-        }
+        if self.len.load(Ordering::Acquire) == 0 { VecDeque::new() } else { self.take_some(most) }
+    }
+
+    /// Takes where there are some: out of the way, as most flushes find none.
+    #[cold]
+    fn take_some(&self, most: usize) -> VecDeque<T> {
         let mut queue = self.queue.lock();
         let taken = if queue.len() <= most {
             std::mem::take(&mut *queue)

@@ -40,7 +40,7 @@ impl Node {
     }
 
     #[inline]
-    fn depth(self) -> usize {
+    pub(crate) fn depth(self) -> usize {
         ((self.place & !INNER) >> DEPTH_SHIFT) as usize
     }
 

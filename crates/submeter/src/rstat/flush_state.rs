@@ -14,8 +14,9 @@ use submeter_percpu::storage::{Area, BlockRef, DirtyLines, LINE_WORDS, Lines, Ow
 
 use super::kept_lines::{BUSY_MAX, COLD_MAX, KeptLines, QUIET_MAX, SPACING_NS};
 use super::lineage::Lineage;
-use super::propagate::{Propagator, View};
+use super::propagate::{Candidate, Propagator, View};
 use super::rows;
+use super::scope::{FlushScope, ScopeLines, of_groups};
 use crate::flush::node_table::{Birth, NodeTable};
 use crate::flush::reuse::empty;
 
@@ -73,35 +74,14 @@ impl FlushReport {
     }
 }
 
-/// What a flush is to bring up to date.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FlushScope {
-    Tree,
-    /// A group and what is below it, by id.
-    Below(usize),
-}
-
-impl FlushScope {
-    /// Returns a filter for its groups, by id.
-    pub(super) fn groups(
-        self,
-        nodes: &NodeTable<BlockRef<Lineage>>,
-    ) -> impl FnMut(usize) -> bool + use<'_> {
-        // Neighbours are mostly siblings: one answer for all of them.
-        let mut answered = None;
-        move |id| match self {
-            FlushScope::Tree => true,
-            FlushScope::Below(root) => is_below(nodes, id, root, &mut answered),
-        }
-    }
-}
-
 /// What one flush after another works with; locked while one runs.
 pub(crate) struct FlushState {
     area: Area,
     lines: usize,
     last: Arc<OwnedRows>,
     propagator: Propagator,
+    /// Of the scope of the flush.
+    which: ScopeLines,
     /// Lines of data that keep their marks.
     pub(super) kept: KeptLines,
     /// Where readers are told of them.
@@ -112,15 +92,12 @@ pub(crate) struct FlushState {
     now_ns: u64,
     /// When the last flush began that issued a barrier.
     pub(super) barrier_ns: Option<u64>,
-    /// Lines whose marks were taken, first those that were found, then those that were let go;
-    /// emptied by each flush, as the lists below.
+    /// Lines whose marks were taken; emptied by each flush, as the lists below.
     taken: Vec<DirtyLines>,
-    /// How many were found.
-    found: usize,
     /// Lines of the raised error whose marks were taken.
     erring_taken: Vec<DirtyLines>,
     /// Lines that may have changed: those that were taken, and kept ones.
-    changed: Vec<DirtyLines>,
+    candidates: Vec<Candidate>,
     /// The raised error that the totals have after this flush, by line.
     noted: Vec<(usize, [i64; LINE_WORDS])>,
 }
@@ -137,15 +114,15 @@ impl FlushState {
             lines,
             last,
             propagator: Propagator::new(lines),
+            which: ScopeLines::new(FlushScope::Tree),
             kept: KeptLines::default(),
             shown,
             erring: KeptLines::default(),
             now_ns: 0,
             barrier_ns: None,
             taken: Vec::new(),
-            found: 0,
             erring_taken: Vec::new(),
-            changed: Vec::new(),
+            candidates: Vec::new(),
             noted: Vec::new(),
         }
     }
@@ -156,6 +133,14 @@ impl FlushState {
 
     /// Learns of groups. Parents come before their children.
     pub(super) fn learn(&mut self, births: Births) {
+        if !births.is_empty() {
+            self.learn_some(births);
+        }
+    }
+
+    #[cold]
+    fn learn_some(&mut self, births: Births) {
+        self.which.forget();
         self.propagator.nodes.learn(births);
     }
 
@@ -178,6 +163,7 @@ impl FlushState {
         announced: impl Fn() -> Births,
     ) {
         self.now_ns = now_ns;
+        self.which.set(scope);
         self.note_raised_error(scope);
         self.learn(announced());
         let mut found = std::mem::take(&mut self.taken);
@@ -186,16 +172,14 @@ impl FlushState {
         if self.area.dirty_lines(u64::MAX) != self.kept.len() as u64 {
             self.find(scope, self.area.rows_in_use(), &self.kept, &mut found);
         }
-        let FlushState { area, propagator, kept, .. } = self;
+        let FlushState { area, propagator, kept, which, .. } = self;
         let barrier = is_barrier_due(kept, count(&found), self.barrier_ns, now_ns);
         if !barrier {
             kept.adopt(&found);
             found.clear();
         }
-        self.found = found.len();
         if barrier {
-            let mut which = in_scope(scope, propagator);
-            kept.let_go(|lines, ages| which(lines) & ages.unchanged(), &mut found);
+            kept.let_go(|lines, ages| which.of(propagator, lines) & ages.unchanged(), &mut found);
         }
         if !dead.is_empty() {
             kept.let_go(|lines, _| of_groups(dead, propagator, lines), &mut found);
@@ -230,7 +214,6 @@ impl FlushState {
             }
             area.take_dirty(taken);
         }
-        self.found = self.taken.len();
         // Not a flush that anybody asked for.
         let report = self.report();
         self.propagator.begin();
@@ -242,6 +225,7 @@ impl FlushState {
 
     /// Finds the dirty lines that a flush of `scope` brings up to date, but for those that are
     /// `kept`.
+    #[inline(never)]
     fn find(
         &self,
         scope: FlushScope,
@@ -256,10 +240,9 @@ impl FlushState {
             FlushScope::Below(root) if self.has_no_child(root) => Lines::Range(self.lines_of(root)),
             FlushScope::Below(_) => Lines::Some,
         };
-        let mut which = in_scope(scope, &self.propagator);
         self.area.find_dirty(rows, &lines, |found| {
             let others = DirtyLines { bits: kept.others(found), ..found };
-            let bits = which(others);
+            let bits = self.which.of(&self.propagator, others);
             if bits != 0 {
                 out.push(DirtyLines { bits, ..found });
             }
@@ -286,28 +269,34 @@ impl FlushState {
         // Updaters add by locked instructions, and look at the mark afterwards: to take it needs no
         // barrier, so that cold ones go at any time.
         // But none elsewhere: what is taken here is noted.
-        let mut which = in_scope(scope, &self.propagator);
-        self.erring.let_go(|lines, ages| which(lines) & ages.cold(), &mut found);
+        if self.erring.cold() > 0 {
+            let of = |lines| self.which.of(&self.propagator, lines);
+            self.erring.let_go(|lines, ages| of(lines) & ages.cold(), &mut found);
+        }
         self.area.take_dirty(&mut found);
+        self.candidates.extend(found.iter().copied().map(Candidate::taken));
         self.erring_taken = found;
+        self.erring.list(
+            &self.range_of(scope),
+            &self.which,
+            &self.propagator,
+            &mut self.candidates,
+        );
         let raised = self.area.shared_lines(rows::RAISED_ERROR);
         let covered = self.area.shared_lines(rows::COVERED_ERROR);
-        let is_same = |_, line: usize| {
-            let mut words = raised[line].iter().zip(&covered[line]);
-            // SeqCst: as below. Relaxed: the flusher's own.
-            words.all(|(raised, covered)| {
-                raised.load(Ordering::SeqCst) == covered.load(Ordering::Relaxed)
-            })
-        };
-        let range = self.range_of(scope);
-        look(&mut self.erring, scope, range, &self.propagator, is_same, &mut self.changed);
-        for line in self.erring_taken.iter().chain(&self.changed).flat_map(|erring| erring.lines())
-        {
-            // SeqCst: before the marks are taken, as `take` says.
-            let load = |n: usize| raised[line][n].load(Ordering::SeqCst);
-            self.noted.push((line, std::array::from_fn(load)));
+        for candidate in &mut self.candidates {
+            for line in candidate.lines.lines() {
+                // SeqCst: before the marks are taken, as `take` says.
+                let now = std::array::from_fn(|n| raised[line][n].load(Ordering::SeqCst));
+                // Relaxed: the flusher's own.
+                if (0..LINE_WORDS).any(|n| now[n] != covered[line][n].load(Ordering::Relaxed)) {
+                    candidate.changed |= 1 << (line % 64);
+                    self.noted.push((line, now));
+                }
+            }
         }
-        empty(&mut self.changed);
+        self.erring.note(&self.candidates);
+        empty(&mut self.candidates);
     }
 
     /// The only lines that a flush of `scope` looks at, if it is a group without children.
@@ -337,40 +326,34 @@ impl FlushState {
             self.barrier_ns = Some(self.now_ns);
         }
         self.propagator.begin();
-        self.look_at_kept(scope);
+        self.list_kept(scope);
         self.bring_up();
         Ok(())
     }
 
-    /// Finds out which lines of `scope` that keep their marks have changed.
-    pub(super) fn look_at_kept(&mut self, scope: FlushScope) {
-        let range = self.range_of(scope);
-        let view = View::of(&self.area, &self.last);
-        let is_same = |row, line| view.is_same(row, line);
-        look(&mut self.kept, scope, range, &self.propagator, is_same, &mut self.changed);
+    /// Lists the lines of `scope` that keep their marks.
+    pub(super) fn list_kept(&mut self, scope: FlushScope) {
+        self.kept.list(&self.range_of(scope), &self.which, &self.propagator, &mut self.candidates);
     }
 
     pub(super) fn bring_up(&mut self) {
-        if self.taken.is_empty() && self.changed.is_empty() {
-            return;
+        if !self.taken.is_empty() {
+            self.list_taken();
         }
-        // Before the totals change, and what was read of kept lines, and before marks are released.
-        self.shown.begin();
         let view = View::of(&self.area, &self.last);
-        let (found, let_go) = self.taken.split_at(self.found);
-        self.changed.extend_from_slice(found);
-        for &lines in let_go {
-            // Most have not changed: what is visited is what has.
-            let has_changed = |line: &usize| !view.is_same(lines.row as usize, *line);
-            let bits =
-                lines.lines().filter(has_changed).fold(0, |bits, line| bits | 1 << (line % 64));
-            if bits != 0 {
-                self.changed.push(DirtyLines { bits, ..lines });
-            }
-        }
+        // Before the totals change, and what was read of kept lines.
+        self.propagator.propagate(view, &mut self.candidates, || self.shown.begin());
+        self.kept.note(&self.candidates);
+    }
+
+    /// Lists the lines whose marks were taken, beside those that keep theirs.
+    #[cold]
+    fn list_taken(&mut self) {
+        // Also where none of them has changed: their marks are released.
+        self.shown.begin();
+        self.candidates.extend(self.taken.iter().copied().map(Candidate::taken));
         // By line, so that a group is visited once, for all of its rows.
-        self.changed.sort_unstable_by_key(|lines| (lines.word, lines.row));
-        self.propagator.propagate(view, &self.changed);
+        self.candidates.sort_unstable_by_key(|at| (at.lines.word, at.lines.row));
     }
 
     /// Shows readers that the totals have it, once they do.
@@ -392,7 +375,7 @@ impl FlushState {
     fn clear(&mut self) {
         empty(&mut self.taken);
         empty(&mut self.erring_taken);
-        empty(&mut self.changed);
+        empty(&mut self.candidates);
         empty(&mut self.noted);
     }
 
@@ -403,6 +386,7 @@ impl FlushState {
 
     /// Removes groups whose last handle is gone; what they counted is in their ancestors' totals.
     pub(super) fn forget(&mut self, ids: &mut [u32]) {
+        self.which.forget();
         self.propagator.forget(ids, &self.last, self.area.rows_in_use());
     }
 
@@ -440,7 +424,7 @@ impl FlushState {
     /// How many elements its lists have room for.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        let lists = [self.taken.capacity(), self.changed.capacity(), self.noted.capacity()];
+        let lists = [self.taken.capacity(), self.candidates.capacity(), self.noted.capacity()];
         lists.iter().sum::<usize>() + self.propagator.nodes.capacity()
     }
 
@@ -448,7 +432,7 @@ impl FlushState {
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         let lists =
-            [self.taken.len(), self.erring_taken.len(), self.changed.len(), self.noted.len()];
+            [self.taken.len(), self.erring_taken.len(), self.candidates.len(), self.noted.len()];
         lists == [0; 4] && self.propagator.is_at_rest()
     }
 }
@@ -462,67 +446,4 @@ fn is_barrier_due(kept: &KeptLines, found: usize, last_ns: Option<u64>, now_ns: 
     let spaced = last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= SPACING_NS);
     let room = if spaced { QUIET_MAX } else { BUSY_MAX };
     kept.len() + found > room || spaced && kept.cold() > COLD_MAX
-}
-
-/// Looks at those `kept` lines that are in `scope`, or in `range`, if that is all of it.
-fn look(
-    kept: &mut KeptLines,
-    scope: FlushScope,
-    range: Option<Range<usize>>,
-    propagator: &Propagator,
-    is_same: impl Fn(usize, usize) -> bool,
-    changed: &mut Vec<DirtyLines>,
-) {
-    match range {
-        Some(range) => kept.look_among(&range, is_same, changed),
-        None => kept.look(in_scope(scope, propagator), is_same, changed),
-    }
-}
-
-/// Returns a filter for lines of the groups of `scope`.
-fn in_scope(scope: FlushScope, propagator: &Propagator) -> impl FnMut(DirtyLines) -> u64 {
-    let mut has = scope.groups(&propagator.nodes);
-    move |lines| match scope {
-        FlushScope::Tree => lines.bits,
-        FlushScope::Below(_) => of_which(propagator, lines, &mut has),
-    }
-}
-
-/// Returns those of `lines` that are of these groups, which are in order.
-fn of_groups(ids: &[u32], propagator: &Propagator, lines: DirtyLines) -> u64 {
-    of_which(propagator, lines, |id| ids.binary_search(&(id as u32)).is_ok())
-}
-
-fn of_which(propagator: &Propagator, lines: DirtyLines, mut has: impl FnMut(usize) -> bool) -> u64 {
-    let first = lines.word as usize * 64;
-    let (mut rest, mut wanted) = (lines.bits, 0);
-    while rest != 0 {
-        let (id, mask) = propagator.group_of(first + rest.trailing_zeros() as usize, first);
-        rest &= !mask;
-        if has(id) {
-            wanted |= lines.bits & mask;
-        }
-    }
-    wanted
-}
-
-fn is_below(
-    nodes: &NodeTable<BlockRef<Lineage>>,
-    id: usize,
-    root: usize,
-    answered: &mut Option<(usize, bool)>,
-) -> bool {
-    if id == root {
-        return true;
-    }
-    // A group that the flusher has not heard of yet returned no update before the flush began.
-    let Some(parent) = nodes.get(id).and_then(|node| node.parent()) else { return false };
-    match *answered {
-        Some((of, answer)) if of == parent => answer,
-        _ => {
-            let answer = nodes.is_below(parent, root);
-            *answered = Some((parent, answer));
-            answer
-        }
-    }
 }

@@ -5,6 +5,9 @@ use std::ops::Range;
 use submeter_percpu::dirty::Kept;
 use submeter_percpu::storage::DirtyLines;
 
+use super::propagate::{Candidate, Propagator};
+use super::scope::ScopeLines;
+
 /// The most lines that keep their marks after a flush that may issue a barrier: readers of a quiet
 /// tree compare them all.
 pub(super) const QUIET_MAX: usize = 128;
@@ -99,6 +102,9 @@ impl KeptLines {
 
     /// Keeps the marks of lines that did not keep theirs.
     pub(super) fn adopt(&mut self, found: &[DirtyLines]) {
+        if found.is_empty() {
+            return;
+        }
         let before = self.words.len();
         for &lines in found {
             self.len += lines.bits.count_ones() as usize;
@@ -115,6 +121,7 @@ impl KeptLines {
 
     /// Lets those lines go that `which` returns. They are appended to `left`; their marks are still
     /// set.
+    #[cold]
     pub(super) fn let_go(
         &mut self,
         mut which: impl FnMut(DirtyLines, Ages) -> u64,
@@ -136,28 +143,44 @@ impl KeptLines {
         self.is_published &= gone == 0;
     }
 
-    /// Looks at those lines that `which` returns, and appends the ones that are not as `is_same`
-    /// says to `changed`.
-    pub(super) fn look(
-        &mut self,
-        which: impl FnMut(DirtyLines) -> u64,
-        is_same: impl Fn(usize, usize) -> bool,
-        changed: &mut Vec<DirtyLines>,
+    /// Lists those lines that are of `which` groups, to be compared and then
+    /// [noted](KeptLines::note): those of a range, without a look at any other, if there is one.
+    #[inline(never)]
+    pub(super) fn list(
+        &self,
+        range: &Option<Range<usize>>,
+        which: &ScopeLines,
+        propagator: &Propagator,
+        candidates: &mut Vec<Candidate>,
     ) {
-        look(&mut self.words, which, is_same, changed);
+        let among = range.as_ref().map_or(0..self.words.len(), |range| self.among(range));
+        for (kept, word) in (among.start..).zip(&self.words[among]) {
+            let bits = match range {
+                Some(range) => word.lines.among(range),
+                None => which.of(propagator, word.lines),
+            };
+            if bits != 0 {
+                let lines = DirtyLines { bits, ..word.lines };
+                candidates.push(Candidate { lines, kept: Some(kept as u32), changed: 0 });
+            }
+        }
     }
 
-    /// As [`look`](KeptLines::look), at all lines of a range, without a look at any other.
-    pub(super) fn look_among(
-        &mut self,
-        range: &Range<usize>,
-        is_same: impl Fn(usize, usize) -> bool,
-        changed: &mut Vec<DirtyLines>,
-    ) {
+    /// Which words have lines of a range.
+    fn among(&self, range: &Range<usize>) -> Range<usize> {
         let first = self.words.partition_point(|word| word.lines.word < (range.start / 64) as u32);
         let count = self.words[first..]
             .partition_point(|word| (word.lines.word as usize) < range.end.div_ceil(64));
-        look(&mut self.words[first..first + count], |at| at.among(range), is_same, changed);
+        first..first + count
+    }
+
+    /// Notes which of the lines that were listed have changed.
+    pub(super) fn note(&mut self, candidates: &[Candidate]) {
+        for &Candidate { lines, kept, changed } in candidates {
+            if let Some(kept) = kept {
+                self.words[kept as usize].ages.advance(lines.bits, changed);
+            }
+        }
     }
 
     /// Tells readers which lines are kept, if that has changed, and ends the flush for them.
@@ -170,23 +193,5 @@ impl KeptLines {
             self.is_published = true;
         }
         shared.end(self.words.len());
-    }
-}
-
-fn look(
-    words: &mut [Word],
-    mut which: impl FnMut(DirtyLines) -> u64,
-    is_same: impl Fn(usize, usize) -> bool,
-    changed: &mut Vec<DirtyLines>,
-) {
-    for Word { lines: at, ages } in words {
-        let looked_at = DirtyLines { bits: at.bits & which(*at), ..*at };
-        let row = at.row as usize;
-        let differs = |&line: &usize| !is_same(row, line);
-        let bits = looked_at.lines().filter(differs).fold(0, |bits, line| bits | 1 << (line % 64));
-        ages.advance(looked_at.bits, bits);
-        if bits != 0 {
-            changed.push(DirtyLines { bits, ..*at });
-        }
     }
 }

@@ -85,7 +85,7 @@ impl Tree {
         state.take(scope, &[], 0, || self.rstat.flushes.take_births(usize::MAX));
         read();
         // No barrier: nobody else adds.
-        state.look_at_kept(scope);
+        state.list_kept(scope);
         read();
         state.bring_up();
         read();
@@ -338,7 +338,7 @@ fn readers_are_told_of_a_flush_before_it_releases_the_mark_of_a_line_that_is_let
     let mut state = tree.rstat.flushes.lock();
     state.take(FlushScope::Tree, &[], 0, || tree.rstat.flushes.take_births(usize::MAX));
     assert_eq!(state.kept.len(), 0, "they were let go");
-    state.look_at_kept(FlushScope::Tree);
+    state.list_kept(FlushScope::Tree);
     state.bring_up();
     assert!(!exact());
     state.finish();
@@ -390,6 +390,24 @@ fn a_flush_of_a_part_covers_no_error_elsewhere_that_was_cold() {
             assert!(off <= reading.bound, "cold: {cold}, group {group}: off by {off}, {reading:?}");
         }
         tree.flush_all();
+    }
+}
+
+/// Or each flush would look at all that ever crossed a boundary.
+#[test]
+fn an_error_that_no_longer_grows_loses_its_marks() {
+    let mut tree = Tree::new(2);
+    let crosses = 3 * MASK.cast_signed();
+    for _ in 0..2 {
+        tree.groups[2].add(0, crosses, MASK);
+        tree.counted[2] += crosses;
+        // The group's and the root's.
+        for _ in 0..1 + COLD {
+            tree.flush_all();
+            assert_eq!(tree.rstat.area.dirty_shared_lines(), 2);
+        }
+        tree.flush_all();
+        assert_eq!(tree.rstat.area.dirty_shared_lines(), 0);
     }
 }
 

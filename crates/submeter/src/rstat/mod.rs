@@ -52,16 +52,18 @@ mod kept_lines;
 mod kept_tests;
 mod lineage;
 mod propagate;
+mod scope;
 #[cfg(test)]
 mod tests;
 
 pub use flush_state::FlushReport;
 pub(crate) use group_stats::GroupStats;
 
-use flush_state::{FlushScope, FlushState};
+use flush_state::FlushState;
 use kept_lines::BUSY_MAX;
 use lineage::Lineage;
 use propagate::View;
+use scope::FlushScope;
 
 /// The shared rows of the area, by number. (The owned ones hold what the flusher read last, one for
 /// each data row.)
@@ -247,7 +249,7 @@ impl Rstat {
         if unbounded != 0 {
             scope = FlushScope::Tree;
         }
-        if scope != FlushScope::Tree {
+        if scope != FlushScope::Tree && !deaths.is_empty() {
             let mut has = scope.groups(state.nodes());
             let elsewhere = |id: &mut u32| !has(*id as usize);
             self.flushes.defer(deaths.extract_if(.., elsewhere).collect());
@@ -261,11 +263,15 @@ impl Rstat {
         }
         self.note_flushed(scope, &flush);
         state.finish();
-        // SeqCst: after the totals were stored; pairs with the load in `GroupStats::read`.
-        self.error_unbounded.fetch_sub(unbounded, Ordering::SeqCst);
-        // Relaxed: a statistic.
-        self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
-        state.forget(&mut deaths);
+        if unbounded != 0 {
+            // SeqCst: after the totals were stored; pairs with the load in `GroupStats::read`.
+            self.error_unbounded.fetch_sub(unbounded, Ordering::SeqCst);
+        }
+        if !deaths.is_empty() {
+            // Relaxed: a statistic.
+            self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
+            state.forget(&mut deaths);
+        }
         Ok(state.report_after(flush.elapsed()))
     }
 

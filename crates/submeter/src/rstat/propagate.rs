@@ -42,33 +42,50 @@ impl<'a> View<'a> {
         self.data.has(row, line) && self.is_same(row, line)
     }
 
-    /// Reads a line in each of `rows` where it has changed, and returns by how much it differs from
-    /// last time.
+    /// Reads a line in each of `rows`, and returns by how much they differ from last time, if any
+    /// does. Calls `begin` before it notes what it read.
     #[inline(always)]
-    fn new_in(self, rows: &[DirtyLines], first: usize, bit: usize) -> Line {
-        let mut new = [0; LINE_WORDS];
-        // The usual case by itself, without a sum.
-        if let [row] = rows {
-            return self.new_in_row(row.row as usize, first + bit);
-        }
+    fn new_in(
+        self,
+        rows: &mut [Candidate],
+        first: usize,
+        bit: usize,
+        begin: &impl Fn(),
+    ) -> Option<Line> {
+        let mut new = None;
         for row in rows {
-            if row.bits >> bit & 1 == 1 {
-                add(&mut new, &self.new_in_row(row.row as usize, first + bit));
+            if row.lines.bits >> bit & 1 == 0 {
+                continue;
+            }
+            if let Some(more) = self.new_in_row(row.lines.row as usize, first + bit, begin) {
+                row.changed |= 1 << bit;
+                match &mut new {
+                    Some(new) => add(new, &more),
+                    None => new = Some(more),
+                }
             }
         }
         new
     }
 
     #[inline(always)]
-    fn new_in_row(self, row: usize, line: usize) -> Line {
+    fn new_in_row(self, row: usize, line: usize, begin: &impl Fn()) -> Option<Line> {
         let (now, last) = (self.data.load_line(row, line), self.last.line(row, line));
-        let mut new = [0; LINE_WORDS];
+        let (mut new, mut any) = ([0; LINE_WORDS], 0);
         for n in 0..LINE_WORDS {
-            // Relaxed, both: as in `is_same`.
+            // Relaxed: the flusher's own.
             new[n] = now[n].wrapping_sub(last[n].load(Ordering::Relaxed));
+            any |= new[n];
+        }
+        if any == 0 {
+            return None;
+        }
+        begin();
+        for n in 0..LINE_WORDS {
+            // Relaxed: as above.
             last[n].store(now[n], Ordering::Relaxed);
         }
-        new
+        Some(new)
     }
 
     /// Adds to the cached totals of a line.
@@ -82,6 +99,23 @@ impl<'a> View<'a> {
             let before = totals[n].load(Ordering::Relaxed);
             totals[n].store(before.wrapping_add(new[n]), Ordering::Relaxed);
         }
+    }
+}
+
+/// Lines that a flush compares with what it read of them last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) lines: DirtyLines,
+    /// The place among the words of the kept lines; of no meaning where marks were taken.
+    pub(super) kept: Option<u32>,
+    /// Those that differ.
+    pub(super) changed: u64,
+}
+
+impl Candidate {
+    /// Lines whose marks were taken.
+    pub(super) fn taken(lines: DirtyLines) -> Candidate {
+        Candidate { lines, kept: None, changed: 0 }
     }
 }
 
@@ -135,39 +169,44 @@ impl Propagator {
         self.collected = usize::MAX;
     }
 
-    /// Takes what is new in these lines to the totals of all groups up to the root. They are in
-    /// order.
-    pub(super) fn propagate(&mut self, view: View<'_>, changed: &[DirtyLines]) {
-        for rows in changed.chunk_by(|a, b| a.word == b.word) {
-            self.collect(view, rows);
+    /// Takes what is new in these lines to the totals of all groups up to the root, and notes which
+    /// have changed. They are in order. Calls `begin` before it changes anything.
+    pub(super) fn propagate(
+        &mut self,
+        view: View<'_>,
+        candidates: &mut [Candidate],
+        begin: impl Fn(),
+    ) {
+        for rows in candidates.chunk_by_mut(|a, b| a.lines.word == b.lines.word) {
+            self.collect(view, rows, &begin);
         }
         self.pass_on(view);
         empty(&mut self.pending);
     }
 
-    /// Reads what has changed among 64 lines, in one or more rows.
-    fn collect(&mut self, view: View<'_>, rows: &[DirtyLines]) {
-        let first = rows[0].word as usize * 64;
-        let mut bits = 0;
-        for row in rows {
-            bits |= row.bits;
-            self.report.lines += row.bits.count_ones() as usize;
-        }
+    /// Reads 64 lines, in one or more rows.
+    fn collect(&mut self, view: View<'_>, rows: &mut [Candidate], begin: &impl Fn()) {
+        let first = rows[0].lines.word as usize * 64;
+        let mut bits = rows.iter().fold(0, |bits, row| bits | row.lines.bits);
         while bits != 0 {
             let (id, mask) = self.group_of(first + bits.trailing_zeros() as usize, first);
-            self.collect_group(view, rows, first, (id, bits & mask));
+            self.collect_group(view, rows, first, (id, bits & mask), begin);
             bits &= !mask;
+        }
+        for row in rows {
+            self.report.lines += row.changed.count_ones() as usize;
         }
     }
 
-    /// Reads the changed lines of one group, `bits` of the 64 from `first` on.
+    /// Reads lines of one group, `bits` of the 64 from `first` on.
     #[inline(always)]
     fn collect_group(
         &mut self,
         view: View<'_>,
-        rows: &[DirtyLines],
+        rows: &mut [Candidate],
         first: usize,
         (id, mut bits): (usize, u64),
+        begin: &impl Fn(),
     ) {
         let Some(node) = self.nodes.get(id) else { return };
         let block = id * self.lines;
@@ -175,24 +214,33 @@ impl Propagator {
         // that waits already.
         let waits = node.is_inner() || node.is_scheduled();
         let above = if waits { Some(id) } else { node.parent() };
-        let dirty = if first < block { bits >> (block - first) } else { bits << (first - block) };
-        let (nodes, pending) = (&mut self.nodes, &mut self.pending);
-        let slot = above.map(|above| schedule(nodes, pending, self.lines, above, dirty));
+        let (mut slot, mut dirty) = (None, 0);
+        while bits != 0 {
+            let bit = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let Some(new) = view.new_in(rows, first, bit, begin) else { continue };
+            if !waits {
+                view.add_to_total(first + bit, &new);
+            }
+            let line = first + bit - block;
+            dirty |= 1 << line;
+            if let Some(above) = above {
+                let (nodes, pending) = (&mut self.nodes, &mut self.pending);
+                let slot =
+                    *slot.get_or_insert_with(|| schedule(nodes, pending, self.lines, above, dirty));
+                add(&mut pending[slot + line], &new);
+            }
+        }
+        if dirty == 0 {
+            return;
+        }
+        if let Some(above) = above {
+            self.nodes.schedule(above, dirty);
+        }
         if !waits && self.collected != id {
             // Lines of a group come one after the other, but not always in one word.
             self.collected = id;
             self.visited(id);
-        }
-        while bits != 0 {
-            let bit = bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            let new = view.new_in(rows, first, bit);
-            if !waits {
-                view.add_to_total(first + bit, &new);
-            }
-            if let Some(slot) = slot {
-                add(&mut self.pending[slot + first + bit - block], &new);
-            }
         }
     }
 

@@ -14,6 +14,8 @@ use super::kept_lines::QUIET_MAX;
 use super::*;
 use crate::{Count, Unit};
 
+mod parts;
+
 const MASK: u64 = Count::KIND.batch_mask();
 /// Groups of the random trees.
 const GROUPS: usize = if cfg!(miri) { 40 } else { 700 };
@@ -163,38 +165,6 @@ fn rstat_3_after_one_flush_a_parent_is_its_own_plus_its_children() {
 }
 
 #[test]
-fn a_flush_of_a_part_reads_that_part_only_and_tells_everyone_above() {
-    let mut forest = Forest::new(16).grow(GROUPS);
-    let mut left: HashSet<usize> = HashSet::new();
-    let mut in_totals = 0;
-    for round in 0..60 {
-        for _ in 0..5 {
-            let group = forest.rng.usize(..GROUPS);
-            forest.leaves[group].add(round % 16, 1, MASK);
-            left.insert(group);
-        }
-        let root = forest.rng.usize(..GROUPS);
-        let part: HashSet<usize> =
-            left.iter().copied().filter(|&g| forest.upward(g).any(|at| at == root)).collect();
-        let expected: HashSet<usize> = part.iter().flat_map(|&g| forest.upward(g)).collect();
-        forest.rstat.flush_below(&forest.leaves[root]);
-        let visits = forest.visits();
-        assert_eq!(visits.iter().copied().collect::<HashSet<_>>(), expected);
-        assert_eq!(visits.len(), expected.len(), "each once");
-        left.retain(|group| !part.contains(group));
-        let total: i64 = (0..16).map(|word| forest.total(0, word)).sum();
-        assert!(total >= in_totals && total <= 5 * (round as i64 + 1));
-        in_totals = total;
-        // A parent is its own plus its children also between flushes: nothing is under way.
-        assert!(forest.rstat.flushes.lock().is_at_rest());
-        assert_eq!(forest.bound(0, 0) == 0, left.is_empty());
-    }
-    forest.rstat.flush();
-    assert_eq!((0..16).map(|word| forest.total(0, word)).sum::<i64>(), 300);
-    assert_eq!(forest.bound(0, 0), 0);
-}
-
-#[test]
 fn a_refused_barrier_loses_nothing() {
     let mut forest = Forest::new(9);
     let child = forest.add_group(0);
@@ -285,34 +255,6 @@ fn a_read_stays_within_its_bound_while_overflows_are_in_flight() {
     }
 }
 
-/// A group that is created and updated while a flush of a part begins is not in that flush; so
-/// neither must the flush take away the drift that the group caused above itself.
-#[test]
-fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
-    let mut forest = Forest::new(1);
-    let part = forest.add_group(0);
-    let by = 100 * (MASK.cast_signed() + 1);
-    for has_children in [false, true] {
-        let truth = forest.total(part, 0) + by;
-        let announced = || forest.rstat.flushes.take_births(usize::MAX);
-        let mut state = forest.rstat.flushes.lock();
-        state.learn(announced());
-        let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
-        born.add(0, by, MASK);
-        let scope = FlushScope::Below(forest.leaves[part].id() as usize);
-        state.take(scope, &[], 0, announced);
-        state.propagate(scope, Area::try_barrier).expect("granted");
-        state.finish();
-        for group in [0, part] {
-            let off = forest.total(group, 0).abs_diff(truth);
-            assert!(forest.bound(group, 0) >= off, "{has_children}, {group}: off by {off}");
-        }
-        drop(state);
-        forest.rstat.flush();
-        assert_eq!((forest.total(0, 0), forest.bound(part, 0)), (truth, 0));
-    }
-}
-
 #[test]
 fn the_bound_follows_what_changed_not_what_exists() {
     let mut forest = Forest::new(1).grow(GROUPS);
@@ -349,19 +291,6 @@ fn drift_that_wraps_around_gives_no_small_bound() {
     assert_eq!(forest.bound(0, 0), 0);
     root.add(0, 1, MASK);
     assert!(forest.bound(0, 0) <= 2 * (MASK + 1), "a flush ends it");
-}
-
-#[test]
-fn a_flush_of_a_part_ends_what_makes_bounds_meaningless_too() {
-    let mut forest = Forest::new(1);
-    let (wild, tame) = (forest.add_group(0), forest.add_group(0));
-    forest.leaves[wild].add(0, i64::MAX, MASK);
-    forest.leaves[tame].add(0, 1, MASK);
-    assert_eq!(forest.bound(tame, 0), u64::MAX);
-    forest.rstat.flush_below(&forest.leaves[tame]);
-    forest.leaves[tame].add(0, 1, MASK);
-    assert!((1..=2 * MASK).contains(&forest.bound(tame, 0)));
-    assert_eq!(forest.total(wild, 0), i64::MAX);
 }
 
 /// Readers that ask while a flush runs cause one more between them, whatever part they ask for.

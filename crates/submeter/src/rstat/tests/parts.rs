@@ -1,0 +1,141 @@
+//! Flushes of a part, and the groups that are not of it, or not yet known to be.
+
+use std::cell::OnceCell;
+
+use super::super::kept_lines::{COLD, COLD_MAX};
+use super::*;
+
+#[test]
+fn a_flush_of_a_part_reads_that_part_only_and_tells_everyone_above() {
+    let mut forest = Forest::new(16).grow(GROUPS);
+    let mut left: HashSet<usize> = HashSet::new();
+    let mut in_totals = 0;
+    for round in 0..60 {
+        for _ in 0..5 {
+            let group = forest.rng.usize(..GROUPS);
+            forest.leaves[group].add(round % 16, 1, MASK);
+            left.insert(group);
+        }
+        let root = forest.rng.usize(..GROUPS);
+        let part: HashSet<usize> =
+            left.iter().copied().filter(|&g| forest.upward(g).any(|at| at == root)).collect();
+        let expected: HashSet<usize> = part.iter().flat_map(|&g| forest.upward(g)).collect();
+        forest.rstat.flush_below(&forest.leaves[root]);
+        let visits = forest.visits();
+        assert_eq!(visits.iter().copied().collect::<HashSet<_>>(), expected);
+        assert_eq!(visits.len(), expected.len(), "each once");
+        left.retain(|group| !part.contains(group));
+        let total: i64 = (0..16).map(|word| forest.total(0, word)).sum();
+        assert!(total >= in_totals && total <= 5 * (round as i64 + 1));
+        in_totals = total;
+        // A parent is its own plus its children also between flushes: nothing is under way.
+        assert!(forest.rstat.flushes.lock().is_at_rest());
+        assert_eq!(forest.bound(0, 0) == 0, left.is_empty());
+    }
+    forest.rstat.flush();
+    assert_eq!((0..16).map(|word| forest.total(0, word)).sum::<i64>(), 300);
+    assert_eq!(forest.bound(0, 0), 0);
+}
+
+#[test]
+fn each_of_two_flushes_of_parts_reads_its_own() {
+    let mut forest = Forest::new(1);
+    let parts = [forest.add_group(0), forest.add_group(0)];
+    let children = parts.map(|part| forest.add_group(part));
+    for round in 1..=2 {
+        children.iter().for_each(|&child| forest.leaves[child].add(0, 1, MASK));
+        for (read, part) in (1..).zip(parts) {
+            forest.rstat.flush_below(&forest.leaves[part]);
+            assert_eq!(forest.total(part, 0), round);
+            assert_eq!(forest.total(0, 0), 2 * (round - 1) + read);
+        }
+    }
+}
+
+/// A group that is created and updated while a flush of a part begins is not in that flush; so
+/// neither must the flush take away the drift that the group caused above itself.
+#[test]
+fn a_group_born_while_a_part_is_flushed_stays_within_the_bounds_above_it() {
+    let mut forest = Forest::new(1);
+    let part = forest.add_group(0);
+    let by = 100 * (MASK.cast_signed() + 1);
+    for has_children in [false, true] {
+        let truth = forest.total(part, 0) + by;
+        let announced = || forest.rstat.flushes.take_births(usize::MAX);
+        let mut state = forest.rstat.flushes.lock();
+        state.learn(announced());
+        let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[part])).expect("room");
+        born.add(0, by, MASK);
+        let scope = FlushScope::Below(forest.leaves[part].id() as usize);
+        state.take(scope, &[], 0, announced);
+        state.propagate(scope, Area::try_barrier).expect("granted");
+        state.finish();
+        for group in [0, part] {
+            let off = forest.total(group, 0).abs_diff(truth);
+            assert!(forest.bound(group, 0) >= off, "{has_children}, {group}: off by {off}");
+        }
+        drop(state);
+        forest.rstat.flush();
+        assert_eq!((forest.total(0, 0), forest.bound(part, 0)), (truth, 0));
+    }
+}
+
+/// A group that comes after a flush of a part has learned of groups is not of that part, although
+/// the one whose place it takes was: its mark would be taken, and its words not read.
+#[test]
+fn a_flush_of_a_part_leaves_a_group_that_it_does_not_know_in_the_place_of_one_that_it_knew() {
+    let mut forest = Forest::new(1);
+    let (part, other) = (forest.add_group(0), forest.add_group(0));
+    let first = forest.leaves.len();
+    while forest.leaves.len() <= first + COLD_MAX + 1 {
+        forest.add_group(part);
+    }
+    forest.leaves[first..].iter().for_each(|leaf| leaf.add(0, 1, MASK));
+    let flush = |forest: &Forest| forest.rstat.flush_below(&forest.leaves[part]);
+    flush(&forest);
+    let id = forest.leaves.pop().expect("added").id();
+    // It is forgotten; the others become cold, so that the next flush issues a barrier.
+    for _ in 0..COLD {
+        flush(&forest);
+    }
+    let born = OnceCell::new();
+    let announced = || {
+        let births = forest.rstat.flushes.take_births(usize::MAX);
+        born.get_or_init(|| {
+            let born = GroupStats::new(&forest.rstat, Some(&forest.leaves[other])).expect("room");
+            assert_eq!(born.id(), id, "it has the place of the one that ended");
+            born.add(0, 5, MASK);
+            born
+        });
+        births
+    };
+    let mut state = forest.rstat.flushes.lock();
+    let scope = FlushScope::Below(forest.leaves[part].id() as usize);
+    state.barrier_ns = None;
+    state.take(scope, &[], 0, announced);
+    let mut barrier = false;
+    let issue = |area: &Area| {
+        barrier = true;
+        area.try_barrier()
+    };
+    state.propagate(scope, issue).expect("granted");
+    state.finish();
+    drop(state);
+    assert!(barrier);
+    forest.rstat.flush();
+    let counted = (COLD_MAX + 2) as i64;
+    assert_eq!([part, other, 0].map(|at| forest.total(at, 0)), [counted, 5, counted + 5]);
+}
+
+#[test]
+fn a_flush_of_a_part_ends_what_makes_bounds_meaningless_too() {
+    let mut forest = Forest::new(1);
+    let (wild, tame) = (forest.add_group(0), forest.add_group(0));
+    forest.leaves[wild].add(0, i64::MAX, MASK);
+    forest.leaves[tame].add(0, 1, MASK);
+    assert_eq!(forest.bound(tame, 0), u64::MAX);
+    forest.rstat.flush_below(&forest.leaves[tame]);
+    forest.leaves[tame].add(0, 1, MASK);
+    assert!((1..=2 * MASK).contains(&forest.bound(tame, 0)));
+    assert_eq!(forest.total(wild, 0), i64::MAX);
+}
