@@ -178,7 +178,14 @@ impl Probe {
 ///
 /// A call from *inside* the first one (an allocator that counts, a thread of the self-test) cannot
 /// wait for it. It gets a provisional answer: [`Backend::LockedByThread`], with an empty reason.
+#[inline]
 pub fn probe() -> &'static Probe {
+    decided().unwrap_or_else(wait_for_decision)
+}
+
+#[cold]
+#[inline(never)]
+fn wait_for_decision() -> &'static Probe {
     let asked = Instant::now();
     loop {
         if let Some(decided) = decided() {
@@ -217,6 +224,7 @@ static DECIDER: AtomicU64 = AtomicU64::new(0);
 
 static PROVISIONAL: Probe = Probe::without(String::new());
 
+#[inline]
 fn decided() -> Option<&'static Probe> {
     // Acquire: pairs with the Release in `publish`, so that the answer's contents are seen.
     let decided = DECIDED.load(Ordering::Acquire);

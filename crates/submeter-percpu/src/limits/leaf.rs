@@ -120,7 +120,12 @@ impl<S: Stock> Leaf<S> {
     /// a sixteenth of it at most.
     pub(super) fn batch(&self, room: u64) -> u64 {
         let rows = self.slack().checked_div(self.cap).unwrap_or(1);
-        (room / rows / 16).min(self.cap.div_ceil(2))
+        (room / rows / 16).min(self.surplus())
+    }
+
+    /// The most that is moved to a CPU at once, and what is given back of a word without room.
+    pub(super) fn surplus(&self) -> u64 {
+        self.cap.div_ceil(2)
     }
 
     /// The room that all levels have where it may open: for all its stock twice, so that it does

@@ -202,10 +202,41 @@ fn all_cpus_together_move_a_sixteenth_of_the_room_at_once() {
     on_each(|flat| {
         stocked(&flat);
         let rows = flat.slack() / flat.leaf.cap;
-        let (room, before) = (16 * rows * 10, held(&flat));
-        let n = LIMIT - room - before;
-        assert!(fits(&flat, n));
+        let (n, room) = (flat.leaf.surplus(), 16 * rows * 10);
+        assert!(fits(&flat, LIMIT - held(&flat) - n - room));
+        let before = held(&flat);
+        // Once the word has too little.
+        while held(&flat) == before {
+            assert!(fits(&flat, n));
+        }
         assert_eq!(held(&flat) - before, n + 10);
+    });
+}
+
+/// What is moved at once would not do for the next charge, and would keep the word from taking what
+/// is released.
+#[test]
+fn nothing_is_moved_for_a_charge_of_more_than_is_moved_at_once() {
+    on_each(|flat| {
+        stocked(&flat);
+        let n = flat.leaf.surplus();
+        for n in [n + 1, flat.leaf.cap, flat.leaf.cap + 1] {
+            let before = held(&flat);
+            let mut charged = 0;
+            while held(&flat) == before {
+                assert!(fits(&flat, n));
+                charged += n;
+            }
+            assert_eq!(held(&flat) - before, n, "of {charged}");
+            flat.release(charged);
+        }
+        assert!(fits(&flat, n));
+        flat.release(n);
+        let stock = || held(&flat) - charged(&flat);
+        let (before, much) = (stock(), 10 * flat.leaf.cap);
+        assert!(before >= n && fits(&flat, much));
+        flat.release(much);
+        assert_eq!(stock(), before, "it keeps what others may need");
     });
 }
 

@@ -458,7 +458,8 @@ fn give_back<P: Path>(path: &P, n: u64) {
 }
 
 /// Charges `n`, and moves stock to the running CPU, where there is room for both: to a leaf that
-/// was open. Returns whether it was done.
+/// was open. Returns whether it was done: not for more than is moved at once, as what is moved
+/// would not do for the next such charge, and leave no room in the word for the release.
 #[inline(never)]
 fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let leaf = path.leaf();
@@ -466,7 +467,8 @@ fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     // Of what the leaf holds no more is moved than of what it may hold: few units in use are not to
     // look like many.
     let batch = leaf.batch(path.levels().next().map_or(0, Level::held).min(room));
-    let Some(both) = n.checked_add(batch).filter(|_| batch > 0) else { return false };
+    let moves = batch > 0 && n <= leaf.surplus();
+    let Some(both) = n.checked_add(batch).filter(|_| moves) else { return false };
     let Some(inside) = Inside::new() else { return false };
     let Some(held) = leaf.lock.try_lock() else { return false };
     // Whether a fold has begun or not: it waits for the lock to close this leaf.
@@ -547,7 +549,7 @@ pub(crate) fn release_levels<P: Path>(path: &P, n: u64) {
         return;
     }
     if leaf.phase() == Phase::Open {
-        give_surplus(path);
+        give_surplus(path, n);
     }
     give_back_up(path, n, 1);
     serve_if_awaited(path);
@@ -575,16 +577,18 @@ fn put<P: Path>(path: &P, n: u64) -> bool {
     if i64::try_from(n).is_ok_and(|n| leaf.stock.add(n, leaf.cap)) {
         return true;
     }
-    give_surplus(path);
+    give_surplus(path, n);
     false
 }
 
-/// Gives back half of what the running CPU's word may hold, so that the next releases find room
-/// there.
+/// Gives back half of what the running CPU's word may hold, so that the next releases of `n` find
+/// room there: unless that is more than it makes.
 #[inline(never)]
-fn give_surplus<P: Path>(path: &P) {
-    let leaf = path.leaf();
-    let surplus = leaf.cap.div_ceil(2);
+fn give_surplus<P: Path>(path: &P, n: u64) {
+    let (leaf, surplus) = (path.leaf(), path.leaf().surplus());
+    if n > surplus {
+        return;
+    }
     let Some(inside) = Inside::new() else { return };
     let Some(held) = leaf.lock.try_lock() else { return };
     // With the lock held: a fold that finds neither in the word nor in what is held what was taken

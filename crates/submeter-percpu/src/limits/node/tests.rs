@@ -7,6 +7,8 @@ use submeter_sys::Backend;
 use super::*;
 
 const MIB: u64 = 1 << 20;
+/// Little enough to come from a word.
+const SMALL: u64 = 1024;
 const ROOM: u64 = 1 << 40;
 
 fn on_each_backend(test: impl Fn(LimitNode)) {
@@ -26,9 +28,9 @@ fn a_group_without_words_is_exact_beside_one_with_stock() {
     on_each_backend(|root| {
         root.set_limit(ROOM);
         let [rich, poor] = [root.child(), child_without_words(&root)];
-        // The first opens it, the second moves a batch.
-        for node in [&rich, &rich, &poor] {
-            assert_eq!(node.try_charge(MIB), Ok(()));
+        // The first opens it, the third moves a batch.
+        for (node, n) in [(&rich, MIB), (&rich, MIB - SMALL), (&rich, SMALL), (&poor, MIB)] {
+            assert_eq!(node.try_charge(n), Ok(()));
         }
         let usages = [&rich, &poor, &root].map(|node| node.usage().current);
         assert_eq!(usages, [2 * MIB, MIB, 3 * MIB]);
@@ -76,8 +78,11 @@ fn a_group_without_words_takes_no_stock_of_others_for_charges() {
 fn open(node: &LimitNode) -> u64 {
     let mut charged = 0;
     while node.node.leaf.stocked() == 0 {
-        assert_eq!(node.try_charge(MIB), Ok(()));
-        charged += MIB;
+        // One for which it opens, and one that moves a batch there.
+        for n in [MIB, SMALL] {
+            assert_eq!(node.try_charge(n), Ok(()));
+            charged += n;
+        }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     charged
