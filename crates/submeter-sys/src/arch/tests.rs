@@ -4,11 +4,10 @@
 use std::cell::Cell;
 
 use crate::memory::Reservation;
-use crate::rseq::{Exit, FIELD_CPU_ID, Rseq};
+use crate::rseq::{Exit, FIELD_CPU_ID, FIELD_RSEQ_CS, Rseq};
 use crate::{STRIDE, arch};
 
 const CPUS: u32 = 3;
-const FIELD_RSEQ_CS: usize = 8;
 
 /// An area of ours, in the layout of linux/rseq.h, and rows to add to.
 struct Fake {
@@ -104,6 +103,19 @@ fn every_sequence_adds_on_the_cpu_that_the_area_names() {
         expected[cpu as usize] += 1 + (1 << 40) - 3 - (1 << 33) + 9;
         assert_eq!(fake.words(), expected, "cpu {cpu}");
     }
+}
+
+#[test]
+fn at_rest_no_sequence_is_armed_and_the_cpu_is_as_it_was() {
+    let mut fake = Fake::new();
+    let rseq = fake.on(1);
+    // SAFETY: 1. and 2. As above.
+    assert!(unsafe { rseq.increment(fake.word()) });
+    assert_ne!(fake.armed().length, 0);
+    let mut area = AREA.get();
+    area.0[FIELD_RSEQ_CS..][..8].fill(0);
+    rseq.rest();
+    assert_eq!(AREA.get().0, area.0);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
+use submeter_sys::Rseq;
 use submeter_sys::clock::ThreadClock;
 
 use super::levels::{Ended, Guards, Levels, Place};
@@ -292,6 +293,15 @@ pub(super) fn park() {
             apart(|| observers.parked(group, now_ns));
         }
     });
+    rest();
+}
+
+/// A thread that parks waits, and one that leaves its last group mostly does.
+#[inline]
+fn rest() {
+    if let Some(rseq) = Rseq::get() {
+        rseq.rest();
+    }
 }
 
 pub(super) fn current() -> Option<Group> {
@@ -402,6 +412,9 @@ impl Thread {
             charged = time.begin(false, next, charged);
             if observers.any() {
                 tell(observers, time, [last.as_ref(), next], charged);
+            }
+            if next.is_none() {
+                rest();
             }
         }
         last

@@ -16,8 +16,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// `rseq_cs` in `struct rseq` (linux/rseq.h).
-const FIELD_RSEQ_CS: usize = 8;
+use crate::rseq::FIELD_RSEQ_CS;
 
 /// Returns the calling thread's `rseq_cs`, if libc has registered the thread.
 pub(crate) fn word() -> Option<NonNull<AtomicU64>> {
