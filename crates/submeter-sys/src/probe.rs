@@ -224,8 +224,9 @@ static DECIDER: AtomicU64 = AtomicU64::new(0);
 
 static PROVISIONAL: Probe = Probe::without(String::new());
 
+/// The answer, if there is one.
 #[inline]
-fn decided() -> Option<&'static Probe> {
+pub(crate) fn decided() -> Option<&'static Probe> {
     // Acquire: pairs with the Release in `publish`, so that the answer's contents are seen.
     let decided = DECIDED.load(Ordering::Acquire);
     // SAFETY: 1. Null, or the address of a probe: `publish` leaks the box. 2. It is never written

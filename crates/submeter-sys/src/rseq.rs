@@ -141,25 +141,48 @@ impl Rseq {
         (cpu < self.cpus).then_some(cpu)
     }
 
+    /// As [`get`](Rseq::get) where the probe has decided already; `None` before that.
+    #[inline]
+    #[must_use]
+    pub fn known() -> Option<Rseq> {
+        crate::probe::decided().and_then(crate::Probe::rseq)
+    }
+
     /// Tells the kernel that the calling thread is in no sequence, to be called where it is about
     /// to wait. Costs a store, and spares the kernel a look at the last sequence's descriptor when
     /// it switches the thread. (From 6.19 on Linux looks only where it interrupts one.)
     #[inline]
     pub fn rest(self) {
-        if arch::SIGNATURE == 0 {
-            // No thread has an area here: these are [inert](Rseq::inert).
-            return;
+        if let Some(armed) = self.armed() {
+            // Relaxed: read by the kernel on this very thread. No sequence is under way that it
+            // would leave without protection: they do not call anything.
+            armed.store(0, Ordering::Relaxed);
         }
-        let field =
-            arch::thread_pointer().wrapping_add_signed(self.offset()).wrapping_add(FIELD_RSEQ_CS);
-        let field = std::ptr::with_exposed_provenance_mut(field);
-        // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it. 2. The
-        // field is inside, and aligned: the area is, to 32 bytes. 3. Besides this thread only the
-        // kernel uses it, while the thread is interrupted.
-        let armed = unsafe { AtomicU64::from_ptr(field) };
-        // Relaxed: read by the kernel on this very thread. No sequence is under way that it would
-        // leave without protection: they do not call anything.
-        armed.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether the calling thread has run no sequence since it [rested](Rseq::rest), or
+    /// since the kernel interrupted it.
+    #[must_use]
+    pub fn is_at_rest(self) -> bool {
+        // Relaxed: as in `rest`.
+        self.armed().is_none_or(|armed| armed.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Which sequence the kernel takes the thread to be in; none on targets whose threads have no
+    /// area, where these are [inert](Rseq::inert).
+    #[inline]
+    fn armed<'a>(self) -> Option<&'a AtomicU64> {
+        if arch::SIGNATURE == 0 {
+            return None;
+        }
+        let area = arch::thread_pointer().wrapping_add_signed(self.offset());
+        let field = std::ptr::with_exposed_provenance_mut(area.wrapping_add(FIELD_RSEQ_CS));
+        // SAFETY: 1. `offset` leads to the rseq area of every thread: the probe found it, or it is
+        // that of every thread's own area. 2. The field is inside, and aligned: the area is, to 32
+        // bytes. 3. Besides this thread only the kernel uses it, while the thread is interrupted,
+        // and sequences, which do not overlap with the callers' one access. 4. The area lives as
+        // long as the thread: callers do not keep it.
+        Some(unsafe { AtomicU64::from_ptr(field) })
     }
 
     /// Adds 1 to the running CPU's word. Returns whether it was done.

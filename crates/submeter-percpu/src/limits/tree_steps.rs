@@ -129,6 +129,9 @@ struct At(Rc<Tree>, usize, Option<Rc<At>>);
 const BETWEEN: usize = 2;
 const ROOT: usize = 3;
 
+/// What a word may hold.
+const CAP: u64 = 4;
+
 fn at(tree: &Rc<Tree>, place: usize) -> At {
     let above = match place {
         0 => Some(BETWEEN),
@@ -205,7 +208,7 @@ impl Tree {
         let leaf = || {
             let machine = Rc::clone(&machine);
             let (words, open) = (Default::default(), Cell::new(false));
-            Leaf::new(Words { machine, words, open, closed: Cell::new(None) }, 4, 2)
+            Leaf::new(Words { machine, words, open, closed: Cell::new(None) }, CAP, 2)
         };
         Rc::new(Tree {
             root: Level::new(),

@@ -114,7 +114,9 @@ fn at_rest_no_sequence_is_armed_and_the_cpu_is_as_it_was() {
     assert_ne!(fake.armed().length, 0);
     let mut area = AREA.get();
     area.0[FIELD_RSEQ_CS..][..8].fill(0);
+    assert!(!rseq.is_at_rest());
     rseq.rest();
+    assert!(rseq.is_at_rest());
     assert_eq!(AREA.get().0, area.0);
 }
 

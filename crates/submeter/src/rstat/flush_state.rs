@@ -242,7 +242,7 @@ impl FlushState {
         };
         self.area.find_dirty(rows, &lines, |found| {
             let others = DirtyLines { bits: kept.others(found), ..found };
-            let bits = self.which.of(&self.propagator, others);
+            let bits = if others.bits == 0 { 0 } else { self.which.of(&self.propagator, others) };
             if bits != 0 {
                 out.push(DirtyLines { bits, ..found });
             }

@@ -257,8 +257,11 @@ fn taking(group: &Group) -> impl FnOnce() -> Group + use<> {
 fn leave_level(place: Place) {
     let alone = NOW.with(|now| now.last.get().as_first() == place && now.holes.get() == 0);
     if alone || leave_out_of_order(place) {
-        // Dropped outside, as in `switch_to`.
-        let _left = with(Thread::leave);
+        // Dropped outside, as in `switch_to`, and before the rest: it is a sequence.
+        drop(with(Thread::leave));
+        if NOW.with(|now| now.group.get()) == 0 {
+            rest();
+        }
     }
 }
 
@@ -299,7 +302,8 @@ pub(super) fn park() {
 /// A thread that parks waits, and one that leaves its last group mostly does.
 #[inline]
 fn rest() {
-    if let Some(rseq) = Rseq::get() {
+    // Without an answer of the probe it has run no sequence; a hook is no place to begin one in.
+    if let Some(rseq) = Rseq::known() {
         rseq.rest();
     }
 }
@@ -412,9 +416,6 @@ impl Thread {
             charged = time.begin(false, next, charged);
             if observers.any() {
                 tell(observers, time, [last.as_ref(), next], charged);
-            }
-            if next.is_none() {
-                rest();
             }
         }
         last
@@ -551,5 +552,32 @@ impl Drop for Thread {
             let now_ns = time.moment_ns(charged);
             observers.ended(group, now_ns);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Count, Tree};
+
+    /// What charges the group that it leaves, and gives up its handle, are sequences too.
+    #[test]
+    fn a_thread_that_has_left_its_last_group_or_parked_is_in_no_sequence() {
+        let mut schema = Schema::builder();
+        let counter = schema.counter::<Count>("counter", "Counts");
+        schema.cpu_time("cpu", "CPU time");
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        let Some(rseq) = Rseq::known() else {
+            eprintln!("skipped: no sequences here: {}", submeter_sys::probe().reason);
+            return;
+        };
+        let (a, b) = (tree.create("/a").expect("created"), tree.create("/b").expect("created"));
+        let entered = a.enter();
+        b.run(|| a.inc(counter));
+        park();
+        assert!(rseq.is_at_rest(), "parked");
+        a.inc(counter);
+        drop(entered);
+        assert!(rseq.is_at_rest(), "left");
     }
 }

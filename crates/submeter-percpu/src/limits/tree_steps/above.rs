@@ -47,7 +47,15 @@ fn a_word_above_that_is_full_gives_half_of_it_back() {
     above(&[Uncharge(0, 9)]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
     let held = tree.between.held();
     tree.perform(Uncharge(0, 9)).expect("granted");
-    assert!(tree.between.held() <= held - 9, "more than a word has room for");
+    assert_eq!(tree.between.held(), held - 9, "more than a word has room for");
+    let before = held - 9;
+    for _ in 0..=CAP {
+        tree.perform(Uncharge(0, 1)).expect("granted");
+        if tree.between.held() != before {
+            break;
+        }
+    }
+    assert_eq!(tree.between.held(), before - 1 - CAP / 2, "the one without room, and the half");
     tree.check("at the end");
 }
 
