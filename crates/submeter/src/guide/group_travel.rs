@@ -1,8 +1,8 @@
 //! Appendix: how the group travels, what it costs, and what is not followed.
 //!
 //! A thread works for the group that it entered last. Work that is handed to another thread, or
-//! polled later, is in that group only if it takes the group along: there is no hook by which a
-//! runtime would tell. One of two things is done where the work is handed over: `in_group(&group)`
+//! polled later, is in that group only if it takes the group along: no stable hook of a runtime
+//! would tell. One of two things is done where the work is handed over: `in_group(&group)`
 //! names the group, and `in_current_group()` or [`switch::inherit`] takes that of the creator.
 //!
 //! ```
@@ -36,6 +36,7 @@
 //! | a callback | [`Group::bind`] | two for each call | |
 //! | a future | `in_group`, `in_current_group` | two for each poll, and for its drop | |
 //! | `tokio::spawn` | `switch::spawn`, `switch::spawn_in` | as a future | `tokio` |
+//! | `tokio::spawn` as it is | `switch::follow_tasks` | two, and a map, for each poll | unstable |
 //! | `spawn_local`, `LocalSet` | `switch::spawn_local` | as a future | `tokio` |
 //! | `JoinSet`, `TaskTracker` | `set.spawn(future.in_current_group())` | as a future | |
 //! | `spawn_blocking` | `switch::spawn_blocking`, `switch::spawn_blocking_in` | two | `tokio` |
@@ -52,6 +53,8 @@
 //! | a body alone | as a future | two for each frame | `http` |
 //! | a span of `tracing` | the crate `submeter-tracing` | two for each time it is entered | |
 //!
+//! "Unstable" is the feature `tokio` in a build with `RUSTFLAGS="--cfg tokio_unstable"`.
+//!
 //! A switch costs a read of the clock and an update
 //! ([What it costs](crate::switch#what-it-costs)); where the thread is in the group already, a few
 //! instructions. Whatever carries a group holds a handle of it: a killed group is released when the
@@ -66,7 +69,7 @@
 //!   reading, parsing and writing of hyper. It stays in no group, and
 //!   [`Tree::cpu_balance`](crate::Tree::cpu_balance) says how much it is.
 //! - A task or thread that a library starts by itself. Give it a future or a function that is in
-//!   the group, if it takes one.
+//!   the group, if it takes one. Tasks of tokio follow by `switch::follow_tasks`.
 //! - A connection after its upgrade: put it `in_group`.
 //! - A thread of a pool that waits inside of rayon (`join`, `scope`, `install`) runs other jobs
 //!   meanwhile. Those that carry a group enter it; those that carry none are charged to the group

@@ -70,6 +70,8 @@ mod rayon;
 mod thread;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(all(feature = "tokio", tokio_unstable))]
+mod tokio_tasks;
 #[cfg(feature = "tower")]
 mod tower;
 mod updates;
@@ -88,6 +90,8 @@ pub use rayon::{join_in, scope_spawn_in};
 pub use thread::Entered;
 #[cfg(feature = "tokio")]
 pub use tokio::{spawn, spawn_blocking, spawn_blocking_in, spawn_in, spawn_local};
+#[cfg(all(feature = "tokio", tokio_unstable))]
+pub use tokio_tasks::follow_tasks;
 #[cfg(feature = "tower")]
 pub use tower::{GroupLayer, GroupService};
 pub use updates::{add, adjust, record_many, set};
